@@ -1,0 +1,59 @@
+/* What went wrong, in one struct that the caller owns.
+ *
+ * Every fallible function takes a `struct error *` and returns false (or NULL) after filling it.
+ * The message is one sentence for a person: what was wrong, with which value, and what would be
+ * right. `param`, `value` and `allowed` carry the same three facts for a program; they may be
+ * empty. error.c maps codes to HTTP statuses, once.
+ *
+ * A zeroed struct error means "no error". The pointer may be NULL where the caller does not care.
+ */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+
+enum error_code {
+    ERROR_NONE = 0,
+    ERROR_INVALID,      /* the request or file is wrong: 400 */
+    ERROR_NOT_FOUND,    /* no such thing: 404 */
+    ERROR_TOO_LARGE,    /* over a limit in bytes: 413 */
+    ERROR_BUSY,         /* a queue is full, try again: 429 */
+    ERROR_UNSUPPORTED,  /* well-formed, but not something we do: 501 */
+    ERROR_UNAVAILABLE,  /* starting or stopping: 503 */
+    ERROR_CANCELLED,    /* the client went away or asked for it: 499 */
+    ERROR_TIMEOUT,      /* ran past the caller's limit: 504 */
+    ERROR_NO_MEMORY,    /* host or device memory ran out: 507 */
+    ERROR_IO,           /* the system refused a read or write: 500 */
+    ERROR_DEVICE,       /* the accelerator failed: 500 */
+    ERROR_INTERNAL,     /* a broken promise of ours: 500 */
+};
+
+struct error {
+    enum error_code code;
+    char message[512];
+    char param[64];    /* which field, option or tensor */
+    char value[128];   /* what was given */
+    char allowed[192]; /* what would be right */
+};
+
+/* Fills *err (which may be NULL) with a formatted message. Always returns false, so that a function
+ * can `return error_set(err, ...)`. Clears param, value and allowed. */
+bool error_set(struct error *err, enum error_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* As error_set for one bad field: the message becomes "PARAM: VALUE is not allowed; ALLOWED".
+ * Always returns false. */
+bool error_field(struct error *err, const char *param, const char *value, const char *allowed,
+    ...) __attribute__((format(printf, 4, 5)));
+
+/* Puts "prefix: " before the message that is there, to say where it happened. Returns false. */
+bool error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The stable word for a code ("invalid_request", "not_found", ...), for the API's `code`. */
+const char *error_code_name(enum error_code code);
+
+/* The HTTP status a code stands for; 200 for ERROR_NONE. */
+int error_http_status(enum error_code code);
+
+#endif

@@ -1,0 +1,32 @@
+/* Every limit of the daemon in one place. Each is enforced where its comment says, and exceeding it
+ * is an error that names it, never a silent clamp. */
+#ifndef BASE_LIMITS_H
+#define BASE_LIMITS_H
+
+/* kernels */
+#define TENSOR_MAX_RANK 4
+
+/* models: weight files (models/safetensors.c) */
+#define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
+#define SAFETENSORS_MAX_TENSORS 8192
+#define SAFETENSORS_MAX_NAME_BYTES 256
+#define CONFIG_MAX_BYTES (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
+
+/* engine: one request (engine/request checks) */
+#define PROMPT_MAX_BYTES 16384
+#define IMAGE_MIN_PX 64
+#define IMAGE_MAX_PX 2048
+#define IMAGE_MULTIPLE_PX 8
+#define STEPS_MAX 1000
+#define IMAGES_PER_REQUEST_MAX 16
+#define GUIDANCE_SCALE_MAX 100.0
+
+/* server */
+#define HTTP_BODY_MAX_BYTES (32u << 20)
+#define HTTP_CONNECTIONS_MAX 256
+#define HTTP_HEADER_TIMEOUT_MS 10000
+#define HTTP_IDLE_TIMEOUT_S 30
+#define JSON_MAX_DEPTH 16
+#define QUEUE_MAX_REQUESTS 64
+
+#endif

@@ -1,0 +1,47 @@
+/* The engine thread: loads the checkpoint, then draws one request after the other from a bounded
+ * queue. Any thread may submit and cancel; callbacks come from the engine thread. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "engine/pipeline.h"
+
+struct engine;
+struct engine_ticket;
+
+enum engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_FAILED, ENGINE_STOPPING };
+
+struct engine_options {
+    struct pipeline_options pipeline;
+    int queue_max; /* requests waiting, not counting the one being drawn */
+};
+
+/* Starts the thread and returns at once; loading goes on behind (engine_get_state). */
+bool engine_create(const struct engine_options *options, struct engine **out, struct error *err)
+    __attribute__((warn_unused_result));
+/* Finishes what is accepted (drain) or cancels it, then joins the thread. NULL is fine. */
+void engine_destroy(struct engine *engine, bool drain);
+
+enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
+/* Only in ENGINE_READY; the strings live as long as the engine. */
+bool engine_get_info(struct engine *engine, struct pipeline_info *out);
+/* Requests waiting and being drawn. */
+int engine_queue_depth(struct engine *engine);
+
+/* Exactly one `done` per accepted request, from the engine thread: result (owned by the callee, who
+ * calls generate_result_finish) or NULL and the error. */
+struct engine_callbacks {
+    void (*done)(struct generate_result *result, const struct error *err, void *user);
+    void (*progress)(int step, int steps, void *user); /* may be NULL */
+    void *user;
+};
+
+/* Takes over *request's contents on success. ERROR_BUSY when the queue is full, ERROR_UNAVAILABLE
+ * while loading or stopping. *ticket (if wanted) is valid until engine_ticket_release. */
+bool engine_submit(struct engine *engine, struct generate_request *request,
+    const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)
+    __attribute__((warn_unused_result));
+/* The request ends with ERROR_CANCELLED at the next step, unless it is already done. */
+void engine_cancel(struct engine *engine, struct engine_ticket *ticket);
+void engine_ticket_release(struct engine_ticket *ticket);
+
+#endif

@@ -1,0 +1,52 @@
+/* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
+ *
+ * tokenizer -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line calls this
+ * directly; the daemon's engine thread (engine/engine.h) calls it for one request after the other.
+ */
+#ifndef ENGINE_PIPELINE_H
+#define ENGINE_PIPELINE_H
+
+#include "engine/request.h"
+#include "kernels/tensor.h"
+#include "models/checkpoint.h"
+
+struct pipeline;
+
+struct pipeline_options {
+    const char *model_path;    /* a diffusers folder or a single file */
+    const char *tokenizer_dir; /* NULL: the checkpoint's own */
+    enum device_kind device;
+    enum dtype dtype; /* DTYPE_F32 or DTYPE_BF16: how weights are held */
+};
+
+bool pipeline_create(const struct pipeline_options *options, struct pipeline **out,
+    struct error *err) __attribute__((warn_unused_result));
+void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
+
+/* What the caller may know about it. */
+struct pipeline_info {
+    const char *model_path; /* borrowed */
+    const char *device;     /* "cpu" */
+    enum dtype dtype, activation_dtype;
+    int default_width, default_height; /* px */
+    int max_tokens;                    /* 77 */
+    const char *default_scheduler;     /* "pndm" */
+    const char *prediction_type;
+    double load_s;
+    int64_t weight_bytes;
+};
+void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
+
+/* Called between steps, on the calling thread. Return false to cancel (ERROR_CANCELLED). */
+struct generate_hooks {
+    bool (*progress)(int step, int steps, void *user); /* may be NULL */
+    void *user;
+};
+
+/* Checks the request, fills in what was left to the model (size, seed) and draws. On success the
+ * caller finishes *result. Not re-entrant: one thread at a time. */
+bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

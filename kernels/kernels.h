@@ -1,0 +1,187 @@
+/* The operations of Stable Diffusion 1.5, as one table that each device fills.
+ *
+ * The table starts with the plain-C reference (kernels/reference/), and a device overwrites what it
+ * does better (kernels/cpu/, later kernels/cuda/). Nobody calls an entry directly: models use the
+ * wrappers of kernels/compute.h, which check every argument first, so that an entry may trust them.
+ * tests/kcheck compares every entry with the reference.
+ *
+ * Conventions, for every entry:
+ *  - tensors are dense, row-major, channels-last; inputs are never written; outputs never alias
+ *    inputs unless the field says so;
+ *  - activations are f32 or bf16 (all of one call the same); norm parameters and biases are f32;
+ *    accumulation is f32 or better;
+ *  - row i of a batch (the outermost dimension) is computed alone: its bits do not depend on what
+ *    the other rows hold nor on how many there are;
+ *  - an entry returns false and fills the error only for memory or device faults.
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "base/error.h"
+#include "kernels/tensor.h"
+
+/* What happens to an output element before it is stored. */
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_SILU,       /* x * sigmoid(x) */
+    ACTIVATION_QUICK_GELU, /* x * sigmoid(1.702 x), CLIP-L */
+    ACTIVATION_GELU,       /* 0.5 x (1 + erf(x / sqrt 2)) */
+};
+
+/* The convolutions that occur; padding and stride follow from the kind. */
+enum conv_kind {
+    CONV_1X1,            /* [c_out][c_in][1][1] */
+    CONV_3X3,            /* stride 1, one pixel of zeros around */
+    CONV_3X3_DOWN,       /* stride 2, one pixel of zeros around; h_out = (h - 1) / 2 + 1 */
+    CONV_3X3_DOWN_RIGHT, /* stride 2, zeros right and below only (VAE encoder); h_out = h / 2 */
+    CONV_3X3_UP,         /* nearest upsampling to the output's size (2h or 2h - 1), then CONV_3X3 */
+};
+
+/* A weight in the form its device likes best, made once at load. Opaque outside the backends; the
+ * fields here are what the validation reads. */
+struct packed {
+    bool is_conv;
+    enum conv_kind kind; /* if is_conv */
+    int64_t n, k;        /* linear: outputs, inputs; convolution: c_out, c_in */
+    bool geglu;          /* linear whose n outputs are stored as n/2: a * gelu(gate) */
+    size_t bytes;        /* resident memory */
+    const struct kernels *owner;
+};
+
+/* y[m][n] = activation(x[m][k] . W[n][k]^T + bias) + residual
+ * With packed->geglu: h = x . W^T + bias; y[m][j] = h[m][j] * gelu(h[m][n/2 + j]), y is [m][n/2]
+ * (the second half is the gate, exact erf form). x, y: rank 2..4, the last dimension is the
+ * channel; outermost dimension is the batch row. */
+struct linear_args {
+    const struct tensor *x;
+    const struct packed *weight;
+    enum activation activation; /* NONE with geglu */
+    const struct tensor *residual; /* like y, or NULL; may be y itself */
+    struct tensor *y;
+};
+
+/* y = conv(x) + bias + row_add[row][c_out] + residual.  x [n][h][w][c_in], y [n][h'][w'][c_out]. */
+struct conv2d_args {
+    const struct tensor *x;
+    const struct packed *weight;
+    const struct tensor *row_add;  /* [n][c_out], f32 or x's dtype, or NULL: the time embedding */
+    const struct tensor *residual; /* like y, or NULL; may be y itself */
+    struct tensor *y;
+};
+
+/* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups) of
+ * each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x. */
+struct group_norm_args {
+    const struct tensor *x, *gamma, *beta;
+    int groups;
+    float eps;
+    bool silu;
+    struct tensor *y;
+};
+
+/* The same over the last dimension only. y may be x. */
+struct layer_norm_args {
+    const struct tensor *x, *gamma, *beta;
+    float eps;
+    struct tensor *y;
+};
+
+/* For each row and head: y = softmax(scale q k^T + mask) v, softmax in f32.
+ * q [n][tq][>= heads*d], k, v [n][tk][>= heads*d], y [n][tq][heads*d]; head h owns channels
+ * [h*d, (h+1)*d) after the offset. The offsets let q, k and v be parts of one fused projection
+ * [n][t][3*heads*d]. causal: query i sees keys 0..i only. */
+struct attention_args {
+    const struct tensor *q, *k, *v;
+    int64_t q_offset, k_offset, v_offset; /* first channel, in elements */
+    int heads;
+    int head_dim;
+    float scale;
+    bool causal;
+    struct tensor *y;
+};
+
+/* y[row][t] = table[ids[row][t]] + positions[t]. ids i32 [n][t]; table [vocab][c] and positions
+ * [t_max][c] in f32 or bf16; every id is checked by the wrapper's caller. */
+struct embedding_args {
+    const struct tensor *ids, *table, *positions;
+    struct tensor *y;
+};
+
+/* y[row] = [cos(t f_0..) | sin(t f_0..)] (flip_sin_to_cos) or [sin | cos];
+ * f_i = exp(-ln(10000) i / (dim/2 - freq_shift)), computed in f32. t f32 [n]; y [n][dim]. */
+struct timestep_embedding_args {
+    const struct tensor *timesteps;
+    bool flip_sin_to_cos;
+    float freq_shift;
+    struct tensor *y;
+};
+
+/* y = activation(a + b); b NULL means y = activation(a). y may be a. */
+struct add_args {
+    const struct tensor *a, *b;
+    enum activation activation;
+    struct tensor *y;
+};
+
+/* y[...][0..ca) = a, y[...][ca..ca+cb) = b: the skip connections. */
+struct concat_args {
+    const struct tensor *a, *b;
+    struct tensor *y;
+};
+
+#define COMBINE_MAX_TERMS 8
+
+/* y[row] = sum over i of coefficients[row][i] * terms[i][row]; one row of coefficients per batch
+ * row, `count` terms, summed in order i = 0.. in f32. Every sampler update is one of these. f32
+ * tensors of one shape; coefficients is host memory [rows][count]. y may be one of the terms. */
+struct combine_args {
+    const struct tensor *terms[COMBINE_MAX_TERMS];
+    int count;
+    const float *coefficients;
+    struct tensor *y;
+};
+
+/* y = x in y's dtype; same shape, or x [n][c][h][w] to y [n][h][w][c] and back. */
+enum layout_change { LAYOUT_SAME, LAYOUT_NCHW_TO_NHWC, LAYOUT_NHWC_TO_NCHW };
+struct convert_args {
+    const struct tensor *x;
+    enum layout_change layout;
+    struct tensor *y;
+};
+
+/* The table. `weight` is host memory in f32, f16 or bf16: [n][k] for a linear layer (also given as
+ * [n][k][1][1]), [c_out][c_in][kh][kw] for a convolution; bias is [n] or NULL. The packed form may
+ * keep bf16 if `dtype` says so; it is what `activation_dtype(dtype)` activations multiply. */
+struct kernels {
+    const char *name; /* "reference", "cpu" */
+    enum device_kind device;
+
+    /* The activation dtype that goes with weights of `dtype` here: bf16 weights go with bf16
+     * activations where the processor multiplies bf16, and with f32 ones where it does not. */
+    enum dtype (*activation_dtype)(enum dtype weight_dtype);
+
+    bool (*linear_pack)(const struct tensor *weight, const struct tensor *bias, bool geglu,
+        enum dtype dtype, struct packed **out, struct error *err);
+    bool (*conv2d_pack)(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,
+        enum dtype dtype, struct packed **out, struct error *err);
+    void (*packed_destroy)(struct packed *packed);
+
+    bool (*linear)(const struct linear_args *args, struct error *err);
+    bool (*conv2d)(const struct conv2d_args *args, struct error *err);
+    bool (*group_norm)(const struct group_norm_args *args, struct error *err);
+    bool (*layer_norm)(const struct layer_norm_args *args, struct error *err);
+    bool (*attention)(const struct attention_args *args, struct error *err);
+    bool (*embedding)(const struct embedding_args *args, struct error *err);
+    bool (*timestep_embedding)(const struct timestep_embedding_args *args, struct error *err);
+    bool (*add)(const struct add_args *args, struct error *err);
+    bool (*concat)(const struct concat_args *args, struct error *err);
+    bool (*combine)(const struct combine_args *args, struct error *err);
+    bool (*convert)(const struct convert_args *args, struct error *err);
+};
+
+/* The plain-C truth, and the fastest this processor offers (found at the first call). Both live
+ * forever. Thread-safe. */
+const struct kernels *kernels_reference(void);
+const struct kernels *kernels_cpu(void);
+
+#endif

@@ -1,0 +1,60 @@
+/* The architecture of a checkpoint as values. Read from the diffusers folder's config.json files, or
+ * inferred from tensor shapes for a single-file checkpoint; models/config.c checks every key.
+ * Names are diffusers' and transformers' own. */
+#ifndef MODELS_CONFIG_H
+#define MODELS_CONFIG_H
+
+#include "base/error.h"
+#include "kernels/kernels.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#define CONFIG_MAX_BLOCKS 8
+
+struct text_encoder_config {
+    int vocab_size, hidden_size, intermediate_size;
+    int num_hidden_layers, num_attention_heads, max_position_embeddings;
+    enum activation hidden_act; /* QUICK_GELU (CLIP-L) or GELU (OpenCLIP-H) */
+    float layer_norm_eps;
+};
+
+struct unet_config {
+    int sample_size; /* default latent height and width */
+    int in_channels, out_channels;
+    int block_count;
+    int block_out_channels[CONFIG_MAX_BLOCKS];
+    bool down_has_attention[CONFIG_MAX_BLOCKS]; /* CrossAttnDownBlock2D */
+    bool up_has_attention[CONFIG_MAX_BLOCKS];   /* CrossAttnUpBlock2D */
+    int layers_per_block;
+    int heads[CONFIG_MAX_BLOCKS]; /* config key attention_head_dim: it holds the NUMBER of heads */
+    int cross_attention_dim;
+    int norm_num_groups;
+    float norm_eps;
+    bool flip_sin_to_cos;
+    float freq_shift;
+    bool use_linear_projection;
+    bool upcast_attention; /* f32 scores: what our attention always does */
+};
+
+struct vae_config {
+    int in_channels, out_channels, latent_channels;
+    int block_count;
+    int block_out_channels[CONFIG_MAX_BLOCKS];
+    int layers_per_block;
+    int norm_num_groups;
+    int sample_size;
+    float scaling_factor;
+};
+
+/* Each reads one config.json. An unknown value of a key that changes the arithmetic (an activation,
+ * a block type, ...) is ERROR_UNSUPPORTED with the key, the value and what is supported. */
+bool text_encoder_config_parse(
+    const json_t *json, struct text_encoder_config *out, struct error *err)
+    __attribute__((warn_unused_result));
+bool unet_config_parse(const json_t *json, struct unet_config *out, struct error *err)
+    __attribute__((warn_unused_result));
+bool vae_config_parse(const json_t *json, struct vae_config *out, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

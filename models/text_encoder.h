@@ -1,0 +1,24 @@
+/* CLIP's text transformer: token ids to the context that the UNet attends to. */
+#ifndef MODELS_TEXT_ENCODER_H
+#define MODELS_TEXT_ENCODER_H
+
+#include "kernels/compute.h"
+#include "models/checkpoint.h"
+
+struct text_encoder;
+
+/* Packs the weights of COMPONENT_TEXT_ENCODER in `dtype` (f32 or bf16). */
+bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *kernels,
+    enum dtype dtype, struct text_encoder **out, struct error *err)
+    __attribute__((warn_unused_result));
+void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
+
+const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);
+
+/* ids i32 [n][t], t <= max_position_embeddings, each id < vocab_size; y [n][t][hidden_size] in the
+ * activation dtype: the hidden state after layer (last - clip_skip), through final_layer_norm
+ * (clip_skip as diffusers counts it: 0 is the last layer). 0 <= clip_skip < num_hidden_layers. */
+void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
+    const struct tensor *ids, int clip_skip, struct tensor *y);
+
+#endif

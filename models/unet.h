@@ -1,0 +1,35 @@
+/* UNet2DConditionModel: predicts the noise (or v) in a batch of latents.
+ *
+ * Row i has its own timestep and its own text context, and its result does not depend on the other
+ * rows. What depends on the prompt only, the keys and values of every cross-attention, is computed
+ * once by unet_encode_context and passed to every step.
+ */
+#ifndef MODELS_UNET_H
+#define MODELS_UNET_H
+
+#include "kernels/compute.h"
+#include "models/checkpoint.h"
+
+struct unet;
+
+/* Packs the weights of COMPONENT_UNET in `dtype` (f32 or bf16). */
+bool unet_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
+    struct unet **out, struct error *err) __attribute__((warn_unused_result));
+void unet_destroy(struct unet *unet); /* NULL is fine */
+
+const struct unet_config *unet_get_config(const struct unet *unet);
+/* The dtype of activations and of the context keys and values. */
+enum dtype unet_activation_dtype(const struct unet *unet);
+
+/* Channels of the encoded context: for every cross-attention in order, its keys then its values. */
+int64_t unet_context_channels(const struct unet *unet);
+/* context [n][t][cross_attention_dim], activation dtype; kv [n][t][unet_context_channels]. */
+void unet_encode_context(const struct unet *unet, struct compute *c, const struct tensor *context,
+    struct tensor *kv);
+
+/* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
+ * unet_encode_context; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */
+void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
+    const struct tensor *timesteps, const struct tensor *kv, struct tensor *y);
+
+#endif

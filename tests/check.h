@@ -1,0 +1,42 @@
+/* The whole test framework: CHECK prints where and what failed and counts; check_done() is main's
+ * return value and prints the plain summary line. One test program is one thread. */
+#ifndef TESTS_CHECK_H
+#define TESTS_CHECK_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static int checks_passed, checks_failed;
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (condition) {                                                                           \
+            checks_passed++;                                                                       \
+        } else {                                                                                   \
+            checks_failed++;                                                                       \
+            printf("FAIL %s:%d: %s: ", __FILE__, __LINE__, #condition);                            \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* |a - b| <= tolerance; a NaN fails. */
+#define CHECK_NEAR(a, b, tolerance)                                                                \
+    CHECK(fabs((double)(a) - (double)(b)) <= (tolerance), "%.9g is not within %g of %.9g",         \
+        (double)(a), (double)(tolerance), (double)(b))
+
+#define CHECK_STRING(a, b)                                                                         \
+    CHECK((a) && (b) && strcmp((a), (b)) == 0, "\"%s\" is not \"%s\"", (a) ? (a) : "(null)",       \
+        (b) ? (b) : "(null)")
+
+#define CHECK_CONTAINS(text, part)                                                                 \
+    CHECK(strstr((text), (part)), "\"%s\" does not contain \"%s\"", (text), (part))
+
+static inline int check_done(void) {
+    printf("%d passed, %d failed\n", checks_passed, checks_failed);
+    return checks_failed ? 1 : 0;
+}
+
+#endif
