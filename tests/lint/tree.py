@@ -1,0 +1,69 @@
+"""Checks the tree itself: include direction, own header first, file lengths, stray words.
+
+Prints every offence and exits 1 if there is one; prints what was checked otherwise.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# A layer may include itself and the layers below it.
+LAYERS = ["base", "kernels", "models", "engine", "server"]
+MAX_LINES = 1000
+BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "gets", "strtok", "alloca", "atoi", "atof"]
+
+files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True,
+                       text=True, check=True).stdout.split("\n")
+files = [f for f in files if f and os.path.isfile(f)]
+offences = []
+sources = [f for f in files if f.endswith((".c", ".h", ".cu", ".cuh"))]
+checked_includes = 0
+
+for path in sources:
+    text = open(path, encoding="utf-8").read()
+    layer = path.split("/")[0]
+    includes = re.findall(r'^#include "([^"]+)"', text, re.M)
+    for include in includes:
+        checked_includes += 1
+        target = include.split("/")[0]
+        if "/" not in include:
+            offences.append(f'{path}: include "{include}" from the root, with its folder')
+        elif not os.path.isfile(include):
+            offences.append(f'{path}: "{include}" does not exist')
+        elif layer in LAYERS:
+            if target not in LAYERS or LAYERS.index(target) > LAYERS.index(layer):
+                offences.append(f'{path}: {layer} must not include "{include}"')
+    own = re.sub(r"\.c$", ".h", path)
+    if path.endswith(".c") and own in files and layer in LAYERS:
+        if not includes or includes[0] != own:
+            offences.append(f'{path}: its own header "{own}" comes first')
+    if path.endswith(".h"):
+        guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
+        if f"#ifndef {guard}\n" not in text:
+            offences.append(f"{path}: the include guard is {guard}")
+    if layer in LAYERS:
+        code = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", "", text, flags=re.S)
+        for word in BANNED:
+            if re.search(rf"\b{word}\s*\(", code):
+                offences.append(f"{path}: {word} is banned")
+        if path != "server/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
+            offences.append(f"{path}: exit, abort and assert belong to main.c only")
+
+text_endings = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".txt")
+for path in files:
+    if not path.endswith(text_endings) and not path.startswith(("scripts/", ".ci/")):
+        continue
+    if "/corpus/" in path or path.startswith("share/tiny-sd/tokenizer/"):
+        continue
+    lines = open(path, encoding="utf-8").read().split("\n")
+    if len(lines) > MAX_LINES and not path.endswith((".md", ".txt")):
+        offences.append(f"{path}: {len(lines)} lines; find the seam (at most {MAX_LINES})")
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            offences.append(f"{path}:{number}: trailing space")
+        if "\t" in line and not path.endswith((".md", ".txt")):
+            offences.append(f"{path}:{number}: tab")
+
+print("\n".join(offences) or
+      f"{len(sources)} sources, {checked_includes} includes: directions, guards, lengths are right")
+sys.exit(1 if offences else 0)
