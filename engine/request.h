@@ -4,19 +4,15 @@
 #define ENGINE_REQUEST_H
 
 #include "base/error.h"
+#include "engine/noise.h"
 #include "engine/scheduler.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum rng_kind {
-    RNG_CPU,  /* torch's CPU generator, MT19937 */
-    RNG_CUDA, /* torch's CUDA generator, Philox */
-};
-
 /* Zeroed plus generate_request_init is a valid request but for the prompt. Strings are owned. */
 struct generate_request {
-    char **prompts;        /* owned, prompt_count of them */
+    char **prompts; /* owned, prompt_count of them */
     int prompt_count;
     char *negative_prompt; /* owned, may be NULL: "" */
     int width, height;     /* pixels; 0 means the model's own size */
@@ -27,9 +23,9 @@ struct generate_request {
     uint64_t seed; /* image k of the request uses seed + k */
     bool seed_given;
     enum rng_kind rng;
-    int num_images; /* per prompt */
-    int clip_skip;  /* as diffusers counts: 0 is the last layer */
-    bool latent_output; /* return latents instead of pictures */
+    int num_images;      /* per prompt */
+    int clip_skip;       /* as diffusers counts: 0 is the last layer */
+    bool latent_output;  /* return latents instead of pictures */
     float *init_latents; /* owned or NULL: f32 [images][4][h/8][w/8] starting noise */
     double timeout_s;    /* 0: none */
 };
@@ -38,8 +34,8 @@ struct generate_request {
 void generate_request_init(struct generate_request *request);
 void generate_request_finish(struct generate_request *request);
 
-/* Range checks that need no model: every field against base/limits.h. ERROR_INVALID names the field,
- * the value and what is allowed, with the API's field names. */
+/* Range checks that need no model: every field against base/limits.h. ERROR_INVALID names the
+ * field, the value and what is allowed, with the API's field names. */
 bool generate_request_check(const struct generate_request *request, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -52,9 +48,9 @@ struct generate_timings {
 struct generate_result {
     int image_count;
     int width, height;
-    uint64_t *seeds;   /* [image_count] */
-    uint8_t **images;  /* [image_count], each [height][width][3]; NULL with latent_output */
-    float *latents;    /* [image_count][latent_channels][h][w], always filled */
+    uint64_t *seeds;  /* [image_count] */
+    uint8_t **images; /* [image_count], each [height][width][3]; NULL with latent_output */
+    float *latents;   /* [image_count][latent_channels][h][w], always filled */
     int latent_channels, latent_height, latent_width;
     char **warnings;
     int warning_count;

@@ -1,0 +1,19 @@
+/* MT19937 as torch::Generator uses it on the CPU: the 32-bit Mersenne Twister of Matsumoto and
+ * Nishimura, started from the low 32 bits of the seed. */
+#ifndef ENGINE_MT19937_H
+#define ENGINE_MT19937_H
+
+#include <stdint.h>
+
+#define MT19937_WORDS 624
+
+struct mt19937 {
+    uint32_t state[MT19937_WORDS];
+    int next; /* index of the next word to hand out; MT19937_WORDS: twist first */
+};
+
+/* Only the low 32 bits of the seed count, as in torch. */
+void mt19937_init(struct mt19937 *mt, uint64_t seed);
+uint32_t mt19937_next(struct mt19937 *mt);
+
+#endif

@@ -1,0 +1,46 @@
+/* Normal noise from a seed, as torch.randn draws it, so that a seed means the same picture here and
+ * in diffusers.
+ *
+ * RNG_CPU is torch.Generator("cpu"), RNG_CUDA torch.Generator("cuda"). One generator belongs to one
+ * image: what it draws depends on its seed and on the sizes of the draws before, never on the other
+ * images of a batch. Draws are in torch's order, which for latents is [channel][row][column].
+ *
+ * One thread at a time.
+ */
+#ifndef ENGINE_NOISE_H
+#define ENGINE_NOISE_H
+
+#include "engine/mt19937.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum rng_kind {
+    RNG_CPU,  /* torch's CPU generator, MT19937 */
+    RNG_CUDA, /* torch's CUDA generator, Philox */
+};
+
+struct noise_generator {
+    enum rng_kind kind;
+    /* CPU: the engine, and the second half of the last pair that a small draw left over. */
+    struct mt19937 mt;
+    bool has_cached;
+    double cached;
+    /* CUDA: the key, and how many 4-word counters were used. */
+    uint64_t seed, offset;
+};
+
+void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t seed);
+
+/* torch.randn(count, dtype=float32, generator=generator) for a contiguous tensor. The values agree
+ * with torch's to about 1e-6: its logarithm and sine are polynomials of its own.
+ *
+ * A CUDA draw above 2,048 elements per multiprocessor depends on the GPU in torch; here the GPU has
+ * 132 multiprocessors (270,336 elements: more than the latents of the largest picture we draw). */
+void noise_draw(struct noise_generator *generator, float *out, int64_t count);
+
+/* "cpu" and "cuda". */
+const char *rng_kind_name(enum rng_kind kind);
+bool rng_kind_from_name(const char *name, enum rng_kind *out);
+
+#endif
