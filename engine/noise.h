@@ -39,4 +39,8 @@ void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t 
  * 132 multiprocessors (270,336 elements: more than the latents of the largest picture we draw). */
 void noise_draw(struct noise_generator *generator, float *out, int64_t count);
 
+/* "cpu" and "cuda". */
+const char *rng_kind_name(enum rng_kind kind);
+bool rng_kind_from_name(const char *name, enum rng_kind *out);
+
 #endif
