@@ -45,6 +45,7 @@ struct packed {
     int64_t n, k;        /* linear: outputs, inputs; convolution: c_out, c_in */
     bool geglu;          /* linear whose n outputs are stored as n/2: a * gelu(gate) */
     size_t bytes;        /* resident memory */
+    /* The table it was packed with: set by the wrapper, because tables share entries. */
     const struct kernels *owner;
 };
 

@@ -1,0 +1,104 @@
+#include "kernels/arena.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define ALIGNMENT 64u
+
+/* Where the addresses of a plan start: not canonical on any 64-bit machine, so that a kernel which
+ * touches one faults at once. */
+#define PLAN_BASE ((uintptr_t)1 << 62)
+
+struct arena {
+    char *base; /* owned, mmap'd */
+    size_t reserved;
+    size_t used;
+    bool planning;
+    size_t planned, peak;
+};
+
+bool arena_create(struct arena **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    return *out ? true : error_set(err, ERROR_NO_MEMORY, "out of memory for an arena");
+}
+
+void arena_destroy(struct arena *arena) {
+    if (!arena)
+        return;
+    if (arena->base)
+        munmap(arena->base, arena->reserved);
+    free(arena);
+}
+
+bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
+    if (arena->used != 0 || arena->planning)
+        return error_set(err, ERROR_INTERNAL, "the arena is in use and cannot grow");
+    if (bytes <= arena->reserved)
+        return true;
+    const size_t page = (size_t)2 << 20; /* whole huge pages, if the system gives them */
+    if (bytes > SIZE_MAX / 2)
+        return error_set(err, ERROR_NO_MEMORY, "%zu bytes of activations are too many", bytes);
+    bytes = (bytes + page - 1) / page * page;
+    /* The old block goes first, so that both never stand beside each other. */
+    if (arena->base)
+        munmap(arena->base, arena->reserved);
+    arena->base = NULL;
+    arena->reserved = 0;
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return error_set(
+            err, ERROR_NO_MEMORY, "the system refused %zu MiB for activations", bytes >> 20);
+    /* Fewer page faults in the first step; a refusal costs nothing. */
+    (void)madvise(base, bytes, MADV_HUGEPAGE);
+    arena->base = base;
+    arena->reserved = bytes;
+    return true;
+}
+
+void *arena_alloc(struct arena *arena, size_t bytes) {
+    if (bytes > SIZE_MAX / 4)
+        return NULL;
+    /* At least one unit, so that no two live addresses are equal. */
+    bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    if (arena->planning) {
+        size_t offset = arena->planned;
+        if (offset + bytes > SIZE_MAX / 4)
+            return NULL;
+        arena->planned += bytes;
+        if (arena->planned > arena->peak)
+            arena->peak = arena->planned;
+        return (void *)(PLAN_BASE + offset);
+    }
+    if (bytes > arena->reserved - arena->used)
+        return NULL;
+    void *p = arena->base + arena->used;
+    arena->used += bytes;
+    return p;
+}
+
+size_t arena_mark(const struct arena *arena) {
+    return arena->planning ? arena->planned : arena->used;
+}
+
+void arena_release(struct arena *arena, size_t mark) {
+    if (arena->planning)
+        arena->planned = mark;
+    else
+        arena->used = mark;
+}
+
+void arena_plan_begin(struct arena *arena) {
+    arena->planning = true;
+    arena->planned = 0;
+    arena->peak = 0;
+}
+
+size_t arena_plan_end(struct arena *arena) {
+    arena->planning = false;
+    return arena->peak;
+}
+
+size_t arena_reserved_bytes(const struct arena *arena) {
+    return arena->reserved;
+}

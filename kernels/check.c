@@ -1,0 +1,92 @@
+#include "kernels/check.h"
+
+#include <stdio.h>
+
+#define TEXT_SIZE 112
+
+bool check_fail(const struct check *k, const char *format, ...) {
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return error_set(&k->c->error, ERROR_INTERNAL, "%s: %s", k->op, text);
+}
+
+bool check_tensor(
+    const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max) {
+    char text[TEXT_SIZE];
+    if (!t)
+        return check_fail(k, "%s is missing", name);
+    if (t->rank < rank_min || t->rank > rank_max)
+        return check_fail(k, "%s is %s, its rank must be %d to %d", name,
+            tensor_describe(t, text, sizeof(text)), rank_min, rank_max);
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 1)
+            return check_fail(k, "%s is %s, every size must be at least 1", name,
+                tensor_describe(t, text, sizeof(text)));
+    if (!t->data)
+        return check_fail(k, "%s (%s) has no memory", name, tensor_describe(t, text, sizeof(text)));
+    if (t->device != k->c->kernels->device)
+        return check_fail(k, "%s (%s) is on another device than %s", name,
+            tensor_describe(t, text, sizeof(text)), k->c->kernels->name);
+    return true;
+}
+
+bool check_activation(
+    const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max) {
+    char text[TEXT_SIZE];
+    if (!check_tensor(k, name, t, rank_min, rank_max))
+        return false;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)
+        return check_fail(
+            k, "%s is %s, it must be f32 or bf16", name, tensor_describe(t, text, sizeof(text)));
+    return true;
+}
+
+bool check_dtype(const struct check *k, const char *name, const struct tensor *t, enum dtype dtype,
+    const char *like_name) {
+    char text[TEXT_SIZE];
+    if (t->dtype == dtype)
+        return true;
+    return check_fail(k, "%s is %s, it must be %s%s%s", name,
+        tensor_describe(t, text, sizeof(text)), dtype_name(dtype), like_name ? " like " : "",
+        like_name ? like_name : "");
+}
+
+bool check_like(const struct check *k, const char *name, const struct tensor *t,
+    const char *like_name, const struct tensor *like) {
+    char text[TEXT_SIZE], want[TEXT_SIZE];
+    if (!check_tensor(k, name, t, 1, TENSOR_MAX_RANK))
+        return false;
+    if (tensor_same_shape(t, like) && t->dtype == like->dtype)
+        return true;
+    return check_fail(k, "%s is %s, it must be like %s, %s", name,
+        tensor_describe(t, text, sizeof(text)), like_name,
+        tensor_describe(like, want, sizeof(want)));
+}
+
+bool check_shape(const struct check *k, const char *name, const struct tensor *t,
+    const struct tensor *want, const char *from_name, const struct tensor *from) {
+    char text[TEXT_SIZE], expected[TEXT_SIZE], source[TEXT_SIZE];
+    if (tensor_same_shape(t, want) && t->dtype == want->dtype)
+        return true;
+    return check_fail(k, "%s is %s, it must be %s for %s %s", name,
+        tensor_describe(t, text, sizeof(text)), tensor_describe(want, expected, sizeof(expected)),
+        from_name, tensor_describe(from, source, sizeof(source)));
+}
+
+bool check_apart(const struct check *k, const struct tensor *y, const char *name,
+    const struct tensor *x, bool may_be_same) {
+    char text[TEXT_SIZE], other[TEXT_SIZE];
+    if (!x)
+        return true;
+    uintptr_t y_begin = (uintptr_t)y->data, y_end = y_begin + tensor_bytes(y);
+    uintptr_t x_begin = (uintptr_t)x->data, x_end = x_begin + tensor_bytes(x);
+    if (y_begin >= x_end || x_begin >= y_end)
+        return true;
+    if (may_be_same && y_begin == x_begin && y_end == x_end)
+        return true;
+    return check_fail(k, "y (%s) overlaps %s (%s)", tensor_describe(y, text, sizeof(text)), name,
+        tensor_describe(x, other, sizeof(other)));
+}

@@ -1,0 +1,348 @@
+#include "kernels/compute.h"
+#include "kernels/check.h"
+
+/* Ends a wrapper whose arguments are right: calls the entry unless this is a dry run. */
+#define RUN(c, entry, args)                                                                        \
+    do {                                                                                           \
+        if (!(c)->dry_run && !(c)->kernels->entry((args), &(c)->error))                            \
+            error_prefix(&(c)->error, "%s", #entry);                                               \
+    } while (0)
+
+static struct tensor allocate(struct compute *c, struct tensor t) {
+    char text[112];
+    t.device = c->kernels->device;
+    t.data = NULL;
+    if (!compute_ok(c))
+        return t;
+    size_t bytes = dtype_size(t.dtype);
+    for (int i = 0; i < t.rank; i++) {
+        if (t.shape[i] < 1 || __builtin_mul_overflow(bytes, (size_t)t.shape[i], &bytes)) {
+            error_set(&c->error, ERROR_INTERNAL, "no tensor can be %s",
+                tensor_describe(&t, text, sizeof(text)));
+            return t;
+        }
+    }
+    t.data = arena_alloc(c->arena, bytes);
+    if (!t.data)
+        error_set(&c->error, ERROR_NO_MEMORY, "%s does not fit in the %zu bytes of activations",
+            tensor_describe(&t, text, sizeof(text)), arena_reserved_bytes(c->arena));
+    return t;
+}
+
+struct tensor compute_tensor_2d(struct compute *c, enum dtype dtype, int64_t a, int64_t b) {
+    return allocate(c, tensor_2d(NULL, dtype, a, b));
+}
+
+struct tensor compute_tensor_3d(
+    struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d) {
+    return allocate(c, tensor_3d(NULL, dtype, a, b, d));
+}
+
+struct tensor compute_tensor_4d(
+    struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d, int64_t e) {
+    return allocate(c, tensor_4d(NULL, dtype, a, b, d, e));
+}
+
+bool compute_plan(
+    struct compute *c, void (*run)(struct compute *c, void *user), void *user, struct error *err) {
+    struct compute dry = *c;
+    dry.dry_run = true;
+    dry.error = (struct error){ 0 };
+    arena_plan_begin(c->arena);
+    run(&dry, user);
+    size_t peak = arena_plan_end(c->arena);
+    if (!compute_ok(&dry)) {
+        if (err)
+            *err = dry.error;
+        return false;
+    }
+    return arena_reserve(c->arena, peak, err);
+}
+
+static bool activation_is_known(const struct check *k, enum activation activation) {
+    if (activation >= ACTIVATION_NONE && activation <= ACTIVATION_GELU)
+        return true;
+    return check_fail(k, "activation %d is unknown", (int)activation);
+}
+
+static bool weight_is(const struct check *k, const struct packed *weight, bool is_conv) {
+    if (!weight)
+        return check_fail(k, "weight is missing");
+    if (weight->is_conv != is_conv)
+        return check_fail(k, "weight is packed for %s", weight->is_conv ? "conv2d" : "linear");
+    if (weight->owner != k->c->kernels)
+        return check_fail(k, "weight is packed for %s, not for %s",
+            weight->owner ? weight->owner->name : "nobody", k->c->kernels->name);
+    return true;
+}
+
+static bool linear_is_right(const struct check *k, const struct linear_args *a) {
+    if (!check_activation(k, "x", a->x, 2, 4) || !check_activation(k, "y", a->y, 2, 4) ||
+        !weight_is(k, a->weight, false) || !activation_is_known(k, a->activation))
+        return false;
+    char text[112];
+    if (a->x->shape[a->x->rank - 1] != a->weight->k)
+        return check_fail(k, "x is %s, the weight [%lld][%lld] needs %lld channels",
+            tensor_describe(a->x, text, sizeof(text)), (long long)a->weight->n,
+            (long long)a->weight->k, (long long)a->weight->k);
+    if (a->weight->geglu && a->activation != ACTIVATION_NONE)
+        return check_fail(k, "a geglu weight takes no further activation");
+    struct tensor want = *a->x;
+    want.shape[want.rank - 1] = a->weight->geglu ? a->weight->n / 2 : a->weight->n;
+    return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false) &&
+           (!a->residual || (check_like(k, "residual", a->residual, "y", a->y) &&
+                                check_apart(k, a->y, "residual", a->residual, true)));
+}
+
+void op_linear(struct compute *c, const struct linear_args *args) {
+    if (compute_ok(c) && linear_is_right(&(struct check){ c, "linear" }, args))
+        RUN(c, linear, args);
+}
+
+static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
+    if (!check_activation(k, "x", a->x, 4, 4) || !check_activation(k, "y", a->y, 4, 4) ||
+        !weight_is(k, a->weight, true))
+        return false;
+    char text[112];
+    if (a->x->shape[3] != a->weight->k)
+        return check_fail(k, "x is %s, the weight [%lld][%lld] needs %lld channels",
+            tensor_describe(a->x, text, sizeof(text)), (long long)a->weight->n,
+            (long long)a->weight->k, (long long)a->weight->k);
+    enum conv_kind kind = a->weight->kind;
+    struct tensor want = *a->x;
+    for (int i = 1; i <= 2; i++) {
+        want.shape[i] = conv_out_size(kind, a->x->shape[i]);
+        /* An upsampling may stop one pixel short, where an odd size was halved before. */
+        if (kind == CONV_3X3_UP && a->y->shape[i] == want.shape[i] - 1)
+            want.shape[i]--;
+        if (want.shape[i] < 1)
+            return check_fail(k, "x is %s, too small for this convolution",
+                tensor_describe(a->x, text, sizeof(text)));
+    }
+    want.shape[3] = a->weight->n;
+    if (!check_shape(k, "y", a->y, &want, "x", a->x) || !check_apart(k, a->y, "x", a->x, false))
+        return false;
+    if (a->row_add) {
+        struct tensor row = tensor_2d(
+            a->row_add->data, a->row_add->dtype, a->x->shape[0], a->weight->n);
+        if (!check_activation(k, "row_add", a->row_add, 2, 2) ||
+            !check_shape(k, "row_add", a->row_add, &row, "y", a->y) ||
+            !check_apart(k, a->y, "row_add", a->row_add, false))
+            return false;
+        if (a->row_add->dtype != DTYPE_F32 && a->row_add->dtype != a->x->dtype)
+            return check_dtype(k, "row_add", a->row_add, a->x->dtype, "x");
+    }
+    return !a->residual || (check_like(k, "residual", a->residual, "y", a->y) &&
+                               check_apart(k, a->y, "residual", a->residual, true));
+}
+
+void op_conv2d(struct compute *c, const struct conv2d_args *args) {
+    if (compute_ok(c) && conv2d_is_right(&(struct check){ c, "conv2d" }, args))
+        RUN(c, conv2d, args);
+}
+
+/* gamma and beta: f32 [c]. */
+static bool norm_parameters_are_right(const struct check *k, const struct tensor *x,
+    const struct tensor *gamma, const struct tensor *beta, const struct tensor *y) {
+    if (!check_tensor(k, "gamma", gamma, 1, 1) || !check_tensor(k, "beta", beta, 1, 1))
+        return false;
+    struct tensor want = tensor_1d(NULL, DTYPE_F32, x->shape[x->rank - 1]);
+    return check_shape(k, "gamma", gamma, &want, "x", x) &&
+           check_shape(k, "beta", beta, &want, "x", x) && check_like(k, "y", y, "x", x) &&
+           check_apart(k, y, "x", x, true) && check_apart(k, y, "gamma", gamma, false) &&
+           check_apart(k, y, "beta", beta, false);
+}
+
+static bool group_norm_is_right(const struct check *k, const struct group_norm_args *a) {
+    if (!check_activation(k, "x", a->x, 4, 4) ||
+        !norm_parameters_are_right(k, a->x, a->gamma, a->beta, a->y))
+        return false;
+    if (a->groups < 1 || a->x->shape[3] % a->groups != 0)
+        return check_fail(
+            k, "%lld channels are not %d groups", (long long)a->x->shape[3], a->groups);
+    if (!(a->eps >= 0))
+        return check_fail(k, "eps %g is negative", (double)a->eps);
+    return true;
+}
+
+void op_group_norm(struct compute *c, const struct group_norm_args *args) {
+    if (compute_ok(c) && group_norm_is_right(&(struct check){ c, "group_norm" }, args))
+        RUN(c, group_norm, args);
+}
+
+static bool layer_norm_is_right(const struct check *k, const struct layer_norm_args *a) {
+    if (!check_activation(k, "x", a->x, 2, 4) ||
+        !norm_parameters_are_right(k, a->x, a->gamma, a->beta, a->y))
+        return false;
+    if (!(a->eps >= 0))
+        return check_fail(k, "eps %g is negative", (double)a->eps);
+    return true;
+}
+
+void op_layer_norm(struct compute *c, const struct layer_norm_args *args) {
+    if (compute_ok(c) && layer_norm_is_right(&(struct check){ c, "layer_norm" }, args))
+        RUN(c, layer_norm, args);
+}
+
+/* q, k or v: rank 3, y's dtype, y's rows, and all heads after the offset. */
+static bool attention_input_is_right(const struct check *k, const struct attention_args *a,
+    const char *name, const struct tensor *t, int64_t offset, int64_t tokens) {
+    char text[112], other[112];
+    if (!check_activation(k, name, t, 3, 3) || !check_dtype(k, name, t, a->y->dtype, "y"))
+        return false;
+    int64_t channels = (int64_t)a->heads * a->head_dim;
+    if (t->shape[0] != a->y->shape[0] || t->shape[1] != tokens)
+        return check_fail(k, "%s is %s, it must be [%lld][%lld][...] for y %s", name,
+            tensor_describe(t, text, sizeof(text)), (long long)a->y->shape[0], (long long)tokens,
+            tensor_describe(a->y, other, sizeof(other)));
+    if (offset < 0 || offset > t->shape[2] || channels > t->shape[2] - offset)
+        return check_fail(k, "%s is %s, too few channels for %d heads of %d from %lld on", name,
+            tensor_describe(t, text, sizeof(text)), a->heads, a->head_dim, (long long)offset);
+    return check_apart(k, a->y, name, t, false);
+}
+
+static bool attention_is_right(const struct check *k, const struct attention_args *a) {
+    if (!check_activation(k, "y", a->y, 3, 3) || !check_activation(k, "k", a->k, 3, 3))
+        return false;
+    if (a->heads < 1 || a->head_dim < 1)
+        return check_fail(k, "%d heads of %d are not possible", a->heads, a->head_dim);
+    struct tensor want = *a->y;
+    want.shape[2] = (int64_t)a->heads * a->head_dim;
+    return check_shape(k, "y", a->y, &want, "its own heads,", a->y) &&
+           attention_input_is_right(k, a, "q", a->q, a->q_offset, a->y->shape[1]) &&
+           attention_input_is_right(k, a, "k", a->k, a->k_offset, a->k->shape[1]) &&
+           attention_input_is_right(k, a, "v", a->v, a->v_offset, a->k->shape[1]);
+}
+
+void op_attention(struct compute *c, const struct attention_args *args) {
+    if (compute_ok(c) && attention_is_right(&(struct check){ c, "attention" }, args))
+        RUN(c, attention, args);
+}
+
+static bool embedding_is_right(const struct check *k, const struct embedding_args *a) {
+    char text[112], other[112];
+    if (!check_tensor(k, "ids", a->ids, 2, 2) || !check_dtype(k, "ids", a->ids, DTYPE_I32, NULL) ||
+        !check_activation(k, "table", a->table, 2, 2) ||
+        !check_activation(k, "positions", a->positions, 2, 2) ||
+        !check_activation(k, "y", a->y, 3, 3))
+        return false;
+    if (a->positions->shape[1] != a->table->shape[1] || a->positions->shape[0] < a->ids->shape[1])
+        return check_fail(k, "positions are %s, they must reach ids %s and be as wide as the table",
+            tensor_describe(a->positions, text, sizeof(text)),
+            tensor_describe(a->ids, other, sizeof(other)));
+    struct tensor want = tensor_3d(
+        NULL, a->y->dtype, a->ids->shape[0], a->ids->shape[1], a->table->shape[1]);
+    return check_shape(k, "y", a->y, &want, "ids", a->ids) &&
+           check_apart(k, a->y, "ids", a->ids, false) &&
+           check_apart(k, a->y, "table", a->table, false) &&
+           check_apart(k, a->y, "positions", a->positions, false);
+}
+
+void op_embedding(struct compute *c, const struct embedding_args *args) {
+    if (compute_ok(c) && embedding_is_right(&(struct check){ c, "embedding" }, args))
+        RUN(c, embedding, args);
+}
+
+static bool timestep_embedding_is_right(
+    const struct check *k, const struct timestep_embedding_args *a) {
+    char text[112];
+    if (!check_tensor(k, "timesteps", a->timesteps, 1, 1) ||
+        !check_dtype(k, "timesteps", a->timesteps, DTYPE_F32, NULL) ||
+        !check_activation(k, "y", a->y, 2, 2))
+        return false;
+    struct tensor want = tensor_2d(NULL, a->y->dtype, a->timesteps->shape[0], a->y->shape[1]);
+    if (a->y->shape[1] % 2 != 0 || !((float)(a->y->shape[1] / 2) > a->freq_shift))
+        return check_fail(k, "y is %s, its width must be even and above twice freq_shift %g",
+            tensor_describe(a->y, text, sizeof(text)), (double)a->freq_shift);
+    return check_shape(k, "y", a->y, &want, "timesteps", a->timesteps) &&
+           check_apart(k, a->y, "timesteps", a->timesteps, false);
+}
+
+void op_timestep_embedding(struct compute *c, const struct timestep_embedding_args *args) {
+    const struct check k = { c, "timestep_embedding" };
+    if (compute_ok(c) && timestep_embedding_is_right(&k, args))
+        RUN(c, timestep_embedding, args);
+}
+
+static bool add_is_right(const struct check *k, const struct add_args *a) {
+    return check_activation(k, "a", a->a, 1, 4) && check_like(k, "y", a->y, "a", a->a) &&
+           (!a->b || check_like(k, "b", a->b, "a", a->a)) &&
+           activation_is_known(k, a->activation) && check_apart(k, a->y, "a", a->a, true) &&
+           check_apart(k, a->y, "b", a->b, false);
+}
+
+void op_add(struct compute *c, const struct add_args *args) {
+    if (compute_ok(c) && add_is_right(&(struct check){ c, "add" }, args))
+        RUN(c, add, args);
+}
+
+static bool concat_is_right(const struct check *k, const struct concat_args *a) {
+    if (!check_activation(k, "a", a->a, 2, 4) || !check_activation(k, "b", a->b, 2, 4) ||
+        !check_activation(k, "y", a->y, 2, 4))
+        return false;
+    int last = a->a->rank - 1;
+    struct tensor b = *a->a, y = *a->a;
+    if (a->b->rank == a->a->rank) {
+        b.shape[last] = a->b->shape[last];
+        y.shape[last] += a->b->shape[last];
+    }
+    return check_shape(k, "b", a->b, &b, "a", a->a) && check_shape(k, "y", a->y, &y, "a", a->a) &&
+           check_apart(k, a->y, "a", a->a, false) && check_apart(k, a->y, "b", a->b, false);
+}
+
+void op_concat(struct compute *c, const struct concat_args *args) {
+    if (compute_ok(c) && concat_is_right(&(struct check){ c, "concat" }, args))
+        RUN(c, concat, args);
+}
+
+static bool combine_is_right(const struct check *k, const struct combine_args *a) {
+    if (a->count < 1 || a->count > COMBINE_MAX_TERMS)
+        return check_fail(k, "%d terms are not 1 to %d", a->count, COMBINE_MAX_TERMS);
+    if (!a->coefficients)
+        return check_fail(k, "coefficients are missing");
+    if (!check_tensor(k, "y", a->y, 1, 4) || !check_dtype(k, "y", a->y, DTYPE_F32, NULL))
+        return false;
+    for (int i = 0; i < a->count; i++) {
+        char name[16] = "terms[0]";
+        name[6] = (char)('0' + i);
+        if (!check_like(k, name, a->terms[i], "y", a->y) ||
+            !check_apart(k, a->y, name, a->terms[i], true))
+            return false;
+    }
+    return true;
+}
+
+void op_combine(struct compute *c, const struct combine_args *args) {
+    if (compute_ok(c) && combine_is_right(&(struct check){ c, "combine" }, args))
+        RUN(c, combine, args);
+}
+
+static bool is_float(const struct check *k, const char *name, const struct tensor *t) {
+    char text[112];
+    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16)
+        return true;
+    return check_fail(
+        k, "%s is %s, it must be f32, f16 or bf16", name, tensor_describe(t, text, sizeof(text)));
+}
+
+static bool convert_is_right(const struct check *k, const struct convert_args *a) {
+    int rank = a->layout == LAYOUT_SAME ? 1 : 4;
+    if (!check_tensor(k, "x", a->x, rank, 4) || !check_tensor(k, "y", a->y, rank, 4) ||
+        !is_float(k, "x", a->x) || !is_float(k, "y", a->y))
+        return false;
+    struct tensor want = *a->x;
+    want.dtype = a->y->dtype;
+    const int64_t *s = a->x->shape;
+    if (a->layout == LAYOUT_NCHW_TO_NHWC)
+        want = tensor_4d(NULL, a->y->dtype, s[0], s[2], s[3], s[1]);
+    else if (a->layout == LAYOUT_NHWC_TO_NCHW)
+        want = tensor_4d(NULL, a->y->dtype, s[0], s[3], s[1], s[2]);
+    else if (a->layout != LAYOUT_SAME)
+        return check_fail(k, "layout change %d is unknown", (int)a->layout);
+    return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false);
+}
+
+void op_convert(struct compute *c, const struct convert_args *args) {
+    if (compute_ok(c) && convert_is_right(&(struct check){ c, "convert" }, args))
+        RUN(c, convert, args);
+}

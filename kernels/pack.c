@@ -1,0 +1,93 @@
+/* Checked packing: a weight's shape comes from a file, so what is wrong is said with its name. */
+#include "kernels/compute.h"
+
+static bool is_float(enum dtype dtype) {
+    return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+}
+
+static bool refuse(const char *name, const struct tensor *t, struct error *err, const char *want) {
+    char text[112];
+    return error_field(err, name, tensor_describe(t, text, sizeof(text)), "%s", want);
+}
+
+static bool sizes_are_positive(const struct tensor *t) {
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] < 1)
+            return false;
+    return true;
+}
+
+/* What weights of both kinds share; `bias` may be NULL. */
+static bool is_packable(const char *name, const struct tensor *weight, const struct tensor *bias,
+    enum dtype dtype, struct error *err) {
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
+        return error_field(err, name, dtype_name(dtype), "weights are packed as f32 or bf16");
+    if (!is_float(weight->dtype))
+        return refuse(name, weight, err, "a weight is f32, f16 or bf16");
+    if (!sizes_are_positive(weight))
+        return refuse(name, weight, err, "every size of a weight is at least 1");
+    if (!bias)
+        return true;
+    char text[112];
+    if (bias->rank != 1 || bias->shape[0] != weight->shape[0] || !is_float(bias->dtype))
+        return error_field(err, name, tensor_describe(bias, text, sizeof(text)),
+            "its bias is f32, f16 or bf16 [%lld]", (long long)weight->shape[0]);
+    return true;
+}
+
+bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
+    const struct tensor *bias, bool geglu, enum dtype dtype, struct packed **out,
+    struct error *err) {
+    *out = NULL;
+    bool flat = weight->rank == 2;
+    if (weight->rank == 4)
+        flat = weight->shape[2] == 1 && weight->shape[3] == 1;
+    if (!flat)
+        return refuse(name, weight, err, "a linear weight is [n][k] or [n][k][1][1]");
+    if (!is_packable(name, weight, bias, dtype, err))
+        return false;
+    if (geglu && weight->shape[0] % 2 != 0)
+        return refuse(name, weight, err, "a GEGLU weight has an even number of outputs");
+    struct tensor matrix = tensor_view_2d(weight, weight->shape[0], weight->shape[1]);
+    if (!kernels->linear_pack(&matrix, bias, geglu, dtype, out, err))
+        return error_prefix(err, "%s", name);
+    (*out)->owner = kernels;
+    return true;
+}
+
+bool conv2d_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
+    const struct tensor *bias, enum conv_kind kind, enum dtype dtype, struct packed **out,
+    struct error *err) {
+    *out = NULL;
+    int64_t size = kind == CONV_1X1 ? 1 : 3;
+    if (weight->rank != 4 || weight->shape[2] != size || weight->shape[3] != size)
+        return refuse(name, weight, err,
+            size == 1 ? "this convolution's weight is [c_out][c_in][1][1]"
+                      : "this convolution's weight is [c_out][c_in][3][3]");
+    if (!is_packable(name, weight, bias, dtype, err))
+        return false;
+    if (!kernels->conv2d_pack(weight, bias, kind, dtype, out, err))
+        return error_prefix(err, "%s", name);
+    (*out)->owner = kernels;
+    return true;
+}
+
+void packed_destroy(struct packed *packed) {
+    if (packed)
+        packed->owner->packed_destroy(packed);
+}
+
+int64_t conv_out_size(enum conv_kind kind, int64_t h) {
+    switch (kind) {
+    case CONV_1X1:
+    case CONV_3X3:
+        return h;
+    case CONV_3X3_DOWN:
+        return (h - 1) / 2 + 1;
+    case CONV_3X3_DOWN_RIGHT:
+        return h / 2;
+    case CONV_3X3_UP:
+        return 2 * h;
+    }
+    return 0;
+}

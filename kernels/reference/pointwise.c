@@ -1,0 +1,88 @@
+/* Element by element: add, concat, combine, convert. */
+#include "kernels/reference/reference.h"
+
+#include <string.h>
+
+bool reference_add(const struct add_args *args, struct error *err) {
+    int64_t n = tensor_elements(args->a);
+    struct floats a = { 0 }, b = { 0 };
+    struct float_output y = { 0 };
+    bool ok = floats_init(&a, args->a, err) && floats_init(&b, args->b, err) &&
+              float_output_init(&y, args->y, err);
+    if (ok) {
+        for (int64_t i = 0; i < n; i++) {
+            double sum = (double)a.data[i] + (b.data ? (double)b.data[i] : 0.0);
+            y.data[i] = (float)reference_activation(args->activation, sum);
+        }
+        ok = float_output_store(&y);
+    }
+    floats_finish(&a);
+    floats_finish(&b);
+    float_output_finish(&y);
+    return ok;
+}
+
+bool reference_concat(const struct concat_args *args, struct error *err) {
+    (void)err;
+    int last = args->a->rank - 1;
+    size_t size = dtype_size(args->y->dtype);
+    size_t a_bytes = (size_t)args->a->shape[last] * size;
+    size_t b_bytes = (size_t)args->b->shape[last] * size;
+    int64_t count = tensor_elements(args->a) / args->a->shape[last];
+    const char *a = args->a->data, *b = args->b->data;
+    char *y = args->y->data;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(y, a, a_bytes);
+        memcpy(y + a_bytes, b, b_bytes);
+        a += a_bytes;
+        b += b_bytes;
+        y += a_bytes + b_bytes;
+    }
+    return true;
+}
+
+bool reference_combine(const struct combine_args *args, struct error *err) {
+    (void)err;
+    int64_t rows = args->y->shape[0], width = tensor_elements(args->y) / rows;
+    float *y = args->y->data;
+    for (int64_t i = 0; i < rows * width; i++) {
+        const float *coefficients = args->coefficients + i / width * args->count;
+        float sum = coefficients[0] * ((const float *)args->terms[0]->data)[i];
+        for (int term = 1; term < args->count; term++)
+            sum += coefficients[term] * ((const float *)args->terms[term]->data)[i];
+        y[i] = sum;
+    }
+    return true;
+}
+
+bool reference_convert(const struct convert_args *args, struct error *err) {
+    if (args->layout == LAYOUT_SAME) {
+        convert_elements(
+            args->y->data, args->y->dtype, args->x->data, args->x->dtype, tensor_elements(args->x));
+        return true;
+    }
+    const int64_t *s = args->x->shape;
+    bool to_nhwc = args->layout == LAYOUT_NCHW_TO_NHWC;
+    int64_t channels = to_nhwc ? s[1] : s[3], pixels = to_nhwc ? s[2] * s[3] : s[1] * s[2];
+    struct floats x = { 0 };
+    struct float_output y = { 0 };
+    bool ok = floats_init(&x, args->x, err) && float_output_init(&y, args->y, err);
+    if (ok) {
+        for (int64_t row = 0; row < s[0]; row++) {
+            for (int64_t i = 0; i < pixels; i++) {
+                for (int64_t c = 0; c < channels; c++) {
+                    int64_t nhwc = (row * pixels + i) * channels + c;
+                    int64_t nchw = (row * channels + c) * pixels + i;
+                    if (to_nhwc)
+                        y.data[nhwc] = x.data[nchw];
+                    else
+                        y.data[nchw] = x.data[nhwc];
+                }
+            }
+        }
+        ok = float_output_store(&y);
+    }
+    floats_finish(&x);
+    float_output_finish(&y);
+    return ok;
+}

@@ -1,0 +1,97 @@
+#include "kernels/reference/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool floats_init(struct floats *f, const struct tensor *t, struct error *err) {
+    *f = (struct floats){ 0 };
+    if (!t)
+        return true;
+    f->data = t->data;
+    if (t->dtype == DTYPE_F32)
+        return true;
+    int64_t n = tensor_elements(t);
+    f->copy = calloc((size_t)n, sizeof(float));
+    if (!f->copy)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %lld floats", (long long)n);
+    convert_elements(f->copy, DTYPE_F32, t->data, t->dtype, n);
+    f->data = f->copy;
+    return true;
+}
+
+void floats_finish(struct floats *f) {
+    free(f->copy);
+}
+
+bool float_output_init(struct float_output *o, struct tensor *y, struct error *err) {
+    *o = (struct float_output){ .data = y->data, .y = y };
+    if (y->dtype == DTYPE_F32)
+        return true;
+    int64_t n = tensor_elements(y);
+    o->data = o->buffer = calloc((size_t)n, sizeof(float));
+    return o->buffer ||
+           error_set(err, ERROR_NO_MEMORY, "out of memory for %lld floats", (long long)n);
+}
+
+bool float_output_store(struct float_output *o) {
+    if (o->buffer)
+        convert_elements(o->y->data, o->y->dtype, o->buffer, DTYPE_F32, tensor_elements(o->y));
+    return true;
+}
+
+void float_output_finish(struct float_output *o) {
+    free(o->buffer);
+}
+
+double reference_activation(enum activation activation, double x) {
+    switch (activation) {
+    case ACTIVATION_NONE:
+        return x;
+    case ACTIVATION_SILU:
+        return x / (1.0 + exp(-x));
+    case ACTIVATION_QUICK_GELU:
+        return x / (1.0 + exp(-1.702 * x));
+    case ACTIVATION_GELU:
+        return 0.5 * x * (1.0 + erf(x * M_SQRT1_2));
+    }
+    return x;
+}
+
+double reference_dot(const float *a, const float *b, int64_t n) {
+    /* Four sums, so that a compiler which may not reorder can still use vectors. */
+    double sum[4] = { 0 };
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++)
+            sum[j] += (double)a[i + j] * (double)b[i + j];
+    for (; i < n; i++)
+        sum[0] += (double)a[i] * (double)b[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static enum dtype same_dtype(enum dtype weight_dtype) {
+    return weight_dtype;
+}
+
+const struct kernels *kernels_reference(void) {
+    static const struct kernels table = {
+        .name = "reference",
+        .device = DEVICE_CPU,
+        .activation_dtype = same_dtype,
+        .linear_pack = reference_linear_pack,
+        .conv2d_pack = reference_conv2d_pack,
+        .packed_destroy = reference_packed_destroy,
+        .linear = reference_linear,
+        .conv2d = reference_conv2d,
+        .group_norm = reference_group_norm,
+        .layer_norm = reference_layer_norm,
+        .attention = reference_attention,
+        .embedding = reference_embedding,
+        .timestep_embedding = reference_timestep_embedding,
+        .add = reference_add,
+        .concat = reference_concat,
+        .combine = reference_combine,
+        .convert = reference_convert,
+    };
+    return &table;
+}

@@ -1,0 +1,66 @@
+/* Inside the reference: what its files share.
+ *
+ * Every entry reads its inputs as f32 arrays, computes each output element alone with double
+ * accumulators, and rounds once, when it stores. Slow and obvious is the point: this is what every
+ * other implementation is compared with. */
+#ifndef KERNELS_REFERENCE_REFERENCE_H
+#define KERNELS_REFERENCE_REFERENCE_H
+
+#include "kernels/kernels.h"
+
+/* A tensor's elements as f32: the tensor's own memory where it is f32, else a converted copy. */
+struct floats {
+    const float *data;
+    float *copy; /* owned, or NULL */
+};
+
+/* An absent tensor (NULL) gives NULL data. */
+bool floats_init(struct floats *f, const struct tensor *t, struct error *err)
+    __attribute__((warn_unused_result));
+void floats_finish(struct floats *f);
+
+/* The output as f32: the tensor's own memory where it is f32, else a buffer which floats_store
+ * rounds into the tensor. */
+struct float_output {
+    float *data;
+    float *buffer; /* owned, or NULL */
+    struct tensor *y;
+};
+
+bool float_output_init(struct float_output *o, struct tensor *y, struct error *err)
+    __attribute__((warn_unused_result));
+/* Rounds into the tensor, frees; the result of the entry. */
+bool float_output_store(struct float_output *o);
+void float_output_finish(struct float_output *o);
+
+double reference_activation(enum activation activation, double x);
+/* sum of a[i] b[i], i = 0..n-1 */
+double reference_dot(const float *a, const float *b, int64_t n);
+
+/* A packed weight: f32 values (rounded to bf16 first if bf16 was asked for). Linear [n][k],
+ * convolution [c_out][kh][kw][c_in]. */
+struct reference_packed {
+    struct packed base;
+    float *weight; /* owned */
+    float *bias;   /* owned, or NULL */
+};
+
+bool reference_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
+    enum dtype dtype, struct packed **out, struct error *err);
+bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bias,
+    enum conv_kind kind, enum dtype dtype, struct packed **out, struct error *err);
+void reference_packed_destroy(struct packed *packed);
+
+bool reference_linear(const struct linear_args *args, struct error *err);
+bool reference_conv2d(const struct conv2d_args *args, struct error *err);
+bool reference_group_norm(const struct group_norm_args *args, struct error *err);
+bool reference_layer_norm(const struct layer_norm_args *args, struct error *err);
+bool reference_attention(const struct attention_args *args, struct error *err);
+bool reference_embedding(const struct embedding_args *args, struct error *err);
+bool reference_timestep_embedding(const struct timestep_embedding_args *args, struct error *err);
+bool reference_add(const struct add_args *args, struct error *err);
+bool reference_concat(const struct concat_args *args, struct error *err);
+bool reference_combine(const struct combine_args *args, struct error *err);
+bool reference_convert(const struct convert_args *args, struct error *err);
+
+#endif

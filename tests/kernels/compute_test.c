@@ -1,0 +1,326 @@
+/* The validation seam: every rule's message, the sticky error, the dry run. */
+#include "kernels/compute.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static float memory[1 << 16];
+
+static struct compute fresh(void) {
+    return (struct compute){ .kernels = kernels_reference() };
+}
+
+/* Calls OP on a copy of ARGS with CHANGE applied; the error's message must contain TEXT. */
+#define REFUSES(op, type, good, change, text)                                                      \
+    do {                                                                                           \
+        struct compute c_ = fresh();                                                               \
+        struct type a = good;                                                                      \
+        change;                                                                                    \
+        op(&c_, &a);                                                                               \
+        CHECK(c_.error.code == ERROR_INTERNAL, "%s: code %d, want: %s", #op, c_.error.code, text); \
+        CHECK_CONTAINS(c_.error.message, text);                                                    \
+    } while (0)
+
+#define ACCEPTS(op, type, good, change)                                                            \
+    do {                                                                                           \
+        struct compute c_ = fresh();                                                               \
+        struct type a = good;                                                                      \
+        change;                                                                                    \
+        op(&c_, &a);                                                                               \
+        CHECK(compute_ok(&c_), "%s: %s", #op, c_.error.message);                                   \
+    } while (0)
+
+static struct tensor f32_2d(int at, int64_t a, int64_t b) {
+    return tensor_2d(memory + at, DTYPE_F32, a, b);
+}
+
+static struct tensor f32_4d(int at, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return tensor_4d(memory + at, DTYPE_F32, a, b, c, d);
+}
+
+static void linear_refuses(void) {
+    struct error err = { 0 };
+    struct tensor w = f32_2d(0, 6, 4), bias = tensor_1d(memory, DTYPE_F32, 6);
+    struct packed *weight = NULL, *geglu = NULL, *conv = NULL, *foreign = NULL;
+    struct tensor cw = f32_4d(0, 6, 4, 1, 1);
+    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, false, DTYPE_F32, &weight, &err), "-");
+    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, true, DTYPE_F32, &geglu, &err), "-");
+    CHECK(linear_pack(kernels_cpu(), "fc", &w, &bias, false, DTYPE_F32, &foreign, &err), "-");
+    CHECK(conv2d_pack(kernels_reference(), "cv", &cw, NULL, CONV_1X1, DTYPE_F32, &conv, &err), "-");
+    struct tensor x = f32_2d(0, 3, 4), y = f32_2d(64, 3, 6), r = f32_2d(128, 3, 6);
+    struct tensor other = f32_2d(128, 3, 5), half = f32_2d(64, 3, 3), empty = f32_2d(0, 0, 4);
+    struct tensor ints = tensor_2d(memory, DTYPE_I32, 3, 4), absent = f32_2d(0, 3, 4);
+    struct tensor bf16 = tensor_2d(memory + 64, DTYPE_BF16, 3, 6), over = f32_2d(8, 3, 6);
+    struct tensor gpu = x, wide = f32_2d(0, 3, 5), shifted = f32_2d(65, 3, 6);
+    gpu.device = DEVICE_CUDA;
+    absent.data = NULL;
+    struct linear_args good = { &x, weight, ACTIVATION_NONE, NULL, &y };
+    ACCEPTS(op_linear, linear_args, good, (void)0);
+    ACCEPTS(op_linear, linear_args, good, a.residual = &r);
+    ACCEPTS(op_linear, linear_args, good, a.residual = &y);
+    ACCEPTS(op_linear, linear_args, good, (a.weight = geglu, a.y = &half));
+    REFUSES(op_linear, linear_args, good, a.x = NULL, "linear: x is missing");
+    REFUSES(op_linear, linear_args, good, a.x = &absent, "x (f32 [3][4]) has no memory");
+    REFUSES(op_linear, linear_args, good, a.x = &gpu, "x (f32 [3][4]) is on another device");
+    REFUSES(op_linear, linear_args, good, a.x = &empty, "x is f32 [0][4], every size");
+    REFUSES(op_linear, linear_args, good, a.x = &ints, "x is i32 [3][4], it must be f32 or bf16");
+    REFUSES(op_linear, linear_args, good, a.x = &bias, "x is f32 [6], its rank must be 2 to 4");
+    REFUSES(op_linear, linear_args, good, a.x = &wide,
+        "x is f32 [3][5], the weight [6][4] needs 4 channels");
+    REFUSES(op_linear, linear_args, good, a.weight = NULL, "weight is missing");
+    REFUSES(op_linear, linear_args, good, a.weight = conv, "weight is packed for conv2d");
+    REFUSES(op_linear, linear_args, good, a.weight = foreign,
+        "weight is packed for cpu, not for reference");
+    REFUSES(op_linear, linear_args, good, a.activation = (enum activation)9, "activation 9");
+    REFUSES(op_linear, linear_args, good,
+        (a.weight = geglu, a.y = &half, a.activation = ACTIVATION_SILU), "no further activation");
+    REFUSES(op_linear, linear_args, good, a.y = &other,
+        "linear: y is f32 [3][5], it must be f32 [3][6] for x f32 [3][4]");
+    REFUSES(op_linear, linear_args, good, a.y = &bf16, "y is bf16 [3][6], it must be f32 [3][6]");
+    REFUSES(op_linear, linear_args, good, a.y = &over, "y (f32 [3][6]) overlaps x (f32 [3][4])");
+    REFUSES(op_linear, linear_args, good, a.residual = &other,
+        "residual is f32 [3][5], it must be like y, f32 [3][6]");
+    REFUSES(op_linear, linear_args, good, a.residual = &shifted, "overlaps residual");
+    packed_destroy(weight);
+    packed_destroy(geglu);
+    packed_destroy(conv);
+    packed_destroy(foreign);
+    packed_destroy(NULL);
+}
+
+static void conv2d_refuses(void) {
+    struct error err = { 0 };
+    struct packed *same = NULL, *up = NULL, *right = NULL;
+    struct tensor w = f32_4d(0, 2, 3, 3, 3);
+    const struct kernels *k = kernels_reference();
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3, DTYPE_F32, &same, &err), "-");
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_UP, DTYPE_F32, &up, &err), "-");
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_DOWN_RIGHT, DTYPE_F32, &right, &err), "-");
+    struct tensor x = f32_4d(0, 2, 4, 5, 3), y = f32_4d(1000, 2, 4, 5, 2), flat = f32_2d(0, 8, 3);
+    struct tensor odd = f32_4d(1000, 2, 7, 10, 2), double_size = f32_4d(1000, 2, 8, 10, 2);
+    struct tensor six = f32_4d(1000, 2, 6, 10, 2), narrow = f32_4d(0, 2, 4, 5, 4);
+    struct tensor dot = f32_4d(0, 2, 1, 5, 3), row = f32_2d(2000, 2, 2), wrong = f32_2d(2000, 2, 3);
+    struct tensor row16 = tensor_2d(memory + 2000, DTYPE_BF16, 2, 2);
+    struct conv2d_args good = { .x = &x, .weight = same, .y = &y };
+    ACCEPTS(op_conv2d, conv2d_args, good, a.row_add = &row);
+    ACCEPTS(op_conv2d, conv2d_args, good, a.residual = &y);
+    ACCEPTS(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &odd));
+    ACCEPTS(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &double_size));
+    REFUSES(op_conv2d, conv2d_args, good, a.x = &flat, "x is f32 [8][3], its rank");
+    REFUSES(op_conv2d, conv2d_args, good, a.x = &narrow,
+        "x is f32 [2][4][5][4], the weight [2][3] needs 3 channels");
+    REFUSES(op_conv2d, conv2d_args, good, (a.weight = right, a.x = &dot), "too small");
+    REFUSES(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &six),
+        "y is f32 [2][6][10][2], it must be f32 [2][8][10][2] for x f32 [2][4][5][3]");
+    REFUSES(op_conv2d, conv2d_args, good, a.row_add = &wrong,
+        "row_add is f32 [2][3], it must be f32 [2][2] for y f32 [2][4][5][2]");
+    REFUSES(op_conv2d, conv2d_args, good, a.row_add = &row16,
+        "row_add is bf16 [2][2], it must be f32 like x");
+    REFUSES(op_conv2d, conv2d_args, good, a.residual = &x, "residual is f32 [2][4][5][3]");
+    packed_destroy(same);
+    packed_destroy(up);
+    packed_destroy(right);
+}
+
+static void norms_refuse(void) {
+    struct tensor x = f32_4d(0, 2, 3, 3, 8), y = f32_4d(1000, 2, 3, 3, 8), g, b, g9, g16;
+    g = tensor_1d(memory + 2000, DTYPE_F32, 8);
+    b = tensor_1d(memory + 2100, DTYPE_F32, 8);
+    g9 = tensor_1d(memory + 2000, DTYPE_F32, 9);
+    g16 = tensor_1d(memory + 2000, DTYPE_BF16, 8);
+    struct tensor flat = tensor_view_2d(&x, 18, 8), partly = f32_4d(8, 2, 3, 3, 8);
+    struct group_norm_args gn = { &x, &g, &b, 4, 1e-5f, true, &y };
+    ACCEPTS(op_group_norm, group_norm_args, gn, a.y = &x);
+    REFUSES(op_group_norm, group_norm_args, gn, a.groups = 3, "group_norm: 8 channels are not 3");
+    REFUSES(op_group_norm, group_norm_args, gn, a.groups = 0, "8 channels are not 0 groups");
+    REFUSES(op_group_norm, group_norm_args, gn, a.eps = NAN, "eps nan is negative");
+    REFUSES(op_group_norm, group_norm_args, gn, a.gamma = NULL, "gamma is missing");
+    REFUSES(op_group_norm, group_norm_args, gn, a.gamma = &g9,
+        "gamma is f32 [9], it must be f32 [8] for x f32 [2][3][3][8]");
+    REFUSES(op_group_norm, group_norm_args, gn, a.beta = &g16, "beta is bf16 [8]");
+    REFUSES(op_group_norm, group_norm_args, gn, a.x = &flat, "x is f32 [18][8], its rank");
+    REFUSES(op_group_norm, group_norm_args, gn, a.y = &flat, "y is f32 [18][8], it must be like x");
+    REFUSES(op_group_norm, group_norm_args, gn, a.y = &partly, "overlaps x");
+    struct layer_norm_args ln = { &x, &g, &b, 1e-5f, &y };
+    ACCEPTS(op_layer_norm, layer_norm_args, ln, (a.x = &flat, a.y = &flat));
+    REFUSES(op_layer_norm, layer_norm_args, ln, a.eps = -1, "layer_norm: eps -1 is negative");
+    REFUSES(op_layer_norm, layer_norm_args, ln, a.y = &flat, "y is f32 [18][8]");
+}
+
+static void attention_refuses(void) {
+    struct tensor q = tensor_3d(memory, DTYPE_F32, 2, 5, 24);
+    struct tensor k = tensor_3d(memory + 1000, DTYPE_F32, 2, 7, 8);
+    struct tensor v = tensor_3d(memory + 2000, DTYPE_F32, 2, 7, 8);
+    struct tensor y = tensor_3d(memory + 3000, DTYPE_F32, 2, 5, 8);
+    struct tensor v6 = tensor_3d(memory + 2000, DTYPE_F32, 2, 6, 8);
+    struct tensor q3 = tensor_3d(memory, DTYPE_F32, 3, 5, 24);
+    struct tensor k16 = tensor_3d(memory + 1000, DTYPE_BF16, 2, 7, 8);
+    struct tensor wide = tensor_3d(memory + 3000, DTYPE_F32, 2, 5, 9);
+    struct attention_args good = { &q, &k, &v, 0, 0, 0, 2, 4, 0.5f, false, &y };
+    ACCEPTS(op_attention, attention_args, good, a.q_offset = 16);
+    ACCEPTS(op_attention, attention_args, good,
+        (a.k = a.v = &q, a.q_offset = 0, a.k_offset = 8, a.v_offset = 16));
+    REFUSES(op_attention, attention_args, good, a.q_offset = 17,
+        "attention: q is f32 [2][5][24], too few channels for 2 heads of 4 from 17 on");
+    REFUSES(op_attention, attention_args, good, a.q_offset = -1, "from -1 on");
+    REFUSES(op_attention, attention_args, good, a.heads = 0, "0 heads of 4");
+    REFUSES(op_attention, attention_args, good, a.v = &v6,
+        "v is f32 [2][6][8], it must be [2][7][...] for y f32 [2][5][8]");
+    REFUSES(op_attention, attention_args, good, a.q = &q3, "q is f32 [3][5][24]");
+    REFUSES(op_attention, attention_args, good, a.k = &k16, "k is bf16 [2][7][8], it must be f32");
+    REFUSES(op_attention, attention_args, good, a.y = &wide,
+        "y is f32 [2][5][9], it must be f32 [2][5][8]");
+    REFUSES(op_attention, attention_args, good, a.y = &v6, "y");
+}
+
+static void embeddings_refuse(void) {
+    struct tensor ids = tensor_2d(memory, DTYPE_I32, 2, 5), table = f32_2d(100, 9, 4);
+    struct tensor positions = f32_2d(200, 5, 4), y = tensor_3d(memory + 300, DTYPE_F32, 2, 5, 4);
+    struct tensor few = f32_2d(200, 4, 4), floats = f32_2d(0, 2, 5);
+    struct tensor y3 = tensor_3d(memory + 300, DTYPE_F32, 2, 5, 3);
+    struct embedding_args good = { &ids, &table, &positions, &y };
+    ACCEPTS(op_embedding, embedding_args, good, (void)0);
+    REFUSES(
+        op_embedding, embedding_args, good, a.ids = &floats, "ids is f32 [2][5], it must be i32");
+    REFUSES(op_embedding, embedding_args, good, a.positions = &few,
+        "embedding: positions are f32 [4][4], they must reach ids i32 [2][5]");
+    REFUSES(op_embedding, embedding_args, good, a.y = &y3,
+        "y is f32 [2][5][3], it must be f32 [2][5][4] for ids i32 [2][5]");
+    struct tensor t = tensor_1d(memory, DTYPE_F32, 2), e = f32_2d(10, 2, 6), e5 = f32_2d(10, 2, 5);
+    struct tensor t16 = tensor_1d(memory, DTYPE_BF16, 2), e3 = f32_2d(10, 3, 6);
+    struct timestep_embedding_args ts = { &t, true, 0, &e };
+    ACCEPTS(op_timestep_embedding, timestep_embedding_args, ts, a.freq_shift = 1);
+    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.timesteps = &t16,
+        "timesteps is bf16 [2], it must be f32");
+    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.y = &e5, "width must be even");
+    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.freq_shift = 3, "freq_shift 3");
+    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.y = &e3,
+        "y is f32 [3][6], it must be f32 [2][6] for timesteps f32 [2]");
+}
+
+static void pointwise_refuses(void) {
+    struct tensor x = f32_2d(0, 3, 4), b = f32_2d(100, 3, 4), y = f32_2d(200, 3, 4);
+    struct tensor y9 = f32_2d(200, 3, 9), b5 = f32_2d(100, 3, 5), b2 = f32_2d(100, 2, 4);
+    struct add_args add = { &x, &b, ACTIVATION_NONE, &y };
+    ACCEPTS(op_add, add_args, add, (a.y = &x, a.b = NULL));
+    REFUSES(
+        op_add, add_args, add, a.b = &b5, "add: b is f32 [3][5], it must be like a, f32 [3][4]");
+    REFUSES(op_add, add_args, add, a.y = &b, "y (f32 [3][4]) overlaps b (f32 [3][4])");
+    struct concat_args cat = { &x, &b5, &y9 };
+    ACCEPTS(op_concat, concat_args, cat, (void)0);
+    REFUSES(op_concat, concat_args, cat, a.b = &b2,
+        "concat: b is f32 [2][4], it must be f32 [3][4] for a f32 [3][4]");
+    REFUSES(op_concat, concat_args, cat, a.y = &y, "y is f32 [3][4], it must be f32 [3][9]");
+    const float coefficients[6] = { 1, 2, 3, 4, 5, 6 };
+    struct combine_args sum = { { &x, &b }, 2, coefficients, &y };
+    ACCEPTS(op_combine, combine_args, sum, a.y = &b);
+    REFUSES(op_combine, combine_args, sum, a.count = 9, "combine: 9 terms are not 1 to 8");
+    REFUSES(op_combine, combine_args, sum, a.coefficients = NULL, "coefficients are missing");
+    REFUSES(op_combine, combine_args, sum, a.terms[1] = &b5, "terms[1] is f32 [3][5]");
+    REFUSES(op_combine, combine_args, sum, a.count = 3, "terms[2] is missing");
+    struct tensor nchw = f32_4d(0, 2, 3, 4, 5), nhwc = f32_4d(200, 2, 4, 5, 3);
+    struct tensor ints = tensor_4d(memory + 200, DTYPE_I32, 2, 4, 5, 3);
+    struct convert_args convert = { &nchw, LAYOUT_NCHW_TO_NHWC, &nhwc };
+    ACCEPTS(op_convert, convert_args, convert, (void)0);
+    ACCEPTS(op_convert, convert_args, convert,
+        (a.x = &nhwc, a.y = &nchw, a.layout = LAYOUT_NHWC_TO_NCHW));
+    REFUSES(op_convert, convert_args, convert, a.layout = LAYOUT_SAME,
+        "convert: y is f32 [2][4][5][3], it must be f32 [2][3][4][5]");
+    REFUSES(op_convert, convert_args, convert, a.layout = (enum layout_change)7, "layout change 7");
+    REFUSES(op_convert, convert_args, convert, a.y = &ints, "y is i32 [2][4][5][3]");
+    REFUSES(op_convert, convert_args, convert, a.y = &nchw, "y");
+}
+
+static void packing_refuses_by_name(void) {
+    struct error err = { 0 };
+    struct packed *p = (struct packed *)memory;
+    const struct kernels *k = kernels_reference();
+    struct tensor w = f32_2d(0, 5, 4), b = tensor_1d(memory, DTYPE_F32, 4), w3 = w, wi = w;
+    CHECK(!linear_pack(k, "ff.weight", &w, &b, false, DTYPE_F32, &p, &err) && !p, "bias");
+    CHECK_STRING(
+        err.message, "ff.weight: f32 [4] is not allowed; its bias is f32, f16 or bf16 [5]");
+    CHECK(!linear_pack(k, "ff.weight", &w, NULL, true, DTYPE_F32, &p, &err), "odd geglu");
+    CHECK_CONTAINS(err.message, "ff.weight: f32 [5][4]");
+    CHECK(!linear_pack(k, "ff.weight", &w, NULL, false, DTYPE_F16, &p, &err), "f16");
+    CHECK_CONTAINS(err.message, "packed as f32 or bf16");
+    w3.rank = 3;
+    CHECK(!linear_pack(k, "w", &w3, NULL, false, DTYPE_F32, &p, &err), "rank 3");
+    CHECK_CONTAINS(err.message, "[n][k] or [n][k][1][1]");
+    wi.dtype = DTYPE_I64;
+    CHECK(!linear_pack(k, "w", &wi, NULL, false, DTYPE_F32, &p, &err), "i64");
+    CHECK_CONTAINS(err.message, "i64 [5][4]");
+    struct tensor cw = f32_4d(0, 5, 4, 3, 1);
+    CHECK(!conv2d_pack(k, "conv", &cw, NULL, CONV_3X3, DTYPE_F32, &p, &err), "3x1");
+    CHECK_CONTAINS(err.message, "conv: f32 [5][4][3][1] is not allowed");
+    cw.shape[3] = 0;
+    CHECK(!conv2d_pack(k, "conv", &cw, NULL, CONV_1X1, DTYPE_F32, &p, &err), "3x0");
+}
+
+static void first_error_sticks(void) {
+    struct compute c = fresh();
+    struct tensor x = f32_2d(0, 2, 2), y = f32_2d(10, 2, 3), z = f32_2d(20, 2, 2);
+    memory[20] = 42;
+    op_add(&c, &(struct add_args){ .a = &x, .y = &y });
+    CHECK_CONTAINS(c.error.message, "y is f32 [2][3]");
+    op_add(&c, &(struct add_args){ .a = NULL });
+    op_add(&c, &(struct add_args){ .a = &x, .y = &z });
+    CHECK_CONTAINS(c.error.message, "y is f32 [2][3]");
+    CHECK(memory[20] == 42, "nothing is computed after an error");
+}
+
+static void two_temporaries(struct compute *c, void *user) {
+    int64_t n = *(int64_t *)user;
+    size_t mark = arena_mark(c->arena);
+    struct tensor a = compute_tensor_4d(c, DTYPE_F32, 1, n, n, 16);
+    struct tensor b = compute_tensor_4d(c, DTYPE_F32, 1, n, n, 16);
+    op_add(c, &(struct add_args){ .a = &a, .b = NULL, .y = &b });
+    arena_release(c->arena, mark);
+    struct tensor d = compute_tensor_3d(c, DTYPE_BF16, 1, n, n);
+    (void)d;
+}
+
+static void a_dry_run_plans_the_arena(void) {
+    struct error err = { 0 };
+    struct compute c = fresh();
+    CHECK(arena_create(&c.arena, &err), "%s", err.message);
+    int64_t n = 300;
+    CHECK(compute_plan(&c, two_temporaries, &n, &err), "%s", err.message);
+    size_t reserved = arena_reserved_bytes(c.arena);
+    CHECK(reserved >= 2u * 300 * 300 * 16 * 4 && reserved < 13u << 20, "%zu bytes", reserved);
+    two_temporaries(&c, &n);
+    CHECK(compute_ok(&c), "the planned run fits: %s", c.error.message);
+    arena_release(c.arena, 0);
+    n = 400;
+    two_temporaries(&c, &n);
+    CHECK(c.error.code == ERROR_NO_MEMORY, "an unplanned run does not");
+    CHECK_CONTAINS(c.error.message, "f32 [1][400][400][16] does not fit");
+    n = INT64_MAX / 2;
+    CHECK(!compute_plan(&c, two_temporaries, &n, &err), "an overflow is found");
+    CHECK_CONTAINS(err.message, "no tensor can be");
+    n = 1 << 20;
+    CHECK(!compute_plan(&c, two_temporaries, &n, &err) && err.code == ERROR_NO_MEMORY,
+        "what the system refuses is an error: %s", err.message);
+    arena_destroy(c.arena);
+}
+
+static void output_sizes(void) {
+    CHECK(conv_out_size(CONV_3X3, 7) == 7 && conv_out_size(CONV_1X1, 7) == 7, "same");
+    CHECK(conv_out_size(CONV_3X3_DOWN, 7) == 4 && conv_out_size(CONV_3X3_DOWN, 8) == 4, "down");
+    CHECK(conv_out_size(CONV_3X3_DOWN_RIGHT, 8) == 4, "right");
+    CHECK(conv_out_size(CONV_3X3_DOWN_RIGHT, 7) == 3, "right, odd");
+    CHECK(conv_out_size(CONV_3X3_UP, 7) == 14, "up");
+}
+
+int main(void) {
+    linear_refuses();
+    conv2d_refuses();
+    norms_refuse();
+    attention_refuses();
+    embeddings_refuse();
+    pointwise_refuses();
+    packing_refuses_by_name();
+    first_error_sticks();
+    a_dry_run_plans_the_arena();
+    output_sizes();
+    return check_done();
+}
