@@ -1,0 +1,135 @@
+"""The inputs of scripts/parity and what diffusers makes of them, kept on disk.
+
+Apart from parity.py so that the key of the kept results (this file, sd15.py, random_sd15.py and the
+versions) does not change when only the table or the bars do.
+"""
+
+import hashlib
+import os
+import sys
+import time
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import sd15
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# name, component, (width, height) in px or None, rows, whether diffusers runs it in bf16 too
+CASES = (
+    ("text", "text", None, 2, True),
+    ("unet 512x512", "unet", (512, 512), 2, True),
+    ("unet 768x512", "unet", (768, 512), 1, False),
+    ("unet 520x456", "unet", (520, 456), 2, False),
+    ("vae-decode 512x512", "vae-decode", (512, 512), 1, True),
+    ("vae-decode 520x456", "vae-decode", (520, 456), 1, False),
+    ("vae-encode 512x512", "vae-encode", (512, 512), 1, True),
+    ("vae-encode 520x456", "vae-encode", (520, 456), 1, False),
+)
+OUTPUTS = {
+    "text": "context",
+    "unet": "noise_pred",
+    "vae-decode": "image",
+    "vae-encode": "moments",
+}
+TORCH = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+def make_inputs(component, size, rows):
+    """Inputs in diffusers' layout (channels first), float32 and int32."""
+    generator = torch.Generator().manual_seed(rows * 7919 + sum(size or (77,)))
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator)
+
+    if component == "text":
+        ids = torch.full((rows, 77), 49407, dtype=torch.int32)
+        ids[:, 0] = 49406
+        for row in range(rows):  # a short prompt and a full one
+            count = 75 if row else 9
+            words = torch.randint(0, 49406, (count,), generator=generator, dtype=torch.int32)
+            ids[row, 1 : count + 1] = words
+        return {"ids": ids}
+    width, height = size
+    if component == "vae-encode":
+        # A picture has structure at all scales: noise, enlarged, plus finer noise.
+        coarse = normal(rows, 3, height // 8, width // 8)
+        image = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic")
+        return {"image": (0.4 * image + 0.1 * normal(rows, 3, height, width)).clamp(-1, 1)}
+    latents = normal(rows, 4, height // 8, width // 8)
+    if component == "vae-decode":
+        return {"latents": latents}
+    return {
+        "latents": latents,
+        "timesteps": torch.tensor([801.0, 41.0])[:rows],  # each row its own
+        "context": normal(rows, 77, 768),
+    }
+
+
+def channels_last(tensor):
+    return tensor.permute(0, 2, 3, 1).contiguous() if tensor.ndim == 4 else tensor
+
+
+def run_diffusers(module, component, inputs, dtype):
+    """The output as float32, channels last."""
+    with torch.inference_mode():
+        if component == "text":
+            return module(inputs["ids"].long()).last_hidden_state.float().clone()
+        if component == "unet":
+            latents, context = inputs["latents"].to(dtype), inputs["context"].to(dtype)
+            out = module(latents, inputs["timesteps"], encoder_hidden_states=context).sample
+        elif component == "vae-decode":
+            scale = sd15.VAE_CONFIG["scaling_factor"]
+            out = module.decode((inputs["latents"] / scale).to(dtype)).sample
+        else:
+            out = module.quant_conv(module.encoder(inputs["image"].to(dtype)))
+        return channels_last(out.float()).clone()
+
+
+class Reference:
+    """diffusers' outputs, from the cache on disk or computed; holds at most one module."""
+
+    def __init__(self, folder, weights):
+        self.folder, self.weights = folder, weights
+        self.held = (None, None)
+        digest = hashlib.sha256()
+        for name in ("sd15.py", "random_sd15.py", "parity_reference.py"):
+            with open(os.path.join(HERE, name), "rb") as file:
+                digest.update(file.read())
+        import diffusers
+        import transformers
+
+        for version in (torch.__version__, diffusers.__version__, transformers.__version__):
+            digest.update(version.encode())
+        self.key = digest.hexdigest()[:16]
+
+    def drop(self):
+        self.held = (None, None)
+
+    def _module(self, component, dtype_name):
+        part = {"text": "text_encoder", "unet": "unet"}.get(component, "vae")
+        if self.held[0] != (part, dtype_name):
+            self.drop()
+            self.held = (
+                (part, dtype_name),
+                sd15.load(self.weights, part, TORCH[dtype_name]),
+            )
+        return self.held[1]
+
+    def output(self, name, component, inputs, dtype_name):
+        path = os.path.join(
+            self.folder, f"{name.replace(' ', '-')}-{dtype_name}-{self.key}.safetensors"
+        )
+        if not os.path.exists(path):
+            start = time.monotonic()
+            module = self._module(component, dtype_name)
+            out = run_diffusers(module, component, inputs, TORCH[dtype_name])
+            save_file({"out": out}, path + ".part")
+            os.replace(path + ".part", path)
+            note(f"diffusers {dtype_name} {name}: {time.monotonic() - start:.0f} s")
+        return load_file(path)["out"]
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
