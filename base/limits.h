@@ -19,6 +19,7 @@
 #define IMAGE_MAX_PX 2048
 #define IMAGE_MULTIPLE_PX 8
 #define STEPS_MAX 1000
+#define TRAIN_TIMESTEPS_MAX 10000 /* num_train_timesteps of a scheduler_config.json */
 #define IMAGES_PER_REQUEST_MAX 16
 #define GUIDANCE_SCALE_MAX 100.0
 
