@@ -10,8 +10,7 @@
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256
-#define CONFIG_MAX_BYTES                                                                           \
-    (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
+#define CONFIG_MAX_BYTES (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
 
 /* engine: one request (engine/request checks) */
 #define PROMPT_MAX_BYTES 16384
@@ -28,10 +27,6 @@
 #define HTTP_CONNECTIONS_MAX 256
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
-#define HTTP_BODY_TIMEOUT_MS 120000        /* from the end of the headers to the end of the body */
-#define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
-#define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
-#define REQUEST_ID_MAX_BYTES 64
 #define JSON_MAX_DEPTH 16
 #define QUEUE_MAX_REQUESTS 64
 
