@@ -14,6 +14,8 @@ bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *ke
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
 
 const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);
+/* The dtype of activations, and so of the context. */
+enum dtype text_encoder_activation_dtype(const struct text_encoder *encoder);
 
 /* ids i32 [n][t], t <= max_position_embeddings, each id < vocab_size; y [n][t][hidden_size] in the
  * activation dtype: the hidden state after layer (last - clip_skip), through final_layer_norm

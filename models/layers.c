@@ -1,0 +1,200 @@
+#include "models/layers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const char *leaf,
+    struct error *err) {
+    const int length = snprintf(
+        name, SAFETENSORS_MAX_NAME_BYTES, "%s%s%s", prefix, prefix[0] ? "." : "", leaf);
+    if (length < 0 || length >= SAFETENSORS_MAX_NAME_BYTES) {
+        return error_set(err, ERROR_INVALID, "%s.%s: a tensor's name has at most %d bytes", prefix,
+            leaf, SAFETENSORS_MAX_NAME_BYTES - 1);
+    }
+    return true;
+}
+
+/* Shapes come from a checked config, so sizes fit; the allocation itself may still be refused. */
+static void *allocate(int64_t count, size_t size, const char *name, struct error *err) {
+    size_t bytes;
+    void *data = NULL;
+    if (!__builtin_mul_overflow((size_t)count, size, &bytes)) {
+        data = malloc(bytes);
+    }
+    if (!data) {
+        error_set(err, ERROR_NO_MEMORY, "%s: no memory for %lld numbers", name, (long long)count);
+    }
+    return data;
+}
+
+/* The tensor `name`.`kind`. */
+static bool get(const struct weights *w, const char *name, const char *kind, int rank,
+    const int64_t *shape, struct tensor *out, struct error *err) {
+    char full[SAFETENSORS_MAX_NAME_BYTES];
+    return layer_name(full, name, kind, err) && w->get(w->user, full, rank, shape, out, err);
+}
+
+/* The same as f32 into dst, which holds the whole shape. */
+static bool get_f32(const struct weights *w, const char *name, const char *kind, int rank,
+    const int64_t *shape, float *dst, struct error *err) {
+    struct tensor t;
+    if (!get(w, name, kind, rank, shape, &t, err)) {
+        return false;
+    }
+    convert_elements(dst, DTYPE_F32, t.data, t.dtype, tensor_elements(&t));
+    return true;
+}
+
+bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
+    struct norm *out, struct error *err) {
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    if (!layer_name(name, prefix, leaf, err)) {
+        return false;
+    }
+    out->data = allocate(2 * channels, sizeof(float), name, err);
+    if (!out->data || !get_f32(w, name, "weight", 1, &channels, out->data, err) ||
+        !get_f32(w, name, "bias", 1, &channels, out->data + channels, err)) {
+        norm_finish(out);
+        return false;
+    }
+    out->gamma = tensor_1d(out->data, DTYPE_F32, channels);
+    out->beta = tensor_1d(out->data + channels, DTYPE_F32, channels);
+    return true;
+}
+
+void norm_finish(struct norm *norm) {
+    free(norm->data);
+    *norm = (struct norm){ 0 };
+}
+
+bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
+    struct linear_shape shape, struct packed **out, struct error *err) {
+    const int64_t weight_shape[2] = { shape.n, shape.k };
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    struct tensor weight, bias;
+    return layer_name(name, prefix, leaf, err) &&
+           get(w, name, "weight", 2, weight_shape, &weight, err) &&
+           (!shape.bias || get(w, name, "bias", 1, &shape.n, &bias, err)) &&
+           (w->check_only || linear_pack(w->kernels, name, &weight, shape.bias ? &bias : NULL,
+                                 shape.geglu, w->dtype, out, err));
+}
+
+bool linear_load_stacked(const struct weights *w, const struct linear_part *parts, int count,
+    int64_t k, bool bias, struct packed **out, struct error *err) {
+    int64_t n = 0;
+    for (int i = 0; i < count; i++) {
+        n += parts[i].n;
+    }
+    /* f32 holds every source dtype exactly, so parts of different dtypes stack as well. */
+    float *weight_data = allocate(n * k, sizeof(float), parts[0].name, err);
+    float *bias_data = weight_data ? allocate(n, sizeof(float), parts[0].name, err) : NULL;
+    bool ok = weight_data && bias_data;
+    int64_t row = 0;
+    for (int i = 0; ok && i < count; i++) {
+        const int64_t shape[2] = { parts[i].n, k };
+        ok = get_f32(w, parts[i].name, "weight", 2, shape, weight_data + row * k, err) &&
+             (!bias || get_f32(w, parts[i].name, "bias", 1, shape, bias_data + row, err));
+        row += parts[i].n;
+    }
+    if (ok) {
+        const struct tensor weight_tensor = tensor_2d(weight_data, DTYPE_F32, n, k);
+        const struct tensor bias_tensor = tensor_1d(bias_data, DTYPE_F32, n);
+        ok = w->check_only || linear_pack(w->kernels, parts[0].name, &weight_tensor,
+                                  bias ? &bias_tensor : NULL, false, w->dtype, out, err);
+    }
+    free(bias_data);
+    free(weight_data);
+    return ok;
+}
+
+bool qkv_load(const struct weights *w, const char *prefix, const char *const leaves[3],
+    int64_t channels, bool bias, struct packed **out, struct error *err) {
+    struct linear_part parts[3];
+    for (int i = 0; i < 3; i++) {
+        parts[i].n = channels;
+        if (!layer_name(parts[i].name, prefix, leaves[i], err)) {
+            return false;
+        }
+    }
+    return linear_load_stacked(w, parts, 3, channels, bias, out, err);
+}
+
+bool conv_load(const struct weights *w, const char *prefix, const char *leaf, enum conv_kind kind,
+    int64_t c_out, int64_t c_in, struct packed **out, struct error *err) {
+    const int64_t size = kind == CONV_1X1 ? 1 : 3;
+    const int64_t shape[4] = { c_out, c_in, size, size };
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    struct tensor weight, bias;
+    return layer_name(name, prefix, leaf, err) && get(w, name, "weight", 4, shape, &weight, err) &&
+           get(w, name, "bias", 1, &c_out, &bias, err) &&
+           (w->check_only ||
+               conv2d_pack(w->kernels, name, &weight, &bias, kind, w->dtype, out, err));
+}
+
+bool table_load(const struct weights *w, const char *prefix, const char *leaf, int64_t rows,
+    int64_t channels, struct table *out, struct error *err) {
+    const int64_t shape[2] = { rows, channels };
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    struct tensor t;
+    if (!layer_name(name, prefix, leaf, err) || !get(w, name, "weight", 2, shape, &t, err)) {
+        return false;
+    }
+    out->data = allocate(rows * channels, dtype_size(w->dtype), name, err);
+    if (!out->data) {
+        return false;
+    }
+    convert_elements(out->data, w->dtype, t.data, t.dtype, rows * channels);
+    out->tensor = tensor_2d(out->data, w->dtype, rows, channels);
+    return true;
+}
+
+void table_finish(struct table *table) {
+    free(table->data);
+    *table = (struct table){ 0 };
+}
+
+void layer_linear(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y) {
+    op_linear(c, &(struct linear_args){ .x = x, .weight = weight, .y = y });
+}
+
+void layer_linear_add(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y) {
+    op_linear(c, &(struct linear_args){ .x = x, .weight = weight, .residual = y, .y = y });
+}
+
+void layer_conv(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y) {
+    op_conv2d(c, &(struct conv2d_args){ .x = x, .weight = weight, .y = y });
+}
+
+void layer_layer_norm(struct compute *c, const struct tensor *x, const struct norm *norm, float eps,
+    struct tensor *y) {
+    op_layer_norm(c, &(struct layer_norm_args){
+                         .x = x, .gamma = &norm->gamma, .beta = &norm->beta, .eps = eps, .y = y });
+}
+
+struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype) {
+    if (x->dtype == dtype) {
+        return *x;
+    }
+    struct tensor y = compute_tensor_4d(
+        c, dtype, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+    op_convert(c, &(struct convert_args){ .x = x, .y = &y });
+    return y;
+}
+
+void layer_conv_to_dtype(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y) {
+    if (x->dtype == y->dtype) {
+        layer_conv(c, x, weight, y);
+        return;
+    }
+    const size_t mark = arena_mark(c->arena);
+    struct tensor out = compute_tensor_4d(
+        c, x->dtype, y->shape[0], y->shape[1], y->shape[2], y->shape[3]);
+    layer_conv(c, x, weight, &out);
+    op_convert(c, &(struct convert_args){ .x = &out, .y = y });
+    arena_release(c->arena, mark);
+}

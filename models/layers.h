@@ -1,0 +1,102 @@
+/* What every model is built of, and how it gets its weights.
+ *
+ * A model asks a `struct weights` for tensors by their diffusers names; behind it stands a
+ * checkpoint (weights_from_checkpoint) or, in tests, anything else. Each *_load takes a layer's
+ * tensors, checks their shapes through the source, and leaves the form that the device likes best,
+ * so that the source may go away afterwards. A layer's name is `prefix`.`leaf`, or `leaf` if the
+ * prefix is empty.
+ *
+ * Every struct here may be zeroed; finishing or destroying a zeroed one does nothing.
+ */
+#ifndef MODELS_LAYERS_H
+#define MODELS_LAYERS_H
+
+#include "kernels/compute.h"
+
+/* Where weights come from and what they become. */
+struct weights {
+    /* As checkpoint_tensor: a view of exactly this shape, valid as long as the source, or an error
+     * that names the tensor. */
+    bool (*get)(void *user, const char *name, int rank, const int64_t *shape, struct tensor *out,
+        struct error *err);
+    void *user;
+    const struct kernels *kernels; /* borrowed */
+    enum dtype dtype;              /* f32 or bf16: what the packed weights are kept in */
+    /* Ask for every tensor, so that names and shapes are checked, but pack nothing: every struct
+     * packed stays NULL. */
+    bool check_only;
+};
+
+/* Scale and shift of a group or layer norm, f32 [c]. */
+struct norm {
+    struct tensor gamma, beta;
+    float *data; /* owned: both */
+};
+bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
+    struct norm *out, struct error *err) __attribute__((warn_unused_result));
+void norm_finish(struct norm *norm);
+
+/* A linear layer: weight [n][k], bias [n] if `bias`. */
+struct linear_shape {
+    int64_t n, k;
+    bool bias;
+    bool geglu; /* n counts both halves */
+};
+bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
+    struct linear_shape shape, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Several linear layers with the same input as one: their outputs stand side by side, in order. */
+struct linear_part {
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    int64_t n;
+};
+bool linear_load_stacked(const struct weights *w, const struct linear_part *parts, int count,
+    int64_t k, bool bias, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Query, key and value of self-attention over `channels` as one linear layer with 3*channels
+ * outputs; `leaves` are "to_q", "to_k", "to_v" or the like. */
+bool qkv_load(const struct weights *w, const char *prefix, const char *const leaves[3],
+    int64_t channels, bool bias, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* A convolution with bias: weight [c_out][c_in][3][3], or [1][1] for CONV_1X1. */
+bool conv_load(const struct weights *w, const char *prefix, const char *leaf, enum conv_kind kind,
+    int64_t c_out, int64_t c_in, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* An embedding table [rows][c], copied in the weights' dtype. */
+struct table {
+    struct tensor tensor;
+    void *data; /* owned */
+};
+bool table_load(const struct weights *w, const char *prefix, const char *leaf, int64_t rows,
+    int64_t channels, struct table *out, struct error *err) __attribute__((warn_unused_result));
+void table_finish(struct table *table);
+
+/* Writes `prefix`.`leaf`; ERROR_INVALID if that is longer than a tensor's name may be. */
+bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const char *leaf,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* y = packed(x) without bells: the commonest call. */
+void layer_linear(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
+/* y += packed(x). */
+void layer_linear_add(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
+/* y = conv(x). */
+void layer_conv(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
+/* y = layer_norm(x). */
+void layer_layer_norm(struct compute *c, const struct tensor *x, const struct norm *norm, float eps,
+    struct tensor *y);
+
+/* Where a model begins and ends: f32 outside, its activation dtype inside.
+ * layer_to_dtype gives `x` itself if it is of that dtype, else a converted copy from the arena. */
+struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype);
+/* y = conv(x), of y's size, in y's dtype. */
+void layer_conv_to_dtype(
+    struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
+
+#endif

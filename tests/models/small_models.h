@@ -1,0 +1,38 @@
+/* What the model tests share: weights and inputs that follow from their names by a rule, the
+ * outputs that diffusers and transformers gave for the same rule (tests/reference/small_models.py),
+ * and the few lines that run a model. Helpers end the program when the test itself is broken. */
+#ifndef TESTS_MODELS_SMALL_MODELS_H
+#define TESTS_MODELS_SMALL_MODELS_H
+
+#include "models/build.h"
+
+/* `count` numbers in [-1, 1) that depend on the name alone. */
+void rule_numbers(const char *name, int64_t count, double *out);
+/* An input of variance 1; the caller frees it. */
+float *rule_signal(const char *name, int64_t count);
+
+/* A source of weights that has every tensor, of whatever shape is asked for. */
+struct rule_source {
+    double gain;
+    void **buffers; /* owned: what was handed out */
+    int count;
+};
+struct weights rule_weights(
+    struct rule_source *source, const struct kernels *kernels, enum dtype dtype);
+void rule_source_finish(struct rule_source *source);
+
+/* The reference outputs. */
+struct reference; /* one file, read */
+struct reference *reference_open(const char *path);
+void reference_close(struct reference *reference);
+/* The tensor's numbers; `count` must be its size. Borrowed. */
+const float *reference_get(const struct reference *reference, const char *name, int64_t count);
+
+/* norm(a - b) / norm(b) over everything; NaN if any is NaN. */
+double relative_error(const float *a, const float *b, int64_t count);
+
+/* Plans the arena, runs `forward` and checks the error. */
+void run_model(
+    const struct kernels *kernels, void (*forward)(struct compute *c, void *user), void *user);
+
+#endif
