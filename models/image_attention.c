@@ -1,0 +1,61 @@
+#include "models/image_attention.h"
+
+#include <math.h>
+
+bool image_attention_load(const struct weights *w, const char *prefix,
+    const struct image_attention_shape *shape, struct image_attention *out, struct error *err) {
+    static const char *const leaves[3] = { "to_q", "to_k", "to_v" };
+    const int64_t c = shape->channels;
+    const struct linear_shape square = { .n = c, .k = c, .bias = true };
+    *out = (struct image_attention){
+        .channels = c, .heads = shape->heads, .groups = shape->groups, .eps = shape->eps
+    };
+    if (norm_load(w, prefix, "group_norm", c, &out->group_norm, err) &&
+        qkv_load(w, prefix, leaves, c, true, &out->qkv, err) &&
+        linear_load(w, prefix, "to_out.0", square, &out->to_out, err)) {
+        return true;
+    }
+    image_attention_finish(out);
+    return false;
+}
+
+void image_attention_finish(struct image_attention *attention) {
+    norm_finish(&attention->group_norm);
+    packed_destroy(attention->qkv);
+    packed_destroy(attention->to_out);
+    *attention = (struct image_attention){ 0 };
+}
+
+void image_attention_forward(
+    const struct image_attention *attention, struct compute *c, struct tensor *x) {
+    const size_t mark = arena_mark(c->arena);
+    const int64_t n = x->shape[0], h = x->shape[1], w = x->shape[2], ch = attention->channels;
+    const int64_t head_dim = ch / attention->heads;
+
+    struct tensor normed = compute_tensor_4d(c, x->dtype, n, h, w, ch);
+    op_group_norm(c, &(struct group_norm_args){
+                         .x = x,
+                         .gamma = &attention->group_norm.gamma,
+                         .beta = &attention->group_norm.beta,
+                         .groups = attention->groups,
+                         .eps = attention->eps,
+                         .y = &normed,
+                     });
+    struct tensor s = tensor_view_3d(&normed, n, h * w, ch); /* then the attention's output */
+    struct tensor qkv = compute_tensor_3d(c, x->dtype, n, h * w, 3 * ch);
+    layer_linear(c, &s, attention->qkv, &qkv);
+    op_attention(c, &(struct attention_args){
+                        .q = &qkv,
+                        .k = &qkv,
+                        .v = &qkv,
+                        .k_offset = ch,
+                        .v_offset = 2 * ch,
+                        .heads = attention->heads,
+                        .head_dim = (int)head_dim,
+                        .scale = 1.0f / sqrtf((float)head_dim),
+                        .y = &s,
+                    });
+    struct tensor pixels = tensor_view_3d(x, n, h * w, ch);
+    layer_linear_add(c, &s, attention->to_out, &pixels);
+    arena_release(c->arena, mark);
+}
