@@ -11,7 +11,8 @@
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256
 #define UNET_MAX_LAYERS_PER_BLOCK 8 /* models/unet.c */
-#define CONFIG_MAX_BYTES (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
+#define CONFIG_MAX_BYTES                                                                           \
+    (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
 
 /* engine: one request (engine/request checks) */
 #define PROMPT_MAX_BYTES 16384
@@ -19,8 +20,14 @@
 #define IMAGE_MAX_PX 2048
 #define IMAGE_MULTIPLE_PX 8
 #define STEPS_MAX 1000
+#define TRAIN_TIMESTEPS_MAX 10000 /* num_train_timesteps of a scheduler_config.json */
 #define IMAGES_PER_REQUEST_MAX 16
 #define GUIDANCE_SCALE_MAX 100.0
+#define CLIP_SKIP_MAX 31 /* and below the text encoder's number of layers */
+#define TIMEOUT_MAX_S 86400.0
+/* Images of one UNet call: as many as fit both; a request's other images wait for the next. */
+#define UNET_CALL_MAX_IMAGES 4
+#define UNET_CALL_MAX_PX (2 * 512 * 512)
 
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)

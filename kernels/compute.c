@@ -95,8 +95,10 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
 }
 
 void op_linear(struct compute *c, const struct linear_args *args) {
-    if (compute_ok(c) && linear_is_right(&(struct check){ c, "linear" }, args))
+    if (compute_ok(c) && linear_is_right(&(struct check){ c, "linear" }, args)) {
+        c->flops += 2.0 * (double)tensor_elements(args->x) * (double)args->weight->n;
         RUN(c, linear, args);
+    }
 }
 
 static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
@@ -137,8 +139,11 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
 }
 
 void op_conv2d(struct compute *c, const struct conv2d_args *args) {
-    if (compute_ok(c) && conv2d_is_right(&(struct check){ c, "conv2d" }, args))
+    if (compute_ok(c) && conv2d_is_right(&(struct check){ c, "conv2d" }, args)) {
+        double taps = args->weight->kind == CONV_1X1 ? 1 : 9;
+        c->flops += 2.0 * taps * (double)tensor_elements(args->y) * (double)args->weight->k;
         RUN(c, conv2d, args);
+    }
 }
 
 /* gamma and beta: f32 [c]. */
@@ -215,8 +220,11 @@ static bool attention_is_right(const struct check *k, const struct attention_arg
 }
 
 void op_attention(struct compute *c, const struct attention_args *args) {
-    if (compute_ok(c) && attention_is_right(&(struct check){ c, "attention" }, args))
+    if (compute_ok(c) && attention_is_right(&(struct check){ c, "attention" }, args)) {
+        /* q k^T and its product with v; a causal mask is not credited */
+        c->flops += 4.0 * (double)tensor_elements(args->y) * (double)args->k->shape[1];
         RUN(c, attention, args);
+    }
 }
 
 static bool embedding_is_right(const struct check *k, const struct embedding_args *a) {

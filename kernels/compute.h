@@ -20,6 +20,7 @@ struct compute {
     struct arena *arena;           /* borrowed */
     bool dry_run;
     struct error error; /* the first failure; code ERROR_NONE while all is well */
+    double flops;       /* work of the products so far: 2 a multiply-add, as the formulas say */
 };
 
 static inline bool compute_ok(const struct compute *c) {

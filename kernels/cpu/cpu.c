@@ -7,6 +7,7 @@ static struct kernels table;
 static void fill_table(void) {
     table = *kernels_reference();
     table.name = "cpu";
+    layers_register(&table);
 }
 
 const struct kernels *kernels_cpu(void) {

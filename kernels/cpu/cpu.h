@@ -6,7 +6,7 @@
 
 #include "kernels/kernels.h"
 
-/* Puts linear and conv2d (oneDNN) into the table. */
-void dnnl_register(struct kernels *table);
+/* Puts packing, linear and conv2d into the table. */
+void layers_register(struct kernels *table);
 
 #endif

@@ -1,0 +1,107 @@
+#include "engine/request.h"
+
+#include "base/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void generate_request_init(struct generate_request *request) {
+    *request = (struct generate_request){
+        .num_inference_steps = 25,
+        .guidance_scale = 7.5,
+        .num_images = 1,
+        .rng = RNG_CPU,
+    };
+}
+
+void generate_request_finish(struct generate_request *request) {
+    for (int i = 0; request->prompts && i < request->prompt_count; i++)
+        free(request->prompts[i]);
+    free(request->prompts);
+    free(request->negative_prompt);
+    free(request->init_latents);
+    memset(request, 0, sizeof(*request));
+}
+
+void generate_result_finish(struct generate_result *result) {
+    for (int i = 0; result->images && i < result->image_count; i++)
+        free(result->images[i]);
+    for (int i = 0; result->warnings && i < result->warning_count; i++)
+        free(result->warnings[i]);
+    free(result->images);
+    free(result->warnings);
+    free(result->seeds);
+    free(result->latents);
+    memset(result, 0, sizeof(*result));
+}
+
+static bool check_int(struct error *err, const char *param, int value, int low, int high) {
+    if (value >= low && value <= high)
+        return true;
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    return error_field(err, param, text, "an integer from %d to %d", low, high);
+}
+
+static bool check_double(
+    struct error *err, const char *param, double value, double low, double high) {
+    if (value >= low && value <= high) /* false for a NaN */
+        return true;
+    char text[32];
+    snprintf(text, sizeof(text), "%g", value);
+    return error_field(err, param, text, "a number from %g to %g", low, high);
+}
+
+static bool check_size(struct error *err, const char *param, int value) {
+    if (value == 0 ||
+        (value >= IMAGE_MIN_PX && value <= IMAGE_MAX_PX && value % IMAGE_MULTIPLE_PX == 0))
+        return true;
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    return error_field(err, param, text, "a multiple of %d from %d to %d", IMAGE_MULTIPLE_PX,
+        IMAGE_MIN_PX, IMAGE_MAX_PX);
+}
+
+static bool check_text(struct error *err, const char *param, const char *text) {
+    size_t length = text ? strlen(text) : 0;
+    if (length <= PROMPT_MAX_BYTES)
+        return true;
+    char value[32];
+    snprintf(value, sizeof(value), "%zu bytes", length);
+    return error_field(err, param, value, "at most %d bytes", PROMPT_MAX_BYTES);
+}
+
+static bool check_prompts(const struct generate_request *request, struct error *err) {
+    if (request->prompt_count < 1 || !request->prompts)
+        return error_field(err, "prompt", "none", "a text or a list of texts");
+    for (int i = 0; i < request->prompt_count; i++) {
+        if (!request->prompts[i])
+            return error_field(err, "prompt", "none", "a text or a list of texts");
+        if (!check_text(err, "prompt", request->prompts[i]))
+            return false;
+    }
+    return check_text(err, "negative_prompt", request->negative_prompt);
+}
+
+static bool check_image_count(const struct generate_request *request, struct error *err) {
+    int64_t images = (int64_t)request->prompt_count * request->num_images;
+    if (images <= IMAGES_PER_REQUEST_MAX)
+        return true;
+    char value[32];
+    snprintf(value, sizeof(value), "%d", request->num_images);
+    return error_field(err, "num_images", value,
+        "prompts times num_images is at most %d images a request", IMAGES_PER_REQUEST_MAX);
+}
+
+bool generate_request_check(const struct generate_request *request, struct error *err) {
+    return check_prompts(request, err) && check_size(err, "width", request->width) &&
+           check_size(err, "height", request->height) &&
+           check_int(err, "num_inference_steps", request->num_inference_steps, 1, STEPS_MAX) &&
+           check_double(err, "guidance_scale", request->guidance_scale, 0, GUIDANCE_SCALE_MAX) &&
+           check_double(err, "guidance_rescale", request->guidance_rescale, 0, 1) &&
+           check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
+           check_image_count(request, err) &&
+           check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
+           check_double(err, "timeout_s", request->timeout_s, 0, TIMEOUT_MAX_S);
+}

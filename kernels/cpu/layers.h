@@ -1,0 +1,33 @@
+/* Linear layers and convolutions of the CPU back end. An engine packs weights its own way and
+ * multiplies them with activations of one dtype; layers.c chooses the engine of each weight and
+ * holds the entries of the table.
+ *
+ *  - panels: our own f32 arithmetic (matmul.h), weights kept as f32 or bf16.
+ */
+#ifndef KERNELS_CPU_LAYERS_H
+#define KERNELS_CPU_LAYERS_H
+
+#include "kernels/kernels.h"
+
+struct layer_engine;
+
+/* What every engine's weights begin with. */
+struct layer {
+    struct packed packed;
+    const struct layer_engine *engine;
+};
+
+/* The arguments are checked, except that activations have the engine's dtype. */
+struct layer_engine {
+    enum dtype activation_dtype;
+    /* kind is meaningful if is_conv. weight: [n][k] or [n][k][s][s]. */
+    bool (*pack)(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+        enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err);
+    void (*destroy)(struct layer *layer);
+    bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
+    bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
+};
+
+extern const struct layer_engine panels_engine;
+
+#endif

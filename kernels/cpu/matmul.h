@@ -1,0 +1,63 @@
+/* Our own f32 arithmetic for linear layers and convolutions: one blocked matrix product and one
+ * Winograd convolution, written once over vectors of 4, 8 or 16 floats and compiled for each
+ * instruction set.
+ *
+ * Weights are stored in panels of `width` output channels, as f32 or bf16; bf16 is expanded in
+ * cache-sized blocks right before it is multiplied, so that the resident weight is half the size.
+ * Every output element is a sum over its inputs in one fixed order, whatever the other rows of the
+ * batch are: row independence holds by construction, bit for bit.
+ *
+ * All functions use every OpenMP thread and allocate nothing.
+ */
+#ifndef KERNELS_CPU_MATMUL_H
+#define KERNELS_CPU_MATMUL_H
+
+#include "kernels/kernels.h"
+
+/* A weight [n][taps][k] in panels: [panel][tap][k][width], the last panel padded with zeros. With
+ * geglu, panels 2j and 2j + 1 hold the same columns of the first and of the gate half. */
+struct matmul_weight {
+    const void *panels; /* f32 or bf16, 64-byte aligned */
+    bool bf16;
+    const float *bias;  /* [panel_count][width] */
+    const float *zeros; /* [k]: what a tap outside the image reads */
+    int64_t n, k;       /* n counts both halves with geglu */
+    int64_t taps;       /* 1 or 9 */
+    int64_t panel_count;
+    bool geglu;
+};
+
+/* One call. A linear layer on m tokens is a 1x1 convolution of an image [1][m][1][k].
+ * `upsample`: the image read is x enlarged by nearest neighbour to h_out x w_out. */
+struct matmul_job {
+    const struct matmul_weight *weight;
+    const float *x; /* [rows][h][w][k] */
+    int64_t rows, h, w, h_out, w_out;
+    int64_t stride, padding; /* zeros above and left; below and right they follow */
+    bool upsample;
+    enum activation activation; /* before row_add and residual; NONE for winograd */
+    const float *row_add;       /* [rows][n] or NULL */
+    const float *residual;      /* like y, may be y, or NULL */
+    float *y;                   /* [rows][h_out][w_out][n], or n/2 with geglu */
+};
+
+/* The functions of one instruction set. */
+struct matmul {
+    const char *name;
+    int width; /* output channels of a panel */
+
+    /* y = activation(x * W + bias) + row_add + residual, directly. */
+    void (*direct)(const struct matmul_job *job);
+
+    /* The same for 3x3, stride 1 by Winograd's minimal filtering with output tiles of `tile` = 2 or
+     * 4 pixels. k must be a multiple of 16. `scratch`: winograd_scratch(job, tile) bytes, 64-byte
+     * aligned. */
+    void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
+    size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
+};
+
+/* What this processor can run, fastest first, NULL-terminated; and the first of them. */
+const struct matmul *const *matmul_tables(void);
+const struct matmul *matmul_best(void);
+
+#endif

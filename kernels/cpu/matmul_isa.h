@@ -1,0 +1,52 @@
+/* What the two halves of one instruction set's build share: names and the register tile. Included
+ * by matmul_direct.c and winograd.c only, which are compiled once per ISA (portable, avx2, avx512).
+ */
+#ifndef KERNELS_CPU_MATMUL_ISA_H
+#define KERNELS_CPU_MATMUL_ISA_H
+
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_vector.h"
+
+#if LANES == 16
+#define ISA avx512
+#define ISA_TEXT "avx512"
+#elif LANES == 8
+#define ISA avx2
+#define ISA_TEXT "avx2"
+#else
+#define ISA portable
+#define ISA_TEXT "portable"
+#endif
+/* Inputs are summed in blocks of at most this many. */
+#define BLOCK_K 320
+
+#define ISA_PASTE(name, isa) matmul_##name##_##isa
+#define ISA_EXPAND(name, isa) ISA_PASTE(name, isa)
+#define ISA_NAME(name) ISA_EXPAND(name, ISA) /* matmul_direct_avx2 */
+
+void ISA_NAME(direct)(const struct matmul_job *job);
+void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch);
+size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile);
+
+/* The first `lanes` floats; the rest are zeros. */
+static inline __attribute__((always_inline)) vf load_lanes(const float *p, int lanes) {
+    if (lanes == LANES)
+        return load(p);
+    vf v = { 0 };
+    memcpy(&v, p, (size_t)lanes * sizeof(float));
+    return v;
+}
+
+static inline __attribute__((always_inline)) void store_lanes(float *p, vf v, int lanes) {
+    if (lanes == LANES)
+        store(p, v);
+    else
+        memcpy(p, &v, (size_t)lanes * sizeof(float));
+}
+
+/* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL), for TILE_ROWS
+ * rows; rows of `sum` are `stride` floats apart. */
+void ISA_NAME(tile_product)(const float *const *rows, int64_t at, int64_t k, const float *weight,
+    float *sum, int64_t stride, bool accumulate);
+
+#endif

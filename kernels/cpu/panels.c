@@ -1,0 +1,220 @@
+/* The panels engine: weights in the panels of matmul.h, f32 activations.
+ *
+ * Thread-safe; Winograd convolutions share one scratch buffer and so run one at a time.
+ */
+#include "kernels/cpu/layers.h"
+#include "kernels/cpu/matmul.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+
+struct panels {
+    struct layer layer;
+    struct matmul_weight weight;
+    void *memory; /* owned: panels, bias and zeros */
+};
+
+/* What Winograd works in: as large as the largest call so far; freed with the last weight. */
+static struct {
+    pthread_mutex_t mutex;
+    void *data;
+    size_t bytes;
+    int64_t users;
+} scratch = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static size_t align(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Which row of the weight is lane `lane` of a panel; -1 for padding. */
+static int64_t source_row(const struct matmul_weight *weight, int width, int64_t panel, int lane) {
+    if (!weight->geglu) {
+        int64_t row = panel * width + lane;
+        return row < weight->n ? row : -1;
+    }
+    int64_t half = weight->n / 2, row = panel / 2 * width + lane;
+    return row < half ? panel % 2 * half + row : -1;
+}
+
+/* out[i][lane] = rows[lane][i] for one panel: the source is [n][k][taps], a panel [taps][k][width].
+ * `rows` holds width rows of k * taps elements, of 4 or 2 bytes. */
+static void interleave_32(const uint32_t *rows, int64_t k, int64_t taps, int width, uint32_t *out) {
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t i = 0; i < k; i++)
+            for (int lane = 0; lane < width; lane++)
+                *out++ = rows[(lane * k + i) * taps + tap];
+}
+
+static void interleave_16(const uint16_t *rows, int64_t k, int64_t taps, int width, uint16_t *out) {
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t i = 0; i < k; i++)
+            for (int lane = 0; lane < width; lane++)
+                *out++ = rows[(lane * k + i) * taps + tap];
+}
+
+/* Lays the weight and the bias out. `rows`: width * k * taps elements for each thread. */
+static void lay_out(const struct tensor *weight, const struct tensor *bias, int width,
+    const struct matmul_weight *w, void *panels, float *bias_panels, char *rows) {
+    enum dtype dtype = w->bf16 ? DTYPE_BF16 : DTYPE_F32;
+    size_t element = dtype_size(dtype), source_element = dtype_size(weight->dtype);
+    int64_t row_elements = w->k * w->taps;
+    size_t panel_bytes = (size_t)(row_elements * width) * element;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t panel = 0; panel < w->panel_count; panel++) {
+        char *own = rows + (size_t)omp_get_thread_num() * panel_bytes;
+        for (int lane = 0; lane < width; lane++) {
+            int64_t row = source_row(w, width, panel, lane);
+            char *to = own + (size_t)(lane * row_elements) * element;
+            if (row < 0) {
+                memset(to, 0, (size_t)row_elements * element);
+                continue;
+            }
+            convert_elements(to, dtype,
+                (const char *)weight->data + (size_t)(row * row_elements) * source_element,
+                weight->dtype, row_elements);
+            if (bias)
+                convert_elements(bias_panels + panel * width + lane, DTYPE_F32,
+                    (const char *)bias->data + (size_t)row * dtype_size(bias->dtype), bias->dtype,
+                    1);
+        }
+        char *out = (char *)panels + (size_t)panel * panel_bytes;
+        if (w->bf16)
+            interleave_16((const uint16_t *)own, w->k, w->taps, width, (uint16_t *)out);
+        else
+            interleave_32((const uint32_t *)own, w->k, w->taps, width, (uint32_t *)out);
+    }
+}
+
+static bool panels_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+    enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
+    const int width = matmul_best()->width;
+    struct matmul_weight w = { .bf16 = dtype == DTYPE_BF16,
+        .n = weight->shape[0],
+        .k = weight->shape[1],
+        .taps = is_conv && kind != CONV_1X1 ? 9 : 1,
+        .geglu = geglu };
+    w.panel_count = geglu ? (w.n / 2 + width - 1) / width * 2 : (w.n + width - 1) / width;
+    size_t panel_bytes = (size_t)(w.taps * w.k * width) * (w.bf16 ? 2 : 4);
+    size_t panels_bytes = align((size_t)w.panel_count * panel_bytes);
+    size_t bias_bytes = align((size_t)(w.panel_count * width) * sizeof(float));
+    size_t zeros_bytes = align((size_t)w.k * sizeof(float));
+    size_t bytes = panels_bytes + bias_bytes + zeros_bytes;
+    struct panels *p = calloc(1, sizeof(*p));
+    char *memory = aligned_alloc(ALIGNMENT, bytes);
+    char *rows = malloc((size_t)omp_get_max_threads() * panel_bytes);
+    if (!p || !memory || !rows) {
+        free(p);
+        free(memory);
+        free(rows);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+    }
+    memset(memory + panels_bytes, 0, bias_bytes + zeros_bytes);
+    w.panels = memory;
+    w.bias = (const float *)(memory + panels_bytes);
+    w.zeros = (const float *)(memory + panels_bytes + bias_bytes);
+    lay_out(weight, bias, width, &w, memory, (float *)(memory + panels_bytes), rows);
+    free(rows);
+    p->weight = w;
+    p->memory = memory;
+    p->layer.packed.bytes = bytes + sizeof(*p);
+    pthread_mutex_lock(&scratch.mutex);
+    scratch.users++;
+    pthread_mutex_unlock(&scratch.mutex);
+    *out = &p->layer;
+    return true;
+}
+
+static void panels_destroy(struct layer *layer) {
+    struct panels *p = (struct panels *)layer;
+    pthread_mutex_lock(&scratch.mutex);
+    if (--scratch.users == 0) {
+        free(scratch.data);
+        scratch.data = NULL;
+        scratch.bytes = 0;
+    }
+    pthread_mutex_unlock(&scratch.mutex);
+    free(p->memory);
+    free(p);
+}
+
+static bool panels_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
+    (void)err;
+    struct panels *p = (struct panels *)layer;
+    struct matmul_job job = { .weight = &p->weight,
+        .x = args->x->data,
+        .rows = 1,
+        .h = tensor_elements(args->x) / p->weight.k,
+        .w = 1,
+        .w_out = 1,
+        .stride = 1,
+        .activation = args->activation,
+        .residual = args->residual ? args->residual->data : NULL,
+        .y = args->y->data };
+    job.h_out = job.h;
+    matmul_best()->direct(&job);
+    return true;
+}
+
+/* The tile of Winograd's form that a convolution takes, 0 for none. See docs/performance-log.md. */
+static int winograd_tile(const struct packed *packed, const struct matmul_weight *weight) {
+    if (packed->kind != CONV_3X3 && packed->kind != CONV_3X3_UP)
+        return 0;
+    if (weight->k % 16 != 0)
+        return 0;
+    return weight->bf16 ? 4 : 2;
+}
+
+static bool run_winograd(const struct matmul_job *job, int tile, struct error *err) {
+    const struct matmul *matmul = matmul_best();
+    size_t bytes = align(matmul->winograd_scratch(job, tile));
+    pthread_mutex_lock(&scratch.mutex);
+    if (bytes > scratch.bytes) {
+        free(scratch.data);
+        scratch.data = aligned_alloc(ALIGNMENT, bytes);
+        scratch.bytes = scratch.data ? bytes : 0;
+    }
+    bool ok = scratch.data != NULL;
+    if (ok)
+        matmul->winograd(job, tile, scratch.data);
+    pthread_mutex_unlock(&scratch.mutex);
+    return ok || error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+}
+
+static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
+    struct panels *p = (struct panels *)layer;
+    const struct packed *packed = &layer->packed;
+    const struct tensor *x = args->x, *y = args->y;
+    if (args->row_add && args->row_add->dtype != DTYPE_F32)
+        return error_set(err, ERROR_INTERNAL, "row_add is %s, it must be f32 like x",
+            dtype_name(args->row_add->dtype));
+    struct matmul_job job = { .weight = &p->weight,
+        .x = x->data,
+        .rows = x->shape[0],
+        .h = x->shape[1],
+        .w = x->shape[2],
+        .h_out = y->shape[1],
+        .w_out = y->shape[2],
+        .stride = packed->kind == CONV_3X3_DOWN || packed->kind == CONV_3X3_DOWN_RIGHT ? 2 : 1,
+        .padding = packed->kind == CONV_1X1 || packed->kind == CONV_3X3_DOWN_RIGHT ? 0 : 1,
+        .upsample = packed->kind == CONV_3X3_UP,
+        .row_add = args->row_add ? args->row_add->data : NULL,
+        .residual = args->residual ? args->residual->data : NULL,
+        .y = args->y->data };
+    int tile = winograd_tile(packed, &p->weight);
+    if (tile)
+        return run_winograd(&job, tile, err);
+    matmul_best()->direct(&job);
+    return true;
+}
+
+const struct layer_engine panels_engine = {
+    .activation_dtype = DTYPE_F32,
+    .pack = panels_pack,
+    .destroy = panels_destroy,
+    .linear = panels_linear,
+    .conv2d = panels_conv2d,
+};

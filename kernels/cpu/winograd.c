@@ -1,0 +1,312 @@
+/* 3x3 convolution, stride 1, by Winograd's minimal filtering F(m x m, 3 x 3), m = 2 or 4.
+ *
+ *   Y = A^T [ (G g G^T) . (B^T d B) ] A       for each m x m output tile, t = m + 2:
+ *
+ * the t x t input pixels d of a tile and the 3 x 3 filter g are transformed, multiplied element by
+ * element (summed over input channels, so t * t matrix products), and transformed back. That is
+ * t * t / m / m multiplications an output instead of 9: 4 for m = 2 and 2.25 for m = 4.
+ *
+ * m = 4 interpolates at 0, +-5/8, +-3/2 and infinity: the error of one convolution is 4 times that
+ * of the direct sum, where the usual points 0, +-1, +-2 give 10 times; m = 2 gives 1.5 times.
+ *
+ * Nearest upsampling costs nothing here: it is a different index of the input pixel.
+ *
+ * The tiles are taken in chunks whose transformed input V stays in the third-level cache. For each
+ * chunk, a task takes a group of output channels: it transforms their filters (U; a few percent of
+ * the products' time, so that the transformed filters, four times the weight, need not be kept),
+ * multiplies, and transforms back from its own small buffer.
+ */
+#include "kernels/cpu/matmul_isa.h"
+
+#include <omp.h>
+
+#define CHUNK_BYTES (12 << 20) /* of V */
+#define SUB_TILES 48 /* tiles whose products wait for the output transform; of TILE_ROWS */
+#define TILE_MAX 6
+#define POINTS_MAX (TILE_MAX * TILE_MAX)
+#define SPREAD 16 /* floats between the planes, so that they do not share cache sets */
+
+#define A1 0.625f
+#define A2 0.390625f
+#define A3 0.244140625f
+#define B1 1.5f
+#define B2 2.25f
+#define B3 3.375f
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* out = B^T d, for one line of m + 2 values that are `step` apart in both; out may be d. */
+INLINE void input_line(int m, const vf *d, vf *out, int step) {
+    vf d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step];
+    if (m == 2) {
+        out[0 * step] = d0 - d2;
+        out[1 * step] = d1 + d2;
+        out[2 * step] = d2 - d1;
+        out[3 * step] = d1 - d3;
+        return;
+    }
+    vf d4 = d[4 * step], d5 = d[5 * step];
+    vf even_a = d4 - B2 * d2, odd_a = d3 - B2 * d1;
+    vf even_b = d4 - A2 * d2, odd_b = d3 - A2 * d1;
+    out[0 * step] = A2 * B2 * d0 + (d4 - (A2 + B2) * d2);
+    out[1 * step] = even_a + A1 * odd_a;
+    out[2 * step] = even_a - A1 * odd_a;
+    out[3 * step] = even_b + B1 * odd_b;
+    out[4 * step] = even_b - B1 * odd_b;
+    out[5 * step] = A2 * B2 * d1 + (d5 - (A2 + B2) * d3);
+}
+
+/* out = G g, for one line of 3 values `step` apart to m + 2 values `out_step` apart. */
+INLINE void filter_line(int m, const vf *g, int step, vf *out, int out_step) {
+    vf g0 = g[0], g1 = g[step], g2 = g[2 * step];
+    if (m == 2) {
+        vf even = 0.5f * (g0 + g2), odd = 0.5f * g1;
+        out[0] = g0;
+        out[out_step] = even + odd;
+        out[2 * out_step] = even - odd;
+        out[3 * out_step] = g2;
+        return;
+    }
+    const float scale_a = 1.0f / (2 * A2 * (A2 - B2)), scale_b = 1.0f / (2 * B2 * (B2 - A2));
+    vf even_a = scale_a * g0 + (scale_a * A2) * g2, odd_a = (scale_a * A1) * g1;
+    vf even_b = scale_b * g0 + (scale_b * B2) * g2, odd_b = (scale_b * B1) * g1;
+    out[0] = (1.0f / (A2 * B2)) * g0;
+    out[out_step] = even_a + odd_a;
+    out[2 * out_step] = even_a - odd_a;
+    out[3 * out_step] = even_b + odd_b;
+    out[4 * out_step] = even_b - odd_b;
+    out[5 * out_step] = g2;
+}
+
+/* out = A^T p, for one line of m + 2 values to m values. */
+INLINE void output_line(int m, const vf *p, int step, vf *out, int out_step) {
+    if (m == 2) {
+        out[0] = p[0] + p[step] + p[2 * step];
+        out[out_step] = p[step] - p[2 * step] - p[3 * step];
+        return;
+    }
+    vf sum_a = p[step] + p[2 * step], difference_a = p[step] - p[2 * step];
+    vf sum_b = p[3 * step] + p[4 * step], difference_b = p[3 * step] - p[4 * step];
+    out[0] = p[0] + sum_a + sum_b;
+    out[out_step] = A1 * difference_a + B1 * difference_b;
+    out[2 * out_step] = A2 * sum_a + B2 * sum_b;
+    out[3 * out_step] = A3 * difference_a + (B3 * difference_b + p[5 * step]);
+}
+
+/* The sizes and buffers of one call. */
+struct plan {
+    const struct matmul_job *job;
+    int64_t tiles_y, tiles_x, tiles; /* tiles of all rows */
+    int64_t chunk;                   /* tiles in V */
+    int group;                       /* panels of a task */
+    int64_t plane;                   /* floats from one point of V to the next */
+    int64_t filter_plane;            /* the same of U, for one panel */
+    int64_t product_plane;           /* the same of the products */
+    size_t input_bytes, thread_bytes;
+    float *input;  /* V: [t * t][chunk][k] */
+    char *threads; /* each: U [group][t * t][k][PANEL], products [t * t][SUB_TILES][group][PANEL] */
+};
+
+static struct plan make_plan(const struct matmul_job *job, int m) {
+    int64_t k = job->weight->k, points = (m + 2) * (m + 2);
+    struct plan plan = { .job = job };
+    plan.tiles_y = (job->h_out + m - 1) / m;
+    plan.tiles_x = (job->w_out + m - 1) / m;
+    plan.tiles = job->rows * plan.tiles_y * plan.tiles_x;
+    int64_t fits = CHUNK_BYTES / (points * k * (int64_t)sizeof(float)) / SUB_TILES * SUB_TILES;
+    int64_t chunk = fits < SUB_TILES ? SUB_TILES : fits;
+    int64_t chunks = (plan.tiles + chunk - 1) / chunk;
+    plan.chunk = (plan.tiles + chunks - 1) / chunks;
+    plan.group = k <= 640 && plan.job->weight->panel_count > 1 ? 2 : 1;
+    plan.plane = plan.chunk * k + SPREAD;
+    plan.filter_plane = k * PANEL + SPREAD;
+    plan.product_plane = SUB_TILES * plan.group * PANEL + SPREAD;
+    plan.input_bytes = (size_t)(points * plan.plane) * sizeof(float);
+    plan.thread_bytes = (size_t)(points * (plan.group * plan.filter_plane + plan.product_plane)) *
+                        sizeof(float);
+    return plan;
+}
+
+size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile) {
+    struct plan plan = make_plan(job, tile);
+    return plan.input_bytes + (size_t)omp_get_max_threads() * plan.thread_bytes;
+}
+
+/* V of tile `tile`, to position `slot` of the chunk. */
+INLINE void transform_input(int m, const struct plan *plan, int64_t tile, int64_t slot) {
+    const struct matmul_job *job = plan->job;
+    const int t = m + 2;
+    int64_t k = job->weight->k;
+    int64_t row = tile / (plan->tiles_y * plan->tiles_x);
+    int64_t top = tile / plan->tiles_x % plan->tiles_y * m - 1;
+    int64_t left = tile % plan->tiles_x * m - 1;
+    int64_t h_in = job->upsample ? job->h_out : job->h, w_in = job->upsample ? job->w_out : job->w;
+    int shift = job->upsample ? 1 : 0;
+    const float *pixels[POINTS_MAX];
+    for (int i = 0; i < t * t; i++) {
+        int64_t y = top + i / t, x = left + i % t;
+        bool inside = y >= 0 && y < h_in && x >= 0 && x < w_in;
+        pixels[i] = inside ? job->x + ((row * job->h + (y >> shift)) * job->w + (x >> shift)) * k
+                           : job->weight->zeros;
+    }
+    float *out = plan->input + slot * k;
+    for (int64_t c = 0; c < k; c += LANES) {
+        vf d[POINTS_MAX];
+#pragma GCC unroll 36
+        for (int i = 0; i < t * t; i++)
+            d[i] = load(pixels[i] + c);
+#pragma GCC unroll 6
+        for (int i = 0; i < t; i++)
+            input_line(m, d + i, d + i, t);
+#pragma GCC unroll 6
+        for (int i = 0; i < t; i++)
+            input_line(m, d + i * t, d + i * t, 1);
+#pragma GCC unroll 36
+        for (int i = 0; i < t * t; i++)
+            store(out + i * plan->plane + c, d[i]);
+    }
+}
+
+/* U of one panel: out[point][k][PANEL]. */
+INLINE void transform_filter(int m, const struct plan *plan, int64_t panel, float *out) {
+    const struct matmul_weight *weight = plan->job->weight;
+    const int t = m + 2;
+    int64_t tap = weight->k * PANEL;
+    for (int64_t i = 0; i < tap; i += LANES) {
+        vf g[9], half[3 * TILE_MAX], u[POINTS_MAX];
+        int64_t at = panel * 9 * tap + i;
+        if (weight->bf16) {
+#pragma GCC unroll 9
+            for (int j = 0; j < 9; j++)
+                g[j] = load_bf16((const uint16_t *)weight->panels + at + j * tap);
+        } else {
+#pragma GCC unroll 9
+            for (int j = 0; j < 9; j++)
+                g[j] = load((const float *)weight->panels + at + j * tap);
+        }
+#pragma GCC unroll 3
+        for (int j = 0; j < 3; j++)
+            filter_line(m, g + j, 3, half + j, 3);
+#pragma GCC unroll 6
+        for (int j = 0; j < t; j++)
+            filter_line(m, half + 3 * j, 1, u + j * t, 1);
+#pragma GCC unroll 36
+        for (int j = 0; j < t * t; j++)
+            store(out + j * plan->filter_plane + i, u[j]);
+    }
+}
+
+/* Back to pixels: one panel of one tile, with bias, row_add and residual. */
+INLINE void transform_output(
+    int m, const struct plan *plan, const float *products, int64_t tile, int64_t panel) {
+    const struct matmul_job *job = plan->job;
+    const int t = m + 2;
+    int64_t n = job->weight->n;
+    int64_t row = tile / (plan->tiles_y * plan->tiles_x);
+    int64_t top = tile / plan->tiles_x % plan->tiles_y * m, left = tile % plan->tiles_x * m;
+    for (int c = 0; c < PANEL && panel * PANEL + c < n; c += LANES) {
+        int64_t column = panel * PANEL + c;
+        int lanes = n - column < LANES ? (int)(n - column) : LANES;
+        vf p[POINTS_MAX], half[4 * TILE_MAX], y[16];
+        vf add = load(job->weight->bias + column);
+        if (job->row_add)
+            add += load_lanes(job->row_add + row * n + column, lanes);
+#pragma GCC unroll 36
+        for (int i = 0; i < t * t; i++)
+            p[i] = load(products + i * plan->product_plane + c);
+#pragma GCC unroll 6
+        for (int i = 0; i < t; i++)
+            output_line(m, p + i, t, half + i, t);
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+            output_line(m, half + i * t, 1, y + i * m, 1);
+        for (int i = 0; i < m * m; i++) {
+            int64_t py = top + i / m, px = left + i % m;
+            if (py >= job->h_out || px >= job->w_out)
+                continue;
+            int64_t at = ((row * job->h_out + py) * job->w_out + px) * n + column;
+            vf v = y[i] + add;
+            if (job->residual)
+                v += load_lanes(job->residual + at, lanes);
+            store_lanes(job->y + at, v, lanes);
+        }
+    }
+}
+
+/* All products of up to SUB_TILES tiles of the chunk (from slot `slot` on) with the panels of U. */
+static void multiply(const struct plan *plan, int points, int64_t slot, int count, int panels,
+    const float *filter, float *products) {
+    int64_t k = plan->job->weight->k;
+    for (int i = 0; i < points; i++) {
+        const float *input = plan->input + i * plan->plane + slot * k;
+        for (int r = 0; r < count; r += TILE_ROWS) {
+            const float *rows[TILE_ROWS];
+            for (int j = 0; j < TILE_ROWS; j++)
+                rows[j] = input + (r + j < count ? r + j : r) * k;
+            for (int p = 0; p < panels; p++) {
+                const float *weight = filter + (p * points + i) * plan->filter_plane;
+                float *sum = products + i * plan->product_plane + (r * plan->group + p) * PANEL;
+                for (int64_t at = 0; at < k; at += BLOCK_K)
+                    ISA_NAME(tile_product)
+                    (rows, at, k - at < BLOCK_K ? k - at : BLOCK_K, weight + at * PANEL, sum,
+                        plan->group * PANEL, at > 0);
+            }
+        }
+    }
+}
+
+/* One group of panels for slots [begin, end) of the chunk that starts at tile `first`. */
+INLINE void run_group(
+    int m, const struct plan *plan, int64_t first, int64_t begin, int64_t end, int64_t panel) {
+    const int points = (m + 2) * (m + 2);
+    int64_t left = plan->job->weight->panel_count - panel;
+    int panels = left < plan->group ? (int)left : plan->group;
+    float *filter = (float *)(plan->threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
+    float *products = filter + points * plan->group * plan->filter_plane;
+    for (int p = 0; p < panels; p++)
+        transform_filter(m, plan, panel + p, filter + p * points * plan->filter_plane);
+    for (int64_t slot = begin; slot < end; slot += SUB_TILES) {
+        int count = end - slot < SUB_TILES ? (int)(end - slot) : SUB_TILES;
+        multiply(plan, points, slot, count, panels, filter, products);
+        for (int r = 0; r < count; r++)
+            for (int p = 0; p < panels; p++)
+                transform_output(
+                    m, plan, products + (r * plan->group + p) * PANEL, first + slot + r, panel + p);
+    }
+}
+
+INLINE void run(int m, const struct plan *plan) {
+    int64_t panel_count = plan->job->weight->panel_count;
+    int64_t groups = (panel_count + plan->group - 1) / plan->group;
+    /* With more threads than groups, a chunk is cut into parts too. */
+    int64_t parts = (2 * omp_get_max_threads() + groups - 1) / groups;
+#pragma omp parallel
+    for (int64_t first = 0; first < plan->tiles; first += plan->chunk) {
+        int64_t count = plan->tiles - first < plan->chunk ? plan->tiles - first : plan->chunk;
+        int64_t part = ((count + parts - 1) / parts + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+#pragma omp for schedule(dynamic, 4)
+        for (int64_t slot = 0; slot < count; slot++)
+            transform_input(m, plan, first + slot, slot);
+#pragma omp for schedule(dynamic) collapse(2)
+        for (int64_t group = 0; group < groups; group++) {
+            for (int64_t begin = 0; begin < count; begin += part)
+                run_group(m, plan, first, begin, begin + part < count ? begin + part : count,
+                    group * plan->group);
+        }
+    }
+}
+
+static void run_2(const struct plan *plan) {
+    run(2, plan);
+}
+
+static void run_4(const struct plan *plan) {
+    run(4, plan);
+}
+
+void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch) {
+    struct plan plan = make_plan(job, tile);
+    plan.input = scratch;
+    plan.threads = (char *)scratch + plan.input_bytes;
+    (tile == 4 ? run_4 : run_2)(&plan);
+}

@@ -1,0 +1,86 @@
+/* The range checks of a request: each limit of base/limits.h, with the API's names in the error. */
+#include "base/limits.h"
+#include "engine/request.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static struct generate_request request;
+
+static void reset(void) {
+    generate_request_finish(&request);
+    generate_request_init(&request);
+    request.prompts = calloc(1, sizeof(*request.prompts));
+    request.prompts[0] = strdup("a red boat");
+    request.prompt_count = 1;
+}
+
+static void refused(const char *param, const char *value, const char *allowed) {
+    struct error err = { 0 };
+    CHECK(!generate_request_check(&request, &err), "%s %s is taken", param, value);
+    CHECK(err.code == ERROR_INVALID, "%s", error_code_name(err.code));
+    CHECK_STRING(err.param, param);
+    CHECK_STRING(err.value, value);
+    CHECK_CONTAINS(err.allowed, allowed);
+    reset();
+}
+
+static void taken(void) {
+    struct error err = { 0 };
+    CHECK(generate_request_check(&request, &err), "%s", err.message);
+    reset();
+}
+
+int main(void) {
+    reset();
+    CHECK(request.num_inference_steps == 25 && request.guidance_scale == 7.5 &&
+              request.num_images == 1 && request.rng == RNG_CPU,
+        "the API's defaults");
+    taken();
+    request.width = 2048, request.height = 64, request.num_inference_steps = 1000;
+    request.guidance_scale = 100, request.guidance_rescale = 1, request.num_images = 16;
+    request.timeout_s = 86400, request.clip_skip = 31;
+    taken();
+    request.width = 511;
+    refused("width", "511", "a multiple of 8 from 64 to 2048");
+    request.height = 2056;
+    refused("height", "2056", "2048");
+    request.height = -8;
+    refused("height", "-8", "64");
+    request.num_inference_steps = 0;
+    refused("num_inference_steps", "0", "1 to 1000");
+    request.num_inference_steps = 1001;
+    refused("num_inference_steps", "1001", "1 to 1000");
+    request.guidance_scale = NAN;
+    refused("guidance_scale", "nan", "0 to 100");
+    request.guidance_scale = INFINITY;
+    refused("guidance_scale", "inf", "0 to 100");
+    request.guidance_rescale = 1.5;
+    refused("guidance_rescale", "1.5", "0 to 1");
+    request.num_images = 17;
+    refused("num_images", "17", "1 to 16");
+    request.clip_skip = -1;
+    refused("clip_skip", "-1", "0 to 31");
+    request.timeout_s = -1;
+    refused("timeout_s", "-1", "0 to 86400");
+    free(request.prompts[0]);
+    request.prompts[0] = NULL;
+    refused("prompt", "none", "a text");
+    request.negative_prompt = malloc(PROMPT_MAX_BYTES + 2);
+    memset(request.negative_prompt, 'x', PROMPT_MAX_BYTES + 1);
+    request.negative_prompt[PROMPT_MAX_BYTES + 1] = 0;
+    refused("negative_prompt", "16385 bytes", "16384");
+    free(request.prompts);
+    request.prompts = calloc(5, sizeof(*request.prompts));
+    for (int i = 0; i < 5; i++)
+        request.prompts[i] = strdup("x");
+    request.prompt_count = 5, request.num_images = 4;
+    refused("num_images", "4", "16 images");
+    generate_request_finish(&request);
+
+    /* A zeroed result or request can be finished. */
+    struct generate_result result = { 0 };
+    generate_result_finish(&result);
+    generate_request_finish(&request);
+    return check_done();
+}
