@@ -1,0 +1,80 @@
+#include "base/json.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jansson recurses up to 2048 levels, when it parses and again when it frees. Count brackets
+ * outside of strings first; whether they match is jansson's business. */
+static bool depth_is_bounded(const char *text, size_t size, struct error *err) {
+    int depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > JSON_MAX_DEPTH)
+                return error_set(err, ERROR_INVALID,
+                    "JSON is nested deeper than %d levels at byte %zu", JSON_MAX_DEPTH, i);
+        } else if ((c == '}' || c == ']') && depth > 0) {
+            depth--;
+        }
+    }
+    return true;
+}
+
+json_t *json_parse(const char *text, size_t size, struct error *err) {
+    if (!depth_is_bounded(text, size, err))
+        return NULL;
+    json_error_t problem;
+    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    if (!value)
+        error_set(err, ERROR_INVALID, "not valid JSON at line %d, column %d: %s", problem.line,
+            problem.column, problem.text);
+    return value;
+}
+
+json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err) {
+    char *text;
+    size_t size;
+    if (!file_read(path, max_bytes, &text, &size, err))
+        return NULL;
+    json_t *value = json_parse(text, size, err);
+    free(text);
+    if (!value)
+        error_prefix(err, "%s", path);
+    return value;
+}
+
+bool json_exact_integer(const json_t *value, int64_t *out) {
+    if (json_is_integer(value)) {
+        *out = json_integer_value(value);
+        return true;
+    }
+    /* 2^53: beyond it a double no longer says which integer was meant. */
+    double real = json_is_real(value) ? json_real_value(value) : 0.5;
+    if (real != floor(real) || fabs(real) > 9007199254740992.0)
+        return false;
+    *out = (int64_t)real;
+    return true;
+}
+
+const char *json_describe(const json_t *value, char *text, size_t size) {
+    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    const char *shown = dump ? dump : value ? "(unprintable)" : "(missing)";
+    int length = snprintf(text, size, "%s", shown);
+    if (length >= 0 && (size_t)length >= size && size > 4)
+        memcpy(text + size - 4, "...", 4);
+    free(dump);
+    return text;
+}

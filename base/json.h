@@ -1,0 +1,28 @@
+/* JSON from outside: jansson behind the checks that it leaves to its caller (nesting depth,
+ * repeated keys), and exact integers. */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Parses one JSON value (any type) of `size` bytes, nested at most JSON_MAX_DEPTH deep. Repeated
+ * keys, bad UTF-8, NUL characters and bytes after the value are errors that say where. NULL after
+ * filling err; otherwise a new reference. */
+json_t *json_parse(const char *text, size_t size, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* As json_parse for a file of at most `max_bytes`; errors begin with the path. */
+json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* A number without a fraction (4, 4.0, 4e0), as JSON writers differ in how they spell it. */
+bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_unused_result));
+
+/* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Returns `text`. */
+const char *json_describe(const json_t *value, char *text, size_t size);
+
+#endif
