@@ -30,7 +30,7 @@ struct pipeline_info {
     enum dtype dtype, activation_dtype;
     int default_width, default_height; /* px */
     int max_tokens;                    /* 77 */
-    const char *default_scheduler;     /* "pndm" */
+    const char *default_scheduler;     /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;
@@ -38,14 +38,16 @@ struct pipeline_info {
 };
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
 
-/* Called between steps, on the calling thread. Return false to cancel (ERROR_CANCELLED). */
+/* Called before the first step, after every step and before every decode, on the calling thread;
+ * `step` of `steps` UNet calls are done. Return false to cancel (ERROR_CANCELLED). */
 struct generate_hooks {
     bool (*progress)(int step, int steps, void *user); /* may be NULL */
     void *user;
 };
 
 /* Checks the request, fills in what was left to the model (size, seed) and draws. On success the
- * caller finishes *result. Not re-entrant: one thread at a time. */
+ * caller finishes *result. timeout_s counts from here; ERROR_TIMEOUT at the next step. Not
+ * re-entrant: one thread at a time. */
 bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));

@@ -1,0 +1,329 @@
+#include "engine/engine.h"
+
+#include "engine/engine_backend.h"
+#include "engine/monotonic.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Shared by the caller who asked for it and the request; the last one frees it. */
+struct engine_ticket {
+    atomic_int references;
+    atomic_bool cancelled;
+};
+
+/* One accepted request. Belongs to the queue until the engine thread takes it out. */
+struct item {
+    struct item *next;
+    struct generate_request request;
+    struct engine_callbacks callbacks;
+    struct engine_ticket *ticket;
+    double submitted_s;
+};
+
+struct engine {
+    const struct engine_backend *backend;
+    struct pipeline_options pipeline_options; /* strings owned */
+    int queue_max;
+    pthread_t thread;
+    struct pipeline *pipeline; /* the engine thread's alone */
+
+    pthread_mutex_t lock; /* everything below */
+    pthread_cond_t changed;
+    enum engine_state state;
+    struct error why_failed;
+    bool loaded;
+    struct pipeline_info info;
+    struct item *first, *last;
+    int waiting;
+    bool drawing;
+    atomic_bool cancel_all;
+};
+
+static void ticket_unref(struct engine_ticket *ticket) {
+    if (atomic_fetch_sub(&ticket->references, 1) == 1)
+        free(ticket);
+}
+
+/* The one `done` of a request. Never under the lock: the callback may submit again. */
+static void item_end(struct item *item, struct generate_result *result, const struct error *err) {
+    item->callbacks.done(result, err, item->callbacks.user);
+    generate_request_finish(&item->request);
+    ticket_unref(item->ticket);
+    free(item);
+}
+
+static bool item_expired(const struct engine *engine, const struct item *item, struct error *err) {
+    if (atomic_load(&item->ticket->cancelled) || atomic_load(&engine->cancel_all)) {
+        error_set(err, ERROR_CANCELLED, "the request was cancelled while it waited");
+        return true;
+    }
+    double waited = monotonic_seconds() - item->submitted_s;
+    if (item->request.timeout_s > 0 && waited >= item->request.timeout_s) {
+        error_set(err, ERROR_TIMEOUT, "timeout_s: the request waited %.1f s for its turn", waited);
+        return true;
+    }
+    return false;
+}
+
+/* Takes the first waiting request that was cancelled or ran out of time, or NULL. */
+static struct item *take_expired(struct engine *engine, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct item **link = &engine->first, *previous = NULL, *found = NULL;
+    while (*link && !item_expired(engine, *link, err)) {
+        previous = *link;
+        link = &previous->next;
+    }
+    if ((found = *link)) {
+        *link = found->next;
+        if (engine->last == found)
+            engine->last = previous;
+        engine->waiting--;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return found;
+}
+
+/* Between steps, so that a place in the queue is free again as soon as its owner gave it up. */
+static void end_expired(struct engine *engine) {
+    struct error err;
+    struct item *item;
+    while ((item = take_expired(engine, &err)))
+        item_end(item, NULL, &err);
+}
+
+struct current {
+    struct engine *engine;
+    struct item *item;
+};
+
+static bool progress(int step, int steps, void *user) {
+    struct current *current = user;
+    struct item *item = current->item;
+    end_expired(current->engine);
+    if (atomic_load(&item->ticket->cancelled) || atomic_load(&current->engine->cancel_all))
+        return false;
+    if (item->callbacks.progress)
+        item->callbacks.progress(step, steps, item->callbacks.user);
+    return true;
+}
+
+static void draw(struct engine *engine, struct item *item) {
+    struct error err = { 0 };
+    struct generate_result result = { 0 };
+    double waited = monotonic_seconds() - item->submitted_s;
+    bool ok = !item_expired(engine, item, &err);
+    if (ok) {
+        struct current current = { engine, item };
+        const struct generate_hooks hooks = { progress, &current };
+        if (item->request.timeout_s > 0)
+            item->request.timeout_s -= waited; /* still positive: it has not expired */
+        ok = engine->backend->generate(engine->pipeline, &item->request, &hooks, &result, &err);
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->drawing = false;
+    pthread_mutex_unlock(&engine->lock);
+    if (ok) {
+        result.timings.queue_s = waited;
+        result.timings.total_s += waited;
+    }
+    item_end(item, ok ? &result : NULL, ok ? NULL : &err);
+}
+
+/* The next request, waiting for one; NULL when the engine stops and none is left. */
+static struct item *take_next(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    while (!engine->first && engine->state != ENGINE_STOPPING)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    struct item *item = engine->first;
+    if (item) {
+        engine->first = item->next;
+        if (!engine->first)
+            engine->last = NULL;
+        engine->waiting--;
+        engine->drawing = true;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return item;
+}
+
+static void load(struct engine *engine) {
+    struct error err = { 0 };
+    struct pipeline *pipeline = NULL;
+    bool ok = engine->backend->create(&engine->pipeline_options, &pipeline, &err);
+    pthread_mutex_lock(&engine->lock);
+    engine->pipeline = ok ? pipeline : NULL;
+    engine->loaded = ok;
+    if (ok)
+        engine->backend->get_info(pipeline, &engine->info);
+    else
+        engine->why_failed = err;
+    if (engine->state == ENGINE_LOADING)
+        engine->state = ok ? ENGINE_READY : ENGINE_FAILED;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void *run(void *user) {
+    struct engine *engine = user;
+    load(engine);
+    struct item *item;
+    while (engine->pipeline && (item = take_next(engine)))
+        draw(engine, item);
+    return NULL;
+}
+
+static void engine_free(struct engine *engine) {
+    pthread_mutex_destroy(&engine->lock);
+    pthread_cond_destroy(&engine->changed);
+    free((char *)engine->pipeline_options.model_path);
+    free((char *)engine->pipeline_options.tokenizer_dir);
+    free(engine);
+}
+
+static bool start_thread(struct engine *engine, struct error *err) {
+    /* Signals are for the main thread. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&engine->thread, NULL, run, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !failed || error_set(err, ERROR_NO_MEMORY, "the engine thread: %s", strerror(failed));
+}
+
+bool engine_create_with(const struct engine_options *options, const struct engine_backend *backend,
+    struct engine **out, struct error *err) {
+    *out = NULL;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    if (!engine)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->changed, NULL);
+    engine->backend = backend;
+    engine->queue_max = options->queue_max;
+    engine->pipeline_options = options->pipeline;
+    const char *path = options->pipeline.model_path, *dir = options->pipeline.tokenizer_dir;
+    engine->pipeline_options.model_path = path ? strdup(path) : NULL;
+    engine->pipeline_options.tokenizer_dir = dir ? strdup(dir) : NULL;
+    bool ok = (!path || engine->pipeline_options.model_path) &&
+              (!dir || engine->pipeline_options.tokenizer_dir);
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
+    if (!ok || !start_thread(engine, err)) {
+        engine_free(engine);
+        return false;
+    }
+    *out = engine;
+    return true;
+}
+
+bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {
+    static const struct engine_backend backend = { pipeline_create, pipeline_destroy,
+        pipeline_get_info, pipeline_generate };
+    return engine_create_with(options, &backend, out, err);
+}
+
+void engine_destroy(struct engine *engine, bool drain) {
+    if (!engine)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    engine->state = ENGINE_STOPPING;
+    atomic_store(&engine->cancel_all, !drain);
+    pthread_cond_signal(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    pthread_join(engine->thread, NULL);
+    engine->backend->destroy(engine->pipeline);
+    engine_free(engine);
+}
+
+enum engine_state engine_get_state(struct engine *engine, struct error *why_failed) {
+    pthread_mutex_lock(&engine->lock);
+    enum engine_state state = engine->state;
+    if (why_failed)
+        *why_failed = engine->why_failed;
+    pthread_mutex_unlock(&engine->lock);
+    return state;
+}
+
+bool engine_get_info(struct engine *engine, struct pipeline_info *out) {
+    pthread_mutex_lock(&engine->lock);
+    bool loaded = engine->loaded;
+    if (loaded)
+        *out = engine->info;
+    pthread_mutex_unlock(&engine->lock);
+    return loaded;
+}
+
+int engine_queue_depth(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    int depth = engine->waiting + engine->drawing;
+    pthread_mutex_unlock(&engine->lock);
+    return depth;
+}
+
+/* Under the lock. */
+static bool accepts(const struct engine *engine, struct error *err) {
+    switch (engine->state) {
+    case ENGINE_LOADING:
+        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
+    case ENGINE_FAILED:
+        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint could not be loaded: %.400s",
+            engine->why_failed.message);
+    case ENGINE_STOPPING:
+        return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");
+    default:
+        if (engine->waiting < engine->queue_max)
+            return true;
+        return error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may",
+            engine->waiting, engine->queue_max);
+    }
+}
+
+bool engine_submit(struct engine *engine, struct generate_request *request,
+    const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err) {
+    struct item *item = calloc(1, sizeof(*item));
+    struct engine_ticket *shared = calloc(1, sizeof(*shared));
+    if (!item || !shared) {
+        free(item);
+        free(shared);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    atomic_init(&shared->references, ticket ? 2 : 1);
+    atomic_init(&shared->cancelled, false);
+    item->callbacks = *callbacks;
+    item->ticket = shared;
+    item->submitted_s = monotonic_seconds();
+    /* Before the request is in the queue, where its done may come at once. */
+    if (ticket)
+        *ticket = shared;
+    pthread_mutex_lock(&engine->lock);
+    bool accepted = accepts(engine, err);
+    if (accepted) {
+        item->request = *request;
+        memset(request, 0, sizeof(*request));
+        *(engine->last ? &engine->last->next : &engine->first) = item;
+        engine->last = item;
+        engine->waiting++;
+        pthread_cond_signal(&engine->changed);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!accepted) {
+        free(item);
+        free(shared);
+        if (ticket)
+            *ticket = NULL;
+    }
+    return accepted;
+}
+
+void engine_cancel(struct engine *engine, struct engine_ticket *ticket) {
+    (void)engine;
+    atomic_store(&ticket->cancelled, true);
+}
+
+void engine_ticket_release(struct engine_ticket *ticket) {
+    if (ticket)
+        ticket_unref(ticket);
+}

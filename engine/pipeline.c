@@ -1,0 +1,205 @@
+#include "engine/pipeline.h"
+
+#include "base/log.h"
+#include "engine/drawing.h"
+#include "engine/monotonic.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pipeline {
+    struct drawing_models models; /* what it points to is owned here */
+    struct tokenizer *tokenizer;
+    struct text_encoder *text_encoder;
+    struct unet *unet;
+    struct vae *vae;
+    struct arena *arena;
+    json_t *scheduler_json;
+    char *model_path;
+    struct pipeline_info info;
+};
+
+/* Bytes on the heap: the weights are what loading adds to it. (Activations are not on the heap.) */
+static int64_t heap_bytes(void) {
+    struct mallinfo2 info = mallinfo2();
+    return (int64_t)info.uordblks + (int64_t)info.hblkhd;
+}
+
+static bool load_models(
+    struct pipeline *p, struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
+    const char *tokenizer_dir = checkpoint_tokenizer_dir(checkpoint);
+    if (!tokenizer_dir)
+        return error_set(err, ERROR_INVALID,
+            "the checkpoint has no tokenizer: give its folder with --tokenizer DIR");
+    if (!tokenizer_create(tokenizer_dir, &p->tokenizer, err))
+        return error_prefix(err, "tokenizer");
+    const struct kernels *kernels = p->models.kernels;
+    if (!text_encoder_create(checkpoint, kernels, dtype, &p->text_encoder, err))
+        return error_prefix(err, "text_encoder");
+    if (!unet_create(checkpoint, kernels, dtype, &p->unet, err))
+        return error_prefix(err, "unet");
+    if (!vae_create(checkpoint, kernels, dtype, VAE_DECODER, &p->vae, err))
+        return error_prefix(err, "vae");
+    return true;
+}
+
+/* The three models were each checked alone; this is whether they belong together. */
+static bool check_match(const struct pipeline *p, struct error *err) {
+    const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
+    const struct unet_config *unet = unet_get_config(p->unet);
+    const struct vae_config *vae = vae_get_config(p->vae);
+    if (unet->in_channels != vae->latent_channels || unet->out_channels != vae->latent_channels)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "unet: it takes %d channels and gives %d, where the VAE's latents have %d; inpainting "
+            "and image-editing checkpoints cannot draw from a prompt alone",
+            unet->in_channels, unet->out_channels, vae->latent_channels);
+    if (vae->out_channels != 3)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "vae: pictures have %d channels; 3 (RGB) are supported", vae->out_channels);
+    if (text->hidden_size != unet->cross_attention_dim)
+        return error_set(err, ERROR_INVALID,
+            "unet: cross_attention_dim is %d, but the text encoder's hidden_size is %d",
+            unet->cross_attention_dim, text->hidden_size);
+    if (tokenizer_vocab_size(p->tokenizer) > (size_t)text->vocab_size)
+        return error_set(err, ERROR_INVALID,
+            "tokenizer: it has %zu entries, but the text encoder's vocab_size is %d",
+            tokenizer_vocab_size(p->tokenizer), text->vocab_size);
+    return true;
+}
+
+/* What the scheduler's file says, and what of it a Stable Diffusion pipeline does otherwise. */
+static bool read_scheduler(struct pipeline *p, struct error *err) {
+    const struct scheduler_options none = { 0 };
+    struct scheduler_config config;
+    enum scheduler_kind kind;
+    if (!scheduler_config_kind(p->scheduler_json, &kind)) {
+        /* Requests then have to name one: scheduler_config_resolve tells them so. */
+        const char *name = json_string_value(json_object_get(p->scheduler_json, "_class_name"));
+        log_warning("scheduler_config.json: %s is not supported, requests must name a scheduler",
+            name ? name : "a file without _class_name");
+        const struct scheduler_options named = { .has_kind = true, .kind = SCHEDULER_DDIM };
+        if (!scheduler_config_resolve(p->scheduler_json, &named, &config, err))
+            return false;
+    } else {
+        if (!scheduler_config_resolve(p->scheduler_json, &none, &config, err))
+            return false;
+        p->info.default_scheduler = scheduler_kind_name(kind);
+        if (config.replaced_clip_sample)
+            log_warning("scheduler_config.json: clip_sample is for pixels, taken as false");
+        if (config.replaced_steps_offset)
+            log_warning("scheduler_config.json: steps_offset taken as 1, as Stable Diffusion "
+                        "pipelines do");
+    }
+    if (config.ignored_keys[0])
+        log_warning("scheduler_config.json: unknown keys are ignored: %s", config.ignored_keys);
+    p->info.prediction_type = prediction_type_name(config.prediction);
+    return true;
+}
+
+static void fill_info(
+    struct pipeline *p, const struct pipeline_options *options, double load_s, int64_t bytes) {
+    p->info.model_path = p->model_path;
+    p->info.device = p->models.kernels->name;
+    p->info.dtype = options->dtype;
+    p->info.activation_dtype = unet_activation_dtype(p->unet);
+    p->info.default_width = p->info.default_height = drawing_default_px(&p->models);
+    p->info.max_tokens = text_encoder_get_config(p->text_encoder)->max_position_embeddings;
+    p->info.scheduler_json = p->scheduler_json;
+    p->info.load_s = load_s;
+    p->info.weight_bytes = bytes;
+}
+
+/* Plans a default picture, so that a model which does not fit together fails now, not in a request,
+ * and the usual request finds its memory reserved. */
+static bool plan_default(struct pipeline *p, struct error *err) {
+    char empty[1] = "", *prompts[1] = { empty };
+    struct generate_request request;
+    generate_request_init(&request);
+    request.prompts = prompts;
+    request.prompt_count = 1;
+    if (!p->info.default_scheduler) {
+        request.scheduler.has_kind = true;
+        request.scheduler.kind = SCHEDULER_DDIM;
+    }
+    return drawing_plan(&p->models, &request, err);
+}
+
+static bool load(struct pipeline *p, const struct pipeline_options *options, struct error *err) {
+    double begun = monotonic_seconds();
+    int64_t heap_before = heap_bytes();
+    struct checkpoint *checkpoint = NULL;
+    if (!checkpoint_open(options->model_path, options->tokenizer_dir, &checkpoint, err))
+        return false;
+    bool ok = load_models(p, checkpoint, options->dtype, err);
+    p->scheduler_json = ok ? json_deep_copy(checkpoint_scheduler_json(checkpoint)) : NULL;
+    checkpoint_close(checkpoint);
+    if (!ok)
+        return false;
+    p->model_path = strdup(options->model_path);
+    if (!p->scheduler_json || !p->model_path)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
+    int64_t weight_bytes = heap_bytes() - heap_before;
+    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(&p->arena, err))
+        return false;
+    p->models.tokenizer = p->tokenizer;
+    p->models.text_encoder = p->text_encoder;
+    p->models.unet = p->unet;
+    p->models.vae = p->vae;
+    p->models.arena = p->arena;
+    p->models.scheduler_json = p->scheduler_json;
+    if (!plan_default(p, err))
+        return error_prefix(err, "planning a picture of the model's own size");
+    fill_info(p, options, monotonic_seconds() - begun, weight_bytes);
+    log_info("%s: weights %lld MiB as %s, activations %zu MiB for %dx%d, loaded in %.1f s",
+        p->model_path, (long long)(weight_bytes >> 20), dtype_name(options->dtype),
+        arena_reserved_bytes(p->arena) >> 20, p->info.default_width, p->info.default_height,
+        p->info.load_s);
+    return true;
+}
+
+bool pipeline_create(
+    const struct pipeline_options *options, struct pipeline **out, struct error *err) {
+    *out = NULL;
+    if (options->device != DEVICE_CPU)
+        return error_set(err, ERROR_UNSUPPORTED, "device: this build draws on the CPU only");
+    if (options->dtype != DTYPE_F32 && options->dtype != DTYPE_BF16)
+        return error_set(err, ERROR_UNSUPPORTED, "dtype: weights are held as f32 or bf16, not %s",
+            dtype_name(options->dtype));
+    struct pipeline *p = calloc(1, sizeof(*p));
+    if (!p)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a pipeline");
+    p->models.kernels = kernels_cpu();
+    if (!load(p, options, err)) {
+        pipeline_destroy(p);
+        return false;
+    }
+    *out = p;
+    return true;
+}
+
+void pipeline_destroy(struct pipeline *pipeline) {
+    if (!pipeline)
+        return;
+    arena_destroy(pipeline->arena);
+    vae_destroy(pipeline->vae);
+    unet_destroy(pipeline->unet);
+    text_encoder_destroy(pipeline->text_encoder);
+    tokenizer_destroy(pipeline->tokenizer);
+    json_decref(pipeline->scheduler_json);
+    free(pipeline->model_path);
+    free(pipeline);
+}
+
+void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
+    *out = pipeline->info;
+}
+
+bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    memset(result, 0, sizeof(*result));
+    if (drawing_run(&pipeline->models, request, hooks, result, err))
+        return true;
+    generate_result_finish(result);
+    return false;
+}
