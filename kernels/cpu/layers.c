@@ -2,22 +2,38 @@
 
 #include "kernels/cpu/cpu.h"
 
-static const struct layer_engine *choose_engine(enum dtype weight_dtype) {
-    (void)weight_dtype;
-    return &panels_engine;
+static bool multiplies_bf16(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+#else
+    return false;
+#endif
 }
 
 static enum dtype layers_activation_dtype(enum dtype weight_dtype) {
-    return choose_engine(weight_dtype)->activation_dtype;
+    return weight_dtype == DTYPE_BF16 && multiplies_bf16() ? DTYPE_BF16 : DTYPE_F32;
+}
+
+static const struct layer_engine *choose_engine(
+    const struct tensor *weight, bool is_conv, enum conv_kind kind, enum dtype activation_dtype) {
+    if (activation_dtype == DTYPE_F32)
+        return &panels_engine;
+    if (is_conv && kind == CONV_3X3_UP)
+        return &panels_engine;
+    if (is_conv && kind == CONV_3X3 && panels_take_winograd(kind, weight->shape[1]))
+        return &panels_engine;
+    return &dnnl_engine;
 }
 
 static bool pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
     enum conv_kind kind, bool geglu, enum dtype dtype, struct packed **out, struct error *err) {
-    const struct layer_engine *engine = choose_engine(dtype);
+    enum dtype activation_dtype = layers_activation_dtype(dtype);
+    const struct layer_engine *engine = choose_engine(weight, is_conv, kind, activation_dtype);
     struct layer *layer;
     if (!engine->pack(weight, bias, is_conv, kind, geglu, dtype, &layer, err))
         return false;
     layer->engine = engine;
+    layer->activation_dtype = activation_dtype;
     layer->packed.is_conv = is_conv;
     layer->packed.kind = kind;
     layer->packed.n = weight->shape[0];
@@ -43,25 +59,25 @@ static void layers_packed_destroy(struct packed *packed) {
         layer->engine->destroy(layer);
 }
 
-/* The engine behind a weight, or NULL and an error if x is not what its weights multiply. */
-static const struct layer_engine *engine_for(
+/* The layer behind a weight, or NULL and an error if x is not what it multiplies. */
+static struct layer *layer_for(
     const struct packed *weight, const struct tensor *x, struct error *err) {
-    const struct layer_engine *engine = ((const struct layer *)weight)->engine;
-    if (x->dtype == engine->activation_dtype)
-        return engine;
+    struct layer *layer = (struct layer *)weight;
+    if (x->dtype == layer->activation_dtype)
+        return layer;
     error_set(err, ERROR_INTERNAL, "x is %s, this weight multiplies %s", dtype_name(x->dtype),
-        dtype_name(engine->activation_dtype));
+        dtype_name(layer->activation_dtype));
     return NULL;
 }
 
 static bool layers_linear(const struct linear_args *args, struct error *err) {
-    const struct layer_engine *engine = engine_for(args->weight, args->x, err);
-    return engine && engine->linear((struct layer *)args->weight, args, err);
+    struct layer *layer = layer_for(args->weight, args->x, err);
+    return layer && layer->engine->linear(layer, args, err);
 }
 
 static bool layers_conv2d(const struct conv2d_args *args, struct error *err) {
-    const struct layer_engine *engine = engine_for(args->weight, args->x, err);
-    return engine && engine->conv2d((struct layer *)args->weight, args, err);
+    struct layer *layer = layer_for(args->weight, args->x, err);
+    return layer && layer->engine->conv2d(layer, args, err);
 }
 
 void layers_register(struct kernels *table) {

@@ -1,8 +1,11 @@
 /* Linear layers and convolutions of the CPU back end. An engine packs weights its own way and
- * multiplies them with activations of one dtype; layers.c chooses the engine of each weight and
- * holds the entries of the table.
+ * multiplies them with activations; layers.c chooses the engine of each weight and holds the
+ * entries of the table.
  *
- *  - panels: our own f32 arithmetic (matmul.h), weights kept as f32 or bf16.
+ *  - panels: our own f32 arithmetic (matmul.h), weights kept as f32 or bf16, activations f32 or
+ *    bf16. Everything, everywhere; and where the processor multiplies bf16, still the convolutions
+ *    that Winograd's form makes 3 times cheaper.
+ *  - oneDNN: products of bf16 weights and bf16 activations, where the processor has them.
  */
 #ifndef KERNELS_CPU_LAYERS_H
 #define KERNELS_CPU_LAYERS_H
@@ -15,11 +18,11 @@ struct layer_engine;
 struct layer {
     struct packed packed;
     const struct layer_engine *engine;
+    enum dtype activation_dtype;
 };
 
-/* The arguments are checked, except that activations have the engine's dtype. */
+/* All arguments are checked before. */
 struct layer_engine {
-    enum dtype activation_dtype;
     /* kind is meaningful if is_conv. weight: [n][k] or [n][k][s][s]. */
     bool (*pack)(const struct tensor *weight, const struct tensor *bias, bool is_conv,
         enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err);
@@ -29,5 +32,10 @@ struct layer_engine {
 };
 
 extern const struct layer_engine panels_engine;
+
+/* Whether the panels engine computes a convolution of k input channels in Winograd's form. */
+bool panels_take_winograd(enum conv_kind kind, int64_t k);
+
+extern const struct layer_engine dnnl_engine; /* not CONV_3X3_UP; x and weight of one dtype */
 
 #endif

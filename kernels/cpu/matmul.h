@@ -31,14 +31,16 @@ struct matmul_weight {
  * `upsample`: the image read is x enlarged by nearest neighbour to h_out x w_out. */
 struct matmul_job {
     const struct matmul_weight *weight;
-    const float *x; /* [rows][h][w][k] */
+    bool bf16;     /* x, residual and y; `direct` takes f32 only */
+    const void *x; /* [rows][h][w][k] */
     int64_t rows, h, w, h_out, w_out;
     int64_t stride, padding; /* zeros above and left; below and right they follow */
     bool upsample;
     enum activation activation; /* before row_add and residual; NONE for winograd */
-    const float *row_add;       /* [rows][n] or NULL */
-    const float *residual;      /* like y, may be y, or NULL */
-    float *y;                   /* [rows][h_out][w_out][n], or n/2 with geglu */
+    bool row_add_bf16;
+    const void *row_add;  /* [rows][n] or NULL */
+    const void *residual; /* like y, may be y, or NULL */
+    void *y;              /* [rows][h_out][w_out][n], or n/2 with geglu */
 };
 
 /* The functions of one instruction set. */
@@ -54,6 +56,11 @@ struct matmul {
      * aligned. */
     void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
     size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
+
+    /* y[i][j] = h[i][j] * gelu(h[i][n/2 + j]) + residual; h: [rows][n] f32; y and residual (or
+     * NULL): [rows][n/2] of `dtype`, f32 or bf16. */
+    void (*geglu)(
+        const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 };
 
 /* What this processor can run, fastest first, NULL-terminated; and the first of them. */

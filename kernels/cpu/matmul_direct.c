@@ -62,7 +62,7 @@ static void find_rows(
     const struct matmul_weight *weight = job->weight;
     if (weight->taps == 1 && job->stride == 1) {
         for (int r = 0; r < count; r++)
-            rows[r] = job->x + (first + r) * weight->k;
+            rows[r] = (const float *)job->x + (first + r) * weight->k;
     } else {
         int64_t pixels = job->h_out * job->w_out;
         int64_t row = first / pixels, oy = first % pixels / job->w_out, ox = first % job->w_out;
@@ -76,7 +76,7 @@ static void find_rows(
                 y /= 2;
                 x /= 2;
             }
-            rows[r] = inside ? job->x + ((row * job->h + y) * job->w + x) * weight->k
+            rows[r] = inside ? (const float *)job->x + ((row * job->h + y) * job->w + x) * weight->k
                              : weight->zeros;
             if (++ox == job->w_out) {
                 ox = 0;
@@ -138,9 +138,8 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
             for (int r = 0; r < count; r += TILE_ROWS) {
                 for (int p = 0; p < panels; p++)
                     ISA_NAME(tile_product)
-                    (block->rows + r, at, length, weights[p],
-                        block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS,
-                        tap > 0 || at > 0);
+                (block->rows + r, at, length, weights[p],
+                    block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS, tap > 0 || at > 0);
             }
         }
     }
@@ -165,16 +164,15 @@ static vf activate(vf v, enum activation activation) {
 static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t column, int columns,
     const float *sum, const float *bias) {
     int64_t n = job->weight->n;
-    float *y = job->y + pixel * n + column;
-    const float *residual = job->residual ? job->residual + pixel * n + column : NULL;
-    const float *row_add = NULL;
-    if (job->row_add)
-        row_add = job->row_add + pixel / (job->h_out * job->w_out) * n + column;
+    int64_t at = pixel * n + column;
+    float *y = (float *)job->y + at;
+    const float *residual = job->residual ? (const float *)job->residual + at : NULL;
+    int64_t row = pixel / (job->h_out * job->w_out);
     for (int c = 0; c < columns; c += LANES) {
         int lanes = columns - c < LANES ? columns - c : LANES;
         vf v = activate(load(sum + c) + load(bias + c), job->activation);
-        if (row_add)
-            v += load_lanes(row_add + c, lanes);
+        if (job->row_add)
+            v += load_values(job->row_add, row * n + column + c, lanes, job->row_add_bf16);
         if (residual)
             v += load_lanes(residual + c, lanes);
         store_lanes(y + c, v, lanes);
@@ -185,8 +183,9 @@ static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t colu
 static void finish_row_geglu(const struct matmul_job *job, int64_t pixel, int64_t column,
     int columns, const float *sum, const float *bias) {
     int64_t n = job->weight->n / 2;
-    float *y = job->y + pixel * n + column;
-    const float *residual = job->residual ? job->residual + pixel * n + column : NULL;
+    int64_t at = pixel * n + column;
+    float *y = (float *)job->y + at;
+    const float *residual = job->residual ? (const float *)job->residual + at : NULL;
     for (int c = 0; c < columns; c += LANES) {
         int lanes = columns - c < LANES ? columns - c : LANES;
         vf a = load(sum + c) + load(bias + c);
@@ -230,10 +229,28 @@ void ISA_NAME(direct)(const struct matmul_job *job) {
     }
 }
 
+void ISA_NAME(geglu)(
+    const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y) {
+    int64_t half = n / 2;
+    bool bf16 = dtype == DTYPE_BF16;
+#pragma omp parallel for
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t c = 0; c < half; c += LANES) {
+            int lanes = half - c < LANES ? (int)(half - c) : LANES;
+            vf a = load_lanes(h + i * n + c, lanes);
+            vf v = a * vf_gelu(load_lanes(h + i * n + half + c, lanes));
+            if (residual)
+                v += load_values(residual, i * half + c, lanes, bf16);
+            store_values(y, i * half + c, v, lanes, bf16);
+        }
+    }
+}
+
 const struct matmul ISA_NAME(table) = {
     .name = ISA_TEXT,
     .width = PANEL,
     .direct = ISA_NAME(direct),
     .winograd = ISA_NAME(winograd),
     .winograd_scratch = ISA_NAME(winograd_scratch),
+    .geglu = ISA_NAME(geglu),
 };

@@ -26,6 +26,8 @@
 
 void ISA_NAME(direct)(const struct matmul_job *job);
 void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch);
+void ISA_NAME(geglu)(
+    const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile);
 
 /* The first `lanes` floats; the rest are zeros. */
@@ -42,6 +44,31 @@ static inline __attribute__((always_inline)) void store_lanes(float *p, vf v, in
         store(p, v);
     else
         memcpy(p, &v, (size_t)lanes * sizeof(float));
+}
+
+/* The same of an array of f32 or bf16, from element `at` on. */
+static inline __attribute__((always_inline)) vf load_values(
+    const void *p, int64_t at, int lanes, bool bf16) {
+    if (!bf16)
+        return load_lanes((const float *)p + at, lanes);
+    uint16_t padded[LANES] = { 0 };
+    const uint16_t *from = (const uint16_t *)p + at;
+    if (lanes == LANES)
+        return load_bf16(from);
+    memcpy(padded, from, (size_t)lanes * sizeof(*from));
+    return load_bf16(padded);
+}
+
+static inline __attribute__((always_inline)) void store_values(
+    void *p, int64_t at, vf v, int lanes, bool bf16) {
+    if (!bf16) {
+        store_lanes((float *)p + at, v, lanes);
+        return;
+    }
+    uint16_t padded[LANES];
+    store_bf16(lanes == LANES ? (uint16_t *)p + at : padded, v);
+    if (lanes < LANES)
+        memcpy((uint16_t *)p + at, padded, (size_t)lanes * sizeof(*padded));
 }
 
 /* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL), for TILE_ROWS

@@ -40,6 +40,15 @@ static inline __attribute__((always_inline)) vf load_bf16(const uint16_t *p) {
     return (vf)bits;
 }
 
+/* Rounds to nearest even; NaN stays NaN. */
+static inline __attribute__((always_inline)) void store_bf16(uint16_t *p, vf v) {
+    vu bits = (vu)v;
+    vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    vu quiet = (bits >> 16) | 0x40, number = (vu)(v == v);
+    vh h = __builtin_convertvector((rounded & number) | (quiet & ~number), vh);
+    memcpy(p, &h, sizeof(h));
+}
+
 static inline vf choose(vi mask, vf yes, vf no) {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }

@@ -1,6 +1,6 @@
-/* The panels engine: weights in the panels of matmul.h, f32 activations.
+/* The panels engine: weights in the panels of matmul.h.
  *
- * Thread-safe; Winograd convolutions share one scratch buffer and so run one at a time.
+ * Thread-safe; convolutions share one scratch buffer and so run one at a time.
  */
 #include "kernels/cpu/layers.h"
 #include "kernels/cpu/matmul.h"
@@ -159,60 +159,86 @@ static bool panels_linear(struct layer *layer, const struct linear_args *args, s
     return true;
 }
 
-/* The tile of Winograd's form that a convolution takes, 0 for none. See docs/performance-log.md. */
-static int winograd_tile(const struct packed *packed, const struct matmul_weight *weight) {
-    if (packed->kind != CONV_3X3 && packed->kind != CONV_3X3_UP)
-        return 0;
-    if (weight->k % 16 != 0)
-        return 0;
-    return weight->bf16 ? 4 : 2;
+bool panels_take_winograd(enum conv_kind kind, int64_t k) {
+    return (kind == CONV_3X3 || kind == CONV_3X3_UP) && k % 16 == 0;
 }
 
-static bool run_winograd(const struct matmul_job *job, int tile, struct error *err) {
-    const struct matmul *matmul = matmul_best();
-    size_t bytes = align(matmul->winograd_scratch(job, tile));
-    pthread_mutex_lock(&scratch.mutex);
-    if (bytes > scratch.bytes) {
-        free(scratch.data);
-        scratch.data = aligned_alloc(ALIGNMENT, bytes);
-        scratch.bytes = scratch.data ? bytes : 0;
+/* At least `bytes` of scratch.data; the mutex is held. */
+static bool reserve(size_t bytes, struct error *err) {
+    if (bytes <= scratch.bytes)
+        return true;
+    free(scratch.data);
+    scratch.data = aligned_alloc(ALIGNMENT, align(bytes));
+    scratch.bytes = scratch.data ? bytes : 0;
+    return scratch.data ||
+           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+}
+
+/* bf16 activations by way of f32 copies: for the rare convolutions that neither Winograd's form nor
+ * oneDNN takes. */
+static bool direct_bf16(struct matmul_job job, struct error *err) {
+    int64_t x_count = job.rows * job.h * job.w * job.weight->k;
+    int64_t y_count = job.rows * job.h_out * job.w_out * job.weight->n;
+    size_t x_bytes = align((size_t)x_count * sizeof(float));
+    if (!reserve(x_bytes + (size_t)y_count * sizeof(float), err))
+        return false;
+    void *y = job.y;
+    float *x = scratch.data;
+    convert_elements(x, DTYPE_F32, job.x, DTYPE_BF16, x_count);
+    job.x = x;
+    job.y = (char *)scratch.data + x_bytes;
+    if (job.residual) {
+        convert_elements(job.y, DTYPE_F32, job.residual, DTYPE_BF16, y_count);
+        job.residual = job.y;
     }
-    bool ok = scratch.data != NULL;
-    if (ok)
+    matmul_best()->direct(&job);
+    convert_elements(y, DTYPE_BF16, job.y, DTYPE_F32, y_count);
+    return true;
+}
+
+/* f32 weights take the smaller tile, whose error is nearly that of the direct sum; bf16 ones the
+ * larger, whose error is far below that of rounding the weights. */
+static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error *err) {
+    const struct matmul *matmul = matmul_best();
+    int tile = job->weight->bf16 ? 4 : 2;
+    if (winograd) {
+        if (!reserve(matmul->winograd_scratch(job, tile), err))
+            return false;
         matmul->winograd(job, tile, scratch.data);
-    pthread_mutex_unlock(&scratch.mutex);
-    return ok || error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+        return true;
+    }
+    if (job->bf16)
+        return direct_bf16(*job, err);
+    matmul->direct(job);
+    return true;
 }
 
 static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
     struct panels *p = (struct panels *)layer;
-    const struct packed *packed = &layer->packed;
+    enum conv_kind kind = layer->packed.kind;
     const struct tensor *x = args->x, *y = args->y;
-    if (args->row_add && args->row_add->dtype != DTYPE_F32)
-        return error_set(err, ERROR_INTERNAL, "row_add is %s, it must be f32 like x",
-            dtype_name(args->row_add->dtype));
     struct matmul_job job = { .weight = &p->weight,
+        .bf16 = x->dtype == DTYPE_BF16,
         .x = x->data,
         .rows = x->shape[0],
         .h = x->shape[1],
         .w = x->shape[2],
         .h_out = y->shape[1],
         .w_out = y->shape[2],
-        .stride = packed->kind == CONV_3X3_DOWN || packed->kind == CONV_3X3_DOWN_RIGHT ? 2 : 1,
-        .padding = packed->kind == CONV_1X1 || packed->kind == CONV_3X3_DOWN_RIGHT ? 0 : 1,
-        .upsample = packed->kind == CONV_3X3_UP,
+        .stride = kind == CONV_3X3_DOWN || kind == CONV_3X3_DOWN_RIGHT ? 2 : 1,
+        .padding = kind == CONV_1X1 || kind == CONV_3X3_DOWN_RIGHT ? 0 : 1,
+        .upsample = kind == CONV_3X3_UP,
+        .row_add_bf16 = args->row_add && args->row_add->dtype == DTYPE_BF16,
         .row_add = args->row_add ? args->row_add->data : NULL,
         .residual = args->residual ? args->residual->data : NULL,
-        .y = args->y->data };
-    int tile = winograd_tile(packed, &p->weight);
-    if (tile)
-        return run_winograd(&job, tile, err);
-    matmul_best()->direct(&job);
-    return true;
+        .y = y->data };
+    pthread_mutex_lock(&scratch.mutex);
+    bool ok = run_conv2d(&job, panels_take_winograd(kind, p->weight.k), err);
+    pthread_mutex_unlock(&scratch.mutex);
+    return ok;
 }
 
 const struct layer_engine panels_engine = {
-    .activation_dtype = DTYPE_F32,
     .pack = panels_pack,
     .destroy = panels_destroy,
     .linear = panels_linear,

@@ -133,7 +133,7 @@ size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile) {
 }
 
 /* V of tile `tile`, to position `slot` of the chunk. */
-INLINE void transform_input(int m, const struct plan *plan, int64_t tile, int64_t slot) {
+INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t tile, int64_t slot) {
     const struct matmul_job *job = plan->job;
     const int t = m + 2;
     int64_t k = job->weight->k;
@@ -142,19 +142,21 @@ INLINE void transform_input(int m, const struct plan *plan, int64_t tile, int64_
     int64_t left = tile % plan->tiles_x * m - 1;
     int64_t h_in = job->upsample ? job->h_out : job->h, w_in = job->upsample ? job->w_out : job->w;
     int shift = job->upsample ? 1 : 0;
-    const float *pixels[POINTS_MAX];
+    const char *pixels[POINTS_MAX];
+    const size_t element = bf16 ? 2 : 4;
     for (int i = 0; i < t * t; i++) {
         int64_t y = top + i / t, x = left + i % t;
         bool inside = y >= 0 && y < h_in && x >= 0 && x < w_in;
-        pixels[i] = inside ? job->x + ((row * job->h + (y >> shift)) * job->w + (x >> shift)) * k
-                           : job->weight->zeros;
+        int64_t pixel = (row * job->h + (y >> shift)) * job->w + (x >> shift);
+        pixels[i] = inside ? (const char *)job->x + (size_t)(pixel * k) * element
+                           : (const char *)job->weight->zeros;
     }
     float *out = plan->input + slot * k;
     for (int64_t c = 0; c < k; c += LANES) {
         vf d[POINTS_MAX];
 #pragma GCC unroll 36
         for (int i = 0; i < t * t; i++)
-            d[i] = load(pixels[i] + c);
+            d[i] = load_values(pixels[i], c, LANES, bf16);
 #pragma GCC unroll 6
         for (int i = 0; i < t; i++)
             input_line(m, d + i, d + i, t);
@@ -198,7 +200,7 @@ INLINE void transform_filter(int m, const struct plan *plan, int64_t panel, floa
 
 /* Back to pixels: one panel of one tile, with bias, row_add and residual. */
 INLINE void transform_output(
-    int m, const struct plan *plan, const float *products, int64_t tile, int64_t panel) {
+    int m, bool bf16, const struct plan *plan, const float *products, int64_t tile, int64_t panel) {
     const struct matmul_job *job = plan->job;
     const int t = m + 2;
     int64_t n = job->weight->n;
@@ -210,7 +212,7 @@ INLINE void transform_output(
         vf p[POINTS_MAX], half[4 * TILE_MAX], y[16];
         vf add = load(job->weight->bias + column);
         if (job->row_add)
-            add += load_lanes(job->row_add + row * n + column, lanes);
+            add += load_values(job->row_add, row * n + column, lanes, job->row_add_bf16);
 #pragma GCC unroll 36
         for (int i = 0; i < t * t; i++)
             p[i] = load(products + i * plan->product_plane + c);
@@ -227,8 +229,8 @@ INLINE void transform_output(
             int64_t at = ((row * job->h_out + py) * job->w_out + px) * n + column;
             vf v = y[i] + add;
             if (job->residual)
-                v += load_lanes(job->residual + at, lanes);
-            store_lanes(job->y + at, v, lanes);
+                v += load_values(job->residual, at, lanes, bf16);
+            store_values(job->y, at, v, lanes, bf16);
         }
     }
 }
@@ -248,16 +250,16 @@ static void multiply(const struct plan *plan, int points, int64_t slot, int coun
                 float *sum = products + i * plan->product_plane + (r * plan->group + p) * PANEL;
                 for (int64_t at = 0; at < k; at += BLOCK_K)
                     ISA_NAME(tile_product)
-                    (rows, at, k - at < BLOCK_K ? k - at : BLOCK_K, weight + at * PANEL, sum,
-                        plan->group * PANEL, at > 0);
+                (rows, at, k - at < BLOCK_K ? k - at : BLOCK_K, weight + at * PANEL, sum,
+                    plan->group * PANEL, at > 0);
             }
         }
     }
 }
 
 /* One group of panels for slots [begin, end) of the chunk that starts at tile `first`. */
-INLINE void run_group(
-    int m, const struct plan *plan, int64_t first, int64_t begin, int64_t end, int64_t panel) {
+INLINE void run_group(int m, bool bf16, const struct plan *plan, int64_t first, int64_t begin,
+    int64_t end, int64_t panel) {
     const int points = (m + 2) * (m + 2);
     int64_t left = plan->job->weight->panel_count - panel;
     int panels = left < plan->group ? (int)left : plan->group;
@@ -270,12 +272,12 @@ INLINE void run_group(
         multiply(plan, points, slot, count, panels, filter, products);
         for (int r = 0; r < count; r++)
             for (int p = 0; p < panels; p++)
-                transform_output(
-                    m, plan, products + (r * plan->group + p) * PANEL, first + slot + r, panel + p);
+                transform_output(m, bf16, plan, products + (r * plan->group + p) * PANEL,
+                    first + slot + r, panel + p);
     }
 }
 
-INLINE void run(int m, const struct plan *plan) {
+INLINE void run(int m, bool bf16, const struct plan *plan) {
     int64_t panel_count = plan->job->weight->panel_count;
     int64_t groups = (panel_count + plan->group - 1) / plan->group;
     /* With more threads than groups, a chunk is cut into parts too. */
@@ -286,27 +288,38 @@ INLINE void run(int m, const struct plan *plan) {
         int64_t part = ((count + parts - 1) / parts + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
 #pragma omp for schedule(dynamic, 4)
         for (int64_t slot = 0; slot < count; slot++)
-            transform_input(m, plan, first + slot, slot);
+            transform_input(m, bf16, plan, first + slot, slot);
 #pragma omp for schedule(dynamic) collapse(2)
         for (int64_t group = 0; group < groups; group++) {
             for (int64_t begin = 0; begin < count; begin += part)
-                run_group(m, plan, first, begin, begin + part < count ? begin + part : count,
+                run_group(m, bf16, plan, first, begin, begin + part < count ? begin + part : count,
                     group * plan->group);
         }
     }
 }
 
-static void run_2(const struct plan *plan) {
-    run(2, plan);
+static void run_2_f32(const struct plan *plan) {
+    run(2, false, plan);
 }
 
-static void run_4(const struct plan *plan) {
-    run(4, plan);
+static void run_4_f32(const struct plan *plan) {
+    run(4, false, plan);
+}
+
+static void run_2_bf16(const struct plan *plan) {
+    run(2, true, plan);
+}
+
+static void run_4_bf16(const struct plan *plan) {
+    run(4, true, plan);
 }
 
 void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch) {
     struct plan plan = make_plan(job, tile);
     plan.input = scratch;
     plan.threads = (char *)scratch + plan.input_bytes;
-    (tile == 4 ? run_4 : run_2)(&plan);
+    if (job->bf16)
+        (tile == 4 ? run_4_bf16 : run_2_bf16)(&plan);
+    else
+        (tile == 4 ? run_4_f32 : run_2_f32)(&plan);
 }

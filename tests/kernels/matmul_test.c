@@ -34,6 +34,7 @@ struct problem {
     float *plain, *x, *bias, *row_add, *residual, *y;
     void *panels;
     float *bias_panels, *zeros;
+    uint16_t *x_bf16, *y_bf16; /* x, and the residual and result, in bf16 */
 };
 
 static void problem_init(struct problem *p, const struct shape *s, bool bf16, int width) {
@@ -51,6 +52,14 @@ static void problem_init(struct problem *p, const struct shape *s, bool bf16, in
     p->zeros = calloc((size_t)s->k, sizeof(float));
     for (int64_t i = 0; i < s->n * row; i++)
         p->plain[i] = bf16 ? bf16_to_f32(f32_to_bf16(p->plain[i])) : p->plain[i];
+    /* Whatever bf16 holds, so that f32 and bf16 activations have one truth. */
+    int64_t x_count = s->rows * s->h * s->w * s->k;
+    p->x_bf16 = malloc((size_t)x_count * sizeof(uint16_t));
+    p->y_bf16 = malloc((size_t)(pixels * half) * sizeof(uint16_t));
+    convert_elements(p->x_bf16, DTYPE_BF16, p->x, DTYPE_F32, x_count);
+    convert_elements(p->x, DTYPE_F32, p->x_bf16, DTYPE_BF16, x_count);
+    convert_elements(p->y_bf16, DTYPE_BF16, p->residual, DTYPE_F32, pixels * half);
+    convert_elements(p->residual, DTYPE_F32, p->y_bf16, DTYPE_BF16, pixels * half);
     for (int64_t panel = 0; panel < count; panel++) {
         for (int64_t i = 0; i < row * width; i++) {
             int64_t lane = i % width;
@@ -98,6 +107,8 @@ static void problem_finish(struct problem *p) {
     free(p->panels);
     free(p->bias_panels);
     free(p->zeros);
+    free(p->x_bf16);
+    free(p->y_bf16);
 }
 
 static double plain_sum(const struct problem *p, int64_t row, int64_t oy, int64_t ox, int64_t j) {
@@ -163,15 +174,29 @@ static void last_row_alone_is_the_same(struct problem *p, const struct matmul *m
     int64_t out = s->geglu ? s->n / 2 : s->n;
     float *alone = random_floats(pixels * out);
     struct matmul_job job = p->job;
-    job.x += last * s->h * s->w * s->k;
+    job.x = p->x + last * s->h * s->w * s->k;
     job.rows = 1;
-    job.row_add = job.row_add ? job.row_add + last * s->n : NULL;
-    job.residual += last * pixels * out;
+    job.row_add = job.row_add ? p->row_add + last * s->n : NULL;
+    job.residual = p->residual + last * pixels * out;
     job.y = alone;
     run(matmul, &job, tile);
     CHECK(memcmp(alone, p->y + last * pixels * out, (size_t)(pixels * out) * sizeof(float)) == 0,
         "%s, tile %d, %s: the last row alone has other bits", s->name, tile, matmul->name);
     free(alone);
+}
+
+/* bf16 activations, the residual in place. */
+static void bf16_activations_match(struct problem *p, const struct matmul *matmul, int tile) {
+    struct matmul_job job = p->job;
+    job.bf16 = true;
+    job.x = p->x_bf16;
+    job.residual = job.y = p->y_bf16;
+    run(matmul, &job, tile);
+    int64_t count = p->shape.rows * p->shape.h_out * p->shape.w_out * p->shape.n;
+    convert_elements(p->y, DTYPE_F32, p->y_bf16, DTYPE_BF16, count);
+    double error = relative_error(p);
+    CHECK(error <= 4e-3, "%s, tile %d, %s, bf16 activations: error %.2e", p->shape.name, tile,
+        matmul->name, error);
 }
 
 static const struct shape shapes[] = {
@@ -213,6 +238,8 @@ int main(void) {
                         bf16 ? ", bf16" : "", error);
                     worst[tile] = error > worst[tile] ? error : worst[tile];
                     last_row_alone_is_the_same(&p, *matmul, tile);
+                    if (tile)
+                        bf16_activations_match(&p, *matmul, tile);
                     problem_finish(&p);
                 }
             }

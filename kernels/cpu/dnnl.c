@@ -1,0 +1,589 @@
+/* The oneDNN engine: weights and activations of one dtype, bf16 (or f32, which the tests use on
+ * processors without bf16 arithmetic). Every call of oneDNN is in this file; the parts that differ
+ * between its versions 2 and 3 are the few functions under "versions".
+ *
+ * Row independence: a primitive computes one row of the batch (its tokens, or one image), and the
+ * rows are a loop over it. Primitives are made at the first call with a shape and kept with the
+ * weight, CACHE_MAX of them. The weight is laid out once for a typical shape; should another shape
+ * want another layout, the weight is laid out anew and the kept primitives go.
+ *
+ * A mutex guards the scratch memory that all weights share: one call at a time.
+ */
+#include "kernels/cpu/layers.h"
+#include "kernels/compute.h"
+#include "kernels/cpu/matmul.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+#define CACHE_MAX 8
+#define TYPICAL_SIZE 32 /* height and width, or the root of the tokens */
+#define GEGLU_ROWS 128  /* of the product that waits for its gate */
+#define MEMORIES 5      /* source, weights, bias, destination, scratchpad */
+
+/* One primitive: of `h` x `w` pixels, or `h` tokens. */
+struct shape {
+    int64_t h, w;
+    enum activation activation;
+    bool sum; /* adds to what is in the destination */
+};
+
+struct cached {
+    struct shape shape;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t memories[MEMORIES];
+    size_t scratch_bytes;
+    struct cached *next;
+};
+
+struct dnnl_layer {
+    struct layer layer;
+    bool is_conv; /* 3x3; a 1x1 convolution is a linear layer */
+    enum conv_kind kind;
+    int64_t n, k;
+    bool geglu;
+    enum dtype dtype;
+    float *bias;          /* [n], owned */
+    void *weights;        /* owned */
+    dnnl_memory_t layout; /* how `weights` lies */
+    struct cached *cache; /* newest first */
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    dnnl_engine_t engine; /* made at the first pack, kept for good */
+    dnnl_stream_t stream;
+    void *scratch;
+    size_t bytes;
+    int64_t users; /* weights alive; the last one frees the scratch */
+} shared = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static bool check(dnnl_status_t status, const char *what, struct error *err) {
+    if (status == dnnl_success)
+        return true;
+    enum error_code code = status == dnnl_out_of_memory ? ERROR_NO_MEMORY : ERROR_INTERNAL;
+    return error_set(err, code, "oneDNN: %s failed with status %d", what, (int)status);
+}
+
+static dnnl_data_type_t data_type(enum dtype dtype) {
+    return dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* ---- versions: descriptions of memory are values in version 2 and handles in version 3 ---- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+typedef dnnl_memory_desc_t md_t;
+
+static bool md_init(md_t *md, int rank, const int64_t *dims, enum dtype dtype,
+    dnnl_format_tag_t tag, struct error *err) {
+    return check(dnnl_memory_desc_create_with_tag(md, rank, dims, data_type(dtype), tag),
+        "describing memory", err);
+}
+
+static void md_finish(md_t *md) {
+    if (*md)
+        dnnl_memory_desc_destroy(*md);
+}
+
+static bool memory_create(dnnl_memory_t *out, const_dnnl_memory_desc_t md, struct error *err) {
+    return check(
+        dnnl_memory_create(out, md, shared.engine, DNNL_MEMORY_NONE), "making a memory", err);
+}
+
+static const_dnnl_memory_desc_t memory_md(dnnl_memory_t memory) {
+    const_dnnl_memory_desc_t md = NULL;
+    dnnl_memory_get_memory_desc(memory, &md);
+    return md;
+}
+
+static bool create_matmul(dnnl_primitive_desc_t *out, md_t *md, dnnl_primitive_attr_t attr) {
+    return dnnl_matmul_primitive_desc_create(
+               out, shared.engine, md[0], md[1], md[2], md[3], attr) == dnnl_success;
+}
+
+static bool create_conv(dnnl_primitive_desc_t *out, md_t *md, const int64_t *strides,
+    const int64_t *dilates, const int64_t *before, const int64_t *after,
+    dnnl_primitive_attr_t attr) {
+    return dnnl_convolution_forward_primitive_desc_create(out, shared.engine,
+               dnnl_forward_inference, dnnl_convolution_direct, md[0], md[1], md[2], md[3], strides,
+               dilates, before, after, attr) == dnnl_success;
+}
+
+static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
+    return dnnl_post_ops_append_eltwise(ops, kind, alpha, 0);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
+}
+
+static int same_layout(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b) {
+    return dnnl_memory_desc_equal(a, b);
+}
+
+#else
+
+typedef dnnl_memory_desc_t md_t;
+typedef const dnnl_memory_desc_t *const_dnnl_memory_desc_t;
+
+static bool md_init(md_t *md, int rank, const int64_t *dims, enum dtype dtype,
+    dnnl_format_tag_t tag, struct error *err) {
+    return check(dnnl_memory_desc_init_by_tag(md, rank, dims, data_type(dtype), tag),
+        "describing memory", err);
+}
+
+static void md_finish(md_t *md) {
+    (void)md;
+}
+
+static bool memory_create(dnnl_memory_t *out, const_dnnl_memory_desc_t md, struct error *err) {
+    return check(
+        dnnl_memory_create(out, md, shared.engine, DNNL_MEMORY_NONE), "making a memory", err);
+}
+
+static const_dnnl_memory_desc_t memory_md(dnnl_memory_t memory) {
+    const dnnl_memory_desc_t *md = NULL;
+    dnnl_memory_get_memory_desc(memory, &md);
+    return md;
+}
+
+static bool create_matmul(dnnl_primitive_desc_t *out, md_t *md, dnnl_primitive_attr_t attr) {
+    dnnl_matmul_desc_t d;
+    return dnnl_matmul_desc_init(&d, &md[0], &md[1], &md[2], &md[3]) == dnnl_success &&
+           dnnl_primitive_desc_create(out, &d, attr, shared.engine, NULL) == dnnl_success;
+}
+
+static bool create_conv(dnnl_primitive_desc_t *out, md_t *md, const int64_t *strides,
+    const int64_t *dilates, const int64_t *before, const int64_t *after,
+    dnnl_primitive_attr_t attr) {
+    dnnl_convolution_desc_t d;
+    return dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference,
+               dnnl_convolution_direct, &md[0], &md[1], &md[2], &md[3], strides, dilates, before,
+               after) == dnnl_success &&
+           dnnl_primitive_desc_create(out, &d, attr, shared.engine, NULL) == dnnl_success;
+}
+
+static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
+    return dnnl_post_ops_append_eltwise(ops, 1, kind, alpha, 0);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1);
+}
+
+static int same_layout(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b) {
+    return dnnl_memory_desc_equal(a, b);
+}
+
+#endif
+
+/* ---- primitives ---- */
+
+static bool make_attr(const struct shape *shape, dnnl_primitive_attr_t *out, struct error *err) {
+    dnnl_post_ops_t ops = NULL;
+    *out = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(out);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_create(&ops);
+    if (status == dnnl_success && shape->activation == ACTIVATION_SILU)
+        status = append_eltwise(ops, dnnl_eltwise_swish, 1.0f);
+    if (status == dnnl_success && shape->activation == ACTIVATION_QUICK_GELU)
+        status = append_eltwise(ops, dnnl_eltwise_swish, 1.702f);
+    if (status == dnnl_success && shape->activation == ACTIVATION_GELU)
+        status = append_eltwise(ops, dnnl_eltwise_gelu_erf, 0);
+    if (status == dnnl_success && shape->sum)
+        status = append_sum(ops);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*out, ops);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    if (status != dnnl_success && *out) {
+        dnnl_primitive_attr_destroy(*out);
+        *out = NULL;
+    }
+    return check(status, "making attributes", err);
+}
+
+/* Describes the matrix product of `shape`. The product of a GEGLU layer stays f32 for its gate. */
+static bool describe_matmul(const struct dnnl_layer *l, const struct shape *shape,
+    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out, struct error *err) {
+    md_t md[4] = { 0 };
+    dnnl_dims_t x = { shape->h, l->k }, w = { l->k, l->n }, b = { 1, l->n };
+    dnnl_dims_t y = { shape->h, l->n };
+    bool ok = md_init(&md[0], 2, x, l->dtype, dnnl_ab, err) &&
+              md_init(&md[1], 2, w, l->dtype, dnnl_format_tag_any, err) &&
+              md_init(&md[2], 2, b, DTYPE_F32, dnnl_ab, err) &&
+              md_init(&md[3], 2, y, l->geglu ? DTYPE_F32 : l->dtype, dnnl_ab, err);
+    if (ok && !create_matmul(out, md, attr))
+        ok = error_set(err, ERROR_INTERNAL, "oneDNN has no product [%lld][%lld] x [%lld]",
+            (long long)shape->h, (long long)l->k, (long long)l->n);
+    for (int i = 0; i < 4; i++)
+        md_finish(&md[i]);
+    return ok;
+}
+
+static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
+    dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out, struct error *err) {
+    md_t md[4] = { 0 };
+    int64_t stride = l->kind == CONV_3X3 ? 1 : 2, before = l->kind == CONV_3X3_DOWN_RIGHT ? 0 : 1;
+    int64_t h_out = conv_out_size(l->kind, shape->h), w_out = conv_out_size(l->kind, shape->w);
+    dnnl_dims_t x = { 1, l->k, shape->h, shape->w }, w = { l->n, l->k, 3, 3 }, b = { l->n };
+    dnnl_dims_t y = { 1, l->n, h_out, w_out };
+    dnnl_dims_t strides = { stride, stride }, dilates = { 0, 0 }, left = { before, before };
+    dnnl_dims_t right = { (h_out - 1) * stride + 3 - shape->h - before,
+        (w_out - 1) * stride + 3 - shape->w - before };
+    bool ok = md_init(&md[0], 4, x, l->dtype, dnnl_nhwc, err) &&
+              md_init(&md[1], 4, w, l->dtype, dnnl_format_tag_any, err) &&
+              md_init(&md[2], 1, b, DTYPE_F32, dnnl_a, err) &&
+              md_init(&md[3], 4, y, l->dtype, dnnl_nhwc, err);
+    if (ok && !create_conv(out, md, strides, dilates, left, right, attr))
+        ok = error_set(err, ERROR_INTERNAL, "oneDNN has no convolution of %lld x %lld x %lld",
+            (long long)shape->h, (long long)shape->w, (long long)l->k);
+    for (int i = 0; i < 4; i++)
+        md_finish(&md[i]);
+    return ok;
+}
+
+static bool describe(const struct dnnl_layer *l, const struct shape *shape,
+    dnnl_primitive_desc_t *out, struct error *err) {
+    dnnl_primitive_attr_t attr;
+    *out = NULL;
+    if (!make_attr(shape, &attr, err))
+        return false;
+    bool ok = (l->is_conv ? describe_conv : describe_matmul)(l, shape, attr, out, err);
+    dnnl_primitive_attr_destroy(attr);
+    return ok;
+}
+
+static void cached_destroy(struct cached *c) {
+    for (int i = 0; i < MEMORIES; i++)
+        if (c->memories[i])
+            dnnl_memory_destroy(c->memories[i]);
+    if (c->primitive)
+        dnnl_primitive_destroy(c->primitive);
+    free(c);
+}
+
+static void cache_clear(struct cached **cache) {
+    while (*cache) {
+        struct cached *next = (*cache)->next;
+        cached_destroy(*cache);
+        *cache = next;
+    }
+}
+
+/* Lays `l->weights` (as `l->layout` says) out as `wanted`. */
+static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struct error *err) {
+    if (same_layout(memory_md(l->layout), wanted))
+        return true;
+    cache_clear(&l->cache);
+    size_t bytes = dnnl_memory_desc_get_size(wanted);
+    void *weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    dnnl_memory_t layout = NULL;
+    dnnl_primitive_desc_t description = NULL;
+    dnnl_primitive_t reorder = NULL;
+    bool ok = weights ||
+              error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+    ok = ok && memory_create(&layout, wanted, err) &&
+         check(dnnl_memory_set_data_handle(layout, weights), "setting a memory", err) &&
+         check(dnnl_memory_set_data_handle(l->layout, l->weights), "setting a memory", err) &&
+         check(dnnl_reorder_primitive_desc_create(
+                   &description, memory_md(l->layout), shared.engine, wanted, shared.engine, NULL),
+             "describing a reorder", err) &&
+         check(dnnl_primitive_create(&reorder, description), "making a reorder", err);
+    if (ok) {
+        dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, l->layout }, { DNNL_ARG_TO, layout } };
+        ok = check(dnnl_primitive_execute(reorder, shared.stream, 2, args), "a reorder", err) &&
+             check(dnnl_stream_wait(shared.stream), "a reorder", err);
+    }
+    if (reorder)
+        dnnl_primitive_destroy(reorder);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    if (ok) {
+        dnnl_memory_destroy(l->layout);
+        free(l->weights);
+        l->layout = layout;
+        l->weights = weights;
+        l->layer.packed.bytes = bytes + (size_t)l->n * sizeof(float) + sizeof(*l);
+        return true;
+    }
+    if (layout)
+        dnnl_memory_destroy(layout);
+    free(weights);
+    return false;
+}
+
+static bool cached_create(
+    struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
+    static const dnnl_query_t queries[MEMORIES] = { dnnl_query_src_md, dnnl_query_weights_md,
+        dnnl_query_weights_md, dnnl_query_dst_md, dnnl_query_scratchpad_md };
+    dnnl_primitive_desc_t description;
+    struct cached *c = calloc(1, sizeof(*c));
+    if (!c)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a primitive");
+    c->shape = *shape;
+    bool ok = describe(l, shape, &description, err);
+    ok = ok && lay_out(l, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), err);
+    for (int i = 0; ok && i < MEMORIES; i++) {
+        const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(
+            description, queries[i], i == 2 ? 1 : 0);
+        if (i == 4)
+            c->scratch_bytes = dnnl_memory_desc_get_size(md);
+        ok = memory_create(&c->memories[i], md, err);
+    }
+    ok = ok && check(dnnl_primitive_create(&c->primitive, description), "making a primitive", err);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    if (!ok) {
+        cached_destroy(c);
+        return false;
+    }
+    *out = c;
+    return true;
+}
+
+/* The primitive of a shape, made if it is new. */
+static struct cached *find(struct dnnl_layer *l, const struct shape *shape, struct error *err) {
+    int count = 0;
+    for (struct cached **link = &l->cache; *link; link = &(*link)->next) {
+        const struct shape *s = &(*link)->shape;
+        if (s->h == shape->h && s->w == shape->w && s->activation == shape->activation &&
+            s->sum == shape->sum)
+            return *link;
+        if (++count == CACHE_MAX) {
+            cache_clear(link);
+            break;
+        }
+    }
+    struct cached *c = NULL;
+    if (!cached_create(l, shape, &c, err))
+        return NULL;
+    c->next = l->cache;
+    l->cache = c;
+    return c;
+}
+
+/* At least `bytes` of shared.scratch. */
+static bool reserve(size_t bytes, struct error *err) {
+    if (bytes <= shared.bytes)
+        return true;
+    free(shared.scratch);
+    shared.scratch = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    shared.bytes = shared.scratch ? bytes : 0;
+    return shared.scratch ||
+           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+}
+
+static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const float *bias,
+    void *y, void *scratchpad, struct error *err) {
+    static const int names[MEMORIES] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS,
+        DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD };
+    void *handles[MEMORIES] = { (void *)x, l->weights, (void *)bias, y, scratchpad };
+    dnnl_exec_arg_t args[MEMORIES];
+    for (int i = 0; i < MEMORIES; i++) {
+        dnnl_memory_set_data_handle(c->memories[i], handles[i]);
+        args[i] = (dnnl_exec_arg_t){ names[i], c->memories[i] };
+    }
+    return check(dnnl_primitive_execute(c->primitive, shared.stream, MEMORIES, args), "a product",
+               err) &&
+           check(dnnl_stream_wait(shared.stream), "a product", err);
+}
+
+/* ---- the engine ---- */
+
+static bool dnnl_start(struct error *err) {
+    if (shared.stream)
+        return true;
+    if (!shared.engine &&
+        !check(dnnl_engine_create(&shared.engine, dnnl_cpu, 0), "making an engine", err))
+        return false;
+    return check(dnnl_stream_create(&shared.stream, shared.engine, dnnl_stream_default_flags),
+        "making a stream", err);
+}
+
+static void dnnl_layer_destroy(struct layer *layer) {
+    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+    pthread_mutex_lock(&shared.mutex);
+    if (--shared.users == 0) {
+        free(shared.scratch);
+        shared.scratch = NULL;
+        shared.bytes = 0;
+    }
+    pthread_mutex_unlock(&shared.mutex);
+    cache_clear(&l->cache);
+    if (l->layout)
+        dnnl_memory_destroy(l->layout);
+    free(l->weights);
+    free(l->bias);
+    free(l);
+}
+
+/* Copies the weight and the bias in, in the order of the file. */
+static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
+    const struct tensor *bias, struct error *err) {
+    int64_t count = tensor_elements(weight);
+    size_t bytes = (size_t)count * dtype_size(l->dtype);
+    l->weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    l->bias = calloc((size_t)l->n, sizeof(float));
+    if (!l->weights || !l->bias)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+    convert_elements(l->weights, l->dtype, weight->data, weight->dtype, count);
+    if (bias)
+        convert_elements(l->bias, DTYPE_F32, bias->data, bias->dtype, l->n);
+    md_t md = { 0 };
+    dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, 3, 3 };
+    bool ok = l->is_conv ? md_init(&md, 4, filter, l->dtype, dnnl_oihw, err)
+                         : md_init(&md, 2, matrix, l->dtype, dnnl_ba, err);
+#if DNNL_VERSION_MAJOR >= 3
+    ok = ok && memory_create(&l->layout, md, err);
+#else
+    ok = ok && memory_create(&l->layout, &md, err);
+#endif
+    md_finish(&md);
+    return ok;
+}
+
+static bool dnnl_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+    enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
+    struct dnnl_layer *l = calloc(1, sizeof(*l));
+    if (!l)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+    l->is_conv = is_conv && kind != CONV_1X1;
+    l->kind = kind;
+    l->n = weight->shape[0];
+    l->k = weight->shape[1];
+    l->geglu = geglu;
+    l->dtype = dtype;
+    pthread_mutex_lock(&shared.mutex);
+    shared.users++;
+    struct shape typical = { .h = l->is_conv ? TYPICAL_SIZE
+                                  : geglu    ? GEGLU_ROWS
+                                             : TYPICAL_SIZE * TYPICAL_SIZE,
+        .w = TYPICAL_SIZE };
+    dnnl_primitive_desc_t description = NULL;
+    bool ok = dnnl_start(err) && take_weights(l, weight, bias, err) &&
+              describe(l, &typical, &description, err) &&
+              lay_out(l, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), err);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    pthread_mutex_unlock(&shared.mutex);
+    if (!ok) {
+        dnnl_layer_destroy(&l->layer);
+        return false;
+    }
+    *out = &l->layer;
+    return true;
+}
+
+/* One row of a plain layer. A residual goes into y first and the product is added to it. */
+static bool run_row(struct dnnl_layer *l, struct cached *c, const void *x, const float *bias,
+    const void *residual, void *y, size_t y_bytes, struct error *err) {
+    if (residual && residual != y)
+        memcpy(y, residual, y_bytes);
+    return execute(l, c, x, bias, y, shared.scratch, err);
+}
+
+/* One row of a GEGLU layer: GEGLU_ROWS tokens at a time, so that the product stays in the cache. */
+static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, const char *residual,
+    char *y, struct error *err) {
+    size_t element = dtype_size(l->dtype);
+    size_t product = GEGLU_ROWS * (size_t)l->n * sizeof(float);
+    for (int64_t first = 0; first < tokens; first += GEGLU_ROWS) {
+        struct shape shape = { .h = tokens - first < GEGLU_ROWS ? tokens - first : GEGLU_ROWS };
+        struct cached *c = find(l, &shape, err);
+        if (!c || !reserve(product + c->scratch_bytes, err) ||
+            !execute(l, c, x + (size_t)(first * l->k) * element, l->bias, shared.scratch,
+                (char *)shared.scratch + product, err))
+            return false;
+        size_t at = (size_t)(first * l->n / 2) * element;
+        matmul_best()->geglu(
+            shared.scratch, shape.h, l->n, l->dtype, residual ? residual + at : NULL, y + at);
+    }
+    return true;
+}
+
+static bool linear_rows(struct dnnl_layer *l, const struct tensor *x, enum activation activation,
+    const struct tensor *residual, struct tensor *y, struct error *err) {
+    int64_t rows = x->shape[0], tokens = tensor_elements(x) / l->k / rows;
+    size_t element = dtype_size(l->dtype);
+    size_t x_bytes = (size_t)(tokens * l->k) * element;
+    size_t y_bytes = (size_t)(tokens * (l->geglu ? l->n / 2 : l->n)) * element;
+    struct shape shape = { .h = tokens, .activation = activation, .sum = residual != NULL };
+    struct cached *c = l->geglu ? NULL : find(l, &shape, err);
+    bool ok = l->geglu || (c && reserve(c->scratch_bytes, err));
+    for (int64_t row = 0; ok && row < rows; row++) {
+        const char *from = (const char *)x->data + (size_t)row * x_bytes;
+        const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
+        char *to = (char *)y->data + (size_t)row * y_bytes;
+        ok = l->geglu ? run_row_geglu(l, from, tokens, add, to, err)
+                      : run_row(l, c, from, l->bias, add, to, y_bytes, err);
+    }
+    return ok;
+}
+
+static bool dnnl_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
+    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+    pthread_mutex_lock(&shared.mutex);
+    bool ok = linear_rows(l, args->x, args->activation, args->residual, args->y, err);
+    pthread_mutex_unlock(&shared.mutex);
+    return ok;
+}
+
+/* out = the bias plus what a row adds to it. */
+static const float *row_bias(
+    const struct dnnl_layer *l, const struct tensor *row_add, int64_t row, float *out) {
+    if (!row_add)
+        return l->bias;
+    size_t at = (size_t)(row * l->n) * dtype_size(row_add->dtype);
+    convert_elements(out, DTYPE_F32, (const char *)row_add->data + at, row_add->dtype, l->n);
+    for (int64_t i = 0; i < l->n; i++)
+        out[i] += l->bias[i];
+    return out;
+}
+
+static bool conv_rows(struct dnnl_layer *l, const struct conv2d_args *args, struct error *err) {
+    const struct tensor *x = args->x, *residual = args->residual;
+    struct tensor *y = args->y;
+    struct shape shape = { .h = x->shape[1], .w = x->shape[2], .sum = residual != NULL };
+    if (!l->is_conv)
+        shape = (struct shape){ .h = x->shape[1] * x->shape[2], .sum = residual != NULL };
+    struct cached *c = find(l, &shape, err);
+    size_t pad = ((size_t)l->n * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (!c || !reserve(pad + c->scratch_bytes, err))
+        return false;
+    int64_t rows = x->shape[0];
+    size_t x_bytes = tensor_bytes(x) / (size_t)rows, y_bytes = tensor_bytes(y) / (size_t)rows;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *bias = row_bias(l, args->row_add, row, shared.scratch);
+        const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
+        char *to = (char *)y->data + (size_t)row * y_bytes;
+        if (add && add != to)
+            memcpy(to, add, y_bytes);
+        if (!execute(l, c, (const char *)x->data + (size_t)row * x_bytes, bias, to,
+                (char *)shared.scratch + pad, err))
+            return false;
+    }
+    return true;
+}
+
+static bool dnnl_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
+    pthread_mutex_lock(&shared.mutex);
+    bool ok = conv_rows((struct dnnl_layer *)layer, args, err);
+    pthread_mutex_unlock(&shared.mutex);
+    return ok;
+}
+
+const struct layer_engine dnnl_engine = {
+    .pack = dnnl_pack,
+    .destroy = dnnl_layer_destroy,
+    .linear = dnnl_linear,
+    .conv2d = dnnl_conv2d,
+};

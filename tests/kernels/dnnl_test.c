@@ -1,0 +1,179 @@
+/* The oneDNN engine against the reference. It is for processors that multiply bf16, where kcheck
+ * meets it through the table; its f32 form runs everywhere and is what this test drives: every kind
+ * of layer, sizes one after another on one weight (new primitives, new layouts), residuals in
+ * place, and rows that do not depend on their batch. */
+#include "kernels/cpu/layers.h"
+#include "kernels/compute.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static uint64_t seed = 1;
+static double worst; /* relative error of the layer under test so far */
+
+static struct tensor random_tensor(int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    struct tensor t = { .dtype = DTYPE_F32, .rank = rank, .shape = { a, b, c, d } };
+    t.data = malloc(tensor_bytes(&t));
+    for (int64_t i = 0; i < tensor_elements(&t); i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        ((float *)t.data)[i] = (float)(int64_t)(seed >> 33) / (float)(1u << 30) - 1.0f;
+    }
+    return t;
+}
+
+static double relative_error(const struct tensor *y, const struct tensor *truth) {
+    const float *a = y->data, *b = truth->data;
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < tensor_elements(y); i++) {
+        error += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(error / norm);
+}
+
+static bool same_bits(const struct tensor *a, const struct tensor *b) {
+    return memcmp(a->data, b->data, tensor_bytes(a)) == 0;
+}
+
+/* Packs for both; false on an error. */
+static bool pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+    enum conv_kind kind, bool geglu, struct layer **layer, struct packed **reference) {
+    const struct kernels *truth = kernels_reference();
+    struct error err = { 0 };
+    bool ok = dnnl_engine.pack(weight, bias, is_conv, kind, geglu, DTYPE_F32, layer, &err);
+    ok = ok && (is_conv ? truth->conv2d_pack(weight, bias, kind, DTYPE_F32, reference, &err)
+                        : truth->linear_pack(weight, bias, geglu, DTYPE_F32, reference, &err));
+    CHECK(ok, "%s", err.message);
+    return ok;
+}
+
+static void linear_case(struct layer *layer, struct packed *reference, int64_t rows, int64_t tokens,
+    int64_t k, int64_t n, enum activation activation, bool in_place) {
+    struct error err = { 0 };
+    struct tensor x = random_tensor(3, rows, tokens, k, 0);
+    struct tensor y = random_tensor(3, rows, tokens, n, 0), truth = y, alone = y;
+    struct tensor residual = random_tensor(3, rows, tokens, n, 0);
+    truth.data = malloc(tensor_bytes(&y));
+    alone.shape[0] = 1;
+    alone.data = malloc(tensor_bytes(&alone));
+    struct linear_args args = {
+        .x = &x, .weight = reference, .activation = activation, .residual = &residual, .y = &truth
+    };
+    CHECK(kernels_reference()->linear(&args, &err), "%s", err.message);
+    struct tensor last = tensor_rows(&x, rows - 1, 1);
+    struct tensor last_residual = tensor_rows(&residual, rows - 1, 1);
+    struct linear_args args_alone = {
+        .x = &last, .activation = activation, .residual = &last_residual, .y = &alone
+    };
+    CHECK(dnnl_engine.linear(layer, &args_alone, &err), "%s", err.message);
+    if (in_place)
+        memcpy(y.data, residual.data, tensor_bytes(&y));
+    args.residual = in_place ? &y : &residual;
+    args.y = &y;
+    CHECK(dnnl_engine.linear(layer, &args, &err), "%s", err.message);
+    double error = relative_error(&y, &truth);
+    worst = error > worst ? error : worst;
+    CHECK(error < 1e-6, "linear of %lld tokens: %.2e", (long long)tokens, error);
+    struct tensor last_y = tensor_rows(&y, rows - 1, 1);
+    CHECK(same_bits(&last_y, &alone), "the last row alone has other bits");
+    free(x.data);
+    free(y.data);
+    free(truth.data);
+    free(alone.data);
+    free(residual.data);
+}
+
+static void linear_matches_reference(int64_t k, int64_t n, bool geglu) {
+    struct tensor weight = random_tensor(2, n, k, 0, 0), bias = random_tensor(1, n, 0, 0, 0);
+    struct layer *layer;
+    struct packed *reference;
+    if (pack(&weight, &bias, false, CONV_1X1, geglu, &layer, &reference)) {
+        static const int64_t tokens[] = { 77, 1, 300, 5, 64, 3, 2, 9, 10, 11, 12, 77 };
+        for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
+            linear_case(layer, reference, 1 + (int64_t)i % 3, tokens[i], k, geglu ? n / 2 : n,
+                geglu ? ACTIVATION_NONE : (enum activation)(i % 4), i % 2);
+        printf("%s, %lld to %lld: relative error %.1e\n", geglu ? "geglu" : "linear", (long long)k,
+            (long long)n, worst);
+        worst = 0;
+        dnnl_engine.destroy(layer);
+        kernels_reference()->packed_destroy(reference);
+    }
+    free(weight.data);
+    free(bias.data);
+}
+
+static void conv_case(struct layer *layer, struct packed *reference, int64_t rows, int64_t h,
+    int64_t w, int64_t h_out, int64_t w_out, bool in_place) {
+    struct error err = { 0 };
+    int64_t k = reference->k, n = reference->n;
+    struct tensor x = random_tensor(4, rows, h, w, k), y = random_tensor(4, rows, h_out, w_out, n);
+    struct tensor truth = y, alone = y, residual = random_tensor(4, rows, h_out, w_out, n);
+    struct tensor row_add = random_tensor(2, rows, n, 0, 0);
+    truth.data = malloc(tensor_bytes(&y));
+    alone.shape[0] = 1;
+    alone.data = malloc(tensor_bytes(&alone));
+    struct conv2d_args args = {
+        .x = &x, .weight = reference, .row_add = &row_add, .residual = &residual, .y = &truth
+    };
+    CHECK(kernels_reference()->conv2d(&args, &err), "%s", err.message);
+    struct tensor last = tensor_rows(&x, rows - 1, 1);
+    struct tensor last_residual = tensor_rows(&residual, rows - 1, 1);
+    struct tensor last_add = tensor_rows(&row_add, rows - 1, 1);
+    struct conv2d_args args_alone = {
+        .x = &last, .row_add = &last_add, .residual = &last_residual, .y = &alone
+    };
+    CHECK(dnnl_engine.conv2d(layer, &args_alone, &err), "%s", err.message);
+    if (in_place)
+        memcpy(y.data, residual.data, tensor_bytes(&y));
+    args.residual = in_place ? &y : &residual;
+    args.y = &y;
+    CHECK(dnnl_engine.conv2d(layer, &args, &err), "%s", err.message);
+    double error = relative_error(&y, &truth);
+    worst = error > worst ? error : worst;
+    CHECK(error < 1e-6, "conv kind %d: %.2e", (int)reference->kind, error);
+    struct tensor last_y = tensor_rows(&y, rows - 1, 1);
+    CHECK(same_bits(&last_y, &alone), "the last row alone has other bits");
+    free(x.data);
+    free(y.data);
+    free(truth.data);
+    free(alone.data);
+    free(residual.data);
+    free(row_add.data);
+}
+
+static const char *const kind_names[] = { "1x1", "3x3", "3x3 down", "3x3 down right", "3x3 up" };
+
+static void conv_matches_reference(enum conv_kind kind, int64_t k, int64_t n) {
+    int64_t size = kind == CONV_1X1 ? 1 : 3;
+    struct tensor weight = random_tensor(4, n, k, size, size);
+    struct tensor bias = random_tensor(1, n, 0, 0, 0);
+    struct layer *layer;
+    struct packed *reference;
+    if (pack(&weight, &bias, true, kind, false, &layer, &reference)) {
+        layer->packed.kind = kind;
+        for (int64_t h = 4; h < 30; h += 11)
+            for (int64_t w = 5; w < 40; w += 17)
+                conv_case(layer, reference, 1 + h % 3, h, w, conv_out_size(kind, h),
+                    conv_out_size(kind, w), w % 2);
+        printf("%s, %lld to %lld: relative error %.1e\n", kind_names[kind], (long long)k,
+            (long long)n, worst);
+        worst = 0;
+        dnnl_engine.destroy(layer);
+        kernels_reference()->packed_destroy(reference);
+    }
+    free(weight.data);
+    free(bias.data);
+}
+
+int main(void) {
+    linear_matches_reference(70, 100, false);
+    linear_matches_reference(320, 64, false);
+    linear_matches_reference(64, 200, true);
+    static const enum conv_kind kinds[] = { CONV_1X1, CONV_3X3, CONV_3X3_DOWN,
+        CONV_3X3_DOWN_RIGHT };
+    for (int i = 0; i < 4; i++) {
+        conv_matches_reference(kinds[i], 32, 48);
+        conv_matches_reference(kinds[i], 4, 20);
+    }
+    return check_done();
+}
