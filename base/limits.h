@@ -34,6 +34,12 @@
 #define HTTP_CONNECTIONS_MAX 256
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
+#define HTTP_BODY_TIMEOUT_MS 120000        /* from the end of the headers to the end of the body */
+#define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
+#define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
+#define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */
+#define HTTP_THREADS 2
+#define REQUEST_ID_MAX_BYTES 64
 #define JSON_MAX_DEPTH 16
 #define QUEUE_MAX_REQUESTS 64
 

@@ -1,0 +1,23 @@
+/* A picture with text chunks to PNG bytes in memory, by libpng. */
+#ifndef SERVER_PNG_H
+#define SERVER_PNG_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* keyword: 1 to 79 printable Latin-1 bytes; text: UTF-8. Written as tEXt when every character is in
+ * Latin-1, as iTXt otherwise. Borrowed. */
+struct png_text_chunk {
+    const char *keyword, *text;
+};
+
+/* rgb: [height][width][3], 8 bit. *out is malloc'd, the caller frees it. ERROR_INVALID for a size
+ * of 0 or past libpng's own limit, ERROR_NO_MEMORY. */
+bool png_encode(const uint8_t *rgb, int width, int height, const struct png_text_chunk *texts,
+    int text_count, uint8_t **out, size_t *out_size, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,104 @@
+#include "server/routes.h"
+
+#include "server/respond.h"
+#include "server/version.h"
+
+#include <string.h>
+
+static const char *state_name(enum engine_state state) {
+    static const char *const names[] = {
+        [ENGINE_LOADING] = "loading",
+        [ENGINE_READY] = "ready",
+        [ENGINE_FAILED] = "failed",
+        [ENGINE_STOPPING] = "stopping",
+    };
+    return names[state];
+}
+
+/* The process is there and answers; whether it can draw is /health/ready's business. */
+static enum MHD_Result health(struct exchange *exchange) {
+    enum engine_state state = server_state(exchange->server, NULL);
+    return respond_json(
+        exchange, 200, json_pack("{s:s, s:s}", "status", "ok", "state", state_name(state)));
+}
+
+static enum MHD_Result health_ready(struct exchange *exchange) {
+    struct error why = { 0 };
+    enum engine_state state = server_state(exchange->server, &why);
+    if (state == ENGINE_READY)
+        return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
+    struct error err;
+    if (state == ENGINE_FAILED)
+        error_set(&err, ERROR_UNAVAILABLE, "the checkpoint could not be loaded: %s", why.message);
+    else
+        error_set(&err, ERROR_UNAVAILABLE, "the server is %s", state_name(state));
+    return respond_error(exchange, &err);
+}
+
+static json_t *limits_json(void) {
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "width_min", IMAGE_MIN_PX, "width_max",
+        IMAGE_MAX_PX, "size_multiple", IMAGE_MULTIPLE_PX, "num_inference_steps_max", STEPS_MAX,
+        "images_max", IMAGES_PER_REQUEST_MAX, "prompt_max_bytes", PROMPT_MAX_BYTES,
+        "body_max_bytes", (int)HTTP_BODY_MAX_BYTES);
+}
+
+static enum MHD_Result info(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    enum engine_state state = server_state(server, NULL);
+    struct pipeline_info p;
+    json_t *model = NULL;
+    int depth = 0;
+    if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
+        model = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:f, s:I}", "name",
+            server->options.model_name, "device", p.device, "dtype", dtype_name(p.dtype),
+            "activation_dtype", dtype_name(p.activation_dtype), "default_width", p.default_width,
+            "default_height", p.default_height, "max_tokens", p.max_tokens, "default_scheduler",
+            p.default_scheduler, "prediction_type", p.prediction_type, "load_s", p.load_s,
+            "weight_bytes", (json_int_t)p.weight_bytes);
+        depth = engine_queue_depth(server->options.engine);
+    }
+    json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
+    return respond_json(exchange, 200,
+        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o}", "name", "latentd", "version", LATENTD_VERSION,
+            "state", state_name(state), "model", model, "queue", queue, "limits", limits_json()));
+}
+
+static json_t *strings_json(const char *const *texts) {
+    json_t *list = json_array();
+    for (; *texts; texts++)
+        json_array_append_new(list, json_string(*texts));
+    return list;
+}
+
+static enum MHD_Result schedulers(struct exchange *exchange) {
+    json_t *list = json_array();
+    for (int kind = 0; kind < SCHEDULER_COUNT; kind++) {
+        const struct scheduler_info *s = scheduler_get_info((enum scheduler_kind)kind);
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "name", s->name, "class",
+                      s->class_name, "display_name", s->display_name, "description", s->description,
+                      "aliases", strings_json(s->aliases), "options", strings_json(s->options)));
+    }
+    struct http_server *server = exchange->server;
+    struct pipeline_info p;
+    bool known = server_state(server, NULL) == ENGINE_READY &&
+                 engine_get_info(server->options.engine, &p);
+    return respond_json(exchange, 200,
+        json_pack(
+            "{s:o, s:s?}", "schedulers", list, "default", known ? p.default_scheduler : NULL));
+}
+
+static const struct route routes[] = {
+    { "/generate", "POST, OPTIONS", true, generate_early, generate_handle },
+    { "/health", "GET, HEAD, OPTIONS", false, NULL, health },
+    { "/health/ready", "GET, HEAD, OPTIONS", false, NULL, health_ready },
+    { "/info", "GET, HEAD, OPTIONS", false, NULL, info },
+    { "/schedulers", "GET, HEAD, OPTIONS", false, NULL, schedulers },
+};
+
+const struct route *route_find(const char *path) {
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+        if (strcmp(path, routes[i].path) == 0)
+            return &routes[i];
+    return NULL;
+}
