@@ -73,8 +73,12 @@ const char *json_describe(const json_t *value, char *text, size_t size) {
     char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     const char *shown = dump ? dump : value ? "(unprintable)" : "(missing)";
     int length = snprintf(text, size, "%s", shown);
-    if (length >= 0 && (size_t)length >= size && size > 4)
-        memcpy(text + size - 4, "...", 4);
+    if (length >= 0 && (size_t)length >= size && size > 4) {
+        size_t end = size - 4;
+        while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
+            end--; /* not inside a character */
+        memcpy(text + end, "...", 4);
+    }
     free(dump);
     return text;
 }

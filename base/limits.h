@@ -23,6 +23,8 @@
 #define TRAIN_TIMESTEPS_MAX 10000 /* num_train_timesteps of a scheduler_config.json */
 #define IMAGES_PER_REQUEST_MAX 16
 #define GUIDANCE_SCALE_MAX 100.0
+/* Image k uses seed + k, and every seed that is reported is a JSON integer of 64 bits. */
+#define SEED_MAX (INT64_MAX - IMAGES_PER_REQUEST_MAX)
 #define CLIP_SKIP_MAX 31 /* and below the text encoder's number of layers */
 #define TIMEOUT_MAX_S 86400.0
 /* Images of one UNet call: as many as fit both; a request's other images wait for the next. */

@@ -3,7 +3,6 @@
 #include "engine/noise.h"
 #include "server/base64.h"
 #include "server/png.h"
-#include "server/version.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

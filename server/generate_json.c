@@ -1,69 +1,13 @@
 #include "server/generate_json.h"
 
+#include "base/json.h"
 #include "base/limits.h"
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Doubles above this do not hold every integer. */
-#define EXACT_DOUBLE_MAX 9007199254740992.0
-
-/* image k uses seed + k, and every seed that we report must be a JSON integer of 64 bits */
-#define SEED_MAX (INT64_MAX - IMAGES_PER_REQUEST_MAX)
-
-/* Nesting is checked before parsing, because the parser and everything after it recurse. Brackets
- * in strings do not count. */
-static bool depth_is_allowed(const char *text, size_t length) {
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < length; i++) {
-        char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > JSON_MAX_DEPTH)
-                return false;
-        } else if (c == ']' || c == '}') {
-            depth--;
-        }
-    }
-    return true;
-}
-
-json_t *request_json_load(const char *text, size_t length, struct error *err) {
-    if (length == 0) {
-        error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
-        return NULL;
-    }
-    if (!depth_is_allowed(text, length)) {
-        error_set(err, ERROR_INVALID, "the body is nested deeper than %d levels", JSON_MAX_DEPTH);
-        return NULL;
-    }
-    json_error_t problem;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
-    if (!root) {
-        if (json_error_code(&problem) == json_error_out_of_memory)
-            error_set(err, ERROR_NO_MEMORY, "not enough memory for the body");
-        else
-            error_set(err, ERROR_INVALID, "the body is not JSON: line %d, column %d: %s",
-                problem.line, problem.column, problem.text);
-        return NULL;
-    }
-    if (!json_is_object(root)) {
-        json_decref(root);
-        error_set(err, ERROR_INVALID, "the body must be a JSON object");
-        return NULL;
-    }
-    return root;
-}
 
 json_t *json_lenient_string(const char *text) {
     size_t length = strlen(text);
@@ -85,57 +29,17 @@ json_t *json_lenient_string(const char *text) {
     return string;
 }
 
-/* How many of the first `limit` bytes of UTF-8 text are whole characters. */
-static int whole_characters(const char *text, size_t limit) {
-    size_t length = strnlen(text, limit + 1);
-    if (length > limit) {
-        length = limit;
-        while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
-            length--;
-    }
-    return (int)length;
-}
-
-/* The value as it came, short enough for an error. */
-static void describe(const json_t *value, char *out, size_t size) {
-    if (json_is_array(value) || json_is_object(value)) {
-        snprintf(out, size, "%s of %zu", json_is_array(value) ? "a list" : "an object",
-            json_is_array(value) ? json_array_size(value) : json_object_size(value));
-    } else if (json_is_string(value)) {
-        const char *text = json_string_value(value);
-        snprintf(out, size, "\"%.*s\"", whole_characters(text, 100), text);
-    } else {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-        snprintf(out, size, "%s", text ? text : "");
-        free(text);
-    }
-}
-
 static bool bad_field(
     const char *name, const json_t *value, const char *allowed, struct error *err) {
     char text[128];
-    describe(value, text, sizeof(text));
-    return error_field(err, name, text, "%s", allowed);
-}
-
-/* An integer, or a real that is one exactly. */
-static bool exact_integer(const json_t *value, int64_t *out) {
-    if (json_is_integer(value)) {
-        *out = json_integer_value(value);
-        return true;
-    }
-    double real = json_is_real(value) ? json_real_value(value) : 0.5;
-    if (real != floor(real) || fabs(real) > EXACT_DOUBLE_MAX)
-        return false;
-    *out = (int64_t)real;
-    return true;
+    return error_field(err, name, json_describe(value, text, sizeof(text)), "%s", allowed);
 }
 
 /* An integer that fits an int; its range is generate_request_check's business, which sees anything
  * larger as INT_MAX and refuses it there. */
 static bool parse_int(const char *name, const json_t *value, int *out, struct error *err) {
     int64_t integer;
-    if (!exact_integer(value, &integer))
+    if (!json_exact_integer(value, &integer))
         return bad_field(name, value, "an integer", err);
     *out = integer > INT_MAX ? INT_MAX : integer < INT_MIN ? INT_MIN : (int)integer;
     return true;
@@ -214,10 +118,9 @@ static bool parse_guidance_rescale(
 
 static bool parse_seed(const json_t *value, struct generate_request *request, struct error *err) {
     int64_t seed;
-    if (!exact_integer(value, &seed) || seed < 0 || seed > SEED_MAX) {
+    if (!json_exact_integer(value, &seed) || seed < 0 || seed > SEED_MAX) {
         char text[128];
-        describe(value, text, sizeof(text));
-        return error_field(err, "seed", text,
+        return error_field(err, "seed", json_describe(value, text, sizeof(text)),
             "an integer from 0 to %" PRId64 "; leave it out for a random one", (int64_t)SEED_MAX);
     }
     request->seed = (uint64_t)seed;
@@ -281,7 +184,7 @@ static bool parse_scheduler_option(
     const char *key, const json_t *value, struct scheduler_options *o, struct error *err) {
     const char *word = json_is_string(value) ? json_string_value(value) : "";
     char param[64];
-    snprintf(param, sizeof(param), "scheduler.%.*s", whole_characters(key, 48), key);
+    snprintf(param, sizeof(param), "scheduler.%s", key);
     if (strcmp(key, "name") == 0)
         return parse_scheduler_name(param, value, o, err);
     if (strcmp(key, "timestep_spacing") == 0) {
@@ -360,17 +263,14 @@ static const struct {
 
 static bool parse_one(
     const char *key, const json_t *value, struct generate_request *request, struct error *err) {
-    char name[64];
-    snprintf(name, sizeof(name), "%.*s", whole_characters(key, sizeof(name) - 1), key);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (strcmp(key, fields[i].name) != 0)
             continue;
         if (fields[i].parse)
             return fields[i].parse(value, request, err);
-        return bad_field(
-            name, value, "this version does not support this field: leave it out", err);
+        return bad_field(key, value, "this version does not support this field: leave it out", err);
     }
-    return bad_field(name, value, "there is no such field", err);
+    return bad_field(key, value, "there is no such field", err);
 }
 
 /* generate_request_check knows the range; only here is the value known as it came. */
@@ -391,9 +291,13 @@ static bool check_ranges(
 
 bool generate_json_parse(
     const char *text, size_t length, struct generate_request *out, struct error *err) {
-    json_t *root = request_json_load(text, length, err);
+    json_t *root = json_parse(text, length, err);
     if (!root)
-        return false;
+        return error_prefix(err, "the body");
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return error_set(err, ERROR_INVALID, "the body must be a JSON object");
+    }
     struct generate_request request = { 0 };
     generate_request_init(&request);
     bool ok = true;

@@ -15,10 +15,6 @@
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Parses a request body to an object: strict JSON, no duplicate keys, no deeper than
- * JSON_MAX_DEPTH. NULL and ERROR_INVALID otherwise. The caller owns the reference. */
-json_t *request_json_load(const char *text, size_t length, struct error *err);
-
 /* A JSON string of `text` even if it was cut inside a character: what is not UTF-8 at its end is
  * dropped, elsewhere replaced. NULL only when memory is short. */
 json_t *json_lenient_string(const char *text);

@@ -1,7 +1,6 @@
 #include "server/routes.h"
 
 #include "server/respond.h"
-#include "server/version.h"
 
 #include <string.h>
 

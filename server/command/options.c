@@ -81,34 +81,29 @@ static bool bad_value(const char *name, const char *value, const char *allowed, 
     return error_field(err, param, value, "%s", allowed);
 }
 
-bool options_int(const struct options *options, const char *name, int min, int max, int *out,
-    struct error *err) {
+bool options_int64(const struct options *options, const char *name, int64_t min, int64_t max,
+    int64_t *out, struct error *err) {
     const char *text = options_get(options, name);
     if (!text)
         return true;
     char *end;
     errno = 0;
-    long value = strtol(text, &end, 10);
+    long long value = strtoll(text, &end, 10);
     if (errno || end == text || *end || value < min || value > max) {
-        char allowed[64];
-        snprintf(allowed, sizeof(allowed), "a whole number from %d to %d", min, max);
+        char allowed[80];
+        snprintf(allowed, sizeof(allowed), "a whole number from %" PRId64 " to %" PRId64, min, max);
         return bad_value(name, text, allowed, err);
     }
-    *out = (int)value;
+    *out = value;
     return true;
 }
 
-bool options_u64(const struct options *options, const char *name, uint64_t *out, bool *given,
+bool options_int(const struct options *options, const char *name, int min, int max, int *out,
     struct error *err) {
-    const char *text = options_get(options, name);
-    *given = text != NULL;
-    if (!text)
-        return true;
-    char *end;
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    if (errno || end == text || *end || text[0] < '0' || text[0] > '9')
-        return bad_value(name, text, "a whole number from 0 to 18446744073709551615", err);
+    int64_t value = *out;
+    if (!options_int64(options, name, min, max, &value, err))
+        return false;
+    *out = (int)value;
     return true;
 }
 

@@ -46,8 +46,8 @@ const char *options_get(const struct options *options, const char *name);
 /* Numbers, whole and in range; *out is untouched if the option was not given. */
 bool options_int(const struct options *options, const char *name, int min, int max, int *out,
     struct error *err) __attribute__((warn_unused_result));
-bool options_u64(const struct options *options, const char *name, uint64_t *out, bool *given,
-    struct error *err) __attribute__((warn_unused_result));
+bool options_int64(const struct options *options, const char *name, int64_t min, int64_t max,
+    int64_t *out, struct error *err) __attribute__((warn_unused_result));
 bool options_double(const struct options *options, const char *name, double *out, struct error *err)
     __attribute__((warn_unused_result));
 

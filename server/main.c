@@ -1,0 +1,49 @@
+/* latentd: one executable, a command each for serving, drawing and looking. */
+#include "server/command/command.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    { "serve", serve_main, "load a checkpoint once and draw over HTTP" },
+    { "generate", generate_main, "draw from the command line, without a daemon" },
+};
+
+static void print_help(FILE *out) {
+    fprintf(out, "latentd draws pictures from text with Stable Diffusion checkpoints.\n\n"
+                 "usage: latentd COMMAND [options]\n\n"
+                 "commands:\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n"
+                 "  latentd COMMAND --help   every option of a command, with examples\n"
+                 "  latentd --version\n\n"
+                 "A first picture, with the checkpoint that comes with the source:\n"
+                 "  latentd generate --model share/tiny-sd --prompt 'a red house' -o house.png\n");
+}
+
+int main(int argc, char **argv) {
+    /* Hashes of JSON keys are seeded once, before there are threads. */
+    json_object_seed(0);
+    const char *name = argc > 1 ? argv[1] : "";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        print_help(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("latentd %s\n", LATENTD_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    if (*name)
+        fprintf(stderr, "latentd: there is no command %s\n\n", name);
+    print_help(stderr);
+    return 2;
+}
