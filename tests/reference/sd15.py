@@ -227,19 +227,18 @@ def ldm_shape(component, name, shape):
 def load(folder, component, dtype=None):
     """The diffusers module with the weights of folder/component, in `dtype` (torch.float32)."""
     import torch
-    from safetensors.torch import load_file
+    from safetensors import safe_open
 
     dtype = dtype or torch.float32
-    state = load_file(os.path.join(folder, component, FILES[component]))
     with torch.device("meta"):
         module = build(component)
     wanted = module.state_dict()
-    prefix = "text_model."
-    renamed = {}
-    for name in list(state):
-        key = name if name in wanted else name.removeprefix(prefix)
-        renamed[key] = state.pop(name).to(dtype)
-    module.load_state_dict(renamed, strict=True, assign=True)
+    state = {}
+    with safe_open(os.path.join(folder, component, FILES[component]), "pt") as file:
+        for name in file.keys():
+            key = name if name in wanted else name.removeprefix("text_model.")
+            state[key] = file.get_tensor(name).to(dtype, copy=True)
+    module.load_state_dict(state, strict=True, assign=True)
     # Buffers that are not in the file (the text encoder's position ids) are still on "meta".
     for owner in module.modules():
         for key, buffer in list(owner._buffers.items()):

@@ -1,0 +1,424 @@
+/* The models alone, from the command line: what scripts/parity and scripts/bench-cpu drive.
+ *
+ *   model_tool --model PATH --dtype f32|bf16 --component text|unet|vae-decode|vae-encode
+ *              --input IN.safetensors --output OUT.safetensors [--input ... --output ...]
+ *   model_tool --model PATH --dtype f32|bf16 --serve
+ *
+ * Tensors in files are f32 (ids: i32) and channels-last:
+ *   text        ids [n][t]                                       -> context [n][t][c]
+ *   unet        latents [n][h][w][c], timesteps [n], context     -> noise_pred [n][h][w][c]
+ *   vae-decode  latents                                          -> image [n][8h][8w][3]
+ *   vae-encode  image                                            -> moments [n][h][w][2c]
+ *
+ * --serve speaks the protocol of bench_peer.py: it loads text encoder, UNet and VAE decoder, then
+ * answers each line "text", "step" or "decode" with the seconds that it took. "text" is all that is
+ * done once for a prompt, the keys and values of the cross-attentions included.
+ */
+#include "kernels/compute.h"
+#include "models/checkpoint.h"
+#include "models/safetensors.h"
+#include "models/text_encoder.h"
+#include "models/unet.h"
+#include "models/vae.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SERVE_ROWS 2 /* unconditional and conditional */
+#define SERVE_LATENT 64
+
+enum part { PART_TEXT, PART_UNET, PART_VAE_DECODE, PART_VAE_ENCODE, PART_COUNT };
+
+static const char *const part_names[PART_COUNT] = { "text", "unet", "vae-decode", "vae-encode" };
+
+struct tool {
+    struct checkpoint *checkpoint; /* owned */
+    struct text_encoder *text;     /* owned, NULL if not asked for; so the next two */
+    struct unet *unet;
+    struct vae *vae;
+    struct arena *arena; /* owned */
+    struct compute compute;
+    enum dtype activation_dtype;
+};
+
+/* One call of a model: borrowed inputs, and an output in memory of its own. */
+struct job {
+    struct tool *tool;
+    enum part part;
+    struct tensor ids, latents, timesteps, context, image;
+    struct tensor kv; /* with data: what unet_encode_context made earlier */
+    struct tensor out;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tool_finish(struct tool *tool) {
+    text_encoder_destroy(tool->text);
+    unet_destroy(tool->unet);
+    vae_destroy(tool->vae);
+    arena_destroy(tool->arena);
+    checkpoint_close(tool->checkpoint);
+}
+
+/* Loads what `parts` (bits of enum part) need and closes the file, as the daemon does. */
+static bool tool_init(
+    struct tool *tool, const char *model, enum dtype dtype, unsigned parts, struct error *err) {
+    const struct kernels *kernels = kernels_cpu();
+    if (!checkpoint_open(model, NULL, &tool->checkpoint, err) || !arena_create(&tool->arena, err)) {
+        return false;
+    }
+    if ((parts & 1u << PART_TEXT) &&
+        !text_encoder_create(tool->checkpoint, kernels, dtype, &tool->text, err)) {
+        return false;
+    }
+    if ((parts & 1u << PART_UNET) &&
+        !unet_create(tool->checkpoint, kernels, dtype, &tool->unet, err)) {
+        return false;
+    }
+    const enum vae_parts vae_parts = (parts & 1u << PART_VAE_DECODE ? VAE_DECODER : 0) |
+                                     (parts & 1u << PART_VAE_ENCODE ? VAE_ENCODER : 0);
+    if (vae_parts && !vae_create(tool->checkpoint, kernels, dtype, vae_parts, &tool->vae, err)) {
+        return false;
+    }
+    checkpoint_close(tool->checkpoint);
+    tool->checkpoint = NULL;
+    tool->compute = (struct compute){ .kernels = kernels, .arena = tool->arena };
+    tool->activation_dtype = kernels->activation_dtype(dtype);
+    return true;
+}
+
+/* kv = the cross-attention keys and values of context (f32). */
+static void encode_context(
+    struct compute *c, struct tool *tool, const struct tensor *context, struct tensor *kv) {
+    struct tensor converted = compute_tensor_3d(
+        c, tool->activation_dtype, context->shape[0], context->shape[1], context->shape[2]);
+    op_convert(c, &(struct convert_args){ .x = context, .y = &converted });
+    unet_encode_context(tool->unet, c, &converted, kv);
+}
+
+static void run_text(struct compute *c, struct job *job) {
+    struct tool *tool = job->tool;
+    struct tensor hidden = compute_tensor_3d(c, tool->activation_dtype, job->ids.shape[0],
+        job->ids.shape[1], text_encoder_get_config(tool->text)->hidden_size);
+    text_encoder_forward(tool->text, c, &job->ids, 0, &hidden);
+    op_convert(c, &(struct convert_args){ .x = &hidden, .y = &job->out });
+    if (job->kv.data) {
+        unet_encode_context(tool->unet, c, &hidden, &job->kv);
+    }
+}
+
+static void run_unet(struct compute *c, struct job *job) {
+    struct tool *tool = job->tool;
+    struct tensor kv = job->kv;
+    if (!kv.data) {
+        kv = compute_tensor_3d(c, unet_activation_dtype(tool->unet), job->context.shape[0],
+            job->context.shape[1], unet_context_channels(tool->unet));
+        encode_context(c, tool, &job->context, &kv);
+    }
+    unet_forward(tool->unet, c, &job->latents, &job->timesteps, &kv, &job->out);
+}
+
+/* For compute_plan and for the call itself: the arena is as it was afterwards. */
+static void run_job(struct compute *c, void *user) {
+    struct job *job = user;
+    const size_t mark = arena_mark(c->arena);
+    switch (job->part) {
+    case PART_TEXT:
+        run_text(c, job);
+        break;
+    case PART_UNET:
+        run_unet(c, job);
+        break;
+    case PART_VAE_DECODE:
+        vae_decode(job->tool->vae, c, &job->latents, &job->out);
+        break;
+    case PART_VAE_ENCODE:
+        vae_encode(job->tool->vae, c, &job->image, &job->out);
+        break;
+    case PART_COUNT:
+        break;
+    }
+    arena_release(c->arena, mark);
+}
+
+static bool job_plan(struct job *job, struct error *err) {
+    return compute_plan(&job->tool->compute, run_job, job, err);
+}
+
+static bool job_run(struct job *job, struct error *err) {
+    run_job(&job->tool->compute, job);
+    if (!compute_ok(&job->tool->compute)) {
+        *err = job->tool->compute.error;
+        return false;
+    }
+    return true;
+}
+
+/* Zeroed memory for a tensor of this shape; the caller frees its data. */
+static bool tensor_own(struct tensor *t, struct error *err) {
+    t->data = calloc(1, tensor_bytes(t));
+    if (!t->data) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", tensor_bytes(t));
+    }
+    return true;
+}
+
+/* The output's shape, from the inputs'. */
+static struct tensor output_shape(const struct job *job) {
+    const struct tool *tool = job->tool;
+    const int64_t *l = job->latents.shape, *i = job->image.shape;
+    switch (job->part) {
+    case PART_TEXT:
+        return tensor_3d(NULL, DTYPE_F32, job->ids.shape[0], job->ids.shape[1],
+            text_encoder_get_config(tool->text)->hidden_size);
+    case PART_UNET:
+        return tensor_4d(
+            NULL, DTYPE_F32, l[0], l[1], l[2], unet_get_config(tool->unet)->out_channels);
+    case PART_VAE_DECODE:
+        return tensor_4d(NULL, DTYPE_F32, l[0], l[1] * vae_scale(tool->vae),
+            l[2] * vae_scale(tool->vae), vae_get_config(tool->vae)->out_channels);
+    default:
+        return tensor_4d(NULL, DTYPE_F32, i[0], i[1] / vae_scale(tool->vae),
+            i[2] / vae_scale(tool->vae), 2 * vae_get_config(tool->vae)->latent_channels);
+    }
+}
+
+static bool find_input(struct safetensors *file, const char *name, int rank, enum dtype dtype,
+    struct tensor *out, struct error *err) {
+    const ptrdiff_t index = safetensors_find(file, name);
+    if (index < 0) {
+        return error_set(err, ERROR_INVALID, "the input file has no tensor %s", name);
+    }
+    if (!safetensors_view(file, (size_t)index, out, err)) {
+        return false;
+    }
+    if (out->rank != rank || out->dtype != dtype) {
+        return error_set(
+            err, ERROR_INVALID, "%s: rank %d and %s are needed", name, rank, dtype_name(dtype));
+    }
+    return true;
+}
+
+static bool find_inputs(struct safetensors *file, struct job *job, struct error *err) {
+    switch (job->part) {
+    case PART_TEXT:
+        return find_input(file, "ids", 2, DTYPE_I32, &job->ids, err);
+    case PART_UNET:
+        return find_input(file, "latents", 4, DTYPE_F32, &job->latents, err) &&
+               find_input(file, "timesteps", 1, DTYPE_F32, &job->timesteps, err) &&
+               find_input(file, "context", 3, DTYPE_F32, &job->context, err);
+    case PART_VAE_DECODE:
+        return find_input(file, "latents", 4, DTYPE_F32, &job->latents, err);
+    default:
+        return find_input(file, "image", 4, DTYPE_F32, &job->image, err);
+    }
+}
+
+static bool run_files(
+    struct tool *tool, enum part part, const char *input, const char *output, struct error *err) {
+    static const char *const output_names[PART_COUNT] = { "context", "noise_pred", "image",
+        "moments" };
+    struct safetensors *file = NULL;
+    struct job job = { .tool = tool, .part = part };
+    bool ok = safetensors_open(input, &file, err) && find_inputs(file, &job, err);
+    if (ok) {
+        job.out = output_shape(&job);
+        ok = tensor_own(&job.out, err) && job_plan(&job, err) && job_run(&job, err);
+    }
+    if (ok) {
+        const struct safetensors_item item = { output_names[part], job.out };
+        ok = safetensors_write(output, &item, 1, NULL, err);
+    }
+    free(job.out.data);
+    safetensors_close(file);
+    return ok;
+}
+
+/* Numbers with mean 0 and standard deviation 1, near enough to a normal distribution. */
+static void fill_random(struct tensor *t) {
+    uint32_t state = 12345;
+    float *data = t->data;
+    for (int64_t i = 0; i < tensor_elements(t); i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) {
+            state = state * 1664525u + 1013904223u;
+            sum += (float)(state >> 8) / (float)(1 << 24) - 0.5f;
+        }
+        data[i] = sum * 1.7320508f;
+    }
+}
+
+enum { SERVE_TEXT, SERVE_STEP, SERVE_DECODE, SERVE_COUNT };
+
+/* Makes the three jobs of --serve and plans their memory. */
+static bool serve_prepare(struct tool *tool, struct job jobs[SERVE_COUNT], struct error *err) {
+    const int tokens = text_encoder_get_config(tool->text)->max_position_embeddings;
+    const int channels = unet_get_config(tool->unet)->in_channels;
+    jobs[SERVE_TEXT] = (struct job){ .tool = tool,
+        .part = PART_TEXT,
+        .ids = tensor_2d(NULL, DTYPE_I32, SERVE_ROWS, tokens),
+        .kv = tensor_3d(NULL, unet_activation_dtype(tool->unet), SERVE_ROWS, tokens,
+            unet_context_channels(tool->unet)) };
+    jobs[SERVE_STEP] = (struct job){ .tool = tool,
+        .part = PART_UNET,
+        .latents = tensor_4d(NULL, DTYPE_F32, SERVE_ROWS, SERVE_LATENT, SERVE_LATENT, channels),
+        .timesteps = tensor_1d(NULL, DTYPE_F32, SERVE_ROWS) };
+    jobs[SERVE_DECODE] = (struct job){ .tool = tool,
+        .part = PART_VAE_DECODE,
+        .latents = tensor_4d(NULL, DTYPE_F32, 1, SERVE_LATENT, SERVE_LATENT,
+            vae_get_config(tool->vae)->latent_channels) };
+    struct job *text = &jobs[SERVE_TEXT], *step = &jobs[SERVE_STEP], *decode = &jobs[SERVE_DECODE];
+    if (!tensor_own(&text->ids, err) || !tensor_own(&text->kv, err) ||
+        !tensor_own(&step->latents, err) || !tensor_own(&step->timesteps, err) ||
+        !tensor_own(&decode->latents, err)) {
+        return false;
+    }
+    for (int64_t i = 0; i < tensor_elements(&text->ids); i++) {
+        ((int32_t *)text->ids.data)[i] = (int32_t)(i * 7919 %
+                                                   text_encoder_get_config(tool->text)->vocab_size);
+    }
+    fill_random(&step->latents);
+    fill_random(&decode->latents);
+    for (int i = 0; i < SERVE_ROWS; i++) {
+        ((float *)step->timesteps.data)[i] = 801;
+    }
+    step->kv = text->kv; /* borrowed */
+    for (int i = 0; i < SERVE_COUNT; i++) {
+        jobs[i].out = output_shape(&jobs[i]);
+        if (!tensor_own(&jobs[i].out, err) || !job_plan(&jobs[i], err)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool serve(struct tool *tool, double started, enum dtype dtype, struct error *err) {
+    static const char *const names[SERVE_COUNT] = { "text", "step", "decode" };
+    struct job jobs[SERVE_COUNT] = { 0 };
+    bool ok = serve_prepare(tool, jobs, err);
+    if (ok) {
+        printf("{\"event\": \"loaded\", \"seconds\": %.4f, \"software\": \"latentd, %s kernels\", "
+               "\"precision\": \"%s weights, %s activations\"}\n",
+            now_s() - started, tool->compute.kernels->name, dtype_name(dtype),
+            dtype_name(tool->activation_dtype));
+        fflush(stdout);
+    }
+    char line[64];
+    while (ok && fgets(line, sizeof(line), stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        int which = 0;
+        while (which < SERVE_COUNT && strcmp(line, names[which]) != 0) {
+            which++;
+        }
+        if (which == SERVE_COUNT) {
+            ok = error_field(err, "command", line, "text, step or decode");
+            break;
+        }
+        const double begin = now_s();
+        ok = job_run(&jobs[which], err);
+        if (ok) {
+            printf("{\"event\": \"%s\", \"seconds\": %.6f}\n", line, now_s() - begin);
+            fflush(stdout);
+        }
+    }
+    for (int i = 0; i < SERVE_COUNT; i++) {
+        free(jobs[i].ids.data);
+        free(jobs[i].latents.data);
+        free(jobs[i].timesteps.data);
+        free(jobs[i].out.data);
+    }
+    free(jobs[SERVE_TEXT].kv.data);
+    return ok;
+}
+
+struct options {
+    const char *model;
+    enum dtype dtype;
+    enum part part; /* PART_COUNT with --serve */
+};
+
+/* Reads all options but --input and --output, whose number is free. */
+static bool options_parse(int argc, char **argv, struct options *options, struct error *err) {
+    *options = (struct options){ .dtype = DTYPE_F32, .part = PART_COUNT };
+    bool serve_given = false;
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (strcmp(name, "--serve") == 0) {
+            serve_given = true;
+            continue;
+        }
+        if (i + 1 == argc) {
+            return error_set(err, ERROR_INVALID, "%s needs a value", name);
+        }
+        const char *value = argv[++i];
+        if (strcmp(name, "--model") == 0) {
+            options->model = value;
+        } else if (strcmp(name, "--dtype") == 0) {
+            if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0) {
+                return error_field(err, name, value, "f32 or bf16");
+            }
+            options->dtype = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+        } else if (strcmp(name, "--component") == 0) {
+            options->part = PART_TEXT;
+            while (options->part < PART_COUNT && strcmp(value, part_names[options->part]) != 0) {
+                options->part++;
+            }
+            if (options->part == PART_COUNT) {
+                return error_field(err, name, value, "text, unet, vae-decode or vae-encode");
+            }
+        } else if (strcmp(name, "--input") != 0 && strcmp(name, "--output") != 0) {
+            return error_set(err, ERROR_INVALID, "unknown option %s", name);
+        }
+    }
+    if (!options->model || serve_given == (options->part != PART_COUNT)) {
+        return error_set(
+            err, ERROR_INVALID, "--model and one of --component and --serve are needed");
+    }
+    return true;
+}
+
+static bool run_all_files(
+    struct tool *tool, enum part part, int argc, char **argv, struct error *err) {
+    const char *input = NULL;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--input") == 0) {
+            input = argv[i + 1];
+        } else if (strcmp(argv[i], "--output") == 0) {
+            if (!input) {
+                return error_set(err, ERROR_INVALID, "--output before its --input");
+            }
+            if (!run_files(tool, part, input, argv[i + 1], err)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    const double started = now_s();
+    struct error err = { 0 };
+    struct options options;
+    struct tool tool = { 0 };
+    bool ok = options_parse(argc, argv, &options, &err);
+    if (ok) {
+        const bool serving = options.part == PART_COUNT;
+        const unsigned parts = serving ? 1u << PART_TEXT | 1u << PART_UNET | 1u << PART_VAE_DECODE
+                                       : 1u << options.part;
+        ok = tool_init(&tool, options.model, options.dtype, parts, &err) &&
+             (serving ? serve(&tool, started, options.dtype, &err)
+                      : run_all_files(&tool, options.part, argc, argv, &err));
+        tool_finish(&tool);
+    }
+    if (!ok) {
+        fprintf(stderr, "model_tool: %s\n", err.message);
+        return 1;
+    }
+    return 0;
+}
