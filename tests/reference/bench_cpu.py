@@ -4,11 +4,11 @@
     scripts/bench-cpu [--peers latentd,diffusers,openvino] [--dtypes bf16,f32] [--rounds 5]
                       [--skip diffusers-bf16] [--threads 2] [--work DIR] [--models DIR] [--out DIR]
 
-Every peer is a process of its own that stays up; each round asks each for one UNet step (two rows, CFG,
-512x512, 77 tokens a row) and one VAE decode, in an order that rotates, so that whatever else the machine
-does hits all alike. Random weights of realistic scale, the same ones for all. Medians of the rounds;
-the first call after loading is reported apart. Peak memory is the process's VmHWM (Linux), file
-mappings included.
+Every peer is a process of its own that stays up; each round asks each for one UNet step (two rows,
+CFG, 512x512, 77 tokens a row) and one VAE decode, in an order that rotates, so that whatever else
+the machine does hits all alike. Random weights of realistic scale, the same ones for all. Medians
+of the rounds; the first call after loading is reported apart. Peak memory is the process's VmHWM
+(Linux), file mappings included.
 
 Prints a table and whether the bars are met, and writes OUT/cpu-<model>.md and .json.
 """
@@ -129,7 +129,8 @@ def run_group(options, dtype, names):
         command = commands(options)[name] + ["--dtype", dtype]
         peer = Peer(name, dtype, command, environment, options.work)
         peers.append(peer)
-        note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {peer.first['step']:.2f} s")
+        first = peer.first["step"]
+        note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {first:.2f} s")
     for turn in range(options.rounds):
         for action in ("step", "decode"):
             order = peers[turn % len(peers) :] + peers[: turn % len(peers)]
@@ -150,12 +151,13 @@ def run_generate(options, dtype):
     command += ["--scheduler", "ddim", "--width", "512", "--height", "512"]
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
     begin = time.monotonic()
-    with open(os.path.join(options.work, "bench-generate.log"), "w") as log:
+    log_path = os.path.join(options.work, "bench-generate.log")
+    with open(log_path, "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"bench-cpu: latentd generate failed; see {options.work}/bench-generate.log")
+        raise SystemExit(f"bench-cpu: latentd generate failed; see {log_path}")
     return {"seconds": time.monotonic() - begin, "peak_bytes": usage.ru_maxrss * 1024}
 
 
@@ -258,7 +260,8 @@ def report(about, results, generated, bars, rounds):
         ]
     if bars:
         lines += ["", "| bar | measured | |", "|---|---|---|"]
-        lines += [f"| {text} | {figure} | {'met' if met else 'MISSED'} |" for text, figure, met in bars]
+        for text, figure, met in bars:
+            lines.append(f"| {text} | {figure} | {'met' if met else 'MISSED'} |")
     return "\n".join(lines) + "\n"
 
 

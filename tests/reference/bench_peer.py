@@ -5,10 +5,10 @@
     bench_peer.py openvino  --dtype bf16 --model IR_FOLDER --threads 2
     bench_peer.py prepare-openvino --model FOLDER --out IR_FOLDER
 
-Speaks the protocol that `model_tool --serve` speaks: it loads text encoder, UNet and VAE decoder, says
-so in one line of JSON, then answers each line "text", "step" or "decode" on its input with one line of
-JSON that holds the seconds it took, and ends with its input. A step is the UNet with two rows (CFG) at
-512x512 and 77 tokens a row; a decode is one 512x512 picture.
+Speaks the protocol that `model_tool --serve` speaks: it loads text encoder, UNet and VAE decoder,
+says so in one line of JSON, then answers each line "text", "step" or "decode" on its input with one
+line of JSON that holds the seconds it took, and ends with its input. A step is the UNet with two
+rows (CFG) at 512x512 and 77 tokens a row; a decode is one 512x512 picture.
 """
 
 import argparse

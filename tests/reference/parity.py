@@ -4,15 +4,15 @@
     scripts/parity [--work DIR] [--models DIR] [--tool build/tests/reference/model_tool]
                    [--only text,unet,vae-decode,vae-encode] [--no-bf16] [--skip-layouts]
 
-Prints a table of relative errors, norm(ours - theirs) / norm(theirs) over the whole output, and exits
-with 1 when one misses its bar:
+Prints a table of relative errors, norm(ours - theirs) / norm(theirs) over the whole output, and
+exits with 1 when one misses its bar:
   f32      latentd f32 against diffusers f32: at most 2e-5
   bf16     latentd bf16 against diffusers f32: at most 1.1 times diffusers' own bf16 against its f32
   layouts  folder and single file, f32 and f16 on disk: the same bits
 
-diffusers' results are kept under DIR (a key of this script, the weights' script and the versions), so
-that a second run only runs latentd. At most one full-size model is in memory at a time. On a processor
-without bf16 instructions diffusers takes minutes for a bf16 result: it gets one size, and one row.
+diffusers' results are kept under DIR, so that a second run only runs latentd. At most one full-size
+model is in memory at a time. On a processor without bf16 instructions diffusers takes minutes for a
+bf16 result: it gets one size, and one row.
 """
 
 import argparse
@@ -58,7 +58,8 @@ def run_latentd(tool, model, dtype_name, component, cases, folder):
 
 
 def ensure_model(path, layout, dtype_name):
-    if not os.path.exists(os.path.join(path, "vae", sd15.FILES["vae"]) if layout == "folder" else path):
+    last = os.path.join(path, "vae", sd15.FILES["vae"]) if layout == "folder" else path
+    if not os.path.exists(last):
         note(f"writing {path}")
         subprocess.run(
             [sys.executable, os.path.join(HERE, "random_sd15.py"), path]

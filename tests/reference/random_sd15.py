@@ -5,12 +5,13 @@
 
 OUT is a folder in the diffusers layout, or one .safetensors file with the names that the original
 single-file checkpoint has. Every number depends on (seed, tensor name) alone, and is rounded to
-float16 whatever the dtype on disk, so that the f32 and f16 files of both layouts hold the same model.
+float16 whatever the dtype on disk, so that the f32 and f16 files of both layouts hold the same
+model.
 
-The scale is that of a trained network, so that speed and rounding errors mean something: matrices as
-torch initialises them, query and key projections larger (attention that looks at few places instead
-of averaging everything), norms around 1 and 0 but no two channels alike, so that a swapped or
-forgotten gain, shift or bias shows.
+The scale is that of a trained network, so that speed and rounding errors mean something: matrices
+as torch initialises them, query and key projections larger (attention that looks at few places
+instead of averaging everything), norms around 1 and 0 but no two channels alike, so that a
+swapped or forgotten gain, shift or bias shows.
 """
 
 import argparse

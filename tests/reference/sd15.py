@@ -1,8 +1,8 @@
 """Stable Diffusion 1.5 as data: its configs, its tensor names in both layouts, and the diffusers
 modules that serve as the truth.
 
-Everything here is the architecture as published; no weights are involved. random_sd15.py makes weights,
-parity.py and bench_cpu.py run the modules.
+Everything here is the architecture as published; no weights are involved. random_sd15.py makes
+weights, parity.py and the benchmark's peers run the modules.
 """
 
 import json
@@ -103,7 +103,7 @@ CONFIGS = {"text_encoder": TEXT_CONFIG, "unet": UNET_CONFIG, "vae": VAE_CONFIG}
 
 
 def build(component):
-    """The module of one component, in whatever device context the caller set ("meta" costs nothing)."""
+    """The module of one component, on the caller's default device ("meta" costs nothing)."""
     if component == "text_encoder":
         from transformers import CLIPTextConfig, CLIPTextModel
 
@@ -115,7 +115,7 @@ def build(component):
 
 
 def shapes(component):
-    """{diffusers name: shape}; the text encoder's names with "text_model.", as SD-1.5's files have them."""
+    """{diffusers name: shape}; the text encoder's with "text_model.", as in SD-1.5's own files."""
     import torch
 
     with torch.device("meta"):
@@ -145,6 +145,7 @@ _UNET_TOP = {
     "conv_norm_out": "out.0",
     "conv_out": "out.2",
 }
+_KINDS = ["resnets", "attentions"]  # in this order within a block of the file
 _VAE_ATTENTION = {
     "group_norm": "norm",
     "to_q": "q",
@@ -170,11 +171,11 @@ def _unet_ldm(name):
         if part[0] == "down_blocks":
             if kind == "downsamplers":
                 return f"input_blocks.{3 * block + 3}.0.op.{rest[-1]}"
-            place = f"input_blocks.{3 * block + layer + 1}.{'resnets attentions'.split().index(kind)}"
+            place = f"input_blocks.{3 * block + layer + 1}.{_KINDS.index(kind)}"
         else:
             if kind == "upsamplers":
                 return f"output_blocks.{3 * block + 2}.{1 if block == 0 else 2}.conv.{rest[-1]}"
-            place = f"output_blocks.{3 * block + layer}.{'resnets attentions'.split().index(kind)}"
+            place = f"output_blocks.{3 * block + layer}.{_KINDS.index(kind)}"
     if kind == "resnets":
         rest[0] = _RESNET[rest[0]]
     return place + "." + ".".join(rest)
