@@ -226,7 +226,7 @@ static bool choose_kind(const json_t *json, const struct scheduler_options *opti
 bool scheduler_config_resolve(const json_t *json, const struct scheduler_options *options,
     struct scheduler_config *out, struct error *err) {
     memset(out, 0, sizeof(*out));
-    enum scheduler_kind kind;
+    enum scheduler_kind kind = SCHEDULER_DDPM; /* choose_kind sets it */
     if (!json_is_object(json))
         return error_set(err, ERROR_INVALID, "scheduler_config.json is not a JSON object");
     if (!choose_kind(json, options, &kind, err))
