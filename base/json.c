@@ -33,27 +33,42 @@ static bool depth_is_bounded(const char *text, size_t size, struct error *err) {
     return true;
 }
 
-json_t *json_parse(const char *text, size_t size, struct error *err) {
+static json_t *parse(const char *text, size_t size, size_t flags, struct error *err) {
     if (!depth_is_bounded(text, size, err))
         return NULL;
     json_error_t problem;
-    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    json_t *value =
+        json_loadb(text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
     if (!value)
         error_set(err, ERROR_INVALID, "not valid JSON at line %d, column %d: %s", problem.line,
             problem.column, problem.text);
     return value;
 }
 
-json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err) {
+json_t *json_parse(const char *text, size_t size, struct error *err) {
+    return parse(text, size, 0, err);
+}
+
+static json_t *parse_file(const char *path, size_t max_bytes, size_t flags, struct error *err) {
     char *text;
     size_t size;
-    if (!file_read(path, max_bytes, &text, &size, err))
+    if (!file_read(path, max_bytes, &text, &size, err)) {
         return NULL;
-    json_t *value = json_parse(text, size, err);
+    }
+    json_t *value = parse(text, size, flags, err);
     free(text);
-    if (!value)
+    if (!value) {
         error_prefix(err, "%s", path);
+    }
     return value;
+}
+
+json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err) {
+    return parse_file(path, max_bytes, 0, err);
+}
+
+json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err) {
+    return parse_file(path, max_bytes, JSON_DECODE_INT_AS_REAL, err);
 }
 
 bool json_exact_integer(const json_t *value, int64_t *out) {

@@ -19,6 +19,11 @@ json_t *json_parse(const char *text, size_t size, struct error *err)
 json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 
+/* As json_parse_file, but every number becomes a real: for files with integers of more than 64 bits
+ * (transformers writes 10^30 as a tokenizer's model_max_length). */
+json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* A number without a fraction (4, 4.0, 4e0), as JSON writers differ in how they spell it. */
 bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_unused_result));
 

@@ -14,6 +14,10 @@
 #define CONFIG_MAX_BYTES                                                                           \
     (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
 
+/* models: tokenizers (models/tokenizer_vocab.c, models/tokenizer_special.c) */
+#define TOKENIZER_MAX_TOKENS (1 << 20)
+#define TOKENIZER_MAX_ADDED_TOKENS 1024
+
 /* engine: one request (engine/request checks) */
 #define PROMPT_MAX_BYTES 16384
 #define IMAGE_MIN_PX 64
