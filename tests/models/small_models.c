@@ -1,6 +1,5 @@
 #include "tests/models/small_models.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,12 +80,15 @@ static bool rule_get(void *user, const char *name, int rank, const int64_t *shap
             scale *= 2;
         }
     }
-    source->buffers = must(
-        realloc(source->buffers, (size_t)(source->count + 1) * sizeof(void *)), "no memory");
-    float *data = scaled_numbers(name, count, offset, scale);
-    source->buffers[source->count++] = data;
-    *out = (struct tensor){ .data = data, .dtype = DTYPE_F32, .rank = rank };
+    float *numbers = scaled_numbers(name, count, offset, scale);
+    void *data = must(malloc((size_t)count * dtype_size(source->dtype)), "no memory");
+    convert_elements(data, source->dtype, numbers, DTYPE_F32, count);
+    free(numbers);
+    const size_t bytes = (source->count + 1) * sizeof(*source->items);
+    source->items = must(realloc(source->items, bytes), "no memory");
+    *out = (struct tensor){ .data = data, .dtype = source->dtype, .rank = rank };
     memcpy(out->shape, shape, (size_t)rank * sizeof(*shape));
+    source->items[source->count++] = (struct safetensors_item){ strdup(name), *out };
     return true;
 }
 
@@ -96,52 +98,33 @@ struct weights rule_weights(
 }
 
 void rule_source_finish(struct rule_source *source) {
-    for (int i = 0; i < source->count; i++) {
-        free(source->buffers[i]);
+    for (size_t i = 0; i < source->count; i++) {
+        free((char *)source->items[i].name);
+        free(source->items[i].tensor.data);
     }
-    free(source->buffers);
+    free(source->items);
+    source->items = NULL;
+    source->count = 0;
 }
 
-struct reference {
-    json_t *header;
-    char *data;
-    size_t header_bytes;
-};
-
-struct reference *reference_open(const char *path) {
-    struct reference *r = must(calloc(1, sizeof(*r)), "no memory");
-    FILE *file = must(fopen(path, "rb"), path);
-    uint64_t header_bytes;
-    fseek(file, 0, SEEK_END);
-    const size_t bytes = (size_t)ftell(file);
-    rewind(file);
-    r->data = must(malloc(bytes), "no memory");
-    if (fread(r->data, 1, bytes, file) != bytes) {
-        must(NULL, path);
+struct safetensors *reference_open(const char *path) {
+    struct error err = { 0 };
+    struct safetensors *reference = NULL;
+    if (!safetensors_open(path, &reference, &err)) {
+        must(NULL, err.message);
     }
-    fclose(file);
-    memcpy(&header_bytes, r->data, 8);
-    r->header_bytes = header_bytes;
-    r->header = must(json_loadb(r->data + 8, r->header_bytes, 0, NULL), path);
-    return r;
+    return reference;
 }
 
-void reference_close(struct reference *reference) {
-    json_decref(reference->header);
-    free(reference->data);
-    free(reference);
-}
-
-const float *reference_get(const struct reference *reference, const char *name, int64_t count) {
-    const json_t *entry = must(json_object_get(reference->header, name), name);
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    const json_int_t begin = json_integer_value(json_array_get(offsets, 0));
-    const json_int_t end = json_integer_value(json_array_get(offsets, 1));
-    if (strcmp(json_string_value(json_object_get(entry, "dtype")), "F32") != 0 ||
-        end - begin != count * (json_int_t)sizeof(float)) {
+const float *reference_get(struct safetensors *reference, const char *name, int64_t count) {
+    struct error err = { 0 };
+    struct tensor t;
+    const ptrdiff_t index = safetensors_find(reference, name);
+    if (index < 0 || !safetensors_view(reference, (size_t)index, &t, &err) ||
+        t.dtype != DTYPE_F32 || tensor_elements(&t) != count) {
         must(NULL, name);
     }
-    return (const float *)(void *)(reference->data + 8 + reference->header_bytes + begin);
+    return t.data;
 }
 
 double relative_error(const float *a, const float *b, int64_t count) {

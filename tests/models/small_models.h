@@ -5,6 +5,7 @@
 #define TESTS_MODELS_SMALL_MODELS_H
 
 #include "models/build.h"
+#include "models/safetensors.h"
 
 /* `count` numbers in [-1, 1) that depend on the name alone. */
 void rule_numbers(const char *name, int64_t count, double *out);
@@ -14,19 +15,17 @@ float *rule_signal(const char *name, int64_t count);
 /* A source of weights that has every tensor, of whatever shape is asked for. */
 struct rule_source {
     double gain;
-    void **buffers; /* owned: what was handed out */
-    int count;
+    enum dtype dtype;               /* what it hands out; zeroed: f32 */
+    struct safetensors_item *items; /* owned, with names and data: what was handed out */
+    size_t count;
 };
 struct weights rule_weights(
     struct rule_source *source, const struct kernels *kernels, enum dtype dtype);
 void rule_source_finish(struct rule_source *source);
 
-/* The reference outputs. */
-struct reference; /* one file, read */
-struct reference *reference_open(const char *path);
-void reference_close(struct reference *reference);
-/* The tensor's numbers; `count` must be its size. Borrowed. */
-const float *reference_get(const struct reference *reference, const char *name, int64_t count);
+/* The numbers of the f32 tensor `name`, of which there must be `count`. Borrowed from the file. */
+struct safetensors *reference_open(const char *path);
+const float *reference_get(struct safetensors *reference, const char *name, int64_t count);
 
 /* norm(a - b) / norm(b) over everything; NaN if any is NaN. */
 double relative_error(const float *a, const float *b, int64_t count);

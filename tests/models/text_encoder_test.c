@@ -67,7 +67,7 @@ static struct text_encoder *build(
 }
 
 static void matches_transformers(
-    const struct reference *reference, const struct kernels *kernels, int index) {
+    struct safetensors *reference, const struct kernels *kernels, int index) {
     const struct text_encoder_config *config = &cases[index].config;
     const int64_t count = ROWS * TOKENS * config->hidden_size;
     float out[ROWS * TOKENS * 48], alone[TOKENS * 48];
@@ -124,12 +124,12 @@ static void clip_skip_is_checked(void) {
 }
 
 int main(int argc, char **argv) {
-    struct reference *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
+    struct safetensors *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
     for (int i = 0; i < 2; i++) {
         matches_transformers(reference, kernels_reference(), i);
         matches_transformers(reference, kernels_cpu(), i);
     }
     clip_skip_is_checked();
-    reference_close(reference);
+    safetensors_close(reference);
     return check_done();
 }

@@ -98,7 +98,7 @@ static struct unet *build(int index, const struct kernels *kernels, enum dtype d
 }
 
 static void matches_diffusers(
-    const struct reference *reference, const struct kernels *kernels, int index) {
+    struct safetensors *reference, const struct kernels *kernels, int index) {
     const char *name = cases[index].name;
     const int64_t h = cases[index].h, w = cases[index].w, in = cases[index].config.in_channels;
     const int64_t row_count = h * w * 4, count = ROWS * row_count;
@@ -160,12 +160,12 @@ static void heads_must_divide_channels(void) {
 }
 
 int main(int argc, char **argv) {
-    struct reference *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
+    struct safetensors *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
     for (int i = 0; i < 4; i++) {
         matches_diffusers(reference, kernels_reference(), i);
         matches_diffusers(reference, kernels_cpu(), i);
     }
     heads_must_divide_channels();
-    reference_close(reference);
+    safetensors_close(reference);
     return check_done();
 }

@@ -56,7 +56,7 @@ static struct vae *build(
 }
 
 /* One direction: `exact` and `rough` hold the part that `run` needs, in f32 and bf16. */
-static void direction_matches(const struct reference *reference, const struct kernels *kernels,
+static void direction_matches(struct safetensors *reference, const struct kernels *kernels,
     const char *name, struct vae *exact, struct vae *rough, struct run run) {
     const int64_t count = tensor_elements(&run.out), row_count = count / ROWS;
     char rough_name[64];
@@ -92,7 +92,7 @@ static void direction_matches(const struct reference *reference, const struct ke
 }
 
 static void matches_diffusers(
-    const struct reference *reference, const struct kernels *kernels, int index) {
+    struct safetensors *reference, const struct kernels *kernels, int index) {
     const struct vae_config *config = &cases[index].config;
     const int64_t h = cases[index].h, w = cases[index].w, channels = config->latent_channels;
     char name[64];
@@ -179,13 +179,13 @@ static void memory_peaks_low(void) {
 }
 
 int main(int argc, char **argv) {
-    struct reference *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
+    struct safetensors *reference = reference_open(argc > 1 ? argv[1] : "small_models.safetensors");
     for (int i = 0; i < 2; i++) {
         matches_diffusers(reference, kernels_reference(), i);
         matches_diffusers(reference, kernels_cpu(), i);
     }
     a_part_that_is_not_loaded_is_an_error();
     memory_peaks_low();
-    reference_close(reference);
+    safetensors_close(reference);
     return check_done();
 }
