@@ -2,11 +2,35 @@
 
 #include <pthread.h>
 
+extern const struct simd simd_table_portable;
+#if defined(__x86_64__)
+extern const struct simd simd_table_avx2, simd_table_avx512;
+#endif
+
+const struct simd *simd_best(void) {
+#if defined(__x86_64__)
+    static const struct simd *const all[] = { &simd_table_avx512, &simd_table_avx2,
+        &simd_table_portable };
+    return all[cpu_isa()];
+#else
+    return &simd_table_portable;
+#endif
+}
+
 static struct kernels table;
 
 static void fill_table(void) {
+    const struct simd *simd = simd_best();
     table = *kernels_reference();
     table.name = "cpu";
+    table.group_norm = simd->group_norm;
+    table.layer_norm = simd->layer_norm;
+    table.attention = simd->attention;
+    table.embedding = simd->embedding;
+    table.add = simd->add;
+    table.concat = simd->concat;
+    table.combine = simd->combine;
+    table.convert = simd->convert;
     layers_register(&table);
 }
 

@@ -1,12 +1,41 @@
 /* Inside the CPU back end: the parts that kernels/cpu/cpu.c puts together.
  *
+ * layers.c does linear and conv2d. The rest is written once with the compiler's vector extensions
+ * (simd.h) and compiled once per instruction set; the first call picks the best that the processor
+ * has. The environment variable LATENTD_CPU=portable|avx2|avx512 asks for a lesser one, for tests
+ * and measurements; a word that is none of these, or more than the processor has, changes nothing
+ * and is logged.
  */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
 #include "kernels/kernels.h"
 
-/* Puts packing, linear and conv2d into the table. */
+/* Linear and conv2d (layers.c). */
 void layers_register(struct kernels *table);
+
+/* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
+struct simd {
+    const char *name;
+    /* y[i] = exp(x[i]) and so on: the building blocks, for the accuracy test. */
+    void (*exp)(const float *x, float *y, int64_t n);
+    void (*exp2)(const float *x, float *y, int64_t n);
+    void (*erf)(const float *x, float *y, int64_t n);
+    bool (*group_norm)(const struct group_norm_args *args, struct error *err);
+    bool (*layer_norm)(const struct layer_norm_args *args, struct error *err);
+    bool (*attention)(const struct attention_args *args, struct error *err);
+    bool (*embedding)(const struct embedding_args *args, struct error *err);
+    bool (*add)(const struct add_args *args, struct error *err);
+    bool (*concat)(const struct concat_args *args, struct error *err);
+    bool (*combine)(const struct combine_args *args, struct error *err);
+    bool (*convert)(const struct convert_args *args, struct error *err);
+};
+
+/* How many better instruction sets were passed over: 0 for avx512, 1 for avx2, 2 for portable
+ * (always 2 on other machines). What the processor has, or what LATENTD_CPU asks for. */
+int cpu_isa(void);
+
+/* The functions of cpu_isa(). */
+const struct simd *simd_best(void);
 
 #endif

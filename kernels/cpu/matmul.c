@@ -1,4 +1,5 @@
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/cpu.h"
 
 extern const struct matmul matmul_table_portable;
 #if defined(__x86_64__)
@@ -14,14 +15,11 @@ const struct matmul *const *matmul_tables(void) {
         &matmul_table_portable,
         NULL,
     };
-    const struct matmul *const *best = all;
 #if defined(__x86_64__)
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    best += avx512 ? 0 : avx2 ? 1 : 2;
+    return all + cpu_isa();
+#else
+    return all;
 #endif
-    return best;
 }
 
 const struct matmul *matmul_best(void) {

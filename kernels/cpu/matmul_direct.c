@@ -145,20 +145,6 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
     }
 }
 
-static vf activate(vf v, enum activation activation) {
-    switch (activation) {
-    case ACTIVATION_NONE:
-        return v;
-    case ACTIVATION_SILU:
-        return vf_silu(v, 1.0f);
-    case ACTIVATION_QUICK_GELU:
-        return vf_silu(v, 1.702f);
-    case ACTIVATION_GELU:
-        return vf_gelu(v);
-    }
-    return v;
-}
-
 /* Writes `columns` of y's columns from `column` on, for output pixel `pixel`; `sum` and `bias` are
  * padded to whole vectors. */
 static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t column, int columns,
@@ -170,7 +156,7 @@ static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t colu
     int64_t row = pixel / (job->h_out * job->w_out);
     for (int c = 0; c < columns; c += LANES) {
         int lanes = columns - c < LANES ? columns - c : LANES;
-        vf v = activate(load(sum + c) + load(bias + c), job->activation);
+        vf v = vf_activate(job->activation, load(sum + c) + load(bias + c));
         if (job->row_add)
             v += load_values(job->row_add, row * n + column + c, lanes, job->row_add_bf16);
         if (residual)

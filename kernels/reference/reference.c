@@ -52,7 +52,7 @@ double reference_activation(enum activation activation, double x) {
     case ACTIVATION_QUICK_GELU:
         return x / (1.0 + exp(-1.702 * x));
     case ACTIVATION_GELU:
-        return 0.5 * x * (1.0 + erf(x * M_SQRT1_2));
+        return 0.5 * x * erfc(-x * M_SQRT1_2); /* erfc(-z) = 1 + erf(z) */
     }
     return x;
 }

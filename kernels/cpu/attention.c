@@ -1,0 +1,278 @@
+/* y = softmax(scale q k^T) v, one head at a time, without ever holding the whole score matrix.
+ *
+ * For each head the keys are packed in panels of PANEL keys, [panel][d][PANEL], and the values as
+ * [key][d padded to whole vectors], both f32. A block of BLOCK_Q queries then walks over blocks of
+ * BLOCK_K keys with the running maximum m, sum l and output o of each query (Milakov and Gimelshein
+ * 2018; FlashAttention, Dao 2022):
+ *   s = q k^T;  m' = max(m, max s);  p = 2^(s - m');  l = 2^(m - m') l + sum p;
+ *   o = 2^(m - m') o + p v;  in the end y = o / l.
+ * q is multiplied by scale / ln 2 first, hence powers of two. Both products run in register tiles.
+ * What a query computes depends on its own row's shape alone, never on the other rows.
+ */
+#include "kernels/cpu/simd.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+#if LANES == 16
+#define TILE_Q 12 /* score tile: 12 x 2 accumulators of 32 registers */
+#define TILE_O 8  /* output tile: 8 x 3 accumulators */
+#else
+#define TILE_Q 6 /* 6 x 2 accumulators of 16 registers */
+#define TILE_O 4 /* 4 x 3 accumulators */
+#endif
+#define PANEL (2 * LANES)
+#define BLOCK_Q 48 /* a multiple of TILE_Q and TILE_O */
+#define BLOCK_K 128
+/* Packed heads that are held at once, at most (but at least one). */
+#define PACK_BYTES ((size_t)8 << 20)
+
+/* The sizes of one call. */
+struct shape {
+    int64_t tq, tk, d;
+    int64_t d_padded; /* whole vectors */
+    int64_t panels;   /* of keys */
+    size_t head_floats, query_floats;
+};
+
+/* What one thread holds for its block of queries. */
+struct block {
+    float *q;               /* [BLOCK_Q / TILE_Q][d][TILE_Q] */
+    float *scores;          /* [BLOCK_Q][BLOCK_K] */
+    float *o;               /* [BLOCK_Q][d_padded] */
+    float *largest, *total; /* [BLOCK_Q] */
+};
+
+INLINE float element(const void *p, enum dtype dtype, int64_t i) {
+    return dtype == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const uint16_t *)p)[i]);
+}
+
+/* Keys [panel * PANEL, ...) of one head; zeros behind the last one. */
+static void pack_keys(const struct shape *s, const void *k, enum dtype dtype, int64_t at,
+    int64_t step, int64_t panel, float *out) {
+    for (int64_t j = 0; j < PANEL; j++) {
+        int64_t key = panel * PANEL + j;
+        for (int64_t i = 0; i < s->d; i++)
+            out[i * PANEL + j] = key < s->tk ? element(k, dtype, at + key * step + i) : 0.0f;
+    }
+}
+
+static void pack_values(const struct shape *s, const void *v, enum dtype dtype, int64_t at,
+    int64_t step, int64_t panel, float *out) {
+    int64_t first = panel * PANEL, last = first + PANEL < s->tk ? first + PANEL : s->tk;
+    for (int64_t key = first; key < last; key++, out += s->d_padded) {
+        convert_elements(out, DTYPE_F32,
+            (const char *)v + (size_t)(at + key * step) * dtype_size(dtype), dtype, s->d);
+        memset(out + s->d, 0, (size_t)(s->d_padded - s->d) * sizeof(float));
+    }
+}
+
+/* q[tile][d][TILE_Q]: `count` queries times `factor`, zeros behind them. */
+static void pack_queries(const struct shape *s, const void *q, enum dtype dtype, int64_t at,
+    int64_t step, int64_t count, float factor, float *out) {
+    int64_t tiles = (count + TILE_Q - 1) / TILE_Q;
+    for (int64_t i = 0; i < tiles * TILE_Q; i++) {
+        float *to = out + i / TILE_Q * s->d * TILE_Q + i % TILE_Q;
+        for (int64_t j = 0; j < s->d; j++)
+            to[j * TILE_Q] = i < count ? element(q, dtype, at + i * step + j) * factor : 0.0f;
+    }
+}
+
+/* scores[0..TILE_Q)[0..PANEL) = q^T k */
+INLINE void score_tile(const float *q, const float *k, int64_t d, float *scores) {
+    vf sum[TILE_Q][2] = { 0 };
+    for (int64_t i = 0; i < d; i++, q += TILE_Q, k += PANEL) {
+        vf k0 = load(k), k1 = load(k + LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < TILE_Q; r++) {
+            vf x = splat(q[r]);
+            sum[r][0] += x * k0;
+            sum[r][1] += x * k1;
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < TILE_Q; r++) {
+        store(scores + r * BLOCK_K, sum[r][0]);
+        store(scores + r * BLOCK_K + LANES, sum[r][1]);
+    }
+}
+
+/* o[0..rows)[0..vectors * LANES) += p[rows][keys] v[keys][...]; `rows` and `vectors` constant. */
+INLINE void output_tile(
+    const float *p, const float *v, int64_t step, int64_t keys, int rows, int vectors, float *o) {
+    vf sum[TILE_O][3];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++)
+            sum[r][c] = load(o + r * step + c * LANES);
+    for (int64_t j = 0; j < keys; j++, v += step) {
+        vf part[3];
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++)
+            part[c] = load(v + c * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vf x = splat(p[r * BLOCK_K + j]);
+#pragma GCC unroll 4
+            for (int c = 0; c < vectors; c++)
+                sum[r][c] += x * part[c];
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < vectors; c++)
+            store(o + r * step + c * LANES, sum[r][c]);
+}
+
+/* o += p v over all of d, in tiles of three vectors, then two, then one. */
+INLINE void output_rows(
+    const float *p, const float *v, int64_t step, int64_t keys, int rows, float *o) {
+    int64_t left = step / LANES;
+    while (left > 0) {
+        int vectors = left == 2 || left == 4 ? 2 : left >= 3 ? 3 : 1;
+        if (vectors == 3)
+            output_tile(p, v, step, keys, rows, 3, o);
+        else if (vectors == 2)
+            output_tile(p, v, step, keys, rows, 2, o);
+        else
+            output_tile(p, v, step, keys, rows, 1, o);
+        left -= vectors;
+        v += vectors * LANES;
+        o += vectors * LANES;
+    }
+}
+
+/* One query's scores of one block of keys become weights, and its running values follow.
+ * `keys` > 0 count; the scores behind them are overwritten. */
+INLINE void soften(const struct shape *s, struct block *b, int64_t row, int64_t keys) {
+    float *scores = b->scores + row * BLOCK_K, *o = b->o + row * s->d_padded;
+    int64_t vectors = (keys + LANES - 1) / LANES;
+    for (int64_t j = keys; j < vectors * LANES; j++)
+        scores[j] = -INFINITY;
+    vf most = load(scores);
+    for (int64_t j = 1; j < vectors; j++)
+        most = vf_max(load(scores + j * LANES), most);
+    float before = b->largest[row], largest = max_of(most);
+    largest = largest > before ? largest : before;
+    vf sum = { 0 };
+    for (int64_t j = 0; j < vectors; j++) {
+        vf weight = vf_exp2(load(scores + j * LANES) - largest);
+        store(scores + j * LANES, weight);
+        sum += weight;
+    }
+    if (largest > before) {
+        float shrink = vf_exp2(splat(before - largest))[0];
+        b->largest[row] = largest;
+        b->total[row] *= shrink;
+        for (int64_t i = 0; i < s->d_padded; i += LANES)
+            store(o + i, load(o + i) * shrink);
+    }
+    b->total[row] += sum_of(sum);
+}
+
+/* Block of keys [first, first + keys) for `count` queries that all see it. */
+static void visit(const struct shape *s, struct block *b, const float *k, const float *v,
+    int64_t first, int64_t keys, int64_t count) {
+    int64_t tiles = (count + TILE_Q - 1) / TILE_Q;
+    for (int64_t j = 0; j < keys; j += PANEL)
+        for (int64_t tile = 0; tile < tiles; tile++)
+            score_tile(b->q + tile * s->d * TILE_Q, k + (first + j) * s->d, s->d,
+                b->scores + tile * TILE_Q * BLOCK_K + j);
+    for (int64_t i = 0; i < count; i++)
+        soften(s, b, i, keys);
+    const float *values = v + first * s->d_padded;
+    int64_t i = 0;
+    for (; i + TILE_O <= count; i += TILE_O)
+        output_rows(
+            b->scores + i * BLOCK_K, values, s->d_padded, keys, TILE_O, b->o + i * s->d_padded);
+    for (; i < count; i++)
+        output_rows(b->scores + i * BLOCK_K, values, s->d_padded, keys, 1, b->o + i * s->d_padded);
+}
+
+/* Queries [first, first + count) of one head against its packed keys and values. */
+static void attend(const struct attention_args *args, const struct shape *s, struct block *b,
+    const float *k, const float *v, int64_t row, int64_t head, int64_t first, int64_t count) {
+    enum dtype dtype = args->y->dtype;
+    int64_t q_step = args->q->shape[2], width = args->heads * s->d;
+    int64_t q_at = (row * s->tq + first) * q_step + args->q_offset + head * s->d;
+    int64_t keys = args->causal && first + 1 < s->tk ? first + 1 : s->tk;
+    pack_queries(s, args->q->data, dtype, q_at, q_step, count, args->scale * 0x1.715476p0f, b->q);
+    memset(b->o, 0, (size_t)(count * s->d_padded) * sizeof(float));
+    for (int64_t i = 0; i < count; i++) {
+        b->total[i] = 0;
+        b->largest[i] = -3.402823466e38f; /* finite: -inf - -inf would be NaN */
+    }
+    for (int64_t at = 0; at < keys; at += BLOCK_K)
+        visit(s, b, k, v, at, keys - at < BLOCK_K ? keys - at : BLOCK_K, count);
+    for (int64_t i = 0; i < count; i++) {
+        const float *o = b->o + i * s->d_padded;
+        int64_t y = (row * s->tq + first + i) * width + head * s->d, j = 0;
+        for (; j + LANES <= s->d; j += LANES)
+            store_as(args->y->data, dtype, y + j, load(o + j) / b->total[i]);
+        if (j < s->d)
+            store_some(args->y->data, dtype, y + j, s->d - j, load(o + j) / b->total[i]);
+    }
+}
+
+/* Packs heads [first, first + count), counted over all rows, and attends to them. Called by every
+ * thread of the team; `packed` is shared, `b` is the thread's own. */
+static void heads_of_team(const struct attention_args *args, const struct shape *s, struct block *b,
+    float *packed, int64_t first, int64_t count) {
+    enum dtype dtype = args->y->dtype;
+    int64_t k_step = args->k->shape[2], v_step = args->v->shape[2];
+    int64_t values_at = s->panels * PANEL * s->d;
+#pragma omp for
+    for (int64_t item = 0; item < count * s->panels; item++) {
+        int64_t panel = item % s->panels, row = (first + item / s->panels) / args->heads;
+        int64_t head = (first + item / s->panels) % args->heads;
+        float *out = packed + (size_t)(item / s->panels) * s->head_floats;
+        pack_keys(s, args->k->data, dtype, row * s->tk * k_step + args->k_offset + head * s->d,
+            k_step, panel, out + panel * PANEL * s->d);
+        pack_values(s, args->v->data, dtype, row * s->tk * v_step + args->v_offset + head * s->d,
+            v_step, panel, out + values_at + panel * PANEL * s->d_padded);
+    }
+    /* A causal query is a block of its own, so that nothing it may not see is touched. */
+    int64_t per_block = args->causal ? 1 : BLOCK_Q;
+    int64_t blocks = (s->tq + per_block - 1) / per_block;
+#pragma omp for schedule(dynamic)
+    for (int64_t item = 0; item < count * blocks; item++) {
+        int64_t which = first + item / blocks, from = item % blocks * per_block;
+        const float *k = packed + (size_t)(item / blocks) * s->head_floats;
+        attend(args, s, b, k, k + values_at, which / args->heads, which % args->heads, from,
+            s->tq - from < per_block ? s->tq - from : per_block);
+    }
+}
+
+bool NAME(attention)(const struct attention_args *args, struct error *err) {
+    struct shape s = { .tq = args->y->shape[1], .tk = args->k->shape[1], .d = args->head_dim };
+    s.d_padded = (s.d + LANES - 1) / LANES * LANES;
+    s.panels = (s.tk + PANEL - 1) / PANEL;
+    s.head_floats = (size_t)(s.panels * PANEL * (s.d + s.d_padded));
+    s.query_floats = (size_t)(BLOCK_Q * (s.d + BLOCK_K + s.d_padded + 2));
+    s.query_floats = (s.query_floats + 15) / 16 * 16;
+    int64_t heads = args->y->shape[0] * args->heads;
+    int64_t at_once = (int64_t)(PACK_BYTES / (s.head_floats * sizeof(float)));
+    at_once = at_once < 1 ? 1 : at_once > heads ? heads : at_once;
+    size_t packed_floats = (size_t)at_once * s.head_floats; /* whole panels: a multiple of 8 */
+    size_t threads = (size_t)omp_get_max_threads();
+    size_t floats = (packed_floats + threads * s.query_floats + 15) / 16 * 16;
+    float *memory = aligned_alloc(64, floats * sizeof(float));
+    if (!memory)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for packed keys and values");
+#pragma omp parallel
+    {
+        float *own = memory + packed_floats + (size_t)omp_get_thread_num() * s.query_floats;
+        struct block b = { .q = own };
+        b.scores = b.q + BLOCK_Q * s.d;
+        b.o = b.scores + BLOCK_Q * BLOCK_K;
+        b.largest = b.o + BLOCK_Q * s.d_padded;
+        b.total = b.largest + BLOCK_Q;
+        for (int64_t first = 0; first < heads; first += at_once)
+            heads_of_team(
+                args, &s, &b, memory, first, heads - first < at_once ? heads - first : at_once);
+    }
+    free(memory);
+    return true;
+}

@@ -1,0 +1,93 @@
+/* Inside kcheck: every entry of the CPU table against the reference.
+ *
+ * A subject is one operation on one shape. subject_check runs it on both tables with the same
+ * random inputs and looks at everything that can go wrong: the values, NaN and infinities, memory
+ * before and behind the output, inputs that were written to, and a row that comes out with other
+ * bits when it is computed alone.
+ */
+#ifndef TESTS_KERNELS_KCHECK_H
+#define TESTS_KERNELS_KCHECK_H
+
+#include "kernels/compute.h"
+
+#include <stdio.h>
+
+/* A tensor with guard bytes around it and, for an input, a copy to find writes. */
+struct buffer {
+    struct tensor t;
+    char *block; /* owned: guard, data, guard */
+    char *copy;  /* owned, or NULL */
+};
+
+/* How NaN and infinities must come out. */
+enum classes {
+    CLASSES_EXACT,  /* where the reference has them, and of the same kind */
+    CLASSES_SPREAD, /* at least where the reference has them, and only in rows where it has any:
+                       transforms (Winograd) mix neighbours */
+};
+
+struct tolerance {
+    double normalised; /* |y - reference| / |reference|, Euclidean norms of the whole output */
+    const char *reason;
+};
+
+#define SUBJECT_MAX_INPUTS 12
+
+struct subject {
+    const char *op;
+    char shape[128];
+    struct buffer inputs[SUBJECT_MAX_INPUTS];
+    int input_count;
+    int special;     /* index of the input that gets NaN and infinities, or -1 */
+    int in_place;    /* 1 + the input that y may be, or 0 */
+    struct tensor y; /* dtype and shape of the output */
+    /* Calls the op_* wrapper on `table` for row `row`, or for all rows if it is -1. */
+    void (*run)(struct compute *c, const struct subject *s, int64_t row, struct tensor *y);
+    const void *params;                       /* for run */
+    struct packed *weight, *reference_weight; /* owned, or NULL */
+    struct tolerance tolerance;
+    double floor; /* the output's size counts as at least this per element */
+    enum classes classes;
+    double flops, bytes; /* of one call, for --bench */
+};
+
+struct kcheck {
+    uint64_t seed, state;
+    const char *filter; /* part of "op shape", or NULL */
+    bool quick, bench;
+    int checked, failed;
+    double peak; /* f32 GFLOP/s, with --bench */
+};
+
+/* -1 .. 1 */
+float random_float(struct kcheck *k);
+int64_t random_below(struct kcheck *k, int64_t n);
+
+/* Starts a subject; the shape's text is printf-like. False if the filter passes it over. */
+bool subject_start(struct kcheck *k, struct subject *s, const char *op, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A further input of random numbers in -scale .. scale (+ offset); returns its tensor. */
+struct tensor *subject_input(
+    struct kcheck *k, struct subject *s, struct tensor shape, float scale, float offset);
+/* The input's tensor, or its row alone. */
+struct tensor subject_row(const struct subject *s, int input, int64_t row);
+/* Checks (or measures, with --bench) and frees the subject. */
+void subject_check(struct kcheck *k, struct subject *s);
+
+/* The table under test is better compared for these entries only. */
+bool entry_differs(const char *op);
+
+struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights);
+
+void check_linear(struct kcheck *k);
+void check_conv2d(struct kcheck *k);
+void check_norms(struct kcheck *k);
+void check_attention(struct kcheck *k);
+void check_embeddings(struct kcheck *k);
+void check_pointwise(struct kcheck *k);
+
+/* Fused multiply-adds on every thread: f32 GFLOP/s, the best of a few tries. */
+double measure_peak(void);
+double seconds_now(void);
+
+#endif

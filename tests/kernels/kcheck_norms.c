@@ -1,0 +1,169 @@
+/* group_norm, layer_norm and attention. */
+#include "tests/kernels/kcheck.h"
+
+enum { QUICK, SLOW, BENCH };
+
+static bool passed_over(const struct kcheck *k, int when) {
+    return (when == BENCH) != k->bench || (k->quick && when == SLOW);
+}
+
+struct norm_case {
+    int64_t rows, h, w, c;
+    int groups;
+    bool silu;
+    float offset; /* the inputs' mean */
+    int when;
+};
+
+static void run_group_norm(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    const struct norm_case *p = s->params;
+    struct tensor x = subject_row(s, 0, row);
+    op_group_norm(c, &(struct group_norm_args){
+                         &x, &s->inputs[1].t, &s->inputs[2].t, p->groups, 1e-5f, p->silu, y });
+}
+
+static void run_layer_norm(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor x = subject_row(s, 0, row);
+    op_layer_norm(c, &(struct layer_norm_args){ &x, &s->inputs[1].t, &s->inputs[2].t, 1e-5f, y });
+}
+
+static void check_norm_case(struct kcheck *k, const struct norm_case *p, enum dtype dtype) {
+    struct subject s;
+    bool group = p->groups > 0;
+    if (!subject_start(k, &s, group ? "group_norm" : "layer_norm",
+            "%lldx%lldx%lldx%lld in %d%s mean %g %s", (long long)p->rows, (long long)p->h,
+            (long long)p->w, (long long)p->c, p->groups, p->silu ? " silu" : "", (double)p->offset,
+            dtype_name(dtype)))
+        return;
+    s.y = tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c);
+    subject_input(k, &s, s.y, 1, p->offset);
+    subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->c), 0.5f, 1);
+    subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->c), 1, 0);
+    s.in_place = 1;
+    s.run = group ? run_group_norm : run_layer_norm;
+    s.params = p;
+    s.tolerance = tolerance_for(s.op, dtype, dtype);
+    s.bytes = (double)tensor_bytes(&s.y) * (group ? 3 : 2);
+    subject_check(k, &s);
+}
+
+void check_norms(struct kcheck *k) {
+    static const struct norm_case cases[] = {
+        { 3, 1, 1, 1, 1, false, 0, QUICK },
+        { 3, 5, 7, 6, 3, true, 0, QUICK },
+        { 3, 3, 3, 17, 17, false, 0, QUICK },
+        { 3, 4, 5, 33, 11, true, 0, QUICK },
+        { 3, 8, 8, 64, 32, true, 100, QUICK },
+        { 3, 11, 13, 96, 4, true, -3, QUICK },
+        { 3, 64, 64, 320, 32, true, 0.5f, SLOW },
+        { 2, 16, 16, 1280, 32, true, 0, SLOW },
+        { 2, 16, 16, 2560, 32, true, 0, SLOW },
+        { 2, 32, 32, 960, 32, false, 1000, SLOW },
+        { 1, 128, 128, 128, 32, true, 0, SLOW },
+        { 3, 1, 1, 1, 0, false, 0, QUICK },
+        { 3, 1, 5, 7, 0, false, 0, QUICK },
+        { 3, 1, 5, 17, 0, false, 0, QUICK },
+        { 3, 1, 7, 320, 0, false, 100, QUICK },
+        { 3, 1, 77, 768, 0, false, 0, SLOW },
+        { 2, 1, 4096, 320, 0, false, 0, SLOW },
+        { 2, 1, 256, 1280, 0, false, 0, SLOW },
+        { 2, 64, 64, 320, 32, true, 0, BENCH },
+        { 2, 32, 32, 640, 32, true, 0, BENCH },
+        { 2, 16, 16, 1280, 32, true, 0, BENCH },
+        { 1, 512, 512, 128, 32, true, 0, BENCH },
+        { 2, 1, 4096, 320, 0, false, 0, BENCH },
+        { 2, 1, 1024, 640, 0, false, 0, BENCH },
+        { 2, 1, 256, 1280, 0, false, 0, BENCH },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (passed_over(k, cases[i].when))
+            continue;
+        check_norm_case(k, &cases[i], DTYPE_F32);
+        check_norm_case(k, &cases[i], DTYPE_BF16);
+    }
+}
+
+struct attention_case {
+    int64_t rows, tq, tk;
+    int heads, d;
+    bool causal, fused; /* q, k, v as parts of one projection */
+    float size;         /* of q and k: larger ones make sharper weights */
+    int when;
+};
+
+static void run_attention(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    const struct attention_case *p = s->params;
+    struct tensor q = subject_row(s, 0, row), k, v;
+    k = p->fused ? q : subject_row(s, 1, row);
+    v = p->fused ? q : subject_row(s, 2, row);
+    int64_t width = (int64_t)p->heads * p->d;
+    float scale = p->d == 40 ? 0.158113883f : p->d > 100 ? 0.0625f : 0.125f;
+    op_attention(c, &(struct attention_args){ &q, &k, &v, p->fused ? 0 : 1, p->fused ? width : 0,
+                        p->fused ? 2 * width : 3, p->heads, p->d, scale, p->causal, y });
+}
+
+static void check_attention_case(
+    struct kcheck *k, const struct attention_case *p, enum dtype dtype) {
+    struct subject s;
+    if (!subject_start(k, &s, "attention", "%lldx%lld to %lld %d heads of %d%s%s size %g %s",
+            (long long)p->rows, (long long)p->tq, (long long)p->tk, p->heads, p->d,
+            p->causal ? " causal" : "", p->fused ? " fused" : "", (double)p->size,
+            dtype_name(dtype)))
+        return;
+    int64_t width = (int64_t)p->heads * p->d;
+    if (p->fused) {
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, 3 * width), p->size, 0);
+    } else {
+        /* Wider than needed, and with an offset. */
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, width + 1), p->size, 0);
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 2), p->size, 0);
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 5), 1, 0);
+    }
+    s.y = tensor_3d(NULL, dtype, p->rows, p->tq, width);
+    s.run = run_attention;
+    s.params = p;
+    s.tolerance = tolerance_for("attention", dtype, dtype);
+    s.flops = 4.0 * (double)(p->rows * p->tq * p->tk) * (double)width;
+    subject_check(k, &s);
+}
+
+void check_attention(struct kcheck *k) {
+    static const struct attention_case cases[] = {
+        { 3, 1, 1, 1, 1, false, false, 1, QUICK },
+        { 3, 5, 3, 2, 7, false, false, 1, QUICK },
+        { 3, 7, 7, 3, 8, true, true, 2, QUICK },
+        { 3, 47, 127, 2, 40, false, false, 1, QUICK },
+        { 3, 48, 128, 2, 40, false, false, 4, QUICK },
+        { 3, 49, 129, 1, 40, false, false, 20, QUICK },
+        { 3, 97, 97, 2, 24, false, true, 1, QUICK },
+        { 3, 77, 77, 2, 64, true, true, 1, QUICK },
+        { 3, 33, 131, 1, 17, false, false, 3, QUICK },
+        { 3, 131, 33, 1, 33, true, false, 3, QUICK },
+        { 3, 16, 77, 2, 160, false, false, 1, QUICK },
+        { 2, 77, 77, 12, 64, true, true, 1, SLOW },
+        { 2, 1024, 1024, 1, 40, false, true, 3, SLOW },
+        { 2, 4096, 77, 2, 40, false, false, 1, SLOW },
+        { 2, 256, 256, 2, 160, false, true, 1, SLOW },
+        { 2, 512, 512, 2, 80, false, true, 1, SLOW },
+        { 1, 4096, 4096, 1, 40, false, true, 2, SLOW },
+        { 1, 1024, 1024, 1, 512, false, true, 1, SLOW },
+        { 2, 4096, 4096, 8, 40, false, true, 1, BENCH },
+        { 2, 1024, 1024, 8, 80, false, true, 1, BENCH },
+        { 2, 256, 256, 8, 160, false, true, 1, BENCH },
+        { 2, 64, 64, 8, 160, false, true, 1, BENCH },
+        { 2, 4096, 77, 8, 40, false, false, 1, BENCH },
+        { 2, 1024, 77, 8, 80, false, false, 1, BENCH },
+        { 2, 256, 77, 8, 160, false, false, 1, BENCH },
+        { 1, 4096, 4096, 1, 512, false, true, 1, BENCH },
+        { 2, 77, 77, 12, 64, true, true, 1, BENCH },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (passed_over(k, cases[i].when))
+            continue;
+        check_attention_case(k, &cases[i], DTYPE_F32);
+        check_attention_case(k, &cases[i], DTYPE_BF16);
+    }
+}

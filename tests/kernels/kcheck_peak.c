@@ -1,0 +1,57 @@
+/* What the processor can do at most: independent fused multiply-adds on every thread. */
+#include "kernels/cpu/cpu.h"
+#include "tests/kernels/kcheck.h"
+
+#define CHAINS 12
+#define ROUNDS 4000000
+
+/* Adds `lanes * CHAINS * 2 * ROUNDS` operations; the sum is returned so that nothing is left out.
+ */
+#define DEFINE_CHAINS(name, lanes, flags)                                                          \
+    typedef float vector_##name __attribute__((vector_size(4 * (lanes))));                         \
+    flags static float chains_##name(float x) {                                                    \
+        vector_##name sum[CHAINS], factor = x - (vector_##name){ 0 };                              \
+        for (int i = 0; i < CHAINS; i++)                                                           \
+            sum[i] = factor + (float)i;                                                            \
+        for (int round = 0; round < ROUNDS; round++) {                                             \
+            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++)                              \
+                sum[i] = sum[i] * factor + factor;                                                 \
+        }                                                                                          \
+        float total = 0;                                                                           \
+        for (int i = 0; i < CHAINS; i++)                                                           \
+            total += sum[i][0];                                                                    \
+        return total;                                                                              \
+    }
+
+DEFINE_CHAINS(portable, 4, )
+#if defined(__x86_64__)
+DEFINE_CHAINS(avx2, 8, __attribute__((target("avx2,fma"))))
+DEFINE_CHAINS(avx512, 16, __attribute__((target("avx512f,fma"))))
+#endif
+
+double measure_peak(void) {
+    int lanes = 4;
+    float (*chains)(float) = chains_portable;
+#if defined(__x86_64__)
+    float (*const all[])(float) = { chains_avx512, chains_avx2, chains_portable };
+    chains = all[cpu_isa()];
+    lanes = 16 >> cpu_isa();
+#endif
+    double best = 0;
+    for (int i = 0; i < 8; i++) {
+        double start = seconds_now();
+        int threads = 0;
+        volatile float keep = 0;
+#pragma omp parallel reduction(+ : threads)
+        {
+            float total = chains(0.999f);
+            threads = 1;
+#pragma omp critical
+            keep = keep + total;
+        }
+        double rate = (double)threads * lanes * CHAINS * 2.0 * ROUNDS / (seconds_now() - start) /
+                      1e9;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}

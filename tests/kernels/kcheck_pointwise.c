@@ -1,0 +1,225 @@
+/* embedding, timestep_embedding, add, concat, combine, convert; and the table of tolerances. */
+#include "tests/kernels/kcheck.h"
+
+#include <string.h>
+#include <time.h>
+
+struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights) {
+    static const struct tolerance bf16 = { 1e-3,
+        "one rounding to bf16 (2^-9) where sums of f32 fall on another side of the middle" };
+    static const struct {
+        const char *op;
+        struct tolerance f32, f32_bf16_weights;
+    } table[] = {
+        { "linear", { 2e-6, "f32 sums of up to 5120 products" },
+            { 2e-6, "weights are rounded alike on both sides: f32 sums" } },
+        { "conv2d", { 6e-6, "f32 sums of up to 11520 products, or Winograd F(2x2)" },
+            { 6e-5, "Winograd F(4x4) in f32: its transforms grow errors about tenfold" } },
+        { "group_norm", { 2e-6, "f32 normalisation; a mean of 1000 deviations costs digits" },
+            { 0, "" } },
+        { "layer_norm", { 2e-6, "f32 sums of one row" }, { 0, "" } },
+        { "attention",
+            { 1e-5, "f32 scores: an error of 2^-24 of a score of 100 is an error of its weight" },
+            { 0, "" } },
+        { "embedding", { 0, "one addition" }, { 0, "" } },
+        { "add", { 3e-7, "one addition, activations good to 2 units in the last place" },
+            { 0, "" } },
+        { "concat", { 0, "a copy" }, { 0, "" } },
+        { "combine", { 2e-7, "up to 8 fused multiply-adds" }, { 0, "" } },
+        { "convert", { 0, "rounding is exact" }, { 0, "" } },
+        { "timestep_embedding", { 2e-7, "f32 as diffusers computes it" }, { 0, "" } },
+    };
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(table[i].op, op) != 0)
+            continue;
+        if (activations == DTYPE_BF16 && table[i].f32.normalised > 0)
+            return bf16;
+        return weights == DTYPE_BF16 && table[i].f32_bf16_weights.normalised > 0
+                   ? table[i].f32_bf16_weights
+                   : table[i].f32;
+    }
+    return (struct tolerance){ 0, "an operation without a tolerance must be exact" };
+}
+
+double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void run_embedding(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor ids = subject_row(s, 0, row);
+    op_embedding(c, &(struct embedding_args){ &ids, &s->inputs[1].t, &s->inputs[2].t, y });
+}
+
+static void check_embedding(
+    struct kcheck *k, int64_t t, int64_t width, enum dtype table, enum dtype dtype) {
+    struct subject s;
+    if (!subject_start(k, &s, "embedding", "3x%lldx%lld %s to %s", (long long)t, (long long)width,
+            dtype_name(table), dtype_name(dtype)))
+        return;
+    const int64_t vocabulary = 97;
+    struct tensor *ids = subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, 3, t), 1, 0);
+    ids->dtype = DTYPE_I32;
+    for (int64_t i = 0; i < 3 * t; i++)
+        ((int32_t *)ids->data)[i] = (int32_t)random_below(k, vocabulary);
+    subject_input(k, &s, tensor_2d(NULL, table, vocabulary, width), 1, 0);
+    subject_input(k, &s, tensor_2d(NULL, table, t + 2, width), 1, 0);
+    s.y = tensor_3d(NULL, dtype, 3, t, width);
+    s.run = run_embedding;
+    s.special = -1;
+    s.tolerance = tolerance_for("embedding", dtype, table);
+    s.bytes = 3.0 * (double)tensor_bytes(&s.y);
+    subject_check(k, &s);
+}
+
+static void run_timesteps(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor t = subject_row(s, 0, row);
+    op_timestep_embedding(c, &(struct timestep_embedding_args){ &t, true, 0, y });
+}
+
+void check_embeddings(struct kcheck *k) {
+    check_embedding(k, 1, 1, DTYPE_F32, DTYPE_F32);
+    check_embedding(k, 7, 19, DTYPE_F32, DTYPE_BF16);
+    check_embedding(k, 77, 768, DTYPE_BF16, DTYPE_F32);
+    check_embedding(k, 77, 768, DTYPE_BF16, DTYPE_BF16);
+    struct subject s;
+    if (!subject_start(k, &s, "timestep_embedding", "3x320"))
+        return;
+    subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, 3), 500, 500);
+    s.y = tensor_2d(NULL, DTYPE_F32, 3, 320);
+    s.run = run_timesteps;
+    s.special = -1;
+    s.tolerance = tolerance_for("timestep_embedding", DTYPE_F32, DTYPE_F32);
+    s.bytes = (double)tensor_bytes(&s.y);
+    subject_check(k, &s);
+}
+
+static void run_add(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor a = subject_row(s, 0, row), b = { 0 };
+    if (s->input_count > 1)
+        b = subject_row(s, 1, row);
+    op_add(c, &(struct add_args){
+                  &a, s->input_count > 1 ? &b : NULL, *(const enum activation *)s->params, y });
+}
+
+static void check_add(
+    struct kcheck *k, int64_t n, const enum activation *activation, bool both, enum dtype dtype) {
+    struct subject s;
+    if (!subject_start(k, &s, "add", "3x%lld activation %d%s %s", (long long)n, (int)*activation,
+            both ? "" : " alone", dtype_name(dtype)))
+        return;
+    s.y = tensor_2d(NULL, dtype, 3, n);
+    subject_input(k, &s, s.y, 8, 0);
+    if (both)
+        subject_input(k, &s, s.y, 8, 0);
+    s.in_place = 1;
+    s.floor = 1; /* the far tails of the activations are good to 1e-7 of 1, not of themselves */
+    s.run = run_add;
+    s.params = activation;
+    s.tolerance = tolerance_for("add", dtype, dtype);
+    s.bytes = (double)tensor_bytes(&s.y) * (both ? 3 : 2);
+    subject_check(k, &s);
+}
+
+static void run_concat(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor a = subject_row(s, 0, row), b = subject_row(s, 1, row);
+    op_concat(c, &(struct concat_args){ &a, &b, y });
+}
+
+static void check_concat(struct kcheck *k, int64_t tokens, int64_t a, int64_t b, enum dtype dtype) {
+    struct subject s;
+    if (!subject_start(k, &s, "concat", "3x%lldx(%lld+%lld) %s", (long long)tokens, (long long)a,
+            (long long)b, dtype_name(dtype)))
+        return;
+    subject_input(k, &s, tensor_3d(NULL, dtype, 3, tokens, a), 1, 0);
+    subject_input(k, &s, tensor_3d(NULL, dtype, 3, tokens, b), 1, 0);
+    s.y = tensor_3d(NULL, dtype, 3, tokens, a + b);
+    s.run = run_concat;
+    s.tolerance = tolerance_for("concat", DTYPE_F32, DTYPE_F32);
+    s.bytes = 2.0 * (double)tensor_bytes(&s.y);
+    subject_check(k, &s);
+}
+
+static void run_combine(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    int count = s->input_count - 1;
+    struct tensor terms[COMBINE_MAX_TERMS], coefficients = subject_row(s, count, row);
+    struct combine_args args = { .count = count, .coefficients = coefficients.data, .y = y };
+    for (int i = 0; i < count; i++) {
+        terms[i] = subject_row(s, i, row);
+        args.terms[i] = &terms[i];
+    }
+    op_combine(c, &args);
+}
+
+static void check_combine(struct kcheck *k, int count, int64_t n) {
+    struct subject s;
+    if (!subject_start(k, &s, "combine", "%d terms of 3x%lld", count, (long long)n))
+        return;
+    s.y = tensor_2d(NULL, DTYPE_F32, 3, n);
+    for (int i = 0; i < count; i++)
+        subject_input(k, &s, s.y, 1, 0);
+    subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, 3, count), 2, 0);
+    s.in_place = count;
+    s.run = run_combine;
+    s.tolerance = tolerance_for("combine", DTYPE_F32, DTYPE_F32);
+    s.bytes = (double)tensor_bytes(&s.y) * (count + 1);
+    subject_check(k, &s);
+}
+
+static void run_convert(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor x = subject_row(s, 0, row);
+    op_convert(c, &(struct convert_args){ &x, *(const enum layout_change *)s->params, y });
+}
+
+static void check_convert(struct kcheck *k, const enum layout_change *layout, enum dtype from,
+    enum dtype to, int64_t a, int64_t b, int64_t d) {
+    struct subject s;
+    if (!subject_start(k, &s, "convert", "3x%lldx%lldx%lld layout %d %s to %s", (long long)a,
+            (long long)b, (long long)d, (int)*layout, dtype_name(from), dtype_name(to)))
+        return;
+    subject_input(k, &s, tensor_4d(NULL, from, 3, a, b, d), 4, 0);
+    s.y = *layout == LAYOUT_SAME           ? tensor_4d(NULL, to, 3, a, b, d)
+          : *layout == LAYOUT_NCHW_TO_NHWC ? tensor_4d(NULL, to, 3, b, d, a)
+                                           : tensor_4d(NULL, to, 3, d, a, b);
+    s.run = run_convert;
+    s.params = layout;
+    s.tolerance = tolerance_for("convert", DTYPE_F32, DTYPE_F32);
+    s.bytes = 3.0 * (double)(a * b * d) * (double)(dtype_size(from) + dtype_size(to));
+    subject_check(k, &s);
+}
+
+void check_pointwise(struct kcheck *k) {
+    static const enum activation activations[] = { ACTIVATION_NONE, ACTIVATION_SILU,
+        ACTIVATION_QUICK_GELU, ACTIVATION_GELU };
+    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+    static const int64_t lengths[] = { 1, 17, 8191, 8200, 1310720 };
+    size_t first = k->bench ? 4 : 0, last = k->quick ? 4 : 5;
+    for (size_t n = first; n < last; n++) {
+        for (int a = 0; a < 4; a++) {
+            for (int d = 0; d < 2; d++) {
+                check_add(k, lengths[n], &activations[a], true, dtypes[d]);
+                check_add(k, lengths[n], &activations[a], false, dtypes[d]);
+            }
+        }
+        for (int count = 1; count <= COMBINE_MAX_TERMS; count += count == 1 ? 1 : 3)
+            check_combine(k, count, lengths[n]);
+    }
+    for (int d = 0; d < 2; d++) {
+        check_concat(k, 1, 1, 1, dtypes[d]);
+        check_concat(k, 13, 7, 17, dtypes[d]);
+        check_concat(k, 1024, 640, 320, dtypes[d]);
+    }
+    static const enum layout_change layouts[] = { LAYOUT_SAME, LAYOUT_NCHW_TO_NHWC,
+        LAYOUT_NHWC_TO_NCHW };
+    for (int l = 0; l < 3; l++) {
+        for (int from = 0; from < 3; from++) {
+            for (int to = 0; to < 3; to++) {
+                check_convert(k, &layouts[l], dtypes[from], dtypes[to], 3, 5, 7);
+                check_convert(k, &layouts[l], dtypes[from], dtypes[to], 3, 67, 131);
+            }
+        }
+    }
+}

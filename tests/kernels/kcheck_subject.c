@@ -1,0 +1,317 @@
+#include "tests/kernels/kcheck.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 512
+#define GUARD 0xa5
+#define POISON 0xff /* a NaN in f32 and in bf16 */
+
+float random_float(struct kcheck *k) {
+    k->state += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    uint64_t z = k->state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return (float)((z ^ z >> 31) >> 40) / (float)(1 << 23) - 1.0f;
+}
+
+int64_t random_below(struct kcheck *k, int64_t n) {
+    return (int64_t)((double)(random_float(k) + 1.0f) / 2.0 * (double)n) % n;
+}
+
+/* The test program's own memory: running out of it ends the program. */
+static void *allocate(size_t bytes) {
+    void *p = malloc(bytes);
+    if (!p) {
+        printf("kcheck: out of memory (%zu bytes)\n", bytes);
+        exit(1);
+    }
+    return p;
+}
+
+static struct buffer buffer_create(struct tensor shape, int fill) {
+    struct buffer b = { .t = shape };
+    size_t bytes = tensor_bytes(&shape);
+    b.block = allocate(bytes + 2 * GUARD_BYTES);
+    memset(b.block, GUARD, bytes + 2 * GUARD_BYTES);
+    b.t.data = b.block + GUARD_BYTES;
+    b.t.device = DEVICE_CPU;
+    memset(b.t.data, fill, bytes);
+    return b;
+}
+
+static void buffer_finish(struct buffer *b) {
+    free(b->block);
+    free(b->copy);
+    *b = (struct buffer){ 0 };
+}
+
+static bool guards_are_whole(const struct buffer *b) {
+    size_t bytes = tensor_bytes(&b->t);
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if ((unsigned char)b->block[i] != GUARD ||
+            (unsigned char)b->block[GUARD_BYTES + bytes + i] != GUARD)
+            return false;
+    return true;
+}
+
+static double value(const struct tensor *t, int64_t i) {
+    if (t->dtype == DTYPE_F32)
+        return (double)((const float *)t->data)[i];
+    if (t->dtype == DTYPE_BF16)
+        return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
+    return (double)f16_to_f32(((const uint16_t *)t->data)[i]);
+}
+
+static void put(struct tensor *t, int64_t i, float x) {
+    if (t->dtype == DTYPE_F32)
+        ((float *)t->data)[i] = x;
+    else
+        ((uint16_t *)t->data)[i] = t->dtype == DTYPE_BF16 ? f32_to_bf16(x) : f32_to_f16(x);
+}
+
+bool subject_start(struct kcheck *k, struct subject *s, const char *op, const char *format, ...) {
+    *s = (struct subject){ .op = op };
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->shape, sizeof(s->shape), format, args);
+    va_end(args);
+    char name[192];
+    snprintf(name, sizeof(name), "%s %s", op, s->shape);
+    /* Every subject has its own random numbers, whatever ran before it. */
+    k->state = k->seed;
+    for (const char *p = name; *p; p++)
+        k->state = k->state * 31 + (unsigned char)*p;
+    return entry_differs(op) && (!k->filter || strstr(name, k->filter));
+}
+
+struct tensor *subject_input(
+    struct kcheck *k, struct subject *s, struct tensor shape, float scale, float offset) {
+    struct buffer *b = &s->inputs[s->input_count++];
+    *b = buffer_create(shape, 0);
+    for (int64_t i = 0; i < tensor_elements(&b->t); i++)
+        put(&b->t, i, random_float(k) * scale + offset);
+    return &b->t;
+}
+
+struct tensor subject_row(const struct subject *s, int input, int64_t row) {
+    const struct tensor *t = &s->inputs[input].t;
+    return row < 0 ? *t : tensor_rows(t, row, 1);
+}
+
+static void complain(struct kcheck *k, const struct subject *s, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void complain(struct kcheck *k, const struct subject *s, const char *format, ...) {
+    printf("FAIL %s %s: ", s->op, s->shape);
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    const char *isa = getenv("LATENTD_CPU");
+    printf("\n  again: %s%s%skcheck --seed %llu --filter '%s %s'\n", isa ? "LATENTD_CPU=" : "",
+        isa ? isa : "", isa ? " " : "", (unsigned long long)k->seed, s->op, s->shape);
+    k->failed++;
+}
+
+/* Runs all rows (-1) or one on a table; false after a complaint. */
+static bool run(struct kcheck *k, struct subject *s, const struct kernels *table, int64_t row,
+    struct tensor *y) {
+    struct compute c = { .kernels = table };
+    struct packed *weight = s->weight;
+    if (table == kernels_reference())
+        s->weight = s->reference_weight;
+    s->run(&c, s, row, y);
+    s->weight = weight;
+    if (!compute_ok(&c))
+        complain(k, s, "%s", c.error.message);
+    return compute_ok(&c);
+}
+
+static int class_of(double x) {
+    return isnan(x) ? 1 : isinf(x) ? (x > 0 ? 2 : 3) : 0;
+}
+
+/* False after a complaint. NaN and infinities first: an error of NaN is no small error. */
+static bool classes_agree(struct kcheck *k, const struct subject *s, const struct tensor *want,
+    const struct tensor *got) {
+    int64_t n = tensor_elements(want), width = n / want->shape[0], bad_in_row = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int w = class_of(value(want, i)), g = class_of(value(got, i));
+        if (s->classes == CLASSES_SPREAD && i % width == 0) {
+            bad_in_row = 0;
+            for (int64_t j = i; j < i + width; j++)
+                bad_in_row += class_of(value(want, j)) != 0;
+        }
+        bool same = s->classes == CLASSES_EXACT ? w == g : w ? g != 0 : !g || bad_in_row > 0;
+        if (!same) {
+            complain(k, s, "element %lld is %g where the reference has %g", (long long)i,
+                value(got, i), value(want, i));
+            return false;
+        }
+    }
+    return true;
+}
+
+static void compare(struct kcheck *k, const struct subject *s, const struct tensor *want,
+    const struct tensor *got, const char *what) {
+    if (!classes_agree(k, s, want, got))
+        return;
+    double difference = 0, size = 0;
+    int64_t n = tensor_elements(want), finite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double w = value(want, i), g = value(got, i);
+        if (class_of(w) || class_of(g))
+            continue;
+        difference += (w - g) * (w - g);
+        size += w * w;
+        finite++;
+    }
+    size = fmax(size, s->floor * s->floor * (double)finite);
+    double error = size > 0 ? sqrt(difference / size) : sqrt(difference);
+    /* Few elements: one that is rounded to the other side already is most of the error. */
+    double allowed = s->tolerance.normalised;
+    if (got->dtype == DTYPE_BF16 && n < 4096 && allowed > 0)
+        allowed = 0x1p-8;
+    if (error > allowed)
+        complain(k, s, "%s: normalised error %.3g, allowed %.3g (%s)", what, error, allowed,
+            s->tolerance.reason);
+    /* One element may be off by more than the whole, but not by much more. */
+    double typical = finite ? sqrt(size / (double)finite) : 0, worst = 0;
+    int64_t where = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double w = value(want, i), g = value(got, i);
+        if (class_of(w) || class_of(g) || !(fabs(w) + typical > 0))
+            continue;
+        double off = fabs(w - g) / (fabs(w) + typical);
+        if (off > worst) {
+            worst = off;
+            where = i;
+        }
+    }
+    /* bf16: one unit in the last place, where the two round to different sides. */
+    double limit = 32 * s->tolerance.normalised, ulp = got->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
+    if (worst > limit && worst > ulp)
+        complain(k, s, "%s: element %lld is %.9g, the reference has %.9g", what, (long long)where,
+            value(got, where), value(want, where));
+}
+
+/* The same row alone: the same bits. */
+static void check_rows(struct kcheck *k, struct subject *s, const struct buffer *all) {
+    int64_t rows = s->y.shape[0], checked = rows < 3 ? rows : 3;
+    for (int64_t i = 0; i < checked && rows > 1; i++) {
+        int64_t row = i == 2 ? rows - 1 : i;
+        struct tensor shape = s->y;
+        shape.shape[0] = 1;
+        struct buffer alone = buffer_create(shape, POISON);
+        struct tensor want = tensor_rows(&all->t, row, 1);
+        if (run(k, s, kernels_cpu(), row, &alone.t) &&
+            memcmp(alone.t.data, want.data, tensor_bytes(&want)) != 0)
+            complain(k, s, "row %lld has other bits when it is computed alone", (long long)row);
+        buffer_finish(&alone);
+    }
+}
+
+/* Where y may be an input, the same bits must come out. */
+static void check_in_place(struct kcheck *k, struct subject *s, const struct buffer *apart) {
+    struct buffer *input = &s->inputs[s->in_place - 1], y = buffer_create(s->y, 0);
+    void *data = input->t.data;
+    memcpy(y.t.data, data, tensor_bytes(&y.t));
+    input->t.data = y.t.data;
+    if (run(k, s, kernels_cpu(), -1, &y.t) &&
+        memcmp(y.t.data, apart->t.data, tensor_bytes(&y.t)) != 0)
+        complain(k, s, "other bits when y is input %d", s->in_place - 1);
+    input->t.data = data;
+    buffer_finish(&y);
+}
+
+static void compare_tables(struct kcheck *k, struct subject *s, const char *what) {
+    for (int i = 0; i < s->input_count; i++) {
+        struct buffer *b = &s->inputs[i];
+        free(b->copy);
+        b->copy = allocate(tensor_bytes(&b->t));
+        memcpy(b->copy, b->t.data, tensor_bytes(&b->t));
+    }
+    struct buffer want = buffer_create(s->y, POISON), got = buffer_create(s->y, POISON);
+    if (run(k, s, kernels_reference(), -1, &want.t) && run(k, s, kernels_cpu(), -1, &got.t)) {
+        compare(k, s, &want.t, &got.t, what);
+        if (!guards_are_whole(&got))
+            complain(k, s, "%s: memory before or behind the output was written", what);
+        for (int i = 0; i < s->input_count; i++)
+            if (!guards_are_whole(&s->inputs[i]) ||
+                memcmp(s->inputs[i].copy, s->inputs[i].t.data, tensor_bytes(&s->inputs[i].t)) != 0)
+                complain(k, s, "%s: input %d was written", what, i);
+        check_rows(k, s, &got);
+        if (s->in_place)
+            check_in_place(k, s, &got);
+    }
+    buffer_finish(&want);
+    buffer_finish(&got);
+}
+
+static void measure(struct kcheck *k, struct subject *s) {
+    struct buffer y = buffer_create(s->y, POISON);
+    double best = INFINITY, begin = seconds_now();
+    for (int i = 0; i < 50 && (i < 3 || seconds_now() - begin < 1.5); i++) {
+        double start = seconds_now();
+        if (!run(k, s, kernels_cpu(), -1, &y.t))
+            break;
+        double took = seconds_now() - start;
+        best = took < best ? took : best;
+    }
+    printf("%-18s %-46s %9.3f ms", s->op, s->shape, best * 1e3);
+    if (s->flops > 0)
+        printf("  %7.1f GFLOP/s  %5.1f %% of peak\n", s->flops / best / 1e9,
+            100 * s->flops / best / 1e9 / k->peak);
+    else
+        printf("  %7.1f GB/s\n", s->bytes / best / 1e9);
+    fflush(stdout);
+    buffer_finish(&y);
+}
+
+void subject_check(struct kcheck *k, struct subject *s) {
+    if (k->bench) {
+        measure(k, s);
+    } else {
+        k->checked++;
+        int failed = k->failed;
+        compare_tables(k, s, "random");
+        if (s->special >= 0 && k->failed == failed) {
+            struct tensor *x = &s->inputs[s->special].t;
+            int64_t n = tensor_elements(x);
+            /* In the first row only: the others must stay as they are. */
+            int64_t row = n / x->shape[0];
+            put(x, random_below(k, row), NAN);
+            compare_tables(k, s, "with a NaN");
+            put(x, random_below(k, row), INFINITY);
+            put(x, random_below(k, row), -INFINITY);
+            compare_tables(k, s, "with NaN and infinities");
+        }
+    }
+    for (int i = 0; i < s->input_count; i++)
+        buffer_finish(&s->inputs[i]);
+    packed_destroy(s->weight);
+    packed_destroy(s->reference_weight);
+}
+
+bool entry_differs(const char *op) {
+    const struct kernels *a = kernels_cpu(), *b = kernels_reference();
+#define ENTRY(name)                                                                                \
+    if (strcmp(op, #name) == 0)                                                                    \
+        return a->name != b->name;
+    ENTRY(linear)
+    ENTRY(conv2d)
+    ENTRY(group_norm)
+    ENTRY(layer_norm)
+    ENTRY(attention)
+    ENTRY(embedding)
+    ENTRY(timestep_embedding)
+    ENTRY(add)
+    ENTRY(concat)
+    ENTRY(combine)
+    ENTRY(convert)
+#undef ENTRY
+    return true;
+}
