@@ -16,44 +16,59 @@
 #define GATHER_K 16 /* fewer input channels than this are gathered over the nine taps first */
 
 struct block {
-    float sum[BLOCK_ROWS * BLOCK_COLUMNS] __attribute__((aligned(64)));
+    float sum[(BLOCK_ROWS + TILE_ROWS) * BLOCK_COLUMNS] __attribute__((aligned(64)));
     float weight[BLOCK_K * BLOCK_COLUMNS] __attribute__((aligned(64)));
     float gathered[BLOCK_ROWS * 9 * GATHER_K] __attribute__((aligned(64)));
-    const float *rows[BLOCK_ROWS];
+    const float *rows[BLOCK_ROWS + TILE_ROWS];
 };
 
 /* The heart of everything: two loads, TILE_ROWS broadcasts and 2 TILE_ROWS fused multiply-adds an
- * input. A function of its own, so that the row pointers stay in registers. Accumulating adds a
+ * input. Functions of their own, so that the row pointers stay in registers. Accumulating adds a
  * block's sum to the sum of the blocks before: long sums lose less than in one chain. */
-__attribute__((noinline)) void ISA_NAME(tile_product)(const float *const *rows, int64_t at,
-    int64_t k, const float *weight, float *sum, int64_t stride, bool accumulate) {
+static inline __attribute__((always_inline)) void tile_sum(int count, const float *const *rows,
+    int64_t at, int64_t k, const float *weight, float *sum, int64_t stride, bool accumulate) {
     vf acc[TILE_ROWS][2];
     const float *row[TILE_ROWS];
 #pragma GCC unroll 16
-    for (int r = 0; r < TILE_ROWS; r++) {
+    for (int r = 0; r < count; r++) {
         row[r] = rows[r] + at;
         acc[r][0] = acc[r][1] = (vf){ 0 };
     }
     for (int64_t i = 0; i < k; i++) {
         vf w0 = load(weight + i * PANEL), w1 = load(weight + i * PANEL + LANES);
 #pragma GCC unroll 16
-        for (int r = 0; r < TILE_ROWS; r++) {
+        for (int r = 0; r < count; r++) {
             acc[r][0] += row[r][i] * w0;
             acc[r][1] += row[r][i] * w1;
         }
     }
     if (accumulate) {
 #pragma GCC unroll 16
-        for (int r = 0; r < TILE_ROWS; r++) {
+        for (int r = 0; r < count; r++) {
             acc[r][0] += load(sum + r * stride);
             acc[r][1] += load(sum + r * stride + LANES);
         }
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < TILE_ROWS; r++) {
+    for (int r = 0; r < count; r++) {
         store(sum + r * stride, acc[r][0]);
         store(sum + r * stride + LANES, acc[r][1]);
     }
+}
+
+static __attribute__((noinline)) void tile_whole(const float *const *rows, int64_t at, int64_t k,
+    const float *weight, float *sum, int64_t stride, bool accumulate) {
+    tile_sum(TILE_ROWS, rows, at, k, weight, sum, stride, accumulate);
+}
+
+static __attribute__((noinline)) void tile_part(const float *const *rows, int64_t at, int64_t k,
+    const float *weight, float *sum, int64_t stride, bool accumulate) {
+    tile_sum(TILE_PART, rows, at, k, weight, sum, stride, accumulate);
+}
+
+void ISA_NAME(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
+    const float *weight, float *sum, int64_t stride, bool accumulate) {
+    (count == TILE_ROWS ? tile_whole : tile_part)(rows, at, k, weight, sum, stride, accumulate);
 }
 
 /* rows[r] = the input pixel that tap (dy, dx) of output pixel first + r reads. */
@@ -87,7 +102,7 @@ static void find_rows(
             }
         }
     }
-    for (int r = count; r % TILE_ROWS; r++)
+    for (int r = count; r < count + TILE_ROWS; r++)
         rows[r] = rows[0]; /* computed and thrown away */
 }
 
@@ -100,7 +115,7 @@ static void gather_taps(
         for (int r = 0; r < count; r++)
             memcpy(block->gathered + (r * 9 + tap) * k, block->rows[r], k * sizeof(float));
     }
-    for (int r = 0; r < BLOCK_ROWS; r++)
+    for (int r = 0; r < count + TILE_ROWS; r++)
         block->rows[r] = block->gathered + (r < count ? r : 0) * 9 * k;
 }
 
@@ -135,11 +150,13 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
             for (int p = 0; p < panels; p++)
                 weights[p] = panel_block(
                     weight, panel + p, tap * k + at, length, block->weight + p * BLOCK_K * PANEL);
-            for (int r = 0; r < count; r += TILE_ROWS) {
+            for (int r = 0, tile; r < count; r += tile) {
+                tile = tile_rows(count - r);
                 for (int p = 0; p < panels; p++)
                     ISA_NAME(tile_product)
-                (block->rows + r, at, length, weights[p],
-                    block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS, tap > 0 || at > 0);
+                    (tile, block->rows + r, at, length, weights[p],
+                        block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS,
+                        tap > 0 || at > 0);
             }
         }
     }

@@ -71,9 +71,18 @@ static inline __attribute__((always_inline)) void store_values(
         memcpy((uint16_t *)p + at, padded, (size_t)lanes * sizeof(*padded));
 }
 
-/* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL), for TILE_ROWS
- * rows; rows of `sum` are `stride` floats apart. */
-void ISA_NAME(tile_product)(const float *const *rows, int64_t at, int64_t k, const float *weight,
-    float *sum, int64_t stride, bool accumulate);
+/* How many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of that where it
+ * wastes less (8 rows are 4 and 4, not 6 and 2 of 6). A tile computes whole, so that as many row
+ * pointers must be there and as many rows of sums. */
+#define TILE_PART (TILE_ROWS * 2 / 3)
+static inline int tile_rows(int64_t left) {
+    return left <= TILE_PART || (left > TILE_ROWS && left <= 2 * TILE_PART) ? TILE_PART : TILE_ROWS;
+}
+
+/* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL) for r < count,
+ * which is TILE_ROWS or TILE_PART; rows of `sum` are `stride` floats apart. A row's bits do not
+ * depend on the count. */
+void ISA_NAME(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
+    const float *weight, float *sum, int64_t stride, bool accumulate);
 
 #endif

@@ -11,17 +11,22 @@
  *
  * Nearest upsampling costs nothing here: it is a different index of the input pixel.
  *
- * The tiles are taken in chunks whose transformed input V stays in the third-level cache. For each
- * chunk, a task takes a group of output channels: it transforms their filters (U; a few percent of
- * the products' time, so that the transformed filters, four times the weight, need not be kept),
- * multiplies, and transforms back from its own small buffer.
+ * Two ways round, by the size of all transformed filters U (four times the weight):
+ *  - U is small (FUSED_BYTES): it is made once, and a task takes a few tiles all the way; nothing
+ *    between its input and its output pixels leaves the second-level cache.
+ *  - U is large: tiles are taken in chunks whose transformed input V stays in the third-level
+ * cache, and a task takes CHUNK_PANELS panels of output channels: it transforms their filters for
+ *    CHUNK_K inputs at a time, multiplies, and transforms back.
  */
 #include "kernels/cpu/matmul_isa.h"
 
 #include <omp.h>
 
+#define FUSED_BYTES (64 << 20) /* of U */
+#define FUSED_TILES 48         /* at most, of a task */
 #define CHUNK_BYTES (12 << 20) /* of V */
-#define SUB_TILES 48 /* tiles whose products wait for the output transform; of TILE_ROWS */
+#define CHUNK_PANELS 4         /* of a task */
+#define CHUNK_K 320            /* input channels of U that a task makes at a time */
 #define TILE_MAX 6
 #define POINTS_MAX (TILE_MAX * TILE_MAX)
 #define SPREAD 16 /* floats between the planes, so that they do not share cache sets */
@@ -97,43 +102,80 @@ INLINE void output_line(int m, const vf *p, int step, vf *out, int out_step) {
 struct plan {
     const struct matmul_job *job;
     int64_t tiles_y, tiles_x, tiles; /* tiles of all rows */
-    int64_t chunk;                   /* tiles in V */
-    int group;                       /* panels of a task */
-    int64_t plane;                   /* floats from one point of V to the next */
-    int64_t filter_plane;            /* the same of U, for one panel */
-    int64_t product_plane;           /* the same of the products */
-    size_t input_bytes, thread_bytes;
-    float *input;  /* V: [t * t][chunk][k] */
-    char *threads; /* each: U [group][t * t][k][PANEL], products [t * t][SUB_TILES][group][PANEL] */
+    bool fused;
+    int64_t chunk;         /* tiles in V */
+    int64_t part;          /* tiles of a task */
+    int64_t panels;        /* of a task */
+    int64_t plane;         /* floats from one point of V to the next */
+    int64_t filter_k;      /* input channels in U */
+    int64_t filter_plane;  /* floats from one point of U to the next, for one panel */
+    int64_t product_plane; /* the same of the products */
+    size_t shared_bytes, thread_bytes;
+    float *shared; /* V [t * t][chunk][k]; fused: U [panel][t * t][k][PANEL] */
+    char *threads; /* each: U [t * t][filter_k][PANEL], or fused V; then products
+                      [t * t][part][panels][PANEL] */
 };
 
+/* Tiles of a fused task: as many as share the reading of U best, but few enough that the threads
+ * end together. */
+static int64_t fused_tiles(int64_t tiles) {
+    int64_t threads = omp_get_max_threads(), best = FUSED_TILES, best_cost = INT64_MAX;
+    for (int64_t n = FUSED_TILES; n >= 12; n -= 12) {
+        int64_t tasks = (tiles + n - 1) / n, rounds = (tasks + threads - 1) / threads;
+        int64_t cost = rounds * (n + 3);
+        if (cost < best_cost) {
+            best = n;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
 static struct plan make_plan(const struct matmul_job *job, int m) {
-    int64_t k = job->weight->k, points = (m + 2) * (m + 2);
+    int64_t k = job->weight->k, points = (m + 2) * (m + 2), panels = job->weight->panel_count;
+    int64_t threads = omp_get_max_threads();
     struct plan plan = { .job = job };
     plan.tiles_y = (job->h_out + m - 1) / m;
     plan.tiles_x = (job->w_out + m - 1) / m;
     plan.tiles = job->rows * plan.tiles_y * plan.tiles_x;
-    int64_t fits = CHUNK_BYTES / (points * k * (int64_t)sizeof(float)) / SUB_TILES * SUB_TILES;
-    int64_t chunk = fits < SUB_TILES ? SUB_TILES : fits;
-    int64_t chunks = (plan.tiles + chunk - 1) / chunk;
-    plan.chunk = (plan.tiles + chunks - 1) / chunks;
-    plan.group = k <= 640 && plan.job->weight->panel_count > 1 ? 2 : 1;
+    int64_t filter_bytes = panels * points * (k * PANEL + SPREAD) * (int64_t)sizeof(float);
+    plan.fused = filter_bytes <= FUSED_BYTES && plan.tiles >= 2 * FUSED_TILES * threads;
+    if (plan.fused) {
+        plan.chunk = plan.part = fused_tiles(plan.tiles);
+        plan.panels = panels;
+        plan.filter_k = k;
+    } else {
+        int64_t fits = CHUNK_BYTES / (points * k * (int64_t)sizeof(float));
+        int64_t chunks = fits < TILE_ROWS ? plan.tiles : (plan.tiles + fits - 1) / fits;
+        plan.chunk = (plan.tiles + chunks - 1) / chunks;
+        /* With more threads than tasks, a chunk is cut into parts too. */
+        plan.panels = panels < CHUNK_PANELS ? panels : CHUNK_PANELS;
+        int64_t groups = (panels + plan.panels - 1) / plan.panels;
+        int64_t parts = (2 * threads + groups - 1) / groups;
+        plan.part = ((plan.chunk + parts - 1) / parts + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
+        plan.filter_k = k < CHUNK_K ? k : CHUNK_K;
+    }
     plan.plane = plan.chunk * k + SPREAD;
-    plan.filter_plane = k * PANEL + SPREAD;
-    plan.product_plane = SUB_TILES * plan.group * PANEL + SPREAD;
-    plan.input_bytes = (size_t)(points * plan.plane) * sizeof(float);
-    plan.thread_bytes = (size_t)(points * (plan.group * plan.filter_plane + plan.product_plane)) *
-                        sizeof(float);
+    plan.filter_plane = plan.filter_k * PANEL + SPREAD;
+    plan.product_plane = (plan.part + TILE_ROWS) * plan.panels * PANEL + SPREAD;
+    int64_t input = points * plan.plane, filter = points * plan.panels * plan.filter_plane;
+    int64_t products = points * plan.product_plane;
+    plan.shared_bytes = (size_t)(plan.fused ? filter : input) * sizeof(float);
+    plan.thread_bytes = (size_t)((plan.fused ? input : filter) + products) * sizeof(float);
     return plan;
 }
 
 size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile) {
     struct plan plan = make_plan(job, tile);
-    return plan.input_bytes + (size_t)omp_get_max_threads() * plan.thread_bytes;
+    return plan.shared_bytes + (size_t)omp_get_max_threads() * plan.thread_bytes;
 }
 
-/* V of tile `tile`, to position `slot` of the chunk. */
-INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t tile, int64_t slot) {
+static float *thread_memory(const struct plan *plan) {
+    return (float *)(plan->threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
+}
+
+/* V of one tile: out[point * plane][k]. */
+INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t tile, float *out) {
     const struct matmul_job *job = plan->job;
     const int t = m + 2;
     int64_t k = job->weight->k;
@@ -151,7 +193,6 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
         pixels[i] = inside ? (const char *)job->x + (size_t)(pixel * k) * element
                            : (const char *)job->weight->zeros;
     }
-    float *out = plan->input + slot * k;
     for (int64_t c = 0; c < k; c += LANES) {
         vf d[POINTS_MAX];
 #pragma GCC unroll 36
@@ -169,14 +210,15 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
     }
 }
 
-/* U of one panel: out[point][k][PANEL]. */
-INLINE void transform_filter(int m, const struct plan *plan, int64_t panel, float *out) {
+/* U of inputs [first, first + length) of one panel: out[point * filter_plane][length][PANEL]. */
+INLINE void transform_filter(
+    int m, const struct plan *plan, int64_t panel, int64_t first, int64_t length, float *out) {
     const struct matmul_weight *weight = plan->job->weight;
     const int t = m + 2;
     int64_t tap = weight->k * PANEL;
-    for (int64_t i = 0; i < tap; i += LANES) {
+    for (int64_t i = 0; i < length * PANEL; i += LANES) {
         vf g[9], half[3 * TILE_MAX], u[POINTS_MAX];
-        int64_t at = panel * 9 * tap + i;
+        int64_t at = panel * 9 * tap + first * PANEL + i;
         if (weight->bf16) {
 #pragma GCC unroll 9
             for (int j = 0; j < 9; j++)
@@ -235,67 +277,97 @@ INLINE void transform_output(
     }
 }
 
-/* All products of up to SUB_TILES tiles of the chunk (from slot `slot` on) with the panels of U. */
-static void multiply(const struct plan *plan, int points, int64_t slot, int count, int panels,
-    const float *filter, float *products) {
-    int64_t k = plan->job->weight->k;
+/* Products of `count` tiles of V with the panels of U, inputs [at, at + length). */
+static void multiply(const struct plan *plan, int points, const float *input, int64_t count,
+    int64_t at, int64_t length, int64_t panels, const float *filter, float *products) {
+    int64_t k = plan->job->weight->k, stride = plan->panels * PANEL;
     for (int i = 0; i < points; i++) {
-        const float *input = plan->input + i * plan->plane + slot * k;
-        for (int r = 0; r < count; r += TILE_ROWS) {
+        int step;
+        for (int64_t r = 0; r < count; r += step) {
             const float *rows[TILE_ROWS];
-            for (int j = 0; j < TILE_ROWS; j++)
-                rows[j] = input + (r + j < count ? r + j : r) * k;
-            for (int p = 0; p < panels; p++) {
-                const float *weight = filter + (p * points + i) * plan->filter_plane;
-                float *sum = products + i * plan->product_plane + (r * plan->group + p) * PANEL;
-                for (int64_t at = 0; at < k; at += BLOCK_K)
-                    ISA_NAME(tile_product)
-                (rows, at, k - at < BLOCK_K ? k - at : BLOCK_K, weight + at * PANEL, sum,
-                    plan->group * PANEL, at > 0);
-            }
+            step = tile_rows(count - r);
+            for (int j = 0; j < step; j++)
+                rows[j] = input + i * plan->plane + (r + j < count ? r + j : r) * k;
+            for (int64_t p = 0; p < panels; p++)
+                ISA_NAME(tile_product)
+                (step, rows, at, length, filter + (p * points + i) * plan->filter_plane,
+                    products + i * plan->product_plane + r * stride + p * PANEL, stride, at > 0);
         }
     }
 }
 
-/* One group of panels for slots [begin, end) of the chunk that starts at tile `first`. */
-INLINE void run_group(int m, bool bf16, const struct plan *plan, int64_t first, int64_t begin,
-    int64_t end, int64_t panel) {
+/* Finishes `count` tiles from `first` on, panels from `panel` on. */
+INLINE void finish(int m, bool bf16, const struct plan *plan, const float *products, int64_t first,
+    int64_t count, int64_t panel, int64_t panels) {
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t p = 0; p < panels; p++)
+            transform_output(
+                m, bf16, plan, products + (r * plan->panels + p) * PANEL, first + r, panel + p);
+}
+
+INLINE void run_fused(int m, bool bf16, const struct plan *plan) {
     const int points = (m + 2) * (m + 2);
-    int64_t left = plan->job->weight->panel_count - panel;
-    int panels = left < plan->group ? (int)left : plan->group;
-    float *filter = (float *)(plan->threads + (size_t)omp_get_thread_num() * plan->thread_bytes);
-    float *products = filter + points * plan->group * plan->filter_plane;
-    for (int p = 0; p < panels; p++)
-        transform_filter(m, plan, panel + p, filter + p * points * plan->filter_plane);
-    for (int64_t slot = begin; slot < end; slot += SUB_TILES) {
-        int count = end - slot < SUB_TILES ? (int)(end - slot) : SUB_TILES;
-        multiply(plan, points, slot, count, panels, filter, products);
-        for (int r = 0; r < count; r++)
-            for (int p = 0; p < panels; p++)
-                transform_output(m, bf16, plan, products + (r * plan->group + p) * PANEL,
-                    first + slot + r, panel + p);
+    int64_t k = plan->job->weight->k;
+#pragma omp parallel
+    {
+        float *input = thread_memory(plan), *products = input + points * plan->plane;
+#pragma omp for schedule(dynamic)
+        for (int64_t p = 0; p < plan->panels; p++)
+            transform_filter(m, plan, p, 0, k, plan->shared + p * points * plan->filter_plane);
+#pragma omp for schedule(dynamic)
+        for (int64_t first = 0; first < plan->tiles; first += plan->part) {
+            int64_t left = plan->tiles - first, count = left < plan->part ? left : plan->part;
+            for (int64_t r = 0; r < count; r++)
+                transform_input(m, bf16, plan, first + r, input + r * k);
+            for (int64_t at = 0; at < k; at += BLOCK_K)
+                multiply(plan, points, input, count, at, k - at < BLOCK_K ? k - at : BLOCK_K,
+                    plan->panels, plan->shared + at * PANEL, products);
+            finish(m, bf16, plan, products, first, count, 0, plan->panels);
+        }
+    }
+}
+
+/* Some panels for `count` slots of the chunk from `slot` on; the chunk starts at tile `first`. */
+INLINE void run_panels(int m, bool bf16, const struct plan *plan, int64_t first, int64_t slot,
+    int64_t count, int64_t panel) {
+    const int points = (m + 2) * (m + 2);
+    int64_t k = plan->job->weight->k, left = plan->job->weight->panel_count - panel;
+    int64_t panels = left < plan->panels ? left : plan->panels;
+    float *filter = thread_memory(plan);
+    float *products = filter + points * plan->panels * plan->filter_plane;
+    for (int64_t at = 0; at < k; at += plan->filter_k) {
+        int64_t length = k - at < plan->filter_k ? k - at : plan->filter_k;
+        for (int64_t p = 0; p < panels; p++)
+            transform_filter(
+                m, plan, panel + p, at, length, filter + p * points * plan->filter_plane);
+        multiply(
+            plan, points, plan->shared + slot * k, count, at, length, panels, filter, products);
+    }
+    finish(m, bf16, plan, products, first + slot, count, panel, panels);
+}
+
+INLINE void run_chunks(int m, bool bf16, const struct plan *plan) {
+    int64_t panel_count = plan->job->weight->panel_count, k = plan->job->weight->k;
+#pragma omp parallel
+    for (int64_t first = 0; first < plan->tiles; first += plan->chunk) {
+        int64_t left = plan->tiles - first, count = left < plan->chunk ? left : plan->chunk;
+#pragma omp for schedule(dynamic, 4)
+        for (int64_t slot = 0; slot < count; slot++)
+            transform_input(m, bf16, plan, first + slot, plan->shared + slot * k);
+#pragma omp for schedule(dynamic) collapse(2)
+        for (int64_t panel = 0; panel < panel_count; panel += plan->panels) {
+            for (int64_t slot = 0; slot < count; slot += plan->part)
+                run_panels(m, bf16, plan, first, slot,
+                    count - slot < plan->part ? count - slot : plan->part, panel);
+        }
     }
 }
 
 INLINE void run(int m, bool bf16, const struct plan *plan) {
-    int64_t panel_count = plan->job->weight->panel_count;
-    int64_t groups = (panel_count + plan->group - 1) / plan->group;
-    /* With more threads than groups, a chunk is cut into parts too. */
-    int64_t parts = (2 * omp_get_max_threads() + groups - 1) / groups;
-#pragma omp parallel
-    for (int64_t first = 0; first < plan->tiles; first += plan->chunk) {
-        int64_t count = plan->tiles - first < plan->chunk ? plan->tiles - first : plan->chunk;
-        int64_t part = ((count + parts - 1) / parts + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-#pragma omp for schedule(dynamic, 4)
-        for (int64_t slot = 0; slot < count; slot++)
-            transform_input(m, bf16, plan, first + slot, slot);
-#pragma omp for schedule(dynamic) collapse(2)
-        for (int64_t group = 0; group < groups; group++) {
-            for (int64_t begin = 0; begin < count; begin += part)
-                run_group(m, bf16, plan, first, begin, begin + part < count ? begin + part : count,
-                    group * plan->group);
-        }
-    }
+    if (plan->fused)
+        run_fused(m, bf16, plan);
+    else
+        run_chunks(m, bf16, plan);
 }
 
 static void run_2_f32(const struct plan *plan) {
@@ -316,8 +388,8 @@ static void run_4_bf16(const struct plan *plan) {
 
 void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch) {
     struct plan plan = make_plan(job, tile);
-    plan.input = scratch;
-    plan.threads = (char *)scratch + plan.input_bytes;
+    plan.shared = scratch;
+    plan.threads = (char *)scratch + plan.shared_bytes;
     if (job->bf16)
         (tile == 4 ? run_4_bf16 : run_2_bf16)(&plan);
     else

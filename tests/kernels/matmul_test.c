@@ -209,6 +209,7 @@ static const struct shape shapes[] = {
     { "3x3", 2, 9, 10, 9, 10, 1, 1, 9, 32, 24, false, false },
     { "3x3 over blocks", 3, 16, 20, 16, 20, 1, 1, 9, 48, 84, false, false },
     { "3x3 one pixel", 1, 1, 1, 1, 1, 1, 1, 9, 16, 3, false, false },
+    { "3x3 many tiles", 2, 25, 70, 25, 70, 1, 1, 9, 16, 40, false, false },
     { "3x3 deep", 1, 4, 4, 4, 4, 1, 1, 9, 704, 20, false, false },
     { "3x3 from 4 channels", 2, 13, 17, 13, 17, 1, 1, 9, 4, 40, false, false },
     { "3x3 from 18 channels", 1, 5, 6, 5, 6, 1, 1, 9, 18, 5, false, false },
