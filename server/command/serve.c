@@ -60,27 +60,26 @@ static void block_signals(sigset_t *set) {
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
-/* Until a signal comes (true) or the engine fails (false). */
-static bool wait_for_the_end(struct engine *engine, const sigset_t *set) {
+/* Until a signal comes; the exit status. A checkpoint that cannot be loaded will not load the next
+ * time either, an engine that failed at work may. */
+static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
     bool ready = false;
     for (;;) {
         struct error why = { 0 };
         enum engine_state state = engine_get_state(engine, &why);
         if (state == ENGINE_FAILED) {
             log_error("%s", why.message);
-            return false;
+            return ready ? EXIT_ENGINE_FAILED : 1;
         }
-        struct pipeline_info info;
-        if (state == ENGINE_READY && !ready && engine_get_info(engine, &info)) {
+        if (state == ENGINE_READY && !ready) {
             ready = true;
-            log_info("ready: %s on %s, weights %s (%.2f GB), loaded in %.1f s", info.model_path,
-                info.device, dtype_name(info.dtype), (double)info.weight_bytes / 1e9, info.load_s);
+            log_info("ready");
         }
         const struct timespec tick = { ready ? 1 : 0, ready ? 0 : 50000000 };
         int got = sigtimedwait(set, NULL, &tick);
         if (got > 0) {
             log_info("%s: finishing what was accepted", strsignal(got));
-            return true;
+            return 0;
         }
     }
 }
@@ -108,7 +107,7 @@ static int serve(const struct engine_options *engine_options, const struct liste
         goto out;
     printf("listening on http://%s:%d\n", listener->host, listener->port);
     fflush(stdout);
-    status = wait_for_the_end(engine, &signals) ? 0 : EXIT_ENGINE_FAILED;
+    status = wait_for_the_end(engine, &signals);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     http_server_drain(server);
 out:

@@ -1,0 +1,283 @@
+"""POST /generate and the daemon's other answers over HTTP, as the API describes them.
+usage: generate_http.py EXECUTABLE"""
+import base64
+import http.client
+import json
+import struct
+import sys
+import threading
+import zlib
+
+from daemon import (Daemon, check, done, exchange, generate_bytes, read_responses,
+                    wait_until)
+
+
+def png_chunks(data):
+    """{type: [data]} of a PNG whose checksums are right (the standard's, by zlib)."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, chunks = 8, {}
+    while at < len(data):
+        size, kind = struct.unpack(">I4s", data[at:at + 8])
+        body = data[at + 8:at + 8 + size]
+        assert zlib.crc32(kind + body) == struct.unpack(">I", data[at + 8 + size:at + 12 + size])[0]
+        chunks.setdefault(kind.decode(), []).append(body)
+        at += 12 + size
+    return chunks
+
+
+def png_texts(data):
+    texts = {}
+    for body in png_chunks(data).get("tEXt", []):
+        keyword, _, text = body.partition(b"\0")
+        texts[keyword.decode()] = text.decode("latin-1")
+    for body in png_chunks(data).get("iTXt", []):
+        keyword, _, rest = body.partition(b"\0")
+        texts[keyword.decode()] = rest.split(b"\0", 4)[4].decode("utf-8")
+    return texts
+
+
+def json_answer(d):
+    r = d.generate({"prompt": ["a cat", "a dog"], "num_images": 2, "seed": 7, "width": 128,
+                    "guidance_scale": 7.1, "scheduler": {"name": "ddim", "eta": 0.5}},
+                   {"X-Request-Id": "my.id-1"})
+    check(r.status == 200, f"200, not {r.status}: {r.body[:200]}")
+    a = r.json()
+    check(set(a) == {"id", "created", "images", "parameters", "timings", "warnings"}, f"{set(a)}")
+    check(a["id"] == "my.id-1" == r.headers["x-request-id"], "the client's id")
+    check([i["seed"] for i in a["images"]] == [7, 8, 9, 10], "seeds count up")
+    for image in a["images"]:
+        check(set(image) == {"b64_json", "seed", "width", "height"}, f"{set(image)}")
+        check((image["width"], image["height"]) == (128, 64), "size")
+        header = png_chunks(base64.b64decode(image["b64_json"], validate=True))["IHDR"][0]
+        check(struct.unpack(">IIBBBBB", header) == (128, 64, 8, 2, 0, 0, 0), "8-bit RGB of that size")
+    p = a["parameters"]
+    check(p["seed"] == 7 and p["height"] == 64 and p["num_inference_steps"] == 25, f"resolved: {p}")
+    check(p["scheduler"] == {"name": "ddim", "timestep_spacing": "leading", "prediction_type": "epsilon",
+                             "eta": 0.5, "beta_schedule": "scaled_linear", "steps_offset": 1,
+                             "set_alpha_to_one": False, "rescale_betas_zero_snr": False},
+          f"scheduler {p['scheduler']}")
+    check(a["timings"]["steps"] == 25 and a["timings"]["total_s"] >= 0, f"{a['timings']}")
+    check(a["warnings"] == [], "no warnings")
+    texts = png_texts(base64.b64decode(a["images"][2]["b64_json"]))
+    lines = texts["parameters"].split("\n")
+    check(lines[0] == "a dog", "image 2 of 2x2 is the second prompt's")
+    check(lines[1].startswith("Steps: 25, Sampler: DDIM, CFG scale: 7.1, Seed: 9, Size: 128x64, "),
+          lines[1])
+    check("Eta: 0.5" in lines[1] and "RNG: CPU" in lines[1], lines[1])
+    return texts["latentd"], a["images"][2]["b64_json"]
+
+
+def a_picture_is_its_own_request(d, body, b64):
+    """The `latentd` text of a picture, posted as it is, draws the same picture."""
+    r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
+    check(r.status == 200, f"its text is a request: {r.status} {r.body[:300]}")
+    check(r.json()["images"][0]["b64_json"] == b64, "and it draws the same bytes")
+
+
+def png_answer(d):
+    r = d.generate({"prompt": "caf\u00e9, \u732b", "negative_prompt": "bad", "seed": 3, "clip_skip": 1,
+                    "rng": "cuda"}, {"Accept": "image/png"})
+    check(r.status == 200 and r.headers["content-type"] == "image/png", f"{r.status}")
+    check(r.headers["x-seed"] == "3", "the seed in a header")
+    check(len(r.headers["x-request-id"]) == 24, "an id of our own")
+    texts = png_texts(r.body)
+    check(texts["parameters"].startswith("caf\u00e9, \u732b\nNegative prompt: bad\nSteps: 25, "),
+          texts["parameters"])
+    check("Clip skip: 2" in texts["parameters"] and "RNG: NV" in texts["parameters"], "as A1111 counts")
+    check(json.loads(texts["latentd"])["prompt"] == "caf\u00e9, \u732b", "prompt in JSON")
+    for fields, param in (({"num_images": 2}, "num_images"), ({"prompt": ["a", "b"]}, "prompt"),
+                          ({"output": "latent"}, "output")):
+        r = d.generate({"prompt": "a", **fields}, {"Accept": "image/png"})
+        check(r.status == 400 and r.error()["param"] == param, f"{fields}: {r.status} {r.body[:200]}")
+    check(d.generate({"prompt": "a"}, {"Accept": "text/html"}).status == 406, "406")
+
+
+def latent_answer(d):
+    r = d.generate({"prompt": "a", "seed": 5, "output": "latent", "width": 64, "height": 128})
+    image = r.json()["images"][0]
+    check(image["shape"] == [4, 16, 8] and image["dtype"] == "float32", f"{image}"[:200])
+    values = struct.unpack("<512f", base64.b64decode(image["b64_latent"]))
+    check(values == tuple(float(5 + k) for k in range(512)), "little-endian floats")
+
+
+def errors(d):
+    r = d.generate({"prompt": "a", "width": 511})
+    check(r.status == 400 and r.error() == {
+        "code": "invalid_request", "param": "width", "value": "511",
+        "allowed": "a multiple of 8 from 64 to 2048",
+        "message": "width: 511 is not allowed; a multiple of 8 from 64 to 2048"}, f"{r.body}")
+    r = d.generate({"prompt": "a", "loras": []})
+    check(r.status == 400 and r.error()["param"] == "loras", "later fields are refused")
+    r = d.generate({"prompt": "a", "scheduler": {"name": "pndm", "eta": 0.5}})
+    check(r.status == 400 and "eta" in r.error()["message"], f"eta is not PNDM's: {r.body}")
+    r = d.generate({"prompt": "a", "num_images": 3, "prompt\u00e9\u732b" * 20: 1})
+    check(r.status == 400 and "there is no such field" in r.error()["allowed"], "a long unknown key")
+    r = d.request("POST", "/generate?async=1", "{}", {"Content-Type": "application/json"})
+    check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
+    r = d.generate({"prompt": "a"}, {"Idempotency-Key": "x"})
+    check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status}")
+    for prompt, status in (("fail:device", 500), ("fail:memory", 507), ("fail:internal", 500)):
+        r = d.generate({"prompt": prompt})
+        check(r.status == status and r.error()["message"], f"{prompt}: {r.status}")
+        check(r.headers.get("x-request-id"), "with an id")
+    r = d.generate({"prompt": "warn:the prompt was cut: \"rest\""})
+    check(r.json()["warnings"] == ["the prompt was cut: \"rest\""], "warnings come through")
+    r = d.generate({"prompt": "a", "num_inference_steps": 1000, "timeout_s": 0.2})
+    check(r.status == 504 and r.error()["code"] == "timeout", f"timeout_s: {r.status} {r.body}")
+
+
+def routes(d):
+    check(d.get("/health").json() == {"status": "ok", "state": "ready"}, "health")
+    check(d.get("/health/ready").json() == {"status": "ready"}, "ready")
+    info = d.get("/info").json()
+    check(info["model"]["default_width"] == 64 and info["queue"] == {"depth": 0, "max": 64}, f"{info}")
+    names = [s["name"] for s in d.get("/schedulers").json()["schedulers"]]
+    check(names == ["ddpm", "ddim", "pndm"], f"{names}")
+    for path in ("/", "/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
+        check(d.get(path).status == 404, f"404 for {path}")
+    check(d.request("POST", "/nope", "{}", {"Content-Type": "application/json"}).status == 404, "POST")
+    r = d.request("POST", "/health", "{}", {"Content-Type": "application/json"})
+    check(r.status == 405 and r.headers["allow"] == "GET, HEAD, OPTIONS", f"405: {r.status}")
+    r = d.get("/generate")
+    check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS", f"405: {r.status}")
+    check(d.request("DELETE", "/generate").status == 405, "DELETE")
+    check(d.request("PROPFIND", "/health").status == 405, "a method of another protocol")
+    r = d.request("OPTIONS", "/generate")
+    check(r.status == 204 and r.headers["allow"] == "POST, OPTIONS" and r.body == b"", "OPTIONS")
+    get, head = d.get("/info"), d.request("HEAD", "/info")
+    check(head.status == 200 and head.body == b"" and
+          head.headers["content-length"] == get.headers["content-length"], "HEAD is GET without body")
+    check(d.request("HEAD", "/generate").status == 405, "HEAD of a POST route")
+    responses, _ = exchange(d, b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    check([r.status for r in responses] == [204], "OPTIONS *")
+
+
+def two_requests_share_a_connection(d):
+    c = http.client.HTTPConnection(d.host, d.port, timeout=20)
+    c.connect()
+    port = c.sock.getsockname()[1]
+    for n in range(3):
+        c.request("POST", "/generate", json.dumps({"prompt": "a", "seed": n}),
+                  {"Content-Type": "application/json"})
+        r = c.getresponse()
+        check(r.status == 200 and json.loads(r.read())["images"][0]["seed"] == n, f"request {n}")
+        check(c.sock and c.sock.getsockname()[1] == port, "on the same connection")
+    c.close()
+    # and pipelined: both are sent before the first answer
+    data = generate_bytes({"prompt": "a", "seed": 1}) + generate_bytes({"prompt": "a", "seed": 2})
+    responses, closed = exchange(d, data, count=2)
+    check([r.json()["images"][0]["seed"] for r in responses] == [1, 2], "pipelined, in order")
+    check(not closed, "and still open")
+
+
+def a_body_may_come_in_pieces(d):
+    data = generate_bytes({"prompt": "a", "seed": 4}, b"Expect: 100-continue\r\n")
+    with d.connect() as s:
+        head, _, body = data.partition(b"\r\n\r\n")
+        s.sendall(head + b"\r\n\r\n")
+        check(s.recv(100).startswith(b"HTTP/1.1 100 "), "100 Continue")
+        for i in range(len(body)):
+            s.sendall(body[i:i + 1])
+        responses, _ = read_responses(s)
+        check([r.status for r in responses] == [200], "byte by byte")
+
+
+def a_large_body_is_refused_before_it_is_sent(d):
+    size = 40 << 20
+    head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
+           b"Content-Length: %d\r\n" % size
+    responses, closed = exchange(d, head + b"Expect: 100-continue\r\n\r\n", close=True)
+    check([r.status for r in responses] == [413] and closed, "413 instead of 100")
+    with d.connect() as s:  # a client that sends on regardless is cut off
+        s.settimeout(10)
+        sent = 0
+        try:
+            s.sendall(head + b"\r\n")
+            while sent < size:
+                sent += s.send(b" " * 65536)
+        except (ConnectionError, TimeoutError):
+            pass
+        check(sent < size, f"{sent} of {size} bytes were taken")
+    body = json.dumps({"prompt": "a" * 20000}).encode()
+    r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
+    check(r.status == 400 and "16384 bytes" in r.error()["allowed"], "a long prompt is a 400")
+    body = b'{"prompt": "a"' + b" " * (20 << 20) + b"}"
+    r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
+    check(r.status == 200, f"20 MB of white space are no crime: {r.status}")
+
+
+def a_full_queue_is_a_429(executable):
+    with Daemon(executable, "fake,step_ms=100") as d:
+        waiting = [d.connect() for _ in range(66)]  # one is drawn, 64 wait
+        body = generate_bytes({"prompt": "a", "num_inference_steps": 20})
+        waiting[0].sendall(body)
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "one is drawn")
+        for s in waiting[1:65]:
+            s.sendall(body)
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 65), "64 wait")
+        waiting[65].sendall(body)
+        responses, closed = read_responses(waiting[65])
+        check([r.status for r in responses] == [429], f"{[r.status for r in responses]}")
+        check(responses[0].error()["code"] == "queue_full", "queue_full")
+        check(int(responses[0].headers["retry-after"]) >= 1, "Retry-After")
+        check(not closed, "the connection may be used again")
+        for s in waiting:
+            s.close()
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0),
+              "clients that leave empty the queue")
+
+
+def a_client_that_leaves_cancels(executable):
+    with Daemon(executable, "fake,step_ms=20") as d:
+        long = generate_bytes({"prompt": "a", "num_inference_steps": 1000})  # 20 s
+        with d.connect() as s:
+            s.sendall(long)
+            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0, 5), "cancelled")
+        # a waiting one is cancelled too, while the one before it is drawn on
+        with d.connect() as first, d.connect() as second:
+            first.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 100}))
+            second.sendall(long)
+            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 2), "one waits")
+            second.close()
+            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1, 5), "and is gone")
+            responses, _ = read_responses(first)
+            check([r.status for r in responses] == [200], "the other is not disturbed")
+        check("the client went away" in d.read_log(), "the log says so")
+
+
+def many_at_once(executable):
+    with Daemon(executable, "fake,step_ms=1") as d:
+        results = []
+
+        def client(n):
+            for k in range(4):
+                seed = n * 10 + k
+                r = d.generate({"prompt": "a", "seed": seed, "num_inference_steps": 3},
+                               {"X-Request-Id": f"c{n}-{k}"})
+                results.append(r.status == 200 and r.json()["images"][0]["seed"] == seed and
+                               r.json()["id"] == f"c{n}-{k}")
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(12)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        check(results == [True] * 48, f"{sum(results)} of 48 got their own answer")
+
+
+if __name__ == "__main__":
+    executable = sys.argv[1]
+    with Daemon(executable, "fake,step_ms=1") as daemon:
+        text, picture = json_answer(daemon)
+        a_picture_is_its_own_request(daemon, text, picture)
+        png_answer(daemon)
+        latent_answer(daemon)
+        errors(daemon)
+        routes(daemon)
+        two_requests_share_a_connection(daemon)
+        a_body_may_come_in_pieces(daemon)
+        a_large_body_is_refused_before_it_is_sent(daemon)
+    a_full_queue_is_a_429(executable)
+    a_client_that_leaves_cancels(executable)
+    many_at_once(executable)
+    done()

@@ -1,0 +1,110 @@
+"""What raw bytes get from the real daemon: one row each for what libmicrohttpd 0.9.75 lets through, and
+for the other ways into a server on the loopback address. usage: guard_socket.py EXECUTABLE"""
+import sys
+
+from daemon import Daemon, check, done, exchange, generate_bytes
+
+H = b"Host: localhost\r\n"
+J = b"Content-Type: application/json\r\n"
+SMUGGLED = b"GET /health HTTP/1.1\r\n" + H + b"\r\n"
+
+
+def post(headers, body=b""):
+    return b"POST /generate HTTP/1.1\r\n" + headers + b"\r\n" + body
+
+
+def get(target, headers=H):
+    return b"GET " + target + b" HTTP/1.1\r\n" + headers + b"\r\n"
+
+
+DROPPED = 0  # closed without an answer
+
+# what, bytes, status, must the connection close
+ROWS = [
+    ("a plain GET", get(b"/health"), 200, False),
+    ("length and chunks, with a request smuggled behind",
+     post(H + J + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\nX") + SMUGGLED,
+     400, True),
+    ("chunks and length, the other way round",
+     post(H + J + b"Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", b"0\r\n\r\nX") + SMUGGLED,
+     400, True),
+    ("two lengths", post(H + J + b"Content-Length: 5\r\nContent-Length: 0\r\n", b"AAAAA") + SMUGGLED,
+     400, True),
+    ("gzip, chunked", post(H + J + b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), 501, True),
+    ("chunked alone", post(H + J + b"Transfer-Encoding: chunked\r\n", b"2\r\n{}\r\n0\r\n\r\n"), 411,
+     True),
+    ("no Host", get(b"/health", b"Accept: */*\r\n"), 400, True),
+    ("no Host, HTTP/1.0", b"GET /health HTTP/1.0\r\n\r\n", 400, True),
+    ("two Hosts", get(b"/health", H + H), 400, True),
+    ("bare LF line ends are read as line ends", b"GET /health HTTP/1.1\nHost: localhost\n\n", 200,
+     False),
+    ("NUL escaped in the target", get(b"/health%00g"), 400, True),
+    ("raw NUL in the target", get(b"/health\0g"), 400, True),
+    ("raw NUL at the end of the target", get(b"/health\0"), 400, True),
+    ("slash escaped in the target", get(b"/health%2fready"), 400, True),
+    ("dot dot", get(b"/x/../health"), 400, True),
+    ("dot dot escaped", get(b"/x/%2e%2e/health"), 400, True),
+    ("control escaped", get(b"/health%0d%0aX:y"), 400, True),
+    ("tab in the target", get(b"/health\tx"), 400, True),
+    ("a negative length", post(H + J + b"Content-Length: -1\r\n"), 400, True),
+    ("a length with a plus", post(H + J + b"Content-Length: +2\r\n", b"{}"), 400, True),
+    ("a length in hex", post(H + J + b"Content-Length: 0x2\r\n", b"{}"), 400, True),
+    ("a length of 64 bits and more", post(H + J + b"Content-Length: 99999999999999999999\r\n"),
+     None, True),  # 400 or 413: refused by the library or by us
+    ("headers of 80 KB", get(b"/health", H + b"X: " + b"y" * 80000 + b"\r\n"), 431, True),
+    ("no length", post(H + J), 411, True),
+    ("too large, known before the body", post(H + J + b"Content-Length: 33554433\r\n"), 413, True),
+    ("GET with a body", get(b"/health", H + b"Content-Length: 5\r\n") + b"AAAAA" + SMUGGLED, 400,
+     True),
+    ("rebinding", get(b"/health", b"Host: evil.example\r\n"), 403, True),
+    ("rebinding with our port", get(b"/health", b"Host: evil.example:8188\r\n"), 403, True),
+    ("a Host that begins like ours", get(b"/health", b"Host: localhost.evil.example\r\n"), 403, True),
+    ("upper case and a final dot", get(b"/health", b"Host: LOCALHOST.:1\r\n"), 200, False),
+    ("another site's page", get(b"/health", H + b"Origin: https://evil.example\r\n"), 403, True),
+    ("a sandboxed page", get(b"/health", H + b"Origin: null\r\n"), 403, True),
+    ("our own page", get(b"/health", H + b"Origin: http://localhost\r\n"), 200, False),
+    ("an image tag of another site", get(b"/health", H + b"Sec-Fetch-Site: cross-site\r\n"), 403,
+     True),
+    ("a form", post(H + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 2\r\n",
+                    b"{}"), 415, True),
+    ("a form with files", post(H + b"Content-Type: multipart/form-data; boundary=x\r\n"
+                               b"Content-Length: 2\r\n", b"{}"), 415, True),
+    ("text", post(H + b"Content-Type: text/plain\r\nContent-Length: 2\r\n", b"{}"), 415, True),
+    ("no type", post(H + b"Content-Length: 2\r\n", b"{}"), 415, True),
+    ("two types", post(H + J + b"Content-Type: text/plain\r\nContent-Length: 2\r\n", b"{}"), 400, True),
+    ("a preflight of another site",
+     b"OPTIONS /generate HTTP/1.1\r\n" + H + b"Origin: https://evil.example\r\n"
+     b"Access-Control-Request-Method: POST\r\n\r\n", 403, True),
+    ("a request id with spaces", get(b"/health", H + b"X-Request-Id: a b\r\n"), 400, True),
+    ("a NUL in a header, which ends its value", get(b"/health", H + b"X-Request-Id: a\0b\r\n"), 200,
+     False),
+    ("an absolute target", get(b"http://localhost/health"), 400, True),
+    ("an authority", b"CONNECT localhost:80 HTTP/1.1\r\n" + H + b"\r\n", 400, True),
+    ("no version", b"GET /health\r\n" + H + b"\r\n", 400, True),
+    ("a version to come", b"GET /health HTTP/9.9\r\n" + H + b"\r\n", None, True),
+    ("a space in the target", get(b"/heal th"), DROPPED, True),
+    ("nothing but a method", b"GET\r\n\r\n", DROPPED, True),
+    ("a folded header is one header", get(b"/health", H + b"X: a\r\n b\r\n"), 200, False),
+    ("a space before the colon", get(b"/health", b"Host : localhost\r\n"), 400, True),
+]
+
+with Daemon(sys.argv[1]) as d:
+    for what, data, status, closes in ROWS:
+        responses, closed = exchange(d, data, close=closes)
+        statuses = [r.status for r in responses]
+        if status == DROPPED:
+            check(statuses == [], f"{what}: {statuses}, not nothing")
+        elif status is None:
+            check(statuses == [] or statuses[0] in (200, 400, 413, 505), f"{what}: {statuses}")
+        else:
+            check(statuses == [status], f"{what}: {statuses}, not one {status}")
+        check(closed == closes, f"{what}: the connection is {'' if closed else 'not '}closed")
+        if responses and responses[0].headers.get("content-type") == "application/json":
+            headers = responses[0].headers
+            check(headers.get("x-content-type-options") == "nosniff", f"{what}: nosniff")
+            check(not any(h.startswith("access-control-") for h in headers), f"{what}: no CORS")
+            if status and status >= 400:
+                check(responses[0].error()["message"], f"{what}: a message")
+    check(exchange(d, generate_bytes({"prompt": "a"}))[0][0].status == 200, "and it still draws")
+    print(f"{len(ROWS)} raw requests")
+done()
