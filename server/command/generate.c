@@ -14,9 +14,9 @@
 #include <string.h>
 
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a single .safetensors file", true },
+    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "prompt", 0, "TEXT", "what to draw", true },
-    { "out", 'o', "FILE.png", "the picture; with several images FILE-0.png, FILE-1.png, ..." },
+    { "out", 'o', "FILE.png", "the picture; several go to FILE-0.png, FILE-1.png, ..." },
     { "negative-prompt", 0, "TEXT", "what not to draw" },
     { "steps", 0, "N", "[25]" },
     { "scheduler", 0, "NAME", "ddpm, ddim or pndm [the model's]" },

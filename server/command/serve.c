@@ -19,7 +19,7 @@
 #define EXIT_ENGINE_FAILED 70 /* a supervisor restarts us */
 
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a single .safetensors file", true },
+    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
         "a single-file checkpoint needs it" },

@@ -1,0 +1,56 @@
+"""Clients that take their time on purpose. The HTTP library's own timeout only sees silence; these send
+a byte now and then, and must lose their connection all the same, while others are served.
+usage: slow_clients.py EXECUTABLE"""
+import select
+import sys
+import threading
+import time
+
+from daemon import Daemon, check, done
+
+HEADER_LIMIT_S = 10  # base/limits.h: HTTP_HEADER_TIMEOUT_MS
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 200
+
+
+def trickle(s, data, results, name):
+    """A byte every half second until the server hangs up; how long that took."""
+    begun = time.monotonic()
+    for i in range(len(data)):
+        try:
+            s.sendall(data[i:i + 1])
+            if select.select([s], [], [], 0.5)[0] and not s.recv(4096):
+                break
+        except ConnectionError:
+            break
+        if time.monotonic() - begun > 4 * HEADER_LIMIT_S:
+            results[name] = None
+            return
+    results[name] = time.monotonic() - begun
+
+
+with Daemon(sys.argv[1]) as d:
+    results = {}
+    fresh, silent, kept, between = d.connect(), d.connect(), d.connect(), d.connect()
+    # one that was served before, and then begins to trickle
+    kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    check(kept.recv(4096).startswith(b"HTTP/1.1 200"), "served first")
+    threads = [threading.Thread(target=trickle, args=a) for a in
+               ((fresh, HEAD, results, "fresh"), (kept, HEAD, results, "kept"),
+                (between, b"\r\n" * 200, results, "empty lines"))]
+    for t in threads:
+        t.start()
+    served = 0
+    while any(t.is_alive() for t in threads):
+        check(d.get("/health").status == 200, "others are served")
+        served += 1
+        time.sleep(1)
+    print(f"hung up after {results}; {served} others served meanwhile")
+    for name in ("fresh", "empty lines"):
+        seconds = results[name]
+        check(seconds is not None and HEADER_LIMIT_S - 1 <= seconds <= 2 * HEADER_LIMIT_S,
+              f"{name}: a trickle of headers is cut after about {HEADER_LIMIT_S} s, not {seconds}")
+    check(results["kept"] is not None, "also on a kept-alive connection")
+    silent.settimeout(4 * HEADER_LIMIT_S)
+    check(silent.recv(10) == b"", "who says nothing is hung up on")
+    check(d.open_files() < 40, f"{d.open_files()} open files")
+done()
