@@ -1,6 +1,5 @@
 #include "engine/engine.h"
 
-#include "engine/engine_backend.h"
 #include "engine/monotonic.h"
 
 #include <pthread.h>
@@ -25,7 +24,6 @@ struct item {
 };
 
 struct engine {
-    const struct engine_backend *backend;
     struct pipeline_options pipeline_options; /* strings owned */
     int queue_max;
     pthread_t thread;
@@ -121,7 +119,7 @@ static void draw(struct engine *engine, struct item *item) {
         const struct generate_hooks hooks = { progress, &current };
         if (item->request.timeout_s > 0)
             item->request.timeout_s -= waited; /* still positive: it has not expired */
-        ok = engine->backend->generate(engine->pipeline, &item->request, &hooks, &result, &err);
+        ok = pipeline_generate(engine->pipeline, &item->request, &hooks, &result, &err);
     }
     pthread_mutex_lock(&engine->lock);
     engine->drawing = false;
@@ -153,12 +151,12 @@ static struct item *take_next(struct engine *engine) {
 static void load(struct engine *engine) {
     struct error err = { 0 };
     struct pipeline *pipeline = NULL;
-    bool ok = engine->backend->create(&engine->pipeline_options, &pipeline, &err);
+    bool ok = pipeline_create(&engine->pipeline_options, &pipeline, &err);
     pthread_mutex_lock(&engine->lock);
     engine->pipeline = ok ? pipeline : NULL;
     engine->loaded = ok;
     if (ok)
-        engine->backend->get_info(pipeline, &engine->info);
+        pipeline_get_info(pipeline, &engine->info);
     else
         engine->why_failed = err;
     if (engine->state == ENGINE_LOADING)
@@ -193,15 +191,13 @@ static bool start_thread(struct engine *engine, struct error *err) {
     return !failed || error_set(err, ERROR_NO_MEMORY, "the engine thread: %s", strerror(failed));
 }
 
-bool engine_create_with(const struct engine_options *options, const struct engine_backend *backend,
-    struct engine **out, struct error *err) {
+bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {
     *out = NULL;
     struct engine *engine = calloc(1, sizeof(*engine));
     if (!engine)
         return error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->changed, NULL);
-    engine->backend = backend;
     engine->queue_max = options->queue_max;
     engine->pipeline_options = options->pipeline;
     const char *path = options->pipeline.model_path, *dir = options->pipeline.tokenizer_dir;
@@ -219,12 +215,6 @@ bool engine_create_with(const struct engine_options *options, const struct engin
     return true;
 }
 
-bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {
-    static const struct engine_backend backend = { pipeline_create, pipeline_destroy,
-        pipeline_get_info, pipeline_generate };
-    return engine_create_with(options, &backend, out, err);
-}
-
 void engine_destroy(struct engine *engine, bool drain) {
     if (!engine)
         return;
@@ -234,7 +224,7 @@ void engine_destroy(struct engine *engine, bool drain) {
     pthread_cond_signal(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
     pthread_join(engine->thread, NULL);
-    engine->backend->destroy(engine->pipeline);
+    pipeline_destroy(engine->pipeline);
     engine_free(engine);
 }
 

@@ -1,0 +1,303 @@
+/* The engine thread's promises, on a fake pipeline whose steps the test lets through one by one:
+ * order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant to run
+ * under ThreadSanitizer too. The pipeline_* functions here take the place of engine/pipeline.c. */
+#include "engine/engine.h"
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define STEPS 3
+
+static struct {
+    sem_t may_load, step_begun, may_step;
+    bool fail_load;
+    atomic_bool free_running; /* steps do not wait */
+    atomic_int drawn;
+} fake;
+
+bool pipeline_create(
+    const struct pipeline_options *options, struct pipeline **out, struct error *err) {
+    sem_wait(&fake.may_load);
+    if (fake.fail_load)
+        return error_set(err, ERROR_INVALID, "%s: no such model", options->model_path);
+    *out = (struct pipeline *)&fake;
+    return true;
+}
+
+void pipeline_destroy(struct pipeline *pipeline) {
+    (void)pipeline;
+}
+
+void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
+    (void)pipeline;
+    *out = (struct pipeline_info){ .device = "fake", .max_tokens = 77 };
+}
+
+bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    (void)pipeline;
+    for (int step = 0; step <= STEPS; step++) {
+        if (!hooks->progress(step, STEPS, hooks->user))
+            return error_set(err, ERROR_CANCELLED, "cancelled");
+        if (step < STEPS && !atomic_load(&fake.free_running)) {
+            sem_post(&fake.step_begun);
+            sem_wait(&fake.may_step);
+        }
+    }
+    result->image_count = 1;
+    result->seeds = malloc(sizeof(*result->seeds));
+    result->seeds[0] = request->seed;
+    atomic_fetch_add(&fake.drawn, 1);
+    return true;
+}
+
+/* What became of one request, written by the engine thread and read after `ended`. */
+struct outcome {
+    sem_t ended;
+    atomic_int done_count, progress_count;
+    enum error_code code;
+    uint64_t seed;
+    int order;
+    double queue_s;
+};
+static atomic_int order;
+
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct outcome *outcome = user;
+    outcome->code = err ? err->code : ERROR_NONE;
+    outcome->order = atomic_fetch_add(&order, 1);
+    if (result) {
+        outcome->seed = result->seeds[0];
+        outcome->queue_s = result->timings.queue_s;
+        generate_result_finish(result);
+    }
+    atomic_fetch_add(&outcome->done_count, 1);
+    sem_post(&outcome->ended);
+}
+
+static void on_progress(int step, int steps, void *user) {
+    (void)step, (void)steps;
+    atomic_fetch_add(&((struct outcome *)user)->progress_count, 1);
+}
+
+static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struct outcome *outcome,
+    struct engine_ticket **ticket, struct error *err) {
+    struct generate_request request;
+    generate_request_init(&request);
+    request.prompts = calloc(1, sizeof(*request.prompts));
+    request.prompts[0] = strdup("a boat");
+    request.prompt_count = 1;
+    request.seed = seed;
+    request.timeout_s = timeout_s;
+    *outcome = (struct outcome){ 0 };
+    sem_init(&outcome->ended, 0, 0);
+    const struct engine_callbacks callbacks = { on_done, on_progress, outcome };
+    bool ok = engine_submit(engine, &request, &callbacks, ticket, err);
+    generate_request_finish(&request); /* emptied by a submit that succeeded */
+    return ok;
+}
+
+static struct engine *start(int queue_max, bool load) {
+    struct engine *engine = NULL;
+    struct error err = { 0 };
+    const struct engine_options options = { .pipeline = { .model_path = "fake" },
+        .queue_max = queue_max };
+    sem_init(&fake.may_load, 0, 0);
+    sem_init(&fake.step_begun, 0, 0);
+    sem_init(&fake.may_step, 0, 0);
+    fake.fail_load = false;
+    atomic_store(&fake.free_running, false);
+    atomic_store(&order, 0);
+    CHECK(engine_create(&options, &engine, &err), "%s", err.message);
+    if (load) {
+        sem_post(&fake.may_load);
+        while (engine_get_state(engine, NULL) == ENGINE_LOADING)
+            sched_yield();
+    }
+    return engine;
+}
+
+static void let_steps(int count) {
+    for (int i = 0; i < count; i++) {
+        sem_wait(&fake.step_begun);
+        sem_post(&fake.may_step);
+    }
+}
+
+static void loading_and_failing_refuse(void) {
+    struct error err = { 0 };
+    struct outcome outcome;
+    struct engine_ticket *ticket = NULL;
+    struct pipeline_info info;
+    struct engine *engine = start(2, false);
+    CHECK(engine_get_state(engine, NULL) == ENGINE_LOADING, "-");
+    CHECK(!engine_get_info(engine, &info), "-");
+    CHECK(!submit(engine, 1, 0, &outcome, &ticket, &err), "-");
+    CHECK(err.code == ERROR_UNAVAILABLE && !ticket, "%s", err.message);
+    fake.fail_load = true;
+    sem_post(&fake.may_load);
+    while (engine_get_state(engine, &err) == ENGINE_LOADING)
+        sched_yield();
+    CHECK(engine_get_state(engine, &err) == ENGINE_FAILED, "-");
+    CHECK_STRING(err.message, "fake: no such model");
+    CHECK(!submit(engine, 1, 0, &outcome, NULL, &err), "-");
+    CHECK_CONTAINS(err.message, "no such model");
+    engine_destroy(engine, true);
+    CHECK(atomic_load(&outcome.done_count) == 0, "a refused request has no done");
+    engine_destroy(NULL, true);
+}
+
+static void order_bound_and_results(void) {
+    struct error err = { 0 };
+    struct outcome outcomes[4];
+    struct pipeline_info info;
+    struct engine *engine = start(2, true);
+    CHECK(engine_get_info(engine, &info) && info.max_tokens == 77, "-");
+    CHECK(submit(engine, 10, 0, &outcomes[0], NULL, &err), "%s", err.message);
+    sem_wait(&fake.step_begun); /* the first is being drawn: it no longer counts as waiting */
+    CHECK(submit(engine, 11, 0, &outcomes[1], NULL, &err), "%s", err.message);
+    CHECK(submit(engine, 12, 0, &outcomes[2], NULL, &err), "%s", err.message);
+    CHECK(engine_queue_depth(engine) == 3, "%d", engine_queue_depth(engine));
+    CHECK(!submit(engine, 13, 0, &outcomes[3], NULL, &err), "-");
+    CHECK(err.code == ERROR_BUSY, "%s", err.message);
+    CHECK_CONTAINS(err.message, "2 requests wait, 2 may");
+    sem_post(&fake.may_step);
+    let_steps(3 * STEPS - 1);
+    for (int i = 0; i < 3; i++) {
+        sem_wait(&outcomes[i].ended);
+        CHECK(outcomes[i].code == ERROR_NONE && outcomes[i].seed == 10 + (uint64_t)i, "-");
+        CHECK(outcomes[i].order == i, "request %d ended as number %d", i, outcomes[i].order);
+        CHECK(outcomes[i].progress_count == STEPS + 1, "%d", outcomes[i].progress_count);
+        CHECK(outcomes[i].queue_s >= 0, "%g", outcomes[i].queue_s);
+    }
+    CHECK(engine_queue_depth(engine) == 0, "%d", engine_queue_depth(engine));
+    engine_destroy(engine, true);
+}
+
+static void cancel_and_timeout(void) {
+    struct error err = { 0 };
+    struct outcome running, waiting, late, last;
+    struct engine_ticket *running_ticket, *waiting_ticket;
+    struct engine *engine = start(8, true);
+    CHECK(submit(engine, 1, 0, &running, &running_ticket, &err), "%s", err.message);
+    sem_wait(&fake.step_begun);
+    CHECK(submit(engine, 2, 0, &waiting, &waiting_ticket, &err), "%s", err.message);
+    CHECK(submit(engine, 3, 1e-6, &late, NULL, &err), "%s", err.message);
+    CHECK(submit(engine, 4, 1000, &last, NULL, &err), "%s", err.message);
+    engine_cancel(engine, waiting_ticket);
+    engine_ticket_release(waiting_ticket); /* the cancel stays */
+    sem_post(&fake.may_step);
+    /* Both end while the first is still being drawn. */
+    sem_wait(&waiting.ended);
+    sem_wait(&late.ended);
+    CHECK(waiting.code == ERROR_CANCELLED, "%s", error_code_name(waiting.code));
+    CHECK(late.code == ERROR_TIMEOUT, "%s", error_code_name(late.code));
+    CHECK(atomic_load(&running.done_count) == 0, "-");
+    CHECK(engine_queue_depth(engine) == 2, "%d", engine_queue_depth(engine));
+    sem_wait(&fake.step_begun);
+    engine_cancel(engine, running_ticket);
+    sem_post(&fake.may_step);
+    sem_wait(&running.ended);
+    CHECK(running.code == ERROR_CANCELLED, "%s", error_code_name(running.code));
+    let_steps(STEPS);
+    sem_wait(&last.ended);
+    CHECK(last.code == ERROR_NONE && last.seed == 4, "%s", error_code_name(last.code));
+    engine_cancel(engine, running_ticket); /* done already: nothing happens */
+    engine_ticket_release(running_ticket);
+    engine_ticket_release(NULL);
+    engine_destroy(engine, true);
+}
+
+static void *destroy_now(void *engine) {
+    engine_destroy(engine, false);
+    return NULL;
+}
+
+static void stopping_drains_or_cancels(void) {
+    struct error err = { 0 };
+    struct outcome outcomes[3];
+    struct engine *engine = start(8, true);
+    atomic_store(&fake.free_running, true);
+    for (int i = 0; i < 3; i++)
+        CHECK(submit(engine, 20 + (uint64_t)i, 0, &outcomes[i], NULL, &err), "%s", err.message);
+    engine_destroy(engine, true);
+    for (int i = 0; i < 3; i++)
+        CHECK(outcomes[i].code == ERROR_NONE && outcomes[i].done_count == 1, "drained");
+
+    engine = start(8, true);
+    for (int i = 0; i < 3; i++)
+        CHECK(submit(engine, 30, 0, &outcomes[i], NULL, &err), "%s", err.message);
+    sem_wait(&fake.step_begun);
+    pthread_t destroyer;
+    pthread_create(&destroyer, NULL, destroy_now, engine);
+    while (engine_get_state(engine, NULL) != ENGINE_STOPPING)
+        sched_yield();
+    struct outcome refused;
+    CHECK(!submit(engine, 1, 0, &refused, NULL, &err) && err.code == ERROR_UNAVAILABLE, "-");
+    sem_post(&fake.may_step);
+    pthread_join(destroyer, NULL);
+    for (int i = 0; i < 3; i++)
+        CHECK(outcomes[i].code == ERROR_CANCELLED && outcomes[i].done_count == 1, "%s, %d times",
+            error_code_name(outcomes[i].code), outcomes[i].done_count);
+}
+
+#define SUBMITTERS 4
+#define PER_SUBMITTER 50
+
+struct submitter {
+    pthread_t thread;
+    struct engine *engine;
+    struct outcome outcomes[PER_SUBMITTER];
+    bool accepted[PER_SUBMITTER];
+};
+
+static void *submit_many(void *user) {
+    struct submitter *s = user;
+    for (int i = 0; i < PER_SUBMITTER; i++) {
+        struct engine_ticket *ticket = NULL;
+        struct error err;
+        s->accepted[i] = submit(s->engine, 1, 0, &s->outcomes[i], &ticket, &err);
+        if (i % 3 == 0 && ticket)
+            engine_cancel(s->engine, ticket);
+        engine_ticket_release(ticket);
+        if (s->accepted[i] && i % 5 == 0)
+            sem_wait(&s->outcomes[i].ended);
+    }
+    return NULL;
+}
+
+static void many_threads_get_one_done_each(void) {
+    static struct submitter submitters[SUBMITTERS];
+    struct engine *engine = start(5, true);
+    atomic_store(&fake.free_running, true);
+    atomic_store(&fake.drawn, 0);
+    for (int i = 0; i < SUBMITTERS; i++) {
+        submitters[i].engine = engine;
+        pthread_create(&submitters[i].thread, NULL, submit_many, &submitters[i]);
+    }
+    for (int i = 0; i < SUBMITTERS; i++)
+        pthread_join(submitters[i].thread, NULL);
+    engine_destroy(engine, true);
+    int accepted = 0, finished = 0, succeeded = 0;
+    for (int i = 0; i < SUBMITTERS; i++)
+        for (int k = 0; k < PER_SUBMITTER; k++) {
+            accepted += submitters[i].accepted[k];
+            finished += submitters[i].outcomes[k].done_count;
+            succeeded += submitters[i].accepted[k] && !submitters[i].outcomes[k].code;
+            CHECK(submitters[i].outcomes[k].done_count == submitters[i].accepted[k], "-");
+        }
+    printf("%d accepted, %d finished, %d drawn\n", accepted, finished, succeeded);
+    CHECK(accepted == finished && succeeded == fake.drawn, "%d drawn", fake.drawn);
+}
+
+int main(void) {
+    loading_and_failing_refuse();
+    order_bound_and_results();
+    cancel_and_timeout();
+    stopping_drains_or_cancels();
+    many_threads_get_one_done_each();
+    return check_done();
+}

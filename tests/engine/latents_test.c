@@ -1,0 +1,247 @@
+/* Whole drawings against diffusers: final latents of the bundled checkpoint for every scheduler,
+ * spacing, prediction type and field of a request, and a decoded picture, recorded with
+ * tests/reference/latents.py. Float32 on both sides.
+ *
+ * usage: latents_test MODEL_FOLDER LATENTS.safetensors */
+#include "engine/pipeline.h"
+#include "models/safetensors.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+#define TOLERANCE 1e-3
+
+static double number(const json_t *item, const char *key) {
+    return json_number_value(json_object_get(item, key));
+}
+
+/* The sum of the weight files as little-endian 32-bit words: ties the recording to the weights. */
+static uint32_t weights_sum(const char *folder) {
+    static const char *const names[] = { "text_encoder/model", "unet/diffusion_pytorch_model",
+        "vae/diffusion_pytorch_model" };
+    uint32_t sum = 0;
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        unsigned char word[4];
+        snprintf(path, sizeof(path), "%s/%s.safetensors", folder, names[i]);
+        FILE *file = fopen(path, "rb");
+        while (file && fread(word, 1, 4, file) == 4)
+            sum += word[0] | (uint32_t)word[1] << 8 | (uint32_t)word[2] << 16 |
+                   (uint32_t)word[3] << 24;
+        if (file)
+            fclose(file);
+    }
+    return sum;
+}
+
+static void parse_scheduler(const json_t *item, struct scheduler_options *o) {
+    const json_t *options = json_object_get(item, "options"), *value;
+    o->has_kind = scheduler_kind_from_name(
+        json_string_value(json_object_get(item, "scheduler")), &o->kind);
+    if ((value = json_object_get(options, "timestep_spacing")))
+        o->has_spacing = timestep_spacing_from_name(json_string_value(value), &o->spacing);
+    if ((value = json_object_get(options, "prediction_type")))
+        o->has_prediction = prediction_type_from_name(json_string_value(value), &o->prediction);
+    if ((value = json_object_get(options, "eta"))) {
+        o->has_eta = true;
+        o->eta = json_number_value(value);
+    }
+    if ((value = json_object_get(options, "rescale_betas_zero_snr"))) {
+        o->has_rescale_zero_snr = true;
+        o->rescale_zero_snr = json_is_true(value);
+    }
+}
+
+static void parse_request(const json_t *item, struct generate_request *request) {
+    generate_request_init(request);
+    const json_t *prompts = json_object_get(item, "prompts");
+    request->prompt_count = (int)json_array_size(prompts);
+    request->prompts = calloc(json_array_size(prompts), sizeof(*request->prompts));
+    for (size_t i = 0; i < json_array_size(prompts); i++)
+        request->prompts[i] = strdup(json_string_value(json_array_get(prompts, i)));
+    request->negative_prompt = strdup(json_string_value(json_object_get(item, "negative_prompt")));
+    request->seed = (uint64_t)number(item, "seed");
+    request->seed_given = true;
+    request->num_images = (int)number(item, "num_images");
+    request->num_inference_steps = (int)number(item, "steps");
+    request->guidance_scale = number(item, "guidance_scale");
+    request->guidance_rescale = number(item, "guidance_rescale");
+    request->clip_skip = (int)number(item, "clip_skip");
+    request->width = (int)number(item, "width");
+    request->height = (int)number(item, "height");
+    request->latent_output = true;
+    parse_scheduler(item, &request->scheduler);
+    if (json_is_true(json_object_get(item, "init"))) {
+        struct noise_generator generator;
+        request->init_latents = calloc(4 * 16 * 16, sizeof(float));
+        noise_init(&generator, RNG_CPU, 99);
+        noise_draw(&generator, request->init_latents, 4 * 16 * 16);
+    }
+}
+
+/* Largest difference, or infinity if the shapes differ or a value is not finite. */
+static double difference(const struct generate_result *result, const struct tensor *expected) {
+    if (expected->rank != 4 || expected->shape[0] != result->image_count ||
+        expected->shape[1] != result->latent_channels ||
+        expected->shape[2] != result->latent_height || expected->shape[3] != result->latent_width)
+        return INFINITY;
+    const float *values = expected->data;
+    double largest = 0;
+    for (int64_t i = 0; i < tensor_elements(expected); i++) {
+        double d = fabs((double)result->latents[i] - values[i]);
+        if (!(d <= largest))
+            largest = isnan(d) ? INFINITY : d;
+    }
+    return largest;
+}
+
+static bool recorded(
+    struct safetensors *file, const char *name, struct tensor *out, struct error *err) {
+    ptrdiff_t index = safetensors_find(file, name);
+    return index >= 0 ? safetensors_view(file, (size_t)index, out, err)
+                      : error_set(err, ERROR_NOT_FOUND, "%s is not recorded", name);
+}
+
+static void case_matches_diffusers(
+    struct pipeline *pipeline, struct safetensors *file, size_t index, const json_t *item) {
+    struct generate_request request;
+    struct generate_result result = { 0 };
+    struct tensor expected;
+    struct error err = { 0 };
+    char name[32];
+    snprintf(name, sizeof(name), "latents_%02zu", index);
+    parse_request(item, &request);
+    bool ok = recorded(file, name, &expected, &err) &&
+              pipeline_generate(pipeline, &request, NULL, &result, &err);
+    CHECK(ok, "%s: %s", name, err.message);
+    if (ok) {
+        double largest = difference(&result, &expected);
+        char *options = json_dumps(json_object_get(item, "options"), JSON_COMPACT);
+        printf("%s %s %s %d steps: largest difference %.2g\n", name,
+            scheduler_kind_name(request.scheduler.kind), options, request.num_inference_steps,
+            largest);
+        CHECK(largest <= TOLERANCE, "%s: %g", name, largest);
+        CHECK(request.prompt_count == 1 || result.warning_count == 1, "the long prompt is cut");
+        free(options);
+    }
+    generate_result_finish(&result);
+    generate_request_finish(&request);
+}
+
+/* Diffusers' own rounding of pixels that nearly tie may fall the other way: one level, rarely. */
+static void picture_matches_diffusers(
+    struct pipeline *pipeline, struct safetensors *file, const json_t *item) {
+    struct generate_request request;
+    struct generate_result result = { 0 };
+    struct error err = { 0 };
+    ptrdiff_t index = safetensors_find(file, "picture");
+    const struct safetensors_entry *entry = &safetensors_get_header(file)->entries[index];
+    parse_request(item, &request);
+    request.latent_output = false;
+    bool ok = pipeline_generate(pipeline, &request, NULL, &result, &err);
+    CHECK(ok && result.images, "%s", err.message);
+    if (!ok)
+        return;
+    CHECK(entry->shape[0] == result.height && entry->shape[1] == result.width, "%dx%d",
+        result.width, result.height);
+    struct tensor expected;
+    ok = recorded(file, "picture", &expected, &err);
+    CHECK(ok, "%s", err.message);
+    int off = 0, worst = 0, count = result.width * result.height * 3;
+    for (int i = 0; ok && i < count; i++) {
+        int d = abs((int)((const float *)expected.data)[i] - result.images[0][i]);
+        off += d != 0;
+        worst = d > worst ? d : worst;
+    }
+    printf("picture: %d of %d values differ, by at most %d of 255\n", off, count, worst);
+    CHECK(worst <= 1 && off * 200 < count, "%d values, worst %d", off, worst);
+    CHECK(result.seeds[0] == request.seed && result.timings.steps > 0, "-");
+    generate_result_finish(&result);
+    generate_request_finish(&request);
+}
+
+/* The same request alone and among others: bit for bit. */
+static void batch_mates_do_not_change_latents(struct pipeline *pipeline, const json_t *item) {
+    struct generate_request request;
+    struct generate_result alone = { 0 }, together = { 0 };
+    struct error err = { 0 };
+    parse_request(item, &request);
+    request.num_inference_steps = 3;
+    request.num_images = 6; /* two UNet groups */
+    CHECK(pipeline_generate(pipeline, &request, NULL, &together, &err), "%s", err.message);
+    size_t bytes = sizeof(float) * (size_t)(together.latent_channels * together.latent_height *
+                                            together.latent_width);
+    request.num_images = 1;
+    for (int i = 0; i < together.image_count; i++) {
+        request.seed = together.seeds[i];
+        CHECK(pipeline_generate(pipeline, &request, NULL, &alone, &err), "%s", err.message);
+        CHECK(memcmp(alone.latents, (const char *)together.latents + (size_t)i * bytes, bytes) == 0,
+            "image %d of %d", i, together.image_count);
+        generate_result_finish(&alone);
+    }
+    printf("%d images alone and in a batch: the same bits\n", together.image_count);
+    generate_result_finish(&together);
+    generate_request_finish(&request);
+}
+
+static bool stop_at_two(int step, int steps, void *user) {
+    (void)steps;
+    *(int *)user = step;
+    return step < 2;
+}
+
+static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) {
+    struct generate_request request;
+    struct generate_result result = { 0 };
+    struct error err = { 0 };
+    int reached = 0;
+    parse_request(item, &request);
+    const struct generate_hooks hooks = { stop_at_two, &reached };
+    CHECK(!pipeline_generate(pipeline, &request, &hooks, &result, &err), "-");
+    CHECK(err.code == ERROR_CANCELLED && reached == 2, "%s", err.message);
+    CHECK(!result.latents, "a failed request leaves nothing");
+    request.timeout_s = 1e-9;
+    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(err.code == ERROR_TIMEOUT, "%s", err.message);
+    request.timeout_s = 0;
+    request.clip_skip = 31;
+    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK_STRING(err.param, "clip_skip");
+    request.clip_skip = 0;
+    request.init_latents = calloc(4 * 16 * 16, sizeof(float));
+    request.init_latents[5] = NAN;
+    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK_STRING(err.param, "init_latents");
+    request.init_latents[5] = INFINITY;
+    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    generate_request_finish(&request);
+}
+
+int main(int argc, char **argv) {
+    struct error err = { 0 };
+    struct safetensors *file = NULL;
+    struct pipeline *pipeline = NULL;
+    if (argc != 3)
+        return 2;
+    const struct pipeline_options options = { .model_path = argv[1], .dtype = DTYPE_F32 };
+    if (!safetensors_open(argv[2], &file, &err) || !pipeline_create(&options, &pipeline, &err)) {
+        printf("%s\n", err.message);
+        return 1;
+    }
+    const json_t *metadata = safetensors_get_header(file)->metadata, *item;
+    json_t *cases = json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
+    const char *sum = json_string_value(json_object_get(metadata, "weights_sum"));
+    CHECK(strtoul(sum, NULL, 10) == weights_sum(argv[1]),
+        "the weights are not those that were recorded: run tests/reference/latents.py again");
+    size_t index;
+    json_array_foreach(cases, index, item) case_matches_diffusers(pipeline, file, index, item);
+    CHECK(index >= 30, "%zu cases", index);
+    item = json_array_get(cases, 4); /* pndm, leading, epsilon: the checkpoint's defaults */
+    picture_matches_diffusers(pipeline, file, item);
+    batch_mates_do_not_change_latents(pipeline, item);
+    refusals_and_cancels(pipeline, item);
+    json_decref(cases);
+    pipeline_destroy(pipeline);
+    safetensors_close(file);
+    return check_done();
+}
