@@ -90,7 +90,7 @@ def main():
         tensors[f"latents_{index:02}"] = draw(pipe, config, case, "latent").contiguous()
         listed.append(case)
     picture = draw(pipe, config, BASE, "np")[0]
-    tensors["picture"] = torch.from_numpy((picture * 255).round().astype("float32"))
+    tensors["picture"] = torch.from_numpy((picture * 255).round().astype("float32")).contiguous()
     path = ROOT / "tests/engine/data/latents.safetensors"
     save_file(tensors, path, metadata={"cases": json.dumps(listed),
                                        "weights_sum": str(weights_sum(folder))})
