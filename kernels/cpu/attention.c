@@ -23,7 +23,7 @@
 #endif
 #define PANEL (2 * LANES)
 #define BLOCK_Q 48 /* a multiple of TILE_Q and TILE_O */
-#define BLOCK_K 128
+#define BLOCK_K 256
 /* Packed heads that are held at once, at most (but at least one). */
 #define PACK_BYTES ((size_t)8 << 20)
 
@@ -144,32 +144,39 @@ INLINE void output_rows(
     }
 }
 
-/* One query's scores of one block of keys become weights, and its running values follow.
- * `keys` > 0 count; the scores behind them are overwritten. */
-INLINE void soften(const struct shape *s, struct block *b, int64_t row, int64_t keys) {
-    float *scores = b->scores + row * BLOCK_K, *o = b->o + row * s->d_padded;
+/* The scores of one block of keys become weights, and the running values of their queries follow.
+ * Behind the `keys` > 0 that count, scores are overwritten. Two loops, so that the steps of one
+ * query that wait for each other run beside those of the next. */
+static void soften(const struct shape *s, struct block *b, int64_t keys, int64_t count) {
+    float largest[BLOCK_Q];
     int64_t vectors = (keys + LANES - 1) / LANES;
-    for (int64_t j = keys; j < vectors * LANES; j++)
-        scores[j] = -INFINITY;
-    vf most = load(scores);
-    for (int64_t j = 1; j < vectors; j++)
-        most = vf_max(load(scores + j * LANES), most);
-    float before = b->largest[row], largest = max_of(most);
-    largest = largest > before ? largest : before;
-    vf sum = { 0 };
-    for (int64_t j = 0; j < vectors; j++) {
-        vf weight = vf_exp2(load(scores + j * LANES) - largest);
-        store(scores + j * LANES, weight);
-        sum += weight;
+    for (int64_t i = 0; i < count; i++) {
+        float *scores = b->scores + i * BLOCK_K;
+        for (int64_t j = keys; j < vectors * LANES; j++)
+            scores[j] = -INFINITY;
+        vf most = load(scores);
+        for (int64_t j = 1; j < vectors; j++)
+            most = vf_max(load(scores + j * LANES), most);
+        float now = max_of(most);
+        largest[i] = now > b->largest[i] ? now : b->largest[i];
     }
-    if (largest > before) {
-        float shrink = vf_exp2(splat(before - largest))[0];
-        b->largest[row] = largest;
-        b->total[row] *= shrink;
-        for (int64_t i = 0; i < s->d_padded; i += LANES)
-            store(o + i, load(o + i) * shrink);
+    for (int64_t i = 0; i < count; i++) {
+        float *scores = b->scores + i * BLOCK_K, *o = b->o + i * s->d_padded;
+        vf sum = { 0 };
+        for (int64_t j = 0; j < vectors; j++) {
+            vf weight = vf_exp2(load(scores + j * LANES) - largest[i]);
+            store(scores + j * LANES, weight);
+            sum += weight;
+        }
+        if (largest[i] > b->largest[i]) {
+            float shrink = vf_exp2(splat(b->largest[i] - largest[i]))[0];
+            b->largest[i] = largest[i];
+            b->total[i] *= shrink;
+            for (int64_t c = 0; c < s->d_padded; c += LANES)
+                store(o + c, load(o + c) * shrink);
+        }
+        b->total[i] += sum_of(sum);
     }
-    b->total[row] += sum_of(sum);
 }
 
 /* Block of keys [first, first + keys) for `count` queries that all see it. */
@@ -180,8 +187,7 @@ static void visit(const struct shape *s, struct block *b, const float *k, const 
         for (int64_t tile = 0; tile < tiles; tile++)
             score_tile(b->q + tile * s->d * TILE_Q, k + (first + j) * s->d, s->d,
                 b->scores + tile * TILE_Q * BLOCK_K + j);
-    for (int64_t i = 0; i < count; i++)
-        soften(s, b, i, keys);
+    soften(s, b, keys, count);
     const float *values = v + first * s->d_padded;
     int64_t i = 0;
     for (; i + TILE_O <= count; i += TILE_O)

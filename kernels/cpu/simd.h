@@ -195,11 +195,11 @@ INLINE vf vf_exp(vf x) {
     vi whole = (vi)(bits << 10) >> 10; /* the integer in the low 22 bits, with its sign */
     vi half = whole >> 1;
     vf scale_a = (vf)((half + 127) << 23), scale_b = (vf)((whole - half + 127) << 23);
-    vf p = splat(0x1.6c16dap-10f); /* Taylor's 1/720, 1/120, ...: |r| <= 0.347 */
-    p = p * r + 0x1.111112p-7f;
-    p = p * r + 0x1.555556p-5f;
-    p = p * r + 0x1.555556p-3f;
-    p = p * r + 0.5f;
+    vf p = splat(0x1.6ae720p-10f); /* minimax for |r| <= 0.347, relative error 2e-8 */
+    p = p * r + 0x1.126794p-7f;
+    p = p * r + 0x1.555824p-5f;
+    p = p * r + 0x1.555418p-3f;
+    p = p * r + 0x1.fffffcp-2f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
     return p * scale_a * scale_b;

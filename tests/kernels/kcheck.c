@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
         kernels_reference()->name, simd_best()->name, (unsigned long long)k.seed);
     if (k.bench) {
         k.peak = measure_peak();
-        printf("f32 peak (multiply-adds on every thread): %.1f GFLOP/s\n", k.peak);
+        printf("f32 peak of one thread, in processor time: %.1f GFLOP/s\n", k.peak);
     }
     check_linear(&k);
     check_conv2d(&k);

@@ -56,7 +56,7 @@ struct kcheck {
     const char *filter; /* part of "op shape", or NULL */
     bool quick, bench;
     int checked, failed;
-    double peak; /* f32 GFLOP/s, with --bench */
+    double peak; /* f32 GFLOP/s of one thread, with --bench */
 };
 
 /* -1 .. 1 */
@@ -86,8 +86,10 @@ void check_attention(struct kcheck *k);
 void check_embeddings(struct kcheck *k);
 void check_pointwise(struct kcheck *k);
 
-/* Fused multiply-adds on every thread: f32 GFLOP/s, the best of a few tries. */
+/* Fused multiply-adds on one thread: f32 GFLOP/s, the best of a few tries. */
 double measure_peak(void);
 double seconds_now(void);
+/* Processor time of this process, all threads together. */
+double seconds_busy(void);
 
 #endif

@@ -47,6 +47,12 @@ double seconds_now(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+double seconds_busy(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void run_embedding(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor ids = subject_row(s, 0, row);
