@@ -291,6 +291,8 @@ static bool check_ranges(
 
 bool generate_json_parse(
     const char *text, size_t length, struct generate_request *out, struct error *err) {
+    if (length == 0)
+        return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
     json_t *root = json_parse(text, length, err);
     if (!root)
         return error_prefix(err, "the body");

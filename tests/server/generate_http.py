@@ -116,6 +116,8 @@ def errors(d):
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
     r = d.generate({"prompt": "a"}, {"Idempotency-Key": "x"})
     check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status}")
+    r = d.request("POST", "/generate", "", {"Content-Type": "application/json"})
+    check(r.status == 400 and "empty" in r.error()["message"], f"no body: {r.status}")
     for prompt, status in (("fail:device", 500), ("fail:memory", 507), ("fail:internal", 500)):
         r = d.generate({"prompt": prompt})
         check(r.status == status and r.error()["message"], f"{prompt}: {r.status}")

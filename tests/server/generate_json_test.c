@@ -142,7 +142,7 @@ static void wrong_fields_are_named(void) {
 
 /* Bodies that are wrong as a whole, and words of the message. */
 static const char *const wrong_bodies[][2] = {
-    { "", "not valid JSON" },
+    { "", "the body is empty" },
     { "   ", "not valid JSON" },
     { "[]", "must be a JSON object" },
     { "\"prompt\"", "must be a JSON object" },
