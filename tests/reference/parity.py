@@ -2,7 +2,7 @@
 """Compares every component of latentd with diffusers at full size, on identical inputs.
 
     scripts/parity [--work DIR] [--models DIR] [--tool build/tests/reference/model_tool]
-                   [--only text,unet,vae-decode,vae-encode] [--no-bf16] [--skip-layouts]
+                   [--only text,unet,"vae-decode 512x512",...] [--no-bf16] [--skip-layouts]
 
 Prints a table of relative errors, norm(ours - theirs) / norm(theirs) over the whole output, and
 exits with 1 when one misses its bar:
@@ -11,8 +11,8 @@ exits with 1 when one misses its bar:
   layouts  folder and single file, f32 and f16 on disk: the same bits
 
 diffusers' results are kept under DIR, so that a second run only runs latentd. At most one full-size
-model is in memory at a time. On a processor without bf16 instructions diffusers takes minutes for a
-bf16 result: it gets one size, and one row.
+model is in memory at a time. On a processor without bf16 instructions diffusers needs minutes for a
+bf16 result of full size, so the bf16 cases are smaller there.
 """
 
 import argparse
@@ -26,7 +26,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import sd15
-from parity_reference import CASES, HERE, OUTPUTS, Reference, channels_last, make_inputs, note
+from parity_reference import (
+    CASES,
+    HERE,
+    OUTPUTS,
+    Reference,
+    bf16_cases,
+    channels_last,
+    make_inputs,
+    note,
+)
 
 F32_BAR = 2e-5
 BF16_FACTOR = 1.1
@@ -44,6 +53,8 @@ def relative_error(ours, theirs):
 
 def run_latentd(tool, model, dtype_name, component, cases, folder):
     """{case name: output} of one process that loads the component once."""
+    if not cases:
+        return {}
     command = [tool, "--model", model, "--dtype", dtype_name, "--component", component]
     outputs = {}
     for name, inputs in cases:
@@ -76,7 +87,7 @@ def main():
     parser.add_argument("--tool", required=True, help="the built model_tool")
     parser.add_argument("--work", required=True, help="folder for cached results and inputs")
     parser.add_argument("--models", help="folder of the random checkpoints (default: WORK/models)")
-    parser.add_argument("--only", help="components, comma separated")
+    parser.add_argument("--only", help="components or cases, comma separated")
     parser.add_argument("--no-bf16", action="store_true")
     parser.add_argument("--skip-layouts", action="store_true")
     parser.add_argument("--reference-only", action="store_true", help="fill the cache and stop")
@@ -86,10 +97,11 @@ def main():
     models = options.models or os.path.join(options.work, "models")
     os.makedirs(options.work, exist_ok=True)
     os.makedirs(models, exist_ok=True)
+    all_cases = CASES if options.no_bf16 else CASES + bf16_cases()
     wanted = options.only.split(",") if options.only else list(OUTPUTS)
-    for component in wanted:
-        if component not in OUTPUTS:
-            parser.error(f"--only {component}: one of {', '.join(OUTPUTS)}")
+    known = set(OUTPUTS) | {name for name, *_ in all_cases}
+    if set(wanted) - known:
+        parser.error(f"--only takes {', '.join(sorted(known))}")
 
     folder = ensure_model(os.path.join(models, "folder-f32"), "folder", "f32")
     reference = Reference(options.work, folder)
@@ -100,35 +112,31 @@ def main():
         missed += not error <= bar
         rows.append((name, check, error, bar, "ok" if error <= bar else "MISSED", text))
 
-    for component in wanted:
-        cases = [
-            (name, make_inputs(component, size, count), with_bf16)
-            for name, kind, size, count, with_bf16 in CASES
-            if kind == component
+    for component in OUTPUTS:
+        plain, low = [
+            [
+                (name, make_inputs(component, size, count))
+                for name, kind, size, count in group
+                if kind == component and (kind in wanted or name in wanted)
+            ]
+            for group in (CASES, bf16_cases() if not options.no_bf16 else ())
         ]
-        truth, own = {}, {}
-        for name, inputs, _ in cases:
-            truth[name] = reference.output(name, component, inputs, "f32")
-        for name, inputs, with_bf16 in cases:
-            if with_bf16 and not options.no_bf16:
-                one = {key: value[:1] for key, value in inputs.items()}
-                own[name] = reference.output(name, component, one, "bf16")
+        truth = {
+            name: reference.output(name, component, inputs, "f32") for name, inputs in plain + low
+        }
+        own = {name: reference.output(name, component, inputs, "bf16") for name, inputs in low}
         reference.drop()
-        if options.reference_only:
+        if options.reference_only or not truth:
             continue
-        plain = [(name, inputs) for name, inputs, _ in cases]
         ours = run_latentd(options.tool, folder, "f32", component, plain, options.work)
-        for name in truth:
+        for name in ours:
             add(name, "f32", relative_error(ours[name], truth[name]), F32_BAR, "")
-        if own:
-            picked = [(name, inputs) for name, inputs in plain if name in own]
-            low = run_latentd(options.tool, folder, "bf16", component, picked, options.work)
-            for name, theirs in own.items():
-                first = truth[name][:1]
-                bar = relative_error(theirs, first)
-                error = relative_error(low[name][:1], first)
-                text = f"diffusers bf16 {bar:.2e}, ratio {error / bar:.2f}"
-                add(name, "bf16", error, BF16_FACTOR * bar, text)
+        ours_low = run_latentd(options.tool, folder, "bf16", component, low, options.work)
+        for name in ours_low:
+            bar = relative_error(own[name], truth[name])
+            error = relative_error(ours_low[name], truth[name])
+            text = f"diffusers bf16 {bar:.2e}, ratio {error / bar:.2f}"
+            add(name, "bf16", error, BF16_FACTOR * bar, text)
         if not options.skip_layouts:
             picked = [(name, inputs) for name, inputs in plain if name in LAYOUT_CASES]
             for layout, dtype_name in (("single", "f32"), ("folder", "f16"), ("single", "f16")):
