@@ -66,7 +66,7 @@ static __attribute__((noinline)) void tile_part(const float *const *rows, int64_
     tile_sum(TILE_PART, rows, at, k, weight, sum, stride, accumulate);
 }
 
-void ISA_NAME(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
+void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
     const float *weight, float *sum, int64_t stride, bool accumulate) {
     (count == TILE_ROWS ? tile_whole : tile_part)(rows, at, k, weight, sum, stride, accumulate);
 }
@@ -153,7 +153,7 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
             for (int r = 0, tile; r < count; r += tile) {
                 tile = tile_rows(count - r);
                 for (int p = 0; p < panels; p++)
-                    ISA_NAME(tile_product)
+                    MATMUL(tile_product)
                     (tile, block->rows + r, at, length, weights[p],
                         block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS,
                         tap > 0 || at > 0);
@@ -166,38 +166,35 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
  * padded to whole vectors. */
 static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t column, int columns,
     const float *sum, const float *bias) {
-    int64_t n = job->weight->n;
-    int64_t at = pixel * n + column;
-    float *y = (float *)job->y + at;
-    const float *residual = job->residual ? (const float *)job->residual + at : NULL;
+    int64_t n = job->weight->n, at = pixel * n + column;
     int64_t row = pixel / (job->h_out * job->w_out);
     for (int c = 0; c < columns; c += LANES) {
         int lanes = columns - c < LANES ? columns - c : LANES;
         vf v = vf_activate(job->activation, load(sum + c) + load(bias + c));
         if (job->row_add)
-            v += load_values(job->row_add, row * n + column + c, lanes, job->row_add_bf16);
-        if (residual)
-            v += load_lanes(residual + c, lanes);
-        store_lanes(y + c, v, lanes);
+            v += load_lanes(job->row_add, row * n + column + c, lanes, job->row_add_bf16);
+        if (job->residual)
+            v += load_lanes(job->residual, at + c, lanes, false);
+        store_lanes(job->y, at + c, v, lanes, false);
     }
 }
 
-/* The same for a pair of panels: first half times gelu of the gate. */
+/* y[at..] = a * gelu(gate) + residual[at..] */
+INLINE void finish_gate(
+    vf a, vf gate, const void *residual, void *y, int64_t at, int lanes, bool bf16) {
+    vf v = a * vf_gelu(gate);
+    if (residual)
+        v += load_lanes(residual, at, lanes, bf16);
+    store_lanes(y, at, v, lanes, bf16);
+}
+
+/* As finish_row for a pair of panels: first half times gelu of the gate. */
 static void finish_row_geglu(const struct matmul_job *job, int64_t pixel, int64_t column,
     int columns, const float *sum, const float *bias) {
-    int64_t n = job->weight->n / 2;
-    int64_t at = pixel * n + column;
-    float *y = (float *)job->y + at;
-    const float *residual = job->residual ? (const float *)job->residual + at : NULL;
-    for (int c = 0; c < columns; c += LANES) {
-        int lanes = columns - c < LANES ? columns - c : LANES;
-        vf a = load(sum + c) + load(bias + c);
-        vf gate = load(sum + PANEL + c) + load(bias + PANEL + c);
-        vf v = a * vf_gelu(gate);
-        if (residual)
-            v += load_lanes(residual + c, lanes);
-        store_lanes(y + c, v, lanes);
-    }
+    int64_t at = pixel * job->weight->n / 2 + column;
+    for (int c = 0; c < columns; c += LANES)
+        finish_gate(load(sum + c) + load(bias + c), load(sum + PANEL + c) + load(bias + PANEL + c),
+            job->residual, job->y, at + c, columns - c < LANES ? columns - c : LANES, false);
 }
 
 static void finish_block(const struct matmul_job *job, int64_t first, int count, int64_t panel,
@@ -216,7 +213,7 @@ static void finish_block(const struct matmul_job *job, int64_t first, int count,
     }
 }
 
-void ISA_NAME(direct)(const struct matmul_job *job) {
+void MATMUL(direct)(const struct matmul_job *job) {
     int64_t pixels = job->rows * job->h_out * job->w_out;
     int64_t panel_count = job->weight->panel_count;
 #pragma omp parallel for collapse(2) schedule(dynamic)
@@ -232,7 +229,7 @@ void ISA_NAME(direct)(const struct matmul_job *job) {
     }
 }
 
-void ISA_NAME(geglu)(
+void MATMUL(geglu)(
     const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y) {
     int64_t half = n / 2;
     bool bf16 = dtype == DTYPE_BF16;
@@ -240,20 +237,18 @@ void ISA_NAME(geglu)(
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t c = 0; c < half; c += LANES) {
             int lanes = half - c < LANES ? (int)(half - c) : LANES;
-            vf a = load_lanes(h + i * n + c, lanes);
-            vf v = a * vf_gelu(load_lanes(h + i * n + half + c, lanes));
-            if (residual)
-                v += load_values(residual, i * half + c, lanes, bf16);
-            store_values(y, i * half + c, v, lanes, bf16);
+            finish_gate(load_lanes(h, i * n + c, lanes, false),
+                load_lanes(h, i * n + half + c, lanes, false), residual, y, i * half + c, lanes,
+                bf16);
         }
     }
 }
 
-const struct matmul ISA_NAME(table) = {
-    .name = ISA_TEXT,
+const struct matmul MATMUL(table) = {
+    .name = MATMUL_TEXT(ISA),
     .width = PANEL,
-    .direct = ISA_NAME(direct),
-    .winograd = ISA_NAME(winograd),
-    .winograd_scratch = ISA_NAME(winograd_scratch),
-    .geglu = ISA_NAME(geglu),
+    .direct = MATMUL(direct),
+    .winograd = MATMUL(winograd),
+    .winograd_scratch = MATMUL(winograd_scratch),
+    .geglu = MATMUL(geglu),
 };

@@ -5,70 +5,42 @@
 #define KERNELS_CPU_MATMUL_ISA_H
 
 #include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_vector.h"
+#include "kernels/cpu/simd.h"
 
 #if LANES == 16
-#define ISA avx512
-#define ISA_TEXT "avx512"
-#elif LANES == 8
-#define ISA avx2
-#define ISA_TEXT "avx2"
+#define TILE_ROWS 12 /* 24 accumulators of 32 registers */
 #else
-#define ISA portable
-#define ISA_TEXT "portable"
+#define TILE_ROWS 6 /* 12 accumulators of 16 registers */
 #endif
+#define PANEL (2 * LANES)
+
 /* Inputs are summed in blocks of at most this many. */
 #define BLOCK_K 320
 
-#define ISA_PASTE(name, isa) matmul_##name##_##isa
-#define ISA_EXPAND(name, isa) ISA_PASTE(name, isa)
-#define ISA_NAME(name) ISA_EXPAND(name, ISA) /* matmul_direct_avx2 */
+#define MATMUL_PASTE(name, isa) matmul_##name##_##isa
+#define MATMUL_EXPAND(name, isa) MATMUL_PASTE(name, isa)
+#define MATMUL(name) MATMUL_EXPAND(name, ISA) /* matmul_direct_avx2 */
+#define MATMUL_QUOTE(isa) #isa
+#define MATMUL_TEXT(isa) MATMUL_QUOTE(isa)
 
-void ISA_NAME(direct)(const struct matmul_job *job);
-void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch);
-void ISA_NAME(geglu)(
+void MATMUL(direct)(const struct matmul_job *job);
+void MATMUL(winograd)(const struct matmul_job *job, int tile, void *scratch);
+void MATMUL(geglu)(
     const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
-size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile);
+size_t MATMUL(winograd_scratch)(const struct matmul_job *job, int tile);
 
-/* The first `lanes` floats; the rest are zeros. */
-static inline __attribute__((always_inline)) vf load_lanes(const float *p, int lanes) {
-    if (lanes == LANES)
-        return load(p);
-    vf v = { 0 };
-    memcpy(&v, p, (size_t)lanes * sizeof(float));
-    return v;
+/* `lanes` elements of f32 or bf16 from element `at` on, zeros behind them. */
+INLINE vf load_lanes(const void *p, int64_t at, int lanes, bool bf16) {
+    enum dtype dtype = bf16 ? DTYPE_BF16 : DTYPE_F32;
+    return lanes == LANES ? load_as(p, dtype, at) : load_some(p, dtype, at, lanes);
 }
 
-static inline __attribute__((always_inline)) void store_lanes(float *p, vf v, int lanes) {
+INLINE void store_lanes(void *p, int64_t at, vf v, int lanes, bool bf16) {
+    enum dtype dtype = bf16 ? DTYPE_BF16 : DTYPE_F32;
     if (lanes == LANES)
-        store(p, v);
+        store_as(p, dtype, at, v);
     else
-        memcpy(p, &v, (size_t)lanes * sizeof(float));
-}
-
-/* The same of an array of f32 or bf16, from element `at` on. */
-static inline __attribute__((always_inline)) vf load_values(
-    const void *p, int64_t at, int lanes, bool bf16) {
-    if (!bf16)
-        return load_lanes((const float *)p + at, lanes);
-    uint16_t padded[LANES] = { 0 };
-    const uint16_t *from = (const uint16_t *)p + at;
-    if (lanes == LANES)
-        return load_bf16(from);
-    memcpy(padded, from, (size_t)lanes * sizeof(*from));
-    return load_bf16(padded);
-}
-
-static inline __attribute__((always_inline)) void store_values(
-    void *p, int64_t at, vf v, int lanes, bool bf16) {
-    if (!bf16) {
-        store_lanes((float *)p + at, v, lanes);
-        return;
-    }
-    uint16_t padded[LANES];
-    store_bf16(lanes == LANES ? (uint16_t *)p + at : padded, v);
-    if (lanes < LANES)
-        memcpy((uint16_t *)p + at, padded, (size_t)lanes * sizeof(*padded));
+        store_some(p, dtype, at, lanes, v);
 }
 
 /* How many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of that where it
@@ -82,7 +54,7 @@ static inline int tile_rows(int64_t left) {
 /* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL) for r < count,
  * which is TILE_ROWS or TILE_PART; rows of `sum` are `stride` floats apart. A row's bits do not
  * depend on the count. */
-void ISA_NAME(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
+void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
     const float *weight, float *sum, int64_t stride, bool accumulate);
 
 #endif

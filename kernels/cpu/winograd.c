@@ -38,8 +38,6 @@
 #define B2 2.25f
 #define B3 3.375f
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* out = B^T d, for one line of m + 2 values that are `step` apart in both; out may be d. */
 INLINE void input_line(int m, const vf *d, vf *out, int step) {
     vf d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step];
@@ -165,7 +163,7 @@ static struct plan make_plan(const struct matmul_job *job, int m) {
     return plan;
 }
 
-size_t ISA_NAME(winograd_scratch)(const struct matmul_job *job, int tile) {
+size_t MATMUL(winograd_scratch)(const struct matmul_job *job, int tile) {
     struct plan plan = make_plan(job, tile);
     return plan.shared_bytes + (size_t)omp_get_max_threads() * plan.thread_bytes;
 }
@@ -197,7 +195,7 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
         vf d[POINTS_MAX];
 #pragma GCC unroll 36
         for (int i = 0; i < t * t; i++)
-            d[i] = load_values(pixels[i], c, LANES, bf16);
+            d[i] = load_lanes(pixels[i], c, LANES, bf16);
 #pragma GCC unroll 6
         for (int i = 0; i < t; i++)
             input_line(m, d + i, d + i, t);
@@ -254,7 +252,7 @@ INLINE void transform_output(
         vf p[POINTS_MAX], half[4 * TILE_MAX], y[16];
         vf add = load(job->weight->bias + column);
         if (job->row_add)
-            add += load_values(job->row_add, row * n + column, lanes, job->row_add_bf16);
+            add += load_lanes(job->row_add, row * n + column, lanes, job->row_add_bf16);
 #pragma GCC unroll 36
         for (int i = 0; i < t * t; i++)
             p[i] = load(products + i * plan->product_plane + c);
@@ -271,8 +269,8 @@ INLINE void transform_output(
             int64_t at = ((row * job->h_out + py) * job->w_out + px) * n + column;
             vf v = y[i] + add;
             if (job->residual)
-                v += load_values(job->residual, at, lanes, bf16);
-            store_values(job->y, at, v, lanes, bf16);
+                v += load_lanes(job->residual, at, lanes, bf16);
+            store_lanes(job->y, at, v, lanes, bf16);
         }
     }
 }
@@ -289,7 +287,7 @@ static void multiply(const struct plan *plan, int points, const float *input, in
             for (int j = 0; j < step; j++)
                 rows[j] = input + i * plan->plane + (r + j < count ? r + j : r) * k;
             for (int64_t p = 0; p < panels; p++)
-                ISA_NAME(tile_product)
+                MATMUL(tile_product)
                 (step, rows, at, length, filter + (p * points + i) * plan->filter_plane,
                     products + i * plan->product_plane + r * stride + p * PANEL, stride, at > 0);
         }
@@ -386,7 +384,7 @@ static void run_4_bf16(const struct plan *plan) {
     run(4, true, plan);
 }
 
-void ISA_NAME(winograd)(const struct matmul_job *job, int tile, void *scratch) {
+void MATMUL(winograd)(const struct matmul_job *job, int tile, void *scratch) {
     struct plan plan = make_plan(job, tile);
     plan.shared = scratch;
     plan.threads = (char *)scratch + plan.shared_bytes;
