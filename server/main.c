@@ -12,7 +12,6 @@ static const struct {
 } commands[] = {
     { "serve", serve_main, "load a checkpoint once and draw over HTTP" },
     { "generate", generate_main, "draw from the command line, without a daemon" },
-    { "bench", bench_main, "time the parts of a picture on this machine" },
 };
 
 static void print_help(FILE *out) {
