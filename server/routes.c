@@ -48,7 +48,7 @@ static enum MHD_Result info(struct exchange *exchange) {
     json_t *model = NULL;
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
-        model = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s, s:f, s:I}", "name",
+        model = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:s, s:f, s:I}", "name",
             server->options.model_name, "device", p.device, "dtype", dtype_name(p.dtype),
             "activation_dtype", dtype_name(p.activation_dtype), "default_width", p.default_width,
             "default_height", p.default_height, "max_tokens", p.max_tokens, "default_scheduler",
