@@ -12,6 +12,8 @@ static const struct {
 } commands[] = {
     { "serve", serve_main, "load a checkpoint once and draw over HTTP" },
     { "generate", generate_main, "draw from the command line, without a daemon" },
+    { "inspect", inspect_main, "show what is in a checkpoint or a LoRA file" },
+    { "bench", bench_main, "time the parts of a picture on this machine" },
 };
 
 static void print_help(FILE *out) {
