@@ -31,6 +31,12 @@ int main(int argc, char **argv) {
         else
             return usage();
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is seen even if the program dies */
+    const char *wish = getenv("LATENTD_CPU");
+    if (wish && strcmp(wish, simd_best()->name) != 0) {
+        printf("kcheck: this processor has no %s\n", wish);
+        return 77; /* skipped */
+    }
     printf("kcheck: %s against %s, instruction set %s, seed %llu\n", kernels_cpu()->name,
         kernels_reference()->name, simd_best()->name, (unsigned long long)k.seed);
     if (k.bench) {
