@@ -139,6 +139,9 @@ void check_attention(struct kcheck *k) {
         { 3, 48, 128, 2, 40, false, false, 4, QUICK },
         { 3, 49, 129, 1, 40, false, false, 20, QUICK },
         { 3, 97, 97, 2, 24, false, true, 1, QUICK },
+        { 3, 7, 257, 1, 40, false, false, 4, QUICK }, /* more than one block of keys */
+        { 3, 50, 601, 2, 12, false, false, 9, QUICK },
+        { 3, 300, 300, 1, 8, true, true, 9, QUICK },
         { 3, 77, 77, 2, 64, true, true, 1, QUICK },
         { 3, 33, 131, 1, 17, false, false, 3, QUICK },
         { 3, 131, 33, 1, 33, true, false, 3, QUICK },
