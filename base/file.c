@@ -91,6 +91,11 @@ bool file_map_open(const char *path, struct file_map *out, struct error *err) {
     return ok;
 }
 
+void file_map_drop_pages(const struct file_map *map) {
+    if (map->bytes) /* a hint: if it is refused, the pages just stay */
+        (void)madvise((void *)(uintptr_t)map->bytes, map->size, MADV_DONTNEED);
+}
+
 void file_map_close(struct file_map *map) {
     if (map->bytes)
         munmap((void *)(uintptr_t)map->bytes, map->size);

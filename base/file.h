@@ -21,6 +21,9 @@ struct file_map {
 bool file_map_open(const char *path, struct file_map *out, struct error *err)
     __attribute__((warn_unused_result));
 void file_map_close(struct file_map *map); /* a zeroed one is fine */
+/* Gives the pages read so far back to the system. The map stays valid: reading them again fetches
+ * them from the system's file cache, or from the disk. */
+void file_map_drop_pages(const struct file_map *map);
 
 struct file_part {
     const void *bytes;

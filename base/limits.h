@@ -7,6 +7,7 @@
 #define TENSOR_MAX_RANK 4
 
 /* models: weight files (models/safetensors.c) */
+#define CHECKPOINT_RESIDENT_BYTES (64u << 20) /* of mapped weights, while a model copies them */
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256

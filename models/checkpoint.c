@@ -259,8 +259,15 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
             shape_text(found_rank, found, found_text, sizeof(found_text)), wanted_text,
             renamed ? " (in the file: " : "", renamed ? own_name : "", renamed ? ")" : "");
     }
+    /* Weights are read once. Without this the whole file would stay in memory beside its copy. */
+    if (c->viewed_bytes > CHECKPOINT_RESIDENT_BYTES) {
+        for (size_t i = 0; i < c->file_count; i++)
+            safetensors_drop_pages(c->files[i]);
+        c->viewed_bytes = 0;
+    }
     if (!view_weight(weight, out, err))
         return error_prefix(err, "%s: tensor %s", component_names[component], name);
+    c->viewed_bytes += tensor_bytes(out);
     weight->used = true;
     out->rank = rank;
     for (int i = 0; i < TENSOR_MAX_RANK; i++)

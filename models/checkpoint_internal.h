@@ -27,6 +27,7 @@ struct checkpoint {
     bool single_file;
     struct safetensors **files; /* owned */
     size_t file_count;
+    size_t viewed_bytes; /* since the files' pages were last dropped */
     struct weight_table tables[COMPONENT_COUNT];
     struct text_encoder_config text_encoder;
     struct unet_config unet;

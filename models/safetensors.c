@@ -287,6 +287,10 @@ bool safetensors_open(const char *path, struct safetensors **out, struct error *
     return true;
 }
 
+void safetensors_drop_pages(struct safetensors *file) {
+    file_map_drop_pages(&file->map);
+}
+
 void safetensors_close(struct safetensors *file) {
     if (!file)
         return;

@@ -63,6 +63,8 @@ struct safetensors;
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
+/* Gives the memory of the data read so far back to the system; views stay valid. */
+void safetensors_drop_pages(struct safetensors *file);
 
 /* Borrowed from the file. */
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
