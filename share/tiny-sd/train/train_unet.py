@@ -1,0 +1,122 @@
+"""The UNet: learns to take the noise off the latents, told what the picture shows.
+
+Which noise levels count matters much at this size. Where things go is decided
+at the noisy end, where the plain loss is almost blind, and the clean end only
+polishes; so the loss is weighted by min-SNR at the clean end and by
+1/sqrt(alpha) at the noisy one.
+"""
+import json
+import os
+import random
+import sys
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
+from transformers import CLIPTextModel, CLIPTokenizer
+
+from captions import caption, clutter
+from run import Run, threads
+from scenes import held_out
+from train_text import LENGTH, WIDTH
+from train_vae import to_tensor
+
+BATCH = 40
+SCENES = 24_000  # as many as a run of an hour or two sees a few times
+GAMMA, NOISY_MOST = 5, 6
+SCHEDULE = dict(beta_schedule='scaled_linear', beta_start=.00085, beta_end=.012,
+                num_train_timesteps=1000)
+
+
+def new_unet():
+    # Two heads a layer (diffusers calls their number attention_head_dim, as SD
+    # 1.5's config does): narrower heads make fused attention slow on a CPU.
+    return UNet2DConditionModel(
+        sample_size=16, cross_attention_dim=WIDTH, attention_head_dim=2,
+        block_out_channels=(64, 96, 128, 128), layers_per_block=1, norm_num_groups=16,
+        down_block_types=('CrossAttnDownBlock2D',) * 3 + ('DownBlock2D',),
+        up_block_types=('UpBlock2D',) + ('CrossAttnUpBlock2D',) * 3)
+
+
+def encode_scenes(folder):
+    """The latents of the first scenes, made once."""
+    path = os.path.join(folder, 'latents.pt')
+    if not os.path.exists(path):
+        vae = AutoencoderKL.from_pretrained(os.path.join(folder, 'vae')).eval()
+        pictures = np.load(os.path.join(folder, 'scenes.npy'), mmap_mode='r')[:SCENES]
+        with torch.no_grad():
+            parts = [vae.encode(to_tensor(pictures[i:i + 50])).latent_dist.mean
+                     for i in range(0, len(pictures), 50)]
+        torch.save(torch.cat(parts) * vae.config.scaling_factor, path + '.part')
+        os.replace(path + '.part', path)
+    return torch.load(path, weights_only=True)
+
+
+class Lessons:
+    """Batches of latents and of the text encoder's states for fresh captions."""
+
+    def __init__(self, folder, seed):
+        self.latents = encode_scenes(folder)
+        with open(os.path.join(folder, 'scenes.json')) as f:
+            self.attributes = json.load(f)[:len(self.latents)]
+        self.allowed = [i for i, a in enumerate(self.attributes) if not held_out(a)]
+        self.tokenizer = CLIPTokenizer.from_pretrained(os.path.join(folder, 'tokenizer'))
+        self.text = CLIPTextModel.from_pretrained(os.path.join(folder, 'text_encoder')).eval()
+        self.random = random.Random(seed)
+        self.order = []
+
+    def words(self, a):
+        r = self.random
+        if r.random() < .1:
+            return ''  # what classifier-free guidance compares with
+        text = caption(a, r)[0]
+        return clutter(text, r) if r.random() < .2 else text
+
+    def batch(self, count):
+        if len(self.order) < count:
+            self.order = self.random.sample(self.allowed, len(self.allowed))
+        picked, self.order = self.order[:count], self.order[count:]
+        words = [self.words(self.attributes[i]) for i in picked]
+        ids = self.tokenizer(words, padding='max_length', max_length=LENGTH,
+                             truncation=True).input_ids
+        with torch.no_grad():
+            states = self.text(torch.tensor(ids))[0]
+        return self.latents[picked], states
+
+
+def loss_weights(alphas):
+    snr = alphas / (1 - alphas)
+    weights = torch.clamp(GAMMA / snr, max=1) * alphas.rsqrt().clamp(max=NOISY_MOST)
+    return weights / weights.mean()
+
+
+def spread_times(count):
+    """One random time in each of count equal parts: a calmer loss than free draws."""
+    return ((torch.arange(count) + torch.rand(count)) / count * 1000).long().clamp(max=999)
+
+
+def predict(unet, noisy, times, states):
+    return unet(noisy, times, encoder_hidden_states=states, return_dict=False)[0]
+
+
+def main(folder, minutes):
+    threads()
+    torch.manual_seed(3)
+    unet = new_unet().train()
+    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1e-3, 200)
+    lessons = Lessons(folder, run.step)
+    schedule = DDPMScheduler(**SCHEDULE)
+    weights = loss_weights(schedule.alphas_cumprod)
+    while not run.done():
+        latents, states = lessons.batch(BATCH)
+        noise, times = torch.randn_like(latents), spread_times(BATCH)
+        noise_seen = predict(unet, schedule.add_noise(latents, noise, times), times, states)
+        each = (noise_seen - noise).pow(2).mean((1, 2, 3))
+        run.learn((each * weights[times]).mean())
+    run.save()
+    run.put_average()
+    unet.save_pretrained(os.path.join(folder, 'unet'))
+
+
+if __name__ == '__main__':
+    main(sys.argv[1], float(sys.argv[2]))
