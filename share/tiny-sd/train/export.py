@@ -76,6 +76,11 @@ def export(work, out):
     parts = {'vae': vae, 'unet': unet, 'text_encoder': text}
     for name, model in parts.items():
         model.half().save_pretrained(os.path.join(new, name))
+    # Unlike diffusers, transformers computes in what the weights are stored in,
+    # unless the config says otherwise; half of a pipeline in half cannot run.
+    config = os.path.join(new, 'text_encoder', 'config.json')
+    with open(config) as f:
+        write_json(config, dict(json.load(f), dtype='float32'))
     write_json(os.path.join(new, 'model_index.json'), INDEX)
     write_json(os.path.join(new, 'scheduler', 'scheduler_config.json'), SCHEDULER)
     shutil.rmtree(out + '.old', ignore_errors=True)

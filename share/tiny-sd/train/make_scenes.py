@@ -30,3 +30,8 @@ def make(folder, count, workers=2):
     with open(words + '.part', 'w') as f:
         json.dump(attributes, f)
     os.replace(words + '.part', words)  # last, so that it says the pictures are whole
+
+
+def attributes_of(folder):
+    with open(os.path.join(folder, 'scenes.json')) as f:
+        return json.load(f)

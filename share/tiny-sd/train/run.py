@@ -3,19 +3,39 @@
 A run has a number of minutes. Its clock is part of the checkpoint, so a run
 that was killed goes on where it stood, the learning rate included; at most
 five minutes are lost.
+
+A training runs as several processes of one thread each, which learn from
+different scenes and average their gradients after each step. On a machine
+that has other work too this is far faster than one process of many threads,
+each of which waits for the slowest at every operator.
 """
 import math
 import os
+import tempfile
 import time
 
 import torch
+from torch import distributed as dist
+from torch import multiprocessing
 
 SEED = 15
 SAVE_EVERY = 240  # seconds
 
 
-def threads():
-    torch.set_num_threads(int(os.environ.get('TINY_THREADS', '2')))
+WORKERS = int(os.environ.get('TINY_WORKERS', '2'))
+
+
+def worker(rank, train, meeting, arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo', init_method='file://' + meeting, rank=rank, world_size=WORKERS)
+    train(*arguments)
+    dist.destroy_process_group()
+
+
+def in_parallel(train, *arguments):
+    """Runs train(*arguments) in WORKERS processes that know of each other."""
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(worker, (train, os.path.join(folder, 'meeting'), arguments), WORKERS)
 
 
 class Run:
@@ -26,9 +46,10 @@ class Run:
         self.optimizer = torch.optim.AdamW(self.parameters, lr=rate, betas=betas,
                                            weight_decay=.01, fused=True)
         self.step, self.used, self.mean_loss = 0, 0.0, None
-        torch.manual_seed(SEED)
         if os.path.exists(path):
             self.load()
+        self.rank = dist.get_rank()
+        torch.manual_seed(SEED + 100 * self.step + self.rank)
         self.last = self.saved = time.time()
 
     @property
@@ -47,6 +68,7 @@ class Run:
             group['lr'] = rate
         self.optimizer.zero_grad()
         loss.backward()
+        value = self.share(loss.item())
         torch.nn.utils.clip_grad_norm_(self.parameters, clip)
         self.optimizer.step()
         self.step += 1
@@ -54,21 +76,37 @@ class Run:
         with torch.no_grad():
             torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters],
                                  max(.0015, 1 / (1 + self.step / 8)))
-        value = loss.item()
         self.mean_loss = value if self.mean_loss is None else .98 * self.mean_loss + .02 * value
         now = time.time()
         self.used += min(now - self.last, 5)  # a stopped process uses nothing up
         self.last = now
+        if self.rank == 0:
+            self.report(rate)
+
+    def share(self, loss):
+        """Averages gradients, clock and loss over the workers; returns the loss."""
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in gradients] + [torch.tensor([self.used, loss])])
+        dist.all_reduce(flat)
+        flat /= WORKERS
+        parts = flat[:-2].split([g.numel() for g in gradients])
+        torch._foreach_copy_(gradients, [p.view_as(g) for p, g in zip(parts, gradients)])
+        self.used = flat[-2].item()
+        return flat[-1].item()
+
+    def report(self, rate):
         if self.step % 50 == 0:
             print(f'step {self.step}  {self.used / 60:.1f} min  rate {rate:.5f}  '
                   f'loss {self.mean_loss:.4f}', flush=True)
-        if now - self.saved > SAVE_EVERY:
+        if self.last - self.saved > SAVE_EVERY:
             self.save()
 
     def save(self):
+        if self.rank:
+            return
         state = {'parameters': [p.detach() for p in self.parameters], 'average': self.average,
                  'optimizer': self.optimizer.state_dict(), 'step': self.step, 'used': self.used,
-                 'mean_loss': self.mean_loss, 'random': torch.get_rng_state()}
+                 'mean_loss': self.mean_loss}
         torch.save(state, self.path + '.part')
         os.replace(self.path + '.part', self.path)
         self.last = self.saved = time.time()
@@ -80,7 +118,6 @@ class Run:
             for mine, stored in zip(self.parameters + self.average, stored_ones):
                 mine.copy_(stored)
         self.optimizer.load_state_dict(state['optimizer'])
-        torch.set_rng_state(state['random'])
         self.step, self.used, self.mean_loss = state['step'], state['used'], state['mean_loss']
         print(f'goes on at step {self.step}, {self.used / 60:.1f} min', flush=True)
 

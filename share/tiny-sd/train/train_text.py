@@ -16,10 +16,10 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
 from captions import ATTRIBUTES, caption, clutter
 from palette import COLOURS, GROUNDS, PLACES, SKIES
-from run import Run, threads
+from run import Run, in_parallel
 from scenes import sample
 
-WIDTH, LENGTH, BATCH = 128, 77, 64
+WIDTH, LENGTH, BATCH = 128, 77, 32
 SAID = {
     'sky': list(SKIES), 'ground': list(GROUNDS), 'colour': list(COLOURS), 'place': list(PLACES),
     'object': ['house', 'castle', 'boat', 'lighthouse', 'balloon'],
@@ -80,15 +80,14 @@ def named(shares):
     return ' '.join(f'{k} {v:.3f}' for k, v in zip(ATTRIBUTES, shares.tolist()))
 
 
-def main(folder, minutes):
-    threads()
+def train(folder, minutes):
     torch.manual_seed(2)
     tokenizer = CLIPTokenizer.from_pretrained(os.path.join(folder, 'tokenizer'))
     text = new_text_encoder(len(tokenizer)).train()
     heads = torch.nn.ModuleList(torch.nn.Linear(WIDTH, len(SAID[k]) + 1) for k in ATTRIBUTES)
     run = Run(os.path.join(folder, 'text.pt'), [*text.parameters(), *heads.parameters()], minutes,
               1.5e-3, 50)
-    r = random.Random(run.step)
+    r = random.Random(2 * run.step + run.rank)
     while not run.done():
         ids, said = batch(tokenizer, r)
         # Positions far behind the end need fewer lessons than the near ones.
@@ -98,6 +97,8 @@ def main(folder, minutes):
         if run.step % 50 == 0:
             print('  right:', named(right), flush=True)
     run.save()
+    if run.rank:
+        return
     run.put_average()
     text.eval()
     with torch.no_grad():
@@ -105,6 +106,10 @@ def main(folder, minutes):
     right = torch.stack(each).mean(0)
     print('heard right:', named(right))
     text.save_pretrained(os.path.join(folder, 'text_encoder'))
+
+
+def main(folder, minutes):
+    in_parallel(train, folder, minutes)
 
 
 if __name__ == '__main__':

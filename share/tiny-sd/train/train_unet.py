@@ -5,24 +5,25 @@ at the noisy end, where the plain loss is almost blind, and the clean end only
 polishes; so the loss is weighted by min-SNR at the clean end and by
 1/sqrt(alpha) at the noisy one.
 """
-import json
 import os
 import random
 import sys
 
 import numpy as np
 import torch
+from torch import distributed as dist
 from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
 from transformers import CLIPTextModel, CLIPTokenizer
 
 from captions import caption, clutter
-from run import Run, threads
+from make_scenes import attributes_of
+from run import WORKERS, Run, in_parallel
 from scenes import held_out
 from train_text import LENGTH, WIDTH
 from train_vae import to_tensor
 
-BATCH = 40
-SCENES = 24_000  # as many as a run of an hour or two sees a few times
+BATCH = 20  # a worker's scenes a step
+SCENES = 16_000  # as many as a run of an hour or two sees a few times
 GAMMA, NOISY_MOST = 5, 6
 SCHEDULE = dict(beta_schedule='scaled_linear', beta_start=.00085, beta_end=.012,
                 num_train_timesteps=1000)
@@ -33,21 +34,31 @@ def new_unet():
     # 1.5's config does): narrower heads make fused attention slow on a CPU.
     return UNet2DConditionModel(
         sample_size=16, cross_attention_dim=WIDTH, attention_head_dim=2,
-        block_out_channels=(64, 96, 128, 128), layers_per_block=1, norm_num_groups=16,
+        block_out_channels=(48, 96, 128, 128), layers_per_block=1, norm_num_groups=16,
         down_block_types=('CrossAttnDownBlock2D',) * 3 + ('DownBlock2D',),
         up_block_types=('UpBlock2D',) + ('CrossAttnUpBlock2D',) * 3)
+
+
+def encode_share(folder):
+    """One worker's share of the latents: every WORKERS-th scene."""
+    rank = dist.get_rank()
+    vae = AutoencoderKL.from_pretrained(os.path.join(folder, 'vae')).eval()
+    pictures = np.load(os.path.join(folder, 'scenes.npy'), mmap_mode='r')[:SCENES][rank::WORKERS]
+    with torch.no_grad():
+        parts = [vae.encode(to_tensor(pictures[i:i + 16])).latent_dist.mean
+                 for i in range(0, len(pictures), 16)]
+    share = torch.cat(parts) * vae.config.scaling_factor
+    torch.save(share, os.path.join(folder, f'latents-{rank}.pt'))
 
 
 def encode_scenes(folder):
     """The latents of the first scenes, made once."""
     path = os.path.join(folder, 'latents.pt')
     if not os.path.exists(path):
-        vae = AutoencoderKL.from_pretrained(os.path.join(folder, 'vae')).eval()
-        pictures = np.load(os.path.join(folder, 'scenes.npy'), mmap_mode='r')[:SCENES]
-        with torch.no_grad():
-            parts = [vae.encode(to_tensor(pictures[i:i + 50])).latent_dist.mean
-                     for i in range(0, len(pictures), 50)]
-        torch.save(torch.cat(parts) * vae.config.scaling_factor, path + '.part')
+        in_parallel(encode_share, folder)
+        shares = [torch.load(os.path.join(folder, f'latents-{rank}.pt'), weights_only=True)
+                  for rank in range(WORKERS)]
+        torch.save(torch.stack(shares, 1).flatten(0, 1), path + '.part')
         os.replace(path + '.part', path)
     return torch.load(path, weights_only=True)
 
@@ -57,8 +68,7 @@ class Lessons:
 
     def __init__(self, folder, seed):
         self.latents = encode_scenes(folder)
-        with open(os.path.join(folder, 'scenes.json')) as f:
-            self.attributes = json.load(f)[:len(self.latents)]
+        self.attributes = attributes_of(folder)[:len(self.latents)]
         self.allowed = [i for i, a in enumerate(self.attributes) if not held_out(a)]
         self.tokenizer = CLIPTokenizer.from_pretrained(os.path.join(folder, 'tokenizer'))
         self.text = CLIPTextModel.from_pretrained(os.path.join(folder, 'text_encoder')).eval()
@@ -99,12 +109,11 @@ def predict(unet, noisy, times, states):
     return unet(noisy, times, encoder_hidden_states=states, return_dict=False)[0]
 
 
-def main(folder, minutes):
-    threads()
+def train(folder, minutes):
     torch.manual_seed(3)
     unet = new_unet().train()
-    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1e-3, 200)
-    lessons = Lessons(folder, run.step)
+    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1.2e-3, 100)
+    lessons = Lessons(folder, 2 * run.step + run.rank)
     schedule = DDPMScheduler(**SCHEDULE)
     weights = loss_weights(schedule.alphas_cumprod)
     while not run.done():
@@ -114,8 +123,14 @@ def main(folder, minutes):
         each = (noise_seen - noise).pow(2).mean((1, 2, 3))
         run.learn((each * weights[times]).mean())
     run.save()
-    run.put_average()
-    unet.save_pretrained(os.path.join(folder, 'unet'))
+    if run.rank == 0:
+        run.put_average()
+        unet.save_pretrained(os.path.join(folder, 'unet'))
+
+
+def main(folder, minutes):
+    encode_scenes(folder)  # before there are workers that would all do it
+    in_parallel(train, folder, minutes)
 
 
 if __name__ == '__main__':

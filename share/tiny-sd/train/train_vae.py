@@ -2,7 +2,9 @@
 
 The loss is of the picture (absolute and squared), of its slopes (so that
 edges stay sharp without a discriminator), and a little KL, which keeps the
-latents smooth enough for the UNet.
+latents smooth enough for the UNet. Most of a scene is smooth sky and ground
+that is learnt in minutes; so it trains on strips of full height around the
+object, and a pixel counts for more the less it looks like its row.
 """
 import os
 import sys
@@ -11,11 +13,12 @@ import numpy as np
 import torch
 from diffusers import AutoencoderKL
 
-from make_scenes import FIRST_TEST
-from run import Run, threads
-from scenes import scene
+from make_scenes import FIRST_TEST, attributes_of
+from palette import PLACES
+from run import Run, in_parallel
+from scenes import SIZE, scene
 
-BATCH = 6
+BATCH, STRIP = 3, 64  # a worker's strips a step, and their width
 
 
 def new_vae():
@@ -27,25 +30,53 @@ def new_vae():
 
 
 def to_tensor(pictures):
-    x = torch.from_numpy(np.ascontiguousarray(pictures)).permute(0, 3, 1, 2)
+    x = torch.from_numpy(np.array(pictures)).permute(0, 3, 1, 2)
     return x.contiguous().float().div(127.5).sub(1)
+
+
+def pixel_counts(picture):
+    """How much each pixel counts: the more, the less it looks like its row."""
+    row = np.median(picture, axis=1, keepdims=True)
+    return 1 + 4 * np.minimum(np.abs(picture - row).mean(-1) / 90, 1)
+
+
+def strip_at(a, r):
+    """Where to cut a strip: mostly around the object."""
+    middle = PLACES[a['place']] if r.random() < .7 else r.random()
+    return int(np.clip(middle * SIZE + r.integers(-16, 17) - STRIP / 2, 0, SIZE - STRIP))
+
+
+def batch(pictures, attributes, r):
+    """Strips of scenes, and how much each of their pixels counts."""
+    strips, counts = [], []
+    for i in r.integers(len(pictures), size=BATCH):
+        picture = pictures[i]
+        left = strip_at(attributes[i], r)
+        strips.append(picture[:, left:left + STRIP])
+        counts.append(pixel_counts(picture)[None, :, left:left + STRIP])
+    counts = torch.from_numpy(np.stack(counts)).float()
+    return to_tensor(np.stack(strips)), counts / counts.mean()
 
 
 def slopes(a):
     return a[..., 1:] - a[..., :-1], a[..., 1:, :] - a[..., :-1, :]
 
 
-def passes(vae, x, noise):
-    moments = vae.quant_conv(vae.encoder(x))
-    mean, log_var = moments.chunk(2, 1)
-    log_var = log_var.clamp(-20, 10)
-    z = mean + torch.exp(.5 * log_var) * noise
-    y = vae.decoder(vae.post_quant_conv(z))
-    kl = .5 * (mean.pow(2) + log_var.exp() - 1 - log_var).mean()
-    loss = (y - x).abs().mean() + 2 * (y - x).pow(2).mean() + 1e-3 * kl
+def picture_loss(y, x, counts):
+    loss = (((y - x).abs() + 2 * (y - x).pow(2)) * counts).mean()
     for a, b in zip(slopes(y), slopes(x)):
         loss = loss + (a - b).abs().mean()
     return loss
+
+
+def passes(vae, x, counts):
+    moments = vae.quant_conv(vae.encoder(x))
+    mean, log_var = moments.chunk(2, 1)
+    log_var = log_var.clamp(-20, 10)
+    z = mean + torch.exp(.5 * log_var) * torch.randn_like(mean)
+    y = vae.decoder(vae.post_quant_conv(z))
+    kl = .5 * (mean.pow(2) + log_var.exp() - 1 - log_var).mean()
+    return picture_loss(y, x, counts) + 1e-3 * kl
 
 
 def test(vae, count=32):
@@ -60,21 +91,27 @@ def test(vae, count=32):
     return x, y, z
 
 
-def main(folder, minutes):
-    threads()
+def train(folder, minutes):
     torch.manual_seed(1)
     vae = new_vae().train()
-    run = Run(os.path.join(folder, 'vae.pt'), vae.parameters(), minutes, 1.6e-3, 200, (.9, .98))
+    run = Run(os.path.join(folder, 'vae.pt'), vae.parameters(), minutes, 1.4e-3, 100, (.9, .98))
     pictures = np.load(os.path.join(folder, 'scenes.npy'), mmap_mode='r')
+    attributes = attributes_of(folder)
+    r = np.random.default_rng([run.step, run.rank])
     while not run.done():
-        picked = torch.randint(len(pictures), (BATCH,)).sort().values.numpy()
-        run.learn(passes(vae, to_tensor(pictures[picked]), torch.randn(BATCH, 4, 16, 16)))
+        run.learn(passes(vae, *batch(pictures, attributes, r)))
     run.save()
+    if run.rank:
+        return
     run.put_average()
     vae.eval()
     z = test(vae)[2]
     vae.register_to_config(scaling_factor=round(1 / z.std().item(), 5))
     vae.save_pretrained(os.path.join(folder, 'vae'))
+
+
+def main(folder, minutes):
+    in_parallel(train, folder, minutes)
 
 
 if __name__ == '__main__':
