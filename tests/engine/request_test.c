@@ -70,7 +70,8 @@ int main(void) {
     memset(request.negative_prompt, 'x', PROMPT_MAX_BYTES + 1);
     request.negative_prompt[PROMPT_MAX_BYTES + 1] = 0;
     refused("negative_prompt", "16385 bytes", "16384");
-    free(request.prompts);
+    generate_request_finish(&request);
+    generate_request_init(&request);
     request.prompts = calloc(5, sizeof(*request.prompts));
     for (int i = 0; i < 5; i++)
         request.prompts[i] = strdup("x");
