@@ -324,7 +324,7 @@ static bool print_json(const struct bench *b) {
 }
 
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a single .safetensors file", true },
+    { "model", 0, "PATH", "a diffusers folder or a single .safetensors file", true },
     { "width", 0, "PX", "picture size, a multiple of 8 [the model's]" },
     { "height", 0, "PX", "picture size, a multiple of 8 [the model's]" },
     { "steps", 0, "N", "UNet steps to take the median of [5]" },
