@@ -166,7 +166,7 @@ def main(args):
         return 0 if judge_real() else 1
     if args[:1] == ['diffusers'] and len(args) in (3, 4, 5):
         lines = prompts(int(args[1]))
-        steps, guidance = (args[3:] + ['25', '7.5'][len(args) - 3:])
+        steps, guidance = (args[3:] + ['25', '2.5'][len(args) - 3:])
         draw_with_diffusers(lines, args[2], int(steps), float(guidance))
         return 0 if judge_folder(lines, args[2]) else 1
     print(__doc__, file=sys.stderr)

@@ -121,7 +121,7 @@ def predict(unet, noisy, times, states):
 def train(folder, minutes):
     torch.manual_seed(3)
     unet = new_unet().train()
-    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 3.5e-3, 100)
+    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1.2e-3, 100)
     lessons = Lessons(folder, 2 * run.step + run.rank)
     schedule = DDPMScheduler(**SCHEDULE)
     weights = loss_weights(schedule.alphas_cumprod)
