@@ -76,6 +76,11 @@ def export(work, out):
     parts = {'vae': vae, 'unet': unet, 'text_encoder': text}
     for name, model in parts.items():
         model.half().save_pretrained(os.path.join(new, name))
+        config = os.path.join(new, name, 'config.json')
+        with open(config) as f:
+            values = json.load(f)
+        values.pop('_name_or_path', None)  # where the training lay is nobody's business
+        write_json(config, values)
     # Unlike diffusers, transformers computes in what the weights are stored in,
     # unless the config says otherwise; half of a pipeline in half cannot run.
     config = os.path.join(new, 'text_encoder', 'config.json')
