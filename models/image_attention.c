@@ -1,7 +1,5 @@
 #include "models/image_attention.h"
 
-#include <math.h>
-
 bool image_attention_load(const struct weights *w, const char *prefix,
     const struct image_attention_shape *shape, struct image_attention *out, struct error *err) {
     static const char *const leaves[3] = { "to_q", "to_k", "to_v" };
@@ -30,7 +28,6 @@ void image_attention_forward(
     const struct image_attention *attention, struct compute *c, struct tensor *x) {
     const size_t mark = arena_mark(c->arena);
     const int64_t n = x->shape[0], h = x->shape[1], w = x->shape[2], ch = attention->channels;
-    const int64_t head_dim = ch / attention->heads;
 
     struct tensor normed = compute_tensor_4d(c, x->dtype, n, h, w, ch);
     op_group_norm(c, &(struct group_norm_args){
@@ -42,19 +39,7 @@ void image_attention_forward(
                          .y = &normed,
                      });
     struct tensor s = tensor_view_3d(&normed, n, h * w, ch); /* then the attention's output */
-    struct tensor qkv = compute_tensor_3d(c, x->dtype, n, h * w, 3 * ch);
-    layer_linear(c, &s, attention->qkv, &qkv);
-    op_attention(c, &(struct attention_args){
-                        .q = &qkv,
-                        .k = &qkv,
-                        .v = &qkv,
-                        .k_offset = ch,
-                        .v_offset = 2 * ch,
-                        .heads = attention->heads,
-                        .head_dim = (int)head_dim,
-                        .scale = 1.0f / sqrtf((float)head_dim),
-                        .y = &s,
-                    });
+    layer_self_attention(c, attention->qkv, attention->heads, false, &s);
     struct tensor pixels = tensor_view_3d(x, n, h * w, ch);
     layer_linear_add(c, &s, attention->to_out, &pixels);
     arena_release(c->arena, mark);

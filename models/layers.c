@@ -1,5 +1,6 @@
 #include "models/layers.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,27 @@ void layer_layer_norm(struct compute *c, const struct tensor *x, const struct no
     struct tensor *y) {
     op_layer_norm(c, &(struct layer_norm_args){
                          .x = x, .gamma = &norm->gamma, .beta = &norm->beta, .eps = eps, .y = y });
+}
+
+void layer_self_attention(
+    struct compute *c, const struct packed *qkv_weight, int heads, bool causal, struct tensor *y) {
+    const size_t mark = arena_mark(c->arena);
+    const int64_t channels = y->shape[2], head_dim = channels / heads;
+    struct tensor qkv = compute_tensor_3d(c, y->dtype, y->shape[0], y->shape[1], 3 * channels);
+    layer_linear(c, y, qkv_weight, &qkv);
+    op_attention(c, &(struct attention_args){
+                        .q = &qkv,
+                        .k = &qkv,
+                        .v = &qkv,
+                        .k_offset = channels,
+                        .v_offset = 2 * channels,
+                        .heads = heads,
+                        .head_dim = (int)head_dim,
+                        .scale = 1.0f / sqrtf((float)head_dim),
+                        .causal = causal,
+                        .y = y,
+                    });
+    arena_release(c->arena, mark);
 }
 
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype) {

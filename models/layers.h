@@ -92,6 +92,11 @@ void layer_conv(
 void layer_layer_norm(struct compute *c, const struct tensor *x, const struct norm *norm, float eps,
     struct tensor *y);
 
+/* y = attention(packed(y)): self-attention of the tokens y [n][t][channels] through one fused
+ * projection to [q | k | v], in place; scale 1 / sqrt(channels / heads). */
+void layer_self_attention(
+    struct compute *c, const struct packed *qkv_weight, int heads, bool causal, struct tensor *y);
+
 /* Where a model begins and ends: f32 outside, its activation dtype inside.
  * layer_to_dtype gives `x` itself if it is of that dtype, else a converted copy from the arena. */
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype);

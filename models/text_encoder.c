@@ -4,7 +4,6 @@
 
 #include "models/build.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -118,25 +117,11 @@ static void layer_forward(
     const size_t mark = arena_mark(c->arena);
     const struct text_encoder_config *config = &e->config;
     const int64_t n = x->shape[0], t = x->shape[1], ch = config->hidden_size;
-    const int64_t head_dim = ch / config->num_attention_heads;
 
     /* x += out_proj(attention(layer_norm1(x))); the normed input becomes the attention's output */
     struct tensor normed = compute_tensor_3d(c, x->dtype, n, t, ch);
-    struct tensor qkv = compute_tensor_3d(c, x->dtype, n, t, 3 * ch); /* [n][t][q | k | v] */
     layer_layer_norm(c, x, &layer->layer_norm1, config->layer_norm_eps, &normed);
-    layer_linear(c, &normed, layer->qkv, &qkv);
-    op_attention(c, &(struct attention_args){
-                        .q = &qkv,
-                        .k = &qkv,
-                        .v = &qkv,
-                        .k_offset = ch,
-                        .v_offset = 2 * ch,
-                        .heads = config->num_attention_heads,
-                        .head_dim = (int)head_dim,
-                        .scale = 1.0f / sqrtf((float)head_dim),
-                        .causal = true,
-                        .y = &normed,
-                    });
+    layer_self_attention(c, layer->qkv, config->num_attention_heads, true, &normed);
     layer_linear_add(c, &normed, layer->out_proj, x);
 
     /* x += fc2(act(fc1(layer_norm2(x)))) */

@@ -96,22 +96,9 @@ void transformer_enter(
 
 void transformer_self_attention(const struct transformer *t, struct compute *c, struct tensor *s) {
     const size_t mark = arena_mark(c->arena);
-    const int64_t head_dim = t->channels / t->heads;
-    struct tensor normed = tokens(c, s, t->channels);  /* then the attention's output */
-    struct tensor qkv = tokens(c, s, 3 * t->channels); /* [n][h*w][q | k | v] */
+    struct tensor normed = tokens(c, s, t->channels); /* then the attention's output */
     layer_layer_norm(c, s, &t->norm1, layer_norm_eps, &normed);
-    layer_linear(c, &normed, t->self_qkv, &qkv);
-    op_attention(c, &(struct attention_args){
-                        .q = &qkv,
-                        .k = &qkv,
-                        .v = &qkv,
-                        .k_offset = t->channels,
-                        .v_offset = 2 * t->channels,
-                        .heads = t->heads,
-                        .head_dim = (int)head_dim,
-                        .scale = 1.0f / sqrtf((float)head_dim),
-                        .y = &normed,
-                    });
+    layer_self_attention(c, t->self_qkv, t->heads, false, &normed);
     layer_linear_add(c, &normed, t->self_out, s);
     arena_release(c->arena, mark);
 }

@@ -28,7 +28,6 @@ static void fill_table(void) {
     table.attention = simd->attention;
     table.embedding = simd->embedding;
     table.add = simd->add;
-    table.concat = simd->concat;
     table.combine = simd->combine;
     table.convert = simd->convert;
     layers_register(&table);

@@ -26,7 +26,6 @@ struct simd {
     bool (*attention)(const struct attention_args *args, struct error *err);
     bool (*embedding)(const struct embedding_args *args, struct error *err);
     bool (*add)(const struct add_args *args, struct error *err);
-    bool (*concat)(const struct concat_args *args, struct error *err);
     bool (*combine)(const struct combine_args *args, struct error *err);
     bool (*convert)(const struct convert_args *args, struct error *err);
 };

@@ -1,4 +1,4 @@
-/* Element by element: add, concat, combine, convert, embedding; and the table. */
+/* Element by element: add, combine, convert, embedding; and the table. */
 #include "kernels/cpu/simd.h"
 
 /* Below this many elements a second thread costs more than it saves. */
@@ -34,24 +34,6 @@ bool NAME(add)(const struct add_args *args, struct error *err) {
             add_piece(args, from, to, DTYPE_F32);
         else
             add_piece(args, from, to, DTYPE_BF16);
-    }
-    return true;
-}
-
-bool NAME(concat)(const struct concat_args *args, struct error *err) {
-    (void)err;
-    int last = args->a->rank - 1;
-    size_t size = dtype_size(args->y->dtype);
-    size_t a_bytes = (size_t)args->a->shape[last] * size;
-    size_t b_bytes = (size_t)args->b->shape[last] * size;
-    int64_t count = tensor_elements(args->a) / args->a->shape[last];
-    const char *a = args->a->data, *b = args->b->data;
-    char *y = args->y->data;
-#pragma omp parallel for if (count * (int64_t)(a_bytes + b_bytes) >= 4 * PARALLEL_MIN)
-    for (int64_t i = 0; i < count; i++) {
-        char *to = y + (size_t)i * (a_bytes + b_bytes);
-        memcpy(to, a + (size_t)i * a_bytes, a_bytes);
-        memcpy(to + a_bytes, b + (size_t)i * b_bytes, b_bytes);
     }
     return true;
 }
@@ -189,7 +171,6 @@ const struct simd NAME(table) = {
     .attention = NAME(attention),
     .embedding = NAME(embedding),
     .add = NAME(add),
-    .concat = NAME(concat),
     .combine = NAME(combine),
     .convert = NAME(convert),
 };

@@ -276,7 +276,6 @@ bool NAME(layer_norm)(const struct layer_norm_args *args, struct error *err);
 bool NAME(attention)(const struct attention_args *args, struct error *err);
 bool NAME(embedding)(const struct embedding_args *args, struct error *err);
 bool NAME(add)(const struct add_args *args, struct error *err);
-bool NAME(concat)(const struct concat_args *args, struct error *err);
 bool NAME(combine)(const struct combine_args *args, struct error *err);
 bool NAME(convert)(const struct convert_args *args, struct error *err);
 extern const struct simd NAME(table);

@@ -31,12 +31,12 @@ bool reference_concat(const struct concat_args *args, struct error *err) {
     int64_t count = tensor_elements(args->a) / args->a->shape[last];
     const char *a = args->a->data, *b = args->b->data;
     char *y = args->y->data;
+    /* Copies round nothing: the CPU's table keeps this entry, hence the threads. */
+#pragma omp parallel for if (count * (int64_t)(a_bytes + b_bytes) >= 65536)
     for (int64_t i = 0; i < count; i++) {
-        memcpy(y, a, a_bytes);
-        memcpy(y + a_bytes, b, b_bytes);
-        a += a_bytes;
-        b += b_bytes;
-        y += a_bytes + b_bytes;
+        char *to = y + (size_t)i * (a_bytes + b_bytes);
+        memcpy(to, a + (size_t)i * a_bytes, a_bytes);
+        memcpy(to + a_bytes, b + (size_t)i * b_bytes, b_bytes);
     }
     return true;
 }

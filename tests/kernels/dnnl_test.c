@@ -11,14 +11,19 @@
 static uint64_t seed = 1;
 static double worst; /* relative error of the layer under test so far */
 
-static struct tensor random_tensor(int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
-    struct tensor t = { .dtype = DTYPE_F32, .rank = rank, .shape = { a, b, c, d } };
+/* Random elements in the given shape; data owned by the caller. */
+static struct tensor random_like(struct tensor t) {
     t.data = malloc(tensor_bytes(&t));
     for (int64_t i = 0; i < tensor_elements(&t); i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         ((float *)t.data)[i] = (float)(int64_t)(seed >> 33) / (float)(1u << 30) - 1.0f;
     }
     return t;
+}
+
+static struct tensor random_tensor(int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
+    return random_like(
+        (struct tensor){ .dtype = DTYPE_F32, .rank = rank, .shape = { a, b, c, d } });
 }
 
 static double relative_error(const struct tensor *y, const struct tensor *truth) {
@@ -47,40 +52,62 @@ static bool pack(const struct tensor *weight, const struct tensor *bias, bool is
     return ok;
 }
 
-static void linear_case(struct layer *layer, struct packed *reference, int64_t rows, int64_t tokens,
-    int64_t k, int64_t n, enum activation activation, bool in_place) {
-    struct error err = { 0 };
-    struct tensor x = random_tensor(3, rows, tokens, k, 0);
-    struct tensor y = random_tensor(3, rows, tokens, n, 0), truth = y, alone = y;
-    struct tensor residual = random_tensor(3, rows, tokens, n, 0);
-    truth.data = malloc(tensor_bytes(&y));
-    alone.shape[0] = 1;
-    alone.data = malloc(tensor_bytes(&alone));
-    struct linear_args args = {
-        .x = &x, .weight = reference, .activation = activation, .residual = &residual, .y = &truth
-    };
-    CHECK(kernels_reference()->linear(&args, &err), "%s", err.message);
-    struct tensor last = tensor_rows(&x, rows - 1, 1);
-    struct tensor last_residual = tensor_rows(&residual, rows - 1, 1);
-    struct linear_args args_alone = {
-        .x = &last, .activation = activation, .residual = &last_residual, .y = &alone
-    };
-    CHECK(dnnl_engine.linear(layer, &args_alone, &err), "%s", err.message);
+/* One case: the input, its residual, and the output by the reference, by oneDNN, and by oneDNN of
+ * the last row alone. */
+struct example {
+    struct tensor x, residual, truth, y, alone; /* data owned */
+    struct tensor last_x, last_residual;        /* of x and of residual */
+};
+
+/* x and y by shape only. In place, y starts as the residual. */
+static struct example example_init(struct tensor x, struct tensor y, bool in_place) {
+    struct example e = { .x = random_like(x), .y = random_like(y), .residual = random_like(y) };
+    e.truth = e.alone = y;
+    e.truth.data = malloc(tensor_bytes(&e.truth));
+    e.alone.shape[0] = 1;
+    e.alone.data = malloc(tensor_bytes(&e.alone));
+    e.last_x = tensor_rows(&e.x, x.shape[0] - 1, 1);
+    e.last_residual = tensor_rows(&e.residual, x.shape[0] - 1, 1);
     if (in_place)
-        memcpy(y.data, residual.data, tensor_bytes(&y));
-    args.residual = in_place ? &y : &residual;
-    args.y = &y;
-    CHECK(dnnl_engine.linear(layer, &args, &err), "%s", err.message);
-    double error = relative_error(&y, &truth);
+        memcpy(e.y.data, e.residual.data, tensor_bytes(&y));
+    return e;
+}
+
+/* Compares what was computed, and frees it. */
+static void example_finish(struct example *e, const char *what) {
+    char text[112];
+    double error = relative_error(&e->y, &e->truth);
     worst = error > worst ? error : worst;
-    CHECK(error < 1e-6, "linear of %lld tokens: %.2e", (long long)tokens, error);
-    struct tensor last_y = tensor_rows(&y, rows - 1, 1);
-    CHECK(same_bits(&last_y, &alone), "the last row alone has other bits");
-    free(x.data);
-    free(y.data);
-    free(truth.data);
-    free(alone.data);
-    free(residual.data);
+    CHECK(error < 1e-6, "%s of %s: %.2e", what, tensor_describe(&e->x, text, sizeof(text)), error);
+    struct tensor last_y = tensor_rows(&e->y, e->y.shape[0] - 1, 1);
+    CHECK(same_bits(&last_y, &e->alone), "%s: the last row alone has other bits", what);
+    free(e->x.data);
+    free(e->residual.data);
+    free(e->truth.data);
+    free(e->y.data);
+    free(e->alone.data);
+}
+
+static void linear_case(struct layer *layer, struct packed *reference, struct tensor x,
+    enum activation activation, bool in_place) {
+    struct error err = { 0 };
+    struct tensor y = x;
+    y.shape[2] = reference->geglu ? reference->n / 2 : reference->n;
+    struct example e = example_init(x, y, in_place);
+    struct linear_args args = { .x = &e.x,
+        .weight = reference,
+        .activation = activation,
+        .residual = &e.residual,
+        .y = &e.truth };
+    CHECK(kernels_reference()->linear(&args, &err), "%s", err.message);
+    args.residual = in_place ? &e.y : &e.residual;
+    args.y = &e.y;
+    CHECK(dnnl_engine.linear(layer, &args, &err), "%s", err.message);
+    args.x = &e.last_x;
+    args.residual = &e.last_residual;
+    args.y = &e.alone;
+    CHECK(dnnl_engine.linear(layer, &args, &err), "%s", err.message);
+    example_finish(&e, "linear");
 }
 
 static void linear_matches_reference(int64_t k, int64_t n, bool geglu) {
@@ -90,7 +117,8 @@ static void linear_matches_reference(int64_t k, int64_t n, bool geglu) {
     if (pack(&weight, &bias, false, CONV_1X1, geglu, &layer, &reference)) {
         static const int64_t tokens[] = { 77, 1, 300, 5, 64, 3, 2, 9, 10, 11, 12, 77 };
         for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
-            linear_case(layer, reference, 1 + (int64_t)i % 3, tokens[i], k, geglu ? n / 2 : n,
+            linear_case(layer, reference,
+                tensor_3d(NULL, DTYPE_F32, 1 + (int64_t)i % 3, tokens[i], k),
                 geglu ? ACTIVATION_NONE : (enum activation)(i % 4), i % 2);
         printf("%s, %lld to %lld: relative error %.1e\n", geglu ? "geglu" : "linear", (long long)k,
             (long long)n, worst);
@@ -102,46 +130,31 @@ static void linear_matches_reference(int64_t k, int64_t n, bool geglu) {
     free(bias.data);
 }
 
-static void conv_case(struct layer *layer, struct packed *reference, int64_t rows, int64_t h,
-    int64_t w, int64_t h_out, int64_t w_out, bool in_place) {
+static const char *const kind_names[] = { "1x1", "3x3", "3x3 down", "3x3 down right", "3x3 up" };
+
+static void conv_case(
+    struct layer *layer, struct packed *reference, struct tensor x, bool in_place) {
     struct error err = { 0 };
-    int64_t k = reference->k, n = reference->n;
-    struct tensor x = random_tensor(4, rows, h, w, k), y = random_tensor(4, rows, h_out, w_out, n);
-    struct tensor truth = y, alone = y, residual = random_tensor(4, rows, h_out, w_out, n);
-    struct tensor row_add = random_tensor(2, rows, n, 0, 0);
-    truth.data = malloc(tensor_bytes(&y));
-    alone.shape[0] = 1;
-    alone.data = malloc(tensor_bytes(&alone));
+    int64_t rows = x.shape[0];
+    struct tensor y = tensor_4d(NULL, DTYPE_F32, rows, conv_out_size(reference->kind, x.shape[1]),
+        conv_out_size(reference->kind, x.shape[2]), reference->n);
+    struct example e = example_init(x, y, in_place);
+    struct tensor row_add = random_tensor(2, rows, reference->n, 0, 0);
+    struct tensor last_add = tensor_rows(&row_add, rows - 1, 1);
     struct conv2d_args args = {
-        .x = &x, .weight = reference, .row_add = &row_add, .residual = &residual, .y = &truth
+        .x = &e.x, .weight = reference, .row_add = &row_add, .residual = &e.residual, .y = &e.truth
     };
     CHECK(kernels_reference()->conv2d(&args, &err), "%s", err.message);
-    struct tensor last = tensor_rows(&x, rows - 1, 1);
-    struct tensor last_residual = tensor_rows(&residual, rows - 1, 1);
-    struct tensor last_add = tensor_rows(&row_add, rows - 1, 1);
-    struct conv2d_args args_alone = {
-        .x = &last, .row_add = &last_add, .residual = &last_residual, .y = &alone
-    };
-    CHECK(dnnl_engine.conv2d(layer, &args_alone, &err), "%s", err.message);
-    if (in_place)
-        memcpy(y.data, residual.data, tensor_bytes(&y));
-    args.residual = in_place ? &y : &residual;
-    args.y = &y;
+    args.residual = in_place ? &e.y : &e.residual;
+    args.y = &e.y;
     CHECK(dnnl_engine.conv2d(layer, &args, &err), "%s", err.message);
-    double error = relative_error(&y, &truth);
-    worst = error > worst ? error : worst;
-    CHECK(error < 1e-6, "conv kind %d: %.2e", (int)reference->kind, error);
-    struct tensor last_y = tensor_rows(&y, rows - 1, 1);
-    CHECK(same_bits(&last_y, &alone), "the last row alone has other bits");
-    free(x.data);
-    free(y.data);
-    free(truth.data);
-    free(alone.data);
-    free(residual.data);
+    args = (struct conv2d_args){
+        .x = &e.last_x, .row_add = &last_add, .residual = &e.last_residual, .y = &e.alone
+    };
+    CHECK(dnnl_engine.conv2d(layer, &args, &err), "%s", err.message);
+    example_finish(&e, kind_names[reference->kind]);
     free(row_add.data);
 }
-
-static const char *const kind_names[] = { "1x1", "3x3", "3x3 down", "3x3 down right", "3x3 up" };
 
 static void conv_matches_reference(enum conv_kind kind, int64_t k, int64_t n) {
     int64_t size = kind == CONV_1X1 ? 1 : 3;
@@ -153,8 +166,7 @@ static void conv_matches_reference(enum conv_kind kind, int64_t k, int64_t n) {
         layer->packed.kind = kind;
         for (int64_t h = 4; h < 30; h += 11)
             for (int64_t w = 5; w < 40; w += 17)
-                conv_case(layer, reference, 1 + h % 3, h, w, conv_out_size(kind, h),
-                    conv_out_size(kind, w), w % 2);
+                conv_case(layer, reference, tensor_4d(NULL, DTYPE_F32, 1 + h % 3, h, w, k), w % 2);
         printf("%s, %lld to %lld: relative error %.1e\n", kind_names[kind], (long long)k,
             (long long)n, worst);
         worst = 0;
