@@ -5,13 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens a regular file and returns its descriptor, or -1. O_NONBLOCK: opening a FIFO must not wait
- * for a writer; it is refused right after. */
-static int open_regular(const char *path, uint64_t *size, struct error *err) {
+int file_open_regular(const char *path, uint64_t *size, struct error *err) {
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused right after. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         error_set(err, errno == ENOENT || errno == ENOTDIR ? ERROR_NOT_FOUND : ERROR_IO,
@@ -47,7 +45,7 @@ static bool read_all(int fd, const char *path, char *bytes, size_t size, struct 
 
 bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, struct error *err) {
     uint64_t length;
-    int fd = open_regular(path, &length, err);
+    int fd = file_open_regular(path, &length, err);
     if (fd < 0)
         return false;
     char *bytes = NULL;
@@ -69,37 +67,6 @@ bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, str
     *out = bytes;
     *size = (size_t)length;
     return true;
-}
-
-bool file_map_open(const char *path, struct file_map *out, struct error *err) {
-    memset(out, 0, sizeof(*out));
-    uint64_t length;
-    int fd = open_regular(path, &length, err);
-    if (fd < 0)
-        return false;
-    bool ok = true;
-    if (length > SIZE_MAX) {
-        ok = error_set(err, ERROR_TOO_LARGE, "%s does not fit into the address space", path);
-    } else if (length > 0) {
-        void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (bytes == MAP_FAILED)
-            ok = error_set(err, ERROR_IO, "cannot map %s: %s", path, strerror(errno));
-        else
-            *out = (struct file_map){ bytes, (size_t)length };
-    }
-    close(fd);
-    return ok;
-}
-
-void file_map_drop_pages(const struct file_map *map) {
-    if (map->bytes) /* a hint: if it is refused, the pages just stay */
-        (void)madvise((void *)(uintptr_t)map->bytes, map->size, MADV_DONTNEED);
-}
-
-void file_map_close(struct file_map *map) {
-    if (map->bytes)
-        munmap((void *)(uintptr_t)map->bytes, map->size);
-    memset(map, 0, sizeof(*map));
 }
 
 static bool write_all(int fd, const struct file_part *parts, size_t count) {

@@ -1,4 +1,4 @@
-/* Files as wholes: reading a small one, mapping a large one, replacing one safely. */
+/* Files as wholes: reading a small one, replacing one safely. (Mapping: base/file_map.h). */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -12,18 +12,9 @@
 bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* A regular file mapped read-only and privately. Somebody who truncates it while it is mapped takes
- * the process down (SIGBUS): map weights only while they are being copied. */
-struct file_map {
-    const uint8_t *bytes; /* NULL if size is 0 */
-    size_t size;
-};
-bool file_map_open(const char *path, struct file_map *out, struct error *err)
+/* Opens a regular file for reading; its descriptor, or -1. */
+int file_open_regular(const char *path, uint64_t *size, struct error *err)
     __attribute__((warn_unused_result));
-void file_map_close(struct file_map *map); /* a zeroed one is fine */
-/* Gives the pages read so far back to the system. The map stays valid: reading them again fetches
- * them from the system's file cache, or from the disk. */
-void file_map_drop_pages(const struct file_map *map);
 
 struct file_part {
     const void *bytes;

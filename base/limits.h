@@ -8,6 +8,7 @@
 
 /* models: weight files (models/safetensors.c) */
 #define CHECKPOINT_RESIDENT_BYTES (64u << 20) /* of mapped weights, while a model copies them */
+#define FILE_MAPS_MAX 256 /* files mapped at a time */
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256

@@ -283,6 +283,13 @@ static bool known_leftover(enum component component, const char *name) {
            strcmp(name, "logit_scale") == 0;
 }
 
+bool checkpoint_check_intact(const struct checkpoint *c, struct error *err) {
+    for (size_t i = 0; i < c->file_count; i++)
+        if (!safetensors_intact(c->files[i], err))
+            return false;
+    return true;
+}
+
 bool checkpoint_check_unused(
     const struct checkpoint *c, enum component component, struct error *err) {
     const struct weight_table *table = &c->tables[component];

@@ -45,6 +45,10 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
 /* Whether the tensor exists, whatever its shape. Does not mark it as used. */
 bool checkpoint_has_tensor(const struct checkpoint *c, enum component component, const char *name);
 
+/* After a model took what it needs: an error (ERROR_IO) if a file was cut short or written to since
+ * the checkpoint was opened. */
+bool checkpoint_check_intact(const struct checkpoint *c, struct error *err)
+    __attribute__((warn_unused_result));
 /* After a model took what it needs: an error that names up to a few tensors of the component that
  * nobody asked for (known leftovers such as position_ids are passed over). */
 bool checkpoint_check_unused(const struct checkpoint *c, enum component component,

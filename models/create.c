@@ -20,6 +20,12 @@ static struct weights weights_from(
     return (struct weights){ .get = get, .user = source, .kernels = kernels, .dtype = dtype };
 }
 
+/* After a model took its weights: it took all, and the files held still meanwhile. */
+static bool check_done(const struct source *source, struct error *err) {
+    return checkpoint_check_unused(source->checkpoint, source->component, err) &&
+           checkpoint_check_intact(source->checkpoint, err);
+}
+
 bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *kernels,
     enum dtype dtype, struct text_encoder **out, struct error *err) {
     struct source source = { checkpoint, COMPONENT_TEXT_ENCODER };
@@ -28,7 +34,7 @@ bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *ke
     if (!text_encoder_build(checkpoint_text_encoder_config(checkpoint), &w, &encoder, err)) {
         return false;
     }
-    if (!checkpoint_check_unused(checkpoint, source.component, err)) {
+    if (!check_done(&source, err)) {
         text_encoder_destroy(encoder);
         return false;
     }
@@ -44,7 +50,7 @@ bool unet_create(struct checkpoint *checkpoint, const struct kernels *kernels, e
     if (!unet_build(checkpoint_unet_config(checkpoint), &w, &unet, err)) {
         return false;
     }
-    if (!checkpoint_check_unused(checkpoint, source.component, err)) {
+    if (!check_done(&source, err)) {
         unet_destroy(unet);
         return false;
     }
@@ -60,7 +66,7 @@ bool vae_create(struct checkpoint *checkpoint, const struct kernels *kernels, en
     if (!vae_build(checkpoint_vae_config(checkpoint), &w, parts, &vae, err)) {
         return false;
     }
-    if (!checkpoint_check_unused(checkpoint, source.component, err)) {
+    if (!check_done(&source, err)) {
         vae_destroy(vae);
         return false;
     }

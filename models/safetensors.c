@@ -1,6 +1,6 @@
 #include "models/safetensors.h"
 
-#include "base/file.h"
+#include "base/file_map.h"
 #include "base/json.h"
 #include "base/limits.h"
 
@@ -226,6 +226,7 @@ void safetensors_header_finish(struct safetensors_header *header) {
 }
 
 struct safetensors {
+    char *path; /* owned */
     struct file_map map;
     const uint8_t *data;
     struct safetensors_header header;
@@ -275,16 +276,23 @@ bool safetensors_open(const char *path, struct safetensors **out, struct error *
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
     if (!file_map_open(path, &file->map, err)) {
-        free(file);
+        safetensors_close(file);
         return false;
     }
-    if (!open_mapped(file, err)) {
+    file->path = strdup(path);
+    if (!file->path || !open_mapped(file, err) || !file_map_intact(&file->map, err)) {
+        if (!file->path)
+            error_set(err, ERROR_NO_MEMORY, "out of memory");
         error_prefix(err, "%s", path);
         safetensors_close(file);
         return false;
     }
     *out = file;
     return true;
+}
+
+bool safetensors_intact(const struct safetensors *file, struct error *err) {
+    return file_map_intact(&file->map, err) || error_prefix(err, "%s", file->path);
 }
 
 void safetensors_drop_pages(struct safetensors *file) {
@@ -300,6 +308,7 @@ void safetensors_close(struct safetensors *file) {
     free(file->by_name);
     safetensors_header_finish(&file->header);
     file_map_close(&file->map);
+    free(file->path);
     free(file);
 }
 

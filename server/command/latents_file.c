@@ -61,7 +61,8 @@ bool latents_load(const char *path, struct generate_request *request, struct err
     struct safetensors *file;
     if (!safetensors_open(path, &file, err))
         return false;
-    bool ok = take(file, request, err);
+    bool ok = take(file, request, err) || error_prefix(err, "%s", path);
+    ok = ok && safetensors_intact(file, err);
     safetensors_close(file);
-    return ok || error_prefix(err, "%s", path);
+    return ok;
 }

@@ -301,6 +301,23 @@ static void a_wrong_file_fails_by_name(struct rule_source sources[3]) {
     }
 }
 
+/* The file is cut between its opening and its reading. */
+static void a_file_cut_while_read_fails(struct rule_source sources[3]) {
+    struct error err = { 0 };
+    struct unet *unet = NULL;
+    struct checkpoint *checkpoint = open_checkpoint();
+    struct stat before;
+    const char *path = in_root(parts[1].component, parts[1].file);
+    CHECK(stat(path, &before) == 0 && truncate(path, before.st_size / 2) == 0, "%s", path);
+    CHECK(!unet_create(checkpoint, kernels_cpu(), DTYPE_F32, &unet, &err) && !unet,
+        "half a file was accepted");
+    CHECK_CONTAINS(err.message, path);
+    CHECK_CONTAINS(err.message, "it changed while it was read");
+    printf("%s\n", err.message);
+    checkpoint_close(checkpoint);
+    write_weights(1, sources[1].items, sources[1].count);
+}
+
 static void write_folder(struct rule_source sources[3]) {
     /* What a model asks for is what its file holds. */
     struct models m = { 0 };
@@ -356,6 +373,7 @@ int main(int argc, char **argv) {
     a_folder_gives_the_same_bits(kernels_reference(), DTYPE_F32, kinds);
     a_folder_gives_the_same_bits(kernels_cpu(), DTYPE_BF16, kinds);
     a_wrong_file_fails_by_name(sources);
+    a_file_cut_while_read_fails(sources);
     remove_folder();
     for (int k = 0; k < 3; k++) {
         rule_source_finish(&sources[k]);

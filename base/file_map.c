@@ -1,0 +1,135 @@
+#include "base/file_map.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The maps of this process, for the signal handler: written under the lock, read without it. A slot
+ * is free while its size is 0. */
+static struct {
+    _Atomic uintptr_t begin;
+    atomic_size_t size;
+    atomic_bool damaged; /* a page of it was replaced by zeros */
+} slots[FILE_MAPS_MAX];
+static pthread_mutex_t slots_lock = PTHREAD_MUTEX_INITIALIZER;
+static size_t page_bytes;
+static struct sigaction action_before;
+
+/* Puts a page of zeros where the file has ended. mmap is a plain system call here, and nothing else
+ * is called. */
+static void on_sigbus(int number, siginfo_t *info, void *context) {
+    (void)number;
+    (void)context;
+    const uintptr_t address = (uintptr_t)info->si_addr;
+    for (int i = 0; i < FILE_MAPS_MAX; i++) {
+        const uintptr_t begin = atomic_load(&slots[i].begin);
+        const size_t size = atomic_load(&slots[i].size);
+        if (size == 0 || address < begin || address - begin >= size)
+            continue;
+        void *page = (void *)(address / page_bytes * page_bytes);
+        if (mmap(page, page_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+            MAP_FAILED)
+            break;
+        atomic_store(&slots[i].damaged, true);
+        return;
+    }
+    /* Not ours: the read faults again, and meets what was there before us. */
+    sigaction(SIGBUS, &action_before, NULL);
+}
+
+static bool take_slot(struct file_map *map, struct error *err) {
+    bool found = false;
+    pthread_mutex_lock(&slots_lock);
+    if (page_bytes == 0) {
+        page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+        struct sigaction action = { .sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO };
+        sigaction(SIGBUS, &action, &action_before);
+    }
+    for (int i = 0; i < FILE_MAPS_MAX && !found; i++) {
+        if (atomic_load(&slots[i].size) != 0)
+            continue;
+        atomic_store(&slots[i].damaged, false);
+        atomic_store(&slots[i].begin, (uintptr_t)map->bytes);
+        atomic_store(&slots[i].size, map->size);
+        map->slot = i;
+        found = true;
+    }
+    pthread_mutex_unlock(&slots_lock);
+    return found || error_set(err, ERROR_TOO_LARGE, "%d files are mapped already", FILE_MAPS_MAX);
+}
+
+static void free_slot(const struct file_map *map) {
+    pthread_mutex_lock(&slots_lock);
+    atomic_store(&slots[map->slot].size, 0);
+    pthread_mutex_unlock(&slots_lock);
+}
+
+static bool map_file(const char *path, uint64_t length, struct file_map *map, struct error *err) {
+    struct stat st;
+    if (fstat(map->fd, &st) != 0)
+        return error_set(err, ERROR_IO, "cannot stat %s: %s", path, strerror(errno));
+    map->modified = st.st_mtim;
+    if (length > SIZE_MAX)
+        return error_set(err, ERROR_TOO_LARGE, "%s does not fit into the address space", path);
+    if (length == 0)
+        return true;
+    void *bytes = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, map->fd, 0);
+    if (bytes == MAP_FAILED)
+        return error_set(err, ERROR_IO, "cannot map %s: %s", path, strerror(errno));
+    map->bytes = bytes;
+    map->size = (size_t)length;
+    if (take_slot(map, err))
+        return true;
+    munmap(bytes, map->size);
+    map->bytes = NULL;
+    return false;
+}
+
+bool file_map_open(const char *path, struct file_map *out, struct error *err) {
+    uint64_t length;
+    *out = (struct file_map){ .fd = file_open_regular(path, &length, err) };
+    if (out->fd < 0)
+        return false;
+    if (map_file(path, length, out, err))
+        return true;
+    file_map_close(out);
+    return false;
+}
+
+void file_map_close(struct file_map *map) {
+    if (map->bytes) {
+        munmap((void *)(uintptr_t)map->bytes, map->size);
+        free_slot(map);
+    }
+    if (map->fd >= 0)
+        close(map->fd);
+    *map = (struct file_map){ .fd = -1 };
+}
+
+bool file_map_intact(const struct file_map *map, struct error *err) {
+    struct stat st;
+    if (fstat(map->fd, &st) != 0)
+        return error_set(err, ERROR_IO, "cannot stat the file again: %s", strerror(errno));
+    const bool cut = map->bytes && atomic_load(&slots[map->slot].damaged);
+    if (cut || (uint64_t)st.st_size != map->size)
+        return error_set(err, ERROR_IO,
+            "the file had %zu bytes and has %llu: it changed while it "
+            "was read",
+            map->size, (unsigned long long)st.st_size);
+    if (st.st_mtim.tv_sec != map->modified.tv_sec || st.st_mtim.tv_nsec != map->modified.tv_nsec)
+        return error_set(err, ERROR_IO, "the file was written to while it was read");
+    return true;
+}
+
+void file_map_drop_pages(const struct file_map *map) {
+    if (map->bytes) /* a hint: if it is refused, the pages just stay */
+        (void)madvise((void *)(uintptr_t)map->bytes, map->size, MADV_DONTNEED);
+}

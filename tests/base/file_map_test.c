@@ -1,0 +1,112 @@
+/* A mapped file that somebody cuts short or overwrites: no signal ends the process, and the map
+ * says that it is no longer what was opened. */
+#include "base/file_map.h"
+#include "tests/check.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BYTES (4 * 4096 + 100)
+
+static char path[64] = "/tmp/file_map_test.XXXXXX";
+
+static void fill_file(void) {
+    char bytes[BYTES];
+    memset(bytes, 7, sizeof(bytes));
+    int fd = open(path, O_WRONLY | O_TRUNC);
+    CHECK(write(fd, bytes, sizeof(bytes)) == BYTES, "cannot write %s", path);
+    close(fd);
+}
+
+static unsigned sum(const struct file_map *map) {
+    unsigned total = 0;
+    for (size_t i = 0; i < map->size; i++)
+        total += map->bytes[i];
+    return total;
+}
+
+static struct file_map open_map(void) {
+    struct file_map map;
+    struct error err = { 0 };
+    CHECK(file_map_open(path, &map, &err), "%s", err.message);
+    return map;
+}
+
+static void untouched_file_is_intact(void) {
+    struct file_map map = open_map();
+    struct error err = { 0 };
+    CHECK(sum(&map) == 7 * BYTES, "sum %u", sum(&map));
+    CHECK(file_map_intact(&map, &err), "%s", err.message);
+    file_map_close(&map);
+}
+
+/* Cut before anything was read, so that the pages must come from the file. */
+static void cut_file_reads_as_zeros(off_t length) {
+    fill_file();
+    struct file_map map = open_map();
+    struct error err = { 0 };
+    CHECK(truncate(path, length) == 0, "cannot cut %s", path);
+    unsigned left = sum(&map);
+    printf("cut to %lld of %d bytes: the bytes' sum is %u\n", (long long)length, BYTES, left);
+    CHECK(left == 7 * (unsigned)length, "sum %u", left);
+    CHECK(!file_map_intact(&map, &err), "a cut file passes for whole");
+    CHECK(err.code == ERROR_IO, "code %d", (int)err.code);
+    CHECK_CONTAINS(err.message, "changed while it was read");
+    /* Whole again, but with a page of zeros in the map. */
+    fill_file();
+    CHECK(!file_map_intact(&map, &err), "a mended file passes for what was read");
+    file_map_close(&map);
+}
+
+static void overwritten_file_is_noticed(void) {
+    fill_file();
+    struct file_map map = open_map();
+    struct error err = { 0 };
+    const struct timespec times[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+    CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
+    CHECK(!file_map_intact(&map, &err), "a file of another date passes for the old one");
+    CHECK_CONTAINS(err.message, "written to while it was read");
+    file_map_close(&map);
+}
+
+/* The handler is for our maps only. */
+static void other_sigbus_still_kills(void) {
+    struct file_map map = open_map();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGALRM, SIG_DFL);
+        alarm(10); /* should it loop */
+        fill_file();
+        int fd = open(path, O_RDONLY);
+        const volatile char *bytes = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (truncate(path, 0) != 0)
+            _exit(2);
+        _exit(bytes[BYTES - 1]);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    /* A sanitizer reports the signal and exits with a status of its own. */
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) ||
+              (WIFEXITED(status) && WEXITSTATUS(status) > 2),
+        "the child ended with status %d", status);
+    file_map_close(&map);
+}
+
+int main(void) {
+    close(mkstemp(path));
+    fill_file();
+    untouched_file_is_intact();
+    cut_file_reads_as_zeros(2 * 4096);
+    cut_file_reads_as_zeros(4096 + 10);
+    cut_file_reads_as_zeros(0);
+    overwritten_file_is_noticed();
+    other_sigbus_still_kills();
+    unlink(path);
+    return check_done();
+}
