@@ -24,7 +24,7 @@ from train_text import LENGTH, WIDTH
 from train_vae import to_tensor
 
 BATCH = 12  # a worker's scenes a step
-SCENES = 16_000  # as many as a run of an hour or two sees a few times
+SCENES = 20_000  # as many as a run of an hour or two sees a few times
 GAMMA, NOISY_MOST = 5, 2
 SCHEDULE = dict(beta_schedule='scaled_linear', beta_start=.00085, beta_end=.012,
                 num_train_timesteps=1000)
@@ -121,7 +121,7 @@ def predict(unet, noisy, times, states):
 def train(folder, minutes):
     torch.manual_seed(3)
     unet = new_unet().train()
-    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1.2e-3, 100)
+    run = Run(os.path.join(folder, 'unet.pt'), unet.parameters(), minutes, 1e-3, 100)
     lessons = Lessons(folder, 2 * run.step + run.rank)
     schedule = DDPMScheduler(**SCHEDULE)
     weights = loss_weights(schedule.alphas_cumprod)
