@@ -19,6 +19,7 @@ static const struct {
     [ERROR_NO_MEMORY] = { "out_of_memory", 507 },
     [ERROR_IO] = { "io_error", 500 },
     [ERROR_DEVICE] = { "device_error", 500 },
+    [ERROR_DEVICE_LOST] = { "device_lost", 500 },
     [ERROR_INTERNAL] = { "internal_error", 500 },
 };
 

@@ -25,7 +25,8 @@ enum error_code {
     ERROR_TIMEOUT,      /* ran past the caller's limit: 504 */
     ERROR_NO_MEMORY,    /* host or device memory ran out: 507 */
     ERROR_IO,           /* the system refused a read or write: 500 */
-    ERROR_DEVICE,       /* the accelerator failed: 500 */
+    ERROR_DEVICE,       /* the accelerator refused something: 500 */
+    ERROR_DEVICE_LOST,  /* the accelerator is gone for this process: 500, and the process ends */
     ERROR_INTERNAL,     /* a broken promise of ours: 500 */
 };
 

@@ -140,7 +140,7 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, str
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
     int64_t weight_bytes = heap_bytes() - heap_before;
-    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(&p->arena, err))
+    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(p->models.kernels->memory, &p->arena, err))
         return false;
     p->models.tokenizer = p->tokenizer;
     p->models.text_encoder = p->text_encoder;

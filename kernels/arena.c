@@ -2,32 +2,35 @@
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
-#define ALIGNMENT 64u
+#define ALIGNMENT MEMORY_ALIGNMENT
 
 /* Where the addresses of a plan start: not canonical on any 64-bit machine, so that a kernel which
  * touches one faults at once. */
 #define PLAN_BASE ((uintptr_t)1 << 62)
 
 struct arena {
-    char *base; /* owned, mmap'd */
+    const struct device_memory *memory; /* borrowed */
+    char *base;                         /* owned, of memory: not for the host to read */
     size_t reserved;
     size_t used;
     bool planning;
     size_t planned, peak;
+    unsigned generation;
 };
 
-bool arena_create(struct arena **out, struct error *err) {
+bool arena_create(const struct device_memory *memory, struct arena **out, struct error *err) {
     *out = calloc(1, sizeof(**out));
-    return *out ? true : error_set(err, ERROR_NO_MEMORY, "out of memory for an arena");
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for an arena");
+    (*out)->memory = memory;
+    return true;
 }
 
 void arena_destroy(struct arena *arena) {
     if (!arena)
         return;
-    if (arena->base)
-        munmap(arena->base, arena->reserved);
+    arena->memory->release(MEMORY_ACTIVATIONS, arena->base, arena->reserved);
     free(arena);
 }
 
@@ -41,16 +44,13 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
         return error_set(err, ERROR_NO_MEMORY, "%zu bytes of activations are too many", bytes);
     bytes = (bytes + page - 1) / page * page;
     /* The old block goes first, so that both never stand beside each other. */
-    if (arena->base)
-        munmap(arena->base, arena->reserved);
+    arena->memory->release(MEMORY_ACTIVATIONS, arena->base, arena->reserved);
     arena->base = NULL;
     arena->reserved = 0;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return error_set(
-            err, ERROR_NO_MEMORY, "the system refused %zu MiB for activations", bytes >> 20);
-    /* Fewer page faults in the first step; a refusal costs nothing. */
-    (void)madvise(base, bytes, MADV_HUGEPAGE);
+    arena->generation++;
+    void *base;
+    if (!arena->memory->alloc(MEMORY_ACTIVATIONS, bytes, &base, err))
+        return false;
     arena->base = base;
     arena->reserved = bytes;
     return true;
@@ -101,4 +101,8 @@ size_t arena_plan_end(struct arena *arena) {
 
 size_t arena_reserved_bytes(const struct arena *arena) {
     return arena->reserved;
+}
+
+unsigned arena_generation(const struct arena *arena) {
+    return arena->generation;
 }

@@ -38,9 +38,10 @@ bool check_activation(
     char text[TEXT_SIZE];
     if (!check_tensor(k, name, t, rank_min, rank_max))
         return false;
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16)
-        return check_fail(
-            k, "%s is %s, it must be f32 or bf16", name, tensor_describe(t, text, sizeof(text)));
+    bool takes_f16 = k->c->kernels->weight_dtypes & 1u << DTYPE_F16;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_BF16 && !(t->dtype == DTYPE_F16 && takes_f16))
+        return check_fail(k, "%s is %s, it must be f32%s bf16", name,
+            tensor_describe(t, text, sizeof(text)), takes_f16 ? ", f16 or" : " or");
     return true;
 }
 

@@ -17,7 +17,7 @@ bool check_fail(const struct check *k, const char *format, ...)
 /* Present, on the table's device, `rank_min..rank_max` dimensions, each at least 1. */
 bool check_tensor(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
-/* check_tensor, and f32 or bf16. */
+/* check_tensor, and f32, bf16 or, where the table has f16 weights, f16. */
 bool check_activation(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
 /* `t` has the dtype `dtype`, which is that of `like_name` or what the operation fixes (NULL). */

@@ -1,4 +1,5 @@
 #include "kernels/compute.h"
+
 #include "kernels/check.h"
 
 /* Ends a wrapper whose arguments are right: calls the entry unless this is a dry run. */
@@ -57,6 +58,29 @@ bool compute_plan(
         return false;
     }
     return arena_reserve(c->arena, peak, err);
+}
+
+void compute_upload(struct compute *c, const void *from, const struct tensor *to) {
+    const struct check k = { c, "upload" };
+    if (compute_ok(c) && check_tensor(&k, "to", to, 1, TENSOR_MAX_RANK) && !c->dry_run)
+        c->kernels->memory->upload(to->data, from, tensor_bytes(to), &c->error);
+}
+
+const void *compute_view(struct compute *c, const struct tensor *from) {
+    const struct check k = { c, "view" };
+    if (!compute_ok(c) || !check_tensor(&k, "from", from, 1, TENSOR_MAX_RANK) || c->dry_run)
+        return NULL;
+    return c->kernels->memory->view(from->data, tensor_bytes(from), &c->error);
+}
+
+void compute_pace(struct compute *c) {
+    if (compute_ok(c) && !c->dry_run)
+        c->kernels->memory->pace(&c->error);
+}
+
+void compute_synchronize(struct compute *c) {
+    if (compute_ok(c) && !c->dry_run)
+        c->kernels->memory->synchronize(&c->error);
 }
 
 static bool activation_is_known(const struct check *k, enum activation activation) {

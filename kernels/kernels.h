@@ -1,15 +1,17 @@
 /* The operations of Stable Diffusion 1.5, as one table that each device fills.
  *
  * The table starts with the plain-C reference (kernels/reference/), and a device overwrites what it
- * does better (kernels/cpu/, later kernels/cuda/). Nobody calls an entry directly: models use the
+ * does better (kernels/cpu/, kernels/cuda/). Nobody calls an entry directly: models use the
  * wrappers of kernels/compute.h, which check every argument first, so that an entry may trust them.
  * tests/kcheck compares every entry with the reference.
  *
  * Conventions, for every entry:
  *  - tensors are dense, row-major, channels-last; inputs are never written; outputs never alias
  *    inputs unless the field says so;
- *  - activations are f32 or bf16 (all of one call the same); norm parameters and biases are f32;
- *    accumulation is f32 or better;
+ *  - activations are f32, bf16 or, where the table takes such weights, f16 (all of one call the
+ *    same); norm parameters and biases are f32; accumulation is f32 or better;
+ *  - tensors are in the table's memory; where that is an accelerator's, an entry only queues work,
+ *    in order, and what `struct kernels` calls host memory is read before the entry returns;
  *  - row i of a batch (the outermost dimension) is computed alone: its bits do not depend on what
  *    the other rows hold nor on how many there are;
  *  - an entry returns false and fills the error only for memory or device faults.
@@ -18,6 +20,7 @@
 #define KERNELS_KERNELS_H
 
 #include "base/error.h"
+#include "kernels/memory.h"
 #include "kernels/tensor.h"
 
 /* What happens to an output element before it is stored. */
@@ -56,7 +59,7 @@ struct packed {
 struct linear_args {
     const struct tensor *x;
     const struct packed *weight;
-    enum activation activation; /* NONE with geglu */
+    enum activation activation;    /* NONE with geglu */
     const struct tensor *residual; /* like y, or NULL; may be y itself */
     struct tensor *y;
 };
@@ -70,8 +73,8 @@ struct conv2d_args {
     struct tensor *y;
 };
 
-/* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups) of
- * each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x. */
+/* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups)
+ * of each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x. */
 struct group_norm_args {
     const struct tensor *x, *gamma, *beta;
     int groups;
@@ -150,12 +153,47 @@ struct convert_args {
     struct tensor *y;
 };
 
+/* A sequence of calls that a device keeps and runs again without the host: the same entries on the
+ * same addresses with the same scalars; only the contents of the memory differ. */
+struct recording;
+
+struct recorder {
+    /* Between begin and end the entries only write down what they would do; nothing else may be
+     * done with the device. */
+    bool (*begin)(struct error *err);
+    /* Always after a successful begin, also if a call in between failed: with out NULL what was
+     * written down is thrown away. */
+    bool (*end)(struct recording **out, struct error *err);
+    /* Queues the whole sequence, as its calls would have been. */
+    bool (*replay)(const struct recording *recording, struct error *err);
+    int (*launches)(const struct recording *recording); /* kernels in one replay */
+    void (*destroy)(struct recording *recording);       /* NULL is fine */
+};
+
+/* What a device says of itself; -1 and 0 are "unknown". */
+struct device_figures {
+    char name[64];                          /* the chip's */
+    char driver[32];                        /* versions: "driver 13.0, runtime 13.0" */
+    int64_t memory_total, memory_free;      /* bytes, all processes */
+    int64_t weight_bytes, activation_bytes; /* this process */
+    int utilisation_percent;                /* of the chip, all processes; -1: unknown */
+    int memory_utilisation_percent;         /* of its memory's bandwidth; -1: unknown */
+};
+
 /* The table. `weight` is host memory in f32, f16 or bf16: [n][k] for a linear layer (also given as
  * [n][k][1][1]), [c_out][c_in][kh][kw] for a convolution; bias is [n] or NULL. The packed form may
- * keep bf16 if `dtype` says so; it is what `activation_dtype(dtype)` activations multiply. */
+ * keep bf16 or f16 if `dtype` says so; it is what `activation_dtype(dtype)` activations multiply.
+ */
 struct kernels {
-    const char *name; /* "reference", "cpu" */
+    const char *name; /* "reference", "cpu", "cuda:0" */
     enum device_kind device;
+    const struct device_memory *memory; /* where all tensors of this table lie */
+    /* Optional: NULL on a device whose calls cost next to nothing. */
+    const struct recorder *recorder;
+    /* Optional. Any thread. */
+    bool (*figures)(struct device_figures *out, struct error *err);
+    unsigned weight_dtypes;   /* bits 1 << DTYPE_X: what weights can be packed as */
+    enum dtype default_dtype; /* the one for whom none was asked */
 
     /* The activation dtype that goes with weights of `dtype` here: bf16 weights go with bf16
      * activations where the processor multiplies bf16, and with f32 ones where it does not. */
@@ -184,5 +222,12 @@ struct kernels {
  * forever. Thread-safe. */
 const struct kernels *kernels_reference(void);
 const struct kernels *kernels_cpu(void);
+/* The CUDA device `index`, which is opened at the first call: one device a process, by one thread
+ * at a time. NULL and why not: ERROR_UNSUPPORTED if this build has no CUDA or cannot use the chip,
+ * ERROR_NOT_FOUND without a driver or such a device. Lives forever. */
+const struct kernels *kernels_cuda(int index, struct error *err);
+
+/* "f32 or bf16": what a table packs weights as, for messages. */
+const char *kernels_dtype_names(const struct kernels *kernels);
 
 #endif

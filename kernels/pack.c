@@ -17,11 +17,20 @@ static bool sizes_are_positive(const struct tensor *t) {
     return true;
 }
 
+const char *kernels_dtype_names(const struct kernels *kernels) {
+    static const char *const names[] = { "nothing", "f32", "bf16", "f32 or bf16", "f16",
+        "f32 or f16", "bf16 or f16", "f32, bf16 or f16" };
+    unsigned dtypes = kernels->weight_dtypes;
+    return names[(dtypes >> DTYPE_F32 & 1) | (dtypes >> DTYPE_BF16 & 1) << 1 |
+                 (dtypes >> DTYPE_F16 & 1) << 2];
+}
+
 /* What weights of both kinds share; `bias` may be NULL. */
-static bool is_packable(const char *name, const struct tensor *weight, const struct tensor *bias,
-    enum dtype dtype, struct error *err) {
-    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
-        return error_field(err, name, dtype_name(dtype), "weights are packed as f32 or bf16");
+static bool is_packable(const struct kernels *kernels, const char *name,
+    const struct tensor *weight, const struct tensor *bias, enum dtype dtype, struct error *err) {
+    if (!(kernels->weight_dtypes >> dtype & 1))
+        return error_field(err, name, dtype_name(dtype), "%s packs weights as %s", kernels->name,
+            kernels_dtype_names(kernels));
     if (!is_float(weight->dtype))
         return refuse(name, weight, err, "a weight is f32, f16 or bf16");
     if (!sizes_are_positive(weight))
@@ -44,7 +53,7 @@ bool linear_pack(const struct kernels *kernels, const char *name, const struct t
         flat = weight->shape[2] == 1 && weight->shape[3] == 1;
     if (!flat)
         return refuse(name, weight, err, "a linear weight is [n][k] or [n][k][1][1]");
-    if (!is_packable(name, weight, bias, dtype, err))
+    if (!is_packable(kernels, name, weight, bias, dtype, err))
         return false;
     if (geglu && weight->shape[0] % 2 != 0)
         return refuse(name, weight, err, "a GEGLU weight has an even number of outputs");
@@ -64,7 +73,7 @@ bool conv2d_pack(const struct kernels *kernels, const char *name, const struct t
         return refuse(name, weight, err,
             size == 1 ? "this convolution's weight is [c_out][c_in][1][1]"
                       : "this convolution's weight is [c_out][c_in][3][3]");
-    if (!is_packable(name, weight, bias, dtype, err))
+    if (!is_packable(kernels, name, weight, bias, dtype, err))
         return false;
     if (!kernels->conv2d_pack(weight, bias, kind, dtype, out, err))
         return error_prefix(err, "%s", name);

@@ -23,6 +23,8 @@ static void fill_table(void) {
     const struct simd *simd = simd_best();
     table = *kernels_reference();
     table.name = "cpu";
+    table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
+    table.default_dtype = DTYPE_BF16;
     table.group_norm = simd->group_norm;
     table.layer_norm = simd->layer_norm;
     table.attention = simd->attention;

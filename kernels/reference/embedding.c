@@ -3,8 +3,10 @@
 #include <math.h>
 
 static float element(const struct tensor *t, int64_t i) {
-    return t->dtype == DTYPE_F32 ? ((const float *)t->data)[i]
-                                 : bf16_to_f32(((const uint16_t *)t->data)[i]);
+    if (t->dtype == DTYPE_F32)
+        return ((const float *)t->data)[i];
+    uint16_t half = ((const uint16_t *)t->data)[i];
+    return t->dtype == DTYPE_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
 bool reference_embedding(const struct embedding_args *args, struct error *err) {

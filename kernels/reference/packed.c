@@ -19,9 +19,9 @@ static struct reference_packed *create(
             err, ERROR_NO_MEMORY, "out of memory for a weight of %lld values", (long long)count);
         return NULL;
     }
-    if (dtype == DTYPE_BF16) {
-        convert_elements(rounded, DTYPE_BF16, weight->data, weight->dtype, count);
-        convert_elements(values, DTYPE_F32, rounded, DTYPE_BF16, count);
+    if (dtype != DTYPE_F32) {
+        convert_elements(rounded, dtype, weight->data, weight->dtype, count);
+        convert_elements(values, DTYPE_F32, rounded, dtype, count);
     } else {
         convert_elements(values, DTYPE_F32, weight->data, weight->dtype, count);
     }

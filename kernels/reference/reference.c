@@ -77,6 +77,9 @@ const struct kernels *kernels_reference(void) {
     static const struct kernels table = {
         .name = "reference",
         .device = DEVICE_CPU,
+        .memory = &host_memory,
+        .weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16,
+        .default_dtype = DTYPE_F32,
         .activation_dtype = same_dtype,
         .linear_pack = reference_linear_pack,
         .conv2d_pack = reference_conv2d_pack,

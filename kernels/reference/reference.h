@@ -37,7 +37,7 @@ double reference_activation(enum activation activation, double x);
 /* sum of a[i] b[i], i = 0..n-1 */
 double reference_dot(const float *a, const float *b, int64_t n);
 
-/* A packed weight: f32 values (rounded to bf16 first if bf16 was asked for). Linear [n][k],
+/* A packed weight: f32 values (rounded to f16 or bf16 first if that was asked for). Linear [n][k],
  * convolution [c_out][kh][kw][c_in]. */
 struct reference_packed {
     struct packed base;

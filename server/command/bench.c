@@ -255,7 +255,7 @@ static bool load(struct bench *b, struct error *err) {
     double begin = now_s();
     b->kernels = kernels_cpu();
     b->compute.kernels = b->kernels;
-    bool ok = arena_create(&b->compute.arena, err) &&
+    bool ok = arena_create(b->kernels->memory, &b->compute.arena, err) &&
               checkpoint_open(b->options.model_path, NULL, &checkpoint, err) &&
               text_encoder_create(
                   checkpoint, b->kernels, b->options.dtype, &b->text_encoder, err) &&

@@ -6,13 +6,18 @@
 static void stack_of_aligned_blocks(void) {
     struct error err = { 0 };
     struct arena *arena;
-    CHECK(arena_create(&arena, &err), "%s", err.message);
+    CHECK(arena_create(&host_memory, &arena, &err), "%s", err.message);
     CHECK(!arena_alloc(arena, 1), "nothing is reserved yet");
+    unsigned generation = arena_generation(arena);
     CHECK(arena_reserve(arena, 1000, &err), "%s", err.message);
+    CHECK(arena_generation(arena) != generation, "new memory");
+    generation = arena_generation(arena);
+    CHECK(arena_reserve(arena, 900, &err), "%s", err.message);
+    CHECK(arena_generation(arena) == generation, "the same memory");
     size_t reserved = arena_reserved_bytes(arena);
     CHECK(reserved >= 1000, "%zu bytes", reserved);
     char *a = arena_alloc(arena, 1), *b = arena_alloc(arena, 100);
-    CHECK(a && b && (uintptr_t)a % 64 == 0 && (uintptr_t)b % 64 == 0 && b >= a + 64, "aligned");
+    CHECK(a && b && (uintptr_t)a % 256 == 0 && (uintptr_t)b % 256 == 0 && b >= a + 256, "aligned");
     memset(b, 7, 100);
     CHECK(!arena_reserve(arena, 2 * reserved, &err), "no growth while in use");
     CHECK_CONTAINS(err.message, "in use");
@@ -33,9 +38,9 @@ static void stack_of_aligned_blocks(void) {
 static void a_plan_counts_the_peak(void) {
     struct error err = { 0 };
     struct arena *arena;
-    CHECK(arena_create(&arena, &err), "%s", err.message);
+    CHECK(arena_create(&host_memory, &arena, &err), "%s", err.message);
     arena_plan_begin(arena);
-    void *a = arena_alloc(arena, 100); /* 128 with the alignment */
+    void *a = arena_alloc(arena, 100); /* 256 with the alignment */
     size_t mark = arena_mark(arena);
     void *b = arena_alloc(arena, 1000); /* 1024 */
     CHECK(a && b && a != b, "distinct addresses");
@@ -44,7 +49,7 @@ static void a_plan_counts_the_peak(void) {
     CHECK(arena_alloc(arena, 500) != a, "distinct addresses"); /* 512 */
     CHECK(!arena_alloc(arena, SIZE_MAX / 2), "absurd sizes are refused in a plan, too");
     size_t peak = arena_plan_end(arena);
-    CHECK(peak == 128 + 1024 + 2 * 64, "the peak is %zu, not %d", peak, 128 + 1024 + 128);
+    CHECK(peak == 256 + 1024 + 2 * 256, "the peak is %zu, not %d", peak, 256 + 1024 + 512);
     CHECK(!arena_alloc(arena, 1), "planning reserves nothing");
     arena_destroy(arena);
 }

@@ -63,7 +63,8 @@ static void linear_refuses(void) {
     REFUSES(op_linear, linear_args, good, a.x = &absent, "x (f32 [3][4]) has no memory");
     REFUSES(op_linear, linear_args, good, a.x = &gpu, "x (f32 [3][4]) is on another device");
     REFUSES(op_linear, linear_args, good, a.x = &empty, "x is f32 [0][4], every size");
-    REFUSES(op_linear, linear_args, good, a.x = &ints, "x is i32 [3][4], it must be f32 or bf16");
+    REFUSES(
+        op_linear, linear_args, good, a.x = &ints, "x is i32 [3][4], it must be f32, f16 or bf16");
     REFUSES(op_linear, linear_args, good, a.x = &bias, "x is f32 [6], its rank must be 2 to 4");
     REFUSES(op_linear, linear_args, good, a.x = &wide,
         "x is f32 [3][5], the weight [6][4] needs 4 channels");
@@ -241,8 +242,8 @@ static void packing_refuses_by_name(void) {
         err.message, "ff.weight: f32 [4] is not allowed; its bias is f32, f16 or bf16 [5]");
     CHECK(!linear_pack(k, "ff.weight", &w, NULL, true, DTYPE_F32, &p, &err), "odd geglu");
     CHECK_CONTAINS(err.message, "ff.weight: f32 [5][4]");
-    CHECK(!linear_pack(k, "ff.weight", &w, NULL, false, DTYPE_F16, &p, &err), "f16");
-    CHECK_CONTAINS(err.message, "packed as f32 or bf16");
+    CHECK(!linear_pack(k, "ff.weight", &w, NULL, false, DTYPE_I32, &p, &err), "i32");
+    CHECK_CONTAINS(err.message, "packs weights as f32, bf16 or f16");
     w3.rank = 3;
     CHECK(!linear_pack(k, "w", &w3, NULL, false, DTYPE_F32, &p, &err), "rank 3");
     CHECK_CONTAINS(err.message, "[n][k] or [n][k][1][1]");
@@ -282,7 +283,7 @@ static void two_temporaries(struct compute *c, void *user) {
 static void a_dry_run_plans_the_arena(void) {
     struct error err = { 0 };
     struct compute c = fresh();
-    CHECK(arena_create(&c.arena, &err), "%s", err.message);
+    CHECK(arena_create(c.kernels->memory, &c.arena, &err), "%s", err.message);
     int64_t n = 300;
     CHECK(compute_plan(&c, two_temporaries, &n, &err), "%s", err.message);
     size_t reserved = arena_reserved_bytes(c.arena);

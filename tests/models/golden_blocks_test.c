@@ -80,8 +80,9 @@ static void stage_begin(struct stage *s, const struct kernels *kernels, uint64_t
     noise_init(&s->rng, RNG_CPU, seed);
     s->w = (struct weights){ .get = stage_get, .user = s, .kernels = kernels, .dtype = DTYPE_F32 };
     s->c.kernels = kernels;
-    CHECK(arena_create(&s->c.arena, &err) && arena_reserve(s->c.arena, 64 << 20, &err), "%s",
-        err.message);
+    CHECK(arena_create(s->c.kernels->memory, &s->c.arena, &err) &&
+              arena_reserve(s->c.arena, 64 << 20, &err),
+        "%s", err.message);
 }
 
 static void stage_end(struct stage *s) {

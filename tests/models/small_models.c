@@ -141,7 +141,8 @@ void run_model(
     const struct kernels *kernels, void (*forward)(struct compute *c, void *user), void *user) {
     struct error err = { 0 };
     struct compute c = { .kernels = kernels };
-    if (!arena_create(&c.arena, &err) || !compute_plan(&c, forward, user, &err)) {
+    if (!arena_create(c.kernels->memory, &c.arena, &err) ||
+        !compute_plan(&c, forward, user, &err)) {
         must(NULL, err.message);
     }
     forward(&c, user);

@@ -115,7 +115,7 @@ static void clip_skip_is_checked(void) {
     struct text_encoder *encoder = build(&cases[0].config, c.kernels, DTYPE_F32);
     for (int skip = -1; skip <= 3; skip += 4) {
         struct run run = { encoder, tensor_2d((void *)ids, DTYPE_I32, ROWS, TOKENS), skip, out };
-        CHECK(arena_create(&c.arena, &err), "%s", err.message);
+        CHECK(arena_create(c.kernels->memory, &c.arena, &err), "%s", err.message);
         CHECK(!compute_plan(&c, forward, &run, &err), "clip_skip %d was accepted", skip);
         CHECK_CONTAINS(err.message, "is not in 0..2");
         arena_destroy(c.arena);

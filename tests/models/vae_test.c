@@ -130,7 +130,7 @@ static void a_part_that_is_not_loaded_is_an_error(void) {
     struct vae *decoder = build(0, c.kernels, DTYPE_F32, VAE_DECODER);
     struct run run = { decoder, vae_encode, tensor_4d(data, DTYPE_F32, 1, 8, 8, 3),
         tensor_4d(data, DTYPE_F32, 1, 2, 2, 8) };
-    CHECK(arena_create(&c.arena, &err), "%s", err.message);
+    CHECK(arena_create(c.kernels->memory, &c.arena, &err), "%s", err.message);
     CHECK(!compute_plan(&c, forward, &run, &err), "a decoder encoded");
     CHECK_CONTAINS(err.message, "the encoder was not loaded");
     arena_destroy(c.arena);
@@ -166,7 +166,7 @@ static void memory_peaks_low(void) {
     };
     for (int i = 0; i < 2; i++) {
         struct compute c = { .kernels = kernels_reference() };
-        CHECK(arena_create(&c.arena, &err), "%s", err.message);
+        CHECK(arena_create(c.kernels->memory, &c.arena, &err), "%s", err.message);
         CHECK(compute_plan(&c, forward, &runs[i], &err), "%s", err.message);
         const double tensors = (double)arena_reserved_bytes(c.arena) / (512.0 * 512 * 16 * 4);
         const double bar = i ? 3.01 : 4.01;

@@ -70,7 +70,8 @@ static void tool_finish(struct tool *tool) {
 static bool tool_init(
     struct tool *tool, const char *model, enum dtype dtype, unsigned parts, struct error *err) {
     const struct kernels *kernels = kernels_cpu();
-    if (!checkpoint_open(model, NULL, &tool->checkpoint, err) || !arena_create(&tool->arena, err)) {
+    if (!checkpoint_open(model, NULL, &tool->checkpoint, err) ||
+        !arena_create(kernels->memory, &tool->arena, err)) {
         return false;
     }
     if ((parts & 1u << PART_TEXT) &&

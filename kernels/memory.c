@@ -1,0 +1,86 @@
+#include "kernels/memory.h"
+
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static bool host_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
+    *out = NULL;
+    if (bytes > SIZE_MAX / 2)
+        return error_set(err, ERROR_NO_MEMORY, "%zu bytes are too many", bytes);
+    if (pool == MEMORY_WEIGHTS) {
+        *out = aligned_alloc(
+            MEMORY_ALIGNMENT, (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT);
+        return *out || error_set(err, ERROR_NO_MEMORY, "the system refused %zu bytes", bytes);
+    }
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        return error_set(
+            err, ERROR_NO_MEMORY, "the system refused %zu MiB for activations", bytes >> 20);
+    /* Fewer page faults in the first step; a refusal costs nothing. */
+    (void)madvise(block, bytes, MADV_HUGEPAGE);
+    *out = block;
+    return true;
+}
+
+static void host_release(enum memory_pool pool, void *block, size_t bytes) {
+    if (pool == MEMORY_WEIGHTS)
+        free(block);
+    else if (block)
+        munmap(block, bytes);
+}
+
+static bool host_upload(void *to, const void *from, size_t bytes, struct error *err) {
+    (void)err;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+static const void *host_view(const void *from, size_t bytes, struct error *err) {
+    (void)bytes;
+    (void)err;
+    return from;
+}
+
+static bool nothing_to_wait_for(struct error *err) {
+    (void)err;
+    return true;
+}
+
+/* What this process could still take without swapping. */
+static size_t host_available(void) {
+    char line[128];
+    unsigned long long kib;
+    size_t available = SIZE_MAX;
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (!file)
+        return available;
+    while (fgets(line, sizeof(line), file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            available = (size_t)kib * 1024;
+    fclose(file);
+    return available;
+}
+
+/* The heap: weights are what loading adds to it, whoever allocates them. Activations are not on it,
+ * and nobody counts them here. */
+static size_t host_used(enum memory_pool pool) {
+    if (pool != MEMORY_WEIGHTS)
+        return 0;
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+const struct device_memory host_memory = {
+    .alloc = host_alloc,
+    .release = host_release,
+    .upload = host_upload,
+    .view = host_view,
+    .pace = nothing_to_wait_for,
+    .synchronize = nothing_to_wait_for,
+    .available = host_available,
+    .used = host_used,
+};

@@ -1,0 +1,28 @@
+/* The recordings that compute_recorded (kernels/compute.h) keeps: a few sequences of operations,
+ * the longest unused one dropped for a new one, all of them dropped when the arena's memory
+ * changes.
+ *
+ * A sequence is run as it is called the first time, recorded the second time and replayed from then
+ * on: what an entry has to do once for a shape (choose a kernel, load its code) is over by then.
+ *
+ * Belongs to one arena and one thread.
+ */
+#ifndef KERNELS_RECORDINGS_H
+#define KERNELS_RECORDINGS_H
+
+#include "kernels/compute.h"
+
+/* For the table's device, whose table.recorder may be NULL. Destroyed before the models whose
+ * operations are recorded; NULL is fine. */
+bool recordings_create(const struct kernels *kernels, struct recordings **out, struct error *err)
+    __attribute__((warn_unused_result));
+void recordings_destroy(struct recordings *recordings);
+
+struct recordings_figures {
+    int kept;                   /* sequences that are recorded now */
+    int launches;               /* kernels in the one that was recorded or replayed last */
+    int64_t recorded, replayed; /* since it was made */
+};
+void recordings_get_figures(const struct recordings *recordings, struct recordings_figures *out);
+
+#endif
