@@ -170,10 +170,10 @@ struct recorder {
     void (*destroy)(struct recording *recording);       /* NULL is fine */
 };
 
-/* What a device says of itself; -1 and 0 are "unknown". */
+/* What a device says of itself. */
 struct device_figures {
     char name[64];                          /* the chip's */
-    char driver[32];                        /* versions: "driver 13.0, runtime 13.0" */
+    int driver_version, runtime_version;    /* 1000 major + 10 minor */
     int64_t memory_total, memory_free;      /* bytes, all processes */
     int64_t weight_bytes, activation_bytes; /* this process */
     int utilisation_percent;                /* of the chip, all processes; -1: unknown */

@@ -1,0 +1,77 @@
+#include "kernels/cuda/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct kernels table;
+static char table_name[16];
+
+static bool figures(struct device_figures *out, struct error *err) {
+    const struct cuda_properties *p = cuda_get_properties();
+    size_t free_bytes = 0, total = 0;
+    memset(out, 0, sizeof(*out));
+    if (!cuda_enter(err) || !cuda_ok(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo", err))
+        return false;
+    snprintf(out->name, sizeof(out->name), "%s", p->name);
+    out->driver_version = p->driver_version;
+    out->runtime_version = p->runtime_version;
+    out->memory_total = (int64_t)total;
+    out->memory_free = (int64_t)free_bytes;
+    out->weight_bytes = (int64_t)cuda_memory.used(MEMORY_WEIGHTS);
+    out->activation_bytes = (int64_t)cuda_memory.used(MEMORY_ACTIVATIONS);
+    cuda_utilisation(p->bus_id, &out->utilisation_percent, &out->memory_utilisation_percent);
+    return true;
+}
+
+/* Weights and activations have one dtype here. */
+static enum dtype same_dtype(enum dtype weight_dtype) {
+    return weight_dtype;
+}
+
+/* bf16 has float32's range and is what the CPU's default rounds to; chips before 8.0 multiply f16
+ * only. */
+static void choose_dtypes(int capability) {
+    table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F16;
+    table.default_dtype = DTYPE_F16;
+    if (capability >= 80) {
+        table.weight_dtypes |= 1u << DTYPE_BF16;
+        table.default_dtype = DTYPE_BF16;
+    }
+}
+
+/* The first operation that nobody put into the table, or NULL. */
+static const char *missing_entry(void) {
+    if (!table.linear_pack || !table.linear || !table.packed_destroy)
+        return "linear";
+    if (!table.conv2d_pack || !table.conv2d)
+        return "conv2d";
+    if (!table.group_norm || !table.layer_norm)
+        return "norm";
+    if (!table.attention)
+        return "attention";
+    if (!table.embedding || !table.timestep_embedding)
+        return "embedding";
+    return table.add && table.concat && table.combine && table.convert ? NULL : "pointwise";
+}
+
+const struct kernels *kernels_cuda(int index, struct error *err) {
+    if (!cuda_open(index, err))
+        return NULL;
+    if (table.name)
+        return &table;
+    const struct cuda_properties *p = cuda_get_properties();
+    snprintf(table_name, sizeof(table_name), "cuda:%d", p->index);
+    table.device = DEVICE_CUDA;
+    table.memory = &cuda_memory;
+    table.recorder = &cuda_recorder;
+    table.figures = figures;
+    table.activation_dtype = same_dtype;
+    choose_dtypes(p->capability);
+    const char *missing = missing_entry();
+    if (missing) {
+        error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this build has no %s kernels", index, missing);
+        return NULL;
+    }
+    table.name = table_name;
+    return &table;
+}

@@ -1,0 +1,16 @@
+/* Inside kernels/cuda/: who fills the table. Each file of entries has one such function, which puts
+ * its entries in. */
+#ifndef KERNELS_CUDA_CUDA_H
+#define KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,168 @@
+#include "kernels/cuda/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CAPABILITY_MIN 75
+
+static struct {
+    bool open;
+    bool lost; /* set once, after the message; read by any thread */
+    char lost_message[256];
+    cudaStream_t stream;
+    void *workspace;
+    struct cuda_properties properties;
+} device;
+
+/* The errors after which the runtime's documentation tells the process to end: everything that
+ * comes later would fail, or be wrong. */
+static bool is_fatal(cudaError_t status) {
+    switch (status) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
+    if (__atomic_load_n(&device.lost, __ATOMIC_ACQUIRE))
+        return error_set(err, ERROR_DEVICE_LOST, "%s", device.lost_message);
+    if (status == cudaSuccess)
+        return true;
+    /* Kept by the runtime for the next call of cudaGetLastError, which would blame another. */
+    (void)cudaGetLastError();
+    if (status == cudaErrorMemoryAllocation)
+        return error_set(err, ERROR_NO_MEMORY, "%s: the GPU's memory is full", what);
+    if (device.open && is_fatal(status)) {
+        snprintf(device.lost_message, sizeof(device.lost_message),
+            "the GPU is lost to this process (%.100s: %s, %s)", what, cudaGetErrorName(status),
+            cudaGetErrorString(status));
+        __atomic_store_n(&device.lost, true, __ATOMIC_RELEASE);
+        return error_set(err, ERROR_DEVICE_LOST, "%s", device.lost_message);
+    }
+    return error_set(err, ERROR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(status),
+        cudaGetErrorName(status));
+}
+
+/* Asked for its attributes only: a chip that no code of this build runs on has none. */
+static __global__ void probe() {
+}
+
+static bool read_properties(int index, struct cuda_properties *out, struct error *err) {
+    struct cudaDeviceProp p;
+    if (!cuda_ok(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties", err))
+        return false;
+    memset(out, 0, sizeof(*out));
+    out->index = index;
+    snprintf(out->name, sizeof(out->name), "%.63s", p.name);
+    out->capability = 10 * p.major + p.minor;
+    out->multiprocessors = p.multiProcessorCount;
+    out->shared_bytes_per_block = p.sharedMemPerBlockOptin;
+    out->l2_bytes = (size_t)p.l2CacheSize;
+    out->memory_bytes = p.totalGlobalMem;
+    return cuda_ok(cudaDriverGetVersion(&out->driver_version), "cudaDriverGetVersion", err) &&
+           cuda_ok(cudaRuntimeGetVersion(&out->runtime_version), "cudaRuntimeGetVersion", err) &&
+           cuda_ok(cudaDeviceGetPCIBusId(out->bus_id, sizeof(out->bus_id), index),
+               "cudaDeviceGetPCIBusId", err);
+}
+
+/* Whether there is such a device at all. */
+static bool find(int index, struct error *err) {
+    int count = 0;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0)) {
+        (void)cudaGetLastError();
+        return error_set(err, ERROR_NOT_FOUND, "cuda:%d: the NVIDIA driver finds no GPU", index);
+    }
+    if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary) {
+        int driver = 0, runtime = 0;
+        (void)cudaDriverGetVersion(&driver);
+        (void)cudaRuntimeGetVersion(&runtime);
+        (void)cudaGetLastError();
+        if (driver == 0)
+            return error_set(err, ERROR_NOT_FOUND, "cuda:%d: no NVIDIA driver is installed", index);
+        return error_set(err, ERROR_NOT_FOUND,
+            "cuda:%d: the NVIDIA driver supports CUDA %d.%d, this build needs %d.%d", index,
+            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    }
+    if (!cuda_ok(status, "cudaGetDeviceCount", err))
+        return false;
+    if (index < 0 || index >= count)
+        return error_set(err, ERROR_NOT_FOUND, "cuda:%d: the last of %d GPUs is cuda:%d", index,
+            count, count - 1);
+    return true;
+}
+
+static bool check_chip(const struct cuda_properties *p, struct error *err) {
+    struct cudaFuncAttributes attributes;
+    if (p->capability < CAPABILITY_MIN)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "cuda:%d: %s has compute capability %d.%d; 7.5 and later are supported", p->index,
+            p->name, p->capability / 10, p->capability % 10);
+    if (cudaFuncGetAttributes(&attributes, probe) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return error_set(err, ERROR_UNSUPPORTED,
+        "cuda:%d: this build has no code for compute capability %d.%d (%s)", p->index,
+        p->capability / 10, p->capability % 10, p->name);
+}
+
+bool cuda_open(int index, struct error *err) {
+    if (device.open && device.properties.index == index)
+        return cuda_ok(cudaSuccess, "", err);
+    if (device.open)
+        return error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this process already uses cuda:%d",
+            index, device.properties.index);
+    struct cuda_properties properties;
+    cudaStream_t stream = NULL;
+    void *workspace = NULL;
+    if (!find(index, err) || !read_properties(index, &properties, err) ||
+        !cuda_ok(cudaSetDevice(index), "cudaSetDevice", err) || !check_chip(&properties, err))
+        return false;
+    if (!cuda_ok(
+            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", err) ||
+        !cuda_ok(
+            cudaMalloc(&workspace, CUDA_WORKSPACE_BYTES), "cudaMalloc of the workspace", err)) {
+        if (stream)
+            (void)cudaStreamDestroy(stream);
+        return error_prefix(err, "cuda:%d", index);
+    }
+    device.properties = properties;
+    device.stream = stream;
+    device.workspace = workspace;
+    device.open = true;
+    return true;
+}
+
+const struct cuda_properties *cuda_get_properties(void) {
+    return &device.properties;
+}
+
+cudaStream_t cuda_stream(void) {
+    return device.stream;
+}
+
+void *cuda_workspace(size_t bytes) {
+    return bytes <= CUDA_WORKSPACE_BYTES ? device.workspace : NULL;
+}
+
+bool cuda_enter(struct error *err) {
+    if (!device.open)
+        return error_set(err, ERROR_INTERNAL, "no CUDA device is open");
+    return cuda_ok(cudaSetDevice(device.properties.index), "cudaSetDevice", err);
+}
