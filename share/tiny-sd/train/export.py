@@ -69,7 +69,7 @@ def export(work, out):
     shutil.copytree(os.path.join(work, 'tokenizer'), os.path.join(new, 'tokenizer'))
     tokens = len(CLIPTokenizer.from_pretrained(os.path.join(new, 'tokenizer')))
     vae = part(work, 'vae', AutoencoderKL, new_vae)
-    if vae.config.scaling_factor == 1:
+    if not os.path.isdir(os.path.join(work, 'vae')):  # unfinished: not yet of spread 1
         vae.register_to_config(scaling_factor=round(1 / test(vae)[2].std().item(), 5))
     unet = part(work, 'unet', UNet2DConditionModel, new_unet)
     text = part(work, 'text_encoder', CLIPTextModel, lambda: new_text_encoder(tokens))
