@@ -33,9 +33,8 @@
 #define SEED_MAX (INT64_MAX - IMAGES_PER_REQUEST_MAX)
 #define CLIP_SKIP_MAX 31 /* and below the text encoder's number of layers */
 #define TIMEOUT_MAX_S 86400.0
-/* Images of one UNet call: as many as fit both; a request's other images wait for the next. */
-#define UNET_CALL_MAX_IMAGES 4
-#define UNET_CALL_MAX_PX (2 * 512 * 512)
+/* Images of one UNet call, on any device; a request's other images wait for the next call. */
+#define UNET_CALL_MAX_IMAGES 8
 
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)

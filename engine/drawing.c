@@ -147,13 +147,13 @@ static bool allocate_result(struct drawing *d, struct error *err) {
 }
 
 static int images_per_call(const struct drawing *d) {
-    int64_t px = (int64_t)d->result->width * d->result->height;
-    int fit = (int)(UNET_CALL_MAX_PX / px);
-    if (fit < 1)
-        fit = 1;
-    if (fit > UNET_CALL_MAX_IMAGES)
-        fit = UNET_CALL_MAX_IMAGES;
-    return fit < d->images ? fit : d->images;
+    const struct kernels *kernels = d->models->kernels;
+    int64_t fit = kernels->batch_px / ((int64_t)d->result->width * d->result->height);
+    const int limits[] = { kernels->batch_images, UNET_CALL_MAX_IMAGES, d->images };
+    for (int i = 0; i < 3; i++)
+        if (fit > limits[i])
+            fit = limits[i];
+    return fit < 1 ? 1 : (int)fit;
 }
 
 static bool check_init_latents(const struct drawing *d, struct error *err) {
@@ -208,18 +208,41 @@ static bool between(int evaluations_done, void *user, struct error *err) {
     return report(d, d->evaluations_before + evaluations_done, err);
 }
 
+/* Texts that are encoded together. */
+struct encoding {
+    const struct text_encoder *text_encoder;
+    struct tensor ids, context; /* i32 [n][tokens] and [n][tokens][hidden] */
+    int clip_skip;
+};
+
+static void run_text_encoder(struct compute *c, const void *user) {
+    const struct encoding *e = user;
+    struct tensor context = e->context;
+    text_encoder_forward(e->text_encoder, c, &e->ids, e->clip_skip, &context);
+}
+
+/* Rows [first, first + count) of the ids and of the context. */
+static void encode(struct compute *c, const struct drawing *d, const struct tensor *ids, int first,
+    int count, int clip_skip, const struct tensor *context) {
+    const struct encoding e = { d->models->text_encoder, tensor_rows(ids, first, count),
+        tensor_rows(context, first, count), clip_skip };
+    const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
+        (uintptr_t)e.context.data, (uintptr_t)count, (uintptr_t)d->tokens, (uintptr_t)clip_skip };
+    if (compute_ok(c))
+        compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
+}
+
 /* context: [texts][tokens][hidden]. clip_skip is the prompts' alone, as in diffusers. */
-static void encode_texts(struct compute *c, struct drawing *d, struct tensor *context) {
-    struct tensor ids = tensor_2d(d->ids, DTYPE_I32, d->texts, d->tokens);
-    int prompts = d->request->prompt_count;
-    if (d->guided) {
-        struct tensor negative_ids = tensor_rows(&ids, 0, 1);
-        struct tensor negative = tensor_rows(context, 0, 1);
-        text_encoder_forward(d->models->text_encoder, c, &negative_ids, 0, &negative);
-    }
-    struct tensor prompt_ids = tensor_rows(&ids, d->texts - prompts, prompts);
-    struct tensor positive = tensor_rows(context, d->texts - prompts, prompts);
-    text_encoder_forward(d->models->text_encoder, c, &prompt_ids, d->request->clip_skip, &positive);
+static void encode_texts(struct compute *c, struct drawing *d, const struct tensor *context) {
+    size_t mark = arena_mark(c->arena);
+    struct tensor ids = compute_tensor_2d(c, DTYPE_I32, d->texts, d->tokens);
+    int negatives = d->guided ? 1 : 0;
+    compute_upload(c, d->ids, &ids);
+    if (d->guided)
+        encode(c, d, &ids, 0, negatives, 0, context);
+    encode(c, d, &ids, negatives, d->request->prompt_count, d->request->clip_skip, context);
+    compute_synchronize(c); /* for its time only */
+    arena_release(c->arena, mark);
 }
 
 static void copy_row(struct compute *c, const struct tensor *from, int from_row,
@@ -274,21 +297,36 @@ static bool to_bytes(const float *image, size_t count, uint8_t *out) {
     return finite;
 }
 
+/* One decode: kept f32 [1][c][h][w] to image f32 [1][height][width][3]. */
+struct decoding {
+    const struct vae *vae;
+    struct tensor kept, latents, image;
+};
+
+static void run_vae(struct compute *c, const void *user) {
+    const struct decoding *v = user;
+    struct tensor latents = v->latents, image = v->image;
+    op_convert(
+        c, &(struct convert_args){ .x = &v->kept, .layout = LAYOUT_NCHW_TO_NHWC, .y = &latents });
+    vae_decode(v->vae, c, &latents, &image);
+}
+
 static void decode_image(struct compute *c, struct drawing *d, int index) {
     struct generate_result *r = d->result;
     size_t mark = arena_mark(c->arena);
-    int64_t elements = (int64_t)r->latent_channels * r->latent_height * r->latent_width;
-    struct tensor kept = tensor_4d(r->latents + index * elements, DTYPE_F32, 1, r->latent_channels,
-        r->latent_height, r->latent_width);
-    struct tensor latents = compute_tensor_4d(
-        c, DTYPE_F32, 1, r->latent_height, r->latent_width, r->latent_channels);
-    struct tensor image = compute_tensor_4d(c, DTYPE_F32, 1, r->height, r->width, 3);
-    op_convert(
-        c, &(struct convert_args){ .x = &kept, .layout = LAYOUT_NCHW_TO_NHWC, .y = &latents });
-    if (compute_ok(c))
-        vae_decode(d->models->vae, c, &latents, &image);
-    if (compute_ok(c) && !c->dry_run &&
-        !to_bytes(image.data, (size_t)tensor_elements(&image), r->images[index]))
+    int64_t h = r->latent_height, w = r->latent_width, channels = r->latent_channels;
+    const struct decoding v = {
+        .vae = d->models->vae,
+        .kept = compute_tensor_4d(c, DTYPE_F32, 1, channels, h, w),
+        .latents = compute_tensor_4d(c, DTYPE_F32, 1, h, w, channels),
+        .image = compute_tensor_4d(c, DTYPE_F32, 1, r->height, r->width, 3),
+    };
+    const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.kept.data, (uintptr_t)v.latents.data,
+        (uintptr_t)v.image.data, (uintptr_t)h, (uintptr_t)w };
+    compute_upload(c, r->latents + index * channels * h * w, &v.kept);
+    compute_recorded(c, key, sizeof(key), run_vae, &v);
+    const float *image = compute_view(c, &v.image);
+    if (image && !to_bytes(image, (size_t)tensor_elements(&v.image), r->images[index]))
         error_set(&c->error, ERROR_INTERNAL,
             "the decoded picture is not finite: the decoder's output overflowed or is damaged");
     arena_release(c->arena, mark);
@@ -333,37 +371,23 @@ static void pass(struct compute *c, void *user) {
 
 /* --- memory --- */
 
-/* Bytes that this process could still take without swapping; SIZE_MAX if the system does not say.
- */
-static size_t available_bytes(void) {
-    char line[128];
-    unsigned long long kib;
-    size_t available = SIZE_MAX;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return available;
-    while (fgets(line, sizeof(line), file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            available = (size_t)kib * 1024;
-    fclose(file);
-    return available;
-}
-
-/* The system would promise any amount and kill the process when it is used. */
+/* Refuses what does not fit before it is taken: a system promises any amount and kills the process
+ * when it is used. */
 static bool reserve(struct drawing *d, struct error *err) {
-    struct compute dry = {
-        .kernels = d->models->kernels, .arena = d->models->arena, .dry_run = true
-    };
+    const struct kernels *kernels = d->models->kernels;
+    struct compute dry = { .kernels = kernels, .arena = d->models->arena, .dry_run = true };
     arena_plan_begin(dry.arena);
     pass(&dry, d);
-    size_t peak = arena_plan_end(dry.arena);
+    size_t peak = arena_plan_end(dry.arena), reserved = arena_reserved_bytes(dry.arena);
     if (!compute_ok(&dry)) {
         if (err)
             *err = dry.error;
         return false;
     }
-    size_t reserved = arena_reserved_bytes(dry.arena), available = available_bytes();
-    if (peak > reserved && available < SIZE_MAX - reserved && peak > available + reserved)
+    if (peak <= reserved)
+        return true;
+    size_t available = kernels->memory->available();
+    if (available < SIZE_MAX - reserved && peak > available + reserved)
         return error_set(err, ERROR_NO_MEMORY,
             "a %dx%d picture needs %zu MiB of memory and %zu MiB are available: ask for a smaller "
             "one",
@@ -372,7 +396,11 @@ static bool reserve(struct drawing *d, struct error *err) {
 }
 
 static bool draw(struct drawing *d, struct error *err) {
-    struct compute c = { .kernels = d->models->kernels, .arena = d->models->arena };
+    struct compute c = {
+        .kernels = d->models->kernels,
+        .arena = d->models->arena,
+        .recordings = d->models->recordings,
+    };
     size_t mark = arena_mark(c.arena);
     pass(&c, d);
     arena_release(c.arena, mark);

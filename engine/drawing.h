@@ -4,6 +4,7 @@
 #define ENGINE_DRAWING_H
 
 #include "engine/pipeline.h"
+#include "kernels/recordings.h"
 #include "models/text_encoder.h"
 #include "models/tokenizer.h"
 #include "models/unet.h"
@@ -17,6 +18,7 @@ struct drawing_models {
     const struct unet *unet;
     const struct vae *vae;
     struct arena *arena;
+    struct recordings *recordings; /* NULL: every step is launched call by call */
     const json_t *scheduler_json;
 };
 

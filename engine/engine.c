@@ -27,7 +27,7 @@ struct engine {
     struct pipeline_options pipeline_options; /* strings owned */
     int queue_max;
     pthread_t thread;
-    struct pipeline *pipeline; /* the engine thread's alone */
+    struct pipeline *pipeline; /* the engine thread's alone, but for its figures */
 
     pthread_mutex_t lock; /* everything below */
     pthread_cond_t changed;
@@ -109,7 +109,18 @@ static bool progress(int step, int steps, void *user) {
     return true;
 }
 
-static void draw(struct engine *engine, struct item *item) {
+/* The device will not come back in this process: whoever owns the engine sees its state and ends.
+ */
+static void set_failed(struct engine *engine, const struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    engine->why_failed = *err;
+    if (engine->state == ENGINE_READY)
+        engine->state = ENGINE_FAILED;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* False if the device was lost. */
+static bool draw(struct engine *engine, struct item *item) {
     struct error err = { 0 };
     struct generate_result result = { 0 };
     double waited = monotonic_seconds() - item->submitted_s;
@@ -128,7 +139,26 @@ static void draw(struct engine *engine, struct item *item) {
         result.timings.queue_s = waited;
         result.timings.total_s += waited;
     }
+    bool lost = !ok && err.code == ERROR_DEVICE_LOST;
+    if (lost)
+        set_failed(engine, &err);
     item_end(item, ok ? &result : NULL, ok ? NULL : &err);
+    return !lost;
+}
+
+/* Those who waited for a device that is lost. */
+static void end_all(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const struct error err = engine->why_failed;
+    struct item *item = engine->first;
+    engine->first = engine->last = NULL;
+    engine->waiting = 0;
+    pthread_mutex_unlock(&engine->lock);
+    while (item) {
+        struct item *next = item->next;
+        item_end(item, NULL, &err);
+        item = next;
+    }
 }
 
 /* The next request, waiting for one; NULL when the engine stops and none is left. */
@@ -169,7 +199,10 @@ static void *run(void *user) {
     load(engine);
     struct item *item;
     while (engine->pipeline && (item = take_next(engine)))
-        draw(engine, item);
+        if (!draw(engine, item)) {
+            end_all(engine);
+            break;
+        }
     return NULL;
 }
 
@@ -246,6 +279,13 @@ bool engine_get_info(struct engine *engine, struct pipeline_info *out) {
     return loaded;
 }
 
+bool engine_get_figures(struct engine *engine, struct device_figures *out) {
+    pthread_mutex_lock(&engine->lock);
+    const struct pipeline *pipeline = engine->loaded ? engine->pipeline : NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return pipeline && pipeline_get_figures(pipeline, out);
+}
+
 int engine_queue_depth(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     int depth = engine->waiting + engine->drawing;
@@ -259,7 +299,8 @@ static bool accepts(const struct engine *engine, struct error *err) {
     case ENGINE_LOADING:
         return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
     case ENGINE_FAILED:
-        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint could not be loaded: %.400s",
+        return error_set(err, ERROR_UNAVAILABLE, "%s: %.400s",
+            engine->loaded ? "the engine failed" : "the checkpoint could not be loaded",
             engine->why_failed.message);
     case ENGINE_STOPPING:
         return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");

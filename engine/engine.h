@@ -8,6 +8,8 @@
 struct engine;
 struct engine_ticket;
 
+/* ENGINE_FAILED: the checkpoint could not be loaded, or the device was lost while drawing; requests
+ * that wait then end with its error, and no further one is taken. */
 enum engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_FAILED, ENGINE_STOPPING };
 
 struct engine_options {
@@ -24,6 +26,8 @@ void engine_destroy(struct engine *engine, bool drain);
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
 /* Only in ENGINE_READY; the strings live as long as the engine. */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
+/* As pipeline_get_figures; false until the checkpoint is loaded. */
+bool engine_get_figures(struct engine *engine, struct device_figures *out);
 /* Requests waiting and being drawn. */
 int engine_queue_depth(struct engine *engine);
 

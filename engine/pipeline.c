@@ -4,7 +4,6 @@
 #include "engine/drawing.h"
 #include "engine/monotonic.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,16 +14,11 @@ struct pipeline {
     struct unet *unet;
     struct vae *vae;
     struct arena *arena;
+    struct recordings *recordings;
     json_t *scheduler_json;
     char *model_path;
     struct pipeline_info info;
 };
-
-/* Bytes on the heap: the weights are what loading adds to it. (Activations are not on the heap.) */
-static int64_t heap_bytes(void) {
-    struct mallinfo2 info = mallinfo2();
-    return (int64_t)info.uordblks + (int64_t)info.hblkhd;
-}
 
 static bool load_models(
     struct pipeline *p, struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
@@ -97,11 +91,10 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
     return true;
 }
 
-static void fill_info(
-    struct pipeline *p, const struct pipeline_options *options, double load_s, int64_t bytes) {
+static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64_t bytes) {
     p->info.model_path = p->model_path;
     p->info.device = p->models.kernels->name;
-    p->info.dtype = options->dtype;
+    p->info.dtype = dtype;
     p->info.activation_dtype = unet_activation_dtype(p->unet);
     p->info.default_width = p->info.default_height = drawing_default_px(&p->models);
     p->info.max_tokens = text_encoder_get_config(p->text_encoder)->max_position_embeddings;
@@ -125,13 +118,15 @@ static bool plan_default(struct pipeline *p, struct error *err) {
     return drawing_plan(&p->models, &request, err);
 }
 
-static bool load(struct pipeline *p, const struct pipeline_options *options, struct error *err) {
+static bool load(struct pipeline *p, const struct pipeline_options *options, enum dtype dtype,
+    struct error *err) {
     double begun = monotonic_seconds();
-    int64_t heap_before = heap_bytes();
+    const struct device_memory *memory = p->models.kernels->memory;
+    size_t used_before = memory->used(MEMORY_WEIGHTS);
     struct checkpoint *checkpoint = NULL;
     if (!checkpoint_open(options->model_path, options->tokenizer_dir, &checkpoint, err))
         return false;
-    bool ok = load_models(p, checkpoint, options->dtype, err);
+    bool ok = load_models(p, checkpoint, dtype, err) && memory->synchronize(err);
     p->scheduler_json = ok ? json_deep_copy(checkpoint_scheduler_json(checkpoint)) : NULL;
     checkpoint_close(checkpoint);
     if (!ok)
@@ -139,20 +134,22 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, str
     p->model_path = strdup(options->model_path);
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
-    int64_t weight_bytes = heap_bytes() - heap_before;
-    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(p->models.kernels->memory, &p->arena, err))
+    int64_t weight_bytes = (int64_t)memory->used(MEMORY_WEIGHTS) - (int64_t)used_before;
+    if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(memory, &p->arena, err) ||
+        (!options->no_recordings && !recordings_create(p->models.kernels, &p->recordings, err)))
         return false;
     p->models.tokenizer = p->tokenizer;
     p->models.text_encoder = p->text_encoder;
     p->models.unet = p->unet;
     p->models.vae = p->vae;
     p->models.arena = p->arena;
+    p->models.recordings = p->recordings;
     p->models.scheduler_json = p->scheduler_json;
     if (!plan_default(p, err))
         return error_prefix(err, "planning a picture of the model's own size");
-    fill_info(p, options, monotonic_seconds() - begun, weight_bytes);
-    log_info("%s: weights %lld MiB as %s, activations %zu MiB for %dx%d, loaded in %.1f s",
-        p->model_path, (long long)(weight_bytes >> 20), dtype_name(options->dtype),
+    fill_info(p, dtype, monotonic_seconds() - begun, weight_bytes);
+    log_info("%s: weights %lld MiB as %s on %s, activations %zu MiB for %dx%d, loaded in %.1f s",
+        p->model_path, (long long)(weight_bytes >> 20), dtype_name(dtype), p->info.device,
         arena_reserved_bytes(p->arena) >> 20, p->info.default_width, p->info.default_height,
         p->info.load_s);
     return true;
@@ -161,16 +158,15 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, str
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
     *out = NULL;
-    if (options->device != DEVICE_CPU)
-        return error_set(err, ERROR_UNSUPPORTED, "device: this build draws on the CPU only");
-    if (options->dtype != DTYPE_F32 && options->dtype != DTYPE_BF16)
-        return error_set(err, ERROR_UNSUPPORTED, "dtype: weights are held as f32 or bf16, not %s",
-            dtype_name(options->dtype));
+    enum dtype dtype;
+    const struct kernels *kernels = devices_open(&options->device, err);
+    if (!kernels || !devices_choose_dtype(kernels, &options->dtype, &dtype, err))
+        return false;
     struct pipeline *p = calloc(1, sizeof(*p));
     if (!p)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a pipeline");
-    p->models.kernels = kernels_cpu();
-    if (!load(p, options, err)) {
+    p->models.kernels = kernels;
+    if (!load(p, options, dtype, err)) {
         pipeline_destroy(p);
         return false;
     }
@@ -181,6 +177,7 @@ bool pipeline_create(
 void pipeline_destroy(struct pipeline *pipeline) {
     if (!pipeline)
         return;
+    recordings_destroy(pipeline->recordings);
     arena_destroy(pipeline->arena);
     vae_destroy(pipeline->vae);
     unet_destroy(pipeline->unet);
@@ -193,6 +190,11 @@ void pipeline_destroy(struct pipeline *pipeline) {
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
     *out = pipeline->info;
+}
+
+bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out) {
+    const struct kernels *kernels = pipeline->models.kernels;
+    return kernels->figures && kernels->figures(out, NULL);
 }
 
 bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,

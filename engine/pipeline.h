@@ -7,7 +7,7 @@
 #define ENGINE_PIPELINE_H
 
 #include "engine/request.h"
-#include "kernels/tensor.h"
+#include "kernels/devices.h"
 #include "models/checkpoint.h"
 
 struct pipeline;
@@ -15,8 +15,9 @@ struct pipeline;
 struct pipeline_options {
     const char *model_path;    /* a diffusers folder or a single file */
     const char *tokenizer_dir; /* NULL: the checkpoint's own */
-    enum device_kind device;
-    enum dtype dtype; /* DTYPE_F32 or DTYPE_BF16: how weights are held */
+    struct device_choice device;
+    struct dtype_choice dtype; /* how weights are held */
+    bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
 };
 
 bool pipeline_create(const struct pipeline_options *options, struct pipeline **out,
@@ -26,7 +27,7 @@ void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 /* What the caller may know about it. */
 struct pipeline_info {
     const char *model_path; /* borrowed */
-    const char *device;     /* "cpu" */
+    const char *device;     /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
     int default_width, default_height; /* px */
     int max_tokens;                    /* 77 */
@@ -37,6 +38,9 @@ struct pipeline_info {
     int64_t weight_bytes;
 };
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
+/* Memory and utilisation of its device now; false if it has no figures of its own (the CPU). From
+ * any thread. */
+bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out);
 
 /* Called before the first step, after every step and before every decode, on the calling thread;
  * `step` of `steps` UNet calls are done. Return false to cancel (ERROR_CANCELLED). */

@@ -16,6 +16,7 @@ struct state {
     struct tensor input, predicted;
     struct tensor difference; /* conditional - unconditional, with guidance */
     struct tensor drawn;      /* [images][channels][height][width] */
+    struct tensor timesteps;  /* f32 [rows] */
 };
 
 /* y[image] = sum of weights[i] * terms[i][image], the same weights for every image. */
@@ -57,18 +58,14 @@ static void apply_update(
     combine(c, s->batch->images, terms, weights, count, &s->terms[update->target]);
 }
 
-/* Fills terms[TERM_NOISE]: each image from its own generator, in torch's order. */
+/* Fills terms[TERM_NOISE]: each image from its own generator, in torch's order. The numbers pass
+ * through the memory that the result will lie in. */
 static void draw_noise(struct compute *c, struct state *s, const float *given) {
-    int64_t elements = tensor_elements(&s->drawn) / s->batch->images;
-    if (compute_ok(c) && !c->dry_run) {
-        float *drawn = s->drawn.data;
-        for (int image = 0; image < s->batch->images; image++, drawn += elements) {
-            if (given)
-                memcpy(drawn, given + image * elements, sizeof(float) * (size_t)elements);
-            else
-                noise_draw(&s->batch->generators[image], drawn, elements);
-        }
-    }
+    const struct sampler_batch *b = s->batch;
+    int64_t elements = tensor_elements(&s->drawn) / b->images;
+    for (int i = 0; compute_ok(c) && !c->dry_run && !given && i < b->images; i++)
+        noise_draw(&b->generators[i], b->latents + i * elements, elements);
+    compute_upload(c, given ? given : b->latents, &s->drawn);
     op_convert(c, &(struct convert_args){
                       .x = &s->drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &s->terms[TERM_NOISE] });
 }
@@ -83,18 +80,26 @@ static double unbiased_std(const float *x, int64_t count) {
     return sqrt(squares / (double)(count - 1));
 }
 
+/* The standard deviation of each image. */
+static void deviations(
+    struct compute *c, const struct tensor *t, double out[UNET_CALL_MAX_IMAGES]) {
+    const float *x = compute_view(c, t);
+    int64_t images = t->shape[0], elements = tensor_elements(t) / images;
+    for (int64_t i = 0; x && i < images; i++)
+        out[i] = unbiased_std(x + i * elements, elements);
+}
+
 /* Section 3.4 of "Common Diffusion Noise Schedules and Sample Steps are Flawed": pulls the standard
  * deviation of the guided output towards that of the conditional one, image by image. */
 static void rescale_guidance(struct compute *c, struct state *s, const struct tensor *conditional) {
     struct tensor *output = &s->terms[TERM_OUTPUT];
-    int64_t elements = tensor_elements(output) / s->batch->images;
+    double wanted[UNET_CALL_MAX_IMAGES] = { 0 }, guided[UNET_CALL_MAX_IMAGES] = { 0 };
     float factors[UNET_CALL_MAX_IMAGES] = { 0 };
     double rescale = s->batch->guidance_rescale;
-    for (int i = 0; compute_ok(c) && !c->dry_run && i < s->batch->images; i++) {
-        double wanted = unbiased_std((const float *)conditional->data + i * elements, elements);
-        double guided = unbiased_std((const float *)output->data + i * elements, elements);
-        factors[i] = (float)(rescale * wanted / guided + (1 - rescale));
-    }
+    deviations(c, conditional, wanted);
+    deviations(c, output, guided);
+    for (int i = 0; compute_ok(c) && !c->dry_run && i < s->batch->images; i++)
+        factors[i] = (float)(rescale * wanted[i] / guided[i] + (1 - rescale));
     op_combine(c, &(struct combine_args){
                       .terms = { output }, .count = 1, .coefficients = factors, .y = output });
 }
@@ -114,17 +119,33 @@ static void guide(struct compute *c, struct state *s) {
         rescale_guidance(c, s, &conditional);
 }
 
+static void run_unet(struct compute *c, const void *user) {
+    const struct state *s = user;
+    struct tensor predicted = s->predicted;
+    unet_forward(s->batch->unet, c, &s->input, &s->timesteps, &s->kv, &predicted);
+}
+
+/* predicted = unet(input, timesteps, kv): the same calls at every step of every request of a size,
+ * so that a device may replay them. */
+static void predict(struct compute *c, const struct state *s) {
+    const uintptr_t key[] = { (uintptr_t)s->batch->unet, (uintptr_t)s->input.data,
+        (uintptr_t)s->timesteps.data, (uintptr_t)s->kv.data, (uintptr_t)s->predicted.data,
+        (uintptr_t)s->rows, (uintptr_t)s->batch->height, (uintptr_t)s->batch->width,
+        (uintptr_t)s->kv.shape[1] };
+    compute_recorded(c, key, sizeof(key), run_unet, s);
+}
+
 static void evaluate(
     struct compute *c, struct state *s, const struct scheduler_evaluation *evaluation) {
     float timesteps[2 * UNET_CALL_MAX_IMAGES];
     for (int row = 0; row < s->rows; row++)
         timesteps[row] = evaluation->timestep;
-    struct tensor t = tensor_1d(timesteps, DTYPE_F32, s->rows);
+    compute_upload(c, timesteps, &s->timesteps);
     for (int row = 0; row < s->rows; row += s->batch->images) {
         struct tensor half = tensor_rows(&s->input, row, s->batch->images);
         scale(c, s->batch->images, &s->terms[TERM_SAMPLE], evaluation->input_scale, &half);
     }
-    unet_forward(s->batch->unet, c, &s->input, &t, &s->kv, &s->predicted);
+    predict(c, s);
     if (s->batch->guided)
         guide(c, s);
     if (evaluation->draws_noise)
@@ -139,6 +160,7 @@ static void allocate(struct compute *c, struct state *s) {
     s->rows = b->guided ? 2 * b->images : b->images;
     s->kv = compute_tensor_3d(
         c, b->context->dtype, s->rows, b->context->shape[1], unet_context_channels(b->unet));
+    s->timesteps = compute_tensor_1d(c, DTYPE_F32, s->rows);
     s->drawn = compute_tensor_4d(c, DTYPE_F32, b->images, channels, b->height, b->width);
     for (int term = 0; term < TERM_SLOT + b->plan->slot_count; term++)
         s->terms[term] = compute_tensor_4d(c, DTYPE_F32, b->images, b->height, b->width, channels);
@@ -153,9 +175,9 @@ static void allocate(struct compute *c, struct state *s) {
 static void finish(struct compute *c, struct state *s) {
     op_convert(c, &(struct convert_args){
                       .x = &s->terms[TERM_SAMPLE], .layout = LAYOUT_NHWC_TO_NCHW, .y = &s->drawn });
-    if (!compute_ok(c) || c->dry_run)
+    const float *latents = compute_view(c, &s->drawn);
+    if (!latents)
         return;
-    const float *latents = s->drawn.data;
     int64_t elements = tensor_elements(&s->drawn);
     for (int64_t i = 0; i < elements; i++)
         if (!isfinite(latents[i])) {
@@ -176,6 +198,7 @@ static void loop(struct compute *c, struct state *s) {
         if (!c->dry_run && b->between && !b->between(i, b->user, &c->error))
             return;
         evaluate(c, s, &b->plan->evaluations[i]);
+        compute_pace(c);
     }
     if (compute_ok(c) && !c->dry_run && b->between && !b->between(evaluations, b->user, &c->error))
         return;

@@ -22,7 +22,8 @@ struct sampler_batch {
     const struct tensor *context;       /* [guided ? 2 images : images][t][cross_attention_dim] */
     struct noise_generator *generators; /* [images]: initial noise first, then that of the steps */
     const float *init_latents;          /* [images][c][height][width] to start from, or NULL */
-    float *latents;                     /* the result, [images][c][height][width], host memory */
+    /* The result, [images][c][height][width]; host memory, and scratch until then. */
+    float *latents;
     /* Called before the first and after every evaluation; false (and an error) ends the run. */
     bool (*between)(int evaluations_done, void *user, struct error *err);
     void *user;

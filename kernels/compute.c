@@ -30,6 +30,10 @@ static struct tensor allocate(struct compute *c, struct tensor t) {
     return t;
 }
 
+struct tensor compute_tensor_1d(struct compute *c, enum dtype dtype, int64_t a) {
+    return allocate(c, tensor_1d(NULL, dtype, a));
+}
+
 struct tensor compute_tensor_2d(struct compute *c, enum dtype dtype, int64_t a, int64_t b) {
     return allocate(c, tensor_2d(NULL, dtype, a, b));
 }

@@ -32,6 +32,7 @@ static inline bool compute_ok(const struct compute *c) {
 }
 
 /* A tensor from the arena; contents undefined. On failure the error sticks and the data is NULL. */
+struct tensor compute_tensor_1d(struct compute *c, enum dtype dtype, int64_t a);
 struct tensor compute_tensor_2d(struct compute *c, enum dtype dtype, int64_t a, int64_t b);
 struct tensor compute_tensor_3d(
     struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d);

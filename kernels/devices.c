@@ -29,13 +29,31 @@ bool device_choice_parse(const char *text, struct device_choice *out) {
     return true;
 }
 
+bool dtype_choice_parse(const char *text, struct dtype_choice *out) {
+    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
+    if (strcmp(text, "auto") == 0) {
+        *out = (struct dtype_choice){ .automatic = true };
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++)
+        if (strcmp(text, dtype_name(dtypes[i])) == 0) {
+            *out = (struct dtype_choice){ .dtype = dtypes[i] };
+            return true;
+        }
+    return false;
+}
+
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err) {
     if (!choice->automatic && choice->kind == DEVICE_CPU)
         return kernels_cpu();
     struct error why = { 0 };
     const struct kernels *kernels = kernels_cuda(choice->automatic ? 0 : choice->index, &why);
-    if (kernels)
+    if (kernels) {
+        struct device_figures figures;
+        if (kernels->figures(&figures, NULL))
+            log_info("computing on %s, %s", kernels->name, figures.name);
         return kernels;
+    }
     if (!choice->automatic) {
         if (err)
             *err = why;
@@ -43,4 +61,14 @@ const struct kernels *devices_open(const struct device_choice *choice, struct er
     }
     log_info("computing on the CPU: %s", why.message);
     return kernels_cpu();
+}
+
+bool devices_choose_dtype(const struct kernels *kernels, const struct dtype_choice *choice,
+    enum dtype *out, struct error *err) {
+    enum dtype dtype = choice->automatic ? kernels->default_dtype : choice->dtype;
+    if (!(kernels->weight_dtypes >> dtype & 1))
+        return error_set(err, ERROR_UNSUPPORTED, "dtype: weights are held as %s on %s, not as %s",
+            kernels_dtype_names(kernels), kernels->name, dtype_name(dtype));
+    *out = dtype;
+    return true;
 }

@@ -194,6 +194,10 @@ struct kernels {
     bool (*figures)(struct device_figures *out, struct error *err);
     unsigned weight_dtypes;   /* bits 1 << DTYPE_X: what weights can be packed as */
     enum dtype default_dtype; /* the one for whom none was asked */
+    /* What one call of a model best gets: more rows or pixels (of pictures) at once would only take
+     * more memory. */
+    int batch_images;
+    int64_t batch_px;
 
     /* The activation dtype that goes with weights of `dtype` here: bf16 weights go with bf16
      * activations where the processor multiplies bf16, and with f32 ones where it does not. */

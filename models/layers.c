@@ -47,25 +47,59 @@ static bool get_f32(const struct weights *w, const char *name, const char *kind,
     return true;
 }
 
+/* Memory of the device that computes with these weights. */
+static bool resident_alloc(const struct weights *w, const char *name, size_t bytes,
+    struct resident *out, struct error *err) {
+    out->memory = w->kernels->memory;
+    out->bytes = bytes;
+    return out->memory->alloc(MEMORY_WEIGHTS, bytes, &out->data, err) ||
+           error_prefix(err, "%s", name);
+}
+
+static void resident_finish(struct resident *resident) {
+    if (resident->memory) {
+        resident->memory->release(MEMORY_WEIGHTS, resident->data, resident->bytes);
+    }
+}
+
+/* The tensor t as `dtype`, to `offset` elements into the memory, piece by piece. */
+static bool resident_fill(const struct resident *out, int64_t offset, enum dtype dtype,
+    const struct tensor *t, struct error *err) {
+    float piece[16384]; /* of any dtype that is no wider */
+    const int64_t count = tensor_elements(t), step = sizeof(piece) / sizeof(piece[0]);
+    for (int64_t i = 0; i < count; i += step) {
+        const int64_t n = count - i < step ? count - i : step;
+        convert_elements(
+            piece, dtype, (const char *)t->data + (size_t)i * dtype_size(t->dtype), t->dtype, n);
+        char *to = (char *)out->data + (size_t)(offset + i) * dtype_size(dtype);
+        if (!out->memory->upload(to, piece, (size_t)n * dtype_size(dtype), err)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
     struct norm *out, struct error *err) {
     char name[SAFETENSORS_MAX_NAME_BYTES];
-    if (!layer_name(name, prefix, leaf, err)) {
-        return false;
-    }
-    out->data = allocate(2 * channels, sizeof(float), name, err);
-    if (!out->data || !get_f32(w, name, "weight", 1, &channels, out->data, err) ||
-        !get_f32(w, name, "bias", 1, &channels, out->data + channels, err)) {
+    struct tensor gamma, beta;
+    if (!layer_name(name, prefix, leaf, err) ||
+        !resident_alloc(w, name, 2 * (size_t)channels * sizeof(float), &out->resident, err) ||
+        !get(w, name, "weight", 1, &channels, &gamma, err) ||
+        !resident_fill(&out->resident, 0, DTYPE_F32, &gamma, err) ||
+        !get(w, name, "bias", 1, &channels, &beta, err) ||
+        !resident_fill(&out->resident, channels, DTYPE_F32, &beta, err)) {
         norm_finish(out);
         return false;
     }
-    out->gamma = tensor_1d(out->data, DTYPE_F32, channels);
-    out->beta = tensor_1d(out->data + channels, DTYPE_F32, channels);
+    out->gamma = tensor_1d(out->resident.data, DTYPE_F32, channels);
+    out->beta = tensor_1d((float *)out->resident.data + channels, DTYPE_F32, channels);
+    out->gamma.device = out->beta.device = w->kernels->device;
     return true;
 }
 
 void norm_finish(struct norm *norm) {
-    free(norm->data);
+    resident_finish(&norm->resident);
     *norm = (struct norm){ 0 };
 }
 
@@ -141,17 +175,19 @@ bool table_load(const struct weights *w, const char *prefix, const char *leaf, i
     if (!layer_name(name, prefix, leaf, err) || !get(w, name, "weight", 2, shape, &t, err)) {
         return false;
     }
-    out->data = allocate(rows * channels, dtype_size(w->dtype), name, err);
-    if (!out->data) {
+    const size_t bytes = (size_t)rows * (size_t)channels * dtype_size(w->dtype);
+    if (!resident_alloc(w, name, bytes, &out->resident, err) ||
+        !resident_fill(&out->resident, 0, w->dtype, &t, err)) {
+        table_finish(out);
         return false;
     }
-    convert_elements(out->data, w->dtype, t.data, t.dtype, rows * channels);
-    out->tensor = tensor_2d(out->data, w->dtype, rows, channels);
+    out->tensor = tensor_2d(out->resident.data, w->dtype, rows, channels);
+    out->tensor.device = w->kernels->device;
     return true;
 }
 
 void table_finish(struct table *table) {
-    free(table->data);
+    resident_finish(&table->resident);
     *table = (struct table){ 0 };
 }
 

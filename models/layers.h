@@ -21,16 +21,23 @@ struct weights {
         struct error *err);
     void *user;
     const struct kernels *kernels; /* borrowed */
-    enum dtype dtype;              /* f32 or bf16: what the packed weights are kept in */
+    enum dtype dtype;              /* what the packed weights are kept in; kernels packs it */
     /* Ask for every tensor, so that names and shapes are checked, but pack nothing: every struct
      * packed stays NULL. */
     bool check_only;
 };
 
+/* Memory of the device for weights that need no packing. */
+struct resident {
+    const struct device_memory *memory; /* borrowed */
+    void *data;                         /* owned */
+    size_t bytes;
+};
+
 /* Scale and shift of a group or layer norm, f32 [c]. */
 struct norm {
     struct tensor gamma, beta;
-    float *data; /* owned: both */
+    struct resident resident; /* owned: both */
 };
 bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
     struct norm *out, struct error *err) __attribute__((warn_unused_result));
@@ -69,7 +76,7 @@ bool conv_load(const struct weights *w, const char *prefix, const char *leaf, en
 /* An embedding table [rows][c], copied in the weights' dtype. */
 struct table {
     struct tensor tensor;
-    void *data; /* owned */
+    struct resident resident; /* owned */
 };
 bool table_load(const struct weights *w, const char *prefix, const char *leaf, int64_t rows,
     int64_t channels, struct table *out, struct error *err) __attribute__((warn_unused_result));

@@ -7,7 +7,7 @@
 
 struct text_encoder;
 
-/* Packs the weights of COMPONENT_TEXT_ENCODER in `dtype` (f32 or bf16). */
+/* Packs the weights of COMPONENT_TEXT_ENCODER in `dtype`, one of the table's. */
 bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *kernels,
     enum dtype dtype, struct text_encoder **out, struct error *err)
     __attribute__((warn_unused_result));

@@ -12,7 +12,7 @@
 
 struct unet;
 
-/* Packs the weights of COMPONENT_UNET in `dtype` (f32 or bf16). */
+/* Packs the weights of COMPONENT_UNET in `dtype`, one of the table's. */
 bool unet_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
     struct unet **out, struct error *err) __attribute__((warn_unused_result));
 void unet_destroy(struct unet *unet); /* NULL is fine */

@@ -9,7 +9,7 @@ struct vae;
 
 enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
 
-/* Packs the weights of COMPONENT_VAE in `dtype` (f32 or bf16), only the parts asked for. */
+/* Packs the weights of COMPONENT_VAE in `dtype`, one of the table's, only the parts asked for. */
 bool vae_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
     enum vae_parts parts, struct vae **out, struct error *err)
     __attribute__((warn_unused_result));

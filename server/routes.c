@@ -28,7 +28,10 @@ static enum MHD_Result health_ready(struct exchange *exchange) {
         return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
     struct error err;
     if (state == ENGINE_FAILED)
-        error_set(&err, ERROR_UNAVAILABLE, "the checkpoint could not be loaded: %s", why.message);
+        error_set(&err, ERROR_UNAVAILABLE, "%s: %s",
+            why.code == ERROR_DEVICE_LOST ? "the engine failed"
+                                          : "the checkpoint could not be loaded",
+            why.message);
     else
         error_set(&err, ERROR_UNAVAILABLE, "the server is %s", state_name(state));
     return respond_error(exchange, &err);
@@ -41,11 +44,29 @@ static json_t *limits_json(void) {
         "body_max_bytes", (int)HTTP_BODY_MAX_BYTES);
 }
 
+static json_t *percent_json(int percent) {
+    return percent < 0 ? json_null() : json_integer(percent);
+}
+
+/* What the device says of itself now; null for the CPU. */
+static json_t *device_json(struct engine *engine) {
+    struct device_figures f;
+    if (!engine_get_figures(engine, &f))
+        return json_null();
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f}", "name", f.name,
+        "memory_total_bytes", (json_int_t)f.memory_total, "memory_free_bytes",
+        (json_int_t)f.memory_free, "weight_bytes", (json_int_t)f.weight_bytes, "activation_bytes",
+        (json_int_t)f.activation_bytes, "utilisation_percent", percent_json(f.utilisation_percent),
+        "memory_utilisation_percent", percent_json(f.memory_utilisation_percent),
+        "driver_cuda_version", f.driver_version / 1000 + f.driver_version % 1000 / 10 / 10.0,
+        "cuda_version", f.runtime_version / 1000 + f.runtime_version % 1000 / 10 / 10.0);
+}
+
 static enum MHD_Result info(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     enum engine_state state = server_state(server, NULL);
     struct pipeline_info p;
-    json_t *model = NULL;
+    json_t *model = NULL, *device = json_null();
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
         model = json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:s, s:f, s:I}", "name",
@@ -55,11 +76,13 @@ static enum MHD_Result info(struct exchange *exchange) {
             p.default_scheduler, "prediction_type", p.prediction_type, "load_s", p.load_s,
             "weight_bytes", (json_int_t)p.weight_bytes);
         depth = engine_queue_depth(server->options.engine);
+        device = device_json(server->options.engine);
     }
     json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
     return respond_json(exchange, 200,
-        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o}", "name", "latentd", "version", LATENTD_VERSION,
-            "state", state_name(state), "model", model, "queue", queue, "limits", limits_json()));
+        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o}", "name", "latentd", "version",
+            LATENTD_VERSION, "state", state_name(state), "model", model, "device", device, "queue",
+            queue, "limits", limits_json()));
 }
 
 static json_t *strings_json(const char *const *texts) {

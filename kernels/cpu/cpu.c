@@ -25,6 +25,8 @@ static void fill_table(void) {
     table.name = "cpu";
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
     table.default_dtype = DTYPE_BF16;
+    table.batch_images = 4;
+    table.batch_px = 2 * 512 * 512;
     table.group_norm = simd->group_norm;
     table.layer_norm = simd->layer_norm;
     table.attention = simd->attention;

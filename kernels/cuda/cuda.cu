@@ -66,6 +66,8 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.recorder = &cuda_recorder;
     table.figures = figures;
     table.activation_dtype = same_dtype;
+    table.batch_images = 8;
+    table.batch_px = 8 * 512 * 512;
     choose_dtypes(p->capability);
     const char *missing = missing_entry();
     if (missing) {

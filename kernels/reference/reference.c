@@ -80,6 +80,8 @@ const struct kernels *kernels_reference(void) {
         .memory = &host_memory,
         .weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16,
         .default_dtype = DTYPE_F32,
+        .batch_images = 1,
+        .batch_px = 512 * 512,
         .activation_dtype = same_dtype,
         .linear_pack = reference_linear_pack,
         .conv2d_pack = reference_conv2d_pack,

@@ -1,7 +1,10 @@
 /* The commands of the executable. Each takes argv with its own name first and returns the exit
- * status: 0, 1 for a failure, 2 for a wrong command line. */
+ * status: 0, 1 for a failure, 2 for a wrong command line, EXIT_ENGINE_FAILED. */
 #ifndef SERVER_COMMAND_COMMAND_H
 #define SERVER_COMMAND_COMMAND_H
+
+/* The device was lost: the same command can work in a new process, which a supervisor starts. */
+#define EXIT_ENGINE_FAILED 70
 
 int serve_main(int argc, char **argv);
 int generate_main(int argc, char **argv);

@@ -31,8 +31,8 @@ static const struct option_spec table[] = {
     { "width", 0, "PX", "a multiple of 8 [the model's]" },
     { "height", 0, "PX", "a multiple of 8 [the model's]" },
     { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]" },
-    { "dtype", 0, "auto|f32|bf16", "how weights are held [auto: bf16]" },
-    { "device", 0, "auto|cpu", "where to compute [auto]" },
+    OPTION_DTYPE,
+    OPTION_DEVICE,
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
         "a single-file checkpoint needs it" },
@@ -203,5 +203,5 @@ int generate_main(int argc, char **argv) {
         fprintf(stderr, "latentd generate: %s\n", err.message);
     pipeline_destroy(pipeline);
     generate_request_finish(&request);
-    return ok ? 0 : 1;
+    return ok ? 0 : err.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
 }

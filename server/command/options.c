@@ -120,23 +120,16 @@ bool options_double(
     return true;
 }
 
-bool options_dtype(const struct options *options, enum dtype *out, struct error *err) {
+bool options_dtype(const struct options *options, struct dtype_choice *out, struct error *err) {
     const char *text = options_get(options, "dtype");
-    if (!text || strcmp(text, "auto") == 0 || strcmp(text, "bf16") == 0)
-        *out = DTYPE_BF16;
-    else if (strcmp(text, "f32") == 0)
-        *out = DTYPE_F32;
-    else
-        return bad_value("dtype", text, "auto, f32 or bf16", err);
-    return true;
+    return dtype_choice_parse(text ? text : "auto", out) ||
+           bad_value("dtype", text, "auto, f32, f16 or bf16", err);
 }
 
-bool options_device(const struct options *options, enum device_kind *out, struct error *err) {
+bool options_device(const struct options *options, struct device_choice *out, struct error *err) {
     const char *text = options_get(options, "device");
-    *out = DEVICE_CPU;
-    if (text && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0)
-        return bad_value("device", text, "auto or cpu", err);
-    return true;
+    return device_choice_parse(text ? text : "auto", out) ||
+           bad_value("device", text, "auto, cpu, cuda or cuda:N", err);
 }
 
 void options_print_help(

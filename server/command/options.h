@@ -4,7 +4,7 @@
 #define SERVER_COMMAND_OPTIONS_H
 
 #include "base/error.h"
-#include "kernels/tensor.h"
+#include "kernels/devices.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,10 +51,21 @@ bool options_int64(const struct options *options, const char *name, int64_t min,
 bool options_double(const struct options *options, const char *name, double *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* --dtype auto|f32|bf16 and --device auto|cpu, as every command that loads a model takes them. */
-bool options_dtype(const struct options *options, enum dtype *out, struct error *err)
+/* --dtype and --device, as every command that loads a model takes them. */
+#define OPTION_DTYPE                                                                               \
+    {                                                                                              \
+        "dtype", 0, "auto|f32|f16|bf16",                                                           \
+            "how weights are held [auto: bf16; f16 on GPUs older than compute\n"                   \
+            "capability 8.0]; f16 on GPUs only"                                                    \
+    }
+#define OPTION_DEVICE                                                                              \
+    {                                                                                              \
+        "device", 0, "auto|cpu|cuda[:N]",                                                          \
+            "where to compute [auto: the first NVIDIA GPU if there is one,\nelse the CPU]"         \
+    }
+bool options_dtype(const struct options *options, struct dtype_choice *out, struct error *err)
     __attribute__((warn_unused_result));
-bool options_device(const struct options *options, enum device_kind *out, struct error *err)
+bool options_device(const struct options *options, struct device_choice *out, struct error *err)
     __attribute__((warn_unused_result));
 
 void options_print_help(

@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXIT_ENGINE_FAILED 70 /* a supervisor restarts us */
-
 static const struct option_spec table[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "tokenizer", 0, "DIR",
@@ -25,15 +23,16 @@ static const struct option_spec table[] = {
         "a single-file checkpoint needs it" },
     { "listen", 0, "HOST:PORT",
         "loopback address to listen on [127.0.0.1:8188];\nport 0 takes any free one" },
-    { "device", 0, "auto|cpu", "where to compute [auto]" },
-    { "dtype", 0, "auto|f32|bf16", "how weights are held [auto: bf16]" },
+    OPTION_DEVICE,
+    OPTION_DTYPE,
     { 0 },
 };
 
 static const struct command_help help = {
     "latentd serve --model PATH [options]",
     "Loads a checkpoint once and draws over HTTP until it is told to stop (SIGTERM or Ctrl-C:\n"
-    "accepted requests are finished; a second signal stops at once).",
+    "accepted requests are finished; a second signal stops at once). Its exit status is 70 if the\n"
+    "GPU was lost and a restart is worth a try.",
     "  latentd serve --model share/tiny-sd\n"
     "  curl -s localhost:8188/generate -H 'Content-Type: application/json' \\\n"
     "       -H 'Accept: image/png' -d '{\"prompt\": \"a red house by the sea\"}' -o house.png\n"

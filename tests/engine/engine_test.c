@@ -36,6 +36,11 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
     *out = (struct pipeline_info){ .device = "fake", .max_tokens = 77 };
 }
 
+bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
+    (void)p, (void)out;
+    return false;
+}
+
 bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
     (void)pipeline;

@@ -223,7 +223,8 @@ int main(int argc, char **argv) {
     struct pipeline *pipeline = NULL;
     if (argc != 3)
         return 2;
-    const struct pipeline_options options = { .model_path = argv[1], .dtype = DTYPE_F32 };
+    const struct pipeline_options options = { .model_path = argv[1],
+        .dtype = { .dtype = DTYPE_F32 } };
     if (!safetensors_open(argv[2], &file, &err) || !pipeline_create(&options, &pipeline, &err)) {
         printf("%s\n", err.message);
         return 1;

@@ -2,7 +2,7 @@
  * pictures are stripes of the seed, its pace and its failures are told to it.
  *
  * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load". A prompt of "fail:device",
- * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
+ * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 
 #include <stdlib.h>
@@ -81,6 +81,8 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
 static bool told_to_fail(const char *prompt, struct error *err) {
     if (strcmp(prompt, "fail:device") == 0)
         return !error_set(err, ERROR_DEVICE, "the device does not answer");
+    if (strcmp(prompt, "fail:lost") == 0)
+        return !error_set(err, ERROR_DEVICE_LOST, "the GPU is lost");
     if (strcmp(prompt, "fail:memory") == 0)
         return !error_set(err, ERROR_NO_MEMORY, "not enough memory for 9 GB");
     if (strcmp(prompt, "fail:internal") == 0)
@@ -119,6 +121,11 @@ static void draw(const struct generate_request *r, struct generate_result *out) 
         out->warning_count = 1;
     }
     out->timings.steps = r->num_inference_steps;
+}
+
+bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
+    (void)p, (void)out;
+    return false;
 }
 
 bool pipeline_generate(struct pipeline *p, const struct generate_request *request,

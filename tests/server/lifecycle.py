@@ -138,6 +138,20 @@ def stopping_under_load_loses_nobody():
             check(d.process.wait(30) == 0, "status 0")
 
 
+def a_lost_device_ends_the_daemon_with_status_70():
+    with Daemon(executable, "fake,step_ms=20") as d:
+        waiting = [d.connect() for _ in range(2)]
+        waiting[0].sendall(generate_bytes({"prompt": "fail:lost", "num_inference_steps": 20}))
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
+        waiting[1].sendall(LONG)
+        for s in waiting:
+            responses, _ = read_responses(s, 30)
+            check([r.status for r in responses] == [500] and
+                  responses[0].error()["code"] == "device_lost", f"{responses[0].body}")
+        check(d.process.wait(20) == 70, "status 70")
+        check("the GPU is lost" in d.read_log(), "and it says why")
+
+
 loading_is_a_503()
 a_stop_while_loading_is_a_clean_end()
 a_bad_checkpoint_ends_the_daemon_with_its_name()
@@ -147,4 +161,5 @@ sigkill_and_restart_leave_nothing_broken()
 the_port_is_taken()
 ipv6_works()
 stopping_under_load_loses_nobody()
+a_lost_device_ends_the_daemon_with_status_70()
 done()
