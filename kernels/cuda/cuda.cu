@@ -69,6 +69,7 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.batch_images = 8;
     table.batch_px = 8 * 512 * 512;
     choose_dtypes(p->capability);
+    cuda_register_matmul(&table);
     const char *missing = missing_entry();
     if (missing) {
         error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this build has no %s kernels", index, missing);

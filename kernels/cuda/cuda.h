@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+void cuda_register_matmul(struct kernels *table); /* linear, conv2d and their packing */
+
 #ifdef __cplusplus
 }
 #endif

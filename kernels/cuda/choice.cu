@@ -1,0 +1,196 @@
+/* Which kernel computes a linear layer or convolution: all candidates, a static model of their
+ * time, and the table of those that a tuner selected.
+ *
+ * The model counts waves of blocks over the multiprocessors, and for split sums the trip of the
+ * parts through memory. It knows nothing of caches and is only meant to be sane: the tuner
+ * measures.
+ */
+#include "kernels/cuda/gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SELECTED_MAX 1024
+/* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
+ * twin. */
+#define NOMINAL_ROWS 2
+
+/* microseconds, and bytes or operations per microsecond */
+#define LAUNCH_US 3.0
+#define PARTIAL_BYTES_PER_US 2.5e6
+
+static struct {
+    struct gemm_shape shape;
+    struct gemm_candidate candidate;
+} selected[SELECTED_MAX];
+static int selected_count;
+
+static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
+    return a->dtype == b->dtype && a->is_conv == b->is_conv && a->geglu == b->geglu &&
+           (!a->is_conv || a->kind == b->kind) && a->n == b->n && a->k == b->k && a->h == b->h &&
+           a->w == b->w && a->h_out == b->h_out && a->w_out == b->w_out;
+}
+
+const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count) {
+    switch (path) {
+    case GEMM_SIMT:
+        return gemm_simt_tiles(count);
+    case GEMM_MMA:
+        return gemm_mma_tiles(count);
+    default:
+        *count = 0;
+        return NULL;
+    }
+}
+
+const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size) {
+    static const char *const paths[] = { "simt", "vector", "mma" };
+    int count;
+    const struct gemm_tile *tiles = gemm_tiles(candidate->path, &count);
+    snprintf(text, size, "%s%s%s split %d", paths[candidate->path], count ? " " : "",
+        count ? tiles[candidate->tile].name : "", candidate->split);
+    return text;
+}
+
+/* Multiply-adds of tensor cores one multiprocessor does in a microsecond, in practice. */
+static double multiprocessor_rate(void) {
+    const int capability = cuda_get_properties()->capability;
+    return capability >= 100 ? 3.0e6 : capability >= 90 ? 2.4e6 : capability >= 80 ? 1.0e6 : 0.4e6;
+}
+
+static int64_t divided_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Output pixels of one row and phase, and products of one output. */
+static int64_t pixels_of(const struct gemm_shape *s) {
+    return gemm_is_phased(s) ? s->h * s->w : s->h_out * s->w_out;
+}
+
+static double expected_us(
+    const struct gemm_shape *s, int64_t rows, const struct gemm_candidate *c) {
+    int count;
+    const struct gemm_tile *tile = &gemm_tiles(c->path, &count)[c->tile];
+    const int64_t m = rows * pixels_of(s), phases = gemm_is_phased(s) ? 4 : 1;
+    const int64_t units = divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT);
+    const int64_t blocks = divided_up(m, tile->m) * divided_up(s->n, tile->n) * phases * c->split;
+    const int64_t waves = divided_up(blocks, cuda_get_properties()->multiprocessors);
+    const double products = (double)divided_up(units, c->split) * GEMM_K_UNIT * (double)tile->m *
+                            (double)tile->n;
+    double us = LAUNCH_US + (double)waves * products / (tile->rate * multiprocessor_rate());
+    if (c->split > 1)
+        us += LAUNCH_US + 8.0 * (double)(m * phases * s->n * c->split) / PARTIAL_BYTES_PER_US;
+    return us;
+}
+
+/* The parts of one row must fit the scratch memory, and each part be worth its start. */
+static bool split_fits(const struct gemm_shape *s, int split) {
+    if (split == 1)
+        return true;
+    const int64_t phases = gemm_is_phased(s) ? 4 : 1;
+    const int64_t columns = divided_up(s->n, 16) * 16;
+    return divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT) >= 4 * split &&
+           pixels_of(s) * phases * columns * split * 4 <= (int64_t)CUDA_WORKSPACE_BYTES;
+}
+
+static bool tile_fits(
+    const struct gemm_shape *s, enum gemm_path path, int index, const struct gemm_tile *tile) {
+    if (s->geglu && tile->n < 16)
+        return false;
+    if (path == GEMM_MMA)
+        return s->k % 8 == 0 && gemm_mma_has(index, s->dtype);
+    return true;
+}
+
+static bool is_vector(const struct gemm_shape *s) {
+    return !s->is_conv && s->w == 1;
+}
+
+/* Puts candidates of `path` (with `split` parts only, if not 0) into `out`, the expected best
+ * first; a table that is full loses its worst. */
+static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path path, int only_split,
+    struct gemm_candidate *out, int count, int max) {
+    static const int splits[] = { 1, 2, 3, 4, 5, 6, 8, 10, 12, 16 };
+    double us[GEMM_MAX_CANDIDATES];
+    int tile_count;
+    const struct gemm_tile *tiles = gemm_tiles(path, &tile_count);
+    for (int i = 0; i < count; i++)
+        us[i] = expected_us(s, rows, &out[i]);
+    for (int t = 0; t < tile_count; t++) {
+        if (!tile_fits(s, path, t, &tiles[t]))
+            continue;
+        for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
+            if ((only_split && splits[i] != only_split) || !split_fits(s, splits[i]))
+                continue;
+            const struct gemm_candidate c = { path, t, splits[i] };
+            const double expected = expected_us(s, rows, &c);
+            if (count == max && expected >= us[count - 1])
+                continue;
+            int at = count < max ? count++ : count - 1;
+            for (; at > 0 && us[at - 1] > expected; at--) {
+                us[at] = us[at - 1];
+                out[at] = out[at - 1];
+            }
+            us[at] = expected;
+            out[at] = c;
+        }
+    }
+    return count;
+}
+
+/* The static choice. Path and split follow from the shape alone; the tile may follow the batch. */
+static struct gemm_candidate static_choice(const struct gemm_shape *s, int64_t rows) {
+    struct gemm_candidate best = { GEMM_SIMT, 0, 1 };
+    if (is_vector(s)) {
+        best.path = GEMM_VECTOR;
+        return best;
+    }
+    if (s->dtype == DTYPE_F32 || !add_path(s, NOMINAL_ROWS, GEMM_MMA, 0, &best, 0, 1)) {
+        best.path = GEMM_SIMT;
+        return best;
+    }
+    if (rows != NOMINAL_ROWS)
+        add_path(s, rows, best.path, best.split, &best, 0, 1);
+    return best;
+}
+
+int gemm_candidates(
+    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
+    const struct gemm_candidate simt = { GEMM_SIMT, 0, 1 };
+    out[0] = static_choice(shape, rows);
+    int count = 1;
+    if (shape->dtype != DTYPE_F32) {
+        struct gemm_candidate all[GEMM_MAX_CANDIDATES - 2];
+        const int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, GEMM_MAX_CANDIDATES - 2);
+        for (int i = 0; i < n; i++)
+            if (all[i].path != out[0].path || all[i].tile != out[0].tile ||
+                all[i].split != out[0].split)
+                out[count++] = all[i];
+    }
+    if (out[0].path != GEMM_SIMT)
+        out[count++] = simt;
+    return count;
+}
+
+bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate) {
+    int i = 0;
+    while (i < selected_count && !same_shape(&selected[i].shape, shape))
+        i++;
+    if (i == SELECTED_MAX)
+        return false;
+    selected[i].shape = *shape;
+    selected[i].candidate = *candidate;
+    selected_count += i == selected_count;
+    return true;
+}
+
+void gemm_select_none(void) {
+    selected_count = 0;
+}
+
+struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows) {
+    for (int i = 0; i < selected_count; i++)
+        if (same_shape(&selected[i].shape, shape))
+            return selected[i].candidate;
+    return static_choice(shape, rows);
+}

@@ -1,0 +1,85 @@
+/* Inside kernels/cuda/: linear and conv2d as one product (gemm.cuh says how), seen from the host.
+ *
+ * pack.cu packs weights; layers.cu turns a call into a struct gemm; choice.cu lists what can
+ * compute it (candidates.h) and picks one; gemm_mma.cu and gemm_simt.cu hold the kernels.
+ */
+#ifndef KERNELS_CUDA_GEMM_H
+#define KERNELS_CUDA_GEMM_H
+
+#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The parts of a split sum are made of blocks of so many products. Every K step divides it. */
+#define GEMM_K_UNIT 64
+
+/* One call, as the kernels take it. Element counts of one row of the batch fit in int. */
+struct gemm {
+    const void *x, *weight; /* weight [phases][n][taps][c_in] in x's dtype */
+    const float *bias;      /* [n], or NULL */
+    const void *row_add, *residual;
+    void *y;
+    float *partial;       /* [phases][split][m][n_partial], if split > 1 */
+    int m;                /* output pixels of one phase, all rows */
+    int n;                /* columns: output channels, with GEGLU value and gate in turn */
+    int n_out;            /* channels of y */
+    int k;                /* taps * c_in */
+    int h, w, c_in;       /* x */
+    int grid_h, grid_w;   /* output pixels of one row and phase */
+    int limit_h, limit_w; /* coordinates from here on, and below 0, are zeros */
+    int shift;            /* coordinate to pixel of x: 1 where x counts as twice as large */
+    int taps_x, taps;     /* taps of a line of the kernel, and of all lines */
+    int stride, before;
+    int phases; /* 1 or 4 */
+    int split, n_partial;
+    int activation; /* enum activation */
+    bool geglu, row_add_is_f32;
+    bool vectors; /* n_out is a multiple of 8 and the 16-byte accesses are aligned */
+};
+
+/* A packed weight. */
+struct cuda_packed {
+    struct packed base;
+    enum dtype dtype;
+    void *weight; /* owned: [n][taps][c_in]; GEGLU: value and gate in turn */
+    void *phases; /* owned: CONV_3X3_UP's [4][n][2][2][c_in], else NULL */
+    float *bias;  /* owned, or NULL */
+    size_t weight_bytes, phase_bytes;
+};
+
+/* What a shape means for the product. */
+bool gemm_is_phased(const struct gemm_shape *shape);
+int gemm_taps(const struct gemm_shape *shape);
+
+/* The tiles of the paths that have some, and whether the open device can run one. */
+const struct gemm_tile *gemm_mma_tiles(int *count);
+const struct gemm_tile *gemm_simt_tiles(int *count);
+bool gemm_mma_has(int tile, enum dtype dtype);
+
+/* Each launches g with a candidate of its path (gemm_simt_run: GEMM_SIMT and GEMM_VECTOR). */
+bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
+    struct error *err);
+bool gemm_simt_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
+    struct error *err);
+/* Adds the parts of a split sum and finishes. */
+bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err);
+
+/* The candidate for a shape and `rows` rows of a batch: the one that was selected, or the static
+ * choice. Its path and its split do not depend on rows. */
+struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows);
+
+/* The entries of the table that pack.cu and layers.cu fill. */
+bool gemm_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
+    enum dtype dtype, struct packed **out, struct error *err);
+bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,
+    enum dtype dtype, struct packed **out, struct error *err);
+void gemm_packed_destroy(struct packed *packed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
