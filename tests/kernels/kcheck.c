@@ -1,17 +1,21 @@
-/* kcheck [--seed N] [--filter TEXT] [--quick] [--bench]: see kcheck.h. The environment variable
- * LATENTD_CPU=portable|avx2|avx512 chooses the instruction set under test. */
+/* kcheck [--device D] [--seed N] [--filter TEXT] [--quick|--channels] [--bench]: see kcheck.h. The
+ * environment variable LATENTD_CPU=portable|avx2|avx512 chooses the CPU's instruction set. */
 #include "tests/kernels/kcheck.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/devices.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static int usage(void) {
-    printf("usage: kcheck [--seed N] [--filter TEXT] [--quick] [--bench]\n"
+    printf("usage: kcheck [--device cpu|cuda[:N]] [--seed N] [--filter TEXT] [--quick|--channels]\n"
+           "              [--bench]\n"
+           "  --device D     whose operations (default: cpu)\n"
            "  --seed N       the same random numbers again (default: from the clock)\n"
            "  --filter TEXT  only what has TEXT in \"operation shape\"\n"
            "  --quick        small shapes only\n"
+           "  --channels     and real channel counts on small images\n"
            "  --bench        measure real shapes instead of checking\n"
            "LATENTD_CPU=portable|avx2|avx512 chooses the instruction set.\n");
     return 2;
@@ -19,13 +23,20 @@ static int usage(void) {
 
 int main(int argc, char **argv) {
     struct kcheck k = { .seed = (uint64_t)time(NULL) };
+    struct device_choice device = { .kind = DEVICE_CPU };
+    struct error err = { 0 };
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             k.seed = strtoull(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
             k.filter = argv[++i];
+        else if (strcmp(argv[i], "--device") == 0 && i + 1 < argc &&
+                 device_choice_parse(argv[i + 1], &device))
+            i++;
         else if (strcmp(argv[i], "--quick") == 0)
             k.quick = true;
+        else if (strcmp(argv[i], "--channels") == 0)
+            k.channels = true;
         else if (strcmp(argv[i], "--bench") == 0)
             k.bench = true;
         else
@@ -37,7 +48,12 @@ int main(int argc, char **argv) {
         printf("kcheck: this processor has no %s\n", wish);
         return 77; /* skipped */
     }
-    printf("kcheck: %s against %s, instruction set %s, seed %llu\n", kernels_cpu()->name,
+    k.table = devices_open(&device, &err);
+    if (!k.table) {
+        printf("kcheck: %s\n", err.message);
+        return 77; /* skipped */
+    }
+    printf("kcheck: %s against %s, instruction set %s, seed %llu\n", k.table->name,
         kernels_reference()->name, simd_best()->name, (unsigned long long)k.seed);
     if (k.bench) {
         k.peak = measure_peak();

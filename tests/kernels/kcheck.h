@@ -1,9 +1,10 @@
-/* Inside kcheck: every entry of the CPU table against the reference.
+/* Inside kcheck: every entry of a device's table against the reference.
  *
  * A subject is one operation on one shape. subject_check runs it on both tables with the same
  * random inputs and looks at everything that can go wrong: the values, NaN and infinities, memory
  * before and behind the output, inputs that were written to, and a row that comes out with other
- * bits when it is computed alone.
+ * bits when it is computed alone. Buffers lie in host memory; for a table of another device each
+ * run works on copies, guards and all.
  */
 #ifndef TESTS_KERNELS_KCHECK_H
 #define TESTS_KERNELS_KCHECK_H
@@ -15,8 +16,9 @@
 /* A tensor with guard bytes around it and, for an input, a copy to find writes. */
 struct buffer {
     struct tensor t;
-    char *block; /* owned: guard, data, guard */
-    char *copy;  /* owned, or NULL */
+    char *block;  /* owned: guard, data, guard */
+    char *copy;   /* owned, or NULL */
+    bool on_host; /* an argument that is host memory on every device */
 };
 
 /* How NaN and infinities must come out. */
@@ -52,9 +54,10 @@ struct subject {
 };
 
 struct kcheck {
+    const struct kernels *table; /* under test */
     uint64_t seed, state;
     const char *filter; /* part of "op shape", or NULL */
-    bool quick, bench;
+    bool quick, channels, bench;
     int checked, failed;
     double peak; /* f32 GFLOP/s of one thread, with --bench */
 };
@@ -74,8 +77,15 @@ struct tensor subject_row(const struct subject *s, int input, int64_t row);
 /* Checks (or measures, with --bench) and frees the subject. */
 void subject_check(struct kcheck *k, struct subject *s);
 
-/* The table under test is better compared for these entries only. */
-bool entry_differs(const char *op);
+/* Whether the table under test has an entry of its own for `op`. */
+bool entry_differs(const struct kcheck *k, const char *op);
+
+/* When a case runs: small ones always; real channel counts on small images unless --quick; real
+ * images unless --quick or --channels; the shapes of SD-1.5 with --bench. */
+enum when { QUICK, CHANNELS, SLOW, BENCH };
+bool is_time_for(const struct kcheck *k, enum when when);
+/* Whether the table under test packs weights as `dtype`. */
+bool has_weights(const struct kcheck *k, enum dtype dtype);
 
 struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights);
 

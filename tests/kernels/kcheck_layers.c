@@ -3,13 +3,15 @@
 
 #include <stdlib.h>
 
+static const enum dtype weight_dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+
 /* ---- linear ---- */
 
 struct linear_case {
     int64_t rows, m, n, k; /* x [rows][m][k] */
     enum activation activation;
     bool geglu, bias, residual;
-    enum { QUICK, SLOW, BENCH } when;
+    enum when when;
 };
 
 static void run_linear(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
@@ -24,7 +26,7 @@ static void run_linear(struct compute *c, const struct subject *s, int64_t row, 
 static void pack_both(struct kcheck *k, struct subject *s, const struct tensor *weight,
     const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype) {
     struct error err = { 0 };
-    const struct kernels *tables[] = { kernels_cpu(), kernels_reference() };
+    const struct kernels *tables[] = { k->table, kernels_reference() };
     struct packed **packed[] = { &s->weight, &s->reference_weight };
     for (int i = k->bench ? 0 : 1; i >= 0; i--) {
         bool ok = is_conv
@@ -45,7 +47,7 @@ static void check_linear_case(struct kcheck *k, const struct linear_case *p, enu
             p->geglu ? " geglu" : "", p->bias ? " bias" : "", p->residual ? " residual" : "",
             dtype_name(weights)))
         return;
-    enum dtype dtype = kernels_cpu()->activation_dtype(weights);
+    enum dtype dtype = k->table->activation_dtype(weights);
     int64_t n_out = p->geglu ? p->n / 2 : p->n;
     subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->m, p->k), 1, 0);
     s.y = tensor_3d(NULL, dtype, p->rows, p->m, n_out);
@@ -75,6 +77,16 @@ void check_linear(struct kcheck *k) {
         { 3, 7, 62, 31, ACTIVATION_NONE, true, true, false, QUICK },
         { 3, 25, 64, 64, ACTIVATION_NONE, true, true, true, QUICK },
         { 3, 49, 97, 101, ACTIVATION_NONE, false, true, true, QUICK },
+        { 3, 6, 24, 40, ACTIVATION_SILU, false, true, true, QUICK },
+        { 3, 9, 72, 72, ACTIVATION_NONE, false, false, true, QUICK },
+        { 3, 5, 176, 136, ACTIVATION_NONE, true, true, true, QUICK },
+        { 3, 1, 40, 56, ACTIVATION_SILU, false, true, false, QUICK },
+        { 2, 13, 320, 320, ACTIVATION_NONE, false, true, true, CHANNELS },
+        { 2, 7, 640, 320, ACTIVATION_NONE, true, true, false, CHANNELS },
+        { 2, 5, 320, 1280, ACTIVATION_NONE, false, true, true, CHANNELS },
+        { 2, 7, 1280, 1280, ACTIVATION_NONE, false, true, true, CHANNELS },
+        { 2, 1, 1280, 320, ACTIVATION_SILU, false, true, false, CHANNELS },
+        { 2, 7, 768, 768, ACTIVATION_QUICK_GELU, false, true, false, CHANNELS },
         { 2, 77, 768, 768, ACTIVATION_QUICK_GELU, false, true, false, SLOW },
         { 3, 1, 1280, 320, ACTIVATION_SILU, false, true, false, SLOW },
         { 3, 64, 320, 320, ACTIVATION_NONE, false, true, true, SLOW },
@@ -92,10 +104,11 @@ void check_linear(struct kcheck *k) {
         { 2, 77, 768, 768, ACTIVATION_NONE, false, true, true, BENCH },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if ((cases[i].when == BENCH) != k->bench || (k->quick && cases[i].when == SLOW))
+        if (!is_time_for(k, cases[i].when))
             continue;
-        check_linear_case(k, &cases[i], DTYPE_F32);
-        check_linear_case(k, &cases[i], DTYPE_BF16);
+        for (size_t d = 0; d < sizeof(weight_dtypes) / sizeof(weight_dtypes[0]); d++)
+            if (has_weights(k, weight_dtypes[d]))
+                check_linear_case(k, &cases[i], weight_dtypes[d]);
     }
 }
 
@@ -106,7 +119,7 @@ struct conv_case {
     int64_t rows, h, w, c_in, c_out;
     int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
     bool bias, row_add, residual;
-    int when;
+    enum when when;
 };
 
 static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
@@ -128,7 +141,7 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
             (long long)p->c_out, p->shorter ? " shorter" : "", p->bias ? " bias" : "",
             p->row_add ? " row_add" : "", p->residual ? " residual" : "", dtype_name(weights)))
         return;
-    enum dtype dtype = kernels_cpu()->activation_dtype(weights);
+    enum dtype dtype = k->table->activation_dtype(weights);
     int64_t h = conv_out_size(p->kind, p->h) - p->shorter;
     int64_t w = conv_out_size(p->kind, p->w) - p->shorter, taps = p->kind == CONV_1X1 ? 1 : 3;
     subject_input(k, &s, tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c_in), 1, 0);
@@ -148,6 +161,10 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
     s.run = run_conv2d;
     s.params = p;
     s.tolerance = tolerance_for("conv2d", dtype, weights);
+    if (p->kind == CONV_3X3_UP && dtype == weights && dtype != DTYPE_F32 &&
+        k->table->device != DEVICE_CPU)
+        s.tolerance = (struct tolerance){ dtype == DTYPE_F16 ? 4e-4 : 3e-3,
+            "sums of up to four weights, rounded once and not each" };
     s.classes = CLASSES_SPREAD;
     s.flops = 2.0 * (double)(p->rows * h * w) * (double)(p->c_out * p->c_in * taps * taps);
     subject_check(k, &s);
@@ -169,6 +186,20 @@ void check_conv2d(struct kcheck *k) {
         { CONV_3X3_UP, 3, 3, 5, 16, 16, 0, true, false, false, QUICK },
         { CONV_3X3_UP, 3, 4, 4, 17, 33, 1, true, false, false, QUICK },
         { CONV_3X3_UP, 3, 1, 2, 32, 16, 1, true, false, false, QUICK },
+        { CONV_1X1, 3, 5, 3, 24, 40, 0, true, true, true, QUICK },
+        { CONV_3X3, 3, 5, 7, 24, 40, 0, true, true, true, QUICK },
+        { CONV_3X3, 3, 5, 7, 40, 4, 0, true, false, false, QUICK },
+        { CONV_3X3_DOWN, 3, 7, 8, 40, 24, 0, true, true, false, QUICK },
+        { CONV_3X3_DOWN_RIGHT, 3, 7, 6, 24, 24, 0, true, false, false, QUICK },
+        { CONV_3X3_UP, 3, 3, 5, 40, 24, 0, true, true, false, QUICK },
+        { CONV_3X3_UP, 3, 4, 3, 24, 40, 1, true, false, true, QUICK },
+        { CONV_3X3, 2, 4, 5, 320, 320, 0, true, true, true, CHANNELS },
+        { CONV_3X3, 2, 2, 3, 640, 640, 0, true, true, false, CHANNELS },
+        { CONV_3X3, 2, 5, 4, 4, 320, 0, true, false, false, CHANNELS },
+        { CONV_3X3, 2, 5, 4, 320, 4, 0, true, false, false, CHANNELS },
+        { CONV_3X3_DOWN, 2, 6, 6, 320, 320, 0, true, false, false, CHANNELS },
+        { CONV_3X3_UP, 2, 3, 2, 320, 320, 0, true, false, false, CHANNELS },
+        { CONV_1X1, 2, 4, 3, 960, 320, 0, true, false, false, CHANNELS },
         { CONV_3X3, 2, 16, 16, 320, 320, 0, true, true, true, SLOW },
         { CONV_3X3, 2, 8, 8, 1280, 1280, 0, true, true, false, SLOW },
         { CONV_3X3, 2, 10, 6, 960, 320, 0, true, true, false, SLOW },
@@ -190,9 +221,10 @@ void check_conv2d(struct kcheck *k) {
         { CONV_1X1, 2, 64, 64, 960, 320, 0, true, false, false, BENCH },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if ((cases[i].when == BENCH) != k->bench || (k->quick && cases[i].when == SLOW))
+        if (!is_time_for(k, cases[i].when))
             continue;
-        check_conv_case(k, &cases[i], DTYPE_F32);
-        check_conv_case(k, &cases[i], DTYPE_BF16);
+        for (size_t d = 0; d < sizeof(weight_dtypes) / sizeof(weight_dtypes[0]); d++)
+            if (has_weights(k, weight_dtypes[d]))
+                check_conv_case(k, &cases[i], weight_dtypes[d]);
     }
 }

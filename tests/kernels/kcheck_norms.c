@@ -1,18 +1,12 @@
 /* group_norm, layer_norm and attention. */
 #include "tests/kernels/kcheck.h"
 
-enum { QUICK, SLOW, BENCH };
-
-static bool passed_over(const struct kcheck *k, int when) {
-    return (when == BENCH) != k->bench || (k->quick && when == SLOW);
-}
-
 struct norm_case {
     int64_t rows, h, w, c;
     int groups;
     bool silu;
     float offset; /* the inputs' mean */
-    int when;
+    enum when when;
 };
 
 static void run_group_norm(
@@ -78,10 +72,12 @@ void check_norms(struct kcheck *k) {
         { 2, 1, 256, 1280, 0, false, 0, BENCH },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (passed_over(k, cases[i].when))
+        if (!is_time_for(k, cases[i].when))
             continue;
         check_norm_case(k, &cases[i], DTYPE_F32);
         check_norm_case(k, &cases[i], DTYPE_BF16);
+        if (has_weights(k, DTYPE_F16))
+            check_norm_case(k, &cases[i], DTYPE_F16);
     }
 }
 
@@ -90,7 +86,7 @@ struct attention_case {
     int heads, d;
     bool causal, fused; /* q, k, v as parts of one projection */
     float size;         /* of q and k: larger ones make sharper weights */
-    int when;
+    enum when when;
 };
 
 static void run_attention(
@@ -164,9 +160,11 @@ void check_attention(struct kcheck *k) {
         { 2, 77, 77, 12, 64, true, true, 1, BENCH },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (passed_over(k, cases[i].when))
+        if (!is_time_for(k, cases[i].when))
             continue;
         check_attention_case(k, &cases[i], DTYPE_F32);
         check_attention_case(k, &cases[i], DTYPE_BF16);
+        if (has_weights(k, DTYPE_F16))
+            check_attention_case(k, &cases[i], DTYPE_F16);
     }
 }

@@ -7,6 +7,8 @@
 struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights) {
     static const struct tolerance bf16 = { 1e-3,
         "one rounding to bf16 (2^-9) where sums of f32 fall on another side of the middle" };
+    static const struct tolerance f16 = { 1.3e-4,
+        "one rounding to f16 (2^-12) where sums of f32 fall on another side of the middle" };
     static const struct {
         const char *op;
         struct tolerance f32, f32_bf16_weights;
@@ -34,6 +36,8 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
             continue;
         if (activations == DTYPE_BF16 && table[i].f32.normalised > 0)
             return bf16;
+        if (activations == DTYPE_F16 && table[i].f32.normalised > 0)
+            return f16;
         return weights == DTYPE_BF16 && table[i].f32_bf16_weights.normalised > 0
                    ? table[i].f32_bf16_weights
                    : table[i].f32;
@@ -168,6 +172,7 @@ static void check_combine(struct kcheck *k, int count, int64_t n) {
     for (int i = 0; i < count; i++)
         subject_input(k, &s, s.y, 1, 0);
     subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, 3, count), 2, 0);
+    s.inputs[count].on_host = true;
     s.in_place = count;
     s.run = run_combine;
     s.tolerance = tolerance_for("combine", DTYPE_F32, DTYPE_F32);

@@ -84,7 +84,7 @@ bool subject_start(struct kcheck *k, struct subject *s, const char *op, const ch
     k->state = k->seed;
     for (const char *p = name; *p; p++)
         k->state = k->state * 31 + (unsigned char)*p;
-    return entry_differs(op) && (!k->filter || strstr(name, k->filter));
+    return entry_differs(k, op) && (!k->filter || strstr(name, k->filter));
 }
 
 struct tensor *subject_input(
@@ -111,9 +111,65 @@ static void complain(struct kcheck *k, const struct subject *s, const char *form
     vprintf(format, args);
     va_end(args);
     const char *isa = getenv("LATENTD_CPU");
-    printf("\n  again: %s%s%skcheck --seed %llu --filter '%s %s'\n", isa ? "LATENTD_CPU=" : "",
-        isa ? isa : "", isa ? " " : "", (unsigned long long)k->seed, s->op, s->shape);
+    printf("\n  again: %s%s%skcheck%s --seed %llu --filter '%s %s'\n", isa ? "LATENTD_CPU=" : "",
+        isa ? isa : "", isa ? " " : "", k->table->device == DEVICE_CPU ? "" : " --device cuda",
+        (unsigned long long)k->seed, s->op, s->shape);
     k->failed++;
+}
+
+/* A copy of a buffer, guards and all, in a device's memory. */
+struct copy {
+    void *block; /* owned */
+    size_t bytes;
+    char *host; /* the buffer's own block */
+};
+
+static bool copy_up(const struct kernels *table, char *host, size_t data_bytes, struct copy *out,
+    struct error *err) {
+    *out = (struct copy){ NULL, data_bytes + 2 * GUARD_BYTES, host };
+    return table->memory->alloc(MEMORY_ACTIVATIONS, out->bytes, &out->block, err) &&
+           table->memory->upload(out->block, host, out->bytes, err);
+}
+
+static bool copy_back(const struct kernels *table, const struct copy *c, struct error *err) {
+    const void *seen = table->memory->view(c->block, c->bytes, err);
+    if (seen)
+        memcpy(c->host, seen, c->bytes);
+    return seen != NULL;
+}
+
+/* Runs on copies in the device's memory, y's last: an input that is y has none of its own. What
+ * comes back replaces inputs, too, so that a write to one is seen. */
+static void run_on_copies(struct compute *c, struct subject *s, int64_t row, struct tensor *y) {
+    const struct device_memory *memory = c->kernels->memory;
+    struct copy copies[SUBJECT_MAX_INPUTS + 1] = { 0 };
+    struct tensor hosts[SUBJECT_MAX_INPUTS], device_y = *y;
+    bool ok = copy_up(c->kernels, (char *)y->data - GUARD_BYTES, tensor_bytes(y),
+        &copies[s->input_count], &c->error);
+    device_y.device = c->kernels->device;
+    device_y.data = (char *)copies[s->input_count].block + GUARD_BYTES;
+    for (int i = 0; i < s->input_count; i++) {
+        struct buffer *b = &s->inputs[i];
+        hosts[i] = b->t;
+        if (b->on_host || !ok)
+            continue;
+        b->t.device = c->kernels->device;
+        if (hosts[i].data == y->data) {
+            b->t.data = device_y.data;
+            continue;
+        }
+        ok = copy_up(c->kernels, b->block, tensor_bytes(&b->t), &copies[i], &c->error);
+        b->t.data = (char *)copies[i].block + GUARD_BYTES;
+    }
+    if (ok)
+        s->run(c, s, row, &device_y);
+    for (int i = 0; i <= s->input_count; i++) {
+        if (i < s->input_count)
+            s->inputs[i].t = hosts[i];
+        if (copies[i].block && compute_ok(c))
+            (void)copy_back(c->kernels, &copies[i], &c->error);
+        memory->release(MEMORY_ACTIVATIONS, copies[i].block, copies[i].bytes);
+    }
 }
 
 /* Runs all rows (-1) or one on a table; false after a complaint. */
@@ -123,7 +179,10 @@ static bool run(struct kcheck *k, struct subject *s, const struct kernels *table
     struct packed *weight = s->weight;
     if (table == kernels_reference())
         s->weight = s->reference_weight;
-    s->run(&c, s, row, y);
+    if (table->device == DEVICE_CPU)
+        s->run(&c, s, row, y);
+    else
+        run_on_copies(&c, s, row, y);
     s->weight = weight;
     if (!compute_ok(&c))
         complain(k, s, "%s", c.error.message);
@@ -173,8 +232,9 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
     double error = size > 0 ? sqrt(difference / size) : sqrt(difference);
     /* Few elements: one that is rounded to the other side already is most of the error. */
     double allowed = s->tolerance.normalised;
-    if (got->dtype == DTYPE_BF16 && n < 4096 && allowed > 0)
-        allowed = 0x1p-8;
+    const bool is_bf16 = got->dtype == DTYPE_BF16, is_f16 = got->dtype == DTYPE_F16;
+    if ((is_bf16 || is_f16) && n < 4096 && allowed > 0)
+        allowed = is_bf16 ? 0x1p-8 : 0x1p-11;
     if (error > allowed)
         complain(k, s, "%s: normalised error %.3g, allowed %.3g (%s)", what, error, allowed,
             s->tolerance.reason);
@@ -191,8 +251,8 @@ static void compare(struct kcheck *k, const struct subject *s, const struct tens
             where = i;
         }
     }
-    /* bf16: one unit in the last place, where the two round to different sides. */
-    double limit = 32 * s->tolerance.normalised, ulp = got->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
+    /* One unit in the last place, where the two round to different sides. */
+    double limit = 32 * s->tolerance.normalised, ulp = is_bf16 ? 0x1p-7 : is_f16 ? 0x1p-10 : 0;
     if (worst > limit && worst > ulp)
         complain(k, s, "%s: element %lld is %.9g, the reference has %.9g", what, (long long)where,
             value(got, where), value(want, where));
@@ -207,7 +267,7 @@ static void check_rows(struct kcheck *k, struct subject *s, const struct buffer 
         shape.shape[0] = 1;
         struct buffer alone = buffer_create(shape, POISON);
         struct tensor want = tensor_rows(&all->t, row, 1);
-        if (run(k, s, kernels_cpu(), row, &alone.t) &&
+        if (run(k, s, k->table, row, &alone.t) &&
             memcmp(alone.t.data, want.data, tensor_bytes(&want)) != 0)
             complain(k, s, "row %lld has other bits when it is computed alone", (long long)row);
         buffer_finish(&alone);
@@ -220,8 +280,7 @@ static void check_in_place(struct kcheck *k, struct subject *s, const struct buf
     void *data = input->t.data;
     memcpy(y.t.data, data, tensor_bytes(&y.t));
     input->t.data = y.t.data;
-    if (run(k, s, kernels_cpu(), -1, &y.t) &&
-        memcmp(y.t.data, apart->t.data, tensor_bytes(&y.t)) != 0)
+    if (run(k, s, k->table, -1, &y.t) && memcmp(y.t.data, apart->t.data, tensor_bytes(&y.t)) != 0)
         complain(k, s, "other bits when y is input %d", s->in_place - 1);
     input->t.data = data;
     buffer_finish(&y);
@@ -235,7 +294,7 @@ static void compare_tables(struct kcheck *k, struct subject *s, const char *what
         memcpy(b->copy, b->t.data, tensor_bytes(&b->t));
     }
     struct buffer want = buffer_create(s->y, POISON), got = buffer_create(s->y, POISON);
-    if (run(k, s, kernels_reference(), -1, &want.t) && run(k, s, kernels_cpu(), -1, &got.t)) {
+    if (run(k, s, kernels_reference(), -1, &want.t) && run(k, s, k->table, -1, &got.t)) {
         compare(k, s, &want.t, &got.t, what);
         if (!guards_are_whole(&got))
             complain(k, s, "%s: memory before or behind the output was written", what);
@@ -258,7 +317,7 @@ static void measure(struct kcheck *k, struct subject *s) {
     double best = INFINITY, busy = INFINITY, begin = seconds_now();
     for (int i = 0; i < 50 && (i < 3 || seconds_now() - begin < 1.5); i++) {
         double start = seconds_now(), start_busy = seconds_busy();
-        if (!run(k, s, kernels_cpu(), -1, &y.t))
+        if (!run(k, s, k->table, -1, &y.t))
             break;
         best = fmin(best, seconds_now() - start);
         busy = fmin(busy, seconds_busy() - start_busy);
@@ -299,8 +358,18 @@ void subject_check(struct kcheck *k, struct subject *s) {
     packed_destroy(s->reference_weight);
 }
 
-bool entry_differs(const char *op) {
-    const struct kernels *a = kernels_cpu(), *b = kernels_reference();
+bool is_time_for(const struct kcheck *k, enum when when) {
+    if (k->bench || when == BENCH)
+        return k->bench && when == BENCH;
+    return when == QUICK || (!k->quick && (when == CHANNELS || !k->channels));
+}
+
+bool has_weights(const struct kcheck *k, enum dtype dtype) {
+    return k->table->weight_dtypes >> dtype & 1;
+}
+
+bool entry_differs(const struct kcheck *k, const char *op) {
+    const struct kernels *a = k->table, *b = kernels_reference();
 #define ENTRY(name)                                                                                \
     if (strcmp(op, #name) == 0)                                                                    \
         return a->name != b->name;
