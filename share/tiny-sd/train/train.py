@@ -18,7 +18,7 @@ from export import export
 SCENES = 40_000
 
 
-def main(work, out, vae='45', text='6', unet='67'):
+def main(work, out, vae='60', text='6', unet='90'):
     os.makedirs(work, exist_ok=True)
     make_scenes.make(work, SCENES)
     make_tokenizer.build(os.path.join(work, 'tokenizer'))
