@@ -1,0 +1,225 @@
+/* Inside kernels/cuda/: the instructions that C has no words for, each as one small function.
+ *
+ * nvcc gets the PTX; any other compiler gets the twin of the machine that it builds for (the CPU
+ * emulator of the tests), with the same arguments. Nothing else in this folder depends on who
+ * compiles it. Sources: PTX ISA 9.0.
+ *
+ * Fragments of one warp, lane = 4 * group + pair:
+ *   a (16 x 16): a[0] row group, columns 2 pair, 2 pair + 1; a[1] row group + 8; a[2], a[3] the
+ * same rows, columns + 8 b (16 x 8):  b[0] rows 2 pair, 2 pair + 1 of column group; b[1] rows + 8
+ *   c (16 x 8):  c[0], c[1] row group, columns 2 pair, 2 pair + 1; c[2], c[3] row group + 8
+ */
+#ifndef KERNELS_CUDA_PTX_CUH
+#define KERNELS_CUDA_PTX_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* Declares `type *name`, the block's dynamic shared memory, 1024-byte aligned; its size is the
+ * launch's. The only shared memory there is. */
+#ifdef __CUDACC__
+#define DYNAMIC_SHARED(type, name)                                                                 \
+    extern __shared__ __align__(1024) unsigned char dynamic_shared[];                              \
+    type *const name = reinterpret_cast<type *>(dynamic_shared)
+#else
+#define DYNAMIC_SHARED(type, name)                                                                 \
+    type *const name = reinterpret_cast<type *>(emulator_current->block->shared)
+#endif
+
+/* The 32-bit address that PTX wants for a pointer into shared memory. */
+#ifdef __CUDACC__
+__device__ __forceinline__ uint32_t shared_address(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+#endif
+
+/* 2^x to about 2 units in the last place; 0 below the normal numbers. */
+__device__ __forceinline__ float fast_exp2(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    const float y = exp2f(x);
+    return y < 1.17549435e-38f ? 0.0f : y;
+#endif
+}
+
+/* c += a b, f32 sums. T is __half or __nv_bfloat16; sm_80. All lanes of the warp. */
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float *c, const uint32_t *a, const uint32_t *b);
+
+template <>
+__device__ __forceinline__ void mma_m16n8k16<__half>(
+    float *c, const uint32_t *a, const uint32_t *b) {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+#else
+    emulator_mma_m16n8k16(c, a, b, EMULATOR_F16);
+#endif
+}
+
+template <>
+__device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(
+    float *c, const uint32_t *a, const uint32_t *b) {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+#else
+    emulator_mma_m16n8k16(c, a, b, EMULATOR_BF16);
+#endif
+}
+
+/* c (16 x 8) += a (16 x 8) b (8 x 8) in f16: a[0] row group, a[1] row group + 8, columns 2 pair, 2
+ * pair + 1; b rows 2 pair, 2 pair + 1 of column group. sm_75. */
+__device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uint32_t b) {
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, "
+                 "{%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    emulator_mma_m16n8k8(c, a, b);
+#endif
+}
+
+/* Four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r (16 bytes, aligned)
+ * of matrix i; lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]. With _trans:
+ * of column g. sm_75. */
+__device__ __forceinline__ void ldmatrix_x4(uint32_t *r, const void *shared) {
+#ifdef __CUDACC__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+#else
+    emulator_ldmatrix(r, shared, 4, false);
+#endif
+}
+
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *r, const void *shared) {
+#ifdef __CUDACC__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+#else
+    emulator_ldmatrix(r, shared, 4, true);
+#endif
+}
+
+/* Two matrices; the addresses of lanes 16 to 31 are not read. */
+__device__ __forceinline__ void ldmatrix_x2(uint32_t *r, const void *shared) {
+#ifdef __CUDACC__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(shared))
+                 : "memory");
+#else
+    emulator_ldmatrix(r, shared, 2, false);
+#endif
+}
+
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, const void *shared) {
+#ifdef __CUDACC__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(shared))
+                 : "memory");
+#else
+    emulator_ldmatrix(r, shared, 2, true);
+#endif
+}
+
+/* Starts a copy of 16 bytes to shared memory, both ends 16-byte aligned; of bytes < 16 the rest is
+ * zeroed, and with 0 nothing is read. Arrives with cp_async_wait, for this thread; other threads
+ * need a barrier after that. On sm_75 a plain copy. */
+__device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes) {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(bytes)
+                 : "memory");
+#else
+    uint4 line = make_uint4(0, 0, 0, 0);
+    if (bytes == 16) {
+        line = *reinterpret_cast<const uint4 *>(global);
+    } else {
+        for (int i = 0; i < bytes; i += 2) {
+            const uint32_t half = reinterpret_cast<const uint16_t *>(global)[i / 2];
+            const uint32_t at = half << (i & 2 ? 16 : 0);
+            if (i < 4)
+                line.x |= at;
+            else if (i < 8)
+                line.y |= at;
+            else if (i < 12)
+                line.z |= at;
+            else
+                line.w |= at;
+        }
+    }
+    *reinterpret_cast<uint4 *>(shared) = line;
+#endif
+#else
+    emulator_cp_async_16(shared, global, bytes);
+#endif
+}
+
+/* Makes a group of the copies that this thread started since the last one. */
+__device__ __forceinline__ void cp_async_commit() {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+#else
+    emulator_cp_async_commit();
+#endif
+}
+
+/* Waits until at most N of this thread's newest groups are under way. */
+template <int N> __device__ __forceinline__ void cp_async_wait() {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+#else
+    emulator_cp_async_wait(N);
+#endif
+}
+
+/* Waits until the kernel ahead in the stream has ended and its writes can be seen; nothing without
+ * launch_shape.overlap, and on chips before sm_90. */
+__device__ __forceinline__ void griddepcontrol_wait() {
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+#else
+    emulator_griddepcontrol_wait();
+#endif
+}
+
+/* Says that the kernel behind in the stream may start; it sees this one's writes only after its own
+ * griddepcontrol_wait. */
+__device__ __forceinline__ void griddepcontrol_launch() {
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* Steers the emulator from tests. C and C++.
+ *
+ * Environment, read once: CUDA_EMULATOR_SEED (a number; random and printed if unset and a fault is
+ * found), CUDA_EMULATOR_CAPABILITY (75, 80, 86, 89, 90; 90 if unset, 0 for "no device"),
+ * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once).
+ */
+#ifndef TESTS_CUDA_EMULATOR_EMULATOR_H
+#define TESTS_CUDA_EMULATOR_EMULATOR_H
+
+#include "tests/cuda-emulator/cuda_runtime.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The order of threads, blocks and streams from here on. */
+void emulator_set_seed(uint64_t seed);
+uint64_t emulator_seed(void);
+
+/* Compute capability times ten of the device that is played; 0: there is none. */
+void emulator_set_capability(int capability);
+int emulator_capability(void);
+
+/* Device memory in bytes: allocations beyond it fail. */
+void emulator_set_memory(size_t bytes);
+/* Bytes, and blocks, that are allocated on the device now. */
+size_t emulator_memory_used(void);
+size_t emulator_allocations(void);
+
+/* The `nth` call from now (1 is the next) of the runtime's function `name` (NULL: of any fallible
+ * one) fails with `error`. A sticky error is returned by every later call too, until
+ * cudaDeviceReset. */
+void emulator_fail(const char *name, int nth, cudaError_t error, bool sticky);
+void emulator_fail_nothing(void);
+/* Fallible calls so far. */
+long emulator_calls(void);
+
+/* Kernels that have run. */
+long emulator_kernels_run(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+/* Conversions of 16-bit floats, bit by bit; to nearest even, NaN as 0x7fff like the device. */
+#ifndef TESTS_CUDA_EMULATOR_HALF_H
+#define TESTS_CUDA_EMULATOR_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t emulator_float_bits(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    return bits;
+}
+
+static inline float emulator_bits_float(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+static inline float emulator_half_to_float(uint16_t h) {
+    /* 2^112 moves the exponent's bias, and turns subnormal halves into normal floats. */
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+    if (bits >= 0x7c00u << 13)
+        bits |= 0x7f800000u;
+    else
+        bits = emulator_float_bits(emulator_bits_float(bits) * 0x1p112f);
+    return emulator_bits_float(bits | (uint32_t)(h & 0x8000) << 16);
+}
+
+static inline uint16_t emulator_float_to_half(float f) {
+    const uint32_t all = emulator_float_bits(f), bits = all & 0x7fffffffu;
+    const uint32_t sign = all >> 16 & 0x8000u;
+    if (bits > 0x7f800000u)
+        return 0x7fff;
+    if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x38800000u) /* subnormal: a sum with 0.5 rounds to multiples of 2^-24 */
+        return (uint16_t)(sign | (emulator_float_bits(emulator_bits_float(bits) + 0.5f) -
+                                     emulator_float_bits(0.5f)));
+    return (uint16_t)(sign | (bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
+}
+
+static inline float emulator_bfloat16_to_float(uint16_t h) {
+    return emulator_bits_float((uint32_t)h << 16);
+}
+
+static inline uint16_t emulator_float_to_bfloat16(float f) {
+    const uint32_t bits = emulator_float_bits(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* What the runtime offers to C++ only: typed launches and typed allocation. */
+#ifndef TESTS_CUDA_EMULATOR_LAUNCH_H
+#define TESTS_CUDA_EMULATOR_LAUNCH_H
+
+#include "tests/cuda-emulator/cuda_runtime.h"
+
+#include <functional>
+#include <tuple>
+
+/* The name for messages of the next launch: borrowed, it must live on. */
+extern "C" void emulator_name_kernel(const char *name);
+
+cudaError_t emulator_launch(
+    const cudaLaunchConfig_t *config, const void *function, std::function<void()> kernel);
+
+/* The arguments are copied now, as the driver does; the kernel runs when its stream does. */
+template <class... Parameters, class... Arguments>
+static inline cudaError_t cudaLaunchKernelEx(
+    const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), Arguments &&...arguments) {
+    std::tuple<Parameters...> copies((Parameters)arguments...);
+    return emulator_launch(config, (const void *)kernel, [kernel, copies] {
+        /* Each thread has its own copy of the parameters. */
+        std::tuple<Parameters...> mine = copies;
+        std::apply(kernel, mine);
+    });
+}
+
+template <class T> static inline cudaError_t cudaMalloc(T **pointer, size_t bytes) {
+    return cudaMalloc((void **)pointer, bytes);
+}
+
+template <class T>
+static inline cudaError_t cudaMallocHost(T **pointer, size_t bytes, unsigned int flags = 0) {
+    return cudaHostAlloc((void **)pointer, bytes, flags);
+}
+
+template <class T>
+static inline cudaError_t cudaHostAlloc(T **pointer, size_t bytes, unsigned int flags) {
+    return cudaHostAlloc((void **)pointer, bytes, flags);
+}
+
+template <class... Parameters>
+static inline cudaError_t cudaFuncSetAttribute(
+    void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+    return cudaFuncSetAttribute((const void *)kernel, attribute, value);
+}
+
+template <class... Parameters>
+static inline cudaError_t cudaFuncGetAttributes(
+    struct cudaFuncAttributes *attributes, void (*kernel)(Parameters...)) {
+    return cudaFuncGetAttributes(attributes, (const void *)kernel);
+}
+
+template <class... Parameters>
+static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int *blocks, void (*kernel)(Parameters...), int threads, size_t dynamic_shared_bytes) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks, (const void *)kernel, threads, dynamic_shared_bytes);
+}
+
+#endif

@@ -1,0 +1,258 @@
+#include "tests/cuda-emulator/memory.h"
+
+#include "tests/cuda-emulator/emulator.h"
+#include "tests/cuda-emulator/scheduler.h"
+
+#include <map>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if EMULATOR_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#endif
+
+/* The device's address space. Every allocation ends at most 255 bytes before a page that nobody may
+ * touch, the rest holds guard bytes; freed space is not used again before the end was reached. */
+static const size_t SPACE = (size_t)64 << 30;
+static const size_t PAGE = 4096;
+static const unsigned char GUARD = 0xfe;
+
+struct allocation {
+    unsigned char *data;
+    size_t bytes, pages; /* pages in bytes, from the key of the map on */
+};
+
+static struct {
+    unsigned char *base;
+    size_t next; /* where the next allocation is tried */
+    size_t used, total;
+    std::map<unsigned char *, struct allocation> blocks; /* by first page */
+} device;
+
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+#if !EMULATOR_ASAN
+static void report_access(int, siginfo_t *info, void *) {
+    unsigned char *at = (unsigned char *)info->si_addr;
+    signal(SIGSEGV, SIG_DFL);
+    if (!emulator_in_device_space(at))
+        emulator_die("access to %p, which is no device memory", (void *)at);
+    auto after = device.blocks.upper_bound(at);
+    if (after != device.blocks.begin()) {
+        const struct allocation &a = std::prev(after)->second;
+        if (at < a.data + a.bytes + (1 << 20))
+            emulator_die("out of bounds: access %zu bytes past an allocation of %zu bytes",
+                (size_t)(at - a.data) - a.bytes, a.bytes);
+    }
+    emulator_die("out of bounds: access to %p, which is not allocated", (void *)at);
+}
+
+static void catch_faults(void) {
+    static unsigned char stack[65536];
+    struct sigaction action = {};
+    stack_t other = {};
+    other.ss_sp = stack;
+    other.ss_size = sizeof(stack);
+    sigaltstack(&other, NULL);
+    action.sa_sigaction = report_access;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &action, NULL);
+}
+#endif
+
+static bool open_space(void) {
+    if (device.base)
+        return true;
+    if (!device.total) {
+        const char *text = getenv("CUDA_EMULATOR_MEMORY");
+        device.total = text ? (size_t)strtoull(text, NULL, 0) : (size_t)16 << 30;
+    }
+    void *base = mmap(NULL, SPACE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return false;
+    device.base = (unsigned char *)base;
+#if !EMULATOR_ASAN
+    catch_faults();
+#endif
+    return true;
+}
+
+/* The first free place for so many bytes from device.next on, or from the start; NULL if none. */
+static unsigned char *find_place(size_t pages) {
+    for (int turn = 0; turn < 2; turn++) {
+        unsigned char *at = device.base + (turn ? 0 : device.next);
+        auto next = device.blocks.lower_bound(at);
+        for (; at + pages + 2 * PAGE <= device.base + SPACE; ++next) {
+            if (next == device.blocks.end() || next->first >= at + pages + 2 * PAGE)
+                return at + PAGE;
+            at = next->first + next->second.pages;
+        }
+    }
+    return NULL;
+}
+
+void *emulator_device_alloc(size_t bytes) {
+    const size_t pages = round_up(bytes ? bytes : 1, PAGE);
+    if (!open_space() || bytes > device.total - device.used)
+        return NULL;
+    unsigned char *first = find_place(pages);
+    if (!first || mprotect(first, pages, PROT_READ | PROT_WRITE))
+        return NULL;
+    struct allocation a = { first + (pages - bytes) / 256 * 256, bytes, pages };
+    device.next = (size_t)(first + pages - device.base);
+    ASAN_UNPOISON_MEMORY_REGION(first, pages);
+    memset(first, GUARD, (size_t)(a.data - first));
+    memset(a.data, EMULATOR_POISON, bytes);
+    memset(a.data + bytes, GUARD, (size_t)(first + pages - (a.data + bytes)));
+    ASAN_POISON_MEMORY_REGION(first - PAGE, (size_t)(a.data - first) + PAGE);
+    ASAN_POISON_MEMORY_REGION(a.data + bytes, (size_t)(first + pages - (a.data + bytes)) + PAGE);
+    device.used += bytes;
+    device.blocks[first] = a;
+    return a.data;
+}
+
+static void check_guards(unsigned char *first, const struct allocation &a, const char *after) {
+    ASAN_UNPOISON_MEMORY_REGION(first, a.pages);
+    for (unsigned char *p = first; p < first + a.pages; p++) {
+        if (p == a.data)
+            p += a.bytes;
+        if (p < first + a.pages && *p != GUARD)
+            emulator_die("out of bounds: %s wrote %td bytes %s an allocation of %zu bytes", after,
+                p < a.data ? a.data - p : p - a.data - (ptrdiff_t)a.bytes,
+                p < a.data ? "before" : "past", a.bytes);
+    }
+    ASAN_POISON_MEMORY_REGION(first, (size_t)(a.data - first));
+    ASAN_POISON_MEMORY_REGION(a.data + a.bytes, (size_t)(first + a.pages - (a.data + a.bytes)));
+}
+
+void emulator_device_check(const char *after) {
+#if EMULATOR_ASAN
+    (void)after; /* the access itself was reported */
+#else
+    for (auto &block : device.blocks)
+        check_guards(block.first, block.second, after);
+#endif
+}
+
+/* The allocation that holds the byte, or NULL. */
+static const struct allocation *find(const void *pointer) {
+    unsigned char *p = (unsigned char *)pointer;
+    auto after = device.blocks.upper_bound(p);
+    if (after == device.blocks.begin())
+        return NULL;
+    const struct allocation *a = &std::prev(after)->second;
+    return p >= a->data && p <= a->data + a->bytes ? a : NULL;
+}
+
+bool emulator_device_free(void *pointer) {
+    const struct allocation *a = find(pointer);
+    if (!a || a->data != pointer)
+        return false;
+    unsigned char *first = (unsigned char *)((uintptr_t)a->data / PAGE * PAGE);
+    while (!device.blocks.count(first))
+        first -= PAGE;
+    check_guards(first, *a, "somebody");
+    device.used -= a->bytes;
+    madvise(first, a->pages, MADV_DONTNEED);
+    mprotect(first, a->pages, PROT_NONE);
+    ASAN_POISON_MEMORY_REGION(first, a->pages);
+    device.blocks.erase(first);
+    return true;
+}
+
+bool emulator_is_device(const void *pointer, size_t bytes) {
+    const struct allocation *a = find(pointer);
+    return a && bytes <= (size_t)(a->data + a->bytes - (unsigned char *)pointer);
+}
+
+bool emulator_in_device_space(const void *pointer) {
+    const unsigned char *p = (const unsigned char *)pointer;
+    return device.base && p >= device.base && p < device.base + SPACE;
+}
+
+size_t emulator_device_total(void) {
+    (void)open_space();
+    return device.total;
+}
+
+size_t emulator_device_free_bytes(void) {
+    return emulator_device_total() - device.used;
+}
+
+void emulator_device_reset(void) {
+    while (!device.blocks.empty())
+        emulator_device_free(device.blocks.begin()->second.data);
+}
+
+void emulator_set_memory(size_t bytes) {
+    device.total = bytes;
+}
+
+size_t emulator_memory_used(void) {
+    return device.used;
+}
+
+size_t emulator_allocations(void) {
+    return device.blocks.size();
+}
+
+/* ---- shared memory ---- */
+
+static const size_t SHARED_GUARD = 1024;
+
+static struct {
+    unsigned char *memory; /* guard, bytes, guard */
+    size_t bytes;
+} shared[EMULATOR_MAX_CLUSTER];
+
+unsigned char *emulator_shared_enter(unsigned rank, size_t bytes) {
+    const size_t all = bytes + 2 * SHARED_GUARD;
+    if (!shared[rank].memory || shared[rank].bytes != bytes) {
+        if (shared[rank].memory)
+            ASAN_UNPOISON_MEMORY_REGION(shared[rank].memory, shared[rank].bytes + 2 * SHARED_GUARD);
+        free(shared[rank].memory);
+        if (posix_memalign((void **)&shared[rank].memory, 1024, all))
+            emulator_die("no memory for %zu bytes of shared memory", bytes);
+        shared[rank].bytes = bytes;
+        memset(shared[rank].memory, GUARD, all);
+    }
+    unsigned char *data = shared[rank].memory + SHARED_GUARD;
+    ASAN_POISON_MEMORY_REGION(shared[rank].memory, all);
+    ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+    memset(data, EMULATOR_POISON, bytes);
+    return data;
+}
+
+/* Another block of the cluster that reads it now would read a block that is gone. */
+void emulator_shared_leave(unsigned rank) {
+    unsigned char *data = shared[rank].memory + SHARED_GUARD;
+    memset(data, EMULATOR_POISON, shared[rank].bytes);
+    ASAN_POISON_MEMORY_REGION(data, shared[rank].bytes);
+}
+
+const char *emulator_shared_check(unsigned rank) {
+#if !EMULATOR_ASAN
+    const unsigned char *memory = shared[rank].memory;
+    for (size_t i = 0; i < SHARED_GUARD; i++) {
+        if (memory[i] != GUARD)
+            return "out of bounds: write before the";
+        if (memory[SHARED_GUARD + shared[rank].bytes + i] != GUARD)
+            return "out of bounds: write past the";
+    }
+#else
+    (void)rank;
+#endif
+    return NULL;
+}
+
+size_t emulator_shared_bytes(void) {
+    return emulator_launch_shape.shared_bytes;
+}

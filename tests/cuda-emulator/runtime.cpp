@@ -1,0 +1,591 @@
+/* Streams, events, graphs, and everything that queues work. device.cpp has the rest of the runtime.
+ */
+#include "tests/cuda-emulator/runtime.h"
+
+#include "tests/cuda-emulator/memory.h"
+#include "tests/cuda-emulator/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <string>
+#include <vector>
+
+typedef std::function<void()> work;
+
+struct node {
+    cudaGraphNodeType type;
+    const void *function; /* of a kernel */
+    work run;
+};
+
+struct CUgraph_st {
+    std::vector<struct node> nodes;
+};
+
+struct CUgraphExec_st {
+    std::vector<struct node> nodes;
+};
+
+/* One capture, which several streams may be part of. */
+struct capture {
+    CUgraph_st *graph;
+    CUstream_st *origin;
+    std::set<CUstream_st *> streams;
+    std::set<CUstream_st *> unjoined; /* forked, and no event of theirs was waited for since */
+    bool invalid;
+};
+
+struct item {
+    work run;
+    CUevent_st *wait; /* may not start before this event has seen `ticket` */
+    uint64_t ticket;
+};
+
+struct CUstream_st {
+    std::deque<struct item> queue;
+    std::shared_ptr<struct capture> capture;
+};
+
+struct CUevent_st {
+    uint64_t recorded, completed; /* tickets */
+    std::chrono::steady_clock::time_point time;
+    bool timed;
+    std::shared_ptr<struct capture> capture; /* if recorded while capturing */
+    CUstream_st *captured_in;
+};
+
+static std::recursive_mutex lock;
+static std::set<CUstream_st *> streams;
+static std::set<CUevent_st *> events;
+static uint64_t stream_random;
+
+std::recursive_mutex &emulator_lock(void) {
+    return lock;
+}
+
+/* ---- running what is queued ---- */
+
+static bool can_run(CUstream_st *s) {
+    if (s->queue.empty())
+        return false;
+    const struct item &i = s->queue.front();
+    return !i.wait || !events.count(i.wait) || i.wait->completed >= i.ticket;
+}
+
+static void run_front(CUstream_st *s) {
+    struct item i = std::move(s->queue.front());
+    s->queue.pop_front();
+    if (i.run)
+        i.run();
+}
+
+/* Runs queued work, of any stream, until `done`. */
+static void run_until(const std::function<bool()> &done) {
+    while (!done()) {
+        std::vector<CUstream_st *> able;
+        for (CUstream_st *s : streams)
+            if (can_run(s))
+                able.push_back(s);
+        if (able.empty())
+            emulator_die("streams wait for each other");
+        stream_random = stream_random * 6364136223846793005u + emulator_seed() * 2 + 1;
+        run_front(able[(stream_random >> 33) % able.size()]);
+    }
+}
+
+void emulator_run_everything(void) {
+    run_until([] {
+        return std::all_of(
+            streams.begin(), streams.end(), [](CUstream_st *s) { return s->queue.empty(); });
+    });
+}
+
+static bool runs_at_once(void) {
+    static const char *text = getenv("CUDA_EMULATOR_SYNC");
+    return text && *text == '1';
+}
+
+/* Queues work, or makes it a node of the graph that the stream records. */
+static cudaError_t enqueue(
+    cudaStream_t stream, cudaGraphNodeType type, const void *function, work run) {
+    if (!stream) { /* the legacy stream waits for all and is waited for by all */
+        emulator_run_everything();
+        run();
+        return cudaSuccess;
+    }
+    if (!streams.count(stream))
+        return cudaErrorInvalidResourceHandle;
+    if (stream->capture) {
+        if (stream->capture->invalid)
+            return cudaErrorStreamCaptureInvalidated;
+        stream->capture->graph->nodes.push_back({ type, function, std::move(run) });
+        if (stream != stream->capture->origin)
+            stream->capture->unjoined.insert(stream);
+        return cudaSuccess;
+    }
+    stream->queue.push_back({ std::move(run), NULL, 0 });
+    if (runs_at_once())
+        run_until([stream] { return stream->queue.empty(); });
+    return cudaSuccess;
+}
+
+/* Calls that wait are not allowed while anything is captured, and spoil the capture. */
+static bool spoils_capture(cudaStream_t only) {
+    bool any = false;
+    for (CUstream_st *s : streams)
+        if (s->capture && (!only || s == only)) {
+            s->capture->invalid = true;
+            any = true;
+        }
+    return any;
+}
+
+cudaError_t emulator_wait_for_device(void) {
+    if (spoils_capture(NULL))
+        return cudaErrorStreamCaptureUnsupported;
+    emulator_run_everything();
+    return cudaSuccess;
+}
+
+/* ---- launches ---- */
+
+static const char *next_name;
+static long kernels_run;
+static std::map<const void *, int> shared_limits; /* set by cudaFuncSetAttribute */
+static std::set<const void *> large_clusters;
+
+void emulator_name_kernel(const char *name) {
+    next_name = name;
+}
+
+long emulator_kernels_run(void) {
+    return kernels_run;
+}
+
+cudaError_t emulator_launch(
+    const cudaLaunchConfig_t *config, const void *function, std::function<void()> kernel) {
+    EMULATOR_CALL("cudaLaunchKernelEx");
+    struct emulator_shape shape = {};
+    const char *name = next_name;
+    next_name = NULL;
+    shape.grid = config->gridDim;
+    shape.block = config->blockDim;
+    shape.cluster = dim3(1, 1, 1);
+    shape.shared_bytes = config->dynamicSmemBytes;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const cudaLaunchAttribute *a = &config->attrs[i];
+        if (a->id == cudaLaunchAttributeClusterDimension)
+            shape.cluster = dim3(a->val.clusterDim.x, a->val.clusterDim.y, a->val.clusterDim.z);
+        else if (a->id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            shape.programmatic = a->val.programmaticStreamSerializationAllowed != 0;
+    }
+    const dim3 g = shape.grid, b = shape.block, c = shape.cluster;
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || g.x > 0x7fffffff || g.y > 65535 ||
+        g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
+        b.x * b.y * b.z > EMULATOR_MAX_THREADS)
+        return emulator_error(cudaErrorInvalidConfiguration);
+    const bool clustered = c.x * c.y * c.z != 1;
+    if ((clustered || shape.programmatic) && emulator_capability() < 90)
+        return emulator_error(cudaErrorNotSupported);
+    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
+        c.x * c.y * c.z > (large_clusters.count(function) ? 16 : 8))
+        return emulator_error(cudaErrorInvalidClusterSize);
+    const auto limit = shared_limits.find(function);
+    if (shape.shared_bytes > (limit == shared_limits.end() ? 48u << 10 : (unsigned)limit->second))
+        return emulator_error(cudaErrorInvalidValue);
+    return emulator_error(enqueue(config->stream, cudaGraphNodeTypeKernel, function,
+        [shape, name, kernel = std::move(kernel)] {
+            emulator_run(&shape, name, kernel);
+            kernels_run++;
+            emulator_device_check(name ? name : "a kernel");
+        }));
+}
+
+cudaError_t cudaFuncSetAttribute(
+    const void *function, enum cudaFuncAttribute attribute, int value) {
+    EMULATOR_CALL("cudaFuncSetAttribute");
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value < 0 || value > emulator_shared_limit())
+            return emulator_error(cudaErrorInvalidValue);
+        shared_limits[function] = value;
+    } else if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed && value) {
+        large_clusters.insert(function);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {
+    EMULATOR_CALL("cudaFuncGetAttributes");
+    const auto limit = shared_limits.find(function);
+    memset(attributes, 0, sizeof(*attributes));
+    attributes->maxThreadsPerBlock = EMULATOR_MAX_THREADS;
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = emulator_capability();
+    attributes->maxDynamicSharedSizeBytes = limit == shared_limits.end() ? 48 << 10 : limit->second;
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int *blocks, const void *, int threads, size_t dynamic_shared_bytes) {
+    EMULATOR_CALL("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    const size_t shared = (size_t)emulator_shared_limit() + 1024;
+    if (threads <= 0 || threads > EMULATOR_MAX_THREADS)
+        return emulator_error(cudaErrorInvalidValue);
+    *blocks = std::min(2048 / threads, (int)(shared / (dynamic_shared_bytes + 1024)));
+    return cudaSuccess;
+}
+
+/* ---- copies ---- */
+
+/* Whether both ends lie where the kind says, wholly inside one allocation. */
+static bool copy_is_right(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    const bool to_device = emulator_in_device_space(to);
+    const bool from_device = emulator_in_device_space(from);
+    if (to_device && !emulator_is_device(to, bytes))
+        return false;
+    if (from_device && !emulator_is_device(from, bytes))
+        return false;
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return !to_device && !from_device;
+    case cudaMemcpyHostToDevice:
+        return to_device && !from_device;
+    case cudaMemcpyDeviceToHost:
+        return !to_device && from_device;
+    case cudaMemcpyDeviceToDevice:
+        return to_device && from_device;
+    default:
+        return true;
+    }
+}
+
+cudaError_t cudaMemcpyAsync(
+    void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    EMULATOR_CALL("cudaMemcpyAsync");
+    if (!copy_is_right(to, from, bytes, kind))
+        return emulator_error(cudaErrorInvalidValue);
+    const bool capturing = stream && streams.count(stream) && stream->capture;
+    const bool from_pageable = !emulator_in_device_space(from) && !emulator_is_pinned(from);
+    const bool to_pageable = !emulator_in_device_space(to) && !emulator_is_pinned(to);
+    if (from_pageable && !capturing) { /* staged before the call returns */
+        auto staged = std::make_shared<std::string>((const char *)from, bytes);
+        return emulator_error(enqueue(stream, cudaGraphNodeTypeMemcpy, NULL,
+            [to, staged] { memcpy(to, staged->data(), staged->size()); }));
+    }
+    const cudaError_t status = enqueue(
+        stream, cudaGraphNodeTypeMemcpy, NULL, [to, from, bytes] { memmove(to, from, bytes); });
+    if (status == cudaSuccess && to_pageable && !capturing && stream)
+        run_until([stream] { return stream->queue.empty(); });
+    return emulator_error(status);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+    size_t width, size_t height, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    EMULATOR_CALL("cudaMemcpy2DAsync");
+    if (width > to_pitch || width > from_pitch)
+        return emulator_error(cudaErrorInvalidValue);
+    for (size_t i = 0; i < height; i++) {
+        const cudaError_t status = cudaMemcpyAsync(
+            (char *)to + i * to_pitch, (const char *)from + i * from_pitch, width, kind, stream);
+        if (status != cudaSuccess)
+            return status;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+    EMULATOR_CALL("cudaMemcpy");
+    if (!copy_is_right(to, from, bytes, kind))
+        return emulator_error(cudaErrorInvalidValue);
+    const cudaError_t status = emulator_wait_for_device();
+    if (status == cudaSuccess)
+        memmove(to, from, bytes);
+    return emulator_error(status);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+    EMULATOR_CALL("cudaMemsetAsync");
+    if (!emulator_is_device(to, bytes))
+        return emulator_error(cudaErrorInvalidValue);
+    return emulator_error(enqueue(
+        stream, cudaGraphNodeTypeMemset, NULL, [to, value, bytes] { memset(to, value, bytes); }));
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes) {
+    return cudaMemsetAsync(to, value, bytes, NULL);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+    EMULATOR_CALL("cudaLaunchHostFunc");
+    return emulator_error(
+        enqueue(stream, cudaGraphNodeTypeHost, NULL, [function, data] { function(data); }));
+}
+
+/* ---- streams ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int) {
+    EMULATOR_CALL("cudaStreamCreateWithFlags");
+    *stream = new CUstream_st();
+    streams.insert(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) {
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int) {
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    EMULATOR_CALL("cudaStreamDestroy");
+    if (!streams.count(stream))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    run_until([stream] { return stream->queue.empty(); });
+    streams.erase(stream);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    EMULATOR_CALL("cudaStreamSynchronize");
+    if (!stream)
+        return emulator_error(emulator_wait_for_device());
+    if (!streams.count(stream))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (spoils_capture(stream))
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
+    run_until([stream] { return stream->queue.empty(); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    EMULATOR_CALL("cudaStreamQuery");
+    if (!streams.count(stream))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (spoils_capture(stream))
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
+    /* Somebody who asks again and again shall get there. */
+    if (can_run(stream))
+        run_front(stream);
+    return stream->queue.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
+    EMULATOR_CALL("cudaEventCreateWithFlags");
+    *event = new CUevent_st();
+    (*event)->timed = !(flags & cudaEventDisableTiming);
+    events.insert(*event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) {
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    EMULATOR_CALL("cudaEventDestroy");
+    if (!events.erase(event))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    EMULATOR_CALL("cudaEventRecord");
+    if (!events.count(event) || (stream && !streams.count(stream)))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (stream && stream->capture) {
+        event->capture = stream->capture;
+        event->captured_in = stream;
+        return cudaSuccess;
+    }
+    event->capture.reset();
+    const uint64_t ticket = ++event->recorded;
+    return emulator_error(enqueue(stream, cudaGraphNodeTypeEmpty, NULL, [event, ticket] {
+        if (!events.count(event))
+            return;
+        event->completed = ticket;
+        event->time = std::chrono::steady_clock::now();
+    }));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+    EMULATOR_CALL("cudaStreamWaitEvent");
+    if (!events.count(event) || (stream && !streams.count(stream)))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (event->capture) {
+        if (!stream || (stream->capture && stream->capture != event->capture))
+            return emulator_error(cudaErrorStreamCaptureIsolation);
+        stream->capture = event->capture;
+        stream->capture->streams.insert(stream);
+        if (stream != stream->capture->origin)
+            stream->capture->unjoined.insert(stream);
+        stream->capture->unjoined.erase(event->captured_in);
+        return cudaSuccess;
+    }
+    if (stream && stream->capture)
+        return emulator_error(cudaErrorStreamCaptureIsolation);
+    if (!stream)
+        return emulator_error(cudaEventSynchronize(event));
+    stream->queue.push_back({ work(), event, event->recorded });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    EMULATOR_CALL("cudaEventSynchronize");
+    if (!events.count(event))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (event->capture)
+        return emulator_error(cudaErrorCapturedEvent);
+    const uint64_t ticket = event->recorded;
+    run_until([event, ticket] { return event->completed >= ticket; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    EMULATOR_CALL("cudaEventQuery");
+    if (!events.count(event))
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (event->capture)
+        return emulator_error(cudaErrorCapturedEvent);
+    for (CUstream_st *s : streams)
+        if (event->completed < event->recorded && can_run(s)) {
+            run_front(s);
+            break;
+        }
+    return event->completed >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
+    EMULATOR_CALL("cudaEventElapsedTime");
+    if (!events.count(start) || !events.count(end) || !start->timed || !end->timed ||
+        !start->recorded || !end->recorded)
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    if (start->completed < start->recorded || end->completed < end->recorded)
+        return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(end->time - start->time).count();
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode) {
+    EMULATOR_CALL("cudaStreamBeginCapture");
+    if (!stream)
+        return emulator_error(cudaErrorStreamCaptureImplicit);
+    if (!streams.count(stream) || stream->capture)
+        return emulator_error(cudaErrorInvalidValue);
+    stream->capture = std::make_shared<struct capture>();
+    stream->capture->graph = new CUgraph_st();
+    stream->capture->origin = stream;
+    stream->capture->streams.insert(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    EMULATOR_CALL("cudaStreamEndCapture");
+    *graph = NULL;
+    if (!stream || !streams.count(stream) || !stream->capture)
+        return emulator_error(cudaErrorInvalidValue);
+    std::shared_ptr<struct capture> capture = stream->capture;
+    if (capture->origin != stream)
+        return emulator_error(cudaErrorStreamCaptureUnmatched);
+    for (CUstream_st *s : capture->streams)
+        if (streams.count(s))
+            s->capture.reset();
+    if (capture->invalid || !capture->unjoined.empty()) {
+        delete capture->graph;
+        return emulator_error(
+            capture->invalid ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined);
+    }
+    *graph = capture->graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
+    EMULATOR_CALL("cudaStreamIsCapturing");
+    *status = !stream || !stream->capture ? cudaStreamCaptureStatusNone
+              : stream->capture->invalid  ? cudaStreamCaptureStatusInvalidated
+                                          : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
+    EMULATOR_CALL("cudaGraphGetNodes");
+    if (nodes)
+        for (size_t i = 0; i < *count; i++)
+            nodes[i] = i < graph->nodes.size() ? (cudaGraphNode_t)&graph->nodes[i] : NULL;
+    if (!nodes || *count > graph->nodes.size())
+        *count = graph->nodes.size();
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, enum cudaGraphNodeType *type) {
+    EMULATOR_CALL("cudaGraphNodeGetType");
+    *type = ((const struct node *)node)->type;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
+    EMULATOR_CALL("cudaGraphInstantiate");
+    *exec = new CUgraphExec_st();
+    (*exec)->nodes = graph->nodes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecUpdate(
+    cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *result) {
+    EMULATOR_CALL("cudaGraphExecUpdate");
+    memset(result, 0, sizeof(*result));
+    if (exec->nodes.size() != graph->nodes.size())
+        result->result = cudaGraphExecUpdateErrorTopologyChanged;
+    for (size_t i = 0; !result->result && i < exec->nodes.size(); i++) {
+        if (exec->nodes[i].type != graph->nodes[i].type)
+            result->result = cudaGraphExecUpdateErrorNodeTypeChanged;
+        else if (exec->nodes[i].function != graph->nodes[i].function)
+            result->result = cudaGraphExecUpdateErrorFunctionChanged;
+    }
+    if (result->result)
+        return emulator_error(cudaErrorGraphExecUpdateFailure);
+    exec->nodes = graph->nodes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+    EMULATOR_CALL("cudaGraphUpload");
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    EMULATOR_CALL("cudaGraphLaunch");
+    /* The nodes as they are now: an update or destroy does not reach work that is queued. */
+    auto nodes = std::make_shared<std::vector<struct node>>(exec->nodes);
+    return emulator_error(enqueue(stream, cudaGraphNodeTypeGraph, NULL, [nodes] {
+        for (struct node &n : *nodes)
+            n.run();
+    }));
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    EMULATOR_CALL("cudaGraphExecDestroy");
+    delete exec;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    EMULATOR_CALL("cudaGraphDestroy");
+    delete graph;
+    return cudaSuccess;
+}

@@ -1,0 +1,605 @@
+#include "tests/cuda-emulator/scheduler.h"
+
+#include "tests/cuda-emulator/emulator.h"
+#include "tests/cuda-emulator/memory.h"
+#include "tests/cuda-emulator/twins.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <vector>
+
+#ifndef __x86_64__
+#error "the switch between fibers is written for x86-64"
+#endif
+
+#if EMULATOR_ASAN
+#include <sanitizer/common_interface_defs.h>
+static const size_t STACK_BYTES = 256 << 10;
+#else
+static const size_t STACK_BYTES = 64 << 10;
+#endif
+static const size_t STACK_GUARD = 4096;
+
+/* A place to continue: a stack pointer, and what AddressSanitizer wants to know of the stack. */
+struct context {
+    void *sp;
+    void *fake_stack;
+    const void *bottom;
+    size_t size;
+};
+
+/* Stacks are kept for the next block: a fiber that is done waits in its loop for more. */
+struct fiber {
+    struct context context;
+    struct emulator_thread thread;
+    bool started;
+};
+
+struct ready_warp {
+    unsigned char lanes[32];
+    int count;
+    int place; /* in `busy`, or -1 */
+};
+
+struct emulator_thread *emulator_current;
+struct emulator_shape emulator_launch_shape;
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+struct machine {
+    std::vector<struct fiber *> fibers; /* by slot; only the first `threads` are in use */
+    std::vector<struct ready_warp> warps;
+    std::vector<int> busy;    /* warps with ready threads */
+    std::vector<int> polling; /* slots */
+    std::vector<std::function<void()>> later;
+    struct emulator_block blocks[EMULATOR_MAX_CLUSTER];
+    unsigned block_count;
+    int threads, threads_per_block, warps_per_block, live;
+    int warp_ahead; /* the warp that goes on while it can, or -1 */
+    bool keep_ahead;
+    struct context main;
+    const std::function<void()> *kernel;
+    const char *name;
+    uint64_t random;
+    uint64_t cluster_generation;
+    int cluster_arrived;
+};
+
+/* Never destroyed: the fibers stay until the process ends. */
+static struct machine &run = *new machine();
+
+extern "C" void emulator_switch(void **from, void *to);
+/* Saves what the ABI lets a callee keep, changes stacks, and returns on the other one. */
+asm(".text\n"
+    ".globl emulator_switch\n"
+    ".type emulator_switch, @function\n"
+    "emulator_switch:\n"
+    "    push %rbp\n    push %rbx\n    push %r12\n    push %r13\n    push %r14\n    push %r15\n"
+    "    mov %rsp, (%rdi)\n"
+    "    mov %rsi, %rsp\n"
+    "    pop %r15\n    pop %r14\n    pop %r13\n    pop %r12\n    pop %rbx\n    pop %rbp\n"
+    "    ret\n"
+    ".size emulator_switch, . - emulator_switch\n");
+
+unsigned emulator_random(unsigned n) {
+    run.random ^= run.random << 13;
+    run.random ^= run.random >> 7;
+    run.random ^= run.random << 17;
+    return (unsigned)(((run.random >> 32) * n) >> 32);
+}
+
+static void print_place(const struct emulator_thread *t) {
+    fprintf(stderr, "block (%u,%u,%u) thread (%u,%u,%u)", t->block->index.x, t->block->index.y,
+        t->block->index.z, t->index.x, t->index.y, t->index.z);
+}
+
+static void print_kernel(void) {
+    fprintf(stderr, " [kernel %s, grid %ux%ux%u, block %ux%ux%u, seed %llu]\n",
+        run.name ? run.name : "?", emulator_launch_shape.grid.x, emulator_launch_shape.grid.y,
+        emulator_launch_shape.grid.z, emulator_launch_shape.block.x, emulator_launch_shape.block.y,
+        emulator_launch_shape.block.z, (unsigned long long)emulator_seed());
+}
+
+void emulator_die(const char *format, ...) {
+    va_list list;
+    fflush(stdout);
+    fprintf(stderr, "cuda-emulator: ");
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    if (emulator_current) {
+        fprintf(stderr, ": ");
+        print_place(emulator_current);
+    }
+    if (run.kernel)
+        print_kernel();
+    else
+        fprintf(stderr, "\n");
+    fflush(stderr);
+    abort();
+}
+
+/* Every place where threads wait, once, with its first thread. */
+[[noreturn]] static void report_deadlock(void) {
+    fflush(stdout);
+    fprintf(stderr, "cuda-emulator: deadlock: no thread can go on\n");
+    std::vector<bool> told(run.threads);
+    for (int i = 0; i < run.threads; i++) {
+        const struct emulator_thread *t = &run.fibers[i]->thread;
+        if (told[i] || t->state == EMULATOR_EXITED)
+            continue;
+        int count = 0;
+        for (int j = i; j < run.threads; j++) {
+            const struct emulator_thread *u = &run.fibers[j]->thread;
+            if (u->state == t->state && u->line == t->line && u->file == t->file) {
+                told[j] = true;
+                count++;
+            }
+        }
+        fprintf(stderr, "    %d threads wait in %s at %s:%d, the first is ", count, t->waits_for,
+            t->file ? t->file : "?", t->line);
+        print_place(t);
+        fprintf(stderr, "\n");
+    }
+    print_kernel();
+    fflush(stderr);
+    abort();
+}
+
+static void switch_context(struct context *from, struct context *to) {
+#if EMULATOR_ASAN
+    __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->size);
+#endif
+    emulator_switch(&from->sp, to->sp);
+#if EMULATOR_ASAN
+    __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+#endif
+}
+
+static struct context *context_of(struct emulator_thread *t) {
+    return t ? &run.fibers[t->slot]->context : &run.main;
+}
+
+static void make_ready(struct emulator_thread *t) {
+    const int warp = t->slot / 32;
+    struct ready_warp *w = &run.warps[warp];
+    t->state = EMULATOR_READY;
+    w->lanes[w->count++] = (unsigned char)t->lane;
+    if (w->count == 1) {
+        w->place = (int)run.busy.size();
+        run.busy.push_back(warp);
+    }
+}
+
+static struct emulator_thread *take_ready(void) {
+    int warp = run.warp_ahead;
+    if (warp < 0 || !run.warps[warp].count)
+        warp = run.busy[emulator_random((unsigned)run.busy.size())];
+    if (run.keep_ahead)
+        run.warp_ahead = warp;
+    struct ready_warp *w = &run.warps[warp];
+    const unsigned i = emulator_random((unsigned)w->count);
+    const int lane = w->lanes[i];
+    w->lanes[i] = w->lanes[--w->count];
+    if (!w->count) {
+        const int last = run.busy.back();
+        run.busy[w->place] = last;
+        run.warps[last].place = w->place;
+        run.busy.pop_back();
+        w->place = -1;
+    }
+    return &run.fibers[warp * 32 + lane]->thread;
+}
+
+static void do_one_later(void) {
+    const unsigned i = emulator_random((unsigned)run.later.size());
+    std::function<void()> work = std::move(run.later[i]);
+    run.later[i] = std::move(run.later.back());
+    run.later.pop_back();
+    work();
+}
+
+static bool poll(void) {
+    bool any = false;
+    for (size_t i = 0; i < run.polling.size();) {
+        struct emulator_thread *t = &run.fibers[run.polling[i]]->thread;
+        if (t->condition(t->argument)) {
+            make_ready(t);
+            run.polling[i] = run.polling.back();
+            run.polling.pop_back();
+            any = true;
+        } else {
+            i++;
+        }
+    }
+    return any;
+}
+
+/* Leaves the current thread, whose state is set, for another one; comes back when it is chosen. */
+static void run_another(void) {
+    struct emulator_thread *from = emulator_current;
+    for (;;) {
+        if (!run.later.empty() && emulator_random(16) == 0)
+            do_one_later();
+        if (!run.polling.empty() && emulator_random(16) == 0)
+            poll();
+        if (!run.busy.empty())
+            break;
+        if (poll())
+            continue;
+        if (!run.later.empty()) {
+            do_one_later();
+            continue;
+        }
+        if (run.live)
+            report_deadlock();
+        emulator_current = NULL;
+        switch_context(context_of(from), &run.main);
+        return;
+    }
+    struct emulator_thread *to = take_ready();
+    emulator_current = to;
+    threadIdx = to->index;
+    blockIdx = to->block->index;
+    if (to != from)
+        switch_context(context_of(from), context_of(to));
+}
+
+void emulator_yield(void) {
+    make_ready(emulator_current);
+    run_another();
+}
+
+static void set_waiting(enum emulator_state state, const char *what, const char *file, int line) {
+    struct emulator_thread *t = emulator_current;
+    t->state = state;
+    t->waits_for = what;
+    t->file = file;
+    t->line = line;
+}
+
+void emulator_wait_for(
+    emulator_condition condition, void *argument, const char *what, const char *file, int line) {
+    if (condition(argument))
+        return;
+    set_waiting(EMULATOR_POLLING, what, file, line);
+    emulator_current->condition = condition;
+    emulator_current->argument = argument;
+    run.polling.push_back(emulator_current->slot);
+    run_another();
+}
+
+void emulator_later(std::function<void()> work) {
+    run.later.push_back(std::move(work));
+}
+
+/* ---- barriers of a block ---- */
+
+static void release_if_complete(struct emulator_block *block, int id) {
+    struct emulator_barrier *b = &block->barriers[id];
+    const int expected = b->expected < 0 ? block->live : b->expected;
+    if (!b->arrived || b->arrived < expected)
+        return;
+    const int first = (int)block->rank * run.warps_per_block * 32;
+    for (int i = first; i < first + run.warps_per_block * 32 && i < run.threads; i++) {
+        struct emulator_thread *t = &run.fibers[i]->thread;
+        if (t->state == EMULATOR_AT_BARRIER && t->barrier == id)
+            make_ready(t);
+    }
+    b->result = b->count;
+    b->count = b->arrived = 0;
+    b->generation++;
+}
+
+static void arrive(int id, int threads, const char *what, const char *file, int line) {
+    struct emulator_block *block = emulator_current->block;
+    if (id < 0 || id >= EMULATOR_NAMED_BARRIERS)
+        emulator_die("%s of barrier %d, there are %d", what, id, EMULATOR_NAMED_BARRIERS);
+    if (threads >= 0 && (threads % 32 || threads == 0))
+        emulator_die("%s for %d threads, not whole warps", what, threads);
+    struct emulator_barrier *b = &block->barriers[id];
+    if (b->arrived && b->expected != threads)
+        emulator_die("%s: barrier %d is for %d threads and for %d", what, id, b->expected, threads);
+    /* Named barriers join different places on purpose; __syncthreads must be the same for all. */
+    if (b->arrived && threads < 0 && (b->line != line || strcmp(b->file, file)))
+        emulator_die("divergent barrier: %s at %s:%d, but other threads wait at %s:%d", what, file,
+            line, b->file, b->line);
+    b->expected = threads;
+    b->file = file;
+    b->line = line;
+    b->arrived++;
+}
+
+void emulator_block_arrive(int id, int threads, const char *what, const char *file, int line) {
+    arrive(id, threads, what, file, line);
+    release_if_complete(emulator_current->block, id);
+}
+
+void emulator_block_barrier(int id, int threads, const char *what, const char *file, int line) {
+    arrive(id, threads, what, file, line);
+    set_waiting(EMULATOR_AT_BARRIER, what, file, line);
+    emulator_current->barrier = id;
+    release_if_complete(emulator_current->block, id);
+    run_another();
+}
+
+int emulator_block_count(int value, const char *what, const char *file, int line) {
+    struct emulator_barrier *b = &emulator_current->block->barriers[0];
+    b->count += value;
+    emulator_block_barrier(0, -1, what, file, line);
+    /* Nobody can complete the next one before this thread has arrived there. */
+    return b->result;
+}
+
+/* ---- the barrier of a cluster: arrive and wait apart ---- */
+
+static void release_cluster(void) {
+    if (!run.cluster_arrived || run.cluster_arrived < run.live)
+        return;
+    run.cluster_arrived = 0;
+    run.cluster_generation++;
+    for (int i = 0; i < run.threads; i++) {
+        struct emulator_thread *t = &run.fibers[i]->thread;
+        if (t->state == EMULATOR_AT_CLUSTER_BARRIER && t->cluster_phase <= run.cluster_generation)
+            make_ready(t);
+    }
+}
+
+void emulator_cluster_arrive(void) {
+    struct emulator_thread *t = emulator_current;
+    if (t->cluster_phase > run.cluster_generation)
+        emulator_die("cluster_arrive twice without cluster_wait");
+    t->cluster_phase = run.cluster_generation + 1;
+    run.cluster_arrived++;
+    release_cluster();
+}
+
+void emulator_cluster_wait(const char *file, int line) {
+    struct emulator_thread *t = emulator_current;
+    if (t->cluster_phase <= run.cluster_generation)
+        return;
+    set_waiting(EMULATOR_AT_CLUSTER_BARRIER, "cluster_wait", file, line);
+    run_another();
+}
+
+struct emulator_block *emulator_cluster_block(unsigned rank) {
+    return rank < run.block_count ? &run.blocks[rank] : NULL;
+}
+
+unsigned emulator_cluster_blocks(void) {
+    return run.block_count;
+}
+
+/* ---- warps ---- */
+
+unsigned emulator_live_lanes(void) {
+    const int first = emulator_current->slot - emulator_current->lane;
+    unsigned mask = 0;
+    for (int i = 0; i < 32; i++)
+        if (run.fibers[first + i]->thread.state != EMULATOR_EXITED)
+            mask |= 1u << i;
+    return mask;
+}
+
+/* Whether `other`, a lane that our mask names, stands in the same operation. */
+static bool lane_has_arrived(const struct emulator_thread *other) {
+    const struct emulator_thread *me = emulator_current;
+    if (other->state == EMULATOR_EXITED)
+        emulator_die("%s at %s:%d names lane %d, which has exited or does not exist", me->waits_for,
+            me->file, me->line, other->lane);
+    if (other->state != EMULATOR_IN_WARP_OPERATION)
+        return false;
+    if (other->mask == me->mask && other->function == me->function && other->line == me->line &&
+        !strcmp(other->file, me->file))
+        return true;
+    if (other->mask >> me->lane & 1)
+        emulator_die("lanes of one warp in different operations: lane %d in %s mask %08x at %s:%d, "
+                     "lane %d in %s mask %08x at %s:%d",
+            me->lane, me->waits_for, me->mask, me->file, me->line, other->lane, other->waits_for,
+            other->mask, other->file, other->line);
+    return false;
+}
+
+void emulator_warp(emulator_warp_function function, const char *what, unsigned mask, void *argument,
+    const char *file, int line) {
+    struct emulator_thread *me = emulator_current;
+    const int first = me->slot - me->lane;
+    void *arguments[32];
+    bool all = true;
+    if (!(mask >> me->lane & 1))
+        emulator_die("%s at %s:%d: mask %08x does not name lane %d itself", what, file, line, mask,
+            me->lane);
+    set_waiting(EMULATOR_IN_WARP_OPERATION, what, file, line);
+    me->mask = mask;
+    me->function = function;
+    me->argument = argument;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) {
+            const struct emulator_thread *other = &run.fibers[first + i]->thread;
+            arguments[i] = other->argument;
+            if (!lane_has_arrived(other))
+                all = false;
+        }
+    if (!all) {
+        run_another();
+        return;
+    }
+    if (function)
+        function(arguments, mask);
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1)
+            make_ready(&run.fibers[first + i]->thread);
+    run_another();
+}
+
+/* ---- the life of a fiber ---- */
+
+static void leave(struct emulator_thread *t) {
+    t->state = EMULATOR_EXITED;
+    t->block->live--;
+    run.live--;
+    if (t->cluster_phase > run.cluster_generation) /* threads that are gone count as arrived */
+        run.cluster_arrived--;
+    emulator_copies_exit(t);
+    const int first = t->slot - t->lane;
+    for (int i = 0; i < 32; i++) {
+        const struct emulator_thread *other = &run.fibers[first + i]->thread;
+        if (other->state == EMULATOR_IN_WARP_OPERATION && other->mask >> t->lane & 1)
+            emulator_die("lane %d exits while lane %d waits for it in %s at %s:%d", t->lane,
+                other->lane, other->waits_for, other->file, other->line);
+    }
+    if (t->block->barriers[0].arrived)
+        release_if_complete(t->block, 0);
+    release_cluster();
+    if (!t->block->live)
+        emulator_shared_leave(t->block->rank);
+}
+
+static void fiber_main(void) {
+#if EMULATOR_ASAN
+    __sanitizer_finish_switch_fiber(NULL, NULL, NULL);
+#endif
+    for (;;) {
+        (*run.kernel)();
+        leave(emulator_current);
+        run_another();
+    }
+}
+
+static struct fiber *create_fiber(int slot) {
+    struct fiber *f = (struct fiber *)calloc(1, sizeof(*f));
+    unsigned char *stack = (unsigned char *)mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!f || stack == MAP_FAILED || mprotect(stack, STACK_GUARD, PROT_NONE))
+        emulator_die("no memory for the stack of thread %d", slot);
+    f->context.bottom = stack + STACK_GUARD;
+    f->context.size = STACK_BYTES - STACK_GUARD;
+    /* Stacks that begin at the same offset in their pages would share few cache sets. */
+    void **top = (void **)(stack + STACK_BYTES - (slot % 64) * 64 - 64);
+    *--top = NULL; /* the ABI wants rsp + 8 to be a multiple of 16 at a function's entry */
+    *--top = (void *)fiber_main;
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
+    f->context.sp = top;
+    f->thread.slot = slot;
+    f->thread.lane = slot % 32;
+    f->thread.copies = emulator_copies_create();
+    return f;
+}
+
+/* ---- grids ---- */
+
+static void prepare_block(unsigned rank, uint3 index) {
+    struct emulator_block *b = &run.blocks[rank];
+    const dim3 shape = emulator_launch_shape.block;
+    memset(b, 0, sizeof(*b));
+    b->index = index;
+    b->rank = rank;
+    b->live = run.threads_per_block;
+    b->shared = emulator_shared_enter(rank, emulator_launch_shape.shared_bytes);
+    for (int i = 0; i < run.warps_per_block * 32; i++) {
+        struct emulator_thread *t = &run.fibers[(int)rank * run.warps_per_block * 32 + i]->thread;
+        t->block = b;
+        t->index.x = (unsigned)i % shape.x;
+        t->index.y = (unsigned)i / shape.x % shape.y;
+        t->index.z = (unsigned)i / (shape.x * shape.y);
+        t->cluster_phase = 0;
+        if (i < run.threads_per_block)
+            make_ready(t);
+        else
+            t->state = EMULATOR_EXITED;
+    }
+}
+
+static void run_cluster(uint3 first) {
+    const dim3 c = emulator_launch_shape.cluster;
+    run.cluster_generation = 0;
+    run.cluster_arrived = 0;
+    run.warp_ahead = -1;
+    run.keep_ahead = emulator_random(2) == 0;
+    run.live = (int)run.block_count * run.threads_per_block;
+    for (unsigned rank = 0; rank < run.block_count; rank++) {
+        uint3 index = { first.x + rank % c.x, first.y + rank / c.x % c.y,
+            first.z + rank / (c.x * c.y) };
+        prepare_block(rank, index);
+    }
+    run_another();
+    for (unsigned rank = 0; rank < run.block_count; rank++) {
+        if (emulator_launch_shape.programmatic && !run.blocks[rank].waited_for_grid)
+            emulator_die("launched to overlap the kernel before it, but block (%u,%u,%u) never "
+                         "called griddepcontrol_wait",
+                run.blocks[rank].index.x, run.blocks[rank].index.y, run.blocks[rank].index.z);
+        const char *fault = emulator_shared_check(rank);
+        if (fault)
+            emulator_die("%s dynamic shared memory of block (%u,%u,%u)", fault,
+                run.blocks[rank].index.x, run.blocks[rank].index.y, run.blocks[rank].index.z);
+    }
+}
+
+/* Where the host thread that launches has its stack: only the sanitizer asks. */
+static void find_main_stack(void) {
+#if EMULATOR_ASAN
+    static thread_local const void *bottom;
+    static thread_local size_t size;
+    if (!bottom) {
+        pthread_attr_t attributes;
+        void *address;
+        pthread_getattr_np(pthread_self(), &attributes);
+        pthread_attr_getstack(&attributes, &address, &size);
+        pthread_attr_destroy(&attributes);
+        bottom = address;
+    }
+    run.main.bottom = bottom;
+    run.main.size = size;
+#endif
+}
+
+static uint64_t common_factor(uint64_t a, uint64_t b) {
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+void emulator_run(
+    const struct emulator_shape *shape, const char *name, const std::function<void()> &kernel) {
+    static uint64_t launches;
+    if (emulator_current)
+        emulator_die("a kernel launches a kernel");
+    emulator_launch_shape = *shape;
+    blockDim = shape->block;
+    gridDim = shape->grid;
+    run.kernel = &kernel;
+    run.name = name;
+    run.random = (emulator_seed() + ++launches) * 0x9e3779b97f4a7c15u | 1;
+    run.threads_per_block = (int)(shape->block.x * shape->block.y * shape->block.z);
+    run.warps_per_block = (run.threads_per_block + 31) / 32;
+    run.block_count = shape->cluster.x * shape->cluster.y * shape->cluster.z;
+    run.threads = (int)run.block_count * run.warps_per_block * 32;
+    while ((int)run.fibers.size() < run.threads)
+        run.fibers.push_back(create_fiber((int)run.fibers.size()));
+    struct ready_warp none = {};
+    none.place = -1;
+    run.warps.assign(run.threads / 32, none);
+    find_main_stack();
+
+    /* Clusters in random order: a walk whose step has no factor in common with their number. */
+    const dim3 c = shape->cluster;
+    const uint64_t nx = shape->grid.x / c.x, ny = shape->grid.y / c.y, nz = shape->grid.z / c.z;
+    const uint64_t count = nx * ny * nz;
+    uint64_t step = 1 + emulator_random((unsigned)count), at = emulator_random((unsigned)count);
+    while (common_factor(step, count) != 1)
+        step++;
+    for (uint64_t i = 0; i < count; i++, at = (at + step) % count) {
+        uint3 first = { (unsigned)(at % nx) * c.x, (unsigned)(at / nx % ny) * c.y,
+            (unsigned)(at / (nx * ny)) * c.z };
+        run_cluster(first);
+    }
+    run.kernel = NULL;
+}
