@@ -19,6 +19,7 @@ enum gemm_path {
     GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
     GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
     GEMM_MMA,    /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
+    GEMM_PATHS,
 };
 
 struct gemm_candidate {
@@ -52,7 +53,7 @@ struct gemm_shape {
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args);
 struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args);
 
-/* The tiles of a path, smallest last; *count may be 0. */
+/* The tiles of a path; *count may be 0. */
 const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
 
 /* All that can compute this shape on the open device, the static choice for `rows` rows first, then
@@ -60,6 +61,8 @@ const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
  */
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
+/* Whether a candidate can compute this shape on the open device. */
+bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* "mma 128x160x32 split 2" */
 const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size);
 

@@ -93,17 +93,19 @@ static bool split_fits(const struct gemm_shape *s, int split) {
            pixels_of(s) * phases * columns * split * 4 <= (int64_t)CUDA_WORKSPACE_BYTES;
 }
 
-static bool tile_fits(
-    const struct gemm_shape *s, enum gemm_path path, int index, const struct gemm_tile *tile) {
-    if (s->geglu && tile->n < 16)
-        return false;
-    if (path == GEMM_MMA)
-        return s->k % 8 == 0 && gemm_mma_has(index, s->dtype);
-    return true;
-}
-
 static bool is_vector(const struct gemm_shape *s) {
     return !s->is_conv && s->w == 1;
+}
+
+bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
+    if (c->path == GEMM_VECTOR)
+        return is_vector(s);
+    int count;
+    const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
+    if (c->tile < 0 || c->tile >= count || c->split < 1 || c->split > GEMM_MAX_SPLIT ||
+        !split_fits(s, c->split) || (s->geglu && tiles[c->tile].n < 16))
+        return false;
+    return c->path == GEMM_SIMT || (s->k % 8 == 0 && gemm_mma_has(c->tile, s->dtype));
 }
 
 /* Puts candidates of `path` (with `split` parts only, if not 0) into `out`, the expected best
@@ -113,16 +115,14 @@ static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path pat
     static const int splits[] = { 1, 2, 3, 4, 5, 6, 8, 10, 12, 16 };
     double us[GEMM_MAX_CANDIDATES];
     int tile_count;
-    const struct gemm_tile *tiles = gemm_tiles(path, &tile_count);
+    (void)gemm_tiles(path, &tile_count);
     for (int i = 0; i < count; i++)
         us[i] = expected_us(s, rows, &out[i]);
     for (int t = 0; t < tile_count; t++) {
-        if (!tile_fits(s, path, t, &tiles[t]))
-            continue;
         for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
-            if ((only_split && splits[i] != only_split) || !split_fits(s, splits[i]))
-                continue;
             const struct gemm_candidate c = { path, t, splits[i] };
+            if ((only_split && splits[i] != only_split) || !gemm_can(s, &c))
+                continue;
             const double expected = expected_us(s, rows, &c);
             if (count == max && expected >= us[count - 1])
                 continue;

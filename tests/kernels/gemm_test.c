@@ -1,0 +1,261 @@
+/* Every tile of the CUDA products, and sums in parts, against the reference: linear layers and
+ * convolutions of awkward sizes, as gemm_select puts one candidate after the other in charge. Also
+ * what the static choice must keep: path and parts that do not depend on the batch. */
+#include "kernels/cuda/candidates.h"
+#include "kernels/compute.h"
+#include "kernels/devices.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static const struct kernels *cuda;
+static uint64_t state = 1;
+
+static float random_float(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(state >> 32) * 0x1p-31f;
+}
+
+/* Host memory of random numbers, owned by the caller. */
+static struct tensor random_tensor(struct tensor shape, float scale) {
+    shape.data = malloc(tensor_bytes(&shape));
+    for (int64_t i = 0; i < tensor_elements(&shape); i++) {
+        float f = random_float() * scale;
+        if (shape.dtype == DTYPE_F32)
+            ((float *)shape.data)[i] = f;
+        else
+            ((uint16_t *)shape.data)[i] = shape.dtype == DTYPE_BF16 ? f32_to_bf16(f)
+                                                                    : f32_to_f16(f);
+    }
+    return shape;
+}
+
+static double value(const struct tensor *t, int64_t i) {
+    return t->dtype == DTYPE_F32    ? (double)((const float *)t->data)[i]
+           : t->dtype == DTYPE_BF16 ? (double)bf16_to_f32(((const uint16_t *)t->data)[i])
+                                    : (double)f16_to_f32(((const uint16_t *)t->data)[i]);
+}
+
+/* A copy in device memory, to be released by device_release. */
+static struct tensor on_device(const struct tensor *t) {
+    struct tensor d = *t;
+    struct error err = { 0 };
+    CHECK(cuda->memory->alloc(MEMORY_ACTIVATIONS, tensor_bytes(t), &d.data, &err) &&
+              cuda->memory->upload(d.data, t->data, tensor_bytes(t), &err),
+        "%s", err.message);
+    d.device = DEVICE_CUDA;
+    return d;
+}
+
+static void device_release(struct tensor *t) {
+    cuda->memory->release(MEMORY_ACTIVATIONS, t->data, tensor_bytes(t));
+}
+
+/* |got - want| / |want|; a NaN makes it NaN. */
+static double distance(const struct tensor *got, const struct tensor *want) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < tensor_elements(want); i++) {
+        double w = value(want, i), d = value(got, i) - w;
+        difference += d * d;
+        size += w * w;
+    }
+    return sqrt(difference / size);
+}
+
+/* One operation: conv2d if weight has rank 4. */
+struct product {
+    const char *name;
+    enum conv_kind kind;
+    enum activation activation;
+    bool geglu;
+    struct tensor x, weight, bias, row_add, residual, y; /* host */
+};
+
+static void product_release(struct product *p) {
+    free(p->x.data);
+    free(p->weight.data);
+    free(p->bias.data);
+    free(p->row_add.data);
+    free(p->residual.data);
+    free(p->y.data);
+}
+
+static struct packed *packed(const struct product *p, const struct kernels *table) {
+    struct packed *out = NULL;
+    struct error err = { 0 };
+    bool ok =
+        p->weight.rank == 4
+            ? conv2d_pack(table, p->name, &p->weight, &p->bias, p->kind, p->x.dtype, &out, &err)
+            : linear_pack(table, p->name, &p->weight, &p->bias, p->geglu, p->x.dtype, &out, &err);
+    CHECK(ok, "%s", err.message);
+    return out;
+}
+
+/* The arguments on device, with the weight. */
+struct call {
+    struct tensor x, row_add, residual, y;
+    struct linear_args linear;
+    struct conv2d_args conv2d;
+};
+
+static void call_init(struct call *c, const struct product *p, const struct packed *weight) {
+    c->x = on_device(&p->x);
+    c->residual = on_device(&p->residual);
+    c->y = on_device(&p->y);
+    c->row_add = (struct tensor){ 0 };
+    if (p->row_add.data)
+        c->row_add = on_device(&p->row_add);
+    c->linear = (struct linear_args){ &c->x, weight, p->activation, &c->residual, &c->y };
+    c->conv2d = (struct conv2d_args){ &c->x, weight, c->row_add.data ? &c->row_add : NULL,
+        &c->residual, &c->y };
+}
+
+static void call_finish(struct call *c) {
+    device_release(&c->x);
+    device_release(&c->residual);
+    device_release(&c->y);
+    if (c->row_add.data)
+        device_release(&c->row_add);
+}
+
+/* Runs the candidate; returns the distance to `want`. */
+static double run(const struct product *p, struct call *c, const struct gemm_candidate *candidate,
+    const struct tensor *want) {
+    struct error err = { 0 };
+    bool ok = cuda->memory->upload(c->y.data, p->y.data, tensor_bytes(&p->y), &err) &&
+              (p->weight.rank == 4 ? gemm_conv2d_with(candidate, &c->conv2d, &err)
+                                   : gemm_linear_with(candidate, &c->linear, &err));
+    struct tensor got = p->y;
+    got.data = ok ? (void *)cuda->memory->view(c->y.data, tensor_bytes(&p->y), &err) : NULL;
+    CHECK(got.data, "%s", err.message);
+    return got.data ? distance(&got, want) : NAN;
+}
+
+static void reference(struct product *p, struct packed *weight) {
+    struct compute c = { .kernels = kernels_reference() };
+    if (p->weight.rank == 4)
+        op_conv2d(&c, &(struct conv2d_args){ &p->x, weight, p->row_add.data ? &p->row_add : NULL,
+                          &p->residual, &p->y });
+    else
+        op_linear(&c, &(struct linear_args){ &p->x, weight, p->activation, &p->residual, &p->y });
+    CHECK(compute_ok(&c), "%s", c.error.message);
+}
+
+/* All tiles of all paths, each with one and with three parts. */
+static void check_product(struct product *p) {
+    /* Weights of phases are sums that are rounded once, the reference's are rounded each. */
+    const bool sums = p->weight.rank == 4 && p->kind == CONV_3X3_UP;
+    const double allowed = (p->x.dtype == DTYPE_F16 ? 1.3e-4 : 1e-3) * (sums ? 3 : 1);
+    struct packed *ours = packed(p, cuda), *theirs = packed(p, kernels_reference());
+    struct tensor want = p->y;
+    reference(p, theirs);
+    struct call c;
+    call_init(&c, p, ours);
+    /* What runs starts from other contents. */
+    p->y.data = calloc(1, tensor_bytes(&p->y));
+    const struct gemm_shape shape = p->weight.rank == 4 ? gemm_shape_of_conv2d(&c.conv2d)
+                                                        : gemm_shape_of_linear(&c.linear);
+    int tried = 0;
+    double worst = 0;
+    for (int path = 0; path < GEMM_PATHS; path++) {
+        int count;
+        (void)gemm_tiles((enum gemm_path)path, &count);
+        for (int i = 0; i < 2 * count; i++) {
+            struct gemm_candidate candidate = { (enum gemm_path)path, i / 2, i % 2 ? 3 : 1 };
+            char name[64];
+            if (!gemm_can(&shape, &candidate))
+                continue;
+            double error = run(p, &c, &candidate, &want);
+            CHECK(error <= allowed, "%s by %s: %.3g, allowed %.3g", p->name,
+                gemm_candidate_name(&candidate, name, sizeof(name)), error, allowed);
+            worst = error > worst ? error : worst;
+            tried++;
+        }
+    }
+    printf(
+        "%s: %d candidates, worst distance %.3g, allowed %.3g\n", p->name, tried, worst, allowed);
+    CHECK(tried > 2, "%s: %d candidates", p->name, tried);
+    call_finish(&c);
+    packed_destroy(ours);
+    packed_destroy(theirs);
+    free(want.data);
+    product_release(p);
+}
+
+static void check_linear(const char *name, enum dtype dtype, int64_t m, int64_t n, int64_t k,
+    enum activation activation, bool geglu) {
+    struct product p = { .name = name, .activation = activation, .geglu = geglu };
+    p.x = random_tensor(tensor_3d(NULL, dtype, 2, m, k), 1);
+    p.weight = random_tensor(tensor_2d(NULL, DTYPE_F32, n, k), 0.1f);
+    p.bias = random_tensor(tensor_1d(NULL, DTYPE_F32, n), 1);
+    p.residual = random_tensor(tensor_3d(NULL, dtype, 2, m, geglu ? n / 2 : n), 1);
+    p.y = random_tensor(p.residual, 1);
+    check_product(&p);
+}
+
+static void check_conv2d(const char *name, enum dtype dtype, enum conv_kind kind, int64_t h,
+    int64_t w, int64_t c_in, int64_t c_out, int64_t shorter) {
+    struct product p = { .name = name, .kind = kind };
+    int64_t taps = kind == CONV_1X1 ? 1 : 3;
+    p.x = random_tensor(tensor_4d(NULL, dtype, 2, h, w, c_in), 1);
+    p.weight = random_tensor(tensor_4d(NULL, DTYPE_F32, c_out, c_in, taps, taps), 0.1f);
+    p.bias = random_tensor(tensor_1d(NULL, DTYPE_F32, c_out), 1);
+    p.row_add = random_tensor(tensor_2d(NULL, dtype, 2, c_out), 1);
+    p.residual = random_tensor(tensor_4d(NULL, dtype, 2, conv_out_size(kind, h) - shorter,
+                                   conv_out_size(kind, w) - shorter, c_out),
+        1);
+    p.y = random_tensor(p.residual, 1);
+    check_product(&p);
+}
+
+/* The shapes of SD-1.5's UNet at 512 x 512: the same path and parts for one row and for many, and
+ * the static choice among the candidates. */
+static void the_batch_does_not_change_the_sum(void) {
+    static const int64_t sizes[][3] = { { 64, 320, 320 }, { 64, 320, 960 }, { 32, 640, 640 },
+        { 32, 640, 1920 }, { 16, 1280, 1280 }, { 16, 1280, 2560 }, { 8, 1280, 1280 } };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct gemm_shape s = { .dtype = DTYPE_F16,
+            .is_conv = true,
+            .kind = CONV_3X3,
+            .n = sizes[i][1],
+            .k = sizes[i][2],
+            .h = sizes[i][0],
+            .w = sizes[i][0],
+            .h_out = sizes[i][0],
+            .w_out = sizes[i][0] };
+        struct gemm_candidate one[GEMM_MAX_CANDIDATES], many[GEMM_MAX_CANDIDATES];
+        int count = gemm_candidates(&s, 2, one);
+        for (int64_t rows = 1; rows <= 16; rows++) {
+            gemm_candidates(&s, rows, many);
+            CHECK(many[0].path == one[0].path && many[0].split == one[0].split,
+                "%lld rows: path %d split %d", (long long)rows, many[0].path, many[0].split);
+        }
+        char name[64];
+        printf("%lld x %lld, %lld to %lld: %d candidates, static choice %s\n", (long long)s.h,
+            (long long)s.w, (long long)s.k, (long long)s.n, count,
+            gemm_candidate_name(&one[0], name, sizeof(name)));
+        CHECK(one[count - 1].path == GEMM_SIMT, "the plainest is not there");
+        CHECK(gemm_select(&s, &one[count - 1]), "-");
+    }
+    gemm_select_none();
+}
+
+int main(void) {
+    struct error err = { 0 };
+    cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
+    if (!cuda) {
+        printf("%s\n", err.message);
+        return 77;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    check_linear("linear f16", DTYPE_F16, 37, 184, 840, ACTIVATION_GELU, false);
+    check_linear("geglu f16", DTYPE_F16, 33, 176, 776, ACTIVATION_NONE, true);
+    check_conv2d("conv 3x3 f16", DTYPE_F16, CONV_3X3, 5, 7, 88, 72, 0);
+    check_conv2d("conv down f16", DTYPE_F16, CONV_3X3_DOWN, 5, 8, 88, 24, 0);
+    check_conv2d("conv up f16", DTYPE_F16, CONV_3X3_UP, 3, 5, 200, 40, 0);
+    check_conv2d("conv up shorter f16", DTYPE_F16, CONV_3X3_UP, 4, 3, 88, 40, 1);
+    if (cuda->weight_dtypes >> DTYPE_BF16 & 1)
+        check_conv2d("conv 3x3 bf16", DTYPE_BF16, CONV_3X3, 5, 7, 88, 72, 0);
+    the_batch_does_not_change_the_sum();
+    return check_done();
+}
