@@ -70,6 +70,11 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.batch_px = 8 * 512 * 512;
     choose_dtypes(p->capability);
     cuda_register_matmul(&table);
+    cuda_register_attention(&table);
+    cuda_register_group_norm(&table);
+    cuda_register_layer_norm(&table);
+    cuda_register_embedding(&table);
+    cuda_register_pointwise(&table);
     const char *missing = missing_entry();
     if (missing) {
         error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this build has no %s kernels", index, missing);

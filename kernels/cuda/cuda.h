@@ -10,6 +10,11 @@ extern "C" {
 #endif
 
 void cuda_register_matmul(struct kernels *table); /* linear, conv2d and their packing */
+void cuda_register_attention(struct kernels *table);
+void cuda_register_embedding(struct kernels *table); /* embedding, timestep_embedding */
+void cuda_register_group_norm(struct kernels *table);
+void cuda_register_layer_norm(struct kernels *table);
+void cuda_register_pointwise(struct kernels *table); /* add, concat, combine, convert */
 
 #ifdef __cplusplus
 }

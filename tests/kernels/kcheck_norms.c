@@ -87,6 +87,7 @@ struct attention_case {
     bool causal, fused; /* q, k, v as parts of one projection */
     float size;         /* of q and k: larger ones make sharper weights */
     enum when when;
+    bool eights; /* offsets and steps are multiples of 8 channels, as real ones are */
 };
 
 static void run_attention(
@@ -97,8 +98,19 @@ static void run_attention(
     v = p->fused ? q : subject_row(s, 2, row);
     int64_t width = (int64_t)p->heads * p->d;
     float scale = p->d == 40 ? 0.158113883f : p->d > 100 ? 0.0625f : 0.125f;
-    op_attention(c, &(struct attention_args){ &q, &k, &v, p->fused ? 0 : 1, p->fused ? width : 0,
-                        p->fused ? 2 * width : 3, p->heads, p->d, scale, p->causal, y });
+    int64_t unit = p->eights ? 8 : 1;
+    op_attention(c, &(struct attention_args){ &q, &k, &v, p->fused ? 0 : unit, p->fused ? width : 0,
+                        p->fused ? 2 * width : 3 * unit, p->heads, p->d, scale, p->causal, y });
+}
+
+/* On tensor cores the softmax's weights are operands, and rounded as such: each is off by up to
+ * half a unit in the last place, at random, and so is their sum over values of either sign. */
+static struct tolerance attention_tolerance(const struct kernels *table, enum dtype dtype) {
+    static const struct tolerance bf16 = { 4e-3, "weights rounded to bf16 (2^-9), then y" };
+    static const struct tolerance f16 = { 5e-4, "weights rounded to f16 (2^-12), then y" };
+    if (table->device == DEVICE_CUDA && dtype != DTYPE_F32)
+        return dtype == DTYPE_BF16 ? bf16 : f16;
+    return tolerance_for("attention", dtype, dtype);
 }
 
 static void check_attention_case(
@@ -106,22 +118,26 @@ static void check_attention_case(
     struct subject s;
     if (!subject_start(k, &s, "attention", "%lldx%lld to %lld %d heads of %d%s%s size %g %s",
             (long long)p->rows, (long long)p->tq, (long long)p->tk, p->heads, p->d,
-            p->causal ? " causal" : "", p->fused ? " fused" : "", (double)p->size,
-            dtype_name(dtype)))
+            p->causal ? " causal" : "",
+            p->fused    ? " fused"
+            : p->eights ? " eights"
+                        : "",
+            (double)p->size, dtype_name(dtype)))
         return;
     int64_t width = (int64_t)p->heads * p->d;
     if (p->fused) {
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, 3 * width), p->size, 0);
     } else {
         /* Wider than needed, and with an offset. */
-        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, width + 1), p->size, 0);
-        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 2), p->size, 0);
-        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 5), 1, 0);
+        int64_t unit = p->eights ? 8 : 1;
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tq, width + unit), p->size, 0);
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 2 * unit), p->size, 0);
+        subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 5 * unit), 1, 0);
     }
     s.y = tensor_3d(NULL, dtype, p->rows, p->tq, width);
     s.run = run_attention;
     s.params = p;
-    s.tolerance = tolerance_for("attention", dtype, dtype);
+    s.tolerance = attention_tolerance(k->table, dtype);
     s.flops = 4.0 * (double)(p->rows * p->tq * p->tk) * (double)width;
     subject_check(k, &s);
 }
@@ -142,6 +158,20 @@ void check_attention(struct kcheck *k) {
         { 3, 33, 131, 1, 17, false, false, 3, QUICK },
         { 3, 131, 33, 1, 33, true, false, 3, QUICK },
         { 3, 16, 77, 2, 160, false, false, 1, QUICK },
+        { 2, 50, 77, 2, 40, false, false, 1, QUICK, true }, /* all keys in one block */
+        { 2, 130, 70, 1, 40, false, false, 9, QUICK, true },
+        { 2, 33, 150, 2, 40, false, false, 3, QUICK, true },
+        { 2, 17, 77, 2, 64, false, false, 2, CHANNELS, true },
+        { 2, 20, 77, 1, 80, false, false, 1, CHANNELS, true },
+        { 2, 19, 80, 1, 160, false, false, 2, CHANNELS, true },
+        { 2, 70, 70, 2, 40, false, true, 1, CHANNELS },
+        { 2, 70, 131, 2, 64, false, false, 2, CHANNELS, true },
+        { 2, 70, 70, 2, 80, false, true, 2, CHANNELS },
+        { 2, 67, 67, 2, 160, false, true, 1, CHANNELS },
+        { 2, 40, 70, 1, 512, false, false, 1, CHANNELS, true },
+        { 2, 33, 33, 2, 48, false, true, 3, CHANNELS },
+        { 1, 40, 40, 1, 264, false, true, 1, CHANNELS },
+        { 1, 5, 5, 1, 600, false, true, 1, CHANNELS },
         { 2, 77, 77, 12, 64, true, true, 1, SLOW },
         { 2, 1024, 1024, 1, 40, false, true, 3, SLOW },
         { 2, 4096, 77, 2, 40, false, false, 1, SLOW },

@@ -1,0 +1,137 @@
+/* layer_norm over the last dimension: one warp a token, which it keeps in registers where it is at
+ * most 2048 channels by eights, and reads three times elsewhere. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+#define WARPS 4
+#define THREADS (32 * WARPS)
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+__device__ __forceinline__ float finish(
+    float x, float shift, float mean, float scale, float gamma, float beta) {
+    return fmaf(((x - shift) - mean) * scale, gamma, beta);
+}
+
+__device__ __forceinline__ float scale_of(float squares, int channels, float eps) {
+    return 1.0f / sqrtf(squares / (float)channels + eps);
+}
+
+/* VECTORS: eights that a lane keeps; 8 * 32 * VECTORS channels fit. x may be y. */
+template <class T, int VECTORS>
+__global__ void __launch_bounds__(THREADS) layer_norm_kept(const T *x, const float *gamma,
+    const float *beta, T *y, int64_t tokens, int channels, float eps) {
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    if (token >= tokens)
+        return;
+    const T *from = x + token * channels;
+    T *to = y + token * channels;
+    const float shift = to_float(from[0]);
+    float v[VECTORS][8], sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        const int at = (i * 32 + lane) * 8;
+        if (at < channels) {
+            load_8(from + at, v[i]);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                sum += v[i][j] - shift;
+        }
+    }
+    const float mean = warp_sum(sum) / (float)channels;
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++)
+        if ((i * 32 + lane) * 8 < channels) {
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const float d = (v[i][j] - shift) - mean;
+                squares = fmaf(d, d, squares);
+            }
+        }
+    const float scale = scale_of(warp_sum(squares), channels, eps);
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        const int at = (i * 32 + lane) * 8;
+        if (at < channels) {
+            float g[8], b[8];
+            load_8(gamma + at, g);
+            load_8(beta + at, b);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                v[i][j] = finish(v[i][j], shift, mean, scale, g[j], b[j]);
+            store_8(to + at, v[i]);
+        }
+    }
+}
+
+/* Any number of channels at any address; x may be y. */
+template <class T>
+__global__ void __launch_bounds__(THREADS) layer_norm_any(const T *x, const float *gamma,
+    const float *beta, T *y, int64_t tokens, int channels, float eps) {
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    if (token >= tokens)
+        return;
+    const T *from = x + token * channels;
+    T *to = y + token * channels;
+    const float shift = to_float(from[0]);
+    float sum = 0.0f, squares = 0.0f;
+    for (int c = lane; c < channels; c += 32)
+        sum += to_float(from[c]) - shift;
+    const float mean = warp_sum(sum) / (float)channels;
+    for (int c = lane; c < channels; c += 32) {
+        const float d = (to_float(from[c]) - shift) - mean;
+        squares = fmaf(d, d, squares);
+    }
+    const float scale = scale_of(warp_sum(squares), channels, eps);
+    for (int c = lane; c < channels; c += 32)
+        to[c] = from_float<T>(finish(to_float(from[c]), shift, mean, scale, gamma[c], beta[c]));
+}
+
+template <class T> static bool run(const struct layer_norm_args *args, struct error *err) {
+    const int channels = (int)args->x->shape[args->x->rank - 1];
+    const int64_t tokens = tensor_elements(args->x) / channels;
+    const T *x = (const T *)args->x->data;
+    const float *gamma = (const float *)args->gamma->data, *beta = (const float *)args->beta->data;
+    T *y = (T *)args->y->data;
+    const bool vectors = channels % 8 == 0 && channels <= 2048 &&
+                         ((uintptr_t)x | (uintptr_t)y | (uintptr_t)gamma | (uintptr_t)beta) % 16 ==
+                             0;
+    void (*kernel)(const T *, const float *, const float *, T *, int64_t, int,
+        float) = !vectors           ? layer_norm_any<T>
+                 : channels <= 256  ? layer_norm_kept<T, 1>
+                 : channels <= 512  ? layer_norm_kept<T, 2>
+                 : channels <= 768  ? layer_norm_kept<T, 3>
+                 : channels <= 1280 ? layer_norm_kept<T, 5>
+                                    : layer_norm_kept<T, 8>;
+    return launch(kernel, dim3((unsigned)((tokens + WARPS - 1) / WARPS)), THREADS, 0, "layer_norm",
+        err, x, gamma, beta, y, tokens, channels, args->eps);
+}
+
+static bool cuda_layer_norm(const struct layer_norm_args *args, struct error *err) {
+    switch (args->x->dtype) {
+    case DTYPE_F16:
+        return run<__half>(args, err);
+    case DTYPE_BF16:
+        return run<__nv_bfloat16>(args, err);
+    default:
+        return run<float>(args, err);
+    }
+}
+
+extern "C" void cuda_register_layer_norm(struct kernels *table) {
+    table->layer_norm = cuda_layer_norm;
+}

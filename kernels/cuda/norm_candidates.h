@@ -1,0 +1,53 @@
+/* What can compute group_norm on this device, for the tuner. Which one is a property of one row's
+ * shape, because the two sum in different orders and a row's bits must not depend on the batch. */
+#ifndef KERNELS_CUDA_NORM_CANDIDATES_H
+#define KERNELS_CUDA_NORM_CANDIDATES_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/kernels.h"
+
+enum group_norm_path {
+    GROUP_NORM_PARTS, /* two kernels: moments of pieces of the image, then the rest: the plainest */
+    GROUP_NORM_SHARED, /* one kernel: a block keeps one group of one row in shared memory */
+};
+
+struct group_norm_candidate {
+    enum group_norm_path path;
+};
+
+#define GROUP_NORM_MAX_CANDIDATES 2
+
+/* What a choice may depend on. */
+struct group_norm_shape {
+    enum dtype dtype;
+    int64_t pixels, channels;
+    int groups;
+};
+
+struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args);
+
+/* All that can compute this shape on the open device, the static choice first; GROUP_NORM_PARTS is
+ * always there. Returns how many. */
+int group_norm_candidates(const struct group_norm_shape *shape,
+    struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]);
+/* "parts", "shared" */
+const char *group_norm_candidate_name(const struct group_norm_candidate *candidate);
+
+/* From now on `shape` is computed by `candidate`. False if the table of choices is full. */
+bool group_norm_select(
+    const struct group_norm_shape *shape, const struct group_norm_candidate *candidate);
+/* Back to the static choices. */
+void group_norm_select_none(void);
+
+/* group_norm by one candidate, whatever is selected. Arguments as checked by op_group_norm. */
+bool group_norm_with(const struct group_norm_candidate *candidate,
+    const struct group_norm_args *args, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,314 @@
+/* Element by element: add, concat, combine, convert. Bound by memory: 16 bytes at a time where all
+ * addresses allow it, and one element at a time in the tail and elsewhere, with the same
+ * arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+#define THREADS 256
+#define MAX_BLOCKS 65535
+
+static bool aligned_16(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+}
+
+static dim3 grid_for(int64_t items) {
+    int64_t blocks = (items + THREADS - 1) / THREADS;
+    return dim3((unsigned)(blocks < 1 ? 1 : blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS));
+}
+
+__device__ __forceinline__ int64_t grid_index() {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ __forceinline__ int64_t grid_stride() {
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* ---- add: y = activation(a + b) ---- */
+
+__device__ __forceinline__ float activate(float x, enum activation activation) {
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return x / (1.0f + expf(-x));
+    case ACTIVATION_QUICK_GELU:
+        return x / (1.0f + expf(-1.702f * x));
+    case ACTIVATION_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    default:
+        return x;
+    }
+}
+
+/* The first 8 * vectors elements by eights, the others alone. a may be y. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    add(const T *a, const T *b, T *y, int64_t n, int64_t vectors, enum activation activation) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = grid_index(); i < vectors; i += grid_stride()) {
+        float x[8], z[8] = {};
+        load_8(a + 8 * i, x);
+        if (b)
+            load_8(b + 8 * i, z);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            x[j] = activate(x[j] + z[j], activation);
+        store_8(y + 8 * i, x);
+    }
+    for (int64_t i = 8 * vectors + grid_index(); i < n; i += grid_stride())
+        y[i] = from_float<T>(activate(to_float(a[i]) + (b ? to_float(b[i]) : 0.0f), activation));
+}
+
+template <class T> static bool add_of(const struct add_args *args, struct error *err) {
+    const int64_t n = tensor_elements(args->y);
+    const T *a = (const T *)args->a->data, *b = args->b ? (const T *)args->b->data : NULL;
+    T *y = (T *)args->y->data;
+    const bool vectors = aligned_16(a) && aligned_16(b) && aligned_16(y);
+    const int64_t items = vectors ? n / 8 + (n % 8 != 0) : n;
+    return launch(add<T>, grid_for(items), THREADS, 0, "add", err, a, b, y, n,
+        vectors ? n / 8 : (int64_t)0, args->activation);
+}
+
+static bool cuda_add(const struct add_args *args, struct error *err) {
+    switch (args->y->dtype) {
+    case DTYPE_F16:
+        return add_of<__half>(args, err);
+    case DTYPE_BF16:
+        return add_of<__nv_bfloat16>(args, err);
+    default:
+        return add_of<float>(args, err);
+    }
+}
+
+/* ---- concat: y[...][0..ca) = a, y[...][ca..ca+cb) = b ---- */
+
+/* U: the widest word of which both parts of a line are whole numbers, wa and wb. A block copies
+ * `lines` lines. */
+template <class U>
+__global__ void __launch_bounds__(THREADS)
+    concat(const U *a, const U *b, U *y, int64_t count, int wa, int wb, int lines) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int width = wa + wb;
+    for (int64_t first = (int64_t)blockIdx.x * lines; first < count;
+         first += (int64_t)gridDim.x * lines) {
+        const int here = (int)min((int64_t)lines, count - first);
+        for (int i = (int)threadIdx.x; i < here * width; i += THREADS) {
+            const int line = i / width, at = i - line * width;
+            y[first * width + i] = at < wa ? a[(first + line) * wa + at]
+                                           : b[(first + line) * wb + at - wa];
+        }
+    }
+}
+
+template <class U>
+static bool concat_of(const struct concat_args *args, int64_t count, int64_t a_bytes,
+    int64_t b_bytes, struct error *err) {
+    const int wa = (int)(a_bytes / (int64_t)sizeof(U)), wb = (int)(b_bytes / (int64_t)sizeof(U));
+    /* Some eight words a thread. */
+    const int lines = wa + wb < 8 * THREADS ? 8 * THREADS / (wa + wb) : 1;
+    return launch(concat<U>, grid_for((count + lines - 1) / lines * THREADS), THREADS, 0, "concat",
+        err, (const U *)args->a->data, (const U *)args->b->data, (U *)args->y->data, count, wa, wb,
+        lines);
+}
+
+static bool cuda_concat(const struct concat_args *args, struct error *err) {
+    const int last = args->a->rank - 1;
+    const int64_t size = (int64_t)dtype_size(args->y->dtype);
+    const int64_t a_bytes = args->a->shape[last] * size, b_bytes = args->b->shape[last] * size;
+    const int64_t count = tensor_elements(args->a) / args->a->shape[last];
+    /* The lowest bit that is set decides what all are multiples of. */
+    const uint64_t bits = (uint64_t)a_bytes | (uint64_t)b_bytes | (uintptr_t)args->a->data |
+                          (uintptr_t)args->b->data | (uintptr_t)args->y->data;
+    if (bits % 16 == 0)
+        return concat_of<uint4>(args, count, a_bytes, b_bytes, err);
+    if (bits % 8 == 0)
+        return concat_of<uint2>(args, count, a_bytes, b_bytes, err);
+    if (bits % 4 == 0)
+        return concat_of<unsigned>(args, count, a_bytes, b_bytes, err);
+    return concat_of<unsigned short>(args, count, a_bytes, b_bytes, err);
+}
+
+/* ---- combine: y[row] = sum over i of coefficients[row][i] * terms[i][row] ---- */
+
+#define COMBINE_ROWS 64
+
+/* By value: 2 KiB of kernel parameters, so nothing has to be uploaded or kept. */
+struct combine {
+    const float *terms[COMBINE_MAX_TERMS];
+    float *y;
+    int64_t width; /* of a row */
+    int count;
+    bool vectors; /* width is a multiple of 4 and all addresses of 16 */
+    float coefficients[COMBINE_ROWS][COMBINE_MAX_TERMS];
+};
+
+/* Block row y of the grid is the batch's row. A term may be y. */
+__global__ void __launch_bounds__(THREADS) combine(const struct combine c) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int64_t base = (int64_t)blockIdx.y * c.width;
+    const float *w = c.coefficients[blockIdx.y];
+    if (c.vectors) {
+        for (int64_t i = grid_index(); i < c.width / 4; i += grid_stride()) {
+            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+            for (int t = 0; t < COMBINE_MAX_TERMS; t++)
+                if (t < c.count) {
+                    const float4 x = *(const float4 *)(c.terms[t] + base + 4 * i);
+                    sum.x = fmaf(w[t], x.x, sum.x);
+                    sum.y = fmaf(w[t], x.y, sum.y);
+                    sum.z = fmaf(w[t], x.z, sum.z);
+                    sum.w = fmaf(w[t], x.w, sum.w);
+                }
+            *(float4 *)(c.y + base + 4 * i) = sum;
+        }
+        return;
+    }
+    for (int64_t i = grid_index(); i < c.width; i += grid_stride()) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < COMBINE_MAX_TERMS; t++)
+            if (t < c.count)
+                sum = fmaf(w[t], c.terms[t][base + i], sum);
+        c.y[base + i] = sum;
+    }
+}
+
+static bool cuda_combine(const struct combine_args *args, struct error *err) {
+    const int64_t rows = args->y->shape[0];
+    struct combine c = {};
+    c.width = tensor_elements(args->y) / rows;
+    c.count = args->count;
+    for (int64_t first = 0; first < rows; first += COMBINE_ROWS) {
+        const int here = (int)(rows - first < COMBINE_ROWS ? rows - first : COMBINE_ROWS);
+        c.y = (float *)args->y->data + first * c.width;
+        c.vectors = c.width % 4 == 0 && aligned_16(c.y);
+        for (int t = 0; t < c.count; t++) {
+            c.terms[t] = (const float *)args->terms[t]->data + first * c.width;
+            c.vectors = c.vectors && aligned_16(c.terms[t]);
+        }
+        for (int row = 0; row < here; row++)
+            for (int t = 0; t < c.count; t++)
+                c.coefficients[row][t] = args->coefficients[(first + row) * c.count + t];
+        dim3 grid = grid_for(c.vectors ? c.width / 4 : c.width);
+        grid.y = (unsigned)here;
+        if (!launch(combine, grid, THREADS, 0, "combine", err, c))
+            return false;
+    }
+    return true;
+}
+
+/* ---- convert ---- */
+
+template <class A, class B>
+__global__ void __launch_bounds__(THREADS) convert(const A *x, B *y, int64_t n, int64_t vectors) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = grid_index(); i < vectors; i += grid_stride()) {
+        float v[8];
+        load_8(x + 8 * i, v);
+        store_8(y + 8 * i, v);
+    }
+    for (int64_t i = 8 * vectors + grid_index(); i < n; i += grid_stride())
+        y[i] = from_float<B>(to_float(x[i]));
+}
+
+#define TILE 32
+
+/* y[row][j][i] = x[row][i][j] for x [rows][height][width], in tiles through shared memory so that
+ * both sides move whole lines. Grid: x counts tiles of a row of the batch, y those rows. */
+template <class A, class B>
+__global__ void __launch_bounds__(THREADS)
+    transpose(const A *x, B *y, int height, int width, int tiles_wide) {
+    DYNAMIC_SHARED(float, tile); /* [TILE][TILE + 1] */
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int i0 = (int)blockIdx.x / tiles_wide * TILE, j0 = (int)blockIdx.x % tiles_wide * TILE;
+    const int lane = (int)threadIdx.x % TILE, line = (int)threadIdx.x / TILE;
+    const int64_t base = (int64_t)blockIdx.y * height * width;
+    for (int r = line; r < TILE; r += THREADS / TILE)
+        if (i0 + r < height && j0 + lane < width)
+            tile[r * (TILE + 1) + lane] = to_float(x[base + (int64_t)(i0 + r) * width + j0 + lane]);
+    __syncthreads();
+    for (int r = line; r < TILE; r += THREADS / TILE)
+        if (j0 + r < width && i0 + lane < height)
+            y[base + (int64_t)(j0 + r) * height + i0 + lane] = from_float<B>(
+                tile[lane * (TILE + 1) + r]);
+}
+
+/* The same where one side is so short (latents, pictures) that a tile would stay empty: a thread
+ * moves one line of it. `to_lines`: x is [short][long], else [long][short]. */
+template <class A, class B>
+__global__ void __launch_bounds__(THREADS)
+    transpose_short(const A *x, B *y, int64_t length, int few, bool to_lines) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int64_t base = (int64_t)blockIdx.y * length * few;
+    for (int64_t i = grid_index(); i < length; i += grid_stride())
+        for (int c = 0; c < few; c++) {
+            const int64_t line = base + i * few + c, plane = base + c * length + i;
+            if (to_lines)
+                y[line] = from_float<B>(to_float(x[plane]));
+            else
+                y[plane] = from_float<B>(to_float(x[line]));
+        }
+}
+
+#define SHORT 8
+
+template <class A, class B>
+static bool convert_of(const struct convert_args *args, struct error *err) {
+    const A *x = (const A *)args->x->data;
+    B *y = (B *)args->y->data;
+    const int64_t *s = args->x->shape, n = tensor_elements(args->x);
+    if (args->layout == LAYOUT_SAME) {
+        const bool vectors = aligned_16(x) && aligned_16(y);
+        return launch(convert<A, B>, grid_for(vectors ? n / 8 + (n % 8 != 0) : n), THREADS, 0,
+            "convert", err, x, y, n, vectors ? n / 8 : (int64_t)0);
+    }
+    const bool to_nhwc = args->layout == LAYOUT_NCHW_TO_NHWC;
+    const int64_t channels = to_nhwc ? s[1] : s[3], pixels = n / s[0] / channels;
+    if (channels <= SHORT) {
+        dim3 grid = grid_for(pixels);
+        grid.y = (unsigned)s[0];
+        return launch(transpose_short<A, B>, grid, THREADS, 0, "convert", err, x, y, pixels,
+            (int)channels, to_nhwc);
+    }
+    const int height = (int)(to_nhwc ? channels : pixels);
+    const int width = (int)(to_nhwc ? pixels : channels), wide = (width + TILE - 1) / TILE;
+    const dim3 grid((unsigned)((height + TILE - 1) / TILE * wide), (unsigned)s[0]);
+    return launch(transpose<A, B>, grid, THREADS, TILE * (TILE + 1) * sizeof(float), "convert", err,
+        x, y, height, width, wide);
+}
+
+template <class A> static bool convert_from(const struct convert_args *args, struct error *err) {
+    switch (args->y->dtype) {
+    case DTYPE_F16:
+        return convert_of<A, __half>(args, err);
+    case DTYPE_BF16:
+        return convert_of<A, __nv_bfloat16>(args, err);
+    default:
+        return convert_of<A, float>(args, err);
+    }
+}
+
+static bool cuda_convert(const struct convert_args *args, struct error *err) {
+    switch (args->x->dtype) {
+    case DTYPE_F16:
+        return convert_from<__half>(args, err);
+    case DTYPE_BF16:
+        return convert_from<__nv_bfloat16>(args, err);
+    default:
+        return convert_from<float>(args, err);
+    }
+}
+
+extern "C" void cuda_register_pointwise(struct kernels *table) {
+    table->add = cuda_add;
+    table->concat = cuda_concat;
+    table->combine = cuda_combine;
+    table->convert = cuda_convert;
+}
