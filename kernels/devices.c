@@ -1,6 +1,7 @@
 #include "kernels/devices.h"
 
 #include "base/log.h"
+#include "kernels/tuner_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,22 @@ bool dtype_choice_parse(const char *text, struct dtype_choice *out) {
     return false;
 }
 
+/* Lets the table use what was measured on this device before. */
+static void use_tuned(const struct kernels *kernels) {
+    char identity[TUNER_IDENTITY_BYTES], path[4096];
+    struct tuner_cache cache;
+    kernels->tuner->identity(identity);
+    tuner_cache_init(&cache, identity);
+    if (tuner_cache_path(identity, path, sizeof(path)))
+        tuner_cache_load(&cache, path);
+    if (tuner_cache_apply(&cache, kernels->tuner) > 0)
+        log_info("%s: kernels for %d shapes as measured (%s)", kernels->name, cache.count, path);
+    else
+        log_info("%s: kernels are chosen by rule; `latentd tune --model PATH` measures them",
+            kernels->name);
+    tuner_cache_finish(&cache);
+}
+
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err) {
     if (!choice->automatic && choice->kind == DEVICE_CPU)
         return kernels_cpu();
@@ -52,6 +69,8 @@ const struct kernels *devices_open(const struct device_choice *choice, struct er
         struct device_figures figures;
         if (kernels->figures(&figures, NULL))
             log_info("computing on %s, %s", kernels->name, figures.name);
+        if (kernels->tuner && !choice->untuned)
+            use_tuned(kernels);
         return kernels;
     }
     if (!choice->automatic) {

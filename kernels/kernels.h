@@ -22,6 +22,7 @@
 #include "base/error.h"
 #include "kernels/memory.h"
 #include "kernels/tensor.h"
+#include "kernels/tuner.h"
 
 /* What happens to an output element before it is stored. */
 enum activation {
@@ -190,6 +191,8 @@ struct kernels {
     const struct device_memory *memory; /* where all tensors of this table lie */
     /* Optional: NULL on a device whose calls cost next to nothing. */
     const struct recorder *recorder;
+    /* Optional: NULL where there is nothing to choose between. */
+    const struct tuner *tuner;
     /* Optional. Any thread. */
     bool (*figures)(struct device_figures *out, struct error *err);
     unsigned weight_dtypes;   /* bits 1 << DTYPE_X: what weights can be packed as */

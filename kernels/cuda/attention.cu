@@ -1,6 +1,7 @@
 /* attention: which kernel computes a call. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,6 +158,8 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
 static bool cuda_attention(const struct attention_args *args, struct error *err) {
     const struct attention_shape shape = attention_shape_of(args);
     const struct choice *choice = find_choice(&shape);
+    if (!choice && tuner_note(&tunable_attention, &shape))
+        choice = find_choice(&shape);
     if (choice)
         return attention_with(&choice->candidate, args, err);
     struct attention_candidate candidates[ATTENTION_MAX_CANDIDATES];

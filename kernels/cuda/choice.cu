@@ -6,6 +6,7 @@
  * measures.
  */
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -192,5 +193,7 @@ struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows) {
     for (int i = 0; i < selected_count; i++)
         if (same_shape(&selected[i].shape, shape))
             return selected[i].candidate;
+    if (tuner_note(&tunable_gemm, shape))
+        return gemm_pick(shape, rows);
     return static_choice(shape, rows);
 }

@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,7 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.device = DEVICE_CUDA;
     table.memory = &cuda_memory;
     table.recorder = &cuda_recorder;
+    table.tuner = &cuda_tuner;
     table.figures = figures;
     table.activation_dtype = same_dtype;
     table.batch_images = 8;

@@ -114,7 +114,7 @@ static bool check_chip(const struct cuda_properties *p, struct error *err) {
         return error_set(err, ERROR_UNSUPPORTED,
             "cuda:%d: %s has compute capability %d.%d; 7.5 and later are supported", p->index,
             p->name, p->capability / 10, p->capability % 10);
-    if (cudaFuncGetAttributes(&attributes, probe) == cudaSuccess)
+    if (cudaFuncGetAttributes(&attributes, (const void *)probe) == cudaSuccess)
         return true;
     (void)cudaGetLastError();
     return error_set(err, ERROR_UNSUPPORTED,

@@ -14,6 +14,7 @@
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/tuner.h"
 
 #include <string.h>
 
@@ -419,6 +420,8 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
 static bool cuda_group_norm(const struct group_norm_args *args, struct error *err) {
     const struct group_norm_shape shape = group_norm_shape_of(args);
     const struct choice *choice = find_choice(&shape);
+    if (!choice && tuner_note(&tunable_group_norm, &shape))
+        choice = find_choice(&shape);
     if (choice)
         return group_norm_with(&choice->candidate, args, err);
     struct group_norm_candidate candidates[GROUP_NORM_MAX_CANDIDATES];

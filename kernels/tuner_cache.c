@@ -1,0 +1,181 @@
+#include "kernels/tuner_cache.h"
+
+#include "base/file.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FORMAT "latentd-tuner 1"
+#define FILE_MAX_BYTES (1u << 20)
+
+void tuner_cache_init(struct tuner_cache *cache, const char *identity) {
+    memset(cache, 0, sizeof(*cache));
+    snprintf(cache->identity, sizeof(cache->identity), "%s", identity);
+}
+
+void tuner_cache_finish(struct tuner_cache *cache) {
+    free(cache->entries);
+    memset(cache, 0, sizeof(*cache));
+}
+
+static uint64_t hash(const char *text, size_t size) { /* FNV-1a */
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h;
+}
+
+bool tuner_cache_path(const char *identity, char *path, size_t size) {
+    const char *given = getenv("LATENTD_TUNER_CACHE");
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    uint64_t h = hash(identity, strlen(identity));
+    int used;
+    if (given && *given)
+        used = snprintf(path, size, "%s", given);
+    else if (cache && cache[0] == '/')
+        used = snprintf(path, size, "%s/latentd/tuner-%016" PRIx64 ".txt", cache, h);
+    else if (home && home[0] == '/')
+        used = snprintf(path, size, "%s/.cache/latentd/tuner-%016" PRIx64 ".txt", home, h);
+    else
+        return false;
+    return used > 0 && (size_t)used < size;
+}
+
+const struct tuner_entry *tuner_cache_find(const struct tuner_cache *cache, const char *key) {
+    for (int i = 0; i < cache->count; i++)
+        if (strcmp(cache->entries[i].key, key) == 0)
+            return &cache->entries[i];
+    return NULL;
+}
+
+bool tuner_cache_put(
+    struct tuner_cache *cache, const struct tuner_entry *entry, struct error *err) {
+    struct tuner_entry *old = (struct tuner_entry *)tuner_cache_find(cache, entry->key);
+    if (old) {
+        *old = *entry;
+        return true;
+    }
+    if (cache->count == TUNER_CACHE_MAX)
+        return error_set(err, ERROR_NO_MEMORY, "the tuner keeps at most %d shapes", cache->count);
+    struct tuner_entry *grown = realloc(
+        cache->entries, ((size_t)cache->count + 1) * sizeof(*grown));
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tuner's choices");
+    cache->entries = grown;
+    grown[cache->count++] = *entry;
+    return true;
+}
+
+/* The next field of a line, ended by `end`, copied; *at is moved behind it. */
+static bool take(const char **at, char end, char *out, size_t size) {
+    const char *found = strchr(*at, end);
+    if (!found || (size_t)(found - *at) >= size || memchr(*at, '\n', (size_t)(found - *at)))
+        return false;
+    memcpy(out, *at, (size_t)(found - *at));
+    out[found - *at] = 0;
+    *at = found + 1;
+    return true;
+}
+
+static bool take_number(const char **at, char end, double *out) {
+    char text[40], *rest;
+    if (!take(at, end, text, sizeof(text)))
+        return false;
+    *out = strtod(text, &rest);
+    return rest != text && !*rest && *out >= 0 && *out < 1e12;
+}
+
+/* The first line says what it is, the last how many lines there are and what they sum to. */
+static bool parse(struct tuner_cache *cache, const char *text, size_t size, const char **why) {
+    char word[TUNER_IDENTITY_BYTES], tail[64];
+    const char *at = text;
+    *why = "it is no file of this version";
+    if (!take(&at, '\t', word, sizeof(word)) || strcmp(word, FORMAT) != 0 ||
+        !take(&at, '\n', word, sizeof(word)))
+        return false;
+    *why = "it was measured on another device, driver or build";
+    if (strcmp(word, cache->identity) != 0)
+        return false;
+    *why = "it is damaged";
+    while (strncmp(at, "end\t", 4) != 0) {
+        struct tuner_entry e = { 0 };
+        double candidates, wrong;
+        if (!take(&at, '\t', e.key, sizeof(e.key)) || !take(&at, '\t', e.name, sizeof(e.name)) ||
+            !take_number(&at, '\t', &e.us) || !take_number(&at, '\t', &e.default_us) ||
+            !take_number(&at, '\t', &candidates) || !take_number(&at, '\n', &wrong))
+            return false;
+        e.candidates = candidates < 1e6 ? (int)candidates : 0;
+        e.wrong = wrong < 1e6 ? (int)wrong : 0;
+        if (!tuner_cache_put(cache, &e, NULL))
+            return false;
+    }
+    snprintf(tail, sizeof(tail), "end\t%d\t%016" PRIx64 "\n", cache->count,
+        hash(text, (size_t)(at - text)));
+    return strlen(at) == strlen(tail) && strcmp(at, tail) == 0 && (size_t)(at - text) < size;
+}
+
+void tuner_cache_load(struct tuner_cache *cache, const char *path) {
+    char *text = NULL;
+    size_t size = 0;
+    struct error err = { 0 };
+    const char *why = err.message;
+    if (file_read(path, FILE_MAX_BYTES, &text, &size, &err) && parse(cache, text, size, &why)) {
+        free(text);
+        return;
+    }
+    if (err.code != ERROR_NOT_FOUND)
+        log_warning("%s: ignored, %s", path, why);
+    free(text);
+    free(cache->entries);
+    cache->entries = NULL;
+    cache->count = 0;
+}
+
+/* Every folder above the file. */
+static bool make_folders(const char *path, struct error *err) {
+    char folder[4096];
+    if (snprintf(folder, sizeof(folder), "%s", path) >= (int)sizeof(folder))
+        return error_set(err, ERROR_INVALID, "%s: too long a path", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+            return error_set(err, ERROR_IO, "%s: %s", folder, strerror(errno));
+        *slash = '/';
+    }
+    return true;
+}
+
+bool tuner_cache_store(const struct tuner_cache *cache, const char *path, struct error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    if (!make_folders(path, err))
+        return false;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tuner's file");
+    fprintf(out, "%s\t%s\n", FORMAT, cache->identity);
+    for (int i = 0; i < cache->count; i++) {
+        const struct tuner_entry *e = &cache->entries[i];
+        fprintf(out, "%s\t%s\t%.3f\t%.3f\t%d\t%d\n", e->key, e->name, e->us, e->default_us,
+            e->candidates, e->wrong);
+    }
+    fflush(out);
+    fprintf(out, "end\t%d\t%016" PRIx64 "\n", cache->count, hash(text, size));
+    bool ok = fclose(out) == 0 || error_set(err, ERROR_NO_MEMORY, "no memory for the tuner's file");
+    const struct file_part part = { text, size };
+    ok = ok && file_write(path, &part, 1, err);
+    free(text);
+    return ok;
+}
+
+int tuner_cache_apply(const struct tuner_cache *cache, const struct tuner *tuner) {
+    int applied = 0;
+    for (int i = 0; i < cache->count; i++)
+        applied += tuner->choose(cache->entries[i].key, cache->entries[i].name);
+    return applied;
+}

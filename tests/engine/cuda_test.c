@@ -1,0 +1,155 @@
+/* Whole pictures on the CUDA device, which the emulator plays, against the CPU's: latents and
+ * pixels; the same bits whether steps are replayed or launched call by call, in the first request
+ * or a later one; a request that finds no memory fails alone, and a device that is lost is said to
+ * be.
+ *
+ * usage: cuda_test MODEL_FOLDER */
+#include "engine/pipeline.h"
+#include "tests/check.h"
+#include "tests/cuda-emulator/emulator.h"
+
+#include <stdlib.h>
+
+#define SIZE_PX 64
+#define STEPS 2
+/* Of f32 against f32 on another device: the order of the sums differs. */
+#define LATENTS_TOLERANCE 1e-4
+#define PIXELS_TOLERANCE 1
+/* Of bf16 activations against f32 ones; a whole model rounds by about 1e-2 in every call. */
+#define BF16_TOLERANCE 5e-2
+
+static const char *model;
+
+static struct pipeline *open_pipeline(enum device_kind kind, enum dtype dtype, bool no_recordings) {
+    const struct pipeline_options options = {
+        .model_path = model,
+        .device = { .kind = kind },
+        .dtype = { .dtype = dtype },
+        .no_recordings = no_recordings,
+    };
+    struct pipeline *pipeline = NULL;
+    struct error err = { 0 };
+    if (!pipeline_create(&options, &pipeline, &err)) {
+        CHECK(false, "%s", err.message);
+        exit(check_done());
+    }
+    return pipeline;
+}
+
+static bool draw(struct pipeline *pipeline, int px, int steps, struct generate_result *result,
+    struct error *err) {
+    char prompt[] = "a red house by the sea", *prompts[1] = { prompt };
+    struct generate_request request;
+    generate_request_init(&request);
+    request.prompts = prompts;
+    request.prompt_count = 1;
+    request.width = request.height = px;
+    request.num_inference_steps = steps;
+    request.scheduler.has_kind = true;
+    request.scheduler.kind = SCHEDULER_DDIM;
+    request.scheduler.has_eta = true;
+    request.scheduler.eta = 0.5; /* draws noise in every step */
+    request.guidance_rescale = 0.3;
+    request.seed = 1;
+    request.seed_given = true;
+    *err = (struct error){ 0 };
+    return pipeline_generate(pipeline, &request, NULL, result, err);
+}
+
+static int64_t latent_count(const struct generate_result *r) {
+    return (int64_t)r->latent_channels * r->latent_height * r->latent_width;
+}
+
+static void compare(const struct generate_result *want, const struct generate_result *got,
+    double latents_tolerance, int pixels_tolerance, const char *what) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < latent_count(want); i++) {
+        double d = (double)got->latents[i] - (double)want->latents[i];
+        difference += d * d;
+        size += (double)want->latents[i] * (double)want->latents[i];
+    }
+    int worst = 0;
+    for (int i = 0; i < want->width * want->height * 3; i++) {
+        int d = abs(want->images[0][i] - got->images[0][i]);
+        worst = d > worst ? d : worst;
+    }
+    printf(
+        "%s: latents differ by %.3g, pixels by at most %d\n", what, sqrt(difference / size), worst);
+    CHECK(sqrt(difference / size) <= latents_tolerance, "%s: allowed %g", what, latents_tolerance);
+    CHECK(worst <= pixels_tolerance, "%s: allowed %d", what, pixels_tolerance);
+}
+
+static bool same_bits(const struct generate_result *a, const struct generate_result *b) {
+    return memcmp(a->latents, b->latents, (size_t)latent_count(a) * sizeof(float)) == 0 &&
+           memcmp(a->images[0], b->images[0], (size_t)(a->width * a->height * 3)) == 0;
+}
+
+static void pictures(void) {
+    struct error err;
+    struct generate_result cpu, cuda, again, bf16, bf16_again;
+    struct device_figures figures;
+    struct pipeline *p = open_pipeline(DEVICE_CPU, DTYPE_F32, false);
+    CHECK(draw(p, SIZE_PX, STEPS, &cpu, &err), "%s", err.message);
+    CHECK(!pipeline_get_figures(p, &figures), "the CPU has no figures");
+    pipeline_destroy(p);
+
+    p = open_pipeline(DEVICE_CUDA, DTYPE_F32, false);
+    CHECK(draw(p, SIZE_PX, STEPS, &cuda, &err), "%s", err.message);
+    compare(&cpu, &cuda, LATENTS_TOLERANCE, PIXELS_TOLERANCE, "f32 on cuda");
+    CHECK(pipeline_get_figures(p, &figures) && figures.weight_bytes > 0 &&
+              figures.activation_bytes > 0 && figures.memory_free < figures.memory_total,
+        "%lld bytes of weights", (long long)figures.weight_bytes);
+    pipeline_destroy(p);
+
+    /* bf16, the default, on tensor cores: the second request is replayed from its first step on. */
+    p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    CHECK(draw(p, SIZE_PX, STEPS, &bf16, &err), "%s", err.message);
+    compare(&cpu, &bf16, BF16_TOLERANCE, 255, "bf16 on cuda");
+    CHECK(draw(p, SIZE_PX, STEPS, &bf16_again, &err), "%s", err.message);
+    CHECK(same_bits(&bf16, &bf16_again), "the same request draws the same bits");
+    pipeline_destroy(p);
+    p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, true);
+    CHECK(draw(p, SIZE_PX, STEPS, &again, &err), "%s", err.message);
+    CHECK(same_bits(&bf16, &again), "the same bits when every call is launched by itself");
+    pipeline_destroy(p);
+    generate_result_finish(&cpu);
+    generate_result_finish(&cuda);
+    generate_result_finish(&again);
+    generate_result_finish(&bf16);
+    generate_result_finish(&bf16_again);
+}
+
+static void faults(void) {
+    struct error err;
+    struct generate_result result;
+    struct pipeline *p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    size_t total = emulator_memory_used() + ((size_t)1 << 20);
+    emulator_set_memory(total);
+    CHECK(!draw(p, 256, 1, &result, &err) && err.code == ERROR_NO_MEMORY, "%s", err.message);
+    CHECK_CONTAINS(err.message, "256x256");
+    emulator_set_memory((size_t)4 << 30);
+    emulator_fail("cudaMalloc", 1, cudaErrorMemoryAllocation, false);
+    CHECK(!draw(p, 256, 1, &result, &err) && err.code == ERROR_NO_MEMORY, "%s", err.message);
+    emulator_fail_nothing();
+    CHECK(draw(p, SIZE_PX, 1, &result, &err), "the next request is drawn: %s", err.message);
+    generate_result_finish(&result);
+    emulator_fail("cudaStreamSynchronize", 2, cudaErrorIllegalAddress, true);
+    CHECK(!draw(p, SIZE_PX, 1, &result, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
+    CHECK(!draw(p, SIZE_PX, 1, &result, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
+    CHECK_CONTAINS(err.message, "the GPU is lost to this process");
+    pipeline_destroy(p);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        printf("usage: cuda_test MODEL_FOLDER\n");
+        return 2;
+    }
+    model = argv[1];
+    setenv("LATENTD_TUNER_CACHE", "/nonexistent/tuner.txt", 1);
+    emulator_set_capability(80);
+    emulator_set_memory((size_t)4 << 30);
+    pictures();
+    faults();
+    return check_done();
+}
