@@ -601,5 +601,6 @@ void emulator_run(
             (unsigned)(at / (nx * ny)) * c.z };
         run_cluster(first);
     }
+    emulator_device_check(name ? name : "a kernel");
     run.kernel = NULL;
 }
