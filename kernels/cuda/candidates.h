@@ -19,6 +19,7 @@ enum gemm_path {
     GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
     GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
     GEMM_MMA,    /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
+    GEMM_HOPPER, /* wgmma and TMA, sm_90 alone */
     GEMM_PATHS,
 };
 

@@ -38,6 +38,8 @@ const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count) {
         return gemm_simt_tiles(count);
     case GEMM_MMA:
         return gemm_mma_tiles(count);
+    case GEMM_HOPPER:
+        return gemm_hopper_tiles(count);
     default:
         *count = 0;
         return NULL;
@@ -45,7 +47,7 @@ const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count) {
 }
 
 const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size) {
-    static const char *const paths[] = { "simt", "vector", "mma" };
+    static const char *const paths[] = { "simt", "vector", "mma", "hopper" };
     int count;
     const struct gemm_tile *tiles = gemm_tiles(candidate->path, &count);
     snprintf(text, size, "%s%s%s split %d", paths[candidate->path], count ? " " : "",
@@ -106,7 +108,14 @@ bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
     if (c->tile < 0 || c->tile >= count || c->split < 1 || c->split > GEMM_MAX_SPLIT ||
         !split_fits(s, c->split) || (s->geglu && tiles[c->tile].n < 16))
         return false;
-    return c->path == GEMM_SIMT || (s->k % 8 == 0 && gemm_mma_has(c->tile, s->dtype));
+    switch (c->path) {
+    case GEMM_MMA:
+        return s->k % 8 == 0 && gemm_mma_has(c->tile, s->dtype);
+    case GEMM_HOPPER:
+        return gemm_hopper_has(c->tile, s);
+    default:
+        return true;
+    }
 }
 
 /* Puts candidates of `path` (with `split` parts only, if not 0) into `out`, the expected best
@@ -162,7 +171,9 @@ int gemm_candidates(
     int count = 1;
     if (shape->dtype != DTYPE_F32) {
         struct gemm_candidate all[GEMM_MAX_CANDIDATES - 2];
-        const int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, GEMM_MAX_CANDIDATES - 2);
+        /* At most half of them portable; what is expected to be slowest falls off the end. */
+        int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, GEMM_MAX_CANDIDATES / 2);
+        n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, GEMM_MAX_CANDIDATES - 2);
         for (int i = 0; i < n; i++)
             if (all[i].path != out[0].path || all[i].tile != out[0].tile ||
                 all[i].split != out[0].split)

@@ -1,7 +1,8 @@
 /* Inside kernels/cuda/: linear and conv2d as one product (gemm.cuh says how), seen from the host.
  *
  * pack.cu packs weights; layers.cu turns a call into a struct gemm; choice.cu lists what can
- * compute it (candidates.h) and picks one; gemm_mma.cu and gemm_simt.cu hold the kernels.
+ * compute it (candidates.h) and picks one; gemm_mma.cu, gemm_hopper.cu and gemm_simt.cu hold
+ * the kernels.
  */
 #ifndef KERNELS_CUDA_GEMM_H
 #define KERNELS_CUDA_GEMM_H
@@ -57,13 +58,17 @@ int gemm_taps(const struct gemm_shape *shape);
 /* The tiles of the paths that have some, and whether the open device can run one. */
 const struct gemm_tile *gemm_mma_tiles(int *count);
 const struct gemm_tile *gemm_simt_tiles(int *count);
+const struct gemm_tile *gemm_hopper_tiles(int *count);
 bool gemm_mma_has(int tile, enum dtype dtype);
+bool gemm_hopper_has(int tile, const struct gemm_shape *shape);
 
 /* Each launches g with a candidate of its path (gemm_simt_run: GEMM_SIMT and GEMM_VECTOR). */
 bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
     struct error *err);
 bool gemm_simt_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
     struct error *err);
+bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g,
+    enum dtype dtype, struct error *err);
 /* Adds the parts of a split sum and finishes. */
 bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err);
 

@@ -92,8 +92,14 @@ static void set_geometry(struct gemm *g, const struct gemm_shape *s, int64_t row
 
 static bool run_path(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
     struct error *err) {
-    return candidate->path == GEMM_MMA ? gemm_mma_run(candidate, g, dtype, err)
-                                       : gemm_simt_run(candidate, g, dtype, err);
+    switch (candidate->path) {
+    case GEMM_MMA:
+        return gemm_mma_run(candidate, g, dtype, err);
+    case GEMM_HOPPER:
+        return gemm_hopper_run(candidate, g, dtype, err);
+    default:
+        return gemm_simt_run(candidate, g, dtype, err);
+    }
 }
 
 static const void *advanced(const void *p, int64_t elements, size_t size) {

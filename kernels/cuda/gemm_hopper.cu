@@ -1,0 +1,427 @@
+/* The product on Hopper (sm_90a): wgmma on what TMA brings.
+ *
+ * A block computes 128 output pixels by BN channels. Its pixels are a box of the image (box_w by
+ * box_h by box_n rows of the batch), so that a step of the sum, 64 channels of one tap, is one box
+ * of x, shifted by the tap: TMA fetches it with zeros where it leaves the image, for every kind of
+ * convolution; strides are TMA's element strides. A linear layer's tokens are one long line.
+ * One warp only asks for boxes; two groups of four warps multiply 64 pixels each; barriers in
+ * shared memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
+ *
+ * CM x CN blocks form a cluster that computes CM tiles of pixels by CN of channels. A block fetches
+ * the CN-th part of its pixels and the CM-th part of its weights and multicasts them to the blocks
+ * that use the same, so L2 is read less often.
+ */
+#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx_hopper.cuh"
+
+#include <stdio.h>
+
+#define STEP 64 /* channels of a step: a row of a slice is 128 bytes */
+#define ROW_BYTES 128
+#define PIXELS 128
+#define GROUPS 2 /* warp groups that multiply */
+#define THREADS (128 * GROUPS + 32)
+
+struct hopper {
+    struct gemm g;
+    int box_w, box_h, box_n;    /* their product is PIXELS */
+    int part_w, part_h, part_n; /* from one of the CN parts of the box to the next */
+    int grid_w, grid_h, grid_n; /* pixels as TMA counts them: a linear layer's are one line */
+    int tiles_w, tiles_h, tiles_m, tiles_n; /* tiles_m, tiles_n: up to whole clusters */
+    int steps_c;                            /* steps of one tap */
+};
+
+template <int BN_, int CM_, int CN_, int STAGES_> struct hopper_tile {
+    static constexpr int BN = BN_, CM = CM_, CN = CN_, STAGES = STAGES_;
+    static constexpr int A_BYTES = PIXELS * ROW_BYTES, B_BYTES = BN * ROW_BYTES;
+    static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+    static constexpr int STAGING = BN + 8; /* floats of a staged row */
+    static constexpr int LOOP_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int END_BYTES = 4 * GROUPS * 16 * STAGING * 4;
+    static constexpr int DATA_BYTES = LOOP_BYTES > END_BYTES ? LOOP_BYTES : END_BYTES;
+    static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8;
+    /* Blocks that read what one block fetches: those of its line and of its column. */
+    static constexpr int READERS = CM + CN - 1;
+    static_assert(B_BYTES % (CM * 1024) == 0 && A_BYTES % (CN * 1024) == 0, "swizzle atoms");
+    static_assert(SHARED <= 227 << 10, "");
+};
+
+/* Where a block is. */
+struct hopper_place {
+    int phase, part;
+    int rank, cluster_m, cluster_n; /* in its cluster */
+    int row, y, x;                  /* first output pixel of the box */
+    int n_first;
+    int step, end; /* steps of the sum: tap * steps_c + chunk */
+};
+
+template <class TILE>
+__device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) {
+    struct hopper_place p;
+    p.phase = (int)blockIdx.y / h.g.split;
+    p.part = (int)blockIdx.y % h.g.split;
+    p.rank = (int)blockIdx.x % (TILE::CM * TILE::CN);
+    p.cluster_m = p.rank / TILE::CN;
+    p.cluster_n = p.rank % TILE::CN;
+    const int cluster = (int)blockIdx.x / (TILE::CM * TILE::CN), clusters_n = h.tiles_n / TILE::CN;
+    const int tile_m = cluster / clusters_n * TILE::CM + p.cluster_m;
+    const int tile_n = cluster % clusters_n * TILE::CN + p.cluster_n;
+    p.x = tile_m % h.tiles_w * h.box_w;
+    p.y = tile_m / h.tiles_w % h.tiles_h * h.box_h;
+    p.row = tile_m / h.tiles_w / h.tiles_h * h.box_n;
+    p.n_first = tile_n * TILE::BN;
+    const int64_t steps = (int64_t)h.g.taps * h.steps_c;
+    p.step = (int)(steps * p.part / h.g.split);
+    p.end = (int)(steps * (p.part + 1) / h.g.split);
+    return p;
+}
+
+struct hopper_barriers {
+    uint64_t *full, *empty; /* one each for every stage */
+};
+
+template <class TILE>
+__device__ __forceinline__ void fetch_weights(const struct hopper &h, const struct hopper_place &p,
+    const CUtensorMap *map, int step, unsigned char *stage, uint64_t *full) {
+    constexpr int PART = TILE::BN / TILE::CM;
+    unsigned char *to = stage + TILE::A_BYTES + p.cluster_m * PART * ROW_BYTES;
+    const int tap = step / h.steps_c, c = step % h.steps_c * STEP;
+    const int n = p.phase * h.g.n + p.n_first + p.cluster_m * PART;
+    if constexpr (TILE::CM == 1) {
+        tma_load_3d(to, map, full, c, tap, n);
+    } else {
+        unsigned mask = 0;
+        for (int i = 0; i < TILE::CM; i++)
+            mask |= 1u << (i * TILE::CN + p.cluster_n);
+        tma_load_3d_multicast(to, map, full, c, tap, n, (uint16_t)mask);
+    }
+}
+
+template <class TILE>
+__device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struct hopper_place &p,
+    const CUtensorMap *map, int step, unsigned char *stage, uint64_t *full) {
+    const struct gemm &g = h.g;
+    unsigned char *to = stage + p.cluster_n * (TILE::A_BYTES / TILE::CN);
+    const int tap = step / h.steps_c, c = step % h.steps_c * STEP;
+    const int x = (p.x + p.cluster_n * h.part_w) * g.stride - g.before + (p.phase & 1) +
+                  tap % g.taps_x;
+    const int y = (p.y + p.cluster_n * h.part_h) * g.stride - g.before + (p.phase >> 1) +
+                  tap / g.taps_x;
+    const int row = p.row + p.cluster_n * h.part_n;
+    if constexpr (TILE::CN == 1) {
+        tma_load_4d(to, map, full, c, x, y, row);
+    } else {
+        const unsigned mask = ((1u << TILE::CN) - 1) << (p.cluster_m * TILE::CN);
+        tma_load_4d_multicast(to, map, full, c, x, y, row, (uint16_t)mask);
+    }
+}
+
+/* One thread asks for every step's slices. Weights do not depend on the kernel before this one, so
+ * the first stages' are asked for before it has ended. */
+template <class TILE>
+__device__ __forceinline__ void produce(const struct hopper &h, const struct hopper_place &p,
+    const CUtensorMap *x_map, const CUtensorMap *weight_map, unsigned char *stages,
+    struct hopper_barriers b) {
+    const int steps = p.end - p.step, early = min(steps, TILE::STAGES);
+    for (int i = 0; i < early; i++) {
+        mbarrier_arrive_expect_tx(&b.full[i], TILE::STAGE_BYTES);
+        fetch_weights<TILE>(
+            h, p, weight_map, p.step + i, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+    }
+    griddepcontrol_wait();
+    for (int i = 0; i < early; i++)
+        fetch_pixels<TILE>(h, p, x_map, p.step + i, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+    int stage = 0;
+    unsigned parity = 0;
+    for (int i = early; i < steps; i++) {
+        unsigned char *to = stages + stage * TILE::STAGE_BYTES;
+        mbarrier_wait(&b.empty[stage], parity);
+        mbarrier_arrive_expect_tx(&b.full[stage], TILE::STAGE_BYTES);
+        fetch_weights<TILE>(h, p, weight_map, p.step + i, to, &b.full[stage]);
+        fetch_pixels<TILE>(h, p, x_map, p.step + i, to, &b.full[stage]);
+        if (++stage == TILE::STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+}
+
+/* A warp is done with a stage: says so to every block that fetches parts of it. */
+template <class TILE>
+__device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *empty) {
+    const int lane = (int)threadIdx.x % 32;
+    if constexpr (TILE::READERS == 1) {
+        if (lane == 0)
+            mbarrier_arrive(empty);
+    } else if (lane < TILE::READERS) {
+        /* The blocks of the line first, then the others of the column. */
+        const int other = lane - TILE::CN;
+        const int m = lane < TILE::CN ? p.cluster_m : other + (other >= p.cluster_m);
+        const int n = lane < TILE::CN ? lane : p.cluster_n;
+        mbarrier_arrive_cluster(empty, (unsigned)(m * TILE::CN + n));
+    }
+}
+
+/* sums[BN / 2] of 64 pixels: laid out as mma.sync's, one 16 x 8 fragment after the other. */
+template <class T, class TILE>
+__device__ __forceinline__ void consume(const struct hopper_place &p, const unsigned char *stages,
+    struct hopper_barriers b, int group, float *sums) {
+    int stage = 0, before = 0;
+    unsigned parity = 0;
+    for (int step = p.step; step < p.end; step++) {
+        const unsigned char *a = stages + stage * TILE::STAGE_BYTES;
+        mbarrier_wait(&b.full[stage], parity);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < STEP / 16; k++)
+            wgmma_m64k16<T, TILE::BN>(
+                sums, a + group * 64 * ROW_BYTES + k * 32, a + TILE::A_BYTES + k * 32);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (step > p.step)
+            release<TILE>(p, &b.empty[before]);
+        before = stage;
+        if (++stage == TILE::STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    wgmma_wait<0>();
+}
+
+/* GEMM row of pixel r of the box, or -1. */
+__device__ __forceinline__ int row_of_pixel(
+    const struct hopper &h, const struct hopper_place &p, int r) {
+    const int x = p.x + r % h.box_w, y = p.y + r / h.box_w % h.box_h;
+    const int row = p.row + r / (h.box_w * h.box_h);
+    if (x >= h.grid_w || y >= h.grid_h || row >= h.grid_n)
+        return -1;
+    return (row * h.grid_h + y) * h.grid_w + x;
+}
+
+/* As gemm_mma's: a warp's 16 rows leave through its own piece of shared memory. */
+template <class T, class TILE>
+__device__ __forceinline__ void finish(const struct hopper &h, const struct hopper_place &p,
+    float *staging, int first_pixel, const float *sums) {
+    const struct gemm &g = h.g;
+    const int lane = (int)threadIdx.x % 32, width = g.geglu ? 16 : 8, pieces = TILE::BN / width;
+#pragma unroll
+    for (int j = 0; j < TILE::BN / 8; j++) {
+        float *to = staging + lane / 4 * TILE::STAGING + j * 8 + lane % 4 * 2;
+        *(float2 *)to = make_float2(sums[4 * j], sums[4 * j + 1]);
+        *(float2 *)(to + 8 * TILE::STAGING) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+    }
+    __syncwarp();
+    for (int i = lane; i < 16 * pieces; i += 32) {
+        const int r = i / pieces, column = i % pieces * width;
+        const int m = row_of_pixel(h, p, first_pixel + r), n = p.n_first + column;
+        if (m < 0 || n >= g.n)
+            continue;
+        float v[16];
+#pragma unroll
+        for (int e = 0; e < 16; e++)
+            v[e] = e < width ? staging[r * TILE::STAGING + column + e] : 0.0f;
+        gemm_finish<T>(g, p.phase, p.part, m, n, v);
+    }
+}
+
+/* Grid: y counts [phases][split]; x clusters, [tiles of pixels][tiles of channels]. */
+template <class T, class TILE>
+__global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_constant__ struct hopper h,
+    const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map) {
+    DYNAMIC_SHARED(unsigned char, shared);
+    uint64_t *const barriers = (uint64_t *)(shared + TILE::DATA_BYTES);
+    const struct hopper_barriers b = { barriers, barriers + TILE::STAGES };
+    const struct hopper_place p = place_of<TILE>(h);
+    const int warp = (int)threadIdx.x / 32, group = warp / 4;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < TILE::STAGES; i++) {
+            mbarrier_init(&b.full[i], 1);
+            mbarrier_init(&b.empty[i], 4 * GROUPS * TILE::READERS);
+        }
+        mbarrier_fence_init();
+    }
+    if constexpr (TILE::CM * TILE::CN > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    float sums[TILE::BN / 2] = {};
+    if (group == GROUPS) {
+        if (threadIdx.x % 32 == 0)
+            produce<TILE>(h, p, &x_map, &weight_map, shared, b);
+        __syncwarp();
+    } else {
+        griddepcontrol_wait();
+        consume<T, TILE>(p, shared, b, group, sums);
+    }
+    griddepcontrol_launch();
+    /* From here on the stages' memory is for what leaves. */
+    __syncthreads();
+    if (group < GROUPS)
+        finish<T, TILE>(h, p, (float *)shared + warp * 16 * TILE::STAGING, warp * 16, sums);
+    /* Others may still say to this block's barriers that they are done. */
+    if constexpr (TILE::CM * TILE::CN > 1)
+        cluster_sync();
+}
+
+/* Channels of the tile, cluster, stages, the static model's rate. */
+#define TILES(X)                                                                                   \
+    X(160, 1, 1, 5, 1.16)                                                                          \
+    X(160, 1, 2, 5, 1.35)                                                                          \
+    X(160, 2, 1, 5, 1.35)                                                                          \
+    X(256, 2, 1, 4, 1.42)                                                                          \
+    X(128, 1, 1, 6, 1.08)                                                                          \
+    X(128, 2, 1, 6, 1.24)                                                                          \
+    X(80, 1, 1, 7, 0.81)                                                                           \
+    X(64, 1, 1, 8, 0.68)
+
+#define TILE_OF(n, cm, cn, s) hopper_tile<n, cm, cn, s>
+#define ROW(n, cm, cn, s, rate)                                                                    \
+    { "128x" #n "x64 cluster " #cm "x" #cn, PIXELS, n, STEP, s, THREADS,                           \
+        TILE_OF(n, cm, cn, s)::SHARED, rate },
+static const struct gemm_tile tiles[] = { TILES(ROW) };
+#undef ROW
+
+typedef void (*hopper_kernel)(
+    const struct hopper h, const CUtensorMap x_map, const CUtensorMap weight_map);
+struct hopper_entry {
+    int cm, cn;
+    hopper_kernel f16, bf16;
+};
+#define ROW(n, cm, cn, s, rate)                                                                    \
+    { cm, cn, gemm_hopper<__half, TILE_OF(n, cm, cn, s)>,                                          \
+        gemm_hopper<__nv_bfloat16, TILE_OF(n, cm, cn, s)> },
+static const struct hopper_entry entries[] = { TILES(ROW) };
+#undef ROW
+
+extern "C" const struct gemm_tile *gemm_hopper_tiles(int *count) {
+    *count = (int)(sizeof(tiles) / sizeof(tiles[0]));
+    return tiles;
+}
+
+extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
+    /* sm_90a's instructions are Hopper's alone. An image read as twice as large has no boxes. */
+    return cuda_get_properties()->capability == 90 && shape->k % 8 == 0 &&
+           (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
+           !(shape->is_conv && shape->kind == CONV_3X3_UP && !gemm_is_phased(shape)) &&
+           tiles[tile].shared_bytes <= cuda_get_properties()->shared_bytes_per_block;
+}
+
+static int divided_up(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+/* Whether pixels are only counted: nothing looks at neighbours. */
+static bool is_line(const struct gemm *g) {
+    return g->taps == 1;
+}
+
+/* The box that covers the pixels with the fewest tiles; of equals the widest. */
+static void choose_box(struct hopper *h, int cn) {
+    int64_t best = INT64_MAX;
+    for (int w = PIXELS; w >= 1; w /= 2)
+        for (int n = 1; w * n <= PIXELS; n *= 2) {
+            const int y = PIXELS / w / n;
+            /* TMA's boxes end at 256 elements, and with strides those between count too. */
+            if (w * h->g.stride > 256 || y * h->g.stride > 256)
+                continue;
+            /* A part is a slab of the outermost dimension. */
+            if ((n > 1 ? n : y > 1 ? y : w) % cn != 0)
+                continue;
+            const int64_t count = (int64_t)divided_up(h->grid_w, w) * divided_up(h->grid_h, y) *
+                                  divided_up(h->grid_n, n);
+            if (count >= best)
+                continue;
+            best = count;
+            h->box_w = w;
+            h->box_h = y;
+            h->box_n = n;
+        }
+    h->part_n = h->box_n > 1 ? h->box_n / cn : 0;
+    h->part_h = h->box_n == 1 && h->box_h > 1 ? h->box_h / cn : 0;
+    h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
+}
+
+/* The driver's function that describes a tensor to TMA, found once. */
+static bool encode(CUtensorMap *map, enum dtype dtype, int rank, const void *data,
+    const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
+    const cuuint32_t *steps, struct error *err) {
+    static void *function;
+    if (!function) {
+        cudaDriverEntryPointQueryResult found;
+        if (!cuda_ok(cudaGetDriverEntryPointByVersion(
+                         "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
+                "looking up cuTensorMapEncodeTiled", err))
+            return false;
+        if (!function)
+            return error_set(
+                err, ERROR_UNSUPPORTED, "this driver has no cuTensorMapEncodeTiled: too old");
+    }
+    const CUresult result = ((decltype(&cuTensorMapEncodeTiled))function)(map,
+        dtype == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        (cuuint32_t)rank, (void *)data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        return error_set(err, ERROR_DEVICE,
+            "cuTensorMapEncodeTiled refuses %d dimensions of %llu x %llu x %llu (%d)", rank,
+            (unsigned long long)sizes[0], (unsigned long long)sizes[1],
+            (unsigned long long)sizes[2], (int)result);
+    return true;
+}
+
+/* x [row][h][w][c_in], or one line of pixels, in boxes of one part's pixels and 64 channels. */
+static bool encode_pixels(
+    CUtensorMap *map, const struct hopper *h, int cn, enum dtype dtype, struct error *err) {
+    const struct gemm *g = &h->g;
+    const bool line = is_line(g);
+    const cuuint64_t c = (cuuint64_t)g->c_in, w = (cuuint64_t)(line ? g->m : g->w);
+    const cuuint64_t y = (cuuint64_t)(line ? 1 : g->h);
+    const cuuint64_t sizes[] = { c, w, y, (cuuint64_t)h->grid_n };
+    const cuuint64_t strides[] = { 2 * c, 2 * c * w, 2 * c * w * y };
+    const int stride = g->stride;
+    const cuuint32_t box[] = { STEP, (cuuint32_t)(h->box_w / (h->part_w ? cn : 1) * stride),
+        (cuuint32_t)(h->box_h / (h->part_h ? cn : 1) * stride),
+        (cuuint32_t)(h->box_n / (h->part_n ? cn : 1)) };
+    const cuuint32_t steps[] = { 1, (cuuint32_t)stride, (cuuint32_t)stride, 1 };
+    return encode(map, dtype, 4, g->x, sizes, strides, box, steps, err);
+}
+
+/* weight [phases * n][tap][c_in]. */
+static bool encode_weight(
+    CUtensorMap *map, const struct gemm *g, int rows, enum dtype dtype, struct error *err) {
+    const cuuint64_t c = (cuuint64_t)g->c_in, taps = (cuuint64_t)g->taps;
+    const cuuint64_t sizes[] = { c, taps, (cuuint64_t)g->phases * (cuuint64_t)g->n };
+    const cuuint64_t strides[] = { 2 * c, 2 * c * taps };
+    const cuuint32_t box[] = { STEP, 1, (cuuint32_t)rows }, steps[] = { 1, 1, 1 };
+    return encode(map, dtype, 3, g->weight, sizes, strides, box, steps, err);
+}
+
+extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g,
+    enum dtype dtype, struct error *err) {
+    const struct gemm_tile *tile = &tiles[candidate->tile];
+    const struct hopper_entry *entry = &entries[candidate->tile];
+    const bool line = is_line(g);
+    struct hopper h = {};
+    h.g = *g;
+    h.grid_w = line ? g->m : g->grid_w;
+    h.grid_h = line ? 1 : g->grid_h;
+    h.grid_n = line ? 1 : g->m / (g->grid_w * g->grid_h);
+    choose_box(&h, entry->cn);
+    h.tiles_w = divided_up(h.grid_w, h.box_w);
+    h.tiles_h = divided_up(h.grid_h, h.box_h);
+    h.tiles_m = divided_up(h.tiles_w * h.tiles_h * divided_up(h.grid_n, h.box_n), entry->cm) *
+                entry->cm;
+    h.tiles_n = divided_up(divided_up(g->n, tile->n), entry->cn) * entry->cn;
+    h.steps_c = divided_up(g->c_in, STEP);
+    CUtensorMap x_map, weight_map;
+    if (!encode_pixels(&x_map, &h, entry->cn, dtype, err) ||
+        !encode_weight(&weight_map, g, tile->n / entry->cm, dtype, err))
+        return false;
+    const struct launch_shape shape = { dim3((unsigned)(h.tiles_m * h.tiles_n),
+                                            (unsigned)(g->phases * g->split)),
+        dim3(THREADS), tile->shared_bytes, dim3((unsigned)(entry->cm * entry->cn)), true };
+    return launch_kernel(&shape, "gemm_hopper", err, dtype == DTYPE_F16 ? entry->f16 : entry->bf16,
+        h, x_map, weight_map);
+}

@@ -1,0 +1,277 @@
+/* Inside kernels/cuda/: Hopper's instructions, each as one small function, after ptx.cuh's manner.
+ *
+ * Barriers (mbarrier) lie in shared memory, 8 bytes each. A barrier's phase ends when as many have
+ * arrived as it was made for and all bytes that were announced have come; phases have parity 0, 1,
+ * 0 and so on. Sources: PTX ISA 9.0, sections on mbarrier, cp.async.bulk.tensor and wgmma.
+ */
+#ifndef KERNELS_CUDA_PTX_HOPPER_CUH
+#define KERNELS_CUDA_PTX_HOPPER_CUH
+
+#include "kernels/cuda/ptx.cuh"
+
+#include <cuda.h>
+
+/* Set where wgmma and its kin are known: sm_90a alone. Kernels that use them are compiled for every
+ * architecture, and do nothing on others. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
+#elif defined(__CUDACC__)
+#define HOPPER_ASM(...) __trap()
+#endif
+
+/* For `count` arrivals a phase. By one thread; the others must not touch it before a barrier of the
+ * block (of the cluster, with mbarrier_fence_init before it). */
+__device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count) {
+#ifdef __CUDACC__
+    HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+#else
+    emulator_mbarrier_init(barrier, count);
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_fence_init() {
+#ifdef __CUDACC__
+    HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier) {
+#ifdef __CUDACC__
+    HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+#else
+    emulator_mbarrier_arrive(barrier, 0);
+#endif
+}
+
+/* Arrives, and announces `bytes` that the phase waits for. */
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, unsigned bytes) {
+#ifdef __CUDACC__
+    HOPPER_ASM(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+#else
+    emulator_mbarrier_arrive(barrier, bytes);
+#endif
+}
+
+/* Arrives at the barrier that lies at the same place in block `rank` of the cluster. */
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank) {
+#ifdef __CUDACC__
+    HOPPER_ASM("{\n"
+               ".reg .b32 remote;\n"
+               "mapa.shared::cluster.u32 remote, %0, %1;\n"
+               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+               "}" ::"r"(shared_address(barrier)),
+               "r"(rank)
+               : "memory");
+#else
+    emulator_mbarrier_arrive_cluster(barrier, rank);
+#endif
+}
+
+/* Waits until the phase of this parity has ended. */
+__device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
+#ifdef __CUDACC__
+    HOPPER_ASM("{\n"
+               ".reg .pred done;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again;\n"
+               "}" ::"r"(shared_address(barrier)),
+               "r"(parity)
+               : "memory");
+#else
+    emulator_mbarrier_wait(barrier, parity, __FILE__, __LINE__);
+#endif
+}
+
+/* All threads of all blocks of the cluster. */
+__device__ __forceinline__ void cluster_sync() {
+#ifdef __CUDACC__
+    HOPPER_ASM("barrier.cluster.arrive.release.aligned;\n"
+               "barrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+#else
+    emulator_cluster_arrive();
+    emulator_cluster_wait(__FILE__, __LINE__);
+#endif
+}
+
+/* Starts a copy of one box of the tensor, at these coordinates (the innermost dimension's first),
+ * to shared memory in this block; outside of the tensor are zeros. Its bytes, those zeros too,
+ * count at the barrier. By one thread; `map` is a __grid_constant__ parameter. */
+__device__ __forceinline__ void tma_load_3d(
+    void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y) {
+#ifdef __CUDACC__
+    HOPPER_ASM("cp.async.bulk.tensor.3d.shared::cluster.global.tile"
+               ".mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c), "r"(x), "r"(y)
+               : "memory");
+#else
+    const int at[] = { c, x, y };
+    emulator_tma_load(shared, map, barrier, at, 3, 0);
+#endif
+}
+
+/* The same to the same place in every block of the cluster whose rank's bit is set, each counting
+ * at its own barrier. */
+__device__ __forceinline__ void tma_load_3d_multicast(
+    void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y, uint16_t blocks) {
+#ifdef __CUDACC__
+    HOPPER_ASM("cp.async.bulk.tensor.3d.shared::cluster.global.tile"
+               ".mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c), "r"(x), "r"(y), "h"(blocks)
+               : "memory");
+#else
+    const int at[] = { c, x, y };
+    emulator_tma_load(shared, map, barrier, at, 3, blocks);
+#endif
+}
+
+__device__ __forceinline__ void tma_load_4d(
+    void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y, int z) {
+#ifdef __CUDACC__
+    HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile"
+               ".mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c), "r"(x), "r"(y), "r"(z)
+               : "memory");
+#else
+    const int at[] = { c, x, y, z };
+    emulator_tma_load(shared, map, barrier, at, 4, 0);
+#endif
+}
+
+__device__ __forceinline__ void tma_load_4d_multicast(void *shared, const CUtensorMap *map,
+    uint64_t *barrier, int c, int x, int y, int z, uint16_t blocks) {
+#ifdef __CUDACC__
+    HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.tile"
+               ".mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared_address(shared)),
+               "l"(map), "r"(shared_address(barrier)), "r"(c), "r"(x), "r"(y), "r"(z), "h"(blocks)
+               : "memory");
+#else
+    const int at[] = { c, x, y, z };
+    emulator_tma_load(shared, map, barrier, at, 4, blocks);
+#endif
+}
+
+/* Before the first wgmma, and whenever registers of its sums were touched in between. */
+__device__ __forceinline__ void wgmma_fence() {
+#ifdef __CUDACC__
+    HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+/* Makes a group of those that were started since the last one. */
+__device__ __forceinline__ void wgmma_commit() {
+#ifdef __CUDACC__
+    HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
+#else
+    emulator_wgmma_commit();
+#endif
+}
+
+/* Waits until at most N of the newest groups are under way. */
+template <int N> __device__ __forceinline__ void wgmma_wait() {
+#ifdef __CUDACC__
+    HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#else
+    emulator_wgmma_wait(N);
+#endif
+}
+
+#ifdef __CUDACC__
+/* Rows of 64 16-bit elements, 128 bytes apart, with the 128-byte swizzle: groups of 8 rows follow
+ * each other, 1024 bytes apart, and begin at multiples of that; the address may be moved by 32, 64
+ * or 96 bytes for the next 16 elements. */
+__device__ __forceinline__ uint64_t wgmma_operand(const void *shared) {
+    return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)1 << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+#endif
+
+/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above. T is
+ * __half or __nv_bfloat16. The four warps of a group, each with 16 rows; a warp's sums lie like
+ * those of N / 8 times mma_m16n8k16, one after the other. */
+template <class T, int N>
+__device__ __forceinline__ void wgmma_m64k16(float *sums, const void *a, const void *b);
+
+#ifdef __CUDACC__
+#define WGMMA_P0 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define WGMMA_P1 "%8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_P2 "%16, %17, %18, %19, %20, %21, %22, %23"
+#define WGMMA_P3 "%24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_P4 "%32, %33, %34, %35, %36, %37, %38, %39"
+#define WGMMA_P5 "%40, %41, %42, %43, %44, %45, %46, %47"
+#define WGMMA_P6 "%48, %49, %50, %51, %52, %53, %54, %55"
+#define WGMMA_P7 "%56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_P8 "%64, %65, %66, %67, %68, %69, %70, %71"
+#define WGMMA_P9 "%72, %73, %74, %75, %76, %77, %78, %79"
+#define WGMMA_P10 "%80, %81, %82, %83, %84, %85, %86, %87"
+#define WGMMA_P11 "%88, %89, %90, %91, %92, %93, %94, %95"
+#define WGMMA_P12 "%96, %97, %98, %99, %100, %101, %102, %103"
+#define WGMMA_P13 "%104, %105, %106, %107, %108, %109, %110, %111"
+#define WGMMA_P14 "%112, %113, %114, %115, %116, %117, %118, %119"
+#define WGMMA_P15 "%120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_O(i)                                                                                 \
+    "+f"(c[8 * i]), "+f"(c[8 * i + 1]), "+f"(c[8 * i + 2]), "+f"(c[8 * i + 3]),                    \
+        "+f"(c[8 * i + 4]), "+f"(c[8 * i + 5]), "+f"(c[8 * i + 6]), "+f"(c[8 * i + 7])
+#define WGMMA_PLACES_64 WGMMA_P0 ", " WGMMA_P1 ", " WGMMA_P2 ", " WGMMA_P3
+#define WGMMA_SUMS_64 WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3)
+#define WGMMA_PLACES_80 WGMMA_P0 ", " WGMMA_P1 ", " WGMMA_P2 ", " WGMMA_P3 ", " WGMMA_P4
+#define WGMMA_SUMS_80 WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3), WGMMA_O(4)
+#define WGMMA_PLACES_128                                                                           \
+    WGMMA_P0 ", " WGMMA_P1 ", " WGMMA_P2 ", " WGMMA_P3 ", " WGMMA_P4 ", " WGMMA_P5 ", " WGMMA_P6   \
+             ", " WGMMA_P7
+#define WGMMA_SUMS_128                                                                             \
+    WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3), WGMMA_O(4), WGMMA_O(5), WGMMA_O(6), WGMMA_O(7)
+#define WGMMA_PLACES_160                                                                           \
+    WGMMA_P0 ", " WGMMA_P1 ", " WGMMA_P2 ", " WGMMA_P3 ", " WGMMA_P4 ", " WGMMA_P5 ", " WGMMA_P6   \
+             ", " WGMMA_P7 ", " WGMMA_P8 ", " WGMMA_P9
+#define WGMMA_SUMS_160                                                                             \
+    WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3), WGMMA_O(4), WGMMA_O(5), WGMMA_O(6),            \
+        WGMMA_O(7), WGMMA_O(8), WGMMA_O(9)
+#define WGMMA_PLACES_256                                                                           \
+    WGMMA_P0 ", " WGMMA_P1 ", " WGMMA_P2 ", " WGMMA_P3 ", " WGMMA_P4 ", " WGMMA_P5 ", " WGMMA_P6   \
+             ", " WGMMA_P7 ", " WGMMA_P8 ", " WGMMA_P9 ", " WGMMA_P10 ", " WGMMA_P11               \
+             ", " WGMMA_P12 ", " WGMMA_P13 ", " WGMMA_P14 ", " WGMMA_P15
+#define WGMMA_SUMS_256                                                                             \
+    WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3), WGMMA_O(4), WGMMA_O(5), WGMMA_O(6),            \
+        WGMMA_O(7), WGMMA_O(8), WGMMA_O(9), WGMMA_O(10), WGMMA_O(11), WGMMA_O(12), WGMMA_O(13),    \
+        WGMMA_O(14), WGMMA_O(15)
+#define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
+    template <>                                                                                    \
+    __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
+        float *c, const void *a, const void *b) {                                                  \
+        HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ONE ", 0;\n"                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "             \
+                   "{" WGMMA_PLACES_##N "}, " A ", " B ", add, 1, 1, 0, 0;\n}"                     \
+                   : WGMMA_SUMS_##N                                                                \
+                   : "l"(wgmma_operand(a)), "l"(wgmma_operand(b)), "r"(1));                        \
+    }
+#else
+#define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
+    template <>                                                                                    \
+    __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
+        float *c, const void *a, const void *b) {                                                  \
+        emulator_wgmma(c, a, b, N, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);                 \
+    }
+#endif
+WGMMA(__half, "f16", 64, "%32", "%33", "%34")
+WGMMA(__nv_bfloat16, "bf16", 64, "%32", "%33", "%34")
+WGMMA(__half, "f16", 80, "%40", "%41", "%42")
+WGMMA(__nv_bfloat16, "bf16", 80, "%40", "%41", "%42")
+WGMMA(__half, "f16", 128, "%64", "%65", "%66")
+WGMMA(__nv_bfloat16, "bf16", 128, "%64", "%65", "%66")
+WGMMA(__half, "f16", 160, "%80", "%81", "%82")
+WGMMA(__nv_bfloat16, "bf16", 160, "%80", "%81", "%82")
+WGMMA(__half, "f16", 256, "%128", "%129", "%130")
+WGMMA(__nv_bfloat16, "bf16", 256, "%128", "%129", "%130")
+
+#endif

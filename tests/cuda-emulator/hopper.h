@@ -1,0 +1,27 @@
+/* Hopper's instructions, for the host branch of kernels/cuda/ptx_hopper.cuh. */
+#ifndef TESTS_CUDA_EMULATOR_HOPPER_H
+#define TESTS_CUDA_EMULATOR_HOPPER_H
+
+#include "tests/cuda-emulator/twins.h"
+
+#include <stdint.h>
+
+struct CUtensorMap_st;
+
+void emulator_mbarrier_init(uint64_t *barrier, unsigned count);
+/* Arrives after announcing `bytes`. */
+void emulator_mbarrier_arrive(uint64_t *barrier, unsigned bytes);
+void emulator_mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank);
+void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file, int line);
+
+/* The box arrives at some later moment, in all blocks of the mask (0: in this one). */
+void emulator_tma_load(void *shared, const struct CUtensorMap_st *map, uint64_t *barrier,
+    const int *at, int rank, uint16_t blocks);
+
+/* Done as late as it may be: when a wait asks for it. Until then its operands must stay. */
+void emulator_wgmma(
+    float *sums, const void *a, const void *b, int n, enum emulator_element element);
+void emulator_wgmma_commit(void);
+void emulator_wgmma_wait(int pending);
+
+#endif
