@@ -1,7 +1,8 @@
 /* The models alone, from the command line: what scripts/parity and scripts/bench-cpu drive.
  *
- *   model_tool --model PATH --dtype f32|bf16 --component text|unet|vae-decode|vae-encode
- *              --input IN.safetensors --output OUT.safetensors [--input ... --output ...]
+ *   model_tool --model PATH --dtype f32|f16|bf16 --component text|unet|vae-decode|vae-encode
+ *              [--device cpu|cuda[:N]] --input IN.safetensors --output OUT.safetensors
+ *              [--input ... --output ...]
  *   model_tool --model PATH --dtype f32|bf16 --serve
  *
  * Tensors in files are f32 (ids: i32) and channels-last:
@@ -15,6 +16,7 @@
  * done once for a prompt, the keys and values of the cross-attentions included.
  */
 #include "kernels/compute.h"
+#include "kernels/devices.h"
 #include "models/checkpoint.h"
 #include "models/safetensors.h"
 #include "models/text_encoder.h"
@@ -67,9 +69,8 @@ static void tool_finish(struct tool *tool) {
 }
 
 /* Loads what `parts` (bits of enum part) need and closes the file, as the daemon does. */
-static bool tool_init(
-    struct tool *tool, const char *model, enum dtype dtype, unsigned parts, struct error *err) {
-    const struct kernels *kernels = kernels_cpu();
+static bool tool_init(struct tool *tool, const char *model, const struct kernels *kernels,
+    enum dtype dtype, unsigned parts, struct error *err) {
     if (!checkpoint_open(model, NULL, &tool->checkpoint, err) ||
         !arena_create(kernels->memory, &tool->arena, err)) {
         return false;
@@ -221,22 +222,55 @@ static bool find_inputs(struct safetensors *file, struct job *job, struct error 
     }
 }
 
+/* Memory of the device for a tensor of this shape, with `from` in it unless that is NULL. */
+static bool device_tensor(
+    const struct kernels *kernels, const void *from, struct tensor *t, struct error *err) {
+    t->device = kernels->device;
+    return kernels->memory->alloc(MEMORY_ACTIVATIONS, tensor_bytes(t), &t->data, err) &&
+           (!from || kernels->memory->upload(t->data, from, tensor_bytes(t), err));
+}
+
 static bool run_files(
     struct tool *tool, enum part part, const char *input, const char *output, struct error *err) {
     static const char *const output_names[PART_COUNT] = { "context", "noise_pred", "image",
         "moments" };
+    const struct kernels *kernels = tool->compute.kernels;
     struct safetensors *file = NULL;
     struct job job = { .tool = tool, .part = part };
+    struct tensor *const inputs[] = { &job.ids, &job.latents, &job.timesteps, &job.context,
+        &job.image };
+    struct tensor *owned[6];
+    int count = 0;
     bool ok = safetensors_open(input, &file, err) && find_inputs(file, &job, err);
+    for (int i = 0; ok && i < 5; i++) {
+        const void *from = inputs[i]->data;
+        if (from) {
+            ok = device_tensor(kernels, from, inputs[i], err);
+            owned[count++] = inputs[i];
+        }
+    }
     if (ok) {
         job.out = output_shape(&job);
-        ok = tensor_own(&job.out, err) && job_plan(&job, err) && job_run(&job, err);
+        ok = device_tensor(kernels, NULL, &job.out, err);
+        owned[count++] = &job.out;
     }
-    if (ok) {
-        const struct safetensors_item item = { output_names[part], job.out };
-        ok = safetensors_write(output, &item, 1, NULL, err);
+    if (ok && job_plan(&job, err) && job_run(&job, err)) {
+        struct tensor seen = job.out;
+        seen.data = (void *)compute_view(&tool->compute, &job.out);
+        seen.device = DEVICE_CPU;
+        const struct safetensors_item item = { output_names[part], seen };
+        if (seen.data) {
+            ok = safetensors_write(output, &item, 1, NULL, err);
+        } else {
+            *err = tool->compute.error;
+            ok = false;
+        }
+    } else {
+        ok = false;
     }
-    free(job.out.data);
+    for (int i = 0; i < count; i++) {
+        kernels->memory->release(MEMORY_ACTIVATIONS, owned[i]->data, tensor_bytes(owned[i]));
+    }
     safetensors_close(file);
     return ok;
 }
@@ -341,7 +375,8 @@ static bool serve(struct tool *tool, double started, enum dtype dtype, struct er
 struct options {
     const char *model;
     enum dtype dtype;
-    enum part part; /* PART_COUNT with --serve */
+    struct device_choice device; /* the CPU if not given */
+    enum part part;              /* PART_COUNT with --serve */
 };
 
 /* Reads all options but --input and --output, whose number is free. */
@@ -361,10 +396,15 @@ static bool options_parse(int argc, char **argv, struct options *options, struct
         if (strcmp(name, "--model") == 0) {
             options->model = value;
         } else if (strcmp(name, "--dtype") == 0) {
-            if (strcmp(value, "f32") != 0 && strcmp(value, "bf16") != 0) {
-                return error_field(err, name, value, "f32 or bf16");
+            struct dtype_choice choice;
+            if (!dtype_choice_parse(value, &choice) || choice.automatic) {
+                return error_field(err, name, value, "f32, f16 or bf16");
             }
-            options->dtype = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+            options->dtype = choice.dtype;
+        } else if (strcmp(name, "--device") == 0) {
+            if (!device_choice_parse(value, &options->device)) {
+                return error_field(err, name, value, "cpu, cuda or cuda:N");
+            }
         } else if (strcmp(name, "--component") == 0) {
             options->part = PART_TEXT;
             while (options->part < PART_COUNT && strcmp(value, part_names[options->part]) != 0) {
@@ -412,7 +452,12 @@ int main(int argc, char **argv) {
         const bool serving = options.part == PART_COUNT;
         const unsigned parts = serving ? 1u << PART_TEXT | 1u << PART_UNET | 1u << PART_VAE_DECODE
                                        : 1u << options.part;
-        ok = tool_init(&tool, options.model, options.dtype, parts, &err) &&
+        const struct kernels *kernels = devices_open(&options.device, &err);
+        if (kernels && serving && kernels->device != DEVICE_CPU) {
+            kernels = NULL;
+            error_set(&err, ERROR_UNSUPPORTED, "--serve is for the CPU; see latentd bench");
+        }
+        ok = kernels && tool_init(&tool, options.model, kernels, options.dtype, parts, &err) &&
              (serving ? serve(&tool, started, options.dtype, &err)
                       : run_all_files(&tool, options.part, argc, argv, &err));
         tool_finish(&tool);
