@@ -1,17 +1,12 @@
 #include "engine/noise.h"
 
-#include "engine/philox.h"
+#include "kernels/philox.h"
 
 #include <math.h>
 #include <string.h>
 
 /* torch's CPU kernel works on blocks of this many values; smaller draws take another path. */
 #define BLOCK 16
-
-/* The grid of torch's CUDA kernel on a GPU with 132 multiprocessors of 2,048 threads. */
-#define CUDA_BLOCK_THREADS 256
-#define CUDA_MAX_BLOCKS (132 * (2048 / CUDA_BLOCK_THREADS))
-#define CUDA_UNROLL 4
 
 void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t seed) {
     memset(generator, 0, sizeof(*generator));
@@ -75,42 +70,9 @@ static void draw_blocks(struct noise_generator *g, float *out, int64_t count) {
     }
 }
 
-/* cuRAND's Box-Muller of two words: sine first. */
-static void normalize_words(uint32_t x, uint32_t y, float *first, float *second) {
-    const float scale = 2.3283064e-10f; /* 2^-32 */
-    const float scale_2pi = 2.3283064e-10f * 6.2831855f;
-    float u = (float)x * scale + scale / 2;
-    float angle = (float)y * scale_2pi + scale_2pi / 2;
-    float radius = sqrtf(-2.0f * logf(u));
-    *first = radius * sinf(angle);
-    *second = radius * cosf(angle);
-}
-
-/* Thread i of N takes elements i, i + N, i + 2N, i + 3N from one counter, then the next 4N. */
 static void draw_cuda(struct noise_generator *g, float *out, int64_t count) {
-    int64_t blocks = (count + CUDA_BLOCK_THREADS - 1) / CUDA_BLOCK_THREADS;
-    if (blocks > CUDA_MAX_BLOCKS)
-        blocks = CUDA_MAX_BLOCKS;
-    int64_t threads = blocks * CUDA_BLOCK_THREADS;
-    int64_t rounds = (count - 1) / (threads * CUDA_UNROLL) + 1;
-    for (int64_t round = 0; round < rounds; round++) {
-        uint64_t offset = g->offset + (uint64_t)round;
-        for (int64_t thread = 0; thread < threads; thread++) {
-            int64_t first = round * threads * CUDA_UNROLL + thread;
-            if (first >= count)
-                break;
-            uint32_t counter[4] = { (uint32_t)offset, (uint32_t)(offset >> 32), (uint32_t)thread,
-                (uint32_t)((uint64_t)thread >> 32) };
-            uint32_t words[4];
-            float normals[CUDA_UNROLL];
-            philox_4x32_10(counter, g->seed, words);
-            normalize_words(words[0], words[1], &normals[0], &normals[1]);
-            normalize_words(words[2], words[3], &normals[2], &normals[3]);
-            for (int i = 0; i < CUDA_UNROLL && first + i * threads < count; i++)
-                out[first + i * threads] = normals[i];
-        }
-    }
-    g->offset += (uint64_t)rounds;
+    philox_randn(g->seed, g->offset, out, count);
+    g->offset += (uint64_t)philox_rounds(count);
 }
 
 void noise_draw(struct noise_generator *generator, float *out, int64_t count) {

@@ -382,3 +382,14 @@ void op_convert(struct compute *c, const struct convert_args *args) {
     if (compute_ok(c) && convert_is_right(&(struct check){ c, "convert" }, args))
         RUN(c, convert, args);
 }
+
+static bool noise_is_right(const struct check *k, const struct noise_args *a) {
+    if (!a->seeds || !a->offsets)
+        return check_fail(k, "seeds or offsets are missing");
+    return check_tensor(k, "y", a->y, 1, 4) && check_dtype(k, "y", a->y, DTYPE_F32, NULL);
+}
+
+void op_noise(struct compute *c, const struct noise_args *args) {
+    if (compute_ok(c) && noise_is_right(&(struct check){ c, "noise" }, args))
+        RUN(c, noise, args);
+}

@@ -79,6 +79,7 @@ void op_add(struct compute *c, const struct add_args *args);
 void op_concat(struct compute *c, const struct concat_args *args);
 void op_combine(struct compute *c, const struct combine_args *args);
 void op_convert(struct compute *c, const struct convert_args *args);
+void op_noise(struct compute *c, const struct noise_args *args);
 
 /* Checked packing. `name` is the tensor's name, for the error. */
 bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,

@@ -154,6 +154,14 @@ struct convert_args {
     struct tensor *y;
 };
 
+/* y[row] = torch.randn of torch's CUDA generator (kernels/philox.h says how) in torch's order, f32.
+ * seeds and offsets are host memory, one of each a row. Where the device has other sines and
+ * logarithms than the host, values differ by 2e-6 of their size at most. */
+struct noise_args {
+    const uint64_t *seeds, *offsets;
+    struct tensor *y;
+};
+
 /* A sequence of calls that a device keeps and runs again without the host: the same entries on the
  * same addresses with the same scalars; only the contents of the memory differ. */
 struct recording;
@@ -223,6 +231,7 @@ struct kernels {
     bool (*concat)(const struct concat_args *args, struct error *err);
     bool (*combine)(const struct combine_args *args, struct error *err);
     bool (*convert)(const struct convert_args *args, struct error *err);
+    bool (*noise)(const struct noise_args *args, struct error *err);
 };
 
 /* The plain-C truth, and the fastest this processor offers (found at the first call). Both live

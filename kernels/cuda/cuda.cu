@@ -52,7 +52,7 @@ static const char *missing_entry(void) {
         return "attention";
     if (!table.embedding || !table.timestep_embedding)
         return "embedding";
-    return table.add && table.concat && table.combine && table.convert ? NULL : "pointwise";
+    return table.add && table.concat && table.combine && table.convert && table.noise ? NULL : "pointwise";
 }
 
 const struct kernels *kernels_cuda(int index, struct error *err) {
@@ -77,6 +77,7 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     cuda_register_layer_norm(&table);
     cuda_register_embedding(&table);
     cuda_register_pointwise(&table);
+    cuda_register_noise(&table);
     const char *missing = missing_entry();
     if (missing) {
         error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this build has no %s kernels", index, missing);

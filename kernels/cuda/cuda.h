@@ -14,6 +14,7 @@ void cuda_register_attention(struct kernels *table);
 void cuda_register_embedding(struct kernels *table); /* embedding, timestep_embedding */
 void cuda_register_group_norm(struct kernels *table);
 void cuda_register_layer_norm(struct kernels *table);
+void cuda_register_noise(struct kernels *table);
 void cuda_register_pointwise(struct kernels *table); /* add, concat, combine, convert */
 
 #ifdef __cplusplus

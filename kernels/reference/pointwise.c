@@ -1,5 +1,7 @@
-/* Element by element: add, concat, combine, convert. */
+/* Element by element: add, concat, combine, convert, noise. */
 #include "kernels/reference/reference.h"
+
+#include "kernels/philox.h"
 
 #include <string.h>
 
@@ -85,4 +87,13 @@ bool reference_convert(const struct convert_args *args, struct error *err) {
     floats_finish(&x);
     float_output_finish(&y);
     return ok;
+}
+
+bool reference_noise(const struct noise_args *args, struct error *err) {
+    (void)err;
+    int64_t rows = args->y->shape[0], width = tensor_elements(args->y) / rows;
+    float *y = args->y->data;
+    for (int64_t row = 0; row < rows; row++)
+        philox_randn(args->seeds[row], args->offsets[row], y + row * width, width);
+    return true;
 }

@@ -97,6 +97,7 @@ const struct kernels *kernels_reference(void) {
         .concat = reference_concat,
         .combine = reference_combine,
         .convert = reference_convert,
+        .noise = reference_noise,
     };
     return &table;
 }

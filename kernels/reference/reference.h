@@ -62,5 +62,6 @@ bool reference_add(const struct add_args *args, struct error *err);
 bool reference_concat(const struct concat_args *args, struct error *err);
 bool reference_combine(const struct combine_args *args, struct error *err);
 bool reference_convert(const struct convert_args *args, struct error *err);
+bool reference_noise(const struct noise_args *args, struct error *err);
 
 #endif

@@ -29,6 +29,7 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
         { "concat", { 0, "a copy" }, { 0, "" } },
         { "combine", { 1e-6, "up to 8 terms that may cancel in a small tensor" }, { 0, "" } },
         { "convert", { 0, "rounding is exact" }, { 0, "" } },
+        { "noise", { 2e-6, "another sine and logarithm than the host's" }, { 0, "" } },
         { "timestep_embedding", { 2e-7, "f32 as diffusers computes it" }, { 0, "" } },
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -202,6 +203,26 @@ static void check_convert(struct kcheck *k, const enum layout_change *layout, en
     subject_check(k, &s);
 }
 
+static void run_noise(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    static const uint64_t seeds[3] = { 0, 42, UINT64_C(0x123456789abcdef0) };
+    static const uint64_t offsets[3] = { 0, 7, UINT64_C(0xffffffff) };
+    int64_t first = row < 0 ? 0 : row;
+    (void)s;
+    op_noise(c, &(struct noise_args){ seeds + first, offsets + first, y });
+}
+
+static void check_noise(struct kcheck *k, int64_t n) {
+    struct subject s;
+    if (!subject_start(k, &s, "noise", "3x%lld", (long long)n))
+        return;
+    s.y = tensor_2d(NULL, DTYPE_F32, 3, n);
+    s.run = run_noise;
+    s.special = -1;
+    s.tolerance = tolerance_for("noise", DTYPE_F32, DTYPE_F32);
+    s.bytes = (double)tensor_bytes(&s.y);
+    subject_check(k, &s);
+}
+
 void check_pointwise(struct kcheck *k) {
     static const enum activation activations[] = { ACTIVATION_NONE, ACTIVATION_SILU,
         ACTIVATION_QUICK_GELU, ACTIVATION_GELU };
@@ -217,6 +238,7 @@ void check_pointwise(struct kcheck *k) {
         }
         for (int count = 1; count <= COMBINE_MAX_TERMS; count += count == 1 ? 1 : 3)
             check_combine(k, count, lengths[n]);
+        check_noise(k, lengths[n]);
     }
     for (int d = 0; d < 2; d++) {
         check_concat(k, 1, 1, 1, dtypes[d]);

@@ -384,6 +384,7 @@ bool entry_differs(const struct kcheck *k, const char *op) {
     ENTRY(concat)
     ENTRY(combine)
     ENTRY(convert)
+    ENTRY(noise)
 #undef ENTRY
     return true;
 }
