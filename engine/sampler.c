@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include "base/limits.h"
+#include "kernels/philox.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,14 +59,31 @@ static void apply_update(
     combine(c, s->batch->images, terms, weights, count, &s->terms[update->target]);
 }
 
-/* Fills terms[TERM_NOISE]: each image from its own generator, in torch's order. The numbers pass
- * through the memory that the result will lie in. */
+/* s->drawn from torch's CUDA generators, which a device can draw from by itself. */
+static void draw_on_device(struct compute *c, struct state *s) {
+    const struct sampler_batch *b = s->batch;
+    uint64_t seeds[UNET_CALL_MAX_IMAGES], offsets[UNET_CALL_MAX_IMAGES];
+    for (int i = 0; i < b->images; i++) {
+        seeds[i] = b->generators[i].seed;
+        offsets[i] = b->generators[i].offset;
+    }
+    op_noise(c, &(struct noise_args){ .seeds = seeds, .offsets = offsets, .y = &s->drawn });
+    for (int i = 0; !c->dry_run && i < b->images; i++)
+        b->generators[i].offset += (uint64_t)philox_rounds(tensor_elements(&s->drawn) / b->images);
+}
+
+/* Fills terms[TERM_NOISE]: each image from its own generator, in torch's order. What the host draws
+ * passes through the memory that the result will lie in. */
 static void draw_noise(struct compute *c, struct state *s, const float *given) {
     const struct sampler_batch *b = s->batch;
     int64_t elements = tensor_elements(&s->drawn) / b->images;
-    for (int i = 0; compute_ok(c) && !c->dry_run && !given && i < b->images; i++)
-        noise_draw(&b->generators[i], b->latents + i * elements, elements);
-    compute_upload(c, given ? given : b->latents, &s->drawn);
+    if (!given && b->generators[0].kind == RNG_CUDA) {
+        draw_on_device(c, s);
+    } else {
+        for (int i = 0; compute_ok(c) && !c->dry_run && !given && i < b->images; i++)
+            noise_draw(&b->generators[i], b->latents + i * elements, elements);
+        compute_upload(c, given ? given : b->latents, &s->drawn);
+    }
     op_convert(c, &(struct convert_args){
                       .x = &s->drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &s->terms[TERM_NOISE] });
 }

@@ -20,7 +20,7 @@ struct sampler_batch {
     double guidance_scale;
     double guidance_rescale;            /* 0: off */
     const struct tensor *context;       /* [guided ? 2 images : images][t][cross_attention_dim] */
-    struct noise_generator *generators; /* [images]: initial noise first, then that of the steps */
+    struct noise_generator *generators; /* [images], of one kind: initial noise, then the steps' */
     const float *init_latents;          /* [images][c][height][width] to start from, or NULL */
     /* The result, [images][c][height][width]; host memory, and scratch until then. */
     float *latents;
