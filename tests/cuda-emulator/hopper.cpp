@@ -199,6 +199,8 @@ void emulator_tma_load(void *shared, const CUtensorMap *map, uint64_t *barrier, 
             continue;
         l.shared = (unsigned char *)in_block(shared, rank_of);
         l.barrier = made((uint64_t *)in_block(barrier, rank_of), "cp.async.bulk.tensor");
+        /* Whoever reads there before the barrier says so shall see it. */
+        memset(l.shared, EMULATOR_POISON, bytes);
         emulator_later([l] { load_now(&l); });
     }
 }
@@ -297,4 +299,13 @@ void emulator_wgmma_wait(int left) {
     p->started.erase(p->started.begin(), p->started.begin() + (long)done);
     if (p->started.empty())
         pending.erase(emulator_current);
+}
+
+void emulator_products_exit(struct emulator_thread *t) {
+    const auto mine = pending.find(t);
+    if (mine == pending.end())
+        return;
+    if (!mine->second.started.empty())
+        emulator_die("exit with %zu wgmma that were never waited for", mine->second.started.size());
+    pending.erase(mine);
 }

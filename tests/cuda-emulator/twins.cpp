@@ -168,6 +168,7 @@ void emulator_copies_exit(struct emulator_thread *t) {
     if (!t->copies->copies.empty())
         emulator_die("exit with %zu cp.async that were never waited for", t->copies->copies.size());
     t->copies->groups = 0;
+    emulator_products_exit(t);
 }
 
 void emulator_griddepcontrol_wait(void) {

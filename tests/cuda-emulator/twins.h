@@ -30,6 +30,9 @@ void emulator_copies_exit(struct emulator_thread *t);
 
 void emulator_griddepcontrol_wait(void);
 
+/* hopper.cpp: dies if the thread leaves wgmma that nobody waited for. */
+void emulator_products_exit(struct emulator_thread *t);
+
 /* Dies unless [pointer, pointer + bytes) is dynamic shared memory of the thread's block and
  * aligned. */
 void emulator_need_shared(const void *pointer, size_t bytes, size_t alignment, const char *what);
