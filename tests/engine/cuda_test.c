@@ -155,6 +155,7 @@ int main(int argc, char **argv) {
         printf("usage: cuda_test MODEL_FOLDER\n");
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is seen even if the program dies */
     model = argv[1];
     const char *capability = getenv("CUDA_EMULATOR_CAPABILITY");
     setenv("LATENTD_TUNER_CACHE", "/nonexistent/tuner.txt", 1);
