@@ -44,7 +44,8 @@ static const struct option_spec table[] = {
 static const struct command_help help = {
     "latentd generate --model PATH --prompt TEXT -o FILE.png [options]",
     "Loads a checkpoint, draws, writes PNG files and ends. (latentd serve keeps it loaded.)",
-    "  latentd generate --model share/tiny-sd --prompt 'a red house by the sea' -o house.png\n"
+    "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
+    "      --guidance-scale 2.5 -o house.png\n"
     "  latentd generate --model sd15.safetensors --tokenizer clip/ --prompt 'a cat' --steps 30 \\\n"
     "      --scheduler ddim --eta 0.5 --seed 7 --num-images 4 -o cat.png",
 };
