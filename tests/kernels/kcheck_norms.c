@@ -160,13 +160,13 @@ void check_attention(struct kcheck *k) {
         { 3, 16, 77, 2, 160, false, false, 1, QUICK },
         { 2, 50, 77, 2, 40, false, false, 1, QUICK, true }, /* all keys in one block */
         { 2, 130, 70, 1, 40, false, false, 9, QUICK, true },
-        { 2, 33, 150, 2, 40, false, false, 3, QUICK, true },
+        { 2, 33, 150, 2, 40, false, false, 1, QUICK, true }, /* flat: a key too many shows */
         { 2, 17, 77, 2, 64, false, false, 2, CHANNELS, true },
         { 2, 20, 77, 1, 80, false, false, 1, CHANNELS, true },
         { 2, 19, 80, 1, 160, false, false, 2, CHANNELS, true },
         { 2, 70, 70, 2, 40, false, true, 1, CHANNELS },
-        { 2, 70, 131, 2, 64, false, false, 2, CHANNELS, true },
-        { 2, 70, 70, 2, 80, false, true, 2, CHANNELS },
+        { 2, 70, 131, 2, 64, false, false, 1, CHANNELS, true },
+        { 2, 70, 70, 2, 80, false, true, 1, CHANNELS },
         { 2, 67, 67, 2, 160, false, true, 1, CHANNELS },
         { 2, 40, 70, 1, 512, false, false, 1, CHANNELS, true },
         { 2, 33, 33, 2, 48, false, true, 3, CHANNELS },
