@@ -15,8 +15,9 @@
 /* Of f32 against f32 on another device: the order of the sums differs. */
 #define LATENTS_TOLERANCE 1e-4
 #define PIXELS_TOLERANCE 1
-/* Of bf16 activations against f32 ones; a whole model rounds by about 1e-2 in every call. */
-#define BF16_TOLERANCE 5e-2
+/* Of bf16 activations against f32 ones: a model call rounds by about 1e-2, guidance enlarges that.
+ */
+#define BF16_TOLERANCE 7e-2
 #define BF16_PIXELS_TOLERANCE 40
 
 static const char *model;
