@@ -275,7 +275,7 @@ __device__ __forceinline__ void whole(const struct attention &a, T *keys, T *val
 }
 
 template <class T, class TILE, bool SM75>
-__global__ void __launch_bounds__(TILE::THREADS) attention_flash(const struct attention a) {
+__global__ void __launch_bounds__(TILE::THREADS, 1) attention_flash(const struct attention a) {
     DYNAMIC_SHARED(T, keys);
     T *const values = keys + TILE::BK * TILE::PITCH;
     griddepcontrol_wait();

@@ -73,7 +73,8 @@ __device__ __forceinline__ void score_chunk(
 
 /* Grid: x tiles of queries, y heads * slices, z rows. CHUNKS: of a slice of the outputs. */
 template <class T, int CHUNKS>
-__global__ void __launch_bounds__(THREADS) attention_plain(const struct attention a, int slices) {
+__global__ void __launch_bounds__(THREADS, 1)
+    attention_plain(const struct attention a, int slices) {
     DYNAMIC_SHARED(struct plain_shared, s);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int head = (int)blockIdx.y / slices, slice = (int)blockIdx.y % slices;

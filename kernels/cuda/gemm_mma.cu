@@ -156,9 +156,13 @@ __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int par
     }
 }
 
-/* Grid: y counts [phases][split], x [tiles of m][tiles of n]. */
+/* Grid: y counts [phases][split], x [tiles of m][tiles of n].
+ *
+ * The second launch bound: left to choose how many blocks share a multiprocessor, ptxas spills a
+ * word or two of the small tiles to fit one more. */
 template <class T, class TILE, bool SM75>
-__global__ void __launch_bounds__(TILE::THREADS) gemm_mma(const struct gemm g) {
+__global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 1 : 0)
+    gemm_mma(const struct gemm g) {
     DYNAMIC_SHARED(T, shared);
     const int phase = (int)blockIdx.y / g.split, part = (int)blockIdx.y % g.split;
     const int tiles_n = (g.n + TILE::BN - 1) / TILE::BN;

@@ -227,7 +227,7 @@ __global__ void __launch_bounds__(THREADS) group_norm_parts(const struct group_n
 
 /* The same grid; x may be y. */
 template <class T, int V>
-__global__ void __launch_bounds__(THREADS) group_norm_apply(const struct group_norm g) {
+__global__ void __launch_bounds__(THREADS, 1) group_norm_apply(const struct group_norm g) {
     DYNAMIC_SHARED(struct moments, whole); /* [together], then the scales */
     float *scales = (float *)(whole + g.together);
     const int piece = (int)blockIdx.x % g.pieces;

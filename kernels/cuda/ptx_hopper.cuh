@@ -57,13 +57,15 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uns
 #endif
 }
 
-/* Arrives at the barrier that lies at the same place in block `rank` of the cluster. */
+/* Arrives at the barrier that lies at the same place in block `rank` of the cluster. What the
+ * barriers here guard is written and read by TMA and wgmma alone, so that the forms without a
+ * cluster's scope suffice; those with one flush or drop caches at every step. */
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank) {
 #ifdef __CUDACC__
     HOPPER_ASM("{\n"
                ".reg .b32 remote;\n"
                "mapa.shared::cluster.u32 remote, %0, %1;\n"
-               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+               "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
                "}" ::"r"(shared_address(barrier)),
                "r"(rank)
                : "memory");
@@ -78,7 +80,7 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
     HOPPER_ASM("{\n"
                ".reg .pred done;\n"
                "again:\n"
-               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again;\n"
                "}" ::"r"(shared_address(barrier)),
                "r"(parity)

@@ -186,8 +186,8 @@ static bool measure_peak(struct bench *b, struct error *err) {
     b->peak_flops_per_s = 0;
     for (int i = 0; ok && i < 5; i++) {
         ok = measure(b, "peak", run_peak, &run, 1, &m, err);
-        double rate = 2.0 * (double)(n * n * n) / m.median_s;
-        if (ok && rate > b->peak_flops_per_s)
+        double rate = ok ? 2.0 * (double)(n * n * n) / m.median_s : 0;
+        if (rate > b->peak_flops_per_s)
             b->peak_flops_per_s = rate;
     }
     buffers_release(b);

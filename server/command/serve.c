@@ -68,7 +68,7 @@ static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
         enum engine_state state = engine_get_state(engine, &why);
         if (state == ENGINE_FAILED) {
             log_error("%s", why.message);
-            return ready ? EXIT_ENGINE_FAILED : 1;
+            return ready || why.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
         }
         if (state == ENGINE_READY && !ready) {
             ready = true;

@@ -64,13 +64,15 @@ def parity(options):
             del module
             torch.cuda.empty_cache()
         row = {"diffusers_bf16": theirs["bfloat16"], "diffusers_f16": theirs["float16"]}
+        libraries = (os.environ.get("LD_LIBRARY_PATH"), os.environ.get("LATENTD_BENCH_LIBRARIES"))
+        environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(filter(None, libraries)))
         with tempfile.TemporaryDirectory() as folder:
             files = os.path.join(folder, "in.st"), os.path.join(folder, "out.st")
             save_file({key: channels_last(value) for key, value in inputs.items()}, files[0])
             for dtype in ("f32", "bf16", "f16"):
                 subprocess.run([options.tool, "--model", options.model, "--dtype", dtype, "--device",
                                 "cuda", "--component", component, "--input", files[0], "--output",
-                                files[1]], check=True)
+                                files[1]], check=True, env=environment)
                 row[f"latentd_{dtype}"] = relative_error(
                     load_file(files[1])[OUTPUTS[component]], truth)
         row["met"] = (row["latentd_f32"] <= 1e-4 and
