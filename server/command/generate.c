@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REPEAT_MAX 1000
+
 static const struct option_spec table[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "prompt", 0, "TEXT", "what to draw", true },
@@ -38,6 +40,7 @@ static const struct option_spec table[] = {
         "a single-file checkpoint needs it" },
     { "save-latents", 0, "FILE", "write the final latents as safetensors" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file" },
+    { "repeat", 0, "N", "draw the same request N times and say how long each took [1]" },
     { 0 },
 };
 
@@ -144,8 +147,9 @@ static bool on_progress(int step, int steps, void *user) {
     return true;
 }
 
+/* One request, from tokens to pictures in host memory; what is written is of the first `turn`. */
 static bool draw(struct pipeline *pipeline, const struct generate_request *request,
-    const struct options *options, struct error *err) {
+    const struct options *options, int turn, struct error *err) {
     struct pipeline_info info;
     pipeline_get_info(pipeline, &info);
     struct generate_result result = { 0 };
@@ -156,16 +160,17 @@ static bool draw(struct pipeline *pipeline, const struct generate_request *reque
     json_t *parameters = model_name ? generate_parameters(request, &info, err) : NULL;
     bool ok = parameters && pipeline_generate(pipeline, request, &hooks, &result, err);
     progress_finish(&progress);
-    for (int i = 0; i < result.warning_count; i++)
+    for (int i = 0; i < result.warning_count && turn == 0; i++)
         fprintf(stderr, "warning: %s\n", result.warnings[i]);
     const struct generate_answer answer = {
         .model_name = model_name, .parameters = parameters, .result = &result
     };
     const char *out = options_get(options, "out"), *latents = options_get(options, "save-latents");
-    ok = ok && (!out || write_pictures(&answer, out, err)) &&
-         (!latents || latents_save(latents, &result, err));
+    if (turn == 0)
+        ok = ok && (!out || write_pictures(&answer, out, err)) &&
+             (!latents || latents_save(latents, &result, err));
     if (ok)
-        printf("%.2f s: text encoder %.2f, UNet %.2f (%d calls), VAE %.2f\n",
+        printf("%.4f s: text encoder %.4f, UNet %.4f (%d calls), VAE %.4f\n",
             result.timings.total_s, result.timings.text_encoder_s, result.timings.unet_s,
             result.timings.steps, result.timings.vae_s);
     json_decref(parameters);
@@ -174,12 +179,27 @@ static bool draw(struct pipeline *pipeline, const struct generate_request *reque
     return ok;
 }
 
+static bool draw_all(struct pipeline *pipeline, const struct generate_request *request,
+    const struct options *options, int repeat, struct error *err) {
+    for (int turn = 0; turn < repeat; turn++)
+        if (!draw(pipeline, request, options, turn, err))
+            return false;
+    struct device_figures figures;
+    if (pipeline_get_figures(pipeline, &figures))
+        printf("%s: weights %.3f GB, activations %.3f GB, %.3f GB in use by all processes\n",
+            figures.name, (double)figures.weight_bytes * 1e-9,
+            (double)figures.activation_bytes * 1e-9,
+            (double)(figures.memory_total - figures.memory_free) * 1e-9);
+    return true;
+}
+
 int generate_main(int argc, char **argv) {
     struct options options;
     struct error err = { 0 };
     struct generate_request request = { 0 };
     struct pipeline_options load = { 0 };
     struct pipeline *pipeline = NULL;
+    int repeat = 1;
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("generate", &err);
     if (options.help) {
@@ -188,6 +208,7 @@ int generate_main(int argc, char **argv) {
     }
     const char *init_latents = options_get(&options, "init-latents");
     bool ok = fill_request(&options, &request, &err) &&
+              options_int(&options, "repeat", 1, REPEAT_MAX, &repeat, &err) &&
               options_device(&options, &load.device, &err) &&
               options_dtype(&options, &load.dtype, &err);
     if (ok && !options_get(&options, "out") && !options_get(&options, "save-latents"))
@@ -199,7 +220,8 @@ int generate_main(int argc, char **argv) {
     load.model_path = options_get(&options, "model");
     load.tokenizer_dir = options_get(&options, "tokenizer");
     ok = (!init_latents || latents_load(init_latents, &request, &err)) &&
-         pipeline_create(&load, &pipeline, &err) && draw(pipeline, &request, &options, &err);
+         pipeline_create(&load, &pipeline, &err) &&
+         draw_all(pipeline, &request, &options, repeat, &err);
     if (!ok)
         fprintf(stderr, "latentd generate: %s\n", err.message);
     pipeline_destroy(pipeline);

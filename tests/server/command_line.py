@@ -58,6 +58,7 @@ def wrong_command_lines():
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--scheduler", "euler"],
          "ddpm, ddim or pndm"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--rng", "gpu"], "cpu or cuda"),
+        (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--repeat", "0"], "--repeat: 0 is not"),
     ]
     for args, words in rows:
         r = run(*args)
@@ -77,6 +78,11 @@ def pictures():
                                              "many.v2-2.png", "one.png"], f"{os.listdir(folder)}")
         with open(folder + "/one.png", "rb") as f:
             check(b"Steps: 3, Sampler: PNDM" in f.read(), "the picture says how it was made")
+        r = run("generate", "--model", "fake,step_ms=5", "--prompt", "a", "-o", "one.png", "--steps=4",
+                "--repeat", "3", cwd=folder)
+        took = re.findall(r"^(\d+\.\d{4}) s: text encoder .* \(4 calls\)", r.stdout, re.M)
+        check(len(took) == 3 and all(0.02 <= float(s) < 9 for s in took), f"each turn's time: {r.stdout}")
+        check(r.stdout.count("one.png") == 1, "one picture of three turns")
         r = run("generate", "--model", "fake", "--prompt", "a", "--num-images", "3", "--init-latents",
                 "l.safetensors", "--save-latents", "m.safetensors", cwd=folder)
         check(r.returncode == 0, r.stderr)
