@@ -392,6 +392,8 @@ static bool reserve(struct drawing *d, struct error *err) {
             "a %dx%d picture needs %zu MiB of memory and %zu MiB are available: ask for a smaller "
             "one",
             d->result->width, d->result->height, peak >> 20, (available + reserved) >> 20);
+    /* They hold addresses of the block that is about to go, and memory that may be wanted. */
+    recordings_clear(d->models->recordings);
     return arena_reserve(dry.arena, peak, err);
 }
 

@@ -78,7 +78,11 @@ const struct kernels *devices_open(const struct device_choice *choice, struct er
             *err = why;
         return NULL;
     }
-    log_info("computing on the CPU: %s", why.message);
+    /* A machine without a GPU is as it should be; one whose GPU cannot be used is not. */
+    if (why.code == ERROR_NOT_FOUND || why.code == ERROR_UNSUPPORTED)
+        log_info("computing on the CPU: %s", why.message);
+    else
+        log_warning("computing on the CPU, which is far slower: %s", why.message);
     return kernels_cpu();
 }
 

@@ -25,6 +25,7 @@ struct recordings {
     struct entry entries[KEPT_MAX];
     unsigned generation; /* of the arena, to which all entries belong */
     int64_t clock;
+    bool refused; /* and said so, once */
     struct recordings_figures figures;
 };
 
@@ -49,9 +50,13 @@ static void clear(struct recordings *r) {
         entry_free(r, &r->entries[i]);
 }
 
-void recordings_destroy(struct recordings *recordings) {
+void recordings_clear(struct recordings *recordings) {
     if (recordings)
         clear(recordings);
+}
+
+void recordings_destroy(struct recordings *recordings) {
+    recordings_clear(recordings);
     free(recordings);
 }
 
@@ -78,36 +83,49 @@ static struct entry *find(struct recordings *r, const struct arena *arena, const
     return oldest;
 }
 
-/* Runs the sequence while the device writes it down. False if the device would not, which is no
- * error of the run; c->error is set if a call itself was wrong. */
-static bool record(struct compute *c, struct recordings *r, struct entry *e, const void *user) {
-    struct error err = { 0 };
-    double before = c->flops;
-    bool begun = r->recorder->begin(&err);
-    if (begun) {
-        e->run(c, user);
-        if (!compute_ok(c)) {
-            r->recorder->end(NULL, NULL);
-            return false;
-        }
-        if (r->recorder->end(&e->recording, &err)) {
-            e->state = ENTRY_RECORDED;
-            e->flops = c->flops - before;
-            r->figures.kept++;
-            r->figures.recorded++;
-            r->figures.launches = r->recorder->launches(e->recording);
-            c->flops = before; /* nothing ran yet */
-            return true;
-        }
-        c->flops = before;
-    }
-    if (err.code == ERROR_DEVICE_LOST || err.code == ERROR_NO_MEMORY) {
-        c->error = err;
+/* Runs the sequence while the device writes it down. False if that failed, with *err saying why;
+ * nothing of it has run then, and c is as it was. */
+static bool record(
+    struct compute *c, struct recordings *r, struct entry *e, const void *user, struct error *err) {
+    const double before = c->flops;
+    if (!r->recorder->begin(err))
+        return false;
+    e->run(c, user);
+    const double flops = c->flops - before;
+    c->flops = before; /* nothing ran yet */
+    if (!compute_ok(c)) {
+        r->recorder->end(NULL, NULL);
+        *err = c->error;
+        c->error = (struct error){ 0 };
+        arena_release(c->arena, e->mark);
         return false;
     }
+    if (!r->recorder->end(&e->recording, err))
+        return false;
+    e->state = ENTRY_RECORDED;
+    e->flops = flops;
+    r->figures.kept++;
+    r->figures.recorded++;
+    r->figures.launches = r->recorder->launches(e->recording);
+    return true;
+}
+
+/* Recording spares time and nothing else: whatever stands in its way (memory for the graph, a call
+ * that cannot be captured), the sequence is launched call by call from now on, and an error of a
+ * call itself shows there again. Only a lost device is the end. */
+static void record_or_refuse(
+    struct compute *c, struct recordings *r, struct entry *e, const void *user) {
+    struct error err = { 0 };
+    if (record(c, r, e, user, &err))
+        return;
     e->state = ENTRY_REFUSED;
-    log_warning("the device cannot record a step, each is launched by itself: %s", err.message);
-    return false;
+    if (err.code == ERROR_DEVICE_LOST)
+        c->error = err;
+    else if (!r->refused)
+        log_warning("the device cannot record a step, each of its kernels is launched by itself, "
+                    "which is slower: %s",
+            err.message);
+    r->refused = true;
 }
 
 void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
@@ -135,10 +153,11 @@ void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
         run(c, user);
         return;
     }
-    bool recorded = e->state == ENTRY_RECORDED || (e->state == ENTRY_SEEN && record(c, r, e, user));
+    if (e->state == ENTRY_SEEN)
+        record_or_refuse(c, r, e, user);
     if (!compute_ok(c))
         return;
-    if (!recorded) {
+    if (e->state != ENTRY_RECORDED) {
         run(c, user);
         return;
     }

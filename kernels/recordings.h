@@ -17,6 +17,8 @@
 bool recordings_create(const struct kernels *kernels, struct recordings **out, struct error *err)
     __attribute__((warn_unused_result));
 void recordings_destroy(struct recordings *recordings);
+/* Drops all that is kept, and the device memory of it; sequences are recorded anew. NULL is fine. */
+void recordings_clear(struct recordings *recordings);
 
 struct recordings_figures {
     int kept;                   /* sequences that are recorded now */

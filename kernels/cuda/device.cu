@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,18 +8,24 @@
 
 static struct {
     bool open;
-    bool lost; /* set once, after the message; read by any thread */
-    char lost_message[256];
+    bool lost;              /* set once, after the message; read by any thread */
+    char lost_message[256]; /* written under lost_lock, before lost is set, and never again */
     cudaStream_t stream;
     void *workspace;
     struct cuda_properties properties;
 } device;
 
-/* The errors after which the runtime's documentation tells the process to end: everything that
- * comes later would fail, or be wrong. */
+static pthread_mutex_t lost_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The errors after which the runtime's documentation tells the process to end, and those that say
+ * that a device which was open is there no more: everything that comes later would fail, or be
+ * wrong. An unknown error is one of them, since nobody can say what it left behind. */
 static bool is_fatal(cudaError_t status) {
     switch (status) {
     case cudaErrorDevicesUnavailable:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorDeviceUninitialized:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContained:
@@ -31,12 +38,30 @@ static bool is_fatal(cudaError_t status) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsServerNotReady:
     case cudaErrorMpsClientTerminated:
     case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
         return true;
     default:
         return false;
     }
+}
+
+/* The first thread to see it says why. */
+static void set_lost(cudaError_t status, const char *what) {
+    pthread_mutex_lock(&lost_lock);
+    if (!device.lost) {
+        snprintf(device.lost_message, sizeof(device.lost_message),
+            "the GPU is lost to this process (%.100s: %s, %s)", what, cudaGetErrorName(status),
+            cudaGetErrorString(status));
+        __atomic_store_n(&device.lost, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lost_lock);
 }
 
 bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
@@ -49,10 +74,7 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
     if (status == cudaErrorMemoryAllocation)
         return error_set(err, ERROR_NO_MEMORY, "%s: the GPU's memory is full", what);
     if (device.open && is_fatal(status)) {
-        snprintf(device.lost_message, sizeof(device.lost_message),
-            "the GPU is lost to this process (%.100s: %s, %s)", what, cudaGetErrorName(status),
-            cudaGetErrorString(status));
-        __atomic_store_n(&device.lost, true, __ATOMIC_RELEASE);
+        set_lost(status, what);
         return error_set(err, ERROR_DEVICE_LOST, "%s", device.lost_message);
     }
     return error_set(err, ERROR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(status),

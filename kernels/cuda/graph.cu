@@ -79,8 +79,8 @@ static int graph_launches(const struct recording *recording) {
 static void graph_destroy(struct recording *recording) {
     if (!recording)
         return;
-    (void)cuda_enter(NULL);
-    (void)cudaGraphExecDestroy(recording->exec); /* a replay that is queued still ends */
+    if (cuda_enter(NULL))
+        (void)cudaGraphExecDestroy(recording->exec); /* a replay that is queued still ends */
     free(recording);
 }
 

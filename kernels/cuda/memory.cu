@@ -11,6 +11,9 @@
 /* The pinned ring for uploads: the host fills one slot while the others are on their way. */
 #define SLOTS 4
 #define SLOT_BYTES ((size_t)4 << 20)
+/* Of the device's memory, not to be planned with: the driver takes it later, for the code of
+ * kernels at their first launch, their local memory, and graphs. */
+#define SPARE_BYTES ((size_t)256 << 20)
 
 struct block {
     struct block *next;
@@ -47,6 +50,24 @@ static bool device_alloc(size_t bytes, void **out, struct error *err) {
     snprintf(what, sizeof(what), "cudaMalloc of %zu MiB", (bytes + (1 << 20) - 1) >> 20);
     *out = NULL;
     return cuda_ok(cudaMalloc(out, bytes), what, err);
+}
+
+/* Nothing of a lost device is given back: its memory goes with the process. */
+static void device_free(void *block) {
+    if (cuda_enter(NULL))
+        (void)cudaFree(block); /* waits for work that is queued */
+}
+
+/* Page-locked memory of the host, which has its own limits. */
+static bool host_alloc(size_t bytes, const char *what, void **out, struct error *err) {
+    *out = NULL;
+    const cudaError_t status = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+    if (status != cudaErrorMemoryAllocation)
+        return cuda_ok(status, what, err);
+    (void)cudaGetLastError();
+    return error_set(err, ERROR_NO_MEMORY,
+        "%s: the system gives no %zu MiB of page-locked host memory (its own, not the GPU's)", what,
+        (bytes + (1 << 20) - 1) >> 20);
 }
 
 /* --- weights --- */
@@ -91,7 +112,6 @@ bool cuda_weights_alloc(size_t bytes, void **out, struct error *err) {
 void cuda_weights_release(void *piece, size_t bytes) {
     if (!piece)
         return;
-    (void)cuda_enter(NULL);
     for (struct block **link = &memory.blocks; *link; link = &(*link)->next) {
         struct block *b = *link;
         if ((char *)piece < b->base || (char *)piece >= b->base + b->bytes)
@@ -99,7 +119,7 @@ void cuda_weights_release(void *piece, size_t bytes) {
         count(&memory.weight_bytes, rounded(bytes), false);
         if (--b->live == 0) {
             *link = b->next;
-            (void)cudaFree(b->base); /* waits for work that is queued */
+            device_free(b->base);
             free(b);
         }
         return;
@@ -122,8 +142,7 @@ static void pool_release(enum memory_pool pool, void *block, size_t bytes) {
     if (pool == MEMORY_WEIGHTS) {
         cuda_weights_release(block, bytes);
     } else if (block) {
-        (void)cuda_enter(NULL);
-        (void)cudaFree(block); /* waits for work that is queued */
+        device_free(block);
         count(&memory.activation_bytes, bytes, false);
     }
 }
@@ -139,7 +158,7 @@ static size_t pool_available(void) {
         (void)cudaGetLastError();
         return SIZE_MAX;
     }
-    return free_bytes;
+    return free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : 0;
 }
 
 /* --- copies --- */
@@ -153,8 +172,7 @@ static bool ring_open(struct error *err) {
                 "making an event", err))
             return false;
     void *ring = NULL;
-    if (!cuda_ok(cudaHostAlloc(&ring, SLOTS * SLOT_BYTES, cudaHostAllocDefault),
-            "cudaHostAlloc of the upload ring", err))
+    if (!host_alloc(SLOTS * SLOT_BYTES, "copying to the GPU", &ring, err))
         return false;
     memory.ring = (char *)ring;
     return true;
@@ -195,8 +213,7 @@ static bool view_reserve(size_t bytes, struct error *err) {
         (void)cudaFreeHost(memory.view);
     memory.view = NULL;
     memory.view_bytes = 0;
-    if (!cuda_ok(cudaHostAlloc(&memory.view, bytes, cudaHostAllocDefault),
-            "cudaHostAlloc for reading back", err))
+    if (!host_alloc(bytes, "reading back from the GPU", &memory.view, err))
         return false;
     memory.view_bytes = bytes;
     return true;

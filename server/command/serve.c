@@ -113,6 +113,10 @@ out:
     if (err.code != ERROR_NONE)
         log_error("%s", err.message);
     http_server_destroy(server);
+    /* Every answer is on its way. What a lost device holds cannot be given back, and asking for it
+     * may hang or fault: the process ends here. */
+    if (status == EXIT_ENGINE_FAILED)
+        _exit(EXIT_ENGINE_FAILED);
     engine_destroy(engine, true);
     if (status == 0)
         log_info("stopped");

@@ -18,14 +18,14 @@ struct recording {
 
 static struct {
     struct recording *now; /* between begin and end */
-    bool refuse_begin, refuse_end, lose_end, fail_add;
+    bool refuse_begin, refuse_end, lose_end, full_end, fail_add, fail_recorded_add;
     int begun, ended, replayed, live, added;
 } fake;
 
 static struct kernels table;
 
 static bool fake_add(const struct add_args *args, struct error *err) {
-    if (fake.fail_add)
+    if (fake.fail_add || (fake.fail_recorded_add && fake.now))
         return error_set(err, ERROR_DEVICE, "the kernel was refused");
     fake.added++;
     if (!fake.now)
@@ -49,9 +49,13 @@ static bool fake_end(struct recording **out, struct error *err) {
     struct recording *r = fake.now;
     fake.now = NULL;
     fake.ended++;
-    if (!out || fake.refuse_end || fake.lose_end) {
+    if (!out || fake.refuse_end || fake.lose_end || fake.full_end) {
         free(r);
-        return !out || error_set(err, fake.lose_end ? ERROR_DEVICE_LOST : ERROR_DEVICE, "no graph");
+        return !out || error_set(err,
+                           fake.lose_end   ? ERROR_DEVICE_LOST
+                           : fake.full_end ? ERROR_NO_MEMORY
+                                           : ERROR_DEVICE,
+                           "no graph");
     }
     fake.live++;
     *out = r;
@@ -185,6 +189,13 @@ static void what_makes_a_sequence(void) {
     CHECK(fake.live == 4 && arena_reserve(s.c.arena, 64 << 20, &err), "%s", err.message);
     call(&s, run_twice, 6);
     CHECK(fake.live == 0 && fake.begun == 4, "new memory: all are dropped, %d live", fake.live);
+    call(&s, run_twice, 6);
+    CHECK(fake.live == 1, "-");
+    recordings_clear(s.c.recordings);
+    recordings_clear(NULL);
+    CHECK(fake.live == 0, "dropped when asked to");
+    call(&s, run_twice, 7);
+    CHECK(fake.begun == 5, "and run before they are recorded again");
     stage_finish(&s);
 }
 
@@ -220,6 +231,21 @@ static void failures(void) {
     CHECK(compute_ok(&s.c) && fake.live == 0, "%s", s.c.error.message);
     fake.refuse_end = false;
 
+    /* a graph that does not fit, and a call that cannot be captured, which leaves a tensor behind
+     */
+    for (int i = 0; i < 2; i++) {
+        s.key[0]++;
+        call(&s, run_twice, 1);
+        *(i ? &fake.fail_recorded_add : &fake.full_end) = true;
+        const int added = fake.added;
+        for (int j = 0; j < 3; j++)
+            call(&s, run_twice, 2);
+        CHECK(compute_ok(&s.c) && fake.live == 0 && !fake.now, "%s", s.c.error.message);
+        CHECK(fake.added - added == (i ? 6 : 8), "%d calls: tried once", fake.added - added);
+        CHECK(arena_mark(s.c.arena) == 0, "%zu", arena_mark(s.c.arena));
+        fake.fail_recorded_add = fake.full_end = false;
+    }
+
     s.key[0]++;
     call(&s, run_twice, 1);
     fake.fail_add = true;
@@ -230,6 +256,8 @@ static void failures(void) {
     CHECK(s.c.error.code == ERROR_DEVICE, "and the error sticks");
     fake.fail_add = false;
     s.c.error = (struct error){ 0 };
+    s.key[0]++;
+    call(&s, run_twice, 1);
     fake.lose_end = true;
     call(&s, run_twice, 2);
     CHECK(s.c.error.code == ERROR_DEVICE_LOST, "a lost device is no refusal");

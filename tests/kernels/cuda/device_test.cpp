@@ -6,6 +6,8 @@
 #include "tests/cuda-emulator/emulator.h"
 
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static struct error err;
 
@@ -48,6 +50,33 @@ static void opened() {
     CHECK(cuda_ok(cudaSuccess, "x", &err), "neither of them is for good");
 }
 
+/* Each in a process of its own, since a device is lost for good. */
+static void what_loses_a_device() {
+    static const cudaError_t fatal[] = { cudaErrorUnknown, cudaErrorNoDevice,
+        cudaErrorInvalidDevice, cudaErrorContextIsDestroyed, cudaErrorDeviceUninitialized,
+        cudaErrorMpsConnectionFailed, cudaErrorMpsRpcFailure, cudaErrorMpsServerNotReady,
+        cudaErrorMpsClientTerminated, cudaErrorECCUncorrectable, cudaErrorIllegalAddress,
+        cudaErrorLaunchTimeout, cudaErrorLaunchFailure, cudaErrorTensorMemoryLeak };
+    static const cudaError_t harmless[] = { cudaErrorInvalidValue, cudaErrorMemoryAllocation,
+        cudaErrorNotSupported, cudaErrorInvalidConfiguration, cudaErrorStreamCaptureInvalidated,
+        cudaErrorLaunchOutOfResources };
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]) + 6; i++) {
+        const bool is_fatal = i < sizeof(fatal) / sizeof(fatal[0]);
+        const cudaError_t status = is_fatal ? fatal[i] : harmless[i - (sizeof(fatal) / 4)];
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            struct error why = {};
+            (void)cuda_ok(status, "a launch", &why);
+            _exit(why.code == ERROR_DEVICE_LOST ? !cuda_enter(NULL) : 2 * cuda_enter(NULL));
+        }
+        int ended = 0;
+        waitpid(child, &ended, 0);
+        CHECK(WIFEXITED(ended) && WEXITSTATUS(ended) == (is_fatal ? 1 : 2), "error %d: status %d",
+            (int)status, ended);
+    }
+}
+
 static void weights_pool() {
     void *small[300], *large = NULL, *huge = NULL;
     size_t before = emulator_memory_used(), blocks = emulator_allocations();
@@ -62,7 +91,7 @@ static void weights_pool() {
     CHECK(cuda_memory.used(MEMORY_WEIGHTS) == 300 * 1024 + (100 << 20), "%zu",
         cuda_memory.used(MEMORY_WEIGHTS));
     emulator_set_memory(emulator_memory_used() + (1 << 20));
-    CHECK(cuda_memory.available() <= 1 << 20, "%zu", cuda_memory.available());
+    CHECK(cuda_memory.available() == 0, "%zu", cuda_memory.available());
     CHECK(!cuda_memory.alloc(MEMORY_WEIGHTS, 80 << 20, &huge, &err) && !huge, "full");
     CHECK(err.code == ERROR_NO_MEMORY, "%s", err.message);
     CHECK(!cuda_memory.alloc(MEMORY_ACTIVATIONS, 50 << 20, &huge, &err) && !huge, "full");
@@ -76,6 +105,9 @@ static void weights_pool() {
     cuda_memory.release(MEMORY_WEIGHTS, NULL, 0);
     CHECK(emulator_memory_used() == before && cuda_memory.used(MEMORY_WEIGHTS) == 0, "all back");
     emulator_set_memory((size_t)1 << 30);
+    const size_t unused = ((size_t)1 << 30) - emulator_memory_used();
+    CHECK(cuda_memory.available() == unused - (256 << 20), "%zu of %zu: the rest is the driver's",
+        cuda_memory.available(), unused);
 }
 
 /* Far more than the ring, in odd pieces, each source overwritten at once. */
@@ -95,6 +127,7 @@ static void copies() {
     host[0] = 0;
     emulator_fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation, false);
     CHECK(!cuda_memory.view(block, bytes, &err) && err.code == ERROR_NO_MEMORY, "%s", err.message);
+    CHECK_CONTAINS(err.message, "38 MiB of page-locked host memory");
     const unsigned char *seen = (const unsigned char *)cuda_memory.view(block, bytes, &err);
     size_t wrong = 0;
     for (size_t i = 0; seen && i < bytes; i++) {
@@ -183,12 +216,15 @@ static void lost() {
     CHECK(!cuda_memory.synchronize(&err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
     CHECK(!cuda_memory.pace(&err) && !cuda_recorder.begin(&err), "%s", err.message);
     CHECK(!cuda_open(0, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
+    const size_t used = emulator_memory_used();
     cuda_memory.release(MEMORY_ACTIVATIONS, block, 4096);
+    CHECK(emulator_memory_used() == used, "nothing is asked of a device that is lost");
 }
 
 int main() {
     what_stands_in_the_way();
     opened();
+    what_loses_a_device();
     weights_pool();
     copies();
     pacing();
