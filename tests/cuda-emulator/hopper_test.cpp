@@ -2,36 +2,9 @@
  * hang over the border, multicast, the memory of a cluster. Every kernel runs with several seeds.
  */
 #include "kernels/cuda/ptx_hopper.cuh"
-#include "tests/check.h"
-#include "tests/cuda-emulator/emulator.h"
-
-#include <stdlib.h>
+#include "tests/cuda-emulator/kernel_test.h"
 
 static const int ROWS = 64, COLUMNS = 160, DEPTH = 256, K = 64;
-
-template <class... P, class... A>
-static void launch(
-    dim3 grid, dim3 block, size_t shared, unsigned cluster, void (*kernel)(P...), A... arguments) {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    CHECK(cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess, "launch");
-    CHECK(cudaDeviceSynchronize() == cudaSuccess, "synchronize");
-}
-
-template <class T> static T *device_array(size_t count) {
-    T *p = NULL;
-    CHECK(cudaMalloc(&p, count * sizeof(T)) == cudaSuccess, "cudaMalloc");
-    return p;
-}
 
 /* A map over `rank` dimensions, innermost first, of 16-bit elements. */
 static CUtensorMap make_map(void *address, int rank, const int *dimensions, const int *box) {
@@ -110,7 +83,7 @@ static void wgmma_is_a_matrix_product(void) {
         a[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
     for (int i = 0; i < COLUMNS * DEPTH; i++)
         b[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
-    launch(dim3(1), dim3(160), 2 * (ROWS + COLUMNS) * K * 2 + 32, 1, product_kernel,
+    launch(dim3(1), dim3(160), 2 * (ROWS + COLUMNS) * K * 2 + 32, product_kernel,
         make_map(a, 3, size_a, box_a), make_map(b, 3, size_b, box_b), c, early);
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLUMNS; j++) {
@@ -154,8 +127,7 @@ static void boxes_are_zero_outside(void) {
     float *early = device_array<float>(1);
     for (int i = 0; i < 2 * h * w * c; i++)
         x[i] = __float2half((float)(i % 1999 + 1));
-    launch(
-        dim3(1), dim3(32), 1024 * 2 + 8, 1, border_kernel, make_map(x, 4, size, box), out, early);
+    launch(dim3(1), dim3(32), 1024 * 2 + 8, border_kernel, make_map(x, 4, size, box), out, early);
     for (int i = 0; i < 1024; i++) {
         const int channel = 64 + i % 64, column = i / 64 % 4 - 1, row = i / 256 - 1;
         const bool inside = column >= 0 && row >= 0;
@@ -204,7 +176,8 @@ static void clusters_share_memory(void) {
     float *out = device_array<float>(4);
     for (int i = 0; i < 32 * 64; i++)
         x[i] = __float2half((float)(i % 13));
-    launch(dim3(4), dim3(32), 16 * 64 * 2 + 16, 2, cluster_kernel, make_map(x, 3, size, box), out);
+    launch_clusters(
+        dim3(4), dim3(32), 16 * 64 * 2 + 16, 2, cluster_kernel, make_map(x, 3, size, box), out);
     for (int block = 0; block < 4; block++) {
         float expected = 1000.0f;
         for (int i = 0; i < 16 * 64; i++)

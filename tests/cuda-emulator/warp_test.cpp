@@ -1,28 +1,9 @@
 /* The emulator against known answers: built-in variables, shuffles, votes, barriers, atomics, mma,
  * ldmatrix, cp.async, 16-bit floats. Every kernel runs with several seeds. */
 #include "kernels/cuda/ptx.cuh"
-#include "tests/check.h"
-#include "tests/cuda-emulator/emulator.h"
-
-#include <stdlib.h>
+#include "tests/cuda-emulator/kernel_test.h"
 
 static const int SEEDS = 20;
-
-template <class... P, class... A>
-static void launch(dim3 grid, dim3 block, size_t shared, void (*kernel)(P...), A... arguments) {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared;
-    CHECK(cudaLaunchKernelEx(&config, kernel, arguments...) == cudaSuccess, "launch");
-    CHECK(cudaDeviceSynchronize() == cudaSuccess, "synchronize");
-}
-
-template <class T> static T *device_array(size_t count) {
-    T *p = NULL;
-    CHECK(cudaMalloc(&p, count * sizeof(T)) == cudaSuccess, "cudaMalloc");
-    return p;
-}
 
 static float noise(void) {
     return (float)(rand() % 2001 - 1000) / 1000.0f;

@@ -15,6 +15,13 @@ static void reset(void) {
     request.prompt_count = 1;
 }
 
+/* The field alone is out of range. */
+#define REFUSED(field, given, value, allowed)                                                      \
+    do {                                                                                           \
+        request.field = (given);                                                                   \
+        refused(#field, value, allowed);                                                           \
+    } while (0)
+
 static void refused(const char *param, const char *value, const char *allowed) {
     struct error err = { 0 };
     CHECK(!generate_request_check(&request, &err), "%s %s is taken", param, value);
@@ -41,28 +48,17 @@ int main(void) {
     request.guidance_scale = 100, request.guidance_rescale = 1, request.num_images = 16;
     request.timeout_s = 86400, request.clip_skip = 31;
     taken();
-    request.width = 511;
-    refused("width", "511", "a multiple of 8 from 64 to 2048");
-    request.height = 2056;
-    refused("height", "2056", "2048");
-    request.height = -8;
-    refused("height", "-8", "64");
-    request.num_inference_steps = 0;
-    refused("num_inference_steps", "0", "1 to 1000");
-    request.num_inference_steps = 1001;
-    refused("num_inference_steps", "1001", "1 to 1000");
-    request.guidance_scale = NAN;
-    refused("guidance_scale", "nan", "0 to 100");
-    request.guidance_scale = INFINITY;
-    refused("guidance_scale", "inf", "0 to 100");
-    request.guidance_rescale = 1.5;
-    refused("guidance_rescale", "1.5", "0 to 1");
-    request.num_images = 17;
-    refused("num_images", "17", "1 to 16");
-    request.clip_skip = -1;
-    refused("clip_skip", "-1", "0 to 31");
-    request.timeout_s = -1;
-    refused("timeout_s", "-1", "0 to 86400");
+    REFUSED(width, 511, "511", "a multiple of 8 from 64 to 2048");
+    REFUSED(height, 2056, "2056", "2048");
+    REFUSED(height, -8, "-8", "64");
+    REFUSED(num_inference_steps, 0, "0", "1 to 1000");
+    REFUSED(num_inference_steps, 1001, "1001", "1 to 1000");
+    REFUSED(guidance_scale, NAN, "nan", "0 to 100");
+    REFUSED(guidance_scale, INFINITY, "inf", "0 to 100");
+    REFUSED(guidance_rescale, 1.5, "1.5", "0 to 1");
+    REFUSED(num_images, 17, "17", "1 to 16");
+    REFUSED(clip_skip, -1, "-1", "0 to 31");
+    REFUSED(timeout_s, -1, "-1", "0 to 86400");
     free(request.prompts[0]);
     request.prompts[0] = NULL;
     refused("prompt", "none", "a text");

@@ -10,23 +10,23 @@ static struct compute fresh(void) {
     return (struct compute){ .kernels = kernels_reference() };
 }
 
-/* Calls OP on a copy of ARGS with CHANGE applied; the error's message must contain TEXT. */
-#define REFUSES(op, type, good, change, text)                                                      \
+/* Calls op_OP on a copy of GOOD with CHANGE applied; the error's message must contain TEXT. */
+#define REFUSES(op, good, change, text)                                                            \
     do {                                                                                           \
         struct compute c_ = fresh();                                                               \
-        struct type a = good;                                                                      \
+        struct op##_args a = good;                                                                 \
         change;                                                                                    \
-        op(&c_, &a);                                                                               \
+        op_##op(&c_, &a);                                                                          \
         CHECK(c_.error.code == ERROR_INTERNAL, "%s: code %d, want: %s", #op, c_.error.code, text); \
         CHECK_CONTAINS(c_.error.message, text);                                                    \
     } while (0)
 
-#define ACCEPTS(op, type, good, change)                                                            \
+#define ACCEPTS(op, good, change)                                                                  \
     do {                                                                                           \
         struct compute c_ = fresh();                                                               \
-        struct type a = good;                                                                      \
+        struct op##_args a = good;                                                                 \
         change;                                                                                    \
-        op(&c_, &a);                                                                               \
+        op_##op(&c_, &a);                                                                          \
         CHECK(compute_ok(&c_), "%s: %s", #op, c_.error.message);                                   \
     } while (0)
 
@@ -55,33 +55,30 @@ static void linear_refuses(void) {
     gpu.device = DEVICE_CUDA;
     absent.data = NULL;
     struct linear_args good = { &x, weight, ACTIVATION_NONE, NULL, &y };
-    ACCEPTS(op_linear, linear_args, good, (void)0);
-    ACCEPTS(op_linear, linear_args, good, a.residual = &r);
-    ACCEPTS(op_linear, linear_args, good, a.residual = &y);
-    ACCEPTS(op_linear, linear_args, good, (a.weight = geglu, a.y = &half));
-    REFUSES(op_linear, linear_args, good, a.x = NULL, "linear: x is missing");
-    REFUSES(op_linear, linear_args, good, a.x = &absent, "x (f32 [3][4]) has no memory");
-    REFUSES(op_linear, linear_args, good, a.x = &gpu, "x (f32 [3][4]) is on another device");
-    REFUSES(op_linear, linear_args, good, a.x = &empty, "x is f32 [0][4], every size");
-    REFUSES(
-        op_linear, linear_args, good, a.x = &ints, "x is i32 [3][4], it must be f32, f16 or bf16");
-    REFUSES(op_linear, linear_args, good, a.x = &bias, "x is f32 [6], its rank must be 2 to 4");
-    REFUSES(op_linear, linear_args, good, a.x = &wide,
-        "x is f32 [3][5], the weight [6][4] needs 4 channels");
-    REFUSES(op_linear, linear_args, good, a.weight = NULL, "weight is missing");
-    REFUSES(op_linear, linear_args, good, a.weight = conv, "weight is packed for conv2d");
-    REFUSES(op_linear, linear_args, good, a.weight = foreign,
-        "weight is packed for cpu, not for reference");
-    REFUSES(op_linear, linear_args, good, a.activation = (enum activation)9, "activation 9");
-    REFUSES(op_linear, linear_args, good,
-        (a.weight = geglu, a.y = &half, a.activation = ACTIVATION_SILU), "no further activation");
-    REFUSES(op_linear, linear_args, good, a.y = &other,
+    ACCEPTS(linear, good, (void)0);
+    ACCEPTS(linear, good, a.residual = &r);
+    ACCEPTS(linear, good, a.residual = &y);
+    ACCEPTS(linear, good, (a.weight = geglu, a.y = &half));
+    REFUSES(linear, good, a.x = NULL, "linear: x is missing");
+    REFUSES(linear, good, a.x = &absent, "x (f32 [3][4]) has no memory");
+    REFUSES(linear, good, a.x = &gpu, "x (f32 [3][4]) is on another device");
+    REFUSES(linear, good, a.x = &empty, "x is f32 [0][4], every size");
+    REFUSES(linear, good, a.x = &ints, "x is i32 [3][4], it must be f32, f16 or bf16");
+    REFUSES(linear, good, a.x = &bias, "x is f32 [6], its rank must be 2 to 4");
+    REFUSES(linear, good, a.x = &wide, "x is f32 [3][5], the weight [6][4] needs 4 channels");
+    REFUSES(linear, good, a.weight = NULL, "weight is missing");
+    REFUSES(linear, good, a.weight = conv, "weight is packed for conv2d");
+    REFUSES(linear, good, a.weight = foreign, "weight is packed for cpu, not for reference");
+    REFUSES(linear, good, a.activation = (enum activation)9, "activation 9");
+    REFUSES(linear, good, (a.weight = geglu, a.y = &half, a.activation = ACTIVATION_SILU),
+        "no further activation");
+    REFUSES(linear, good, a.y = &other,
         "linear: y is f32 [3][5], it must be f32 [3][6] for x f32 [3][4]");
-    REFUSES(op_linear, linear_args, good, a.y = &bf16, "y is bf16 [3][6], it must be f32 [3][6]");
-    REFUSES(op_linear, linear_args, good, a.y = &over, "y (f32 [3][6]) overlaps x (f32 [3][4])");
-    REFUSES(op_linear, linear_args, good, a.residual = &other,
-        "residual is f32 [3][5], it must be like y, f32 [3][6]");
-    REFUSES(op_linear, linear_args, good, a.residual = &shifted, "overlaps residual");
+    REFUSES(linear, good, a.y = &bf16, "y is bf16 [3][6], it must be f32 [3][6]");
+    REFUSES(linear, good, a.y = &over, "y (f32 [3][6]) overlaps x (f32 [3][4])");
+    REFUSES(
+        linear, good, a.residual = &other, "residual is f32 [3][5], it must be like y, f32 [3][6]");
+    REFUSES(linear, good, a.residual = &shifted, "overlaps residual");
     packed_destroy(weight);
     packed_destroy(geglu);
     packed_destroy(conv);
@@ -103,21 +100,20 @@ static void conv2d_refuses(void) {
     struct tensor dot = f32_4d(0, 2, 1, 5, 3), row = f32_2d(2000, 2, 2), wrong = f32_2d(2000, 2, 3);
     struct tensor row16 = tensor_2d(memory + 2000, DTYPE_BF16, 2, 2);
     struct conv2d_args good = { .x = &x, .weight = same, .y = &y };
-    ACCEPTS(op_conv2d, conv2d_args, good, a.row_add = &row);
-    ACCEPTS(op_conv2d, conv2d_args, good, a.residual = &y);
-    ACCEPTS(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &odd));
-    ACCEPTS(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &double_size));
-    REFUSES(op_conv2d, conv2d_args, good, a.x = &flat, "x is f32 [8][3], its rank");
-    REFUSES(op_conv2d, conv2d_args, good, a.x = &narrow,
-        "x is f32 [2][4][5][4], the weight [2][3] needs 3 channels");
-    REFUSES(op_conv2d, conv2d_args, good, (a.weight = right, a.x = &dot), "too small");
-    REFUSES(op_conv2d, conv2d_args, good, (a.weight = up, a.y = &six),
+    ACCEPTS(conv2d, good, a.row_add = &row);
+    ACCEPTS(conv2d, good, a.residual = &y);
+    ACCEPTS(conv2d, good, (a.weight = up, a.y = &odd));
+    ACCEPTS(conv2d, good, (a.weight = up, a.y = &double_size));
+    REFUSES(conv2d, good, a.x = &flat, "x is f32 [8][3], its rank");
+    REFUSES(
+        conv2d, good, a.x = &narrow, "x is f32 [2][4][5][4], the weight [2][3] needs 3 channels");
+    REFUSES(conv2d, good, (a.weight = right, a.x = &dot), "too small");
+    REFUSES(conv2d, good, (a.weight = up, a.y = &six),
         "y is f32 [2][6][10][2], it must be f32 [2][8][10][2] for x f32 [2][4][5][3]");
-    REFUSES(op_conv2d, conv2d_args, good, a.row_add = &wrong,
+    REFUSES(conv2d, good, a.row_add = &wrong,
         "row_add is f32 [2][3], it must be f32 [2][2] for y f32 [2][4][5][2]");
-    REFUSES(op_conv2d, conv2d_args, good, a.row_add = &row16,
-        "row_add is bf16 [2][2], it must be f32 like x");
-    REFUSES(op_conv2d, conv2d_args, good, a.residual = &x, "residual is f32 [2][4][5][3]");
+    REFUSES(conv2d, good, a.row_add = &row16, "row_add is bf16 [2][2], it must be f32 like x");
+    REFUSES(conv2d, good, a.residual = &x, "residual is f32 [2][4][5][3]");
     packed_destroy(same);
     packed_destroy(up);
     packed_destroy(right);
@@ -131,21 +127,21 @@ static void norms_refuse(void) {
     g16 = tensor_1d(memory + 2000, DTYPE_BF16, 8);
     struct tensor flat = tensor_view_2d(&x, 18, 8), partly = f32_4d(8, 2, 3, 3, 8);
     struct group_norm_args gn = { &x, &g, &b, 4, 1e-5f, true, &y };
-    ACCEPTS(op_group_norm, group_norm_args, gn, a.y = &x);
-    REFUSES(op_group_norm, group_norm_args, gn, a.groups = 3, "group_norm: 8 channels are not 3");
-    REFUSES(op_group_norm, group_norm_args, gn, a.groups = 0, "8 channels are not 0 groups");
-    REFUSES(op_group_norm, group_norm_args, gn, a.eps = NAN, "eps nan is negative");
-    REFUSES(op_group_norm, group_norm_args, gn, a.gamma = NULL, "gamma is missing");
-    REFUSES(op_group_norm, group_norm_args, gn, a.gamma = &g9,
+    ACCEPTS(group_norm, gn, a.y = &x);
+    REFUSES(group_norm, gn, a.groups = 3, "group_norm: 8 channels are not 3");
+    REFUSES(group_norm, gn, a.groups = 0, "8 channels are not 0 groups");
+    REFUSES(group_norm, gn, a.eps = NAN, "eps nan is negative");
+    REFUSES(group_norm, gn, a.gamma = NULL, "gamma is missing");
+    REFUSES(group_norm, gn, a.gamma = &g9,
         "gamma is f32 [9], it must be f32 [8] for x f32 [2][3][3][8]");
-    REFUSES(op_group_norm, group_norm_args, gn, a.beta = &g16, "beta is bf16 [8]");
-    REFUSES(op_group_norm, group_norm_args, gn, a.x = &flat, "x is f32 [18][8], its rank");
-    REFUSES(op_group_norm, group_norm_args, gn, a.y = &flat, "y is f32 [18][8], it must be like x");
-    REFUSES(op_group_norm, group_norm_args, gn, a.y = &partly, "overlaps x");
+    REFUSES(group_norm, gn, a.beta = &g16, "beta is bf16 [8]");
+    REFUSES(group_norm, gn, a.x = &flat, "x is f32 [18][8], its rank");
+    REFUSES(group_norm, gn, a.y = &flat, "y is f32 [18][8], it must be like x");
+    REFUSES(group_norm, gn, a.y = &partly, "overlaps x");
     struct layer_norm_args ln = { &x, &g, &b, 1e-5f, &y };
-    ACCEPTS(op_layer_norm, layer_norm_args, ln, (a.x = &flat, a.y = &flat));
-    REFUSES(op_layer_norm, layer_norm_args, ln, a.eps = -1, "layer_norm: eps -1 is negative");
-    REFUSES(op_layer_norm, layer_norm_args, ln, a.y = &flat, "y is f32 [18][8]");
+    ACCEPTS(layer_norm, ln, (a.x = &flat, a.y = &flat));
+    REFUSES(layer_norm, ln, a.eps = -1, "layer_norm: eps -1 is negative");
+    REFUSES(layer_norm, ln, a.y = &flat, "y is f32 [18][8]");
 }
 
 static void attention_refuses(void) {
@@ -158,20 +154,18 @@ static void attention_refuses(void) {
     struct tensor k16 = tensor_3d(memory + 1000, DTYPE_BF16, 2, 7, 8);
     struct tensor wide = tensor_3d(memory + 3000, DTYPE_F32, 2, 5, 9);
     struct attention_args good = { &q, &k, &v, 0, 0, 0, 2, 4, 0.5f, false, &y };
-    ACCEPTS(op_attention, attention_args, good, a.q_offset = 16);
-    ACCEPTS(op_attention, attention_args, good,
-        (a.k = a.v = &q, a.q_offset = 0, a.k_offset = 8, a.v_offset = 16));
-    REFUSES(op_attention, attention_args, good, a.q_offset = 17,
+    ACCEPTS(attention, good, a.q_offset = 16);
+    ACCEPTS(attention, good, (a.k = a.v = &q, a.q_offset = 0, a.k_offset = 8, a.v_offset = 16));
+    REFUSES(attention, good, a.q_offset = 17,
         "attention: q is f32 [2][5][24], too few channels for 2 heads of 4 from 17 on");
-    REFUSES(op_attention, attention_args, good, a.q_offset = -1, "from -1 on");
-    REFUSES(op_attention, attention_args, good, a.heads = 0, "0 heads of 4");
-    REFUSES(op_attention, attention_args, good, a.v = &v6,
+    REFUSES(attention, good, a.q_offset = -1, "from -1 on");
+    REFUSES(attention, good, a.heads = 0, "0 heads of 4");
+    REFUSES(attention, good, a.q = &q3, "q is f32 [3][5][24]");
+    REFUSES(attention, good, a.k = &k16, "k is bf16 [2][7][8], it must be f32");
+    REFUSES(attention, good, a.y = &wide, "y is f32 [2][5][9], it must be f32 [2][5][8]");
+    REFUSES(attention, good, a.y = &v6, "y");
+    REFUSES(attention, good, a.v = &v6,
         "v is f32 [2][6][8], it must be [2][7][...] for y f32 [2][5][8]");
-    REFUSES(op_attention, attention_args, good, a.q = &q3, "q is f32 [3][5][24]");
-    REFUSES(op_attention, attention_args, good, a.k = &k16, "k is bf16 [2][7][8], it must be f32");
-    REFUSES(op_attention, attention_args, good, a.y = &wide,
-        "y is f32 [2][5][9], it must be f32 [2][5][8]");
-    REFUSES(op_attention, attention_args, good, a.y = &v6, "y");
 }
 
 static void embeddings_refuse(void) {
@@ -180,22 +174,20 @@ static void embeddings_refuse(void) {
     struct tensor few = f32_2d(200, 4, 4), floats = f32_2d(0, 2, 5);
     struct tensor y3 = tensor_3d(memory + 300, DTYPE_F32, 2, 5, 3);
     struct embedding_args good = { &ids, &table, &positions, &y };
-    ACCEPTS(op_embedding, embedding_args, good, (void)0);
-    REFUSES(
-        op_embedding, embedding_args, good, a.ids = &floats, "ids is f32 [2][5], it must be i32");
-    REFUSES(op_embedding, embedding_args, good, a.positions = &few,
+    ACCEPTS(embedding, good, (void)0);
+    REFUSES(embedding, good, a.ids = &floats, "ids is f32 [2][5], it must be i32");
+    REFUSES(embedding, good, a.positions = &few,
         "embedding: positions are f32 [4][4], they must reach ids i32 [2][5]");
-    REFUSES(op_embedding, embedding_args, good, a.y = &y3,
+    REFUSES(embedding, good, a.y = &y3,
         "y is f32 [2][5][3], it must be f32 [2][5][4] for ids i32 [2][5]");
     struct tensor t = tensor_1d(memory, DTYPE_F32, 2), e = f32_2d(10, 2, 6), e5 = f32_2d(10, 2, 5);
     struct tensor t16 = tensor_1d(memory, DTYPE_BF16, 2), e3 = f32_2d(10, 3, 6);
     struct timestep_embedding_args ts = { &t, true, 0, &e };
-    ACCEPTS(op_timestep_embedding, timestep_embedding_args, ts, a.freq_shift = 1);
-    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.timesteps = &t16,
-        "timesteps is bf16 [2], it must be f32");
-    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.y = &e5, "width must be even");
-    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.freq_shift = 3, "freq_shift 3");
-    REFUSES(op_timestep_embedding, timestep_embedding_args, ts, a.y = &e3,
+    ACCEPTS(timestep_embedding, ts, a.freq_shift = 1);
+    REFUSES(timestep_embedding, ts, a.timesteps = &t16, "timesteps is bf16 [2], it must be f32");
+    REFUSES(timestep_embedding, ts, a.y = &e5, "width must be even");
+    REFUSES(timestep_embedding, ts, a.freq_shift = 3, "freq_shift 3");
+    REFUSES(timestep_embedding, ts, a.y = &e3,
         "y is f32 [3][6], it must be f32 [2][6] for timesteps f32 [2]");
 }
 
@@ -203,33 +195,31 @@ static void pointwise_refuses(void) {
     struct tensor x = f32_2d(0, 3, 4), b = f32_2d(100, 3, 4), y = f32_2d(200, 3, 4);
     struct tensor y9 = f32_2d(200, 3, 9), b5 = f32_2d(100, 3, 5), b2 = f32_2d(100, 2, 4);
     struct add_args add = { &x, &b, ACTIVATION_NONE, &y };
-    ACCEPTS(op_add, add_args, add, (a.y = &x, a.b = NULL));
-    REFUSES(
-        op_add, add_args, add, a.b = &b5, "add: b is f32 [3][5], it must be like a, f32 [3][4]");
-    REFUSES(op_add, add_args, add, a.y = &b, "y (f32 [3][4]) overlaps b (f32 [3][4])");
+    ACCEPTS(add, add, (a.y = &x, a.b = NULL));
+    REFUSES(add, add, a.b = &b5, "add: b is f32 [3][5], it must be like a, f32 [3][4]");
+    REFUSES(add, add, a.y = &b, "y (f32 [3][4]) overlaps b (f32 [3][4])");
     struct concat_args cat = { &x, &b5, &y9 };
-    ACCEPTS(op_concat, concat_args, cat, (void)0);
-    REFUSES(op_concat, concat_args, cat, a.b = &b2,
-        "concat: b is f32 [2][4], it must be f32 [3][4] for a f32 [3][4]");
-    REFUSES(op_concat, concat_args, cat, a.y = &y, "y is f32 [3][4], it must be f32 [3][9]");
+    ACCEPTS(concat, cat, (void)0);
+    REFUSES(
+        concat, cat, a.b = &b2, "concat: b is f32 [2][4], it must be f32 [3][4] for a f32 [3][4]");
+    REFUSES(concat, cat, a.y = &y, "y is f32 [3][4], it must be f32 [3][9]");
     const float coefficients[6] = { 1, 2, 3, 4, 5, 6 };
     struct combine_args sum = { { &x, &b }, 2, coefficients, &y };
-    ACCEPTS(op_combine, combine_args, sum, a.y = &b);
-    REFUSES(op_combine, combine_args, sum, a.count = 9, "combine: 9 terms are not 1 to 8");
-    REFUSES(op_combine, combine_args, sum, a.coefficients = NULL, "coefficients are missing");
-    REFUSES(op_combine, combine_args, sum, a.terms[1] = &b5, "terms[1] is f32 [3][5]");
-    REFUSES(op_combine, combine_args, sum, a.count = 3, "terms[2] is missing");
+    ACCEPTS(combine, sum, a.y = &b);
+    REFUSES(combine, sum, a.count = 9, "combine: 9 terms are not 1 to 8");
+    REFUSES(combine, sum, a.coefficients = NULL, "coefficients are missing");
+    REFUSES(combine, sum, a.terms[1] = &b5, "terms[1] is f32 [3][5]");
+    REFUSES(combine, sum, a.count = 3, "terms[2] is missing");
     struct tensor nchw = f32_4d(0, 2, 3, 4, 5), nhwc = f32_4d(200, 2, 4, 5, 3);
     struct tensor ints = tensor_4d(memory + 200, DTYPE_I32, 2, 4, 5, 3);
     struct convert_args convert = { &nchw, LAYOUT_NCHW_TO_NHWC, &nhwc };
-    ACCEPTS(op_convert, convert_args, convert, (void)0);
-    ACCEPTS(op_convert, convert_args, convert,
-        (a.x = &nhwc, a.y = &nchw, a.layout = LAYOUT_NHWC_TO_NCHW));
-    REFUSES(op_convert, convert_args, convert, a.layout = LAYOUT_SAME,
+    ACCEPTS(convert, convert, (void)0);
+    ACCEPTS(convert, convert, (a.x = &nhwc, a.y = &nchw, a.layout = LAYOUT_NHWC_TO_NCHW));
+    REFUSES(convert, convert, a.layout = LAYOUT_SAME,
         "convert: y is f32 [2][4][5][3], it must be f32 [2][3][4][5]");
-    REFUSES(op_convert, convert_args, convert, a.layout = (enum layout_change)7, "layout change 7");
-    REFUSES(op_convert, convert_args, convert, a.y = &ints, "y is i32 [2][4][5][3]");
-    REFUSES(op_convert, convert_args, convert, a.y = &nchw, "y");
+    REFUSES(convert, convert, a.layout = (enum layout_change)7, "layout change 7");
+    REFUSES(convert, convert, a.y = &ints, "y is i32 [2][4][5][3]");
+    REFUSES(convert, convert, a.y = &nchw, "y");
 }
 
 static void packing_refuses_by_name(void) {

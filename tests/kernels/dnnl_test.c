@@ -40,16 +40,35 @@ static bool same_bits(const struct tensor *a, const struct tensor *b) {
     return memcmp(a->data, b->data, tensor_bytes(a)) == 0;
 }
 
-/* Packs for both; false on an error. */
-static bool pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
-    enum conv_kind kind, bool geglu, struct layer **layer, struct packed **reference) {
+/* One random weight, packed for both. */
+struct weights {
+    struct layer *layer;
+    struct packed *reference;
+};
+
+/* A convolution if weight has rank 4. Frees weight and bias; false on an error. */
+static bool weights_init(
+    struct weights *w, struct tensor weight, struct tensor bias, enum conv_kind kind, bool geglu) {
     const struct kernels *truth = kernels_reference();
+    const bool is_conv = weight.rank == 4;
     struct error err = { 0 };
-    bool ok = dnnl_engine.pack(weight, bias, is_conv, kind, geglu, DTYPE_F32, layer, &err);
-    ok = ok && (is_conv ? truth->conv2d_pack(weight, bias, kind, DTYPE_F32, reference, &err)
-                        : truth->linear_pack(weight, bias, geglu, DTYPE_F32, reference, &err));
+    bool ok = dnnl_engine.pack(&weight, &bias, is_conv, kind, geglu, DTYPE_F32, &w->layer, &err);
+    ok = ok &&
+         (is_conv ? truth->conv2d_pack(&weight, &bias, kind, DTYPE_F32, &w->reference, &err)
+                  : truth->linear_pack(&weight, &bias, geglu, DTYPE_F32, &w->reference, &err));
     CHECK(ok, "%s", err.message);
+    free(weight.data);
+    free(bias.data);
     return ok;
+}
+
+/* Says how far all its cases were off. */
+static void weights_finish(struct weights *w, const char *what) {
+    printf("%s, %lld to %lld: relative error %.1e\n", what, (long long)w->reference->k,
+        (long long)w->reference->n, worst);
+    worst = 0;
+    dnnl_engine.destroy(w->layer);
+    kernels_reference()->packed_destroy(w->reference);
 }
 
 /* One case: the input, its residual, and the output by the reference, by oneDNN, and by oneDNN of
@@ -111,23 +130,16 @@ static void linear_case(struct layer *layer, struct packed *reference, struct te
 }
 
 static void linear_matches_reference(int64_t k, int64_t n, bool geglu) {
+    static const int64_t tokens[] = { 77, 1, 300, 5, 64, 3, 2, 9, 10, 11, 12, 77 };
     struct tensor weight = random_tensor(2, n, k, 0, 0), bias = random_tensor(1, n, 0, 0, 0);
-    struct layer *layer;
-    struct packed *reference;
-    if (pack(&weight, &bias, false, CONV_1X1, geglu, &layer, &reference)) {
-        static const int64_t tokens[] = { 77, 1, 300, 5, 64, 3, 2, 9, 10, 11, 12, 77 };
-        for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
-            linear_case(layer, reference,
-                tensor_3d(NULL, DTYPE_F32, 1 + (int64_t)i % 3, tokens[i], k),
-                geglu ? ACTIVATION_NONE : (enum activation)(i % 4), i % 2);
-        printf("%s, %lld to %lld: relative error %.1e\n", geglu ? "geglu" : "linear", (long long)k,
-            (long long)n, worst);
-        worst = 0;
-        dnnl_engine.destroy(layer);
-        kernels_reference()->packed_destroy(reference);
-    }
-    free(weight.data);
-    free(bias.data);
+    struct weights w;
+    if (!weights_init(&w, weight, bias, CONV_1X1, geglu))
+        return;
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(*tokens); i++)
+        linear_case(w.layer, w.reference,
+            tensor_3d(NULL, DTYPE_F32, 1 + (int64_t)i % 3, tokens[i], k),
+            geglu ? ACTIVATION_NONE : (enum activation)(i % 4), i % 2);
+    weights_finish(&w, geglu ? "geglu" : "linear");
 }
 
 static const char *const kind_names[] = { "1x1", "3x3", "3x3 down", "3x3 down right", "3x3 up" };
@@ -160,21 +172,15 @@ static void conv_matches_reference(enum conv_kind kind, int64_t k, int64_t n) {
     int64_t size = kind == CONV_1X1 ? 1 : 3;
     struct tensor weight = random_tensor(4, n, k, size, size);
     struct tensor bias = random_tensor(1, n, 0, 0, 0);
-    struct layer *layer;
-    struct packed *reference;
-    if (pack(&weight, &bias, true, kind, false, &layer, &reference)) {
-        layer->packed.kind = kind;
-        for (int64_t h = 4; h < 30; h += 11)
-            for (int64_t w = 5; w < 40; w += 17)
-                conv_case(layer, reference, tensor_4d(NULL, DTYPE_F32, 1 + h % 3, h, w, k), w % 2);
-        printf("%s, %lld to %lld: relative error %.1e\n", kind_names[kind], (long long)k,
-            (long long)n, worst);
-        worst = 0;
-        dnnl_engine.destroy(layer);
-        kernels_reference()->packed_destroy(reference);
-    }
-    free(weight.data);
-    free(bias.data);
+    struct weights weights;
+    if (!weights_init(&weights, weight, bias, kind, false))
+        return;
+    weights.layer->packed.kind = kind;
+    for (int64_t h = 4; h < 30; h += 11)
+        for (int64_t w = 5; w < 40; w += 17)
+            conv_case(weights.layer, weights.reference,
+                tensor_4d(NULL, DTYPE_F32, 1 + h % 3, h, w, k), w % 2);
+    weights_finish(&weights, kind_names[kind]);
 }
 
 int main(void) {

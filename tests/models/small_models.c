@@ -151,3 +151,19 @@ void run_model(
     }
     arena_destroy(c.arena);
 }
+
+bool agrees_with_original(struct safetensors *reference, const struct kernels *kernels,
+    const char *name, void (*forward)(struct compute *c, void *user), void *rough, void *exact,
+    const float *out, int64_t count) {
+    char rough_name[64];
+    snprintf(rough_name, sizeof(rough_name), "%s.bf16", name);
+    const float *expected = reference_get(reference, name, count);
+    const double theirs = (double)reference_get(reference, rough_name, 1)[0];
+    run_model(kernels, forward, rough);
+    const double ours = relative_error(out, expected, count);
+    run_model(kernels, forward, exact);
+    const double error = relative_error(out, expected, count);
+    printf("%s %s: relative error %.1e, allowed 1e-5; bf16 %.1e (the original's %.1e)\n", name,
+        kernels->name, error, ours, theirs);
+    return error <= 1e-5 && ours <= 1.1 * theirs;
+}

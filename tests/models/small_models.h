@@ -34,4 +34,12 @@ double relative_error(const float *a, const float *b, int64_t count);
 void run_model(
     const struct kernels *kernels, void (*forward)(struct compute *c, void *user), void *user);
 
+/* Runs a model twice, with its weights in bf16 (`rough`) and in f32 (`exact`): runs that are alike
+ * otherwise and write `count` numbers to `out`, where f32's stay. Prints both errors; true if f32
+ * agrees with tensor `name` of the reference to 1e-5, and bf16 to 1.1 times the error that the
+ * original library's own bf16 has ("NAME.bf16"). */
+bool agrees_with_original(struct safetensors *reference, const struct kernels *kernels,
+    const char *name, void (*forward)(struct compute *c, void *user), void *rough, void *exact,
+    const float *out, int64_t count);
+
 #endif

@@ -102,9 +102,6 @@ static void matches_diffusers(
     const char *name = cases[index].name;
     const int64_t h = cases[index].h, w = cases[index].w, in = cases[index].config.in_channels;
     const int64_t row_count = h * w * 4, count = ROWS * row_count;
-    char rough_name[64];
-    snprintf(rough_name, sizeof(rough_name), "%s.bf16", name);
-    const float *expected = reference_get(reference, name, count);
     float *latents = rule_signal("latents", ROWS * h * w * in);
     float *context = rule_signal("context", ROWS * TOKENS * CONTEXT_DIM);
     float *out = malloc(sizeof(float) * (size_t)count);
@@ -116,9 +113,10 @@ static void matches_diffusers(
         tensor_1d((void *)timesteps, DTYPE_F32, ROWS),
         tensor_3d(context, DTYPE_F32, ROWS, TOKENS, CONTEXT_DIM),
         tensor_4d(out, DTYPE_F32, ROWS, h, w, 4) };
-    run_model(kernels, forward, &run);
-    const double error = relative_error(out, expected, count);
-    CHECK(error <= 1e-5, "%s, %s: relative error %.2e", name, kernels->name, error);
+    struct run bf16 = run;
+    bf16.unet = rough;
+    CHECK(agrees_with_original(reference, kernels, name, forward, &bf16, &run, out, count),
+        "%s, %s", name, kernels->name);
 
     for (int i = 0; i < ROWS; i++) {
         struct run single = { unet, tensor_rows(&run.latents, i, 1),
@@ -128,16 +126,6 @@ static void matches_diffusers(
         CHECK(memcmp(alone, out + i * row_count, sizeof(float) * (size_t)row_count) == 0,
             "%s, %s: row %d is not the same alone", name, kernels->name, i);
     }
-
-    const double theirs = (double)reference_get(reference, rough_name, 1)[0];
-    struct run bf16 = run;
-    bf16.unet = rough;
-    run_model(kernels, forward, &bf16);
-    const double ours = relative_error(out, expected, count);
-    CHECK(ours <= 1.1 * theirs, "%s, %s: %.2e, diffusers' own error is %.2e", name, kernels->name,
-        ours, theirs);
-    printf("%s %s: relative error %.1e; bf16 %.1e (diffusers %.1e)\n", name, kernels->name, error,
-        ours, theirs);
 
     unet_destroy(rough);
     unet_destroy(unet);

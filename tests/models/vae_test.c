@@ -59,17 +59,15 @@ static struct vae *build(
 static void direction_matches(struct safetensors *reference, const struct kernels *kernels,
     const char *name, struct vae *exact, struct vae *rough, struct run run) {
     const int64_t count = tensor_elements(&run.out), row_count = count / ROWS;
-    char rough_name[64];
-    snprintf(rough_name, sizeof(rough_name), "%s.bf16", name);
-    const float *expected = reference_get(reference, name, count);
     float *out = malloc(sizeof(float) * (size_t)count);
     float *alone = malloc(sizeof(float) * (size_t)row_count);
 
     run.out.data = out;
     run.vae = exact;
-    run_model(kernels, forward, &run);
-    const double error = relative_error(out, expected, count);
-    CHECK(error <= 1e-5, "%s, %s: relative error %.2e", name, kernels->name, error);
+    struct run bf16 = run;
+    bf16.vae = rough;
+    CHECK(agrees_with_original(reference, kernels, name, forward, &bf16, &run, out, count),
+        "%s, %s", name, kernels->name);
 
     struct run single = run;
     single.in = tensor_rows(&run.in, 1, 1);
@@ -78,15 +76,6 @@ static void direction_matches(struct safetensors *reference, const struct kernel
     run_model(kernels, forward, &single);
     CHECK(memcmp(alone, out + row_count, sizeof(float) * (size_t)row_count) == 0,
         "%s, %s: a row is not the same alone", name, kernels->name);
-
-    const double theirs = (double)reference_get(reference, rough_name, 1)[0];
-    run.vae = rough;
-    run_model(kernels, forward, &run);
-    const double ours = relative_error(out, expected, count);
-    CHECK(ours <= 1.1 * theirs, "%s, %s: %.2e, diffusers' own error is %.2e", name, kernels->name,
-        ours, theirs);
-    printf("%s %s: relative error %.1e; bf16 %.1e (diffusers %.1e)\n", name, kernels->name, error,
-        ours, theirs);
     free(alone);
     free(out);
 }
