@@ -1,0 +1,215 @@
+"""scripts/bench-gpu: checks and times latentd on the NVIDIA GPU of this machine.
+
+    scripts/bench-gpu pack FILE.tar.xz [--archs 90a]   on a machine with nvcc: build and pack
+    scripts/bench-gpu [run] [--bundle FILE.tar.xz] [--parts a,b,... | --resume] [--minutes 9]
+                      [--out FOLDER] [--work FOLDER] [--sdcpp PATH]
+    scripts/bench-gpu --list
+
+What runs needs a GPU with its driver, python3 with torch, and nothing else of this project's: the
+bundle holds the programs with their libraries, the scripts and diffusers. Unpacked, it is its own
+folder: latentd-bench/scripts/bench-gpu. Without --bundle the programs of --build are taken
+(default: build-gpu). No network is used.
+
+The parts run in the order of their weight, each within a limit of its own; what is not done when
+the minutes are over is not begun, and the report says so. Every part's result is written as soon
+as it is there, into gpu-NAME.md and .json of --out. The work folder keeps the random model, the
+tuner's choices, compiled code and the results, so that a second call with --resume runs what the
+first had no time for, and adds to its report.
+
+--emulated walks through it all on a build with -Dcuda=emulated and the bundled checkpoint, to test
+this script: its figures mean nothing.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import bench_gpu_pack
+import bench_gpu_report
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+
+
+def kill_group(process):
+    """The process and all that it started: a tuner's or a sanitizer's children, too."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Bench:
+    """What the parts share: the programs, the model, the clock and what was found so far."""
+
+    def __init__(self, options):
+        self.options = options
+        self.began = time.monotonic()
+        self.work = make_work_folder(options.work)
+        self.libraries = None
+        self.folder = options.build
+        bundle = bench_gpu_pack.unpack(options.bundle, self.work) if options.bundle else None
+        if not bundle and os.path.exists(os.path.join(ROOT, bench_gpu_pack.MARK)):
+            bundle = ROOT
+        if bundle:
+            self.folder = bundle
+            # For our programs alone: torch and the driver's tools have libraries of their own.
+            self.libraries = os.path.join(bundle, "lib")
+        self.wheels = options.wheels or os.path.join(self.folder, "wheels")
+        self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
+                                TORCHINDUCTOR_CACHE_DIR=os.path.join(self.work, "inductor"))
+        self.environment.setdefault("LATENTD_TUNER_CACHE", os.path.join(self.work, "tuner.txt"))
+        self.children = set()
+        self.lock = threading.Lock()
+        self.model_writer = None
+
+    def left(self):
+        return self.options.minutes * 60 - (time.monotonic() - self.began)
+
+    def program(self, name):
+        return os.path.join(self.folder, name)
+
+    def environment_of(self, command):
+        """Our programs find the bundle's libraries after what LD_LIBRARY_PATH already names, where
+        the driver's may lie."""
+        environment = dict(self.environment)
+        if self.libraries:
+            if any(word.startswith(self.folder + os.sep) for word in command):
+                paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries
+                environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
+            environment["LATENTD_BENCH_LIBRARIES"] = self.libraries
+        return environment
+
+    def start(self, command, **streams):
+        """A process in a group of its own, ended with this script."""
+        command = [str(word) for word in command]
+        process = subprocess.Popen(command, env=self.environment_of(command), cwd=ROOT,
+                                   start_new_session=True, stdin=subprocess.DEVNULL, **streams)
+        with self.lock:
+            self.children.add(process)
+        return process
+
+    def stop(self, process):
+        kill_group(process)
+        process.wait()
+        with self.lock:
+            self.children.discard(process)
+
+    def run(self, *command, limit):
+        """(exit status, standard output, standard error); 124 if it was cut short after `limit`
+        seconds, or after what is left; what it had written by then is returned."""
+        limit = max(1, min(limit, self.left()))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+            try:
+                process = self.start(command, stdout=out, stderr=error)
+            except OSError as e:
+                return 127, "", f"{command[0]}: {e.strerror}"
+            try:
+                status, word = process.wait(timeout=limit), ""
+            except subprocess.TimeoutExpired:
+                status, word = 124, f"\ncut short after {limit:.0f} s"
+            finally:
+                self.stop(process)
+            texts = []
+            for stream in (out, error):
+                stream.seek(0)
+                texts.append(stream.read().decode(errors="replace"))
+        return status, texts[0], texts[1] + word
+
+    def close(self):
+        for process in list(self.children):
+            self.stop(process)
+
+
+def make_work_folder(path):
+    path = path or os.path.join(tempfile.gettempdir(), f"latentd-bench-{os.getuid()}")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    if os.stat(path).st_uid != os.getuid():
+        raise SystemExit(f"bench-gpu: {path} belongs to somebody else; give another --work")
+    return os.path.abspath(path)
+
+
+def run_part(bench, name):
+    import bench_gpu_parts
+
+    begun = time.monotonic()
+    if bench.left() < 5:
+        return {"not_run": "no time was left"}
+    try:
+        part = bench_gpu_parts.PARTS[name](bench)
+    except Exception as e:  # one part must not end the others
+        part = {"failed": f"{type(e).__name__}: {e}"}
+    return dict(part, seconds=round(time.monotonic() - begun, 1))
+
+
+def run(options):
+    import bench_gpu_parts
+
+    unknown = [name for name in options.parts if name not in bench_gpu_parts.PARTS]
+    if unknown:
+        raise SystemExit(f"bench-gpu: no part {', '.join(unknown)}; there are "
+                         f"{', '.join(bench_gpu_parts.PARTS)}")
+    bench = Bench(options)
+    report = bench_gpu_report.Report(bench.work, options)
+    failed = False
+    try:
+        for name in bench_gpu_parts.PARTS:
+            if name not in options.parts and (name != "device" or report.has("device")):
+                continue
+            if options.resume and report.has(name) and name != "device":
+                continue
+            part = run_part(bench, name)
+            failed = failed or "failed" in part or "wrong" in part
+            path = report.add(name, part, time.monotonic() - bench.began)
+            word = next((f"{key.replace('_', ' ')}: {part[key]}" for key in
+                         ("failed", "wrong", "not_run", "skipped") if key in part), "done")
+            print(f"{name}: {part.get('seconds', 0)} s, {word}"[:1000], flush=True)
+        print(f"{report.text()}\n{path}.md and .json, {time.monotonic() - bench.began:.1f} s in all")
+    finally:
+        bench.close()
+    return 1 if failed else 0
+
+
+def main():
+    import bench_gpu_parts
+
+    parser = argparse.ArgumentParser(prog="bench-gpu", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", nargs="?", choices=("run", "pack"), default="run")
+    parser.add_argument("file", nargs="?", help="pack: the bundle to write")
+    parser.add_argument("--bundle", help="run: what pack wrote")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build-gpu"))
+    parser.add_argument("--archs", default="90a", help="pack: compute capabilities [90a]")
+    parser.add_argument("--parts", default=",".join(bench_gpu_parts.PARTS),
+                        help="some of: " + ", ".join(bench_gpu_parts.PARTS))
+    parser.add_argument("--resume", action="store_true",
+                        help="only the parts that no earlier call in the work folder finished")
+    parser.add_argument("--minutes", type=float, default=8.8)
+    parser.add_argument("--out", default=os.path.join(ROOT, "docs/benchmarks"))
+    parser.add_argument("--work", help="what is kept between calls [/tmp/latentd-bench-UID]")
+    parser.add_argument("--wheels", help="a folder with diffusers' wheel and what it needs")
+    parser.add_argument("--sdcpp", help="stable-diffusion.cpp: its program, or its source folder")
+    parser.add_argument("--emulated", action="store_true", help="walk through without a GPU")
+    parser.add_argument("--list", action="store_true", help="the parts, and end")
+    options = parser.parse_args()
+    options.parts = options.parts.split(",")
+    options.build = os.path.abspath(options.build)
+    if options.list:
+        for name, part in bench_gpu_parts.PARTS.items():
+            print(f"{name:10} {part.__doc__.splitlines()[0]}")
+        return 0
+    if options.action == "pack":
+        if not options.file:
+            parser.error("pack needs the file to write")
+        return bench_gpu_pack.pack(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    return run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

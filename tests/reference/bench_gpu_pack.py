@@ -1,0 +1,119 @@
+"""scripts/bench-gpu pack: the programs with their libraries, what the scripts need, and diffusers,
+in one file that can be carried to a machine without a network."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+NAME = "latentd-bench"
+MARK = "BUNDLE"  # only an unpacked bundle has this file
+LIMIT_MIB = 40
+PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/gemm_test",
+            "tests/reference/model_tool")
+FILES = (
+    "scripts/bench-gpu",
+    "share/tiny-sd/model_index.json",
+    "share/tiny-sd/scheduler",
+    "share/tiny-sd/text_encoder",
+    "share/tiny-sd/tokenizer",
+    "share/tiny-sd/unet",
+    "share/tiny-sd/vae",
+    "tests/models/data/sd15_tensors.tsv",
+    "tests/reference/bench_gpu.py",
+    "tests/reference/bench_gpu_pack.py",
+    "tests/reference/bench_gpu_parts.py",
+    "tests/reference/bench_gpu_peer.py",
+    "tests/reference/bench_gpu_report.py",
+    "tests/reference/bench_gpu_shapes.py",
+    "tests/reference/parity_reference.py",
+    "tests/reference/sd15.py",
+)
+# What a machine with torch lacks; diffusers' other needs come with torch's usual company.
+WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp")
+# What every system with a driver and torch has; older ones of ours must not come before theirs.
+SYSTEM_LIBRARIES = (r"^(ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|libcuda\.so|"
+                    r"linux-vdso|libstdc\+\+|libgcc_s)")
+
+
+def libraries_of(program):
+    text = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    missing = re.findall(r"(\S+) => not found", text)
+    if missing:
+        raise SystemExit(f"bench-gpu pack: {program} needs {', '.join(missing)}")
+    found = re.findall(r"(\S+) => (/\S+)", text)
+    return {name: path for name, path in found if not re.search(SYSTEM_LIBRARIES, name)}
+
+
+def download_wheels(folder):
+    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps",
+                    "--only-binary=:all:", "-d", folder, *WHEELS], check=True)
+
+
+def stripped(path, folder):
+    """A copy without symbols; the plain file where there is no strip."""
+    out = os.path.join(folder, os.path.basename(path))
+    if shutil.which("strip") and subprocess.run(["strip", "-o", out, path],
+                                               stderr=subprocess.DEVNULL).returncode == 0:
+        return out
+    return path
+
+
+def pack(options):
+    if not os.path.isdir(options.build):
+        subprocess.run(["meson", "setup", options.build, ROOT, "--buildtype=release", "-Dcuda=enabled",
+                        f"-Dgpu-archs={options.archs}"], check=True)
+    subprocess.run(["ninja", "-C", options.build, *PROGRAMS], check=True)
+    libraries = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        wheels = options.wheels
+        if not wheels:
+            wheels = os.path.join(scratch, "wheels")
+            download_wheels(wheels)
+        part = options.file + ".part"
+        # The programs hold the same kernels: xz with its largest window stores them once.
+        with tarfile.open(part, "w:xz", preset=9) as tar:
+            mark = os.path.join(scratch, MARK)
+            with open(mark, "w", encoding="utf-8") as f:
+                f.write(f"compute capabilities {options.archs}\n")
+            tar.add(mark, os.path.join(NAME, MARK))
+            for program in PROGRAMS:
+                path = os.path.join(options.build, program)
+                libraries.update(libraries_of(path))
+                tar.add(stripped(path, scratch), os.path.join(NAME, program))
+            for library, path in sorted(libraries.items()):
+                tar.add(os.path.realpath(path), os.path.join(NAME, "lib", library))
+            for name in FILES:
+                tar.add(os.path.join(ROOT, name), os.path.join(NAME, name))
+            for name in sorted(os.listdir(wheels)):
+                if name.endswith(".whl"):
+                    tar.add(os.path.join(wheels, name), os.path.join(NAME, "wheels", name))
+    size = os.path.getsize(part) / 2**20
+    print(f"{options.file}: {size:.1f} MiB, {len(libraries)} libraries")
+    if size > LIMIT_MIB:
+        os.remove(part)
+        print(f"it is larger than the {LIMIT_MIB} MiB that can be carried, and was not kept: "
+              "fewer --archs make it smaller", file=sys.stderr)
+        return 1
+    os.replace(part, options.file)
+    return 0
+
+
+def unpack(bundle, work):
+    """The folder of the unpacked bundle, under a name that is this bundle's."""
+    with open(bundle, "rb") as f:
+        digest = hashlib.sha256(f.read()).hexdigest()[:16]
+    folder = os.path.join(work, f"bundle-{digest}")
+    if not os.path.isdir(folder):
+        part = tempfile.mkdtemp(dir=work)
+        with tarfile.open(bundle) as tar:
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            tar.extractall(part, **safe)
+        os.rename(part, folder)
+    return os.path.join(folder, NAME)
