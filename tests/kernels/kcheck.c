@@ -16,7 +16,7 @@ static int usage(void) {
            "  --filter TEXT  only what has TEXT in \"operation shape\"\n"
            "  --quick        small shapes only\n"
            "  --channels     and real channel counts on small images\n"
-           "  --bench        measure real shapes instead of checking\n"
+           "  --bench        measure real shapes instead of checking; with --quick small ones\n"
            "LATENTD_CPU=portable|avx2|avx512 chooses the instruction set.\n");
     return 2;
 }
@@ -55,10 +55,8 @@ int main(int argc, char **argv) {
     }
     printf("kcheck: %s against %s, instruction set %s, seed %llu\n", k.table->name,
         kernels_reference()->name, simd_best()->name, (unsigned long long)k.seed);
-    if (k.bench) {
-        k.peak = measure_peak();
-        printf("f32 peak of one thread, in processor time: %.1f GFLOP/s\n", k.peak);
-    }
+    if (k.bench)
+        measure_peaks(&k);
     check_linear(&k);
     check_conv2d(&k);
     check_norms(&k);

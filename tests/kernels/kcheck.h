@@ -53,13 +53,19 @@ struct subject {
     double flops, bytes; /* of one call, for --bench */
 };
 
+/* What the device does at most, measured; 0: unknown. */
+struct peaks {
+    double flops_per_s[3]; /* of products, by enum dtype; on the CPU f32's of one thread */
+    double bytes_per_s;    /* read and written */
+};
+
 struct kcheck {
     const struct kernels *table; /* under test */
     uint64_t seed, state;
     const char *filter; /* part of "op shape", or NULL */
     bool quick, channels, bench;
     int checked, failed;
-    double peak; /* f32 GFLOP/s of one thread, with --bench */
+    struct peaks peaks; /* with --bench */
 };
 
 /* -1 .. 1 */
@@ -80,8 +86,32 @@ void subject_check(struct kcheck *k, struct subject *s);
 /* Whether the table under test has an entry of its own for `op`. */
 bool entry_differs(const struct kcheck *k, const char *op);
 
+struct buffer buffer_create(struct tensor shape, int fill);
+void buffer_finish(struct buffer *b);
+
+/* A subject in the memory of another device: its inputs point there until it is taken back. */
+struct placed_copy {
+    void *block; /* owned: a buffer's block, guards and all */
+    size_t bytes;
+    char *host; /* the block that it is a copy of */
+};
+struct placed {
+    struct placed_copy copies[SUBJECT_MAX_INPUTS + 1]; /* y's is the last */
+    struct tensor hosts[SUBJECT_MAX_INPUTS];
+    struct tensor y;
+};
+/* False with c->error; the caller takes back in any case. */
+bool subject_place(
+    struct compute *c, struct subject *s, const struct tensor *y, struct placed *out);
+/* Everything that was copied comes back, inputs too, unless something failed. */
+void subject_take_back(struct compute *c, struct subject *s, struct placed *placed);
+
+/* Times the subject and prints a line. */
+void subject_measure(struct kcheck *k, struct subject *s);
+void measure_peaks(struct kcheck *k);
+
 /* When a case runs: small ones always; real channel counts on small images unless --quick; real
- * images unless --quick or --channels; the shapes of SD-1.5 with --bench. */
+ * images unless --quick or --channels; the shapes of SD-1.5 with --bench, small ones with both. */
 enum when { QUICK, CHANNELS, SLOW, BENCH };
 bool is_time_for(const struct kcheck *k, enum when when);
 /* Whether the table under test packs weights as `dtype`. */
@@ -96,8 +126,8 @@ void check_attention(struct kcheck *k);
 void check_embeddings(struct kcheck *k);
 void check_pointwise(struct kcheck *k);
 
-/* Fused multiply-adds on one thread: f32 GFLOP/s, the best of a few tries. */
-double measure_peak(void);
+/* Fused multiply-adds on one thread of the CPU: f32 operations a second, the best of a few. */
+double measure_cpu_peak(void);
 double seconds_now(void);
 /* Processor time of this process, all threads together. */
 double seconds_busy(void);

@@ -31,7 +31,7 @@ static void *allocate(size_t bytes) {
     return p;
 }
 
-static struct buffer buffer_create(struct tensor shape, int fill) {
+struct buffer buffer_create(struct tensor shape, int fill) {
     struct buffer b = { .t = shape };
     size_t bytes = tensor_bytes(&shape);
     b.block = allocate(bytes + 2 * GUARD_BYTES);
@@ -42,7 +42,7 @@ static struct buffer buffer_create(struct tensor shape, int fill) {
     return b;
 }
 
-static void buffer_finish(struct buffer *b) {
+void buffer_finish(struct buffer *b) {
     free(b->block);
     free(b->copy);
     *b = (struct buffer){ 0 };
@@ -117,59 +117,60 @@ static void complain(struct kcheck *k, const struct subject *s, const char *form
     k->failed++;
 }
 
-/* A copy of a buffer, guards and all, in a device's memory. */
-struct copy {
-    void *block; /* owned */
-    size_t bytes;
-    char *host; /* the buffer's own block */
-};
-
-static bool copy_up(const struct kernels *table, char *host, size_t data_bytes, struct copy *out,
-    struct error *err) {
-    *out = (struct copy){ NULL, data_bytes + 2 * GUARD_BYTES, host };
+static bool copy_up(const struct kernels *table, char *host, size_t data_bytes,
+    struct placed_copy *out, struct error *err) {
+    *out = (struct placed_copy){ NULL, data_bytes + 2 * GUARD_BYTES, host };
     return table->memory->alloc(MEMORY_ACTIVATIONS, out->bytes, &out->block, err) &&
            table->memory->upload(out->block, host, out->bytes, err);
 }
 
-static bool copy_back(const struct kernels *table, const struct copy *c, struct error *err) {
+static bool copy_back(const struct kernels *table, const struct placed_copy *c, struct error *err) {
     const void *seen = table->memory->view(c->block, c->bytes, err);
     if (seen)
         memcpy(c->host, seen, c->bytes);
     return seen != NULL;
 }
 
-/* Runs on copies in the device's memory, y's last: an input that is y has none of its own. What
- * comes back replaces inputs, too, so that a write to one is seen. */
-static void run_on_copies(struct compute *c, struct subject *s, int64_t row, struct tensor *y) {
-    const struct device_memory *memory = c->kernels->memory;
-    struct copy copies[SUBJECT_MAX_INPUTS + 1] = { 0 };
-    struct tensor hosts[SUBJECT_MAX_INPUTS], device_y = *y;
+bool subject_place(
+    struct compute *c, struct subject *s, const struct tensor *y, struct placed *out) {
+    *out = (struct placed){ .y = *y };
     bool ok = copy_up(c->kernels, (char *)y->data - GUARD_BYTES, tensor_bytes(y),
-        &copies[s->input_count], &c->error);
-    device_y.device = c->kernels->device;
-    device_y.data = (char *)copies[s->input_count].block + GUARD_BYTES;
+        &out->copies[s->input_count], &c->error);
+    out->y.device = c->kernels->device;
+    out->y.data = (char *)out->copies[s->input_count].block + GUARD_BYTES;
     for (int i = 0; i < s->input_count; i++) {
         struct buffer *b = &s->inputs[i];
-        hosts[i] = b->t;
+        out->hosts[i] = b->t;
         if (b->on_host || !ok)
             continue;
         b->t.device = c->kernels->device;
-        if (hosts[i].data == y->data) {
-            b->t.data = device_y.data;
+        if (out->hosts[i].data == y->data) { /* an input that is y has no copy of its own */
+            b->t.data = out->y.data;
             continue;
         }
-        ok = copy_up(c->kernels, b->block, tensor_bytes(&b->t), &copies[i], &c->error);
-        b->t.data = (char *)copies[i].block + GUARD_BYTES;
+        ok = copy_up(c->kernels, b->block, tensor_bytes(&b->t), &out->copies[i], &c->error);
+        b->t.data = (char *)out->copies[i].block + GUARD_BYTES;
     }
-    if (ok)
-        s->run(c, s, row, &device_y);
+    return ok;
+}
+
+void subject_take_back(struct compute *c, struct subject *s, struct placed *placed) {
     for (int i = 0; i <= s->input_count; i++) {
+        struct placed_copy *copy = &placed->copies[i];
         if (i < s->input_count)
-            s->inputs[i].t = hosts[i];
-        if (copies[i].block && compute_ok(c))
-            (void)copy_back(c->kernels, &copies[i], &c->error);
-        memory->release(MEMORY_ACTIVATIONS, copies[i].block, copies[i].bytes);
+            s->inputs[i].t = placed->hosts[i];
+        if (copy->block && compute_ok(c))
+            (void)copy_back(c->kernels, copy, &c->error);
+        c->kernels->memory->release(MEMORY_ACTIVATIONS, copy->block, copy->bytes);
     }
+}
+
+/* What comes back replaces inputs, too, so that a write to one is seen. */
+static void run_on_copies(struct compute *c, struct subject *s, int64_t row, struct tensor *y) {
+    struct placed placed;
+    if (subject_place(c, s, y, &placed))
+        s->run(c, s, row, &placed.y);
+    subject_take_back(c, s, &placed);
 }
 
 /* Runs all rows (-1) or one on a table; false after a complaint. */
@@ -310,31 +311,9 @@ static void compare_tables(struct kcheck *k, struct subject *s, const char *what
     buffer_finish(&got);
 }
 
-/* The best of some calls, by the clock and by the processor time of all threads together: on a
- * machine that does other work too, the second says what the code is worth. */
-static void measure(struct kcheck *k, struct subject *s) {
-    struct buffer y = buffer_create(s->y, POISON);
-    double best = INFINITY, busy = INFINITY, begin = seconds_now();
-    for (int i = 0; i < 50 && (i < 3 || seconds_now() - begin < 1.5); i++) {
-        double start = seconds_now(), start_busy = seconds_busy();
-        if (!run(k, s, k->table, -1, &y.t))
-            break;
-        best = fmin(best, seconds_now() - start);
-        busy = fmin(busy, seconds_busy() - start_busy);
-    }
-    printf("%-18s %-46s %9.3f ms", s->op, s->shape, best * 1e3);
-    if (s->flops > 0)
-        printf("  %7.1f GFLOP/s; per thread %6.1f, %5.1f %% of peak\n", s->flops / best / 1e9,
-            s->flops / busy / 1e9, 100 * s->flops / busy / 1e9 / k->peak);
-    else
-        printf("  %7.1f GB/s; per thread %6.1f\n", s->bytes / best / 1e9, s->bytes / busy / 1e9);
-    fflush(stdout);
-    buffer_finish(&y);
-}
-
 void subject_check(struct kcheck *k, struct subject *s) {
     if (k->bench) {
-        measure(k, s);
+        subject_measure(k, s);
     } else {
         k->checked++;
         int failed = k->failed;
@@ -360,7 +339,7 @@ void subject_check(struct kcheck *k, struct subject *s) {
 
 bool is_time_for(const struct kcheck *k, enum when when) {
     if (k->bench || when == BENCH)
-        return k->bench && when == BENCH;
+        return k->bench && when == (k->quick ? QUICK : BENCH);
     return when == QUICK || (!k->quick && (when == CHANNELS || !k->channels));
 }
 

@@ -36,7 +36,7 @@ FILES = (
     "tests/reference/sd15.py",
 )
 # What a machine with torch lacks; diffusers' other needs come with torch's usual company.
-WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp")
+WHEELS = ("diffusers==0.42.1", "importlib_metadata==10.2.0", "zipp==3.23.0")
 # What every system with a driver and torch has; older ones of ours must not come before theirs.
 SYSTEM_LIBRARIES = (r"^(ld-linux|libc\.so|libm\.so|libpthread|libdl\.so|librt\.so|libcuda\.so|"
                     r"linux-vdso|libstdc\+\+|libgcc_s)")
