@@ -2,13 +2,16 @@
 """Times latentd beside diffusers and OpenVINO on this CPU, at full SD-1.5 size, in one run.
 
     scripts/bench-cpu [--peers latentd,diffusers,openvino] [--dtypes bf16,f32] [--rounds 5]
-                      [--skip diffusers-bf16] [--threads 2] [--work DIR] [--models DIR] [--out DIR]
+                      [--limit 300] [--skip diffusers-bf16] [--threads 2] [--work DIR]
+                      [--models DIR] [--out DIR]
 
 Every peer is a process of its own that stays up; each round asks each for one UNet step (two rows,
 CFG, 512x512, 77 tokens a row) and one VAE decode, in an order that rotates, so that whatever else
 the machine does hits all alike. Random weights of realistic scale, the same ones for all. Medians
-of the rounds; the first call after loading is reported apart. Peak memory is the process's VmHWM
-(Linux), file mappings included.
+of the rounds; the first call after loading is reported apart. A call that has not ended within
+--limit seconds is stopped with its process, and its figure says "over" so many seconds: torch has
+no fast bf16 on a processor without instructions for it, and one such step takes minutes. Peak
+memory is the process's VmHWM (Linux), file mappings included.
 
 Prints a table and whether the bars are met, and writes OUT/cpu-<model>.md and .json.
 """
@@ -19,6 +22,7 @@ import json
 import os
 import platform
 import re
+import select
 import statistics
 import subprocess
 import sys
@@ -41,51 +45,72 @@ class PeerEnded(Exception):
     """A worker process ended before it should."""
 
 
+class PeerSlow(Exception):
+    """A call did not end within its limit."""
+
+
 class Peer:
     """A worker process and the seconds it reported."""
 
-    def __init__(self, name, dtype, command, environment, work):
+    def __init__(self, name, dtype, command, environment, options):
         self.name, self.dtype = name, dtype
         self.samples = {"step": [], "decode": []}
-        self.first = {}
+        self.first, self.stopped = {}, set()
+        self.command, self.environment, self.peak_bytes = command, environment, 0
+        self.log = open(os.path.join(options.work, f"bench-{name}-{dtype}.log"), "w")
+        self.load_s = self._start()
+        for action in ("text", "step", "decode"):
+            try:
+                self.first[action] = self._call(action, options.limit)
+            except PeerSlow:
+                self.first[action] = options.limit
+                self.stopped.add(action)
+                self._end(kill=True)
+                self._start()
+        self.ready_s = self.load_s + self.first["text"] + self.first["step"]
+
+    def _start(self):
+        """Starts the worker; the seconds until it has loaded."""
         begin = time.monotonic()
-        self.log = open(os.path.join(work, f"bench-{name}-{dtype}.log"), "w")
         self.process = subprocess.Popen(
-            command,
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            text=True,
-            env=environment,
+            env=self.environment,
         )
-        loaded = self._read()
-        self.load_s = time.monotonic() - begin
+        loaded = self._read(None)
         self.software, self.precision = loaded["software"], loaded["precision"]
-        for action in ("text", "step", "decode"):
-            self.first[action] = self._call(action)
-            if action == "step":
-                self.ready_s = time.monotonic() - begin
+        return time.monotonic() - begin
 
-    def _read(self):
+    def _end(self, kill):
+        with open(f"/proc/{self.process.pid}/status") as file:
+            peak = int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) * 1024
+        self.peak_bytes = max(self.peak_bytes, peak)
+        if kill:
+            self.process.kill()
+        self.process.communicate()
+
+    def _read(self, limit):
+        # One line answers one call, so nothing is ever left in the pipe's buffer.
+        if limit and not select.select([self.process.stdout], [], [], limit)[0]:
+            raise PeerSlow
         line = self.process.stdout.readline()
         if not line:
             raise PeerEnded(f"{self.name} {self.dtype} ended early; see {self.log.name}")
         return json.loads(line)
 
-    def _call(self, action):
-        self.process.stdin.write(action + "\n")
+    def _call(self, action, limit=None):
+        self.process.stdin.write(action.encode() + b"\n")
         self.process.stdin.flush()
-        return self._read()["seconds"]
+        return self._read(limit)["seconds"]
 
     def measure(self, action):
         self.samples[action].append(self._call(action))
 
     def finish(self):
         """Ends the process and returns its figures."""
-        with open(f"/proc/{self.process.pid}/status") as file:
-            peak = int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) * 1024
-        self.process.stdin.close()
-        self.process.wait()
+        self._end(kill=False)
         out = {
             "peer": self.name,
             "dtype": self.dtype,
@@ -94,7 +119,7 @@ class Peer:
             "load_s": self.load_s,
             "ready_s": self.ready_s,
             "text_s": self.first["text"],
-            "peak_bytes": peak,
+            "peak_bytes": self.peak_bytes,
         }
         for action, samples in self.samples.items():
             # Slow peers are measured once, with the call that warms others up.
@@ -105,8 +130,15 @@ class Peer:
                 "min_s": min(used),
                 "max_s": max(used),
                 "count": len(samples),
+                # Stopped at the limit: the seconds are a lower bound.
+                "stopped": action in self.stopped,
             }
         return out
+
+
+def over(stopped):
+    """What to write before a figure that is a lower bound."""
+    return "over " if stopped else ""
 
 
 def note(text):
@@ -132,19 +164,19 @@ def run_group(options, dtype, names, failures):
     for name in names:
         command = commands(options)[name] + ["--dtype", dtype]
         try:
-            peer = Peer(name, dtype, command, environment, options.work)
+            peer = Peer(name, dtype, command, environment, options)
         except (PeerEnded, BrokenPipeError) as failure:
             failures.append(str(failure))
             note(f"bench-cpu: {failure}")
             continue
         peers.append(peer)
-        first = peer.first["step"]
-        note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {first:.2f} s")
+        first = f"{over('step' in peer.stopped)}{peer.first['step']:.2f}"
+        note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {first} s")
     for turn in range(options.rounds):
         for action in ("step", "decode"):
             order = peers[turn % len(peers) :] + peers[: turn % len(peers)]
             for peer in order:
-                if peer.first[action] <= options.slow:
+                if peer.first[action] <= options.slow and action not in peer.stopped:
                     peer.measure(action)
                     note(f"  {action} {peer.name} {dtype}: {peer.samples[action][-1]:.3f} s")
     return [peer.finish() for peer in peers]
@@ -203,7 +235,8 @@ def check_bars(results, generated):
         if ours and theirs:
             ratio = theirs[action]["median_s"] / ours[action]["median_s"]
             text = f"{dtype} {action}: at least {factor}x as fast as {peer}"
-            out.append((text, f"{ratio:.2f}x", ratio >= factor))
+            figure = f"{over(theirs[action]['stopped'])}{ratio:.2f}x"
+            out.append((text, figure, ratio >= factor))
     ours = find(results, "latentd", "bf16")
     if ours:
         peak = max(ours["peak_bytes"], generated["peak_bytes"] if generated else 0)
@@ -217,9 +250,16 @@ def check_bars(results, generated):
 
 
 def spread(action):
+    if action["stopped"]:
+        return f"over {action['median_s']:.0f} (stopped)"
     if action["count"] < 2:
         return f"{action['median_s']:.2f} (once)"
     return f"{action['median_s']:.2f} ({action['min_s']:.2f} to {action['max_s']:.2f})"
+
+
+def rate(action, tflop):
+    """GFLOP/s in words."""
+    return f"{'under ' if action['stopped'] else ''}{tflop / action['median_s'] * 1e3:.0f}"
 
 
 def report(about, results, generated, bars, rounds):
@@ -242,11 +282,12 @@ def report(about, results, generated, bars, rounds):
     ]
     for r in results:
         step, decode = r["step"], r["decode"]
+        late = over(step["stopped"])
         lines.append(
             f"| {r['software']} | {r['dtype']} | {r['precision']} | {spread(step)} "
-            f"| {STEP_TFLOP / step['median_s'] * 1e3:.0f} | {step['first_s']:.2f} "
-            f"| {spread(decode)} | {DECODE_TFLOP / decode['median_s'] * 1e3:.0f} "
-            f"| {r['load_s']:.1f} | {r['ready_s']:.1f} | {r['peak_bytes'] / 1e9:.2f} |"
+            f"| {rate(step, STEP_TFLOP)} | {late}{step['first_s']:.2f} "
+            f"| {spread(decode)} | {rate(decode, DECODE_TFLOP)} "
+            f"| {r['load_s']:.1f} | {late}{r['ready_s']:.1f} | {r['peak_bytes'] / 1e9:.2f} |"
         )
     if not {"avx512_bf16", "amx_bf16"} & set(about["instructions"]):
         lines += ["", "This processor has no bf16 instructions: what was asked for in bf16 runs as "]
@@ -255,9 +296,12 @@ def report(about, results, generated, bars, rounds):
     for r in results:
         ours = find(results, "latentd", r["dtype"])
         if ours and r is not ours:
-            both = [r[a]["median_s"] / ours[a]["median_s"] for a in ("step", "decode")]
+            both = [
+                f"{over(r[a]['stopped'])}{r[a]['median_s'] / ours[a]['median_s']:.2f}x"
+                for a in ("step", "decode")
+            ]
             ratios.append(
-                f"| {r['peer']} {r['dtype']} | {both[0]:.2f}x | {both[1]:.2f}x "
+                f"| {r['peer']} {r['dtype']} | {both[0]} | {both[1]} "
                 f"| {r['peak_bytes'] / ours['peak_bytes']:.2f}x |"
             )
     if ratios:
@@ -313,6 +357,9 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
         "--slow", type=float, default=60, help="a first call over so many seconds is the only one"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=300, help="a first call over so many seconds is stopped"
     )
     options = parser.parse_args()
     options.models = options.models or os.path.join(options.work, "models")
