@@ -14,14 +14,9 @@
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/numeric.cuh"
-
-/* Whether a product may start while the kernel before it ends: each waits for it (griddepcontrol)
- * before it touches an activation. */
-static inline bool gemm_may_overlap(void) {
-    return cuda_get_properties()->capability >= 90;
-}
 
 /* Where one output pixel reads: input pixel (y + ky, x + kx) of row `row`, if it is inside. */
 struct gemm_pixel {
@@ -83,22 +78,29 @@ __device__ __forceinline__ void gemm_part(const struct gemm &g, int s, int *begi
     *end = min((int)((int64_t)units * (s + 1) / g.split) * GEMM_K_UNIT, g.k);
 }
 
-__device__ __forceinline__ float gemm_gelu(float x) {
-    return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-}
+/* What one thread of a block loads, step after step: element `k` (and maybe some after it) of lines
+ * first, first + APART, ... of both operands' slices. */
+template <class T, int LINES, int APART> struct gemm_lines {
+    struct gemm_pixel pixels[LINES];
+    struct gemm_cursor at; /* of k */
+    int k, k_end, first, n_first;
+    const T *weight;
 
-__device__ __forceinline__ float gemm_activate(float x, int activation) {
-    switch (activation) {
-    case ACTIVATION_SILU:
-        return x / (1.0f + expf(-x));
-    case ACTIVATION_QUICK_GELU:
-        return x / (1.0f + expf(-1.702f * x));
-    case ACTIVATION_GELU:
-        return gemm_gelu(x);
-    default:
-        return x;
+    __device__ __forceinline__ gemm_lines(const struct gemm &g, int phase, int m_first, int n_begin,
+        int line, int k_begin, int k_stop)
+        : k(k_begin), k_end(k_stop), first(line), n_first(n_begin) {
+        at = gemm_cursor_at(g, k);
+        weight = (const T *)g.weight + (int64_t)phase * g.n * g.k;
+#pragma unroll
+        for (int i = 0; i < LINES; i++)
+            pixels[i] = gemm_pixel_of(g, phase, m_first + first + i * APART);
     }
-}
+
+    __device__ __forceinline__ void advance(const struct gemm &g, int step) {
+        k += step;
+        gemm_cursor_move(g, &at, step);
+    }
+};
 
 /* The element of y that GEMM row m of a phase and output channel 0 is. */
 __device__ __forceinline__ int64_t gemm_output(
@@ -127,13 +129,12 @@ __device__ __forceinline__ void gemm_store(
             const bool in = i < count && g.bias;
             const float value = sums[2 * i] + (in ? g.bias[2 * (j + i)] : 0.0f);
             const float gate = sums[2 * i + 1] + (in ? g.bias[2 * (j + i) + 1] : 0.0f);
-            v[i] = value * gemm_gelu(gate);
+            v[i] = value * gelu(gate);
         }
     } else {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            v[i] = gemm_activate(
-                sums[i] + (i < count && g.bias ? g.bias[j + i] : 0.0f), g.activation);
+            v[i] = activate(sums[i] + (i < count && g.bias ? g.bias[j + i] : 0.0f), g.activation);
     }
     int row;
     const int64_t at = gemm_output(g, phase, m, &row) + j;

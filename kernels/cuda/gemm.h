@@ -36,7 +36,7 @@ struct gemm {
     int stride, before;
     int phases; /* 1 or 4 */
     int split, n_partial;
-    int activation; /* enum activation */
+    enum activation activation;
     bool geglu, row_add_is_f32;
     bool vectors; /* n_out is a multiple of 8 and the 16-byte accesses are aligned */
 };
@@ -67,8 +67,8 @@ bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, 
     struct error *err);
 bool gemm_simt_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
     struct error *err);
-bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g,
-    enum dtype dtype, struct error *err);
+bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,
+    struct error *err);
 /* Adds the parts of a split sum and finishes. */
 bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err);
 

@@ -45,51 +45,36 @@ template <int BK> __device__ __forceinline__ int swizzled(int row, int chunk) {
         return row * BK + ((chunk ^ ((row >> 1) & 3)) << 3);
 }
 
-/* What one thread loads: chunk `chunk` of rows first, first + ROWS, ... of both slices. */
-template <class T, class TILE> struct mma_loader {
-    struct gemm_pixel pixels[TILE::A_LOADS];
-    struct gemm_cursor at;
-    int k, k_end, first, chunk, n_first;
-    const T *weight;
+/* A thread loads the same 16-byte chunk of every ROWS-th row. */
+template <class T, class TILE> using mma_lines = struct gemm_lines<T, TILE::A_LOADS, TILE::ROWS>;
 
-    __device__ __forceinline__ mma_loader(
-        const struct gemm &g, int phase, int m_first, int n_begin, int k_begin, int k_stop)
-        : k_end(k_stop), n_first(n_begin) {
-        first = (int)threadIdx.x / TILE::CHUNKS;
-        chunk = (int)threadIdx.x % TILE::CHUNKS;
-        k = k_begin + chunk * 8;
-        at = gemm_cursor_at(g, k);
-        weight = (const T *)g.weight + (int64_t)phase * g.n * g.k;
+/* Starts the copies of the next slices into `stage`. */
+template <class T, class TILE>
+__device__ __forceinline__ void mma_load(
+    const struct gemm &g, mma_lines<T, TILE> *lines, T *stage) {
+    const int chunk = (int)threadIdx.x % TILE::CHUNKS;
+    const bool inside = lines->k < lines->k_end;
 #pragma unroll
-        for (int i = 0; i < TILE::A_LOADS; i++)
-            pixels[i] = gemm_pixel_of(g, phase, m_first + first + i * TILE::ROWS);
+    for (int i = 0; i < TILE::A_LOADS; i++) {
+        int64_t element = 0;
+        const bool there = inside &&
+                           gemm_source(g, lines->pixels[i], lines->at.ky, lines->at.kx, &element);
+        const T *from = (const T *)g.x + (there ? element + lines->at.c : 0);
+        cp_async_16(
+            stage + swizzled<TILE::BK>(lines->first + i * TILE::ROWS, chunk), from, there ? 16 : 0);
     }
-
-    /* Starts the copies of the next slice into `stage`. */
-    __device__ __forceinline__ void load(const struct gemm &g, T *stage) {
-        const bool inside = k < k_end;
+    T *b = stage + TILE::BM * TILE::BK;
 #pragma unroll
-        for (int i = 0; i < TILE::A_LOADS; i++) {
-            int64_t element = 0;
-            const bool there = inside && gemm_source(g, pixels[i], at.ky, at.kx, &element);
-            const T *from = (const T *)g.x + (there ? element + at.c : 0);
-            cp_async_16(
-                stage + swizzled<TILE::BK>(first + i * TILE::ROWS, chunk), from, there ? 16 : 0);
-        }
-        T *b = stage + TILE::BM * TILE::BK;
-#pragma unroll
-        for (int i = 0; i < TILE::B_LOADS; i++) {
-            const int row = first + i * TILE::ROWS;
-            if (TILE::BN % TILE::ROWS != 0 && row >= TILE::BN)
-                break;
-            const bool there = inside && n_first + row < g.n;
-            const T *from = weight + (there ? (int64_t)(n_first + row) * g.k + k : 0);
-            cp_async_16(b + swizzled<TILE::BK>(row, chunk), from, there ? 16 : 0);
-        }
-        k += TILE::BK;
-        gemm_cursor_move(g, &at, TILE::BK);
+    for (int i = 0; i < TILE::B_LOADS; i++) {
+        const int row = lines->first + i * TILE::ROWS, n = lines->n_first + row;
+        if (TILE::BN % TILE::ROWS != 0 && row >= TILE::BN)
+            break;
+        const bool there = inside && n < g.n;
+        const T *from = lines->weight + (there ? (int64_t)n * g.k + lines->k : 0);
+        cp_async_16(b + swizzled<TILE::BK>(row, chunk), from, there ? 16 : 0);
     }
-};
+    lines->advance(g, TILE::BK);
+}
 
 /* sums[WM / 16][WN / 8][4] += this warp's part of the slices in `stage`. */
 template <class T, class TILE, bool SM75>
@@ -174,11 +159,12 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     gemm_part(g, part, &k_begin, &k_end);
     const int steps = (k_end - k_begin + TILE::BK - 1) / TILE::BK;
     griddepcontrol_wait();
-    mma_loader<T, TILE> loader(g, phase, m_first, n_first, k_begin, k_end);
+    mma_lines<T, TILE> lines(g, phase, m_first, n_first, (int)threadIdx.x / TILE::CHUNKS,
+        k_begin + (int)threadIdx.x % TILE::CHUNKS * 8, k_end);
 #pragma unroll
     for (int s = 0; s < TILE::STAGES - 1; s++) {
         if (s < steps)
-            loader.load(g, shared + s * TILE::STAGE);
+            mma_load<T, TILE>(g, &lines, shared + s * TILE::STAGE);
         cp_async_commit();
     }
     float sums[TILE::WM / 16][TILE::WN / 8][4] = {};
@@ -188,7 +174,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
         /* Slice `step` is there for all, and all are done with the one before it. */
         __syncthreads();
         if (step + TILE::STAGES - 1 < steps)
-            loader.load(g, shared + writing * TILE::STAGE);
+            mma_load<T, TILE>(g, &lines, shared + writing * TILE::STAGE);
         cp_async_commit();
         mma_slice<T, TILE, SM75>(shared + reading * TILE::STAGE, warp_m, warp_n, sums);
         reading = reading + 1 == TILE::STAGES ? 0 : reading + 1;
@@ -267,6 +253,6 @@ extern "C" bool gemm_mma_run(const struct gemm_candidate *candidate, const struc
     const int tiles_n = (g->n + tile->n - 1) / tile->n, tiles_m = (g->m + tile->m - 1) / tile->m;
     const dim3 grid((unsigned)(tiles_m * tiles_n), (unsigned)(g->phases * g->split));
     const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
-        dim3(1), gemm_may_overlap() };
+        dim3(1), true };
     return launch_kernel(&shape, "gemm_mma", err, kernel, *g);
 }

@@ -17,42 +17,28 @@ struct simt_shared {
     float sums[SIMT_TILE][SIMT_TILE + 4];
 };
 
-/* One thread's part of a slice: element k of rows first, first + 16, first + 32 and first + 48. */
-template <class T> struct simt_loader {
-    struct gemm_pixel pixels[4];
-    struct gemm_cursor at;
-    int k, k_end, first, column, n_first;
-    const T *weight;
+/* A thread loads one element of k of rows first, first + 16, first + 32 and first + 48. */
+template <class T> using simt_lines = struct gemm_lines<T, 4, 16>;
 
-    __device__ __forceinline__ simt_loader(
-        const struct gemm &g, int phase, int m_first, int n_begin, int k_begin, int k_stop)
-        : k_end(k_stop), n_first(n_begin) {
-        column = (int)threadIdx.x % SIMT_STEP;
-        first = (int)threadIdx.x / SIMT_STEP;
-        k = k_begin + column;
-        at = gemm_cursor_at(g, k);
-        weight = (const T *)g.weight + (int64_t)phase * g.n * g.k;
-        for (int i = 0; i < 4; i++)
-            pixels[i] = gemm_pixel_of(g, phase, m_first + first + 16 * i);
-    }
-
-    __device__ __forceinline__ void load(const struct gemm &g, struct simt_shared *s) {
+template <class T>
+__device__ __forceinline__ void simt_load(
+    const struct gemm &g, simt_lines<T> *lines, struct simt_shared *s) {
+    const int column = (int)threadIdx.x % SIMT_STEP;
+    const bool inside = lines->k < lines->k_end;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = first + 16 * i;
-            int64_t element;
-            float a = 0, b = 0;
-            if (k < k_end && gemm_source(g, pixels[i], at.ky, at.kx, &element))
-                a = to_float(((const T *)g.x)[element + at.c]);
-            if (k < k_end && n_first + row < g.n)
-                b = to_float(weight[(int64_t)(n_first + row) * g.k + k]);
-            s->a[column][row] = a;
-            s->b[column][row] = b;
-        }
-        k += SIMT_STEP;
-        gemm_cursor_move(g, &at, SIMT_STEP);
+    for (int i = 0; i < 4; i++) {
+        const int row = lines->first + 16 * i, n = lines->n_first + row;
+        int64_t element;
+        float a = 0, b = 0;
+        if (inside && gemm_source(g, lines->pixels[i], lines->at.ky, lines->at.kx, &element))
+            a = to_float(((const T *)g.x)[element + lines->at.c]);
+        if (inside && n < g.n)
+            b = to_float(lines->weight[(int64_t)n * g.k + lines->k]);
+        s->a[column][row] = a;
+        s->b[column][row] = b;
     }
-};
+    lines->advance(g, SIMT_STEP);
+}
 
 /* Grid as gemm_mma's. Each thread computes 4 x 4. */
 template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(const struct gemm g) {
@@ -65,11 +51,12 @@ template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(con
     int k_begin, k_end;
     gemm_part(g, part, &k_begin, &k_end);
     griddepcontrol_wait();
-    simt_loader<T> loader(g, phase, m_first, n_first, k_begin, k_end);
+    simt_lines<T> lines(g, phase, m_first, n_first, (int)threadIdx.x / SIMT_STEP,
+        k_begin + (int)threadIdx.x % SIMT_STEP, k_end);
     float sums[4][4] = {}, chain[4][4] = {};
     int in_chain = 0;
     for (int k = k_begin; k < k_end; k += SIMT_STEP) {
-        loader.load(g, s);
+        simt_load<T>(g, &lines, s);
         __syncthreads();
 #pragma unroll
         for (int kk = 0; kk < SIMT_STEP; kk++) {
@@ -153,9 +140,9 @@ __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct ge
         const int64_t at = (int64_t)(m_first + i) * g.n_out + j;
         float v = sums[i][0] + (g.bias ? g.bias[j * columns] : 0.0f);
         if (g.geglu)
-            v *= gemm_gelu(sums[i][1] + (g.bias ? g.bias[j * 2 + 1] : 0.0f));
+            v *= gelu(sums[i][1] + (g.bias ? g.bias[j * 2 + 1] : 0.0f));
         else
-            v = gemm_activate(v, g.activation);
+            v = activate(v, g.activation);
         if (g.residual)
             v += to_float(((const T *)g.residual)[at]);
         ((T *)g.y)[at] = from_float<T>(v);
@@ -204,21 +191,20 @@ extern "C" bool gemm_simt_run(const struct gemm_candidate *candidate, const stru
     if (candidate->path == GEMM_VECTOR) {
         const dim3 grid((unsigned)((g->n_out + VECTOR_WARPS - 1) / VECTOR_WARPS),
             (unsigned)((g->m + VECTOR_ROWS - 1) / VECTOR_ROWS));
-        const struct launch_shape shape = { grid, dim3(32 * VECTOR_WARPS), 0, dim3(1),
-            gemm_may_overlap() };
+        const struct launch_shape shape = { grid, dim3(32 * VECTOR_WARPS), 0, dim3(1), true };
         return launch_kernel(&shape, "gemm_vector", err, FOR_DTYPE(gemm_vector, dtype), *g);
     }
     const int tiles_n = (g->n + SIMT_TILE - 1) / SIMT_TILE;
     const int tiles_m = (g->m + SIMT_TILE - 1) / SIMT_TILE;
     const dim3 grid((unsigned)(tiles_m * tiles_n), (unsigned)(g->phases * g->split));
     const struct launch_shape shape = { grid, dim3(SIMT_THREADS), sizeof(struct simt_shared),
-        dim3(1), gemm_may_overlap() };
+        dim3(1), true };
     return launch_kernel(&shape, "gemm_simt", err, FOR_DTYPE(gemm_simt, dtype), *g);
 }
 
 extern "C" bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err) {
     const int64_t pieces = (int64_t)g->m * (g->n_partial / (g->geglu ? 16 : 8));
     const dim3 grid((unsigned)((pieces + 127) / 128), (unsigned)g->phases);
-    const struct launch_shape shape = { grid, dim3(128), 0, dim3(1), gemm_may_overlap() };
+    const struct launch_shape shape = { grid, dim3(128), 0, dim3(1), true };
     return launch_kernel(&shape, "gemm_reduce", err, FOR_DTYPE(gemm_reduce, dtype), *g);
 }

@@ -1,6 +1,7 @@
 /* Element by element: add, concat, combine, convert. Bound by memory: 16 bytes at a time where all
  * addresses allow it, and one element at a time in the tail and elsewhere, with the same
  * arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -27,19 +28,6 @@ __device__ __forceinline__ int64_t grid_stride() {
 }
 
 /* ---- add: y = activation(a + b) ---- */
-
-__device__ __forceinline__ float activate(float x, enum activation activation) {
-    switch (activation) {
-    case ACTIVATION_SILU:
-        return x / (1.0f + expf(-x));
-    case ACTIVATION_QUICK_GELU:
-        return x / (1.0f + expf(-1.702f * x));
-    case ACTIVATION_GELU:
-        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    default:
-        return x;
-    }
-}
 
 /* The first 8 * vectors elements by eights, the others alone. a may be y. */
 template <class T>

@@ -51,38 +51,28 @@ __device__ __forceinline__ float fast_exp2(float x) {
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float *c, const uint32_t *a, const uint32_t *b);
 
+#if !defined(__CUDACC__)
+#define MMA_M16N8K16(type, element) emulator_mma_m16n8k16(c, a, b, element)
+#elif __CUDA_ARCH__ >= 800
+#define MMA_M16N8K16(type, element)                                                                \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, "  \
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                   \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#else
+#define MMA_M16N8K16(type, element) __trap()
+#endif
+
 template <>
 __device__ __forceinline__ void mma_m16n8k16<__half>(
     float *c, const uint32_t *a, const uint32_t *b) {
-#ifdef __CUDACC__
-#if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    __trap();
-#endif
-#else
-    emulator_mma_m16n8k16(c, a, b, EMULATOR_F16);
-#endif
+    MMA_M16N8K16("f16", EMULATOR_F16);
 }
 
 template <>
 __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(
     float *c, const uint32_t *a, const uint32_t *b) {
-#ifdef __CUDACC__
-#if __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#else
-    __trap();
-#endif
-#else
-    emulator_mma_m16n8k16(c, a, b, EMULATOR_BF16);
-#endif
+    MMA_M16N8K16("bf16", EMULATOR_BF16);
 }
 
 /* c (16 x 8) += a (16 x 8) b (8 x 8) in f16: a[0] row group, a[1] row group + 8, columns 2 pair, 2
@@ -98,52 +88,40 @@ __device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uin
 #endif
 }
 
+#ifdef __CUDACC__
+#define LDMATRIX_X4(kind, is_trans)                                                                \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" kind ".shared.b16 {%0, %1, %2, %3}, [%4];"        \
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                                  \
+                 : "r"(shared_address(shared))                                                     \
+                 : "memory")
+#define LDMATRIX_X2(kind, is_trans)                                                                \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2" kind ".shared.b16 {%0, %1}, [%2];"                \
+                 : "=r"(r[0]), "=r"(r[1])                                                          \
+                 : "r"(shared_address(shared))                                                     \
+                 : "memory")
+#else
+#define LDMATRIX_X4(kind, is_trans) emulator_ldmatrix(r, shared, 4, is_trans)
+#define LDMATRIX_X2(kind, is_trans) emulator_ldmatrix(r, shared, 2, is_trans)
+#endif
+
 /* Four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r (16 bytes, aligned)
  * of matrix i; lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]. With _trans:
  * of column g. sm_75. */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t *r, const void *shared) {
-#ifdef __CUDACC__
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(shared))
-                 : "memory");
-#else
-    emulator_ldmatrix(r, shared, 4, false);
-#endif
+    LDMATRIX_X4("", false);
 }
 
 __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *r, const void *shared) {
-#ifdef __CUDACC__
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(shared))
-                 : "memory");
-#else
-    emulator_ldmatrix(r, shared, 4, true);
-#endif
+    LDMATRIX_X4(".trans", true);
 }
 
 /* Two matrices; the addresses of lanes 16 to 31 are not read. */
 __device__ __forceinline__ void ldmatrix_x2(uint32_t *r, const void *shared) {
-#ifdef __CUDACC__
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(shared))
-                 : "memory");
-#else
-    emulator_ldmatrix(r, shared, 2, false);
-#endif
+    LDMATRIX_X2("", false);
 }
 
 __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, const void *shared) {
-#ifdef __CUDACC__
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1])
-                 : "r"(shared_address(shared))
-                 : "memory");
-#else
-    emulator_ldmatrix(r, shared, 2, true);
-#endif
+    LDMATRIX_X2(".trans", true);
 }
 
 /* Starts a copy of 16 bytes to shared memory, both ends 16-byte aligned; of bytes < 16 the rest is
@@ -203,7 +181,7 @@ template <int N> __device__ __forceinline__ void cp_async_wait() {
 }
 
 /* Waits until the kernel ahead in the stream has ended and its writes can be seen; nothing without
- * launch_shape.overlap, and on chips before sm_90. */
+ * launch_shape.overlap, and in code for chips before sm_90. */
 __device__ __forceinline__ void griddepcontrol_wait() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900
