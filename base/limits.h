@@ -5,6 +5,9 @@
 
 /* kernels */
 #define TENSOR_MAX_RANK 4
+/* Operations on one shape that a device's tuner tells apart (kernels/tuner.h). SD-1.5 has about 130
+ * at one size of picture. */
+#define TUNER_SHAPES_MAX 8192
 
 /* models: weight files (models/safetensors.c) */
 #define CHECKPOINT_RESIDENT_BYTES (64u << 20) /* of mapped weights, while a model copies them */

@@ -1,6 +1,7 @@
 #include "kernels/tuner_cache.h"
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 
 #define FORMAT "latentd-tuner 1"
-#define FILE_MAX_BYTES (1u << 20)
+#define FILE_MAX_BYTES (4u << 20)
 
 void tuner_cache_init(struct tuner_cache *cache, const char *identity) {
     memset(cache, 0, sizeof(*cache));
@@ -60,7 +61,7 @@ bool tuner_cache_put(
         *old = *entry;
         return true;
     }
-    if (cache->count == TUNER_CACHE_MAX)
+    if (cache->count == TUNER_SHAPES_MAX)
         return error_set(err, ERROR_NO_MEMORY, "the tuner keeps at most %d shapes", cache->count);
     struct tuner_entry *grown = realloc(
         cache->entries, ((size_t)cache->count + 1) * sizeof(*grown));

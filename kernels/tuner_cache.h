@@ -13,8 +13,6 @@ struct tuner_entry {
     int candidates, wrong;       /* how many were tried, and found wrong or faulting */
 };
 
-#define TUNER_CACHE_MAX 2048
-
 struct tuner_cache {
     char identity[TUNER_IDENTITY_BYTES];
     struct tuner_entry *entries; /* owned */
@@ -31,7 +29,7 @@ bool tuner_cache_path(const char *identity, char *path, size_t size);
 
 /* Fills an initialised cache; leaves it empty where there is no usable file. */
 void tuner_cache_load(struct tuner_cache *cache, const char *path);
-/* Adds, or replaces the entry of that key. */
+/* Adds, or replaces the entry of that key; at most TUNER_SHAPES_MAX. */
 bool tuner_cache_put(struct tuner_cache *cache, const struct tuner_entry *entry, struct error *err)
     __attribute__((warn_unused_result));
 const struct tuner_entry *tuner_cache_find(const struct tuner_cache *cache, const char *key);

@@ -1,6 +1,8 @@
 #include "kernels/cuda/tuner.h"
 
 extern "C" {
+#include "base/limits.h"
+#include "base/log.h"
 #include "kernels/compute.h"
 }
 
@@ -10,8 +12,6 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBLEMS_MAX 1024
-#define CHOSEN_MAX 2048
 /* Rows of a trial: enough that a kernel which mixes them, or which only knows one, is seen. */
 #define TRIAL_ROWS 3
 #define GUARD_BYTES 1024
@@ -32,14 +32,29 @@ struct chosen {
 };
 
 static struct {
-    struct problem problems[PROBLEMS_MAX];
-    int problem_count;
+    struct problem *problems; /* owned */
+    int problem_count, problem_room;
     struct chosen *chosen; /* owned */
-    int chosen_count;
+    int chosen_count, chosen_room;
+    bool full;      /* there was no room for a problem, and that was said */
     float *pattern; /* owned */
 } tuner;
 
 /* --- problems --- */
+
+/* Room for one more, up to TUNER_SHAPES_MAX; false if there is none. */
+template <class T> static bool make_room(T **entries, int count, int *room) {
+    if (count < *room)
+        return true;
+    const int wanted = *room ? 2 * *room : 256;
+    T *grown = wanted <= TUNER_SHAPES_MAX ? (T *)realloc(*entries, (size_t)wanted * sizeof(T))
+                                          : NULL;
+    if (!grown)
+        return false;
+    *entries = grown;
+    *room = wanted;
+    return true;
+}
 
 static void key_of(const struct tunable *tunable, const void *shape, char key[TUNER_KEY_BYTES]) {
     int used = snprintf(key, TUNER_KEY_BYTES, "%s ", tunable->name);
@@ -66,8 +81,16 @@ bool tuner_note(const struct tunable *tunable, const void *shape) {
     for (int i = 0; i < tuner.problem_count; i++)
         if (strcmp(tuner.problems[i].key, key) == 0)
             return false;
-    if (tuner.problem_count == PROBLEMS_MAX || tunable->shape_bytes > TUNABLE_MAX_SHAPE_BYTES)
+    if (tunable->shape_bytes > TUNABLE_MAX_SHAPE_BYTES)
         return false;
+    if (!make_room(&tuner.problems, tuner.problem_count, &tuner.problem_room)) {
+        if (!tuner.full)
+            log_warning("the tuner has no room beyond %d shapes: later ones are computed by the "
+                        "kernels that the rule chooses",
+                tuner.problem_count);
+        tuner.full = true;
+        return false;
+    }
     struct problem *p = &tuner.problems[tuner.problem_count++];
     p->tunable = tunable;
     memcpy(p->key, key, sizeof(key));
@@ -93,14 +116,9 @@ static void candidate_name(int problem, int candidate, char name[TUNER_NAME_BYTE
 }
 
 static bool choose(const char *key, const char *name) {
-    if (tuner.chosen_count == CHOSEN_MAX)
+    if (!make_room(&tuner.chosen, tuner.chosen_count, &tuner.chosen_room))
         return false;
-    struct chosen *grown = (struct chosen *)realloc(
-        tuner.chosen, ((size_t)tuner.chosen_count + 1) * sizeof(*grown));
-    if (!grown)
-        return false;
-    tuner.chosen = grown;
-    struct chosen *c = &grown[tuner.chosen_count++];
+    struct chosen *c = &tuner.chosen[tuner.chosen_count++];
     snprintf(c->key, sizeof(c->key), "%s", key);
     snprintf(c->name, sizeof(c->name), "%s", name);
     return true;
