@@ -8,6 +8,7 @@
 
 static struct {
     bool open;
+    bool overlapping;       /* the last kernel that was launched wanted to */
     bool lost;              /* set once, after the message; read by any thread */
     char lost_message[256]; /* written under lost_lock, before lost is set, and never again */
     cudaStream_t stream;
@@ -81,7 +82,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         cudaGetErrorName(status));
 }
 
-/* Asked for its attributes only: a chip that no code of this build runs on has none. */
+/* Asked for its attributes only, which are those of every kernel here: a chip that no code of this
+ * build runs on has none. */
 static __global__ void probe() {
 }
 
@@ -130,14 +132,16 @@ static bool find(int index, struct error *err) {
     return true;
 }
 
-static bool check_chip(const struct cuda_properties *p, struct error *err) {
+static bool check_chip(struct cuda_properties *p, struct error *err) {
     struct cudaFuncAttributes attributes;
     if (p->capability < CAPABILITY_MIN)
         return error_set(err, ERROR_UNSUPPORTED,
             "cuda:%d: %s has compute capability %d.%d; 7.5 and later are supported", p->index,
             p->name, p->capability / 10, p->capability % 10);
-    if (cudaFuncGetAttributes(&attributes, (const void *)probe) == cudaSuccess)
+    if (cudaFuncGetAttributes(&attributes, (const void *)probe) == cudaSuccess) {
+        p->code = attributes.ptxVersion;
         return true;
+    }
     (void)cudaGetLastError();
     return error_set(err, ERROR_UNSUPPORTED,
         "cuda:%d: this build has no code for compute capability %d.%d (%s)", p->index,
@@ -177,6 +181,12 @@ const struct cuda_properties *cuda_get_properties(void) {
 
 cudaStream_t cuda_stream(void) {
     return device.stream;
+}
+
+bool cuda_may_overlap(bool wanted) {
+    const bool may = wanted && device.overlapping && device.properties.code >= 90;
+    device.overlapping = wanted;
+    return may;
 }
 
 void *cuda_workspace(size_t bytes) {

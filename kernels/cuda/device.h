@@ -31,6 +31,8 @@ struct cuda_properties {
     int index;
     char name[64];
     int capability; /* 10 * major + minor: 75, 80, 90, ... */
+    int code;       /* what the code that was loaded was written for, likewise: below capability for
+                       a chip that this build has no own code for, which translates older PTX */
     int multiprocessors;
     size_t shared_bytes_per_block; /* with the opt-in of cudaFuncSetAttribute */
     size_t l2_bytes;
@@ -54,6 +56,12 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err);
 
 /* The engine's stream, on which every entry launches. NULL before cuda_open. */
 cudaStream_t cuda_stream(void);
+
+/* For the launch of each kernel, whether it may start while the one before it ends, which it wants
+ * to or not. Not with code for chips before sm_90, which knows nothing of griddepcontrol. Nor right
+ * behind a kernel that did not want to: that one may have written what others read without waiting,
+ * as gemm_hopper reads weights. */
+bool cuda_may_overlap(bool wanted);
 
 /* Scratch of the entries, CUDA_WORKSPACE_BYTES of device memory that nobody owns: whatever is
  * queued next may overwrite it. A kernel that starts before the one ahead of it has ended

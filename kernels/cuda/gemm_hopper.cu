@@ -169,9 +169,11 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
     struct hopper_barriers b, int group, float *sums) {
     int stage = 0, before = 0;
     unsigned parity = 0;
+    wgmma_hold<TILE::BN / 2>(sums);
     for (int step = p.step; step < p.end; step++) {
         const unsigned char *a = stages + stage * TILE::STAGE_BYTES;
         mbarrier_wait(&b.full[stage], parity);
+        __syncwarp(); /* lanes wait, and release, by themselves */
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < STEP / 16; k++)
@@ -188,6 +190,7 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
         }
     }
     wgmma_wait<0>();
+    wgmma_hold<TILE::BN / 2>(sums);
 }
 
 /* GEMM row of pixel r of the box, or -1. */
@@ -258,11 +261,13 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_constant_
     griddepcontrol_launch();
     /* From here on the stages' memory is for what leaves. */
     __syncthreads();
+    if constexpr (TILE::CM * TILE::CN > 1)
+        cluster_arrive(); /* done with the others' barriers */
     if (group < GROUPS)
         finish<T, TILE>(h, p, (float *)shared + warp * 16 * TILE::STAGING, warp * 16, sums);
     /* Others may still say to this block's barriers that they are done. */
     if constexpr (TILE::CM * TILE::CN > 1)
-        cluster_sync();
+        cluster_wait();
 }
 
 /* Channels of the tile, cluster, stages, the static model's rate. */
@@ -301,11 +306,13 @@ extern "C" const struct gemm_tile *gemm_hopper_tiles(int *count) {
 }
 
 extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
-    /* sm_90a's instructions are Hopper's alone. An image read as twice as large has no boxes. */
-    return cuda_get_properties()->capability == 90 && shape->k % 8 == 0 &&
+    const struct cuda_properties *device = cuda_get_properties();
+    /* sm_90a's instructions are Hopper's alone, and older PTX that was translated for Hopper has
+     * none of them. An image read as twice as large has no boxes. */
+    return device->capability == 90 && device->code == 90 && shape->k % 8 == 0 &&
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
            !(shape->is_conv && shape->kind == CONV_3X3_UP && !gemm_is_phased(shape)) &&
-           tiles[tile].shared_bytes <= cuda_get_properties()->shared_bytes_per_block;
+           tiles[tile].shared_bytes <= device->shared_bytes_per_block;
 }
 
 static int divided_up(int a, int b) {

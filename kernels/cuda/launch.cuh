@@ -14,9 +14,9 @@ struct launch_shape {
     dim3 grid, block;
     size_t shared_bytes; /* dynamic, at most what the device has */
     dim3 cluster;        /* blocks of the grid that form one cluster (sm_90); 1 x 1 x 1: none */
-    bool overlap;        /* may start while the kernel before it ends (from sm_90 on, else it has
-                            no effect); it then must call griddepcontrol_wait() before it touches
-                            anything of that kernel's */
+    bool overlap;        /* may start while the kernel before it ends, where cuda_may_overlap says
+                            so; it calls griddepcontrol_wait() before it touches anything of that
+                            kernel's */
 };
 
 /* Queues kernel(arguments...) on cuda_stream(). False and an error that names the kernel if the
@@ -38,7 +38,7 @@ static inline bool launch_kernel(const struct launch_shape *shape, const char *n
         a->val.clusterDim.y = shape->cluster.y;
         a->val.clusterDim.z = shape->cluster.z;
     }
-    if (shape->overlap && cuda_get_properties()->capability >= 90) {
+    if (cuda_may_overlap(shape->overlap)) {
         cudaLaunchAttribute *a = &attributes[config.numAttrs++];
         a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         a->val.programmaticStreamSerializationAllowed = 1;

@@ -4,13 +4,12 @@
 
 #include "kernels/cuda/launch.cuh"
 
-/* Blocks of `threads` in one line, no cluster, and an early start where the chip knows it: the
- * kernel begins with griddepcontrol_wait(). */
+/* No cluster, and an early start: the kernel begins with griddepcontrol_wait(). */
 template <class... Parameters, class... Arguments>
 static inline bool launch(void (*kernel)(Parameters...), dim3 grid, int threads,
     size_t shared_bytes, const char *name, struct error *err, Arguments... arguments) {
     const struct launch_shape shape = { grid, dim3((unsigned)threads), shared_bytes, dim3(1),
-        cuda_get_properties()->capability >= 90 };
+        true };
     return launch_kernel(&shape, name, err, kernel, arguments...);
 }
 

@@ -63,9 +63,11 @@ static bool pack_from(const struct pack *p, enum dtype to, struct error *err) {
                                                           : pack_rows<FROM, __nv_bfloat16>;
     int64_t elements = (int64_t)p->count * p->c_in * (p->phases ? 16 : p->taps);
     int64_t blocks = (elements + PACK_THREADS - 1) / PACK_THREADS;
-    const struct launch_shape shape = { dim3((
-                                            unsigned)(blocks < PACK_BLOCKS ? blocks : PACK_BLOCKS)),
-        dim3(PACK_THREADS), 0, dim3(1), false };
+    if (blocks > PACK_BLOCKS)
+        blocks = PACK_BLOCKS;
+    /* Without overlap: a product behind it asks for weights before this has ended. */
+    const struct launch_shape shape = { dim3((unsigned)blocks), dim3(PACK_THREADS), 0, dim3(1),
+        false };
     return launch_kernel(&shape, "pack_rows", err, kernel, *p);
 }
 

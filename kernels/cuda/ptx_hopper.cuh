@@ -90,16 +90,28 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
 #endif
 }
 
-/* All threads of all blocks of the cluster. */
-__device__ __forceinline__ void cluster_sync() {
+/* All threads of all blocks of the cluster arrive, then wait until all have. What a thread did
+ * before it arrived, all see after they waited. Each thread by itself: warps need not be together.
+ */
+__device__ __forceinline__ void cluster_arrive() {
 #ifdef __CUDACC__
-    HOPPER_ASM("barrier.cluster.arrive.release.aligned;\n"
-               "barrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
+    HOPPER_ASM("barrier.cluster.arrive.release;" ::: "memory");
 #else
     emulator_cluster_arrive();
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#ifdef __CUDACC__
+    HOPPER_ASM("barrier.cluster.wait.acquire;" ::: "memory");
+#else
     emulator_cluster_wait(__FILE__, __LINE__);
 #endif
+}
+
+__device__ __forceinline__ void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
 }
 
 /* Starts a copy of one box of the tensor, at these coordinates (the innermost dimension's first),
@@ -163,7 +175,21 @@ __device__ __forceinline__ void tma_load_4d_multicast(void *shared, const CUtens
 #endif
 }
 
-/* Before the first wgmma, and whenever registers of its sums were touched in between. */
+/* What was computed of these sums is computed here, and what reads them does so after this. To the
+ * compiler a wgmma is done with its registers at once, so nothing else would keep it from moving
+ * either across the fence before the first wgmma or the wait behind the last. */
+template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        asm volatile("" : "+f"(sums[i])::"memory");
+#else
+    (void)sums;
+#endif
+}
+
+/* Before the first wgmma, and whenever registers of its sums were touched in between; the warp is
+ * together. */
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");

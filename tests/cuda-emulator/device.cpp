@@ -11,7 +11,7 @@
 static struct {
     bool ready; /* the environment was read */
     uint64_t seed;
-    int capability;
+    int capability, code;
     long calls;
     cudaError_t last, sticky;
     /* the injected fault */
@@ -51,6 +51,14 @@ int emulator_capability(void) {
 void emulator_set_capability(int capability) {
     read_environment();
     state.capability = capability;
+}
+
+void emulator_set_code(int capability) {
+    state.code = capability;
+}
+
+int emulator_code(void) {
+    return state.code ? state.code : emulator_capability();
 }
 
 /* ---- errors ---- */

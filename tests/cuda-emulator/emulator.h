@@ -22,6 +22,10 @@ uint64_t emulator_seed(void);
 /* Compute capability times ten of the device that is played; 0: there is none. */
 void emulator_set_capability(int capability);
 int emulator_capability(void);
+/* What the kernels are played to be compiled for, below the device's own capability: older PTX that
+ * the driver translated. 0: for the device itself. */
+void emulator_set_code(int capability);
+int emulator_code(void);
 
 /* Device memory in bytes: allocations beyond it fail. */
 void emulator_set_memory(size_t bytes);

@@ -172,7 +172,7 @@ static const char *const messages[][2] = {
     { "__shfl_xor_sync at", "" },
     { "lanes of one warp in different operations", "" },
     { "a shuffle reads lane 20, which its mask does not name", "" },
-    { "mma.m16n8k16 needs sm_80, the device is sm_75", "" },
+    { "mma.m16n8k16 needs sm_80, the kernel is for sm_75", "" },
     { "which is not at a multiple of 16", "" },
     { "exit with 1 cp.async that were never waited for", "" },
     { "out of bounds: cp.async of 16 bytes", "" },

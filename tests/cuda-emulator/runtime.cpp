@@ -195,6 +195,10 @@ cudaError_t emulator_launch(
     const bool clustered = c.x * c.y * c.z != 1;
     if ((clustered || shape.programmatic) && emulator_capability() < 90)
         return emulator_error(cudaErrorNotSupported);
+    /* Without griddepcontrol nothing would wait for the kernel before it. */
+    if (shape.programmatic && emulator_code() < 90)
+        emulator_die("%s is for sm_%d and cannot overlap the kernel before it",
+            name ? name : "a kernel", emulator_code());
     if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
         c.x * c.y * c.z > (large_clusters.count(function) ? 16 : 8))
         return emulator_error(cudaErrorInvalidClusterSize);
@@ -227,7 +231,8 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     memset(attributes, 0, sizeof(*attributes));
     attributes->maxThreadsPerBlock = EMULATOR_MAX_THREADS;
     attributes->numRegs = 32;
-    attributes->ptxVersion = attributes->binaryVersion = emulator_capability();
+    attributes->ptxVersion = emulator_code();
+    attributes->binaryVersion = emulator_capability();
     attributes->maxDynamicSharedSizeBytes = limit == shared_limits.end() ? 48 << 10 : limit->second;
     return cudaSuccess;
 }

@@ -10,13 +10,12 @@
 static const unsigned ALL = 0xffffffffu;
 
 bool emulator_has(int capability) {
-    return emulator_capability() >= capability;
+    return emulator_code() >= capability;
 }
 
 void emulator_need(int capability, const char *what) {
     if (!emulator_has(capability))
-        emulator_die(
-            "%s needs sm_%d, the device is sm_%d", what, capability, emulator_capability());
+        emulator_die("%s needs sm_%d, the kernel is for sm_%d", what, capability, emulator_code());
 }
 
 void emulator_need_shared(const void *pointer, size_t bytes, size_t alignment, const char *what) {

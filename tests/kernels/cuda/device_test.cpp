@@ -1,6 +1,7 @@
 /* kernels/cuda/device, memory and graph on the emulator: errors and what they become, the pool of
  * weights, copies that survive a reused source, pacing, recorded work; with every fault that the
  * runtime can report at the place where it would. */
+#include "kernels/cuda/candidates.h"
 #include "kernels/cuda/device.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
@@ -33,6 +34,40 @@ static void what_stands_in_the_way() {
     emulator_fail_nothing();
     CHECK(emulator_allocations() == 0, "%zu left", emulator_allocations());
     CHECK(!cuda_enter(&err) && cuda_stream() == NULL, "nothing is open");
+}
+
+static bool may_use_hopper() {
+    const struct gemm_candidate hopper = { GEMM_HOPPER, 0, 1 };
+    struct gemm_shape shape = {};
+    shape.dtype = DTYPE_F16;
+    shape.n = shape.k = 64;
+    shape.h = shape.h_out = 1;
+    shape.w = shape.w_out = 64;
+    return gemm_can(&shape, &hopper);
+}
+
+/* Kernels for sm_80 on sm_90, in a process of its own since a device is opened for good. */
+static void older_code() {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        emulator_set_code(80);
+        const struct cuda_properties *p = cuda_get_properties();
+        const bool ok = cuda_open(0, &err) && p->capability == 90 && p->code == 80 &&
+                        !cuda_may_overlap(true) && !cuda_may_overlap(true) && !may_use_hopper();
+        _exit(ok ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "code for sm_80 is taken for sm_90's");
+}
+
+static void overlap() {
+    CHECK(cuda_get_properties()->code == 90 && may_use_hopper(), "%d", cuda_get_properties()->code);
+    (void)cuda_may_overlap(false);
+    CHECK(!cuda_may_overlap(true), "right behind a kernel that others do not wait for");
+    CHECK(cuda_may_overlap(true), "not the one after");
+    CHECK(!cuda_may_overlap(false) && !cuda_may_overlap(true) && cuda_may_overlap(true), "-");
 }
 
 static void opened() {
@@ -223,7 +258,9 @@ static void lost() {
 
 int main() {
     what_stands_in_the_way();
+    older_code();
     opened();
+    overlap();
     what_loses_a_device();
     weights_pool();
     copies();
