@@ -371,22 +371,29 @@ static void pass(struct compute *c, void *user) {
 
 /* --- memory --- */
 
+/* Walks through the drawing without computing; *peak: bytes of activations that it takes. */
+static bool dry_pass(struct drawing *d, bool note, size_t *peak, struct error *err) {
+    struct compute dry = {
+        .kernels = d->models->kernels, .arena = d->models->arena, .dry_run = true, .note = note
+    };
+    arena_plan_begin(dry.arena);
+    pass(&dry, d);
+    *peak = arena_plan_end(dry.arena);
+    if (!compute_ok(&dry) && err)
+        *err = dry.error;
+    return compute_ok(&dry);
+}
+
 /* Refuses what does not fit before it is taken: a system promises any amount and kills the process
  * when it is used. */
 static bool reserve(struct drawing *d, struct error *err) {
-    const struct kernels *kernels = d->models->kernels;
-    struct compute dry = { .kernels = kernels, .arena = d->models->arena, .dry_run = true };
-    arena_plan_begin(dry.arena);
-    pass(&dry, d);
-    size_t peak = arena_plan_end(dry.arena), reserved = arena_reserved_bytes(dry.arena);
-    if (!compute_ok(&dry)) {
-        if (err)
-            *err = dry.error;
+    struct arena *arena = d->models->arena;
+    size_t peak, reserved = arena_reserved_bytes(arena);
+    if (!dry_pass(d, false, &peak, err))
         return false;
-    }
     if (peak <= reserved)
         return true;
-    size_t available = kernels->memory->available();
+    size_t available = d->models->kernels->memory->available();
     if (available < SIZE_MAX - reserved && peak > available + reserved)
         return error_set(err, ERROR_NO_MEMORY,
             "a %dx%d picture needs %zu MiB of memory and %zu MiB are available: ask for a smaller "
@@ -394,7 +401,7 @@ static bool reserve(struct drawing *d, struct error *err) {
             d->result->width, d->result->height, peak >> 20, (available + reserved) >> 20);
     /* They hold addresses of the block that is about to go, and memory that may be wanted. */
     recordings_clear(d->models->recordings);
-    return arena_reserve(dry.arena, peak, err);
+    return arena_reserve(arena, peak, err);
 }
 
 static bool draw(struct drawing *d, struct error *err) {
@@ -433,6 +440,17 @@ bool drawing_plan(const struct drawing_models *models, const struct generate_req
     struct generate_result result = { 0 };
     struct drawing d = { .models = models, .request = request, .result = &result };
     bool ok = prepare(&d, err) && reserve(&d, err);
+    drawing_finish(&d);
+    generate_result_finish(&result);
+    return ok;
+}
+
+bool drawing_note(const struct drawing_models *models, const struct generate_request *request,
+    struct error *err) {
+    struct generate_result result = { 0 };
+    struct drawing d = { .models = models, .request = request, .result = &result };
+    size_t peak;
+    bool ok = prepare(&d, err) && dry_pass(&d, true, &peak, err);
     drawing_finish(&d);
     generate_result_finish(&result);
     return ok;

@@ -31,6 +31,10 @@ bool drawing_run(const struct drawing_models *models, const struct generate_requ
 bool drawing_plan(const struct drawing_models *models, const struct generate_request *request,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Checks the request and makes its operations known to the device's tuner; reserves nothing. */
+bool drawing_note(const struct drawing_models *models, const struct generate_request *request,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* The size of a picture if the request leaves it open. */
 int drawing_default_px(const struct drawing_models *models);
 

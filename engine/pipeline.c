@@ -205,3 +205,8 @@ bool pipeline_generate(struct pipeline *pipeline, const struct generate_request 
     generate_result_finish(result);
     return false;
 }
+
+bool pipeline_note(
+    struct pipeline *pipeline, const struct generate_request *request, struct error *err) {
+    return drawing_note(&pipeline->models, request, err);
+}

@@ -56,4 +56,9 @@ bool pipeline_generate(struct pipeline *pipeline, const struct generate_request 
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Checks the request and makes every operation of it known to the device's tuner, without drawing
+ * and without the memory that drawing would take. */
+bool pipeline_note(struct pipeline *pipeline, const struct generate_request *request,
+    struct error *err) __attribute__((warn_unused_result));
+
 #endif

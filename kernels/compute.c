@@ -9,6 +9,13 @@
             error_prefix(&(c)->error, "%s", #entry);                                               \
     } while (0)
 
+/* Before that, where several kernels can compute a call. */
+#define NOTE(c, entry, args)                                                                       \
+    do {                                                                                           \
+        if ((c)->dry_run && (c)->note && (c)->kernels->tuner)                                      \
+            (c)->kernels->tuner->note_##entry(args);                                               \
+    } while (0)
+
 static struct tensor allocate(struct compute *c, struct tensor t) {
     char text[112];
     t.device = c->kernels->device;
@@ -125,6 +132,7 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
 void op_linear(struct compute *c, const struct linear_args *args) {
     if (compute_ok(c) && linear_is_right(&(struct check){ c, "linear" }, args)) {
         c->flops += 2.0 * (double)tensor_elements(args->x) * (double)args->weight->n;
+        NOTE(c, linear, args);
         RUN(c, linear, args);
     }
 }
@@ -170,6 +178,7 @@ void op_conv2d(struct compute *c, const struct conv2d_args *args) {
     if (compute_ok(c) && conv2d_is_right(&(struct check){ c, "conv2d" }, args)) {
         double taps = args->weight->kind == CONV_1X1 ? 1 : 9;
         c->flops += 2.0 * taps * (double)tensor_elements(args->y) * (double)args->weight->k;
+        NOTE(c, conv2d, args);
         RUN(c, conv2d, args);
     }
 }
@@ -199,8 +208,10 @@ static bool group_norm_is_right(const struct check *k, const struct group_norm_a
 }
 
 void op_group_norm(struct compute *c, const struct group_norm_args *args) {
-    if (compute_ok(c) && group_norm_is_right(&(struct check){ c, "group_norm" }, args))
+    if (compute_ok(c) && group_norm_is_right(&(struct check){ c, "group_norm" }, args)) {
+        NOTE(c, group_norm, args);
         RUN(c, group_norm, args);
+    }
 }
 
 static bool layer_norm_is_right(const struct check *k, const struct layer_norm_args *a) {
@@ -251,6 +262,7 @@ void op_attention(struct compute *c, const struct attention_args *args) {
     if (compute_ok(c) && attention_is_right(&(struct check){ c, "attention" }, args)) {
         /* q k^T and its product with v; a causal mask is not credited */
         c->flops += 4.0 * (double)tensor_elements(args->y) * (double)args->k->shape[1];
+        NOTE(c, attention, args);
         RUN(c, attention, args);
     }
 }

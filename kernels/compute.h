@@ -23,6 +23,7 @@ struct compute {
     /* Borrowed, or NULL: what compute_recorded keeps from one call to the next. */
     struct recordings *recordings;
     bool dry_run;
+    bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
     struct error error; /* the first failure; code ERROR_NONE while all is well */
     double flops;       /* work of the products so far: 2 a multiply-add, as the formulas say */
 };

@@ -18,23 +18,48 @@
 #define TUNER_NAME_BYTES 64
 #define TUNER_IDENTITY_BYTES 256
 
-struct tuner_result {
-    bool right;
-    char why[128]; /* if wrong */
-    double us;     /* of one call, if right */
-    double error;  /* norm of the difference to the plainest, relative */
-    double flops;  /* of one call; 0: not a product */
+enum tuner_verdict {
+    TUNER_RIGHT,
+    TUNER_WRONG,
+    TUNER_SKIPPED, /* it could not be tried, which says nothing of it: memory did not suffice */
 };
+
+struct tuner_result {
+    enum tuner_verdict verdict;
+    char why[128]; /* unless right */
+    /* Of one call on the fewest rows that were noted, if right; where the number of rows varies,
+     * the mean of that and of a call on the most rows, taken for as many. */
+    double us;
+    double error; /* norm of the difference to the plainest, relative */
+    double flops; /* of that call on the fewest rows; 0: not a product */
+};
+
+struct linear_args;
+struct conv2d_args;
+struct group_norm_args;
+struct attention_args;
 
 struct tuner {
     /* For what measurements hold: the chip, its driver and this very build. */
     void (*identity)(char text[TUNER_IDENTITY_BYTES]);
+    /* Makes the shape of a call, and its number of rows, known without computing it. The arguments
+     * were checked; tensors need no memory. */
+    void (*note_linear)(const struct linear_args *args);
+    void (*note_conv2d)(const struct conv2d_args *args);
+    void (*note_group_norm)(const struct group_norm_args *args);
+    void (*note_attention)(const struct attention_args *args);
+
     int (*problem_count)(void);
     void (*problem_key)(int problem, char key[TUNER_KEY_BYTES]);
+    /* Candidate 0 is what is used untuned, then come those that are expected to be fast; the last
+     * is the plainest. */
     int (*candidate_count)(int problem);
     void (*candidate_name)(int problem, int candidate, char name[TUNER_NAME_BYTES]);
-    /* False only if the trial itself was not possible (memory, a lost device). */
+    /* False only if nothing more can be tried in this process (a lost device). What all candidates
+     * of a problem need is kept until another problem's is tried, or `end`. */
     bool (*try_candidate)(int problem, int candidate, struct tuner_result *out, struct error *err);
+    /* Gives back what try_candidate keeps. */
+    void (*end)(void);
     /* Uses the candidate `name` for the problem `key`, once that is called for the first time.
      * Names that mean nothing (any more) change nothing. False if there is no room. */
     bool (*choose)(const char *key, const char *name);

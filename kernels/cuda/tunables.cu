@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
     "conv3x3-down-right", "conv3x3-up" };
@@ -20,15 +21,29 @@ static void gemm_describe(const void *shape, char *text, size_t size) {
         (long long)s->w_out);
 }
 
+/* The candidates of a shape. Those of the last one are kept, since they are asked for one by one.
+ */
+static const struct gemm_candidate *gemm_list(const void *shape, int *count) {
+    static struct gemm_candidate all[GEMM_MAX_CANDIDATES];
+    static struct gemm_shape of;
+    static int of_count;
+    if (!of_count || memcmp(&of, shape, sizeof(of)) != 0) {
+        memcpy(&of, shape, sizeof(of));
+        of_count = gemm_candidates(&of, 2, all);
+    }
+    *count = of_count;
+    return all;
+}
+
 static int gemm_count(const void *shape) {
-    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    return gemm_candidates((const struct gemm_shape *)shape, 2, all);
+    int count;
+    (void)gemm_list(shape, &count);
+    return count;
 }
 
 static void gemm_name(const void *shape, int candidate, char name[TUNER_NAME_BYTES]) {
-    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    gemm_candidates((const struct gemm_shape *)shape, 2, all);
-    gemm_candidate_name(&all[candidate], name, TUNER_NAME_BYTES);
+    int count;
+    gemm_candidate_name(&gemm_list(shape, &count)[candidate], name, TUNER_NAME_BYTES);
 }
 
 /* x, the residual where there may be one, and for a convolution what is added to each row. */
@@ -52,8 +67,8 @@ static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) 
 static bool gemm_run(const void *shape, int candidate, const struct trial *t, int64_t rows,
     struct tensor *y, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    gemm_candidates(s, 2, all);
+    int count;
+    const struct gemm_candidate *chosen = &gemm_list(shape, &count)[candidate];
     struct tensor x = tensor_rows(&t->inputs[0], 0, rows);
     struct tensor residual = tensor_rows(&t->inputs[1], 0, rows), out = tensor_rows(y, 0, rows);
     if (s->is_conv) {
@@ -64,24 +79,33 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
         args.row_add = &row_add;
         args.residual = &residual;
         args.y = &out;
-        return gemm_conv2d_with(&all[candidate], &args, err);
+        return gemm_conv2d_with(chosen, &args, err);
     }
     struct linear_args args = {};
     args.x = &x;
     args.weight = t->weight;
     args.residual = &residual;
     args.y = &out;
-    return gemm_linear_with(&all[candidate], &args, err);
+    return gemm_linear_with(chosen, &args, err);
 }
 
 static bool gemm_choose(const void *shape, int candidate) {
-    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    gemm_candidates((const struct gemm_shape *)shape, 2, all);
-    return gemm_select((const struct gemm_shape *)shape, &all[candidate]);
+    int count;
+    return gemm_select((const struct gemm_shape *)shape, &gemm_list(shape, &count)[candidate]);
 }
 
 const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm_count,
     gemm_name, gemm_prepare, gemm_run, gemm_choose };
+
+void note_linear(const struct linear_args *args) {
+    const struct gemm_shape shape = gemm_shape_of_linear(args);
+    tuner_note_rows(&tunable_gemm, &shape, args->x->shape[0]);
+}
+
+void note_conv2d(const struct conv2d_args *args) {
+    const struct gemm_shape shape = gemm_shape_of_conv2d(args);
+    tuner_note_rows(&tunable_gemm, &shape, args->x->shape[0]);
+}
 
 /* --- attention --- */
 
@@ -142,6 +166,11 @@ const struct tunable tunable_attention = { "attention", sizeof(struct attention_
     attention_describe, attention_count, attention_name, attention_prepare, attention_run,
     attention_choose };
 
+void note_attention(const struct attention_args *args) {
+    const struct attention_shape shape = attention_shape_of(args);
+    tuner_note_rows(&tunable_attention, &shape, args->q->shape[0]);
+}
+
 /* --- group norm --- */
 
 static void group_norm_describe(const void *shape, char *text, size_t size) {
@@ -195,3 +224,8 @@ static bool group_norm_choose(const void *shape, int candidate) {
 const struct tunable tunable_group_norm = { "group_norm", sizeof(struct group_norm_shape),
     group_norm_describe, group_norm_count, group_norm_name, group_norm_prepare, group_norm_run,
     group_norm_choose };
+
+void note_group_norm(const struct group_norm_args *args) {
+    const struct group_norm_shape shape = group_norm_shape_of(args);
+    tuner_note_rows(&tunable_group_norm, &shape, args->x->shape[0]);
+}

@@ -1,5 +1,6 @@
 /* Inside kernels/cuda/: what the tuner needs to know of a kind of operation that several kernels
- * can compute. kernels/cuda/tunables.cu describes each kind; tuner.cu tries, compares and times. */
+ * can compute. tunables.cu describes each kind, tuner.cu knows the problems and the choices,
+ * trial.cu tries a candidate: compares and times it. */
 #ifndef KERNELS_CUDA_TUNER_H
 #define KERNELS_CUDA_TUNER_H
 
@@ -41,9 +42,25 @@ struct tunable {
     bool (*select)(const void *shape, int candidate);
 };
 
+/* An operation on one shape. */
+struct problem {
+    const struct tunable *tunable; /* borrowed */
+    char key[TUNER_KEY_BYTES];     /* shapes are compared by what they are called */
+    unsigned char shape[TUNABLE_MAX_SHAPE_BYTES];
+    int64_t rows_min, rows_max; /* of the calls that were noted with their rows; 0: none was */
+};
+
 /* An operation calls this when it has no selected candidate: makes the shape known to the tuner,
  * and selects what was chosen for it before. True if something was selected just now. */
 bool tuner_note(const struct tunable *tunable, const void *shape);
+/* The same for a call on `rows` rows. */
+void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t rows);
+
+/* One candidate, as struct tuner's try_candidate. Keeps the operands and the plainest kernel's
+ * result for the next candidate of the same problem; trial_end gives them back. */
+bool trial_of(
+    const struct problem *problem, int candidate, struct tuner_result *out, struct error *err);
+void trial_end(void);
 
 /* For prepare: a further input of random numbers of about unit size, and a weight [n][k] or
  * [n][k][3][3] with bias whose products are of unit size again. */
@@ -53,8 +70,12 @@ bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum 
 
 extern const struct tuner cuda_tuner;
 
-/* The kinds. */
+/* The kinds, and how a call of each is noted. */
 extern const struct tunable tunable_gemm, tunable_attention, tunable_group_norm;
+void note_linear(const struct linear_args *args);
+void note_conv2d(const struct conv2d_args *args);
+void note_group_norm(const struct group_norm_args *args);
+void note_attention(const struct attention_args *args);
 
 #ifdef __cplusplus
 }

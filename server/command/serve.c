@@ -3,7 +3,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/monotonic.h"
 #include "server/command/options.h"
+#include "server/command/tune.h"
 #include "server/generate_answer.h"
 #include "server/http.h"
 #include "server/listen.h"
@@ -11,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,6 +28,9 @@ static const struct option_spec table[] = {
         "loopback address to listen on [127.0.0.1:8188];\nport 0 takes any free one" },
     OPTION_DEVICE,
     OPTION_DTYPE,
+    { "tune", 0, "MINUTES",
+        "before listening, measure the kernels that were never measured on\n"
+        "this GPU, for at most so long (see latentd tune) [not at all]" },
     { 0 },
 };
 
@@ -123,9 +129,44 @@ out:
     return status;
 }
 
+/* What --tune asks for. Serving does without it: a failure is only said. */
+static void tune_first(const struct options *options, double minutes) {
+    static const char *const passed[] = { "model", "tokenizer", "device", "dtype" };
+    char *argv[1 + 2 * 4], names[4][16], command[] = "tune";
+    int argc = 0;
+    argv[argc++] = command;
+    for (int i = 0; i < 4; i++) {
+        const char *value = options_get(options, passed[i]);
+        if (!value)
+            continue;
+        snprintf(names[i], sizeof(names[i]), "--%s", passed[i]);
+        argv[argc++] = names[i];
+        argv[argc++] = (char *)value;
+    }
+    struct error err = { 0 };
+    struct tune t = { .argv = argv, .argc = argc, .only_new = true };
+    t.deadline_s = monotonic_seconds() + 60 * minutes;
+    if (tune_run(&t, &err))
+        log_info("%d of %d kernels were measured before serving", t.measured, t.count);
+    else
+        log_warning("kernels are not measured: %s", err.message);
+    tune_finish(&t);
+}
+
+static bool minutes_to_tune(const struct options *options, double *out, struct error *err) {
+    *out = 0;
+    if (!options_double(options, "tune", out, err))
+        return false;
+    if (!options_get(options, "tune") || (*out > 0 && *out <= TUNE_MINUTES_MAX))
+        return true;
+    return error_field(err, "--tune", options_get(options, "tune"), "minutes above 0, at most %g",
+        TUNE_MINUTES_MAX);
+}
+
 int serve_main(int argc, char **argv) {
     struct options options;
     struct error err = { 0 };
+    double minutes;
     struct engine_options engine_options = { .queue_max = QUEUE_MAX_REQUESTS };
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("serve", &err);
@@ -138,9 +179,14 @@ int serve_main(int argc, char **argv) {
     pipeline->tokenizer_dir = options_get(&options, "tokenizer");
     const char *address = options_get(&options, "listen");
     struct listener listener;
+    if (!minutes_to_tune(&options, &minutes, &err))
+        return options_usage_error("serve", &err);
     if (!options_device(&options, &pipeline->device, &err) ||
-        !options_dtype(&options, &pipeline->dtype, &err) ||
-        !listen_on(address ? address : "127.0.0.1:8188", &listener, &err)) {
+        !options_dtype(&options, &pipeline->dtype, &err))
+        return options_usage_error("serve", &err);
+    if (minutes > 0) /* before there is a listener: no request waits for it */
+        tune_first(&options, minutes);
+    if (!listen_on(address ? address : "127.0.0.1:8188", &listener, &err)) {
         if (err.code == ERROR_INVALID)
             return options_usage_error("serve", &err);
         fprintf(stderr, "latentd serve: %s\n", err.message);

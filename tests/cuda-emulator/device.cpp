@@ -23,6 +23,15 @@ static struct {
 
 static std::map<const char *, size_t> pinned;
 
+/* "NAME,NTH,ERROR" with an optional ",sticky", as emulator_fail's arguments. */
+static void plant_fault(const char *text) {
+    static char name[64];
+    int nth = 0, error = 0;
+    char sticky[8] = "";
+    if (sscanf(text, "%63[^,],%d,%d,%7s", name, &nth, &error, sticky) >= 3)
+        emulator_fail(name, nth, (cudaError_t)error, strcmp(sticky, "sticky") == 0);
+}
+
 static void read_environment(void) {
     if (state.ready)
         return;
@@ -31,6 +40,8 @@ static void read_environment(void) {
     state.ready = true;
     state.seed = seed ? strtoull(seed, NULL, 0) : std::random_device()();
     state.capability = capability ? atoi(capability) : 90;
+    if (getenv("CUDA_EMULATOR_FAIL"))
+        plant_fault(getenv("CUDA_EMULATOR_FAIL"));
 }
 
 uint64_t emulator_seed(void) {

@@ -2,7 +2,8 @@
  *
  * Environment, read once: CUDA_EMULATOR_SEED (a number; random and printed if unset and a fault is
  * found), CUDA_EMULATOR_CAPABILITY (75, 80, 86, 89, 90; 90 if unset, 0 for "no device"),
- * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once).
+ * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once),
+ * CUDA_EMULATOR_FAIL (NAME,NTH,ERROR or NAME,NTH,ERROR,sticky: a fault as by emulator_fail).
  */
 #ifndef TESTS_CUDA_EMULATOR_EMULATOR_H
 #define TESTS_CUDA_EMULATOR_EMULATOR_H

@@ -294,6 +294,41 @@ static void a_dry_run_plans_the_arena(void) {
     arena_destroy(c.arena);
 }
 
+static int noted;
+static void note_group_norm(const struct group_norm_args *args) {
+    noted += (int)args->x->shape[0];
+}
+
+/* Only where a dry run is told to, and only calls that are right. */
+static void a_dry_run_notes_calls(void) {
+    static const struct tuner tuner = { .note_group_norm = note_group_norm };
+    float one[4] = { 0 };
+    struct compute c = fresh();
+    struct kernels table = *c.kernels;
+    table.tuner = &tuner;
+    c.kernels = &table;
+    struct tensor x = tensor_4d(one, DTYPE_F32, 2, 1, 1, 2),
+                  y = tensor_4d(NULL, DTYPE_F32, 2, 1, 1, 2);
+    struct tensor gamma = tensor_1d(one, DTYPE_F32, 2), beta = gamma;
+    float result[4] = { 7, 7, 7, 7 };
+    y.data = result;
+    struct group_norm_args args = {
+        .x = &x, .gamma = &gamma, .beta = &beta, .groups = 1, .eps = 1e-5f, .y = &y
+    };
+    for (int i = 0; i < 4; i++) {
+        c.dry_run = i & 1;
+        c.note = i & 2;
+        result[0] = 7;
+        op_group_norm(&c, &args);
+        CHECK(compute_ok(&c), "%s", c.error.message);
+        CHECK(noted == (i == 3 ? 2 : 0), "%d: %d rows noted", i, noted);
+        CHECK((result[0] == 7) == c.dry_run, "%d: %g", i, (double)result[0]);
+    }
+    args.groups = 3;
+    op_group_norm(&c, &args);
+    CHECK(!compute_ok(&c) && noted == 2, "a wrong call is not noted");
+}
+
 static void output_sizes(void) {
     CHECK(conv_out_size(CONV_3X3, 7) == 7 && conv_out_size(CONV_1X1, 7) == 7, "same");
     CHECK(conv_out_size(CONV_3X3_DOWN, 7) == 4 && conv_out_size(CONV_3X3_DOWN, 8) == 4, "down");
@@ -312,6 +347,7 @@ int main(void) {
     packing_refuses_by_name();
     first_error_sticks();
     a_dry_run_plans_the_arena();
+    a_dry_run_notes_calls();
     output_sizes();
     return check_done();
 }

@@ -211,14 +211,14 @@ def tune(bench, dtype, limit):
         return {"skipped": "it takes hours on the emulator"}
     status, text, error = bench.run(
         bench.program("latentd"), "tune", "--model", model(bench), "--device", "cuda", "--dtype", dtype,
-        "--json", *TOKENIZER, limit=limit)
+        "--json", "--minutes", limit / 60 * 0.8, *TOKENIZER, limit=limit)
     wrong = [line for line in error.splitlines() if "is wrong and will not be used" in line]
     out = {"wrong_candidates": wrong}
     try:
         problems = json.loads(text)["problems"]
     except (ValueError, KeyError):
         return dict(out, **bad_end(status, error))  # what was found by then is in the cache
-    out.update(problems=problems, untuned_us=sum(p["untuned_us"] for p in problems),
+    out.update(problems=problems, untuned_us=sum(p["untuned_us"] or p["us"] for p in problems),
                tuned_us=sum(p["us"] for p in problems))
     out["summary"] = (f"{len(problems)} shapes, each once: {out['untuned_us']:.0f} us by rule, "
                       f"{out['tuned_us']:.0f} us measured; {len(wrong)} candidates wrong")
@@ -471,7 +471,7 @@ SUBJECTS = ("conv2d", "linear", "attention", "group_norm", "layer_norm", "combin
 def sanitize_one(bench, tool, check, subject, limit):
     """"clean", or what was wrong, or why there is no answer."""
     if subject == "candidates":
-        command = (bench.program("latentd"), "tune", "--worker", 0, "--model", TINY, "--device",
+        command = (bench.program("latentd"), "tune", "--worker", "all", "--model", TINY, "--device",
                    "cuda", "--width", 64, "--height", 64)
     else:
         command = (bench.program("tests/kernels/kcheck"), "--device", "cuda", "--quick", "--seed", 1,

@@ -54,8 +54,8 @@ class Response:
 class Daemon:
     """`with Daemon(executable, "fake,step_ms=5") as d:`; stopped and its exit checked at the end."""
 
-    def __init__(self, executable, model="fake", ready=True, listen="127.0.0.1:0"):
-        self.command = [executable, "serve", "--model", model, "--listen", listen]
+    def __init__(self, executable, model="fake", ready=True, listen="127.0.0.1:0", extra=()):
+        self.command = [executable, "serve", "--model", model, "--listen", listen, *extra]
         self.wait_ready = ready
 
     def __enter__(self):

@@ -6,16 +6,27 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import check, done
+from daemon import Daemon, check, done, wait_until
 
 executable = sys.argv[1]
 folder = tempfile.mkdtemp()
 cache = os.path.join(folder, "a", "b", "tuner.txt")
+log = os.path.join(folder, "log")
+environment = dict(os.environ, LATENTD_TUNER_CACHE=cache, FAKE_TUNE_LOG=log)
 
 
 def tune(*arguments, model="fake"):
     return subprocess.run([executable, "tune", "--model", model, *arguments], capture_output=True,
-                          text=True, timeout=60, env=dict(os.environ, LATENTD_TUNER_CACHE=cache))
+                          text=True, timeout=60, env=environment)
+
+
+def tried():
+    """What workers were told to try since this was last asked, and how many workers there were."""
+    with open(log, encoding="utf-8") as f:
+        lines = [line.rsplit(" ", 1) for line in f.read().splitlines()]
+    os.remove(log)
+    return ([(key, int(number)) for key, number in lines if key != "worker"],
+            sum(key == "worker" for key, _ in lines))
 
 
 def the_fastest_right_one_is_kept():
@@ -27,6 +38,7 @@ def the_fastest_right_one_is_kept():
            ("attention bf16 d40", "plain", "flash", 70, 0)], f"{rows}")
     check([(r["candidates"], r["wrong"]) for r in rows] == [(5, 3), (2, 1)], f"{rows}")
     check(abs(rows[0]["tflops"] - 1e9 / 20e-6 * 1e-12) < 1e-6, f"{rows[0]['tflops']} TFLOP/s")
+    check(tried()[1] == 4, "each fault costs one worker")
     for text in ("mma fast is wrong and will not be used: error 0.5",
                  "mma faults is wrong and will not be used: it ends the process with signal 9",
                  "mma lost is wrong and will not be used: it ends the process with status 70",
@@ -59,9 +71,100 @@ def a_damaged_file_is_said_and_replaced():
             check(f.read() == whole, "and written whole again")
 
 
+def faults_are_not_asked_for_again():
+    tried()
+    os.remove(cache)
+    p = tune("--json", model="fake,faults")
+    check(p.returncode == 0, p.stderr)
+    one, two, three = json.loads(p.stdout)["problems"]
+    check(one["chosen"] == two["untuned"].replace("mma bad", "simt") == "simt split 1", f"{one}")
+    check((one["wrong"], one["skipped"]) == (2, 2), f"the third of that tile is left out: {one}")
+    check(two["chosen"] == "mma full split 1" and two["skipped"] == 1, f"on other shapes too: {two}")
+    check(two["untuned_us"] == 0, f"{two}")
+    check(three["chosen"] is None and three["wrong"] == 3 and three["skipped"] == 1,
+          f"after three faults a problem is left alone: {three}")
+    check("one: mma full split 1 could not be tried: cudaMalloc of 9 MiB: full" in p.stderr and
+          "full split 1 is wrong" not in p.stderr, f"no memory is no fault: {p.stderr}")
+    check("three: no candidate is right" in p.stderr and "three: x 4 is used: the plainest" in
+          p.stderr, p.stderr)
+    with open(cache, encoding="utf-8") as f:
+        check("three\tx 4\t0.000\t0.000\t3\t3\n" in f.read(), "what faults is not used by rule")
+    check(tried()[0] == [("one", 0), ("one", 1), ("one", 2), ("one", 4), ("two", 1), ("two", 2),
+                         ("three", 0), ("three", 1), ("three", 2)], "and nothing else is tried")
+    p = tune(model="fake,faults")
+    check(p.returncode == 0 and "2 of 3 problems" not in p.stderr, p.stderr)
+    check("(none)" in p.stdout and "left out after faults" in p.stdout, p.stdout)
+    tried()
+
+
+def the_promising_ones_come_first():
+    p = tune("--json", model="fake,many")
+    check(p.returncode == 0, p.stderr)
+    got, workers = tried()
+    check(workers == 1, f"{workers} workers")
+    want = ([("p0", c) for c in range(14)] + [("p1", c) for c in range(17)] +
+            [("p2", c) for c in range(14)] + [("p0", c) for c in range(14, 20)] +
+            [("p1", c) for c in range(17, 20)] + [("p2", c) for c in range(14, 20)])
+    check(got == want, f"{got}")
+    check([r["chosen"] for r in json.loads(p.stdout)["problems"]] == ["c19"] * 3, p.stdout)
+    os.remove(cache)
+
+
+def a_run_that_is_cut_short_is_continued():
+    p = tune("--json", "--minutes", "0.008", model="fake,slow")
+    check(p.returncode == 0, p.stderr)
+    report, first = json.loads(p.stdout), tried()[0]
+    check(0 < len(first) < 60 and sum(r["untried"] for r in report["problems"]) == 60 - len(first),
+          f"{len(first)} tried: {p.stdout}")
+    check(report["measured"] < 3, f"{report['measured']} measured")
+    p = tune("--minutes", "0.02", model="fake,slow")
+    check(p.returncode == 0 and "for want of time" in p.stdout, p.stdout + p.stderr)
+    kept = {key for key, _ in first if key != "p1"}
+    again = tried()[0]
+    check(again and again[0][0] not in kept, f"first {first[-1]}, then {again[0]}")
+    for wrong in ("0", "-1", "nan", "x", "1441"):
+        p = tune("--minutes", wrong, model="fake,slow")
+        check(p.returncode == 2 and "minutes" in p.stderr, f"{wrong}: {p.stderr}")
+
+
+def a_worker_does_not_outlive_its_parent():
+    with subprocess.Popen([executable, "tune", "--model", "fake,slow"], env=environment,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+        check(wait_until(lambda: os.path.exists(log)), "a worker")
+        with open(log, encoding="utf-8") as f:
+            worker = int(f.readline().split(" ")[1])
+        p.kill()
+
+    def gone():
+        try:
+            with open(f"/proc/{worker}/stat", encoding="utf-8") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+    check(wait_until(gone), "the worker ends with its parent")
+
+
+def serving_can_begin_with_it():
+    """Only what was never measured, and before anybody is listened to."""
+    if os.path.exists(log):
+        tried()
+    os.remove(cache)
+    os.environ.update(environment)
+    for again in (False, True):
+        with Daemon(executable, "fake,many", extra=["--tune", "1"]) as d:
+            check(d.generate({"prompt": "a"}).status == 200, "and then it serves")
+            check("kernels were measured before serving" in d.read_log(), d.read_log())
+        check(len(tried()[0]) == (0 if again else 60), "what is known is left alone")
+    with Daemon(executable, "fake,no_worker", extra=["--tune", "1"]) as d:
+        check("kernels are not measured: " in d.read_log(), d.read_log())
+    p = subprocess.run([executable, "serve", "--model", "fake", "--tune", "0"], capture_output=True,
+                       text=True, timeout=60)
+    check(p.returncode == 2 and "--tune" in p.stderr, p.stderr)
+
+
 def what_cannot_work():
     p = tune(model="fake,no_worker")
-    check(p.returncode == 1 and "ended before it tried a kernel (status 1)" in p.stderr, p.stderr)
+    check(p.returncode == 1 and "ended before it tried a kernel: it ends the process with status 1" in p.stderr, p.stderr)
     p = subprocess.run([executable, "tune", "--model", "fake"], capture_output=True, text=True,
                        timeout=60, env={})
     check(p.returncode == 1 and "set HOME, XDG_CACHE_HOME" in p.stderr, p.stderr)
@@ -70,5 +173,10 @@ def what_cannot_work():
 the_fastest_right_one_is_kept()
 what_is_kept()
 a_damaged_file_is_said_and_replaced()
+faults_are_not_asked_for_again()
+the_promising_ones_come_first()
+a_run_that_is_cut_short_is_continued()
+a_worker_does_not_outlive_its_parent()
+serving_can_begin_with_it()
 what_cannot_work()
 done()
