@@ -15,7 +15,7 @@
 
 /* With the ending zero. Words without tabs and newlines. */
 #define TUNER_KEY_BYTES 128
-#define TUNER_NAME_BYTES 64
+#define TUNER_NAME_BYTES 160
 #define TUNER_IDENTITY_BYTES 256
 
 enum tuner_verdict {
@@ -63,6 +63,10 @@ struct tuner {
     /* Uses the candidate `name` for the problem `key`, once that is called for the first time.
      * Names that mean nothing (any more) change nothing. False if there is no room. */
     bool (*choose)(const char *key, const char *name);
+    /* For tests: a problem that is called for the first time from now on uses its first candidate
+     * whose name begins with `prefix` (kept by the caller), whatever was chosen. NULL ends this.
+     * Returns for how many problems there was one since the last call. */
+    int (*prefer)(const char *prefix);
 };
 
 #endif

@@ -16,21 +16,23 @@ extern "C" {
 
 /* A new path goes to the end: numbers are kept in the tuner's cache. */
 enum gemm_path {
-    GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
-    GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
-    GEMM_MMA,    /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
-    GEMM_HOPPER, /* wgmma and TMA, sm_90 alone */
+    GEMM_SIMT,     /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
+    GEMM_VECTOR,   /* a linear layer with one token a row (timesteps), the same arithmetic */
+    GEMM_MMA,      /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
+    GEMM_HOPPER,   /* wgmma and TMA, sm_90 alone */
+    GEMM_CUBLASLT, /* NVIDIA's library, for plain products: cublaslt.h */
     GEMM_PATHS,
 };
 
 struct gemm_candidate {
     enum gemm_path path;
-    int tile;  /* index into gemm_tiles(path), 0 where a path has one tile only */
+    int tile; /* index into gemm_tiles(path), 0 where a path has one tile only; cuBLASLt's algorithm
+               */
     int split; /* parts of k, 1..GEMM_MAX_SPLIT */
 };
 
 #define GEMM_MAX_SPLIT 16
-#define GEMM_MAX_CANDIDATES 64
+#define GEMM_MAX_CANDIDATES 72
 
 struct gemm_tile {
     const char *name; /* "128x160x32" */
@@ -45,6 +47,7 @@ struct gemm_tile {
 struct gemm_shape {
     enum dtype dtype;
     bool is_conv, geglu;
+    bool plain;          /* a linear layer or 1x1 convolution that only bias and residual follow */
     enum conv_kind kind; /* if is_conv */
     int64_t n, k;        /* as in struct packed */
     int64_t h, w;        /* of one row of x; a linear layer has h = 1 and w = tokens of a row */
@@ -62,6 +65,9 @@ const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
  */
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
+/* The candidate of that name (gemm_candidate_name). Does not load a library for the name of a
+ * kernel of ours. */
+bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out);
 /* Whether a candidate can compute this shape on the open device. */
 bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* "mma 128x160x32 split 2" */

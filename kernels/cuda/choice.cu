@@ -5,6 +5,7 @@
  * parts through memory. It knows nothing of caches and is only meant to be sane: the tuner
  * measures.
  */
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/tuner.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define SELECTED_MAX 1024
+#define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS)
 /* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
  * twin. */
 #define NOMINAL_ROWS 2
@@ -28,8 +30,9 @@ static int selected_count;
 
 static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
     return a->dtype == b->dtype && a->is_conv == b->is_conv && a->geglu == b->geglu &&
-           (!a->is_conv || a->kind == b->kind) && a->n == b->n && a->k == b->k && a->h == b->h &&
-           a->w == b->w && a->h_out == b->h_out && a->w_out == b->w_out;
+           a->plain == b->plain && (!a->is_conv || a->kind == b->kind) && a->n == b->n &&
+           a->k == b->k && a->h == b->h && a->w == b->w && a->h_out == b->h_out &&
+           a->w_out == b->w_out;
 }
 
 const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count) {
@@ -50,6 +53,10 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
     static const char *const paths[] = { "simt", "vector", "mma", "hopper" };
     int count;
     const struct gemm_tile *tiles = gemm_tiles(candidate->path, &count);
+    if (candidate->path == GEMM_CUBLASLT) {
+        cublaslt_name(candidate->tile, text, size);
+        return text;
+    }
     snprintf(text, size, "%s%s%s split %d", paths[candidate->path], count ? " " : "",
         count ? tiles[candidate->tile].name : "", candidate->split);
     return text;
@@ -103,6 +110,8 @@ static bool is_vector(const struct gemm_shape *s) {
 bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
     if (c->path == GEMM_VECTOR)
         return is_vector(s);
+    if (c->path == GEMM_CUBLASLT)
+        return c->split == 1 && cublaslt_has(c->tile, s);
     int count;
     const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
     if (c->tile < 0 || c->tile >= count || c->split < 1 || c->split > GEMM_MAX_SPLIT ||
@@ -164,16 +173,17 @@ static struct gemm_candidate static_choice(const struct gemm_shape *s, int64_t r
     return best;
 }
 
-int gemm_candidates(
-    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
+/* Our kernels: the static choice, the others, the plainest. */
+static int own_candidates(
+    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[OWN_CANDIDATES]) {
     const struct gemm_candidate simt = { GEMM_SIMT, 0, 1 };
     out[0] = static_choice(shape, rows);
     int count = 1;
     if (shape->dtype != DTYPE_F32) {
-        struct gemm_candidate all[GEMM_MAX_CANDIDATES - 2];
+        struct gemm_candidate all[OWN_CANDIDATES - 2];
         /* At most half of them portable; what is expected to be slowest falls off the end. */
-        int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, GEMM_MAX_CANDIDATES / 2);
-        n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, GEMM_MAX_CANDIDATES - 2);
+        int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, OWN_CANDIDATES / 2);
+        n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, OWN_CANDIDATES - 2);
         for (int i = 0; i < n; i++)
             if (all[i].path != out[0].path || all[i].tile != out[0].tile ||
                 all[i].split != out[0].split)
@@ -182,6 +192,31 @@ int gemm_candidates(
     if (out[0].path != GEMM_SIMT)
         out[count++] = simt;
     return count;
+}
+
+int gemm_candidates(
+    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
+    struct gemm_candidate own[OWN_CANDIDATES];
+    const int count = own_candidates(shape, rows, own);
+    out[0] = own[0];
+    /* The library's follow at once, so that a tuner in a hurry tries them. */
+    const int library = cublaslt_candidates(shape, out + 1);
+    const int from = library > 0 && count == 1 ? 0 : 1; /* the plainest is the last in any case */
+    memcpy(out + 1 + library, own + from, sizeof(*out) * (size_t)(count - from));
+    return 1 + library + count - from;
+}
+
+bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out) {
+    if (cublaslt_is_name(name))
+        return cublaslt_restore(shape, name, out);
+    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
+    char text[64];
+    for (int i = 0, count = own_candidates(shape, NOMINAL_ROWS, all); i < count; i++)
+        if (strcmp(gemm_candidate_name(&all[i], text, sizeof(text)), name) == 0) {
+            *out = all[i];
+            return true;
+        }
+    return false;
 }
 
 bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate) {

@@ -1,5 +1,6 @@
 /* The table's linear and conv2d: a call becomes one struct gemm (gemm.h), a candidate computes it.
  */
+#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 
@@ -19,6 +20,7 @@ static void complete(struct gemm *g, const struct cuda_packed *p) {
     g->n_out = p->base.geglu ? g->n / 2 : g->n;
     g->geglu = p->base.geglu;
     g->bias = p->bias;
+    g->rounded_bias = p->rounded_bias;
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
     g->vectors = g->n_out % 8 == 0 && is_aligned(g->y) && (!g->residual || is_aligned(g->residual));
@@ -30,6 +32,7 @@ struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {
     struct gemm_shape s = {};
     s.dtype = x->dtype;
     s.geglu = args->weight->geglu;
+    s.plain = !s.geglu && args->activation == ACTIVATION_NONE;
     s.n = args->weight->n;
     s.k = args->weight->k;
     s.h = s.h_out = 1;
@@ -42,6 +45,7 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     s.dtype = args->x->dtype;
     s.is_conv = true;
     s.kind = args->weight->kind;
+    s.plain = s.kind == CONV_1X1 && !args->row_add;
     s.n = args->weight->n;
     s.k = args->weight->k;
     s.h = args->x->shape[1];
@@ -97,6 +101,8 @@ static bool run_path(const struct gemm_candidate *candidate, const struct gemm *
         return gemm_mma_run(candidate, g, dtype, err);
     case GEMM_HOPPER:
         return gemm_hopper_run(candidate, g, dtype, err);
+    case GEMM_CUBLASLT:
+        return cublaslt_run(candidate, g, dtype, err);
     default:
         return gemm_simt_run(candidate, g, dtype, err);
     }

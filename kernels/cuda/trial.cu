@@ -409,12 +409,33 @@ static bool timed(const struct problem *p, int candidate, double *us, struct err
 
 /* --- one candidate --- */
 
-/* The whole batch against the plainest, the guards, and one row alone against itself in the batch.
- */
+/* The first row alone, and as one of two, against itself in the whole batch. */
+static bool check_rows(
+    const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
+    const struct tunable *t = p->tunable;
+    const int64_t row = tensor_elements(&kept.alone.y);
+    struct difference all, two;
+    bool whole;
+    if (!guarded_poison(&kept.alone, err) ||
+        !t->run(p->shape, candidate, &kept.trial, 1, &kept.alone.y, err) ||
+        !compare(&kept.y.y, &kept.alone.y, row, &all, err) ||
+        !guards_are_whole(&kept.alone, &whole, err) ||
+        !t->run(p->shape, candidate, &kept.trial, 2, &kept.y.y, err) ||
+        !compare(&kept.y.y, &kept.alone.y, row, &two, err))
+        return false;
+    if (all.other_bits || two.other_bits || !whole) {
+        out->verdict = TUNER_WRONG;
+        snprintf(out->why, sizeof(out->why), "%s",
+            whole ? "a row's bits depend on the batch" : "it writes outside its result");
+    }
+    return true;
+}
+
+/* The whole batch against the plainest, the guards, and rows with fewer others or none. */
 static bool check(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;
-    const int64_t count = tensor_elements(&kept.y.y), row = count / kept.trial.rows;
+    const int64_t count = tensor_elements(&kept.y.y);
     struct difference d;
     bool whole;
     if (!guarded_poison(&kept.y, err) ||
@@ -427,19 +448,7 @@ static bool check(
         out->verdict = TUNER_WRONG;
         snprintf(out->why, sizeof(out->why), "it writes outside its result");
     }
-    if (out->verdict != TUNER_RIGHT)
-        return true;
-    if (!guarded_poison(&kept.alone, err) ||
-        !t->run(p->shape, candidate, &kept.trial, 1, &kept.alone.y, err) ||
-        !compare(&kept.y.y, &kept.alone.y, row, &d, err) ||
-        !guards_are_whole(&kept.alone, &whole, err))
-        return false;
-    if (d.other_bits || !whole) {
-        out->verdict = TUNER_WRONG;
-        snprintf(out->why, sizeof(out->why), "%s",
-            d.other_bits ? "a row's bits depend on the batch" : "it writes outside its result");
-    }
-    return true;
+    return out->verdict != TUNER_RIGHT || check_rows(p, candidate, out, err);
 }
 
 bool trial_of(

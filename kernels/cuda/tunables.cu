@@ -15,10 +15,15 @@ static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
+    /* What follows the sum, where that decides what can compute it. */
+    const bool more = (!s->is_conv || s->kind == CONV_1X1) && !s->plain;
     snprintf(text, size, "%s%s %s n%lld k%lld %lldx%lld to %lldx%lld",
-        s->is_conv ? conv_names[s->kind] : "linear", s->geglu ? "-geglu" : "", dtype_name(s->dtype),
-        (long long)s->n, (long long)s->k, (long long)s->h, (long long)s->w, (long long)s->h_out,
-        (long long)s->w_out);
+        s->is_conv ? conv_names[s->kind] : "linear",
+        s->geglu ? "-geglu"
+        : more   ? "-more"
+                 : "",
+        dtype_name(s->dtype), (long long)s->n, (long long)s->k, (long long)s->h, (long long)s->w,
+        (long long)s->h_out, (long long)s->w_out);
 }
 
 /* The candidates of a shape. Those of the last one are kept, since they are asked for one by one.
@@ -76,7 +81,7 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
         struct conv2d_args args = {};
         args.x = &x;
         args.weight = t->weight;
-        args.row_add = &row_add;
+        args.row_add = s->plain ? NULL : &row_add;
         args.residual = &residual;
         args.y = &out;
         return gemm_conv2d_with(chosen, &args, err);
@@ -94,8 +99,14 @@ static bool gemm_choose(const void *shape, int candidate) {
     return gemm_select((const struct gemm_shape *)shape, &gemm_list(shape, &count)[candidate]);
 }
 
+static bool gemm_choose_by_name(const void *shape, const char *name) {
+    struct gemm_candidate candidate;
+    return gemm_find((const struct gemm_shape *)shape, name, &candidate) &&
+           gemm_select((const struct gemm_shape *)shape, &candidate);
+}
+
 const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm_count,
-    gemm_name, gemm_prepare, gemm_run, gemm_choose };
+    gemm_name, gemm_prepare, gemm_run, gemm_choose, gemm_choose_by_name };
 
 void note_linear(const struct linear_args *args) {
     const struct gemm_shape shape = gemm_shape_of_linear(args);

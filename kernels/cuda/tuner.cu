@@ -21,7 +21,9 @@ static struct {
     int problem_count, problem_room;
     struct chosen *chosen; /* owned */
     int chosen_count, chosen_room;
-    bool full; /* there was no room for a problem, and that was said */
+    bool full;             /* there was no room for a problem, and that was said */
+    const char *preferred; /* borrowed: the beginning of a name, or NULL */
+    int preferred_count;
 } tuner;
 
 /* --- problems --- */
@@ -50,6 +52,8 @@ static bool select_chosen(const struct problem *p) {
     for (int i = 0; i < tuner.chosen_count; i++) {
         if (strcmp(tuner.chosen[i].key, p->key) != 0)
             continue;
+        if (p->tunable->select_by_name)
+            return p->tunable->select_by_name(p->shape, tuner.chosen[i].name);
         for (int c = 0, n = p->tunable->candidates(p->shape); c < n; c++) {
             p->tunable->candidate_name(p->shape, c, name);
             if (strcmp(name, tuner.chosen[i].name) == 0)
@@ -57,6 +61,26 @@ static bool select_chosen(const struct problem *p) {
         }
     }
     return false;
+}
+
+static bool select_preferred(const struct problem *p) {
+    char name[TUNER_NAME_BYTES];
+    for (int c = 0, n = tuner.preferred ? p->tunable->candidates(p->shape) : 0; c < n; c++) {
+        p->tunable->candidate_name(p->shape, c, name);
+        if (strncmp(name, tuner.preferred, strlen(tuner.preferred)) != 0)
+            continue;
+        const bool selected = p->tunable->select(p->shape, c);
+        tuner.preferred_count += selected;
+        return selected;
+    }
+    return false;
+}
+
+static int prefer(const char *prefix) {
+    const int count = tuner.preferred_count;
+    tuner.preferred = prefix;
+    tuner.preferred_count = 0;
+    return count;
 }
 
 /* The problem of that key, or NULL. */
@@ -92,7 +116,7 @@ bool tuner_note(const struct tunable *tunable, const void *shape) {
     if (find(key))
         return false;
     const struct problem *p = add(tunable, shape, key);
-    return p && select_chosen(p);
+    return p && (select_preferred(p) || select_chosen(p));
 }
 
 void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t rows) {
@@ -103,7 +127,7 @@ void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t r
         p = add(tunable, shape, key);
         if (!p)
             return;
-        (void)select_chosen(p);
+        (void)(select_preferred(p) || select_chosen(p));
     }
     if (!p->rows_min || rows < p->rows_min)
         p->rows_min = rows;
@@ -188,4 +212,5 @@ const struct tuner cuda_tuner = {
     try_candidate,
     trial_end,
     choose,
+    prefer,
 };

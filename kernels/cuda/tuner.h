@@ -40,6 +40,9 @@ struct tunable {
     bool (*run)(const void *shape, int candidate, const struct trial *trial, int64_t rows,
         struct tensor *y, struct error *err);
     bool (*select)(const void *shape, int candidate);
+    /* Optional: the same for the candidate of that name, without listing all. False if there is no
+     * such one. */
+    bool (*select_by_name)(const void *shape, const char *name);
 };
 
 /* An operation on one shape. */

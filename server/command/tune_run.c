@@ -197,7 +197,7 @@ static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
                 return false;
             if (listed > t->count || strcmp(t->problems[listed - 1].key, key) != 0)
                 return error_set(err, ERROR_INTERNAL, "problem %d is suddenly %s", listed, key);
-        } else if (sscanf(w->line, "candidate\t%63[^\n]", name) == 1) {
+        } else if (sscanf(w->line, "candidate\t%159[^\n]", name) == 1) {
             if (!again && t->count && !add_candidate(&t->problems[t->count - 1], name, err))
                 return false;
         } else if (strcmp(w->line, "ready") == 0) {

@@ -212,6 +212,11 @@ cudaError_t emulator_launch(
         }));
 }
 
+cudaError_t emulator_enqueue_kernel(
+    cudaStream_t stream, const void *function, std::function<void()> kernel) {
+    return emulator_error(enqueue(stream, cudaGraphNodeTypeKernel, function, std::move(kernel)));
+}
+
 cudaError_t cudaFuncSetAttribute(
     const void *function, enum cudaFuncAttribute attribute, int value) {
     EMULATOR_CALL("cudaFuncSetAttribute");

@@ -4,6 +4,7 @@
 
 #include "tests/cuda-emulator/emulator.h"
 
+#include <functional>
 #include <mutex>
 
 /* Held during every call: kernels run on the thread that waits for them, one at a time. */
@@ -23,6 +24,10 @@ cudaError_t emulator_error(cudaError_t error);
 /* Runs all that is queued; the variant for calls fails while something is captured. */
 void emulator_run_everything(void);
 cudaError_t emulator_wait_for_device(void);
+
+/* Queues what a library launches, or makes it a node of the graph that the stream records. */
+cudaError_t emulator_enqueue_kernel(
+    cudaStream_t stream, const void *function, std::function<void()> kernel);
 
 bool emulator_is_pinned(const void *pointer);
 /* Dynamic shared memory that one block may have, in bytes. */

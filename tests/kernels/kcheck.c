@@ -1,5 +1,6 @@
-/* kcheck [--device D] [--seed N] [--filter TEXT] [--quick|--channels] [--bench]: see kcheck.h. The
- * environment variable LATENTD_CPU=portable|avx2|avx512 chooses the CPU's instruction set. */
+/* kcheck [--device D] [--seed N] [--filter TEXT] [--quick|--channels] [--kernel NAME] [--bench]:
+ * see kcheck.h. The environment variable LATENTD_CPU=portable|avx2|avx512 chooses the CPU's
+ * instruction set. */
 #include "tests/kernels/kcheck.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/devices.h"
@@ -10,12 +11,13 @@
 
 static int usage(void) {
     printf("usage: kcheck [--device cpu|cuda[:N]] [--seed N] [--filter TEXT] [--quick|--channels]\n"
-           "              [--bench]\n"
+           "              [--kernel NAME] [--bench]\n"
            "  --device D     whose operations (default: cpu)\n"
            "  --seed N       the same random numbers again (default: from the clock)\n"
            "  --filter TEXT  only what has TEXT in \"operation shape\"\n"
            "  --quick        small shapes only\n"
            "  --channels     and real channel counts on small images\n"
+           "  --kernel NAME  where a kernel's name begins so, that one (\"hopper\", \"cublaslt\")\n"
            "  --bench        measure real shapes instead of checking; with --quick small ones\n"
            "LATENTD_CPU=portable|avx2|avx512 chooses the instruction set.\n");
     return 2;
@@ -37,6 +39,8 @@ int main(int argc, char **argv) {
             k.quick = true;
         else if (strcmp(argv[i], "--channels") == 0)
             k.channels = true;
+        else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc)
+            k.kernel = argv[++i];
         else if (strcmp(argv[i], "--bench") == 0)
             k.bench = true;
         else
@@ -55,6 +59,12 @@ int main(int argc, char **argv) {
     }
     printf("kcheck: %s against %s, instruction set %s, seed %llu\n", k.table->name,
         kernels_reference()->name, simd_best()->name, (unsigned long long)k.seed);
+    if (k.kernel && !k.table->tuner) {
+        printf("kcheck: on the %s there are no kernels to choose between\n", k.table->name);
+        return 2;
+    }
+    if (k.kernel)
+        (void)k.table->tuner->prefer(k.kernel);
     if (k.bench)
         measure_peaks(&k);
     check_linear(&k);
@@ -66,5 +76,10 @@ int main(int argc, char **argv) {
     if (k.bench)
         return 0;
     printf("%d subjects checked, %d failed\n", k.checked, k.failed);
+    if (k.kernel) {
+        const int used = k.table->tuner->prefer(NULL);
+        printf("%d shapes by \"%s\"\n", used, k.kernel);
+        k.failed += used == 0; /* checked nothing that was meant */
+    }
     return k.failed || (!k.checked && !k.filter) ? 1 : 0;
 }

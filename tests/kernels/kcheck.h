@@ -63,6 +63,7 @@ struct kcheck {
     const struct kernels *table; /* under test */
     uint64_t seed, state;
     const char *filter; /* part of "op shape", or NULL */
+    const char *kernel; /* the beginning of the wanted kernel's name, or NULL */
     bool quick, channels, bench;
     int checked, failed;
     struct peaks peaks; /* with --bench */
@@ -125,6 +126,10 @@ void check_norms(struct kcheck *k);
 void check_attention(struct kcheck *k);
 void check_embeddings(struct kcheck *k);
 void check_pointwise(struct kcheck *k);
+
+/* Seconds that the fastest right one of cuBLASLt's algorithms takes for two rows of a problem that
+ * the table's tuner knows, from number `first` on; 0 without any. Says which are wrong. */
+double measure_cublaslt(const struct kcheck *k, int first);
 
 /* Fused multiply-adds on one thread of the CPU: f32 operations a second, the best of a few. */
 double measure_cpu_peak(void);
