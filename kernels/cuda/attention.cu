@@ -1,19 +1,12 @@
 /* attention: which kernel computes a call. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/tuner.h"
+#include "kernels/cuda/selections.cuh"
 
 #include <stdio.h>
 #include <string.h>
 
-struct choice {
-    struct attention_shape shape;
-    struct attention_candidate candidate;
-};
-
-#define MAX_CHOICES 128
-static struct choice choices[MAX_CHOICES];
-static int choice_count;
+static struct selections<struct attention_shape, struct attention_candidate, 128> selected;
 
 /* Whether 16-byte copies can take every head of every token. */
 static bool is_aligned(const struct tensor *t, int64_t offset, int head_dim) {
@@ -100,27 +93,13 @@ extern "C" const char *attention_candidate_name(
     return text;
 }
 
-static struct choice *find_choice(const struct attention_shape *shape) {
-    for (int i = 0; i < choice_count; i++)
-        if (memcmp(&choices[i].shape, shape, sizeof(*shape)) == 0)
-            return &choices[i];
-    return NULL;
-}
-
 extern "C" bool attention_select(
     const struct attention_shape *shape, const struct attention_candidate *candidate) {
-    struct choice *c = find_choice(shape);
-    if (!c && choice_count < MAX_CHOICES)
-        c = &choices[choice_count++];
-    if (!c)
-        return false;
-    c->shape = *shape;
-    c->candidate = *candidate;
-    return true;
+    return selected.put(shape, candidate);
 }
 
 extern "C" void attention_select_none(void) {
-    choice_count = 0;
+    selected.clear();
 }
 
 static const void *first_of(const struct tensor *t, int64_t offset) {
@@ -157,11 +136,9 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
 
 static bool cuda_attention(const struct attention_args *args, struct error *err) {
     const struct attention_shape shape = attention_shape_of(args);
-    const struct choice *choice = find_choice(&shape);
-    if (!choice && tuner_note(&tunable_attention, &shape))
-        choice = find_choice(&shape);
-    if (choice)
-        return attention_with(&choice->candidate, args, err);
+    const struct attention_candidate *candidate = selected.find(&shape, &tunable_attention);
+    if (candidate)
+        return attention_with(candidate, args, err);
     struct attention_candidate candidates[ATTENTION_MAX_CANDIDATES];
     attention_candidates(&shape, candidates);
     return attention_with(&candidates[0], args, err);

@@ -13,24 +13,24 @@
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-/* Two floats as one register of T, the first in the lower half. */
-template <class T> __device__ __forceinline__ uint32_t pack_2(float x, float y);
+/* x and y rounded to T. */
+template <class T> __device__ __forceinline__ auto pair_of(float x, float y);
 
-template <> __device__ __forceinline__ uint32_t pack_2<__half>(float x, float y) {
-    union {
-        __half2 pair;
-        uint32_t bits;
-    } u;
-    u.pair = __floats2half2_rn(x, y);
-    return u.bits;
+template <> __device__ __forceinline__ auto pair_of<__half>(float x, float y) {
+    return __floats2half2_rn(x, y);
 }
 
-template <> __device__ __forceinline__ uint32_t pack_2<__nv_bfloat16>(float x, float y) {
+template <> __device__ __forceinline__ auto pair_of<__nv_bfloat16>(float x, float y) {
+    return __floats2bfloat162_rn(x, y);
+}
+
+/* Two floats as one register of T, the first in the lower half. */
+template <class T> __device__ __forceinline__ uint32_t pack_2(float x, float y) {
     union {
-        __nv_bfloat162 pair;
+        decltype(pair_of<T>(x, y)) pair;
         uint32_t bits;
     } u;
-    u.pair = __floats2bfloat162_rn(x, y);
+    u.pair = pair_of<T>(x, y);
     return u.bits;
 }
 
@@ -62,6 +62,120 @@ __device__ __forceinline__ float quad_sum(float x) {
 /* m for the exponent: 0 where there was no score yet. */
 __device__ __forceinline__ float safe_max(float m) {
     return m == MINUS_INFINITY ? 0.0f : m;
+}
+
+/* What follows works on 16 rows of queries: fragments of 8 columns, of whose four numbers a lane
+ * has two in row lane / 4 and two in row lane / 4 + 8. Pairs are of these two rows. */
+
+template <int FRAGMENTS> __device__ __forceinline__ void clear_fragments(float (*x)[4]) {
+#pragma unroll
+    for (int j = 0; j < FRAGMENTS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[j][e] = 0.0f;
+}
+
+/* The rows see the first `seen` keys only. */
+template <int FRAGMENTS>
+__device__ __forceinline__ void hide_keys(float (*scores)[4], int seen, int seen_8) {
+    const int pair = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < FRAGMENTS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (j * 8 + pair * 2 + e % 2 >= (e < 2 ? seen : seen_8))
+                scores[j][e] = MINUS_INFINITY;
+}
+
+/* Scores become weights 2^(c s - c m). `total` is this lane's part of the weights' sum, and what
+ * was summed before is to be multiplied by `shrink`; with ONLY there was nothing before. */
+template <int FRAGMENTS, bool ONLY>
+__device__ __forceinline__ void soften(
+    float (*scores)[4], float c, float *largest, float *total, float *shrink) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float now = ONLY ? MINUS_INFINITY : largest[r];
+#pragma unroll
+        for (int j = 0; j < FRAGMENTS; j++)
+            now = fmaxf(now, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
+        now = quad_max(now);
+        const float base = safe_max(now) * c;
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < FRAGMENTS; j++)
+#pragma unroll
+            for (int e = 2 * r; e < 2 * r + 2; e++) {
+                scores[j][e] = fast_exp2(fmaf(scores[j][e], c, -base));
+                sum += scores[j][e];
+            }
+        if constexpr (ONLY) {
+            total[r] = sum;
+        } else {
+            shrink[r] = fast_exp2(fmaf(largest[r], c, -base));
+            total[r] = fmaf(total[r], shrink[r], sum);
+        }
+        largest[r] = now;
+    }
+}
+
+template <int FRAGMENTS>
+__device__ __forceinline__ void shrink_sums(float (*sums)[4], const float *shrink) {
+#pragma unroll
+    for (int j = 0; j < FRAGMENTS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sums[j][e] *= shrink[e / 2];
+}
+
+/* The weights of 16 keys as a left operand, 16 x 16. */
+template <class T>
+__device__ __forceinline__ void pack_weights(const float (*weights)[4], uint32_t *a) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        a[i] = pack_2<T>(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+}
+
+/* y[query] = sums / total; the first row is query `first` of `queries`, and y points at query 0. */
+template <class T, int FRAGMENTS>
+__device__ __forceinline__ void write_queries(
+    const float (*sums)[4], const float *total, T *y, int64_t step, int first, int queries) {
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const float share = 1.0f / quad_sum(total[r]);
+        const int query = first + r * 8 + lane / 4;
+        if (query >= queries)
+            continue;
+        T *line = y + query * step + lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < FRAGMENTS; j++)
+            *(uint32_t *)(line + j * 8) = pack_2<T>(
+                sums[j][2 * r] * share, sums[j][2 * r + 1] * share);
+    }
+}
+
+/* ---- the host's side ---- */
+
+typedef void (*attention_kernel)(const struct attention);
+struct attention_kernels {
+    attention_kernel f16, bf16, f16_sm75; /* the last NULL: no room on that chip */
+};
+
+static inline attention_kernel attention_kernel_for(
+    const struct attention_kernels *kernels, enum dtype dtype) {
+    return dtype == DTYPE_BF16                      ? kernels->bf16
+           : cuda_get_properties()->capability < 80 ? kernels->f16_sm75
+                                                    : kernels->f16;
+}
+
+/* Blocks: x tiles of queries, y heads, z rows. */
+static inline dim3 attention_grid(const struct attention *a, int tiles) {
+    return dim3((unsigned)tiles, (unsigned)a->heads, (unsigned)a->rows);
+}
+
+static inline int attention_query_tiles(
+    const struct attention *a, const struct attention_tile *tile) {
+    return (a->tq + tile->queries - 1) / tile->queries;
 }
 
 #endif

@@ -35,12 +35,11 @@ __device__ __forceinline__ void load_keys(T *to, const T *from, int64_t step, in
     }
 }
 
-/* A warp's state: 16 * MF queries. Of a fragment's four numbers a lane has two of row group and two
- * of row group + 8. */
+/* A warp's state: 16 * MF queries. */
 template <class T, class TILE> struct flash_warp {
     uint32_t q[TILE::MF][TILE::STEPS][4];
     float sums[TILE::MF][TILE::DF][4];
-    float largest[TILE::MF][2], total[TILE::MF][2]; /* total: this lane's part */
+    float largest[TILE::MF][2], total[TILE::MF][2];
 
     /* q of queries first .., zeros behind the last one. */
     __device__ __forceinline__ void start(const T *from, int64_t step, int first, int queries) {
@@ -61,11 +60,7 @@ template <class T, class TILE> struct flash_warp {
                 largest[i][r] = MINUS_INFINITY;
                 total[i][r] = 0.0f;
             }
-#pragma unroll
-            for (int j = 0; j < TILE::DF; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    sums[i][j][e] = 0.0f;
+            clear_fragments<TILE::DF>(sums[i]);
         }
     }
 
@@ -75,11 +70,7 @@ template <class T, class TILE> struct flash_warp {
         const int lane = (int)threadIdx.x % 32;
 #pragma unroll
         for (int i = 0; i < TILE::MF; i++)
-#pragma unroll
-            for (int j = 0; j < TILE::KF; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    scores[i][j][e] = 0.0f;
+            clear_fragments<TILE::KF>(scores[i]);
 #pragma unroll
         for (int s = 0; s < TILE::STEPS; s++) {
             const bool half = TILE::HALF && s == TILE::STEPS - 1;
@@ -103,52 +94,17 @@ template <class T, class TILE> struct flash_warp {
         }
     }
 
-    /* No query sees keys from `keys` on; `first` is the block's first. */
-    __device__ __forceinline__ void mask(float (*scores)[TILE::KF][4], int first, int keys) const {
-        const int pair = (int)threadIdx.x % 4;
+    /* scores become weights, of the `keys` of the block that there are. */
+    __device__ __forceinline__ void soften_all(float (*scores)[TILE::KF][4], float c, int keys) {
 #pragma unroll
-        for (int j = 0; j < TILE::KF; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if (first + j * 8 + pair * 2 + e % 2 >= keys)
-#pragma unroll
-                    for (int i = 0; i < TILE::MF; i++)
-                        scores[i][j][e] = MINUS_INFINITY;
-    }
-
-    /* scores become weights; what was summed before shrinks to the new largest score. */
-    __device__ __forceinline__ void soften(float (*scores)[TILE::KF][4], float c) {
-#pragma unroll
-        for (int i = 0; i < TILE::MF; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float now = largest[i][r];
-#pragma unroll
-                for (int j = 0; j < TILE::KF; j++)
-                    now = fmaxf(now, fmaxf(scores[i][j][2 * r], scores[i][j][2 * r + 1]));
-                now = quad_max(now);
-                const float base = safe_max(now) * c;
-                float sum = 0.0f;
-#pragma unroll
-                for (int j = 0; j < TILE::KF; j++)
-#pragma unroll
-                    for (int e = 2 * r; e < 2 * r + 2; e++) {
-                        scores[i][j][e] = fast_exp2(fmaf(scores[i][j][e], c, -base));
-                        sum += scores[i][j][e];
-                    }
-                if constexpr (TILE::WHOLE) {
-                    total[i][r] = sum;
-                } else {
-                    const float shrink = fast_exp2(fmaf(largest[i][r], c, -base));
-                    total[i][r] = fmaf(total[i][r], shrink, sum);
-#pragma unroll
-                    for (int j = 0; j < TILE::DF; j++) {
-                        sums[i][j][2 * r] *= shrink;
-                        sums[i][j][2 * r + 1] *= shrink;
-                    }
-                }
-                largest[i][r] = now;
-            }
+        for (int i = 0; i < TILE::MF; i++) {
+            float shrink[2];
+            if (keys < TILE::BK)
+                hide_keys<TILE::KF>(scores[i], keys, keys);
+            soften<TILE::KF, TILE::WHOLE>(scores[i], c, largest[i], total[i], shrink);
+            if constexpr (!TILE::WHOLE)
+                shrink_sums<TILE::DF>(sums[i], shrink);
+        }
     }
 
     /* sums += weights v for one block of keys. */
@@ -160,13 +116,8 @@ template <class T, class TILE> struct flash_warp {
             const T *line = v + (t * 16 + lane % 16) * TILE::PITCH;
             uint32_t a[TILE::MF][4];
 #pragma unroll
-            for (int i = 0; i < TILE::MF; i++) {
-                const float *w0 = weights[i][2 * t], *w1 = weights[i][2 * t + 1];
-                a[i][0] = pack_2<T>(w0[0], w0[1]);
-                a[i][1] = pack_2<T>(w0[2], w0[3]);
-                a[i][2] = pack_2<T>(w1[0], w1[1]);
-                a[i][3] = pack_2<T>(w1[2], w1[3]);
-            }
+            for (int i = 0; i < TILE::MF; i++)
+                pack_weights<T>(weights[i] + 2 * t, a[i]);
 #pragma unroll
             for (int j = 0; j < TILE::DF; j += 2) {
                 uint32_t b[4];
@@ -184,23 +135,10 @@ template <class T, class TILE> struct flash_warp {
         }
     }
 
-    /* y[query] = sums / total */
-    __device__ __forceinline__ void finish(T *y, int64_t step, int first, int queries) {
-        const int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4;
+    __device__ __forceinline__ void finish(T *y, int64_t step, int first, int queries) const {
 #pragma unroll
         for (int i = 0; i < TILE::MF; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const float share = 1.0f / quad_sum(total[i][r]);
-                const int query = first + i * 16 + r * 8 + group;
-                if (query >= queries)
-                    continue;
-                T *line = y + query * step + 2 * pair;
-#pragma unroll
-                for (int j = 0; j < TILE::DF; j++)
-                    *(uint32_t *)(line + j * 8) = pack_2<T>(
-                        sums[i][j][2 * r] * share, sums[i][j][2 * r + 1] * share);
-            }
+            write_queries<T, TILE::DF>(sums[i], total[i], y, step, first + i * 16, queries);
     }
 };
 
@@ -237,9 +175,7 @@ __device__ __forceinline__ void flash(const struct attention &a, T *keys, T *val
         load_keys<T, TILE>(values, at.v, a.v_step, block * TILE::BK, a.tk);
         cp_async_commit();
         w.template score<SM75>(keys, scores);
-        if ((block + 1) * TILE::BK > a.tk)
-            w.mask(scores, block * TILE::BK, a.tk);
-        w.soften(scores, c);
+        w.soften_all(scores, c, a.tk - block * TILE::BK);
         cp_async_wait<0>();
         __syncthreads(); /* these values are there for all, and all are done with these keys */
         if (block + 1 < blocks)
@@ -266,9 +202,7 @@ __device__ __forceinline__ void whole(const struct attention &a, T *keys, T *val
         const int first = tile * TILE::BQ + mine;
         w.start(at.q, a.q_step, first, a.tq);
         w.template score<SM75>(keys, scores);
-        if (TILE::BK > a.tk)
-            w.mask(scores, 0, a.tk);
-        w.soften(scores, c);
+        w.soften_all(scores, c, a.tk);
         w.template gather<SM75>(values, scores);
         w.finish(at.y, at.y_step, first, a.tq);
     }
@@ -305,11 +239,6 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) attention_flash(const struct
     X(80, 1, 4, 80, true)                                                                          \
     X(160, 1, 4, 80, true)
 
-typedef void (*flash_kernel)(const struct attention);
-struct flash_entry {
-    flash_kernel f16, bf16, f16_sm75;
-};
-
 #define TILE_OF(d, mf, warps, keys, whole) flash_tile<d, mf, warps, keys, whole>
 #define TILE(d, mf, warps, keys, whole)                                                            \
     { "d" #d " " #mf "x16x" #warps " by " #keys, d, TILE_OF(d, mf, warps, keys, whole)::BQ, keys,  \
@@ -321,8 +250,8 @@ struct flash_entry {
 
 static const struct attention_tile flash_tiles[] = { FLASH_TILES(TILE) };
 static const struct attention_tile whole_tiles[] = { WHOLE_TILES(TILE) };
-static const struct flash_entry flash_entries[] = { FLASH_TILES(ENTRY) };
-static const struct flash_entry whole_entries[] = { WHOLE_TILES(ENTRY) };
+static const struct attention_kernels flash_kernels[] = { FLASH_TILES(ENTRY) };
+static const struct attention_kernels whole_kernels[] = { WHOLE_TILES(ENTRY) };
 
 extern "C" const struct attention_tile *attention_flash_tiles(int *count) {
     *count = (int)(sizeof(flash_tiles) / sizeof(flash_tiles[0]));
@@ -336,24 +265,21 @@ extern "C" const struct attention_tile *attention_whole_tiles(int *count) {
 
 /* WHOLE: enough blocks for every multiprocessor a few times, and no more, so that keys and values
  * are loaded as seldom as that allows. How queries are dealt out changes no query's bits. */
-static unsigned blocks_of(
-    const struct attention *a, const struct attention_tile *tile, bool whole) {
-    const int tiles = (a->tq + tile->queries - 1) / tile->queries;
+static int blocks_of(const struct attention *a, const struct attention_tile *tile, bool whole) {
+    const int tiles = attention_query_tiles(a, tile);
     const int others = a->heads * a->rows;
     const int wanted = 4 * cuda_get_properties()->multiprocessors;
     const int fewer = (wanted + others - 1) / others;
-    return (unsigned)(whole && fewer < tiles ? fewer : tiles);
+    return whole && fewer < tiles ? fewer : tiles;
 }
 
 extern "C" bool attention_flash_run(const struct attention_candidate *candidate,
     const struct attention *a, enum dtype dtype, struct error *err) {
     const bool whole = candidate->path == ATTENTION_WHOLE;
     const struct attention_tile *tile = (whole ? whole_tiles : flash_tiles) + candidate->tile;
-    const struct flash_entry *entry = (whole ? whole_entries : flash_entries) + candidate->tile;
-    const flash_kernel kernel = dtype == DTYPE_BF16                      ? entry->bf16
-                                : cuda_get_properties()->capability < 80 ? entry->f16_sm75
-                                                                         : entry->f16;
-    const dim3 grid(blocks_of(a, tile, whole), (unsigned)a->heads, (unsigned)a->rows);
-    return launch(kernel, grid, tile->threads, tile->shared_bytes,
+    const struct attention_kernels *kernels = (whole ? whole_kernels : flash_kernels) +
+                                              candidate->tile;
+    return launch(attention_kernel_for(kernels, dtype),
+        attention_grid(a, blocks_of(a, tile, whole)), tile->threads, tile->shared_bytes,
         whole ? "attention_whole" : "attention_flash", err, *a);
 }

@@ -174,12 +174,5 @@ template <class T> static bool run(const struct attention *a, struct error *err)
 
 extern "C" bool attention_plain_run(
     const struct attention *a, enum dtype dtype, struct error *err) {
-    switch (dtype) {
-    case DTYPE_F16:
-        return run<__half>(a, err);
-    case DTYPE_BF16:
-        return run<__nv_bfloat16>(a, err);
-    default:
-        return run<float>(a, err);
-    }
+    return CALL_FOR_DTYPE(dtype, run, a, err);
 }

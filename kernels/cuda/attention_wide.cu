@@ -58,11 +58,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         lane = (int)threadIdx.x % 32;
         query = warp / TILE::WN * 16;
         column = warp % TILE::WN;
-#pragma unroll
-        for (int j = 0; j < TILE::DF; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                sums[j][e] = 0.0f;
+        clear_fragments<TILE::DF>(sums);
         largest[0] = largest[1] = MINUS_INFINITY;
         total[0] = total[1] = 0.0f;
     }
@@ -73,11 +69,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         const int pitch = wide_pitch(d), steps = wide_chunks(d) / 2;
         const T *q_line = q + (query + lane % 16) * pitch + lane / 16 * 8;
         const T *k_line = k + (column * TILE::KF * 8 + lane % 8) * pitch + lane / 8 % 2 * 8;
-#pragma unroll
-        for (int j = 0; j < TILE::KF; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                scores[j][e] = 0.0f;
+        clear_fragments<TILE::KF>(scores);
         for (int s = 0; s < steps; s++) {
             uint32_t a[4], b[2];
             ldmatrix_x4(a, q_line + s * 16);
@@ -87,12 +79,8 @@ template <class T, class TILE, bool SM75> struct wide_warp {
                 multiply<T, SM75>(scores[j], a, b);
             }
         }
-#pragma unroll
-        for (int j = 0; j < TILE::KF; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                if ((column * TILE::KF + j) * 8 + lane % 4 * 2 + e % 2 >= here)
-                    scores[j][e] = MINUS_INFINITY;
+        const int seen = here - column * TILE::KF * 8;
+        hide_keys<TILE::KF>(scores, seen, seen);
     }
 
     /* The column's largest scores, for the others: columns' [BQ]. */
@@ -112,6 +100,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
     /* weights [BQ][WEIGHTS_PITCH] of the column's keys; the sums so far shrink. */
     __device__ __forceinline__ void soften(
         float (*scores)[4], const float *maxima, float c, T *weights) {
+        float shrink[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int line = query + r * 8 + lane / 4;
@@ -120,7 +109,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
             for (int i = 0; i < TILE::WN; i++)
                 now = fmaxf(now, maxima[i * TILE::BQ + line]);
             const float base = safe_max(now) * c;
-            const float shrink = fast_exp2(fmaf(largest[r], c, -base));
+            shrink[r] = fast_exp2(fmaf(largest[r], c, -base));
             uint32_t *to = (uint32_t *)(weights + line * TILE::WEIGHTS_PITCH +
                                         column * TILE::KF * 8 + lane % 4 * 2);
 #pragma unroll
@@ -130,14 +119,10 @@ template <class T, class TILE, bool SM75> struct wide_warp {
                 sum += w0 + w1;
                 to[j * 4] = pack_2<T>(w0, w1);
             }
-            total[r] = fmaf(total[r], shrink, sum);
+            total[r] = fmaf(total[r], shrink[r], sum);
             largest[r] = now;
-#pragma unroll
-            for (int j = 0; j < TILE::DF; j++) {
-                sums[j][2 * r] *= shrink;
-                sums[j][2 * r + 1] *= shrink;
-            }
         }
+        shrink_sums<TILE::DF>(sums, shrink);
     }
 
     /* sums += weights v of the column's channels. */
@@ -239,9 +224,8 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     X(2, 2, 256, 32, false)                                                                        \
     X(1, 2, 256, 32, false)
 
-typedef void (*wide_kernel)(const struct attention);
 struct wide_entry {
-    wide_kernel f16, bf16, f16_sm75;
+    struct attention_kernels kernels;
     size_t (*bytes)(int d);
 };
 
@@ -251,15 +235,15 @@ struct wide_entry {
         16 * wm, keys, 32 * wm * wn, sm75, 0 },
 static const struct attention_tile tiles[] = { TILES(TILE) };
 
-template <class TILE, bool SM75> struct maybe { static constexpr wide_kernel kernel = NULL; };
+template <class TILE, bool SM75> struct maybe { static constexpr attention_kernel kernel = NULL; };
 template <class TILE> struct maybe<TILE, true> {
-    static constexpr wide_kernel kernel = attention_wide<__half, TILE, true>;
+    static constexpr attention_kernel kernel = attention_wide<__half, TILE, true>;
 };
 
 #define ENTRY(wm, wn, channels, keys, sm75)                                                        \
-    { attention_wide<__half, TILE_OF(wm, wn, channels, keys), false>,                              \
-        attention_wide<__nv_bfloat16, TILE_OF(wm, wn, channels, keys), false>,                     \
-        maybe<TILE_OF(wm, wn, channels, keys), sm75>::kernel,                                      \
+    { { attention_wide<__half, TILE_OF(wm, wn, channels, keys), false>,                            \
+          attention_wide<__nv_bfloat16, TILE_OF(wm, wn, channels, keys), false>,                   \
+          maybe<TILE_OF(wm, wn, channels, keys), sm75>::kernel },                                  \
         wide_bytes<TILE_OF(wm, wn, channels, keys)> },
 static const struct wide_entry entries[] = { TILES(ENTRY) };
 
@@ -276,10 +260,7 @@ extern "C" bool attention_wide_run(const struct attention_candidate *candidate,
     const struct attention *a, enum dtype dtype, struct error *err) {
     const struct attention_tile *tile = &tiles[candidate->tile];
     const struct wide_entry *entry = &entries[candidate->tile];
-    const wide_kernel kernel = dtype == DTYPE_BF16                      ? entry->bf16
-                               : cuda_get_properties()->capability < 80 ? entry->f16_sm75
-                                                                        : entry->f16;
-    const dim3 grid((unsigned)((a->tq + tile->queries - 1) / tile->queries), (unsigned)a->heads,
-        (unsigned)a->rows);
-    return launch(kernel, grid, tile->threads, entry->bytes(a->d), "attention_wide", err, *a);
+    return launch(attention_kernel_for(&entry->kernels, dtype),
+        attention_grid(a, attention_query_tiles(a, tile)), tile->threads, entry->bytes(a->d),
+        "attention_wide", err, *a);
 }

@@ -14,8 +14,9 @@
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/tuner.h"
+#include "kernels/cuda/selections.cuh"
 
+#include <stdio.h>
 #include <string.h>
 
 #define THREADS 512
@@ -33,51 +34,6 @@ struct group_norm {
     float eps;
     bool silu;
 };
-
-/* V elements that lie side by side, aligned as one word. */
-template <class T, int V> __device__ __forceinline__ void load_word(const T *from, float *to) {
-    union {
-        unsigned short u2;
-        unsigned u4;
-        uint2 u8;
-        uint4 u16;
-        T element[V];
-    } u;
-    constexpr int BYTES = V * (int)sizeof(T);
-    if constexpr (BYTES == 16)
-        u.u16 = *(const uint4 *)from;
-    else if constexpr (BYTES == 8)
-        u.u8 = *(const uint2 *)from;
-    else if constexpr (BYTES == 4)
-        u.u4 = *(const unsigned *)from;
-    else
-        u.u2 = *(const unsigned short *)from;
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        to[i] = to_float(u.element[i]);
-}
-
-template <class T, int V> __device__ __forceinline__ void store_word(T *to, const float *from) {
-    union {
-        unsigned short u2;
-        unsigned u4;
-        uint2 u8;
-        uint4 u16;
-        T element[V];
-    } u;
-    constexpr int BYTES = V * (int)sizeof(T);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        u.element[i] = from_float<T>(from[i]);
-    if constexpr (BYTES == 16)
-        *(uint4 *)to = u.u16;
-    else if constexpr (BYTES == 8)
-        *(uint2 *)to = u.u8;
-    else if constexpr (BYTES == 4)
-        *(unsigned *)to = u.u4;
-    else
-        *(unsigned short *)to = u.u2;
-}
 
 __device__ __forceinline__ float finish(
     float x, struct moments m, float scale, float gamma, float beta, bool silu) {
@@ -272,14 +228,7 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_apply(const struct grou
 
 /* ---- the host's side ---- */
 
-struct choice {
-    struct group_norm_shape shape;
-    struct group_norm_candidate candidate;
-};
-
-#define MAX_CHOICES 128
-static struct choice choices[MAX_CHOICES];
-static int choice_count;
+static struct selections<struct group_norm_shape, struct group_norm_candidate, 128> selected;
 
 extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args) {
     const int64_t *s = args->x->shape;
@@ -306,31 +255,19 @@ extern "C" int group_norm_candidates(const struct group_norm_shape *shape,
     return count;
 }
 
-extern "C" const char *group_norm_candidate_name(const struct group_norm_candidate *candidate) {
-    return candidate->path == GROUP_NORM_SHARED ? "shared" : "parts";
-}
-
-static struct choice *find_choice(const struct group_norm_shape *shape) {
-    for (int i = 0; i < choice_count; i++)
-        if (memcmp(&choices[i].shape, shape, sizeof(*shape)) == 0)
-            return &choices[i];
-    return NULL;
+extern "C" const char *group_norm_candidate_name(
+    const struct group_norm_candidate *candidate, char *text, size_t size) {
+    snprintf(text, size, "%s", candidate->path == GROUP_NORM_SHARED ? "shared" : "parts");
+    return text;
 }
 
 extern "C" bool group_norm_select(
     const struct group_norm_shape *shape, const struct group_norm_candidate *candidate) {
-    struct choice *c = find_choice(shape);
-    if (!c && choice_count < MAX_CHOICES)
-        c = &choices[choice_count++];
-    if (!c)
-        return false;
-    c->shape = *shape;
-    c->candidate = *candidate;
-    return true;
+    return selected.put(shape, candidate);
 }
 
 extern "C" void group_norm_select_none(void) {
-    choice_count = 0;
+    selected.clear();
 }
 
 /* Elements of the widest word that divides a group and stays aligned. */
@@ -405,11 +342,7 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     const int64_t skip = (int64_t)g.pixels * g.channels * (int64_t)dtype_size(args->x->dtype);
     for (int64_t first = 0; first < rows; first += together) {
         const int64_t here = rows - first < together ? rows - first : together;
-        bool ok = args->x->dtype == DTYPE_F16 ? run_dtype<__half>(candidate, &g, here, err)
-                  : args->x->dtype == DTYPE_BF16
-                      ? run_dtype<__nv_bfloat16>(candidate, &g, here, err)
-                      : run_dtype<float>(candidate, &g, here, err);
-        if (!ok)
+        if (!CALL_FOR_DTYPE(args->x->dtype, run_dtype, candidate, &g, here, err))
             return false;
         g.x = (const char *)g.x + here * skip;
         g.y = (char *)g.y + here * skip;
@@ -419,11 +352,9 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
 
 static bool cuda_group_norm(const struct group_norm_args *args, struct error *err) {
     const struct group_norm_shape shape = group_norm_shape_of(args);
-    const struct choice *choice = find_choice(&shape);
-    if (!choice && tuner_note(&tunable_group_norm, &shape))
-        choice = find_choice(&shape);
-    if (choice)
-        return group_norm_with(&choice->candidate, args, err);
+    const struct group_norm_candidate *candidate = selected.find(&shape, &tunable_group_norm);
+    if (candidate)
+        return group_norm_with(candidate, args, err);
     struct group_norm_candidate candidates[GROUP_NORM_MAX_CANDIDATES];
     group_norm_candidates(&shape, candidates);
     return group_norm_with(&candidates[0], args, err);

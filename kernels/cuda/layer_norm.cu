@@ -25,18 +25,11 @@ __device__ __forceinline__ float scale_of(float squares, int channels, float eps
     return 1.0f / sqrtf(squares / (float)channels + eps);
 }
 
-/* VECTORS: eights that a lane keeps; 8 * 32 * VECTORS channels fit. x may be y. */
+/* One token: VECTORS eights that a lane keeps; 8 * 32 * VECTORS channels fit. */
 template <class T, int VECTORS>
-__global__ void __launch_bounds__(THREADS) layer_norm_kept(const T *x, const float *gamma,
-    const float *beta, T *y, int64_t tokens, int channels, float eps) {
+__device__ __forceinline__ void normalise_kept(
+    const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    griddepcontrol_wait();
-    griddepcontrol_launch();
-    if (token >= tokens)
-        return;
-    const T *from = x + token * channels;
-    T *to = y + token * channels;
     const float shift = to_float(from[0]);
     float v[VECTORS][8], sum = 0.0f, squares = 0.0f;
 #pragma unroll
@@ -75,18 +68,11 @@ __global__ void __launch_bounds__(THREADS) layer_norm_kept(const T *x, const flo
     }
 }
 
-/* Any number of channels at any address; x may be y. */
+/* One token of any number of channels at any address. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) layer_norm_any(const T *x, const float *gamma,
-    const float *beta, T *y, int64_t tokens, int channels, float eps) {
+__device__ __forceinline__ void normalise_any(
+    const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    griddepcontrol_wait();
-    griddepcontrol_launch();
-    if (token >= tokens)
-        return;
-    const T *from = x + token * channels;
-    T *to = y + token * channels;
     const float shift = to_float(from[0]);
     float sum = 0.0f, squares = 0.0f;
     for (int c = lane; c < channels; c += 32)
@@ -101,6 +87,23 @@ __global__ void __launch_bounds__(THREADS) layer_norm_any(const T *x, const floa
         to[c] = from_float<T>(finish(to_float(from[c]), shift, mean, scale, gamma[c], beta[c]));
 }
 
+/* x may be y. VECTORS 0: channels and addresses that cannot be kept. */
+template <class T, int VECTORS>
+__global__ void __launch_bounds__(THREADS) layer_norm(const T *x, const float *gamma,
+    const float *beta, T *y, int64_t tokens, int channels, float eps) {
+    const int64_t token = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    if (token >= tokens)
+        return;
+    const T *from = x + token * channels;
+    T *to = y + token * channels;
+    if constexpr (VECTORS == 0)
+        normalise_any(from, gamma, beta, to, channels, eps);
+    else
+        normalise_kept<T, VECTORS>(from, gamma, beta, to, channels, eps);
+}
+
 template <class T> static bool run(const struct layer_norm_args *args, struct error *err) {
     const int channels = (int)args->x->shape[args->x->rank - 1];
     const int64_t tokens = tensor_elements(args->x) / channels;
@@ -111,25 +114,18 @@ template <class T> static bool run(const struct layer_norm_args *args, struct er
                          ((uintptr_t)x | (uintptr_t)y | (uintptr_t)gamma | (uintptr_t)beta) % 16 ==
                              0;
     void (*kernel)(const T *, const float *, const float *, T *, int64_t, int,
-        float) = !vectors           ? layer_norm_any<T>
-                 : channels <= 256  ? layer_norm_kept<T, 1>
-                 : channels <= 512  ? layer_norm_kept<T, 2>
-                 : channels <= 768  ? layer_norm_kept<T, 3>
-                 : channels <= 1280 ? layer_norm_kept<T, 5>
-                                    : layer_norm_kept<T, 8>;
+        float) = !vectors           ? layer_norm<T, 0>
+                 : channels <= 256  ? layer_norm<T, 1>
+                 : channels <= 512  ? layer_norm<T, 2>
+                 : channels <= 768  ? layer_norm<T, 3>
+                 : channels <= 1280 ? layer_norm<T, 5>
+                                    : layer_norm<T, 8>;
     return launch(kernel, dim3((unsigned)((tokens + WARPS - 1) / WARPS)), THREADS, 0, "layer_norm",
         err, x, gamma, beta, y, tokens, channels, args->eps);
 }
 
 static bool cuda_layer_norm(const struct layer_norm_args *args, struct error *err) {
-    switch (args->x->dtype) {
-    case DTYPE_F16:
-        return run<__half>(args, err);
-    case DTYPE_BF16:
-        return run<__nv_bfloat16>(args, err);
-    default:
-        return run<float>(args, err);
-    }
+    return CALL_FOR_DTYPE(args->x->dtype, run, args, err);
 }
 
 extern "C" void cuda_register_layer_norm(struct kernels *table) {

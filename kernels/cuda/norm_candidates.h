@@ -34,7 +34,8 @@ struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args);
 int group_norm_candidates(const struct group_norm_shape *shape,
     struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]);
 /* "parts", "shared" */
-const char *group_norm_candidate_name(const struct group_norm_candidate *candidate);
+const char *group_norm_candidate_name(
+    const struct group_norm_candidate *candidate, char *text, size_t size);
 
 /* From now on `shape` is computed by `candidate`. False if the table of choices is full. */
 bool group_norm_select(

@@ -1,4 +1,4 @@
-/* Inside kernels/cuda/: f32, f16 and bf16 elements, alone and eight at a time. Conversions round to
+/* Inside kernels/cuda/: f32, f16 and bf16 elements, alone and by words. Conversions round to
  * nearest even. */
 #ifndef KERNELS_CUDA_NUMERIC_CUH
 #define KERNELS_CUDA_NUMERIC_CUH
@@ -34,38 +34,54 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(x);
 }
 
-/* Eight elements at a 16-byte boundary. */
-template <class T> __device__ __forceinline__ void load_8(const T *from, float *to) {
-    union {
-        uint4 word;
-        T element[8];
-    } u;
-    u.word = *(const uint4 *)from;
+/* function<T>(arguments...), T being what `dtype` names. */
+#define CALL_FOR_DTYPE(dtype, function, ...)                                                       \
+    ((dtype) == DTYPE_F16       ? function<__half>(__VA_ARGS__)                                    \
+        : (dtype) == DTYPE_BF16 ? function<__nv_bfloat16>(__VA_ARGS__)                             \
+                                : function<float>(__VA_ARGS__))
+
+/* Words that memory moves at once, by their bytes. */
+template <int BYTES> struct word_type;
+template <> struct word_type<2> { typedef unsigned short type; };
+template <> struct word_type<4> { typedef unsigned type; };
+template <> struct word_type<8> { typedef uint2 type; };
+template <> struct word_type<16> { typedef uint4 type; };
+
+/* V elements side by side, at an address that one word of them all is aligned to. */
+template <class T, int V> union word {
+    typename word_type<V *(int)sizeof(T)>::type whole;
+    T element[V];
+};
+
+template <class T, int V> __device__ __forceinline__ void load_word(const T *from, float *to) {
+    union word<T, V> w;
+    w.whole = *(const decltype(w.whole) *)from;
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        to[i] = to_float(u.element[i]);
+    for (int i = 0; i < V; i++)
+        to[i] = to_float(w.element[i]);
 }
 
-template <> __device__ __forceinline__ void load_8<float>(const float *from, float *to) {
-    const float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
-    to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+template <class T, int V> __device__ __forceinline__ void store_word(T *to, const float *from) {
+    union word<T, V> w;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        w.element[i] = from_float<T>(from[i]);
+    *(decltype(w.whole) *)to = w.whole;
+}
+
+/* Eight elements at a 16-byte boundary. */
+template <class T> __device__ __forceinline__ void load_8(const T *from, float *to) {
+    constexpr int V = 16 / (int)sizeof(T);
+#pragma unroll
+    for (int i = 0; i < 8; i += V)
+        load_word<T, V>(from + i, to + i);
 }
 
 template <class T> __device__ __forceinline__ void store_8(T *to, const float *from) {
-    union {
-        uint4 word;
-        T element[8];
-    } u;
+    constexpr int V = 16 / (int)sizeof(T);
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        u.element[i] = from_float<T>(from[i]);
-    *(uint4 *)to = u.word;
-}
-
-template <> __device__ __forceinline__ void store_8<float>(float *to, const float *from) {
-    *(float4 *)to = make_float4(from[0], from[1], from[2], from[3]);
-    *(float4 *)(to + 4) = make_float4(from[4], from[5], from[6], from[7]);
+    for (int i = 0; i < 8; i += V)
+        store_word<T, V>(to + i, from + i);
 }
 
 #endif

@@ -60,14 +60,7 @@ template <class T> static bool add_of(const struct add_args *args, struct error 
 }
 
 static bool cuda_add(const struct add_args *args, struct error *err) {
-    switch (args->y->dtype) {
-    case DTYPE_F16:
-        return add_of<__half>(args, err);
-    case DTYPE_BF16:
-        return add_of<__nv_bfloat16>(args, err);
-    default:
-        return add_of<float>(args, err);
-    }
+    return CALL_FOR_DTYPE(args->y->dtype, add_of, args, err);
 }
 
 /* ---- concat: y[...][0..ca) = a, y[...][ca..ca+cb) = b ---- */
@@ -247,9 +240,8 @@ __global__ void __launch_bounds__(THREADS)
 
 #define SHORT 8
 
-template <class A, class B>
-static bool convert_of(const struct convert_args *args, struct error *err) {
-    const A *x = (const A *)args->x->data;
+template <class B, class A>
+static bool convert_of(const A *x, const struct convert_args *args, struct error *err) {
     B *y = (B *)args->y->data;
     const int64_t *s = args->x->shape, n = tensor_elements(args->x);
     if (args->layout == LAYOUT_SAME) {
@@ -273,25 +265,11 @@ static bool convert_of(const struct convert_args *args, struct error *err) {
 }
 
 template <class A> static bool convert_from(const struct convert_args *args, struct error *err) {
-    switch (args->y->dtype) {
-    case DTYPE_F16:
-        return convert_of<A, __half>(args, err);
-    case DTYPE_BF16:
-        return convert_of<A, __nv_bfloat16>(args, err);
-    default:
-        return convert_of<A, float>(args, err);
-    }
+    return CALL_FOR_DTYPE(args->y->dtype, convert_of, (const A *)args->x->data, args, err);
 }
 
 static bool cuda_convert(const struct convert_args *args, struct error *err) {
-    switch (args->x->dtype) {
-    case DTYPE_F16:
-        return convert_from<__half>(args, err);
-    case DTYPE_BF16:
-        return convert_from<__nv_bfloat16>(args, err);
-    default:
-        return convert_from<float>(args, err);
-    }
+    return CALL_FOR_DTYPE(args->x->dtype, convert_from, args, err);
 }
 
 extern "C" void cuda_register_pointwise(struct kernels *table) {

@@ -11,6 +11,44 @@
 static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
     "conv3x3-down-right", "conv3x3-up" };
 
+/* What a list of candidates, their names and a table of selected ones make of it. */
+template <class SHAPE, class CANDIDATE, int MOST, int (*LIST)(const SHAPE *, CANDIDATE *),
+    const char *(*NAME)(const CANDIDATE *, char *, size_t),
+    bool (*SELECT)(const SHAPE *, const CANDIDATE *)>
+struct kind {
+    /* The last shape's are kept, since they are asked for one by one. */
+    static const CANDIDATE *all(const void *shape, int *count) {
+        static CANDIDATE list[MOST];
+        static SHAPE of;
+        static int of_count;
+        if (!of_count || memcmp(&of, shape, sizeof(of)) != 0) {
+            memcpy(&of, shape, sizeof(of));
+            of_count = LIST(&of, list);
+        }
+        *count = of_count;
+        return list;
+    }
+
+    static const CANDIDATE *at(const void *shape, int candidate) {
+        int count;
+        return &all(shape, &count)[candidate];
+    }
+
+    static int count(const void *shape) {
+        int count;
+        (void)all(shape, &count);
+        return count;
+    }
+
+    static void name(const void *shape, int candidate, char text[TUNER_NAME_BYTES]) {
+        NAME(at(shape, candidate), text, TUNER_NAME_BYTES);
+    }
+
+    static bool choose(const void *shape, int candidate) {
+        return SELECT((const SHAPE *)shape, at(shape, candidate));
+    }
+};
+
 /* --- linear and conv2d --- */
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
@@ -26,30 +64,13 @@ static void gemm_describe(const void *shape, char *text, size_t size) {
         (long long)s->h_out, (long long)s->w_out);
 }
 
-/* The candidates of a shape. Those of the last one are kept, since they are asked for one by one.
- */
-static const struct gemm_candidate *gemm_list(const void *shape, int *count) {
-    static struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    static struct gemm_shape of;
-    static int of_count;
-    if (!of_count || memcmp(&of, shape, sizeof(of)) != 0) {
-        memcpy(&of, shape, sizeof(of));
-        of_count = gemm_candidates(&of, 2, all);
-    }
-    *count = of_count;
-    return all;
+static int gemm_list(const struct gemm_shape *shape, struct gemm_candidate *out) {
+    return gemm_candidates(shape, 2, out);
 }
 
-static int gemm_count(const void *shape) {
-    int count;
-    (void)gemm_list(shape, &count);
-    return count;
-}
-
-static void gemm_name(const void *shape, int candidate, char name[TUNER_NAME_BYTES]) {
-    int count;
-    gemm_candidate_name(&gemm_list(shape, &count)[candidate], name, TUNER_NAME_BYTES);
-}
+typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm_list,
+    gemm_candidate_name, gemm_select>
+    gemm;
 
 /* x, the residual where there may be one, and for a convolution what is added to each row. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
@@ -72,8 +93,7 @@ static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) 
 static bool gemm_run(const void *shape, int candidate, const struct trial *t, int64_t rows,
     struct tensor *y, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    int count;
-    const struct gemm_candidate *chosen = &gemm_list(shape, &count)[candidate];
+    const struct gemm_candidate *chosen = gemm::at(shape, candidate);
     struct tensor x = tensor_rows(&t->inputs[0], 0, rows);
     struct tensor residual = tensor_rows(&t->inputs[1], 0, rows), out = tensor_rows(y, 0, rows);
     if (s->is_conv) {
@@ -94,19 +114,14 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     return gemm_linear_with(chosen, &args, err);
 }
 
-static bool gemm_choose(const void *shape, int candidate) {
-    int count;
-    return gemm_select((const struct gemm_shape *)shape, &gemm_list(shape, &count)[candidate]);
-}
-
 static bool gemm_choose_by_name(const void *shape, const char *name) {
     struct gemm_candidate candidate;
     return gemm_find((const struct gemm_shape *)shape, name, &candidate) &&
            gemm_select((const struct gemm_shape *)shape, &candidate);
 }
 
-const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm_count,
-    gemm_name, gemm_prepare, gemm_run, gemm_choose, gemm_choose_by_name };
+const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm::count,
+    gemm::name, gemm_prepare, gemm_run, gemm::choose, gemm_choose_by_name };
 
 void note_linear(const struct linear_args *args) {
     const struct gemm_shape shape = gemm_shape_of_linear(args);
@@ -127,16 +142,9 @@ static void attention_describe(const void *shape, char *text, size_t size) {
         s->plain_only ? " unaligned" : "");
 }
 
-static int attention_count(const void *shape) {
-    struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
-    return attention_candidates((const struct attention_shape *)shape, all);
-}
-
-static void attention_name(const void *shape, int candidate, char name[TUNER_NAME_BYTES]) {
-    struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
-    attention_candidates((const struct attention_shape *)shape, all);
-    attention_candidate_name(&all[candidate], name, TUNER_NAME_BYTES);
-}
+typedef kind<struct attention_shape, struct attention_candidate, ATTENTION_MAX_CANDIDATES,
+    attention_candidates, attention_candidate_name, attention_select>
+    attention;
 
 /* q [rows][tq][channels], k and v side by side as a fused projection leaves them. */
 static bool attention_prepare(const void *shape, struct trial *t, struct error *err) {
@@ -151,8 +159,7 @@ static bool attention_prepare(const void *shape, struct trial *t, struct error *
 static bool attention_run(const void *shape, int candidate, const struct trial *t, int64_t rows,
     struct tensor *y, struct error *err) {
     const struct attention_shape *s = (const struct attention_shape *)shape;
-    struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
-    attention_candidates(s, all);
+    const struct attention_candidate *chosen = attention::at(shape, candidate);
     struct tensor q = tensor_rows(&t->inputs[0], 0, rows), kv = tensor_rows(&t->inputs[1], 0, rows);
     struct tensor out = tensor_rows(y, 0, rows);
     struct attention_args args = {};
@@ -164,18 +171,12 @@ static bool attention_run(const void *shape, int candidate, const struct trial *
     args.scale = 1.0f / sqrtf((float)s->head_dim);
     args.causal = s->causal;
     args.y = &out;
-    return attention_with(&all[candidate], &args, err);
-}
-
-static bool attention_choose(const void *shape, int candidate) {
-    struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
-    attention_candidates((const struct attention_shape *)shape, all);
-    return attention_select((const struct attention_shape *)shape, &all[candidate]);
+    return attention_with(chosen, &args, err);
 }
 
 const struct tunable tunable_attention = { "attention", sizeof(struct attention_shape),
-    attention_describe, attention_count, attention_name, attention_prepare, attention_run,
-    attention_choose };
+    attention_describe, attention::count, attention::name, attention_prepare, attention_run,
+    attention::choose };
 
 void note_attention(const struct attention_args *args) {
     const struct attention_shape shape = attention_shape_of(args);
@@ -190,16 +191,9 @@ static void group_norm_describe(const void *shape, char *text, size_t size) {
         (long long)s->channels, s->groups);
 }
 
-static int group_norm_count(const void *shape) {
-    struct group_norm_candidate all[GROUP_NORM_MAX_CANDIDATES];
-    return group_norm_candidates((const struct group_norm_shape *)shape, all);
-}
-
-static void group_norm_name(const void *shape, int candidate, char name[TUNER_NAME_BYTES]) {
-    struct group_norm_candidate all[GROUP_NORM_MAX_CANDIDATES];
-    group_norm_candidates((const struct group_norm_shape *)shape, all);
-    snprintf(name, TUNER_NAME_BYTES, "%s", group_norm_candidate_name(&all[candidate]));
-}
+typedef kind<struct group_norm_shape, struct group_norm_candidate, GROUP_NORM_MAX_CANDIDATES,
+    group_norm_candidates, group_norm_candidate_name, group_norm_select>
+    group_norm;
 
 static bool group_norm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct group_norm_shape *s = (const struct group_norm_shape *)shape;
@@ -212,8 +206,7 @@ static bool group_norm_prepare(const void *shape, struct trial *t, struct error 
 static bool group_norm_run(const void *shape, int candidate, const struct trial *t, int64_t rows,
     struct tensor *y, struct error *err) {
     const struct group_norm_shape *s = (const struct group_norm_shape *)shape;
-    struct group_norm_candidate all[GROUP_NORM_MAX_CANDIDATES];
-    group_norm_candidates(s, all);
+    const struct group_norm_candidate *chosen = group_norm::at(shape, candidate);
     struct tensor x = tensor_rows(&t->inputs[0], 0, rows), out = tensor_rows(y, 0, rows);
     struct group_norm_args args = {};
     args.x = &x;
@@ -223,18 +216,12 @@ static bool group_norm_run(const void *shape, int candidate, const struct trial 
     args.eps = 1e-5f;
     args.silu = true;
     args.y = &out;
-    return group_norm_with(&all[candidate], &args, err);
-}
-
-static bool group_norm_choose(const void *shape, int candidate) {
-    struct group_norm_candidate all[GROUP_NORM_MAX_CANDIDATES];
-    group_norm_candidates((const struct group_norm_shape *)shape, all);
-    return group_norm_select((const struct group_norm_shape *)shape, &all[candidate]);
+    return group_norm_with(chosen, &args, err);
 }
 
 const struct tunable tunable_group_norm = { "group_norm", sizeof(struct group_norm_shape),
-    group_norm_describe, group_norm_count, group_norm_name, group_norm_prepare, group_norm_run,
-    group_norm_choose };
+    group_norm_describe, group_norm::count, group_norm::name, group_norm_prepare, group_norm_run,
+    group_norm::choose };
 
 void note_group_norm(const struct group_norm_args *args) {
     const struct group_norm_shape shape = group_norm_shape_of(args);

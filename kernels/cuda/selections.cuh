@@ -1,0 +1,50 @@
+/* Inside kernels/cuda/: which candidate was selected for a shape, for one kind of operation.
+ *
+ * Shapes are compared as bytes, so whoever makes one clears it first. */
+#ifndef KERNELS_CUDA_SELECTIONS_CUH
+#define KERNELS_CUDA_SELECTIONS_CUH
+
+#include "kernels/cuda/tuner.h"
+
+#include <string.h>
+
+template <class SHAPE, class CANDIDATE, int MOST> struct selections {
+    struct {
+        SHAPE shape;
+        CANDIDATE candidate;
+    } entries[MOST];
+    int count;
+
+    int index_of(const SHAPE *shape) const {
+        int i = 0;
+        while (i < count && memcmp(&entries[i].shape, shape, sizeof(*shape)) != 0)
+            i++;
+        return i;
+    }
+
+    /* False if there is no room. */
+    bool put(const SHAPE *shape, const CANDIDATE *candidate) {
+        const int i = index_of(shape);
+        if (i == MOST)
+            return false;
+        entries[i].shape = *shape;
+        entries[i].candidate = *candidate;
+        count += i == count;
+        return true;
+    }
+
+    void clear() {
+        count = 0;
+    }
+
+    /* NULL if nothing was selected. A shape that is new is made known to the tuner, which may
+     * select something at once. */
+    const CANDIDATE *find(const SHAPE *shape, const struct tunable *tunable) {
+        int i = index_of(shape);
+        if (i == count && tuner_note(tunable, shape))
+            i = index_of(shape);
+        return i < count ? &entries[i].candidate : NULL;
+    }
+};
+
+#endif
