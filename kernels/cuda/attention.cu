@@ -25,7 +25,7 @@ extern "C" struct attention_shape attention_shape_of(const struct attention_args
     s.tq = args->q->shape[1];
     s.tk = args->k->shape[1];
     s.causal = args->causal;
-    s.plain_only = s.dtype == DTYPE_F32 || s.causal || !(args->scale > 0) ||
+    s.plain_only = s.dtype == DTYPE_F32 || !(args->scale > 0) ||
                    !is_aligned(args->q, args->q_offset, s.head_dim) ||
                    !is_aligned(args->k, args->k_offset, s.head_dim) ||
                    !is_aligned(args->v, args->v_offset, s.head_dim) ||
@@ -34,7 +34,7 @@ extern "C" struct attention_shape attention_shape_of(const struct attention_args
 }
 
 extern "C" const struct attention_tile *attention_tiles(enum attention_path path, int *count) {
-    static const struct attention_tile plain = { "32 by 32", 0, 32, 32, 256, true, 0 };
+    static const struct attention_tile plain = { "32 by 32", 0, 32, 32, 256, true, false, 0 };
     switch (path) {
     case ATTENTION_FLASH:
         return attention_flash_tiles(count);
@@ -42,6 +42,8 @@ extern "C" const struct attention_tile *attention_tiles(enum attention_path path
         return attention_whole_tiles(count);
     case ATTENTION_WIDE:
         return attention_wide_tiles(count);
+    case ATTENTION_HOPPER:
+        return attention_hopper_tiles(count);
     default:
         *count = path == ATTENTION_PLAIN;
         return &plain;
@@ -54,13 +56,15 @@ static bool takes(const struct attention_shape *s, enum attention_path path, int
     size_t shared_bytes = t->shared_bytes;
     if (path == ATTENTION_PLAIN)
         return true;
-    if (s->plain_only || (device->capability < 80 && (s->dtype != DTYPE_F16 || !t->sm75)))
+    if (s->plain_only || (s->causal && path != ATTENTION_HOPPER) ||
+        (path == ATTENTION_HOPPER && (device->capability != 90 || device->code != 90)) ||
+        (device->capability < 80 && (s->dtype != DTYPE_F16 || !t->sm75)))
         return false;
     if (path == ATTENTION_WIDE) {
         if (s->head_dim > t->head_dim)
             return false;
         shared_bytes = attention_wide_shared_bytes(tile, s->head_dim);
-    } else if (s->head_dim != t->head_dim || (path == ATTENTION_WHOLE && s->tk > t->keys)) {
+    } else if (s->head_dim != t->head_dim || (t->whole && s->tk > t->keys)) {
         return false;
     }
     return shared_bytes <= device->shared_bytes_per_block;
@@ -69,9 +73,13 @@ static bool takes(const struct attention_shape *s, enum attention_path path, int
 extern "C" int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]) {
     static const enum attention_path order[] = { ATTENTION_WHOLE, ATTENTION_FLASH, ATTENTION_WIDE,
-        ATTENTION_PLAIN };
+        ATTENTION_HOPPER, ATTENTION_PLAIN };
+    const struct attention_candidate plain = { ATTENTION_PLAIN, 0 };
     int count = 0;
     for (size_t p = 0; p < sizeof(order) / sizeof(order[0]); p++) {
+        /* Only a measurement may put Hopper's in charge. */
+        if (count == 0 && order[p] == ATTENTION_HOPPER)
+            out[count++] = plain;
         int tile_count = 0;
         const struct attention_tile *tiles = attention_tiles(order[p], &tile_count);
         for (int tile = 0; tile < tile_count; tile++)
@@ -129,6 +137,8 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
         return attention_flash_run(candidate, &a, args->q->dtype, err);
     case ATTENTION_WIDE:
         return attention_wide_run(candidate, &a, args->q->dtype, err);
+    case ATTENTION_HOPPER:
+        return attention_hopper_run(candidate, &a, args->q->dtype, err);
     default:
         return attention_plain_run(&a, args->q->dtype, err);
     }

@@ -1,6 +1,6 @@
 /* Inside kernels/cuda/: attention seen from the host. attention.cu turns a call into a struct
- * attention and picks a candidate; attention_plain.cu, attention_flash.cu and attention_wide.cu
- * hold the kernels. */
+ * attention and picks a candidate; attention_plain.cu, attention_flash.cu, attention_wide.cu and
+ * attention_hopper.cu hold the kernels. */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
@@ -27,11 +27,14 @@ bool attention_flash_run(const struct attention_candidate *candidate, const stru
     enum dtype dtype, struct error *err);
 bool attention_wide_run(const struct attention_candidate *candidate, const struct attention *a,
     enum dtype dtype, struct error *err);
+bool attention_hopper_run(const struct attention_candidate *candidate, const struct attention *a,
+    enum dtype dtype, struct error *err);
 
 /* The tiles of a path, and the shared memory that one takes for heads of d channels. */
 const struct attention_tile *attention_flash_tiles(int *count);
 const struct attention_tile *attention_whole_tiles(int *count);
 const struct attention_tile *attention_wide_tiles(int *count);
+const struct attention_tile *attention_hopper_tiles(int *count);
 size_t attention_wide_shared_bytes(int tile, int d);
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ enum attention_path {
     ATTENTION_WIDE,   /* tensor cores, any head of a multiple of 8 up to 512 channels */
     ATTENTION_FLASH,  /* tensor cores, heads of 40, 64, 80 and 160 channels */
     ATTENTION_WHOLE,  /* the same for as few keys as fit one block: the text's 77 */
-    ATTENTION_HOPPER, /* wgmma and TMA, sm_90a only */
+    ATTENTION_HOPPER, /* wgmma and TMA, sm_90 alone: heads of 40, 64, 80 and 160 channels */
 };
 
 struct attention_candidate {
@@ -35,6 +35,7 @@ struct attention_tile {
     int queries, keys; /* of a block */
     int threads;
     bool sm75;           /* has an f16 variant for sm_75 */
+    bool whole;          /* takes as many keys as fit one block, and no more */
     size_t shared_bytes; /* 0: depends on the head */
 };
 
@@ -44,7 +45,7 @@ struct attention_shape {
     int heads, head_dim;
     int64_t tq, tk;
     bool causal;
-    bool plain_only; /* addresses, steps or scale that only ATTENTION_PLAIN takes */
+    bool plain_only; /* a dtype, addresses, steps or scale that only ATTENTION_PLAIN takes */
 };
 
 struct attention_shape attention_shape_of(const struct attention_args *args);
@@ -53,7 +54,8 @@ struct attention_shape attention_shape_of(const struct attention_args *args);
 const struct attention_tile *attention_tiles(enum attention_path path, int *count);
 
 /* All that can compute this shape on the open device, the static choice first; the last is always
- * ATTENTION_PLAIN, the plainest. Returns how many. */
+ * ATTENTION_PLAIN, the plainest, which is then there twice if it is the static choice among others.
+ * Returns how many. */
 int attention_candidates(
     const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]);
 /* "flash d40 128x64" */

@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) attention_flash(const struct
 #define TILE_OF(d, mf, warps, keys, whole) flash_tile<d, mf, warps, keys, whole>
 #define TILE(d, mf, warps, keys, whole)                                                            \
     { "d" #d " " #mf "x16x" #warps " by " #keys, d, TILE_OF(d, mf, warps, keys, whole)::BQ, keys,  \
-        32 * warps, true, (size_t)TILE_OF(d, mf, warps, keys, whole)::SHARED },
+        32 * warps, true, whole, (size_t)TILE_OF(d, mf, warps, keys, whole)::SHARED },
 #define ENTRY(d, mf, warps, keys, whole)                                                           \
     { attention_flash<__half, TILE_OF(d, mf, warps, keys, whole), false>,                          \
         attention_flash<__nv_bfloat16, TILE_OF(d, mf, warps, keys, whole), false>,                 \

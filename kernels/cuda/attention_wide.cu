@@ -232,7 +232,7 @@ struct wide_entry {
 #define TILE_OF(wm, wn, channels, keys) wide_tile<wm, wn, channels, keys>
 #define TILE(wm, wn, channels, keys, sm75)                                                         \
     { #wm "x16 by " #keys " in " #wn "x" #channels, TILE_OF(wm, wn, channels, keys)::MOST,         \
-        16 * wm, keys, 32 * wm * wn, sm75, 0 },
+        16 * wm, keys, 32 * wm * wn, sm75, false, 0 },
 static const struct attention_tile tiles[] = { TILES(TILE) };
 
 template <class TILE, bool SM75> struct maybe { static constexpr attention_kernel kernel = NULL; };

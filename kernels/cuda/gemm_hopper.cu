@@ -14,6 +14,7 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 #include <stdio.h>
 
@@ -350,34 +351,6 @@ static void choose_box(struct hopper *h, int cn) {
     h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
 }
 
-/* The driver's function that describes a tensor to TMA, found once. */
-static bool encode(CUtensorMap *map, enum dtype dtype, int rank, const void *data,
-    const cuuint64_t *sizes, const cuuint64_t *strides, const cuuint32_t *box,
-    const cuuint32_t *steps, struct error *err) {
-    static void *function;
-    if (!function) {
-        cudaDriverEntryPointQueryResult found;
-        if (!cuda_ok(cudaGetDriverEntryPointByVersion(
-                         "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
-                "looking up cuTensorMapEncodeTiled", err))
-            return false;
-        if (!function)
-            return error_set(
-                err, ERROR_UNSUPPORTED, "this driver has no cuTensorMapEncodeTiled: too old");
-    }
-    const CUresult result = ((decltype(&cuTensorMapEncodeTiled))function)(map,
-        dtype == DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        (cuuint32_t)rank, (void *)data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS)
-        return error_set(err, ERROR_DEVICE,
-            "cuTensorMapEncodeTiled refuses %d dimensions of %llu x %llu x %llu (%d)", rank,
-            (unsigned long long)sizes[0], (unsigned long long)sizes[1],
-            (unsigned long long)sizes[2], (int)result);
-    return true;
-}
-
 /* x [row][h][w][c_in], or one line of pixels, in boxes of one part's pixels and 64 channels. */
 static bool encode_pixels(
     CUtensorMap *map, const struct hopper *h, int cn, enum dtype dtype, struct error *err) {
@@ -392,7 +365,7 @@ static bool encode_pixels(
         (cuuint32_t)(h->box_h / (h->part_h ? cn : 1) * stride),
         (cuuint32_t)(h->box_n / (h->part_n ? cn : 1)) };
     const cuuint32_t steps[] = { 1, (cuuint32_t)stride, (cuuint32_t)stride, 1 };
-    return encode(map, dtype, 4, g->x, sizes, strides, box, steps, err);
+    return tensor_map_encode(map, dtype, 4, g->x, sizes, strides, box, steps, err);
 }
 
 /* weight [phases * n][tap][c_in]. */
@@ -402,7 +375,7 @@ static bool encode_weight(
     const cuuint64_t sizes[] = { c, taps, (cuuint64_t)g->phases * (cuuint64_t)g->n };
     const cuuint64_t strides[] = { 2 * c, 2 * c * taps };
     const cuuint32_t box[] = { STEP, 1, (cuuint32_t)rows }, steps[] = { 1, 1, 1 };
-    return encode(map, dtype, 3, g->weight, sizes, strides, box, steps, err);
+    return tensor_map_encode(map, dtype, 3, g->weight, sizes, strides, box, steps, err);
 }
 
 extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g,

@@ -188,6 +188,17 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #endif
 }
 
+/* The same of a left operand in registers. */
+template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        asm volatile("" : "+r"(a[i])::"memory");
+#else
+    (void)a;
+#endif
+}
+
 /* Before the first wgmma, and whenever registers of its sums were touched in between; the warp is
  * together. */
 __device__ __forceinline__ void wgmma_fence() {
@@ -224,11 +235,12 @@ __device__ __forceinline__ uint64_t wgmma_operand(const void *shared) {
 }
 #endif
 
-/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above. T is
- * __half or __nv_bfloat16. The four warps of a group, each with 16 rows; a warp's sums lie like
- * those of N / 8 times mma_m16n8k16, one after the other. */
+/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above; not
+ * `add`: sums = a b^T. T is __half or __nv_bfloat16. The four warps of a group, each with 16 rows;
+ * a warp's sums lie like those of N / 8 times mma_m16n8k16, one after the other. */
 template <class T, int N>
-__device__ __forceinline__ void wgmma_m64k16(float *sums, const void *a, const void *b);
+__device__ __forceinline__ void wgmma_m64k16(
+    float *sums, const void *a, const void *b, bool add = true);
 
 #ifdef __CUDACC__
 #define WGMMA_P0 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -276,19 +288,19 @@ __device__ __forceinline__ void wgmma_m64k16(float *sums, const void *a, const v
 #define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
-        float *c, const void *a, const void *b) {                                                  \
+        float *c, const void *a, const void *b, bool add) {                                        \
         HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ONE ", 0;\n"                            \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "             \
                    "{" WGMMA_PLACES_##N "}, " A ", " B ", add, 1, 1, 0, 0;\n}"                     \
                    : WGMMA_SUMS_##N                                                                \
-                   : "l"(wgmma_operand(a)), "l"(wgmma_operand(b)), "r"(1));                        \
+                   : "l"(wgmma_operand(a)), "l"(wgmma_operand(b)), "r"((int)add));                 \
     }
 #else
 #define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
-        float *c, const void *a, const void *b) {                                                  \
-        emulator_wgmma(c, a, b, N, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);                 \
+        float *c, const void *a, const void *b, bool add) {                                        \
+        emulator_wgmma(c, a, b, N, add, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);            \
     }
 #endif
 WGMMA(__half, "f16", 64, "%32", "%33", "%34")
@@ -301,5 +313,67 @@ WGMMA(__half, "f16", 160, "%80", "%81", "%82")
 WGMMA(__nv_bfloat16, "bf16", 160, "%80", "%81", "%82")
 WGMMA(__half, "f16", 256, "%128", "%129", "%130")
 WGMMA(__nv_bfloat16, "bf16", 256, "%128", "%129", "%130")
+
+#ifdef __CUDACC__
+/* The same rows, read as columns: row k of 64 elements is 64 of the n columns of step k. 8 rows lie
+ * together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
+__device__ __forceinline__ uint64_t wgmma_operand_columns(const void *shared, unsigned next) {
+    return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)(next >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+#endif
+
+/* sums (64 x N) += a (64 x 16) b (16 x N): a from registers, a warp's as mma_m16n8k16 takes it,
+ * which stay as they are until wgmma_wait; b from shared memory, [16][64] after [16][64] columns,
+ * `next` bytes apart and each at a multiple of 1024. */
+template <class T, int N>
+__device__ __forceinline__ void wgmma_m64k16_columns(
+    float *sums, const uint32_t *a, const void *b, unsigned next);
+
+#ifdef __CUDACC__
+#define WGMMA_PLACES_40 WGMMA_P0 ", " WGMMA_P1 ", %16, %17, %18, %19"
+#define WGMMA_SUMS_40 WGMMA_O(0), WGMMA_O(1), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+#define WGMMA_COLUMNS(TYPE, type, N, A, B, ONE)                                                    \
+    template <>                                                                                    \
+    __device__ __forceinline__ void wgmma_m64k16_columns<TYPE, N>(                                 \
+        float *c, const uint32_t *a, const void *b, unsigned next) {                               \
+        HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ONE ", 0;\n"                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "             \
+                   "{" WGMMA_PLACES_##N "}, {" A "}, " B ", add, 1, 1, 1;\n}"                      \
+                   : WGMMA_SUMS_##N                                                                \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),                                   \
+                   "l"(wgmma_operand_columns(b, next)), "r"(1));                                   \
+    }
+#else
+#define WGMMA_COLUMNS(TYPE, type, N, A, B, ONE)                                                    \
+    template <>                                                                                    \
+    __device__ __forceinline__ void wgmma_m64k16_columns<TYPE, N>(                                 \
+        float *c, const uint32_t *a, const void *b, unsigned next) {                               \
+        emulator_wgmma_columns(c, a, b, next, N, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);   \
+    }
+#endif
+WGMMA_COLUMNS(__half, "f16", 40, "%20, %21, %22, %23", "%24", "%25")
+WGMMA_COLUMNS(__nv_bfloat16, "bf16", 40, "%20, %21, %22, %23", "%24", "%25")
+WGMMA_COLUMNS(__half, "f16", 64, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_COLUMNS(__nv_bfloat16, "bf16", 64, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_COLUMNS(__half, "f16", 80, "%40, %41, %42, %43", "%44", "%45")
+WGMMA_COLUMNS(__nv_bfloat16, "bf16", 80, "%40, %41, %42, %43", "%44", "%45")
+WGMMA_COLUMNS(__half, "f16", 160, "%80, %81, %82, %83", "%84", "%85")
+WGMMA_COLUMNS(__nv_bfloat16, "bf16", 160, "%80, %81, %82, %83", "%84", "%85")
+
+/* From here on each thread of the group of four warps has N registers: fewer than at its start,
+ * given back to the multiprocessor, or more, for which it waits until others have given back
+ * enough. N is a multiple of 8 from 24 to 256. */
+template <int N> __device__ __forceinline__ void registers_give_back() {
+#ifdef __CUDACC__
+    HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
+template <int N> __device__ __forceinline__ void registers_take() {
+#ifdef __CUDACC__
+    HOPPER_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
 
 #endif

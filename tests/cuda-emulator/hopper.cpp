@@ -209,8 +209,12 @@ void emulator_tma_load(void *shared, const CUtensorMap *map, uint64_t *barrier, 
 
 struct product {
     float *sums;
-    const unsigned char *a, *b;
+    const unsigned char *a;      /* in shared memory, or NULL: */
+    const uint32_t *a_registers; /* of this lane */
+    const unsigned char *b;
+    unsigned next; /* 0: a row of b is a column of the product; else as in wgmma_m64k16_columns */
     int n;
+    bool add;
     enum emulator_element element;
     int group; /* commits before it */
 };
@@ -222,32 +226,61 @@ struct products {
 
 static std::unordered_map<struct emulator_thread *, struct products> pending;
 
-static float element_at(const unsigned char *base, int row, int k, enum emulator_element e) {
-    const uintptr_t at = (uintptr_t)base + (uintptr_t)(row * 128 + k * 2);
+static float value_of(uint16_t bits, enum emulator_element e) {
+    return e == EMULATOR_F16 ? emulator_half_to_float(bits) : emulator_bfloat16_to_float(bits);
+}
+
+/* The swizzle is one of addresses: bits 4 to 6 change with bits 7 to 9. */
+static float value_at(const unsigned char *place, enum emulator_element e) {
+    const uintptr_t at = (uintptr_t)place;
     uint16_t bits;
     memcpy(&bits, (const void *)(at ^ ((at >> 7 & 7) << 4)), 2);
-    return e == EMULATOR_F16 ? emulator_half_to_float(bits) : emulator_bfloat16_to_float(bits);
+    return value_of(bits, e);
+}
+
+/* Rows of 64 k, 8 rows after the other. */
+static float row_element(const unsigned char *base, int row, int k, enum emulator_element e) {
+    return value_at(base + row * 128 + k * 2, e);
+}
+
+/* "MN-major" with the 128-byte swizzle: atoms of 64 n by 8 k; the stride offset, 1024 here, leads
+ * to the next 8 k, the leading offset to the next 64 n. */
+static float column_element(const struct product *p, int n, int k) {
+    return value_at(
+        p->b + (size_t)(n / 64) * p->next + k / 8 * 1024 + k % 8 * 128 + n % 64 * 2, p->element);
+}
+
+/* A 16 x 16 operand in registers: lane 4 g + t has rows g and g + 8, columns 2 t, 2 t + 1 and those
+ * + 8. */
+static float register_element(struct product **lanes, int row, int k) {
+    const struct product *p = lanes[row % 8 * 4 + k % 8 / 2];
+    const uint32_t pair = p->a_registers[row / 8 + k / 8 * 2];
+    return value_of((uint16_t)(k % 2 ? pair >> 16 : pair), p->element);
 }
 
 static void warp_product(struct product **lanes, int warp) {
     static float a[16][16], b[16][256];
     const struct product *p = lanes[0];
     for (int lane = 1; lane < 32; lane++)
-        if (lanes[lane]->a != p->a || lanes[lane]->b != p->b || lanes[lane]->n != p->n)
+        if (lanes[lane]->a != p->a || lanes[lane]->b != p->b || lanes[lane]->n != p->n ||
+            lanes[lane]->next != p->next || lanes[lane]->add != p->add)
             emulator_die("lanes of a warp give wgmma different operands");
     for (int k = 0; k < 16; k++) {
         for (int row = 0; row < 16; row++)
-            a[row][k] = element_at(p->a, warp * 16 + row, k, p->element);
+            a[row][k] = p->a ? row_element(p->a, warp * 16 + row, k, p->element)
+                             : register_element(lanes, row, k);
         for (int n = 0; n < p->n; n++)
-            b[k][n] = element_at(p->b, n, k, p->element);
+            b[k][n] = p->next ? column_element(p, n, k) : row_element(p->b, n, k, p->element);
     }
     for (int row = 0; row < 16; row++) {
         float sums[256] = {};
         for (int k = 0; k < 16; k++)
             for (int n = 0; n < p->n; n++)
                 sums[n] += a[row][k] * b[k][n];
-        for (int n = 0; n < p->n; n++)
-            lanes[row % 8 * 4 + n % 8 / 2]->sums[n / 8 * 4 + row / 8 * 2 + n % 2] += sums[n];
+        for (int n = 0; n < p->n; n++) {
+            float *sum = &lanes[row % 8 * 4 + n % 8 / 2]->sums[n / 8 * 4 + row / 8 * 2 + n % 2];
+            *sum = p->add ? *sum + sums[n] : sums[n];
+        }
     }
 }
 
@@ -272,17 +305,38 @@ static void wait_all(void **lanes, unsigned) {
     }
 }
 
-void emulator_wgmma(
-    float *sums, const void *a, const void *b, int n, enum emulator_element element) {
-    emulator_need(90, "wgmma");
-    /* The first row's line, and all rows after it. */
-    const unsigned char *a_line = (const unsigned char *)((uintptr_t)a & ~(uintptr_t)127);
-    const unsigned char *b_line = (const unsigned char *)((uintptr_t)b & ~(uintptr_t)127);
-    emulator_need_shared(a_line, 64 * 128, 1024, "wgmma's a");
-    emulator_need_shared(b_line, (size_t)n * 128, 1024, "wgmma's b");
+static void start(const struct product *product) {
     struct products *p = &pending[emulator_current];
-    p->started.push_back(
-        { sums, (const unsigned char *)a, (const unsigned char *)b, n, element, p->commits });
+    p->started.push_back(*product);
+    p->started.back().group = p->commits;
+}
+
+/* The first row's line, and all rows after it. */
+static void need_lines(const unsigned char *operand, int rows, const char *what) {
+    const unsigned char *line = (const unsigned char *)((uintptr_t)operand & ~(uintptr_t)127);
+    emulator_need_shared(line, (size_t)rows * 128, 1024, what);
+}
+
+void emulator_wgmma(
+    float *sums, const void *a, const void *b, int n, bool add, enum emulator_element element) {
+    emulator_need(90, "wgmma");
+    const struct product p = { sums, (const unsigned char *)a, NULL, (const unsigned char *)b, 0, n,
+        add, element, 0 };
+    need_lines(p.a, 64, "wgmma's a");
+    need_lines(p.b, n, "wgmma's b");
+    start(&p);
+}
+
+void emulator_wgmma_columns(float *sums, const uint32_t *a, const void *b, unsigned next, int n,
+    enum emulator_element element) {
+    emulator_need(90, "wgmma");
+    const struct product p = { sums, NULL, a, (const unsigned char *)b, next, n, true, element, 0 };
+    /* The descriptor has 14 bits for it, in 16-byte units. */
+    if (!next || next % 1024 || next >> 18)
+        emulator_die("wgmma's b: %u bytes to the next 64 columns", next);
+    for (int first = 0; first < n; first += 64)
+        emulator_need_shared(p.b + (size_t)(first / 64) * next, 16 * 128, 1024, "wgmma's b");
+    start(&p);
 }
 
 void emulator_wgmma_commit(void) {

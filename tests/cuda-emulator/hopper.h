@@ -20,7 +20,11 @@ void emulator_tma_load(void *shared, const struct CUtensorMap_st *map, uint64_t 
 
 /* Done as late as it may be: when a wait asks for it. Until then its operands must stay. */
 void emulator_wgmma(
-    float *sums, const void *a, const void *b, int n, enum emulator_element element);
+    float *sums, const void *a, const void *b, int n, bool add, enum emulator_element element);
+/* a in registers, which are read as late, too; b column by column, 64 of them in a row of 128
+ * bytes, the next 64 `next` bytes further. */
+void emulator_wgmma_columns(float *sums, const uint32_t *a, const void *b, unsigned next, int n,
+    enum emulator_element element);
 void emulator_wgmma_commit(void);
 void emulator_wgmma_wait(int pending);
 

@@ -101,6 +101,68 @@ static void wgmma_is_a_matrix_product(void) {
     cudaFree(early);
 }
 
+/* ---- c [64][80] = a [64][32] b [32][80]: a in registers, rows of b read as columns ---- */
+
+static const int WIDTH = 80, TERMS = 32;
+
+static __global__ void columns_kernel(const __half *a, CUtensorMap b, float *c, float *early) {
+    DYNAMIC_SHARED(unsigned char, s);
+    const int slice = TERMS * 128, thread = threadIdx.x;
+    uint64_t *full = (uint64_t *)(s + 2 * slice);
+    float d[WIDTH / 2];
+    uint32_t rows[2][4];
+    if (thread == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_fence_init();
+        mbarrier_arrive_expect_tx(full, 2 * slice);
+        tma_load_3d(s, &b, full, 0, 0, 0);
+        tma_load_3d(s + slice, &b, full, 64, 0, 0); /* the last 16 columns, and zeros */
+    }
+    __syncthreads();
+    const int warp = thread / 32, group = thread % 32 / 4, pair = thread % 4;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 4; i++)
+            rows[k][i] = *(const uint32_t *)(a + (16 * warp + group + i % 2 * 8) * TERMS + 16 * k +
+                                             i / 2 * 8 + 2 * pair);
+    for (int i = 0; i < WIDTH / 2; i++)
+        d[i] = 3.0f;
+    mbarrier_wait(full, 0);
+    wgmma_fence();
+    for (int k = 0; k < 2; k++)
+        wgmma_m64k16_columns<__half, WIDTH>(d, rows[k], s + k * 16 * 128, slice);
+    wgmma_commit();
+    early[thread] = d[0];
+    wgmma_wait<0>();
+    for (int j = 0; j < WIDTH / 8; j++)
+        for (int i = 0; i < 4; i++)
+            c[(16 * warp + group + i / 2 * 8) * WIDTH + 8 * j + 2 * pair + i % 2] = d[4 * j + i];
+}
+
+static void wgmma_reads_rows_as_columns(void) {
+    __half *a = device_array<__half>(ROWS * TERMS), *b = device_array<__half>(TERMS * WIDTH);
+    float *c = device_array<float>(ROWS * WIDTH), *early = device_array<float>(128);
+    const int size[] = { WIDTH, TERMS, 1 }, box[] = { 64, TERMS, 1 };
+    for (int i = 0; i < ROWS * TERMS; i++)
+        a[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
+    for (int i = 0; i < TERMS * WIDTH; i++)
+        b[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
+    launch(dim3(1), dim3(128), 2 * TERMS * 128 + 8, columns_kernel, (const __half *)a,
+        make_map(b, 3, size, box), c, early);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < WIDTH; j++) {
+            float sum = 3.0f; /* exact */
+            for (int k = 0; k < TERMS; k++)
+                sum += (float)a[i * TERMS + k] * (float)b[k * WIDTH + j];
+            CHECK(sum == c[i * WIDTH + j], "%d %d: %g, not %g", i, j, c[i * WIDTH + j], sum);
+        }
+    for (int i = 0; i < 128; i++)
+        CHECK(early[i] == 3.0f, "the sum %g is there before wgmma_wait", early[i]);
+    cudaFree(a);
+    cudaFree(b);
+    cudaFree(c);
+    cudaFree(early);
+}
+
 /* ---- a box of [n][h][w][c] that hangs over the top left corner ---- */
 
 static __global__ void border_kernel(CUtensorMap map, __half *out, float *early) {
@@ -194,6 +256,7 @@ int main(void) {
         srand((unsigned)seed);
         emulator_set_capability(90);
         wgmma_is_a_matrix_product();
+        wgmma_reads_rows_as_columns();
         boxes_are_zero_outside();
         clusters_share_memory();
     }

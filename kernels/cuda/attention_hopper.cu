@@ -1,0 +1,314 @@
+/* attention on Hopper (sm_90a): wgmma on what TMA brings, heads of 40, 64, 80 and 160 channels.
+ *
+ * A block computes 64 queries a group of four warps. One thread more only asks for tiles: q once,
+ * then keys and values in the order in which they are multiplied, into a ring of stages that
+ * barriers pass back and forth. TMA sees a head's channels as a dimension of its own, so that rows
+ * of 64 channels end with zeros and not with the next head; a head of 80 is two such slices, one of
+ * 160 three.
+ *
+ * Scores are products of two operands in shared memory. Their weights stay in registers and are the
+ * left operand of the product with the values, whose rows are read as columns. The next block's
+ * scores are on their way while the values are summed, and both while weights are computed.
+ *
+ * A masked weight is 0, and 0 times a value that is not finite is NaN: with a causal mask, unlike
+ * on ATTENTION_PLAIN, such a value spoils earlier queries too. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/ptx_hopper.cuh"
+#include "kernels/cuda/tensor_map.h"
+
+#define ROW_BYTES 128 /* 64 channels */
+
+template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_tile {
+    static constexpr int D = D_, GROUPS = GROUPS_, BK = BK_, STAGES = STAGES_;
+    static constexpr int BLOCKS = BLOCKS_; /* at once on a multiprocessor, as registers allow */
+    /* All keys fit one block of keys: one stage for them, one for the values. */
+    static constexpr bool WHOLE = STAGES == 2;
+    static constexpr int THREADS = 128 * (GROUPS + 1), BQ = 64 * GROUPS;
+    /* The compiler's share of a thread, and how a multiprocessor's 65,536 are then dealt out. */
+    static constexpr int REGISTERS = 65536 / THREADS / BLOCKS / 8 * 8;
+    static constexpr int FEW = GROUPS > 2 ? 56 : 40;
+    static constexpr int MANY = (REGISTERS * (GROUPS + 1) - FEW) / GROUPS / 8 * 8;
+    static constexpr bool DEALS = REGISTERS < 240; /* else there are enough for all */
+    static constexpr int STEPS = (D + 15) / 16, SLICES = (D + 63) / 64;
+    static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys, of v */
+    static constexpr int Q_SLICE = BQ * ROW_BYTES, SLICE = BK * ROW_BYTES;
+    static constexpr int Q_BYTES = SLICES * Q_SLICE, STAGE_BYTES = SLICES * SLICE;
+    static constexpr int DATA_BYTES = Q_BYTES + STAGES * STAGE_BYTES;
+    static constexpr int SHARED = DATA_BYTES + (1 + 2 * STAGES) * 8;
+    static_assert(!DEALS || MANY <= 240, "");
+    static_assert(D % 8 == 0 && BK % 16 == 0 && SHARED * BLOCKS <= 227 << 10, "");
+};
+
+/* Where the block is, and its part of the shared memory. */
+struct hopper_block {
+    unsigned char *q, *stages;
+    uint64_t *q_full, *full, *empty; /* full and empty: one each for every stage */
+    int first;                       /* query */
+    int head, row;
+    int seen; /* keys that some query of the block sees */
+};
+
+/* The next stage of the ring. */
+template <class TILE> struct hopper_ring {
+    int stage;
+    unsigned parity;
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == TILE::STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Asks for `slices` of 64 channels of tokens from `first` on, and zeros behind the last. */
+template <int SLICES>
+__device__ __forceinline__ void fetch(const struct hopper_block &b, const CUtensorMap *map,
+    int first, unsigned char *to, int slice_bytes, uint64_t *full) {
+    mbarrier_arrive_expect_tx(full, (unsigned)(SLICES * slice_bytes));
+#pragma unroll
+    for (int i = 0; i < SLICES; i++)
+        tma_load_4d(to + i * slice_bytes, map, full, i * 64, b.head, first, b.row);
+}
+
+template <class TILE>
+__device__ __forceinline__ void fetch_stage(const struct hopper_block &b, const CUtensorMap *map,
+    int block, struct hopper_ring<TILE> *ring) {
+    /* Of a new barrier the phase before the first has ended. */
+    mbarrier_wait(&b.empty[ring->stage], ring->parity ^ 1);
+    fetch<TILE::SLICES>(b, map, block * TILE::BK, b.stages + ring->stage * TILE::STAGE_BYTES,
+        TILE::SLICE, &b.full[ring->stage]);
+    ring->advance();
+}
+
+/* One thread asks for everything. */
+template <class TILE>
+__device__ __forceinline__ void produce(const struct hopper_block &b, const CUtensorMap *q_map,
+    const CUtensorMap *k_map, const CUtensorMap *v_map) {
+    const int blocks = (b.seen + TILE::BK - 1) / TILE::BK;
+    struct hopper_ring<TILE> ring = {
+        0, 0
+    };
+    fetch<TILE::SLICES>(b, q_map, b.first, b.q, TILE::Q_SLICE, b.q_full);
+    fetch_stage<TILE>(b, k_map, 0, &ring);
+    for (int block = 1; block < blocks; block++) {
+        fetch_stage<TILE>(b, k_map, block, &ring);
+        fetch_stage<TILE>(b, v_map, block - 1, &ring);
+    }
+    fetch_stage<TILE>(b, v_map, blocks - 1, &ring);
+}
+
+/* A warp's state: 16 queries. */
+template <class T, class TILE> struct hopper_warp {
+    float scores[TILE::KF][4], sums[TILE::DF][4];
+    uint32_t weights[TILE::BK / 16][4];
+    float largest[2], total[2];
+    const unsigned char *q; /* of the warp's group */
+    struct hopper_ring<TILE> ring;
+    int query; /* the first */
+
+    /* Waits for the ring's next stage, and returns its number. */
+    __device__ __forceinline__ int receive(const struct hopper_block &b) {
+        const int stage = ring.stage;
+        mbarrier_wait(&b.full[stage], ring.parity);
+        __syncwarp(); /* lanes wait by themselves */
+        ring.advance();
+        return stage;
+    }
+
+    static __device__ __forceinline__ void release(const struct hopper_block &b, int stage) {
+        if (threadIdx.x % 32 == 0)
+            mbarrier_arrive(&b.empty[stage]);
+    }
+
+    /* Starts scores = q k^T; returns the keys' stage. */
+    __device__ __forceinline__ int start_scores(const struct hopper_block &b) {
+        const int stage = receive(b);
+        const unsigned char *k = b.stages + stage * TILE::STAGE_BYTES;
+        wgmma_hold<4 * TILE::KF>(&scores[0][0]);
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < TILE::STEPS; s++)
+            wgmma_m64k16<T, TILE::BK>(&scores[0][0], q + s / 4 * TILE::Q_SLICE + s % 4 * 32,
+                k + s / 4 * TILE::SLICE + s % 4 * 32, s > 0);
+        wgmma_commit();
+        return stage;
+    }
+
+    /* Starts sums += weights v; returns the values' stage. */
+    __device__ __forceinline__ int start_sums(const struct hopper_block &b) {
+        const int stage = receive(b);
+        const unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
+        wgmma_hold<4 * TILE::DF>(&sums[0][0]);
+        wgmma_hold<TILE::BK / 4>(&weights[0][0]);
+        wgmma_fence();
+#pragma unroll
+        for (int t = 0; t < TILE::BK / 16; t++)
+            wgmma_m64k16_columns<T, TILE::D>(
+                &sums[0][0], weights[t], v + t * 16 * ROW_BYTES, TILE::SLICE);
+        wgmma_commit();
+        return stage;
+    }
+
+    /* The scores of block `block` are there. */
+    __device__ __forceinline__ void hide(const struct attention &a, int block) {
+        const int first = block * TILE::BK, line = query + (int)threadIdx.x % 32 / 4;
+        const int keys = a.tk - first;
+        wgmma_hold<4 * TILE::KF>(&scores[0][0]);
+        if (a.causal && first + TILE::BK > query + 1)
+            hide_keys<TILE::KF>(scores, min(keys, line + 1 - first), min(keys, line + 9 - first));
+        else if (keys < TILE::BK)
+            hide_keys<TILE::KF>(scores, keys, keys);
+    }
+
+    __device__ __forceinline__ void pack() {
+#pragma unroll
+        for (int t = 0; t < TILE::BK / 16; t++)
+            pack_weights<T>(scores + 2 * t, weights[t]);
+    }
+
+    __device__ __forceinline__ void consume(
+        const struct attention &a, const struct hopper_block &b) {
+        const int blocks = (b.seen + TILE::BK - 1) / TILE::BK;
+        const float c = a.scale * 1.4426950408889634f; /* log2 e */
+        float shrink[2];
+        clear_fragments<TILE::KF>(scores);
+        clear_fragments<TILE::DF>(sums);
+        mbarrier_wait(b.q_full, 0);
+        int keys = start_scores(b);
+        wgmma_wait<0>();
+        release(b, keys);
+        hide(a, 0);
+        soften<TILE::KF, true>(scores, c, largest, total, shrink);
+        pack();
+        for (int block = 1; !TILE::WHOLE && block < blocks; block++) {
+            keys = start_scores(b);
+            const int values = start_sums(b);
+            wgmma_wait<1>();
+            release(b, keys);
+            hide(a, block);
+            soften<TILE::KF, false>(scores, c, largest, total, shrink);
+            wgmma_wait<0>();
+            wgmma_hold<4 * TILE::DF>(&sums[0][0]);
+            release(b, values);
+            shrink_sums<TILE::DF>(sums, shrink);
+            pack();
+        }
+        start_sums(b);
+        wgmma_wait<0>();
+        wgmma_hold<4 * TILE::DF>(&sums[0][0]);
+    }
+};
+
+/* Grid: x tiles of queries, y heads, z rows. */
+template <class T, class TILE>
+__global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
+    const __grid_constant__ struct attention a, const __grid_constant__ CUtensorMap q_map,
+    const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map) {
+    DYNAMIC_SHARED(unsigned char, shared);
+    struct hopper_block b;
+    b.q = shared;
+    b.stages = shared + TILE::Q_BYTES;
+    b.q_full = (uint64_t *)(shared + TILE::DATA_BYTES);
+    b.full = b.q_full + 1;
+    b.empty = b.full + TILE::STAGES;
+    b.first = (int)blockIdx.x * TILE::BQ;
+    b.head = (int)blockIdx.y;
+    b.row = (int)blockIdx.z;
+    b.seen = a.causal ? min(a.tk, b.first + TILE::BQ) : a.tk;
+    const int warp = (int)threadIdx.x / 32, group = warp / 4;
+    if (threadIdx.x == 0) {
+        mbarrier_init(b.q_full, 1);
+        for (int i = 0; i < TILE::STAGES; i++) {
+            mbarrier_init(&b.full[i], 1);
+            mbarrier_init(&b.empty[i], 4 * TILE::GROUPS);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();
+    griddepcontrol_wait();
+    if (group == TILE::GROUPS) {
+        if constexpr (TILE::DEALS)
+            registers_give_back<TILE::FEW>();
+        if (threadIdx.x == 128 * TILE::GROUPS)
+            produce<TILE>(b, &q_map, &k_map, &v_map);
+        griddepcontrol_launch();
+        return;
+    }
+    if constexpr (TILE::DEALS)
+        registers_take<TILE::MANY>();
+    struct hopper_warp<T, TILE> w;
+    w.q = b.q + group * 64 * ROW_BYTES;
+    w.ring.stage = 0;
+    w.ring.parity = 0;
+    w.query = b.first + warp * 16;
+    w.consume(a, b);
+    griddepcontrol_launch();
+    const int64_t step = (int64_t)a.heads * a.d;
+    T *y = (T *)a.y + (int64_t)b.row * a.tq * step + (int64_t)b.head * a.d;
+    write_queries<T, TILE::DF>(w.sums, w.total, y, step, w.query, a.tq);
+}
+
+/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once. */
+#define TILES(X)                                                                                   \
+    X(40, 2, 128, 4, 1)                                                                            \
+    X(40, 2, 64, 4, 2)                                                                             \
+    X(40, 3, 64, 4, 1)                                                                             \
+    X(40, 2, 80, 2, 2)                                                                             \
+    X(64, 2, 128, 4, 1)                                                                            \
+    X(64, 2, 80, 2, 2)                                                                             \
+    X(80, 2, 128, 4, 1)                                                                            \
+    X(80, 2, 80, 2, 2)                                                                             \
+    X(160, 2, 64, 4, 1)                                                                            \
+    X(160, 1, 64, 4, 1)                                                                            \
+    X(160, 1, 80, 2, 2)
+
+typedef void (*hopper_kernel)(const struct attention a, const CUtensorMap q_map,
+    const CUtensorMap k_map, const CUtensorMap v_map);
+struct hopper_entry {
+    hopper_kernel f16, bf16;
+};
+
+#define TILE_OF(d, groups, keys, s, blocks) hopper_tile<d, groups, keys, s, blocks>
+#define TILE(d, groups, keys, s, blocks)                                                           \
+    { "d" #d " " #groups "x64 by " #keys, d, 64 * groups, keys, 128 * (groups + 1), false,         \
+        TILE_OF(d, groups, keys, s, blocks)::WHOLE,                                                \
+        (size_t)TILE_OF(d, groups, keys, s, blocks)::SHARED },
+#define ENTRY(d, groups, keys, s, blocks)                                                          \
+    { attention_hopper<__half, TILE_OF(d, groups, keys, s, blocks)>,                               \
+        attention_hopper<__nv_bfloat16, TILE_OF(d, groups, keys, s, blocks)> },
+
+static const struct attention_tile tiles[] = { TILES(TILE) };
+static const struct hopper_entry entries[] = { TILES(ENTRY) };
+
+extern "C" const struct attention_tile *attention_hopper_tiles(int *count) {
+    *count = (int)(sizeof(tiles) / sizeof(tiles[0]));
+    return tiles;
+}
+
+/* [row][token][head][channel], tokens `step` elements apart, in boxes of 64 channels of one head of
+ * `box_tokens` tokens. */
+static bool encode_heads(CUtensorMap *map, const struct attention *a, const void *data, int tokens,
+    int64_t step, int box_tokens, enum dtype dtype, struct error *err) {
+    const cuuint64_t sizes[] = { (cuuint64_t)a->d, (cuuint64_t)a->heads, (cuuint64_t)tokens,
+        (cuuint64_t)a->rows };
+    const cuuint64_t strides[] = { 2 * (cuuint64_t)a->d, 2 * (cuuint64_t)step,
+        2 * (cuuint64_t)step * (cuuint64_t)tokens };
+    const cuuint32_t box[] = { 64, 1, (cuuint32_t)box_tokens, 1 }, steps[] = { 1, 1, 1, 1 };
+    return tensor_map_encode(map, dtype, 4, data, sizes, strides, box, steps, err);
+}
+
+extern "C" bool attention_hopper_run(const struct attention_candidate *candidate,
+    const struct attention *a, enum dtype dtype, struct error *err) {
+    const struct attention_tile *tile = &tiles[candidate->tile];
+    const struct hopper_entry *entry = &entries[candidate->tile];
+    CUtensorMap q_map, k_map, v_map;
+    if (!encode_heads(&q_map, a, a->q, a->tq, a->q_step, tile->queries, dtype, err) ||
+        !encode_heads(&k_map, a, a->k, a->tk, a->k_step, tile->keys, dtype, err) ||
+        !encode_heads(&v_map, a, a->v, a->tk, a->v_step, tile->keys, dtype, err))
+        return false;
+    return launch(dtype == DTYPE_F16 ? entry->f16 : entry->bf16,
+        attention_grid(a, attention_query_tiles(a, tile)), tile->threads, tile->shared_bytes,
+        "attention_hopper", err, *a, q_map, k_map, v_map);
+}

@@ -1,0 +1,129 @@
+/* Every candidate of attention, Hopper's above all, against the reference: few queries and keys,
+ * but more than one block of either, real head sizes, q, k and v as parts of one projection and
+ * apart, causal, and a query that is not a number. What only some chips have is tried where it is
+ * there. */
+#include "kernels/cuda/attention_candidates.h"
+#include "kernels/compute.h"
+#include "tests/kernels/device_tensors.h"
+
+#include <math.h>
+
+struct attention_case {
+    enum dtype dtype;
+    int64_t tq, tk;
+    int heads, d;
+    bool causal, hopper_only;
+};
+
+#define ROWS 2
+
+/* Arguments that point into `tensors`: q, k, v, y. */
+static struct attention_args arguments(const struct attention_case *c, struct tensor tensors[4]) {
+    return (struct attention_args){ &tensors[0], &tensors[1], &tensors[2], 0, 8, 16, c->heads, c->d,
+        1.0f / sqrtf((float)c->d), c->causal, &tensors[3] };
+}
+
+/* One candidate on the rows from `first` on, into `got`, which is as large as all rows. */
+static void run(const struct attention_case *c, const struct attention_candidate *candidate,
+    struct tensor device[4], int64_t first, struct tensor *got) {
+    struct tensor rows[4];
+    struct error err = { 0 };
+    for (int i = 0; i < 4; i++)
+        rows[i] = tensor_rows(&device[i], first, ROWS - first);
+    struct attention_args args = arguments(c, rows);
+    struct tensor to = tensor_rows(got, first, ROWS - first);
+    memset(to.data, 0xff, tensor_bytes(&to));
+    bool ok = cuda->memory->upload(rows[3].data, to.data, tensor_bytes(&to), &err) &&
+              attention_with(candidate, &args, &err);
+    const void *seen = ok ? cuda->memory->view(rows[3].data, tensor_bytes(&to), &err) : NULL;
+    CHECK(seen, "%s", err.message);
+    if (seen)
+        memcpy(to.data, seen, tensor_bytes(&to));
+}
+
+/* How many numbers are NaN in one and not in the other; all NaN become 0 in both. */
+static int64_t stray_nans(struct tensor *want, struct tensor *got) {
+    int64_t stray = 0;
+    for (int64_t i = 0; i < tensor_elements(want); i++) {
+        bool w = isnan(value(want, i)), g = isnan(value(got, i));
+        stray += w != g;
+        if (w || g)
+            ((uint16_t *)want->data)[i] = ((uint16_t *)got->data)[i] = 0;
+    }
+    return stray;
+}
+
+static void check_case(const struct attention_case *c) {
+    const double allowed = c->dtype == DTYPE_F16 ? 5e-4 : 4e-3;
+    const int64_t width = (int64_t)c->heads * c->d;
+    struct tensor host[4], device[4], got, want, one;
+    host[0] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tq, width + 8), 2);
+    host[1] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 24), 2);
+    host[2] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 16), 1);
+    host[3] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tq, width), 1);
+    ((uint16_t *)host[0].data)[c->tq / 2 * (width + 8)] = 0x7fff; /* NaN in either */
+    got = random_tensor(host[3], 1);
+    want = random_tensor(host[3], 1);
+    one = random_tensor(host[3], 1);
+    for (int i = 0; i < 4; i++)
+        device[i] = on_device(&host[i]);
+    struct compute reference = { .kernels = kernels_reference() };
+    struct attention_args args = arguments(c, host);
+    op_attention(&reference, &args);
+    CHECK(compute_ok(&reference), "%s", reference.error.message);
+
+    args = arguments(c, device);
+    const struct attention_shape shape = attention_shape_of(&args);
+    struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
+    const int count = attention_candidates(&shape, all);
+    CHECK(all[0].path != ATTENTION_HOPPER && all[count - 1].path == ATTENTION_PLAIN,
+        "static choice %d, plainest %d", all[0].path, all[count - 1].path);
+    int tried = 0;
+    double worst = 0;
+    for (int i = 0; i < count; i++) {
+        if (all[i].path == ATTENTION_PLAIN || (c->hopper_only && all[i].path != ATTENTION_HOPPER))
+            continue;
+        char name[64];
+        attention_candidate_name(&all[i], name, sizeof(name));
+        run(c, &all[i], device, 0, &got);
+        run(c, &all[i], device, 1, &one);
+        struct tensor alone = tensor_rows(&one, 1, 1), among = tensor_rows(&got, 1, 1);
+        CHECK(memcmp(alone.data, among.data, tensor_bytes(&alone)) == 0,
+            "%s: other bits in a row that is computed alone", name);
+        memcpy(want.data, host[3].data, tensor_bytes(&want));
+        const int64_t stray = stray_nans(&want, &got);
+        const double error = distance(&got, &want);
+        CHECK(stray == 0 && error <= allowed, "%s: distance %.3g, allowed %.3g; %lld stray NaN",
+            name, error, allowed, (long long)stray);
+        worst = error > worst ? error : worst;
+        tried++;
+    }
+    printf("%s %lld to %lld, %d of %d%s: %d candidates, worst distance %.3g, allowed %.3g\n",
+        dtype_name(c->dtype), (long long)c->tq, (long long)c->tk, c->heads, c->d,
+        c->causal ? " causal" : "", tried, worst, allowed);
+    for (int i = 0; i < 4; i++) {
+        device_release(&device[i]);
+        free(host[i].data);
+    }
+    free(got.data);
+    free(want.data);
+    free(one.data);
+}
+
+int main(void) {
+    static const struct attention_case cases[] = {
+        { DTYPE_F16, 70, 150, 2, 40, false, false },
+        { DTYPE_BF16, 129, 77, 1, 40, false, true },
+        { DTYPE_F16, 66, 131, 1, 64, false, true },
+        { DTYPE_F16, 77, 77, 2, 64, true, true },
+        { DTYPE_BF16, 33, 260, 1, 80, false, true },
+        { DTYPE_F16, 70, 130, 2, 160, false, true },
+    };
+    if (!device_is_there())
+        return 77;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        if (cuda->weight_dtypes >> cases[i].dtype & 1)
+            check_case(&cases[i]);
+    return check_done();
+}
