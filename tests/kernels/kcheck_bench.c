@@ -155,11 +155,12 @@ static double product_peak(struct kcheck *k, enum dtype dtype) {
     struct error err = { 0 };
     double seconds = INFINITY;
     snprintf(s.shape, sizeof(s.shape), "%s", dtype_name(dtype));
-    subject_input(k, &s, tensor_2d(NULL, dtype, n, n), 1, 0);
+    /* One row of many tokens: rows of one token are a kernel of their own. */
+    subject_input(k, &s, tensor_3d(NULL, dtype, 1, n, n), 1, 0);
     struct buffer w = buffer_create(tensor_2d(NULL, DTYPE_F32, n, n), 0);
     for (int64_t i = 0; i < n * n; i++)
         ((float *)w.t.data)[i] = random_float(k) / 64;
-    s.y = tensor_2d(NULL, dtype, n, n);
+    s.y = tensor_3d(NULL, dtype, 1, n, n);
     if (linear_pack(k->table, "peak", &w.t, NULL, false, dtype, &s.weight, &err))
         (void)measure_on_device(k, &s, &seconds);
     buffer_finish(&w);

@@ -21,6 +21,7 @@ this script: its figures mean nothing.
 """
 
 import argparse
+import glob
 import os
 import signal
 import subprocess
@@ -44,6 +45,16 @@ def kill_group(process):
         pass
 
 
+def cublaslt_folder():
+    """Where torch's copy of cuBLASLt lies, which the loader would not find; None without."""
+    for folder in sys.path:
+        for part in ("nvidia/cu13/lib", "nvidia/cublas/lib"):
+            found = glob.glob(os.path.join(folder, part, "libcublasLt.so.*"))
+            if found:
+                return os.path.dirname(found[0])
+    return None
+
+
 class Bench:
     """What the parts share: the programs, the model, the clock and what was found so far."""
 
@@ -52,6 +63,7 @@ class Bench:
         self.began = time.monotonic()
         self.work = make_work_folder(options.work)
         self.libraries = None
+        self.cublaslt = cublaslt_folder()
         self.folder = options.build
         bundle = bench_gpu_pack.unpack(options.bundle, self.work) if options.bundle else None
         if not bundle and os.path.exists(os.path.join(ROOT, bench_gpu_pack.MARK)):
@@ -75,13 +87,14 @@ class Bench:
         return os.path.join(self.folder, name)
 
     def environment_of(self, command):
-        """Our programs find the bundle's libraries after what LD_LIBRARY_PATH already names, where
-        the driver's may lie."""
+        """Our programs find the bundle's libraries, and torch's cuBLASLt, after what
+        LD_LIBRARY_PATH already names, where the driver's may lie."""
         environment = dict(self.environment)
-        if self.libraries:
-            if any(word.startswith(self.folder + os.sep) for word in command):
-                paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries
+        if any(word.startswith(self.folder + os.sep) for word in command):
+            paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries, self.cublaslt
+            if any(paths):
                 environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
+        if self.libraries:
             environment["LATENTD_BENCH_LIBRARIES"] = self.libraries
         return environment
 

@@ -1,0 +1,14 @@
+"""usage: needed.py PROGRAM: NVIDIA's libraries are found at run time where they are, and none is needed
+to start: neither the driver's nor CUDA's, of which cuBLASLt alone has 541 MB."""
+import re
+import subprocess
+import sys
+
+text = subprocess.run(["readelf", "-d", sys.argv[1]], capture_output=True, text=True,
+                      check=True).stdout
+needed = re.findall(r"\(NEEDED\).*\[(.+)\]", text)
+print(f"{sys.argv[1]} needs {', '.join(needed)}")
+wrong = [name for name in needed if re.match(r"lib(cu(da|dart|blas)|nvidia|nvrtc|nvJitLink)", name)]
+if not needed or wrong:
+    print(f"FAIL: {', '.join(wrong) or 'nothing'} is needed to start")
+    sys.exit(1)
