@@ -215,9 +215,14 @@ static void engine_free(struct engine *engine) {
 }
 
 static bool start_thread(struct engine *engine, struct error *err) {
-    /* Signals are for the main thread. */
+    /* Signals are for the main thread, but for those that a thread's own work raises: a weight file
+     * that is cut short while it is read (base/file_map.h) is no end of the process only where
+     * SIGBUS is not blocked. Threads that kernels start inherit this. */
+    static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL };
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&engine->thread, NULL, run, engine);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
