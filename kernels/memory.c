@@ -1,11 +1,30 @@
 #include "kernels/memory.h"
 
 #include <malloc.h>
+#include <omp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#define COPY_THREADS 4
+#define COPY_PIECE_BYTES ((size_t)256 << 10) /* far more than waking a thread costs */
+
+void memory_copy(void *to, const void *from, size_t bytes) {
+    const int64_t pieces = (int64_t)((bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES);
+    const int most = omp_get_max_threads(), threads = most < COPY_THREADS ? most : COPY_THREADS;
+    if (pieces < 2) {
+        memcpy(to, from, bytes);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        const size_t at = (size_t)i * COPY_PIECE_BYTES, left = bytes - at;
+        memcpy((char *)to + at, (const char *)from + at,
+            left < COPY_PIECE_BYTES ? left : COPY_PIECE_BYTES);
+    }
+}
 
 static bool host_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
     *out = NULL;

@@ -49,4 +49,8 @@ struct device_memory {
 /* Ordinary memory. Activations lie in huge pages where the system gives them. */
 extern const struct device_memory host_memory;
 
+/* memcpy by a few threads if it is large: one alone, which also meets the page faults of a mapped
+ * file, does not keep a link to a device busy. */
+void memory_copy(void *to, const void *from, size_t bytes);
+
 #endif

@@ -193,7 +193,7 @@ bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err) {
         /* The copy that used this slot before; an event that was never recorded is done. */
         if (!cuda_ok(cudaEventSynchronize(memory.ring_done[slot]), "waiting for a copy", err))
             return false;
-        memcpy(pinned, (const char *)from + done, piece);
+        memory_copy(pinned, (const char *)from + done, piece);
         if (!cuda_ok(cudaMemcpyAsync(
                          (char *)to + done, pinned, piece, cudaMemcpyHostToDevice, cuda_stream()),
                 "a copy to the GPU", err) ||
