@@ -1,0 +1,88 @@
+"""The daemon on a GPU that the emulator plays: what /info says of it, a picture that does not fit, a
+device that is lost or cannot be opened, and that serving waits for no tuner.
+usage: cuda_daemon.py EXECUTABLE MODEL_FOLDER [draw]
+
+With `draw` it also draws one, which takes the emulator a minute or so."""
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+
+from daemon import Daemon, check, done, exchange, generate_bytes, wait_until
+
+executable, model = sys.argv[1:3]
+MIB = 1 << 20
+SMALL = {"prompt": "a red house", "seed": 1, "width": 64, "height": 64, "num_inference_steps": 1,
+         "guidance_scale": 1}
+os.environ["LATENTD_TUNER_CACHE"] = os.path.join(tempfile.mkdtemp(), "tuner.txt")
+
+
+@contextlib.contextmanager
+def emulated(**settings):
+    """A device with these CUDA_EMULATOR_ settings, for the processes started meanwhile."""
+    names = {f"CUDA_EMULATOR_{name}": str(value) for name, value in settings.items()}
+    names.setdefault("CUDA_EMULATOR_CAPABILITY", "80")
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]
+
+
+def info_and_what_does_not_fit():
+    with emulated(MEMORY=700 * MIB), Daemon(executable, model) as d:
+        device = d.get("/info").json()["device"]
+        print(device)
+        check(device["name"] == "Emulated sm_80", f"{device}")
+        check(0 < device["weight_bytes"] < device["memory_total_bytes"] == 700 * MIB, f"{device}")
+        before = device["activation_bytes"]
+        r = d.generate(SMALL | {"width": 2048, "height": 2048})
+        check(r.status == 507 and r.error()["code"] == "out_of_memory", f"{r.status}: {r.body}")
+        check("2048x2048 picture needs" in r.error()["message"], r.error()["message"])
+        check(d.get("/info").json()["device"]["activation_bytes"] == before, "nothing was taken")
+        check(d.get("/health/ready").status == 200, "and the daemon goes on")
+        if "draw" in sys.argv:
+            r = d.generate(SMALL)
+            check(r.status == 200 and len(r.json()["images"]) == 1, f"{r.status}: {r.body[:300]}")
+        log = d.read_log()
+        check("computing on cuda:0" in log and "chosen by rule" in log, log)
+
+
+def a_lost_device_is_the_end():
+    """The first request's first wait finds that the device is gone: an illegal address."""
+    with emulated(FAIL="cudaStreamSynchronize,2,700,sticky"), Daemon(executable, model) as d:
+        responses, _ = exchange(d, generate_bytes(SMALL))
+        check([r.status for r in responses] == [500] and
+              responses[0].error()["code"] == "device_lost", f"{responses[0].body}")
+        check("cudaErrorIllegalAddress" in responses[0].error()["message"], f"{responses[0].body}")
+        status = d.process.wait(30)
+        check(status == 70, f"exit status 70, not {status}")
+        check("the GPU is lost to this process" in d.read_log(), d.read_log())
+
+
+def a_device_that_is_lost_while_loading():
+    with emulated(FAIL="cudaEventSynchronize,9,999,sticky"):
+        p = subprocess.run([executable, "serve", "--model", model, "--listen", "127.0.0.1:0"],
+                           capture_output=True, text=True, timeout=60)
+        check(p.returncode == 70 and "cudaErrorUnknown" in p.stderr, f"{p.returncode}: {p.stderr}")
+
+
+def a_gpu_that_is_full_is_a_warning():
+    with emulated(MEMORY=MIB), Daemon(executable, model) as d:
+        check(wait_until(lambda: "warning computing on the CPU, which is far slower" in
+                         d.read_log()), d.read_log())
+        check("cudaMalloc of the workspace: the GPU's memory is full" in d.read_log(), "and why")
+        check(d.get("/info").json()["device"] is None, "the CPU has no figures")
+    with emulated(MEMORY=MIB):
+        p = subprocess.run([executable, "serve", "--model", model, "--device", "cuda", "--listen",
+                            "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+        check(p.returncode == 1 and "memory is full" in p.stderr, f"{p.returncode}: {p.stderr}")
+
+
+info_and_what_does_not_fit()
+a_lost_device_is_the_end()
+a_device_that_is_lost_while_loading()
+a_gpu_that_is_full_is_a_warning()
+done()
