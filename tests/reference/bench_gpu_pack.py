@@ -2,6 +2,7 @@
 in one file that can be carried to a machine without a network."""
 
 import hashlib
+import lzma
 import os
 import re
 import shutil
@@ -77,8 +78,9 @@ def pack(options):
             wheels = os.path.join(scratch, "wheels")
             download_wheels(wheels)
         part = options.file + ".part"
-        # The programs hold the same kernels: xz with its largest window stores them once.
-        with tarfile.open(part, "w:xz", preset=9) as tar:
+        # The programs hold the same kernels: with a window over all of them xz stores those once.
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 27}]
+        with lzma.open(part, "wb", filters=filters) as xz, tarfile.open(fileobj=xz, mode="w") as tar:
             mark = os.path.join(scratch, MARK)
             with open(mark, "w", encoding="utf-8") as f:
                 f.write(f"compute capabilities {options.archs}\n")
