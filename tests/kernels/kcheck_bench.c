@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS 20 /* in one recording */
+#define CALLS 20 /* in one recording; two with --quick, which is for emulators */
 #define TURNS 9
 #define ENOUGH_S 1.5
 
@@ -43,19 +43,20 @@ static void measure_on_cpu(struct kcheck *k, struct subject *s) {
 
 /* ---- another device ---- */
 
-static void queue(struct compute *c, const struct subject *s, struct tensor *y) {
-    for (int i = 0; i < CALLS; i++)
+static void queue(struct compute *c, const struct subject *s, struct tensor *y, int calls) {
+    for (int i = 0; i < calls; i++)
         s->run(c, s, -1, y);
 }
 
 /* A recording of the calls; NULL where there are none. What a call has to do once for a shape was
  * done before. */
-static struct recording *record(struct compute *c, const struct subject *s, struct tensor *y) {
+static struct recording *record(
+    struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     const struct recorder *recorder = c->kernels->recorder;
     struct recording *out = NULL;
     if (!recorder || !compute_ok(c) || !recorder->begin(&c->error))
         return NULL;
-    queue(c, s, y);
+    queue(c, s, y, calls);
     struct error err = { 0 };
     if (!recorder->end(compute_ok(c) ? &out : NULL, &err) && compute_ok(c))
         c->error = err;
@@ -68,22 +69,23 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 /* Seconds of one call: the median of some turns of many. */
-static double time_on_device(struct compute *c, const struct subject *s, struct tensor *y) {
+static double time_on_device(
+    struct compute *c, const struct subject *s, struct tensor *y, int calls) {
     double times[TURNS], begin = seconds_now();
     int turns = 0;
     s->run(c, s, -1, y);
     compute_synchronize(c);
-    struct recording *recording = record(c, s, y);
+    struct recording *recording = record(c, s, y, calls);
     for (int i = 0; i <= TURNS && compute_ok(c) && (i < 2 || seconds_now() - begin < ENOUGH_S);
          i++) {
         double start = seconds_now();
         if (!recording)
-            queue(c, s, y);
+            queue(c, s, y, calls);
         else if (!c->kernels->recorder->replay(recording, &c->error))
             break;
         compute_synchronize(c);
         if (i > 0) /* the first turn warms up */
-            times[turns++] = (seconds_now() - start) / CALLS;
+            times[turns++] = (seconds_now() - start) / calls;
     }
     if (recording)
         c->kernels->recorder->destroy(recording);
@@ -99,7 +101,7 @@ static bool measure_on_device(struct kcheck *k, struct subject *s, double *secon
     struct buffer y = buffer_create(s->y, 0);
     struct placed placed;
     if (subject_place(&c, s, &y.t, &placed))
-        *seconds = time_on_device(&c, s, &placed.y);
+        *seconds = time_on_device(&c, s, &placed.y, k->quick ? 2 : CALLS);
     subject_take_back(&c, s, &placed);
     buffer_finish(&y);
     if (!compute_ok(&c)) {

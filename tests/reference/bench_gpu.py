@@ -62,16 +62,13 @@ class Bench:
         self.options = options
         self.began = time.monotonic()
         self.work = make_work_folder(options.work)
-        self.libraries = None
-        self.cublaslt = cublaslt_folder()
-        self.folder = options.build
         bundle = bench_gpu_pack.unpack(options.bundle, self.work) if options.bundle else None
         if not bundle and os.path.exists(os.path.join(ROOT, bench_gpu_pack.MARK)):
             bundle = ROOT
-        if bundle:
-            self.folder = bundle
-            # For our programs alone: torch and the driver's tools have libraries of their own.
-            self.libraries = os.path.join(bundle, "lib")
+        self.folder = bundle or options.build
+        # For our programs alone: torch and the driver's tools have libraries of their own.
+        self.libraries = os.pathsep.join(filter(None, (
+            os.path.join(bundle, "lib") if bundle else "", cublaslt_folder())))
         self.wheels = options.wheels or os.path.join(self.folder, "wheels")
         self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
                                 TORCHINDUCTOR_CACHE_DIR=os.path.join(self.work, "inductor"))
@@ -87,15 +84,12 @@ class Bench:
         return os.path.join(self.folder, name)
 
     def environment_of(self, command):
-        """Our programs find the bundle's libraries, and torch's cuBLASLt, after what
-        LD_LIBRARY_PATH already names, where the driver's may lie."""
-        environment = dict(self.environment)
+        """Our programs find the bundle's libraries, and cuBLASLt where only torch has it, after what
+        LD_LIBRARY_PATH already names: the driver's may lie there."""
+        environment = dict(self.environment, LATENTD_BENCH_LIBRARIES=self.libraries)
         if any(word.startswith(self.folder + os.sep) for word in command):
-            paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries, self.cublaslt
-            if any(paths):
-                environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
-        if self.libraries:
-            environment["LATENTD_BENCH_LIBRARIES"] = self.libraries
+            paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries
+            environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
         return environment
 
     def start(self, command, **streams):
@@ -116,7 +110,7 @@ class Bench:
     def run(self, *command, limit):
         """(exit status, standard output, standard error); 124 if it was cut short after `limit`
         seconds, or after what is left; what it had written by then is returned."""
-        limit = max(1, min(limit, self.left()))
+        limit = max(1, min(limit * (20 if self.options.emulated else 1), self.left()))
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
             try:
                 process = self.start(command, stdout=out, stderr=error)
@@ -181,7 +175,8 @@ def run(options):
             path = report.add(name, part, time.monotonic() - bench.began)
             word = next((f"{key.replace('_', ' ')}: {part[key]}" for key in
                          ("failed", "wrong", "not_run", "skipped") if key in part), "done")
-            print(f"{name}: {part.get('seconds', 0)} s, {word}"[:1000], flush=True)
+            word = " ".join(word.split())[:600]
+            print(f"{name}: {part.get('seconds', 0)} s, {word}", flush=True)
         print(f"{report.text()}\n{path}.md and .json, {time.monotonic() - bench.began:.1f} s in all")
     finally:
         bench.close()

@@ -113,7 +113,7 @@ def part_device(bench):
 
 def part_kcheck(bench):
     """Every operation, and every tile of the products, against the reference."""
-    scale = ("--quick", "--filter", "add") if bench.options.emulated else ("--channels",)
+    scale = ("--quick", "--filter", "concat") if bench.options.emulated else ("--channels",)
     status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda", *scale,
                                     "--seed", 1, limit=90)
     lines = text.splitlines()
@@ -338,7 +338,7 @@ def part_f16(bench):
 def part_kernels(bench):
     """kcheck --bench: every shape, beside cuBLASLt, cuDNN and attention as torch calls them."""
     scale = ("--quick",) if bench.options.emulated else ()
-    wanted = "add" if bench.options.emulated else "bf16"
+    wanted = "concat" if bench.options.emulated else "bf16"
     status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda",
                                     "--bench", "--filter", wanted, *scale, limit=75)
     out = bench_gpu_shapes.parse(text)

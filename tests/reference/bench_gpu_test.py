@@ -143,7 +143,7 @@ open({pid!r}, "w").write(str(child.pid))
 print("so far", flush=True)
 time.sleep(100)""")
     options = types.SimpleNamespace(minutes=1, work=os.path.join(folder, "w"), build=folder,
-                                    bundle=None, wheels=None)
+                                    bundle=None, wheels=None, emulated=False)
     bench = bench_gpu.Bench(options)
     begun = time.monotonic()
     status, text, error = bench.run(bench.program("hangs"), limit=2)
