@@ -16,8 +16,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 NAME = "latentd-bench"
 MARK = "BUNDLE"  # only an unpacked bundle has this file
 LIMIT_MIB = 40
-PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/gemm_test",
-            "tests/reference/model_tool")
+PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/attention_test",
+            "tests/kernels/gemm_test", "tests/reference/model_tool")
 FILES = (
     "scripts/bench-gpu",
     "share/tiny-sd/model_index.json",

@@ -111,26 +111,49 @@ def part_device(bench):
 # --- is it right ---
 
 
+# What holds the kernels to the reference: as they are chosen by rule, then with one kind in charge
+# wherever it can be, then the tests that choose each tile themselves.
+CHECKERS = {
+    "kcheck": ("tests/kernels/kcheck", "--device", "cuda", "--channels", "--seed", 1),
+    "kcheck hopper": ("tests/kernels/kcheck", "--device", "cuda", "--channels", "--seed", 2,
+                      "--kernel", "hopper"),
+    "kcheck cublaslt": ("tests/kernels/kcheck", "--device", "cuda", "--quick", "--seed", 3, "--filter",
+                        "linear", "--kernel", "cublaslt"),
+    "attention_test": ("tests/kernels/attention_test",),
+    "gemm_test": ("tests/kernels/gemm_test",),
+}
+EMULATED_CHECKERS = {"kcheck": ("tests/kernels/kcheck", "--device", "cuda", "--quick", "--filter",
+                                "concat", "--seed", 1)}
+
+
 def part_kcheck(bench):
-    """Every operation, and every tile of the products, against the reference."""
-    scale = ("--quick", "--filter", "concat") if bench.options.emulated else ("--channels",)
-    status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda", *scale,
-                                    "--seed", 1, limit=90)
-    lines = text.splitlines()
-    out = {"summary": lines[-1] if lines else "",
-           "failures": [line for line in lines if line.startswith("FAIL")][:40]}
-    if status == 77:
-        return {"skipped": out["summary"]}
-    if out["failures"]:
-        out["wrong"] = f"{len(out['failures'])} of kcheck's: {out['failures'][0]}"
-    elif status != 0:
-        return dict(out, **bad_end(status, error or out["summary"]))
-    if not bench.options.emulated:
-        status, text, error = bench.run(bench.program("tests/kernels/gemm_test"), limit=45)
-        out["gemm_test"] = " ".join(last_lines(text + error, 3)) if status else "passed"
-        if status not in (0, 77, 124):
-            out.setdefault("wrong", f"gemm_test: {out['gemm_test']}")
-    return out
+    """Every operation, and every tile of products and attention, against the reference."""
+    out = {}
+
+    def check(name, program, *arguments):  # the time goes into the reference, on one core each
+        status, text, error = bench.run(bench.program(program), *arguments, limit=100)
+        failures = [line for line in text.splitlines() if line.startswith("FAIL")]
+        out[name] = {"status": status, "summary": " ".join(last_lines(text + error, 1)),
+                     "failures": failures[:40], "failed": len(failures)}
+
+    checkers = EMULATED_CHECKERS if bench.options.emulated else CHECKERS
+    threads = [threading.Thread(target=check, args=(name, *command))
+               for name, command in checkers.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    part = {"runs": {name: out[name] for name in checkers}}
+    if all(run["status"] == 77 for run in out.values()):
+        return {"skipped": out["kcheck"]["summary"]}
+    wrong = [f"{name}: {run['failed']} failures, {(run['failures'] or [run['summary']])[0]}"
+             for name, run in part["runs"].items() if run["status"] not in (0, 77, 124, 127)]
+    missing = [f"{name}: {run['summary']}" for name, run in part["runs"].items()
+               if run["status"] in (124, 127)]
+    part["summary"] = "; ".join(f"{name}: {run['summary']}" for name, run in part["runs"].items())
+    if missing:
+        part["failed"] = "; ".join(missing)
+    return dict(part, wrong="; ".join(wrong)) if wrong else part
 
 
 def read_latents(path):
@@ -220,8 +243,10 @@ def tune(bench, dtype, limit):
         return dict(out, **bad_end(status, error))  # what was found by then is in the cache
     out.update(problems=problems, untuned_us=sum(p["untuned_us"] or p["us"] for p in problems),
                tuned_us=sum(p["us"] for p in problems))
+    untried = sum(p.get("untried", 0) for p in problems)
     out["summary"] = (f"{len(problems)} shapes, each once: {out['untuned_us']:.0f} us by rule, "
-                      f"{out['tuned_us']:.0f} us measured; {len(wrong)} candidates wrong")
+                      f"{out['tuned_us']:.0f} us measured; {len(wrong)} candidates wrong, {untried} "
+                      "not tried")
     return out
 
 
