@@ -248,6 +248,33 @@ static __global__ void overtaken_kernel(const float *x, float *y, int barrier) {
     y[threadIdx.x] = sum;
 }
 
+/* Rows 0 to 7 of a product of 16 x 16 by 16 x 8, with two registers of a's fragment exchanged. */
+static __global__ void swapped_kernel(const float *x, float *y, int right) {
+    const int lane = (int)threadIdx.x % 32;
+    uint32_t a[4], b[2];
+    float c[4] = {};
+    for (int i = 0; i < 4; i++)
+        a[i] = __half_as_ushort(__float2half(x[4 * lane + i]));
+    for (int i = 0; i < 2; i++)
+        b[i] = __half_as_ushort(__float2half(x[128 + 2 * lane + i]));
+    const uint32_t exchanged[4] = { a[0], a[2], a[1], a[3] };
+    mma_m16n8k16<__half>(c, right ? a : exchanged, b);
+    if (threadIdx.x < 32)
+        *(float2 *)(y + 2 * lane) = make_float2(c[0], c[1]);
+}
+
+/* A softmax of 61 keys in a block for 64, with a mask that lets one more through. */
+static __global__ void masked_kernel(const float *x, float *y, int right) {
+    DYNAMIC_SHARED(float, s);
+    const int thread = (int)threadIdx.x, keys = right ? 61 : 62;
+    float sum = 0;
+    s[thread] = thread < keys ? expf(0.01f * x[thread]) : 0.0f;
+    __syncthreads();
+    for (int i = 0; i < 64; i++)
+        sum += s[i];
+    y[thread] = s[thread] / sum;
+}
+
 /* In how many of `runs` seeds the kernel's result differs from the right one. */
 static int spoilt(void (*kernel)(const float *, float *, int), int right, int runs) {
     float *x = device_floats(256), *y = device_floats(64), expected[64];
@@ -268,13 +295,14 @@ static int spoilt(void (*kernel)(const float *, float *, int), int right, int ru
     return wrong;
 }
 
-static void missing_waits_show(void) {
+static void wrong_results_show(void) {
     const struct {
         const char *name;
         void (*kernel)(const float *, float *, int);
     } kernels[] = { { "a missing barrier", neighbour_kernel },
         { "a missing cp_async_wait", unwaited_kernel },
-        { "a missing second barrier", overtaken_kernel } };
+        { "a missing second barrier", overtaken_kernel }, { "exchanged operands", swapped_kernel },
+        { "a mask that is off by one", masked_kernel } };
     for (size_t i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {
         const int with = spoilt(kernels[i].kernel, 1, 10),
                   without = spoilt(kernels[i].kernel, 0, 10);
@@ -285,6 +313,6 @@ static void missing_waits_show(void) {
 
 int main(void) {
     faults_are_reported();
-    missing_waits_show();
+    wrong_results_show();
     return check_done();
 }

@@ -17,13 +17,12 @@ static inline float emulator_bits_float(uint32_t bits) {
 }
 
 static inline float emulator_half_to_float(uint16_t h) {
-    /* 2^112 moves the exponent's bias, and turns subnormal halves into normal floats. */
-    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
-    if (bits >= 0x7c00u << 13)
-        bits |= 0x7f800000u;
-    else
-        bits = emulator_float_bits(emulator_bits_float(bits) * 0x1p112f);
-    return emulator_bits_float(bits | (uint32_t)(h & 0x8000) << 16);
+    /* 2^112 moves the exponent's bias, and turns subnormal halves into normal floats. Both are
+     * computed, so that a loop of this becomes one of vectors. */
+    const uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+    const uint32_t finite = emulator_float_bits(emulator_bits_float(bits) * 0x1p112f);
+    const uint32_t all = bits >= 0x7c00u << 13 ? bits | 0x7f800000u : finite;
+    return emulator_bits_float(all | (uint32_t)(h & 0x8000) << 16);
 }
 
 static inline uint16_t emulator_float_to_half(float f) {

@@ -143,6 +143,7 @@ struct load {
     int64_t at[4];
     unsigned char *shared;
     struct mbarrier *barrier;
+    const struct emulator_block *block; /* whose they are */
 };
 
 static void load_row(const struct load *l, const int *index, unsigned char *row) {
@@ -153,19 +154,27 @@ static void load_row(const struct load *l, const int *index, unsigned char *row)
         inside = inside && at >= 0 && at < (int64_t)l->box.sizes[i];
         offset += at * (int64_t)l->box.strides[i];
     }
-    for (int i = 0; i < 64; i++) {
-        const bool there = inside && l->at[0] + i >= 0 && l->at[0] + i < (int64_t)l->box.sizes[0];
-        /* Bits 4 to 6 of an address change with bits 7 to 9. */
-        const uintptr_t to = (uintptr_t)row + (uintptr_t)(2 * i);
-        uint16_t *place = (uint16_t *)(to ^ ((to >> 7 & 7) << 4));
-        if (there)
-            memcpy(place, l->box.data + offset + 2 * i, 2);
-        else
-            *place = 0;
+    /* What of the row lies in the tensor, then, chunk by chunk, to its place: bits 4 to 6 of an
+     * address change with bits 7 to 9. */
+    uint16_t line[64] = {};
+    const int64_t first = l->at[0] < 0 ? -l->at[0] : 0;
+    const int64_t last = (int64_t)l->box.sizes[0] - l->at[0];
+    const int64_t end = last < 64 ? last : 64;
+    if (inside && first < end) {
+        const unsigned char *from = l->box.data + offset + 2 * first;
+        if (!emulator_is_device(from, (size_t)(2 * (end - first))))
+            emulator_die("out of bounds: a tensor map that reaches beyond its memory");
+        memcpy(line + first, from, (size_t)(2 * (end - first)));
+    }
+    for (int i = 0; i < 8; i++) {
+        const uintptr_t to = (uintptr_t)row + (uintptr_t)(16 * i);
+        memcpy((void *)(to ^ ((to >> 7 & 7) << 4)), line + 8 * i, 16);
     }
 }
 
 static void load_now(const struct load *l) {
+    if (!l->block->live)
+        emulator_die("a box arrives in block %u of the cluster, which has exited", l->block->rank);
     unsigned char *row = l->shared;
     const int outer = l->box.rank == 4 ? l->box.box[3] : 1;
     for (int z = 0; z < outer; z++)
@@ -198,6 +207,7 @@ void emulator_tma_load(void *shared, const CUtensorMap *map, uint64_t *barrier, 
         if (blocks ? !(blocks >> rank_of & 1) : !mine)
             continue;
         l.shared = (unsigned char *)in_block(shared, rank_of);
+        l.block = emulator_cluster_block(rank_of);
         l.barrier = made((uint64_t *)in_block(barrier, rank_of), "cp.async.bulk.tensor");
         /* Whoever reads there before the barrier says so shall see it. */
         memset(l.shared, EMULATOR_POISON, bytes);

@@ -33,6 +33,7 @@ static struct {
     size_t next; /* where the next allocation is tried */
     size_t used, total;
     std::map<unsigned char *, struct allocation> blocks; /* by first page */
+    const struct allocation *recent;                     /* of blocks, or NULL */
 } device;
 
 static size_t round_up(size_t n, size_t unit) {
@@ -142,14 +143,20 @@ void emulator_device_check(const char *after) {
 #endif
 }
 
-/* The allocation that holds the byte, or NULL. */
+/* The allocation that holds the byte, or NULL. Mostly the one that held the last. */
 static const struct allocation *find(const void *pointer) {
     unsigned char *p = (unsigned char *)pointer;
+    const struct allocation *recent = device.recent;
+    if (recent && p >= recent->data && p < recent->data + recent->bytes)
+        return recent;
     auto after = device.blocks.upper_bound(p);
     if (after == device.blocks.begin())
         return NULL;
     const struct allocation *a = &std::prev(after)->second;
-    return p >= a->data && p <= a->data + a->bytes ? a : NULL;
+    if (p < a->data || p > a->data + a->bytes)
+        return NULL;
+    device.recent = a;
+    return a;
 }
 
 bool emulator_device_free(void *pointer) {
@@ -165,6 +172,7 @@ bool emulator_device_free(void *pointer) {
     mprotect(first, a->pages, PROT_NONE);
     ASAN_POISON_MEMORY_REGION(first, a->pages);
     device.blocks.erase(first);
+    device.recent = NULL;
     return true;
 }
 

@@ -4,9 +4,11 @@
 
 #include <stddef.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+/* Whether device memory and fibers are under AddressSanitizer's eyes; given on the command line to
+ * sources that are not instrumented themselves. */
+#if !defined(EMULATOR_ASAN) && defined(__SANITIZE_ADDRESS__)
 #define EMULATOR_ASAN 1
-#else
+#elif !defined(EMULATOR_ASAN)
 #define EMULATOR_ASAN 0
 #endif
 

@@ -39,10 +39,19 @@ struct fiber {
     bool started;
 };
 
-struct ready_warp {
-    unsigned char lanes[32];
-    int count;
-    int place; /* in `busy`, or -1 */
+/* A warp operation for which not all lanes of its mask have come. */
+struct operation {
+    unsigned mask, arrived;
+    int lane; /* the first that came: it says which operation */
+};
+
+struct warp {
+    unsigned char ready[32]; /* lanes */
+    int ready_count;
+    int place;     /* in `busy`, or -1 */
+    unsigned live; /* lanes that exist and have not exited */
+    int operation_count;
+    struct operation operations[32]; /* of disjoint masks */
 };
 
 struct emulator_thread *emulator_current;
@@ -52,7 +61,7 @@ dim3 blockDim, gridDim;
 
 struct machine {
     std::vector<struct fiber *> fibers; /* by slot; only the first `threads` are in use */
-    std::vector<struct ready_warp> warps;
+    std::vector<struct warp> warps;
     std::vector<int> busy;    /* warps with ready threads */
     std::vector<int> polling; /* slots */
     std::vector<std::function<void()>> later;
@@ -165,34 +174,34 @@ static struct context *context_of(struct emulator_thread *t) {
 }
 
 static void make_ready(struct emulator_thread *t) {
-    const int warp = t->slot / 32;
-    struct ready_warp *w = &run.warps[warp];
+    const int index = t->slot / 32;
+    struct warp *w = &run.warps[index];
     t->state = EMULATOR_READY;
-    w->lanes[w->count++] = (unsigned char)t->lane;
-    if (w->count == 1) {
+    w->ready[w->ready_count++] = (unsigned char)t->lane;
+    if (w->ready_count == 1) {
         w->place = (int)run.busy.size();
-        run.busy.push_back(warp);
+        run.busy.push_back(index);
     }
 }
 
-static struct emulator_thread *take_ready(void) {
-    int warp = run.warp_ahead;
-    if (warp < 0 || !run.warps[warp].count)
-        warp = run.busy[emulator_random((unsigned)run.busy.size())];
-    if (run.keep_ahead)
-        run.warp_ahead = warp;
-    struct ready_warp *w = &run.warps[warp];
-    const unsigned i = emulator_random((unsigned)w->count);
-    const int lane = w->lanes[i];
-    w->lanes[i] = w->lanes[--w->count];
-    if (!w->count) {
+/* The warp of the thread that stops goes on, mostly: its stacks are in the cache. */
+static struct emulator_thread *take_ready(const struct emulator_thread *from) {
+    int index = run.keep_ahead ? run.warp_ahead : from ? from->slot / 32 : -1;
+    if (index < 0 || !run.warps[index].ready_count || (!run.keep_ahead && emulator_random(32) == 0))
+        index = run.busy[emulator_random((unsigned)run.busy.size())];
+    run.warp_ahead = index;
+    struct warp *w = &run.warps[index];
+    const unsigned i = emulator_random((unsigned)w->ready_count);
+    const int lane = w->ready[i];
+    w->ready[i] = w->ready[--w->ready_count];
+    if (!w->ready_count) {
         const int last = run.busy.back();
         run.busy[w->place] = last;
         run.warps[last].place = w->place;
         run.busy.pop_back();
         w->place = -1;
     }
-    return &run.fibers[warp * 32 + lane]->thread;
+    return &run.fibers[index * 32 + lane]->thread;
 }
 
 static void do_one_later(void) {
@@ -241,7 +250,7 @@ static void run_another(void) {
         switch_context(context_of(from), &run.main);
         return;
     }
-    struct emulator_thread *to = take_ready();
+    struct emulator_thread *to = take_ready(from);
     emulator_current = to;
     threadIdx = to->index;
     blockIdx = to->block->index;
@@ -305,7 +314,8 @@ static void arrive(int id, int threads, const char *what, const char *file, int 
     if (b->arrived && b->expected != threads)
         emulator_die("%s: barrier %d is for %d threads and for %d", what, id, b->expected, threads);
     /* Named barriers join different places on purpose; __syncthreads must be the same for all. */
-    if (b->arrived && threads < 0 && (b->line != line || strcmp(b->file, file)))
+    if (b->arrived && threads < 0 &&
+        (b->line != line || (b->file != file && strcmp(b->file, file))))
         emulator_die("divergent barrier: %s at %s:%d, but other threads wait at %s:%d", what, file,
             line, b->file, b->line);
     b->expected = threads;
@@ -377,62 +387,68 @@ unsigned emulator_cluster_blocks(void) {
 /* ---- warps ---- */
 
 unsigned emulator_live_lanes(void) {
-    const int first = emulator_current->slot - emulator_current->lane;
-    unsigned mask = 0;
-    for (int i = 0; i < 32; i++)
-        if (run.fibers[first + i]->thread.state != EMULATOR_EXITED)
-            mask |= 1u << i;
-    return mask;
+    return run.warps[emulator_current->slot / 32].live;
 }
 
-/* Whether `other`, a lane that our mask names, stands in the same operation. */
-static bool lane_has_arrived(const struct emulator_thread *other) {
+[[noreturn]] static void die_of_mixed_lanes(const struct emulator_thread *other) {
     const struct emulator_thread *me = emulator_current;
-    if (other->state == EMULATOR_EXITED)
-        emulator_die("%s at %s:%d names lane %d, which has exited or does not exist", me->waits_for,
-            me->file, me->line, other->lane);
-    if (other->state != EMULATOR_IN_WARP_OPERATION)
-        return false;
-    if (other->mask == me->mask && other->function == me->function && other->line == me->line &&
-        !strcmp(other->file, me->file))
-        return true;
-    if (other->mask >> me->lane & 1)
-        emulator_die("lanes of one warp in different operations: lane %d in %s mask %08x at %s:%d, "
-                     "lane %d in %s mask %08x at %s:%d",
-            me->lane, me->waits_for, me->mask, me->file, me->line, other->lane, other->waits_for,
-            other->mask, other->file, other->line);
-    return false;
+    emulator_die("lanes of one warp in different operations: lane %d in %s mask %08x at %s:%d, "
+                 "lane %d in %s mask %08x at %s:%d",
+        me->lane, me->waits_for, me->mask, me->file, me->line, other->lane, other->waits_for,
+        other->mask, other->file, other->line);
+}
+
+/* The operation in which the current thread now is one of those that have come. */
+static struct operation *join_operation(struct warp *w) {
+    const struct emulator_thread *me = emulator_current;
+    const unsigned mine = 1u << me->lane;
+    for (int i = 0; i < w->operation_count; i++) {
+        struct operation *o = &w->operations[i];
+        const struct emulator_thread *first = &run.fibers[me->slot - me->lane + o->lane]->thread;
+        const bool same = o->mask == me->mask && first->function == me->function &&
+                          first->line == me->line &&
+                          (first->file == me->file || !strcmp(first->file, me->file));
+        if (same) {
+            o->arrived |= mine;
+            return o;
+        }
+        /* Who waits for this lane, and it for them, but elsewhere, waits for ever. */
+        if (o->mask & mine && o->arrived & me->mask)
+            die_of_mixed_lanes(first);
+    }
+    struct operation *o = &w->operations[w->operation_count++];
+    *o = { me->mask, mine, me->lane };
+    return o;
 }
 
 void emulator_warp(emulator_warp_function function, const char *what, unsigned mask, void *argument,
     const char *file, int line) {
     struct emulator_thread *me = emulator_current;
+    struct warp *w = &run.warps[me->slot / 32];
     const int first = me->slot - me->lane;
-    void *arguments[32];
-    bool all = true;
     if (!(mask >> me->lane & 1))
         emulator_die("%s at %s:%d: mask %08x does not name lane %d itself", what, file, line, mask,
             me->lane);
+    if (mask & ~w->live)
+        emulator_die("%s at %s:%d names lane %d, which has exited or does not exist", what, file,
+            line, __builtin_ctz(mask & ~w->live));
     set_waiting(EMULATOR_IN_WARP_OPERATION, what, file, line);
     me->mask = mask;
     me->function = function;
     me->argument = argument;
-    for (int i = 0; i < 32; i++)
-        if (mask >> i & 1) {
-            const struct emulator_thread *other = &run.fibers[first + i]->thread;
-            arguments[i] = other->argument;
-            if (!lane_has_arrived(other))
-                all = false;
+    struct operation *o = join_operation(w);
+    if (o->arrived == mask) {
+        void *arguments[32];
+        *o = w->operations[--w->operation_count];
+        for (unsigned left = mask; left; left &= left - 1) {
+            const int i = __builtin_ctz(left);
+            arguments[i] = run.fibers[first + i]->thread.argument;
         }
-    if (!all) {
-        run_another();
-        return;
+        if (function)
+            function(arguments, mask);
+        for (unsigned left = mask; left; left &= left - 1)
+            make_ready(&run.fibers[first + __builtin_ctz(left)]->thread);
     }
-    if (function)
-        function(arguments, mask);
-    for (int i = 0; i < 32; i++)
-        if (mask >> i & 1)
-            make_ready(&run.fibers[first + i]->thread);
     run_another();
 }
 
@@ -445,13 +461,15 @@ static void leave(struct emulator_thread *t) {
     if (t->cluster_phase > run.cluster_generation) /* threads that are gone count as arrived */
         run.cluster_arrived--;
     emulator_copies_exit(t);
-    const int first = t->slot - t->lane;
-    for (int i = 0; i < 32; i++) {
-        const struct emulator_thread *other = &run.fibers[first + i]->thread;
-        if (other->state == EMULATOR_IN_WARP_OPERATION && other->mask >> t->lane & 1)
+    struct warp *w = &run.warps[t->slot / 32];
+    w->live &= ~(1u << t->lane);
+    for (int i = 0; i < w->operation_count; i++)
+        if (w->operations[i].mask >> t->lane & 1) {
+            const struct emulator_thread *other =
+                &run.fibers[t->slot - t->lane + w->operations[i].lane]->thread;
             emulator_die("lane %d exits while lane %d waits for it in %s at %s:%d", t->lane,
                 other->lane, other->waits_for, other->file, other->line);
-    }
+        }
     if (t->block->barriers[0].arrived)
         release_if_complete(t->block, 0);
     release_cluster();
@@ -508,10 +526,12 @@ static void prepare_block(unsigned rank, uint3 index) {
         t->index.y = (unsigned)i / shape.x % shape.y;
         t->index.z = (unsigned)i / (shape.x * shape.y);
         t->cluster_phase = 0;
-        if (i < run.threads_per_block)
+        if (i < run.threads_per_block) {
+            run.warps[t->slot / 32].live |= 1u << t->lane;
             make_ready(t);
-        else
+        } else {
             t->state = EMULATOR_EXITED;
+        }
     }
 }
 
@@ -573,6 +593,7 @@ void emulator_run(
     if (emulator_current)
         emulator_die("a kernel launches a kernel");
     emulator_launch_shape = *shape;
+    emulator_launch_shape.code = emulator_code();
     blockDim = shape->block;
     gridDim = shape->grid;
     run.kernel = &kernel;
@@ -584,9 +605,12 @@ void emulator_run(
     run.threads = (int)run.block_count * run.warps_per_block * 32;
     while ((int)run.fibers.size() < run.threads)
         run.fibers.push_back(create_fiber((int)run.fibers.size()));
-    struct ready_warp none = {};
-    none.place = -1;
-    run.warps.assign(run.threads / 32, none);
+    run.warps.resize(run.threads / 32);
+    for (struct warp &w : run.warps) {
+        w.place = -1;
+        w.live = 0;
+        w.ready_count = w.operation_count = 0;
+    }
     find_main_stack();
 
     /* Clusters in random order: a walk whose step has no factor in common with their number. */

@@ -74,6 +74,7 @@ struct emulator_shape {
     dim3 grid, block, cluster;
     size_t shared_bytes;
     bool programmatic; /* launched with programmatic stream serialization */
+    int code;          /* the emulator_code() of this launch; emulator_run sets it */
 };
 
 extern struct emulator_thread *emulator_current; /* NULL outside of a kernel */

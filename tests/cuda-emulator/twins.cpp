@@ -10,7 +10,7 @@
 static const unsigned ALL = 0xffffffffu;
 
 bool emulator_has(int capability) {
-    return emulator_code() >= capability;
+    return emulator_launch_shape.code >= capability;
 }
 
 void emulator_need(int capability, const char *what) {
@@ -31,6 +31,12 @@ void emulator_need_shared(const void *pointer, size_t bytes, size_t alignment, c
 
 /* ---- mma ---- */
 
+template <enum emulator_element E> static void widen(const uint16_t *bits, int count, float *out) {
+    for (int i = 0; i < count; i++)
+        out[i] = E == EMULATOR_F16 ? emulator_half_to_float(bits[i])
+                                   : emulator_bfloat16_to_float(bits[i]);
+}
+
 struct mma_lane {
     float *c;
     const uint32_t *a;
@@ -38,22 +44,20 @@ struct mma_lane {
 };
 
 template <int K, enum emulator_element E> static void mma_all(void **lanes, unsigned) {
+    uint16_t a_bits[16][K], b_bits[K][8];
     float a[16][K], b[K][8];
     for (int lane = 0; lane < 32; lane++) {
         const struct mma_lane *l = (const struct mma_lane *)lanes[lane];
         const int group = lane / 4, pair = lane % 4 * 2;
         for (int i = 0; i < 2; i++)
             for (int k = 0; k < K; k += 8) {
-                const uint16_t top = (uint16_t)(l->a[k / 4] >> 16 * i);
-                const uint16_t bottom = (uint16_t)(l->a[k / 4 + 1] >> 16 * i);
-                const uint16_t right = (uint16_t)(l->b[k / 8] >> 16 * i);
-                const auto convert = E == EMULATOR_F16 ? emulator_half_to_float
-                                                       : emulator_bfloat16_to_float;
-                a[group][k + pair + i] = convert(top);
-                a[group + 8][k + pair + i] = convert(bottom);
-                b[k + pair + i][group] = convert(right);
+                a_bits[group][k + pair + i] = (uint16_t)(l->a[k / 4] >> 16 * i);
+                a_bits[group + 8][k + pair + i] = (uint16_t)(l->a[k / 4 + 1] >> 16 * i);
+                b_bits[k + pair + i][group] = (uint16_t)(l->b[k / 8] >> 16 * i);
             }
     }
+    widen<E>(&a_bits[0][0], 16 * K, &a[0][0]);
+    widen<E>(&b_bits[0][0], K * 8, &b[0][0]);
     for (int row = 0; row < 16; row++) {
         float sums[8] = {};
         for (int k = 0; k < K; k++)

@@ -1,6 +1,6 @@
 /* The tuner against planted candidates, on the emulator: one kernel that is right, and others that
- * are right for small shapes only, forget an element, write outside, mix the rows, or end the
- * process. */
+ * are right for small shapes only, forget an element, exchange operands, mask too little, write
+ * outside, mix the rows, or end the process. */
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -13,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* y = 2 x + 1, x and y [rows][n] */
+/* y = 2 x - x from the other end of the row, x and y [rows][n]; the last MASKED columns are 0 */
+#define MASKED 3
 struct planted_shape {
     enum dtype dtype;
     int64_t n;
@@ -24,6 +25,8 @@ enum plant {
     PLANT_SMALL_ONLY, /* knows 256 columns */
     PLANT_ONE_OFF,    /* forgets the last element of the batch */
     PLANT_WRONG,      /* by a tenth */
+    PLANT_SWAPPED,    /* the two operands exchanged */
+    PLANT_MASK,       /* leaves one masked column in */
     PLANT_OUTSIDE,    /* and one element more */
     PLANT_BATCH,      /* rounds otherwise when there are more rows */
     PLANT_REFUSED,    /* a launch that the device refuses */
@@ -32,8 +35,8 @@ enum plant {
     PLANT_COUNT,
 };
 
-static const char *const plant_names[] = { "static", "small only", "one off", "wrong", "outside",
-    "batch", "refused", "deadly", "plainest" };
+static const char *const plant_names[] = { "static", "small only", "one off", "wrong", "swapped",
+    "mask", "outside", "batch", "refused", "deadly", "plainest" };
 
 template <class T>
 static __global__ void planted_kernel(const T *x, T *y, int64_t rows, int64_t n, enum plant plant) {
@@ -48,7 +51,11 @@ static __global__ void planted_kernel(const T *x, T *y, int64_t rows, int64_t n,
     if (i >= rows * n || (plant == PLANT_SMALL_ONLY && i % n >= 256) ||
         (plant == PLANT_ONE_OFF && i == rows * n - 1))
         return;
-    y[i] = from_float<T>(factor * to_float(x[i]) + 1.0f);
+    const int64_t other = i / n * n + n - 1 - i % n;
+    const T left = x[plant == PLANT_SWAPPED ? other : i];
+    const T right = x[plant == PLANT_SWAPPED ? i : other];
+    const bool masked = i % n >= n - MASKED + (plant == PLANT_MASK);
+    y[i] = from_float<T>(masked ? 0.0f : factor * to_float(left) - to_float(right));
 }
 
 static void describe(const void *shape, char *text, size_t size) {
@@ -129,7 +136,7 @@ static void each_plant_is_found() {
     CHECK(try_plant(0, PLANT_SMALL_ONLY).verdict == TUNER_RIGHT, "right on a small shape");
     prepared = 0;
     static const char *const reasons[PLANT_COUNT] = { NULL, "not written", "not written", "error",
-        "outside", "batch", "", "", NULL };
+        "error", "error", "outside", "batch", "", "", NULL };
     for (int c = 0; c < PLANT_COUNT; c++) {
         if (c == PLANT_DEADLY)
             continue;
