@@ -67,7 +67,7 @@ const struct kernels *devices_open(const struct device_choice *choice, struct er
     const struct kernels *kernels = kernels_cuda(choice->automatic ? 0 : choice->index, &why);
     if (kernels) {
         struct device_figures figures;
-        if (kernels->figures(&figures, NULL))
+        if (!choice->untuned && kernels->figures(&figures, NULL))
             log_info("computing on %s, %s", kernels->name, figures.name);
         if (kernels->tuner && !choice->untuned)
             use_tuned(kernels);

@@ -8,7 +8,7 @@ struct device_choice {
     bool automatic;        /* CUDA device 0 if it opens, else the CPU */
     enum device_kind kind; /* unless automatic */
     int index;             /* of a CUDA device */
-    bool untuned;          /* without what the tuner found: for the tuner itself */
+    bool untuned;          /* without what the tuner found, or a word of it: for the tuner */
 };
 
 struct dtype_choice {

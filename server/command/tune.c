@@ -105,7 +105,7 @@ static bool print_json(const struct tune *t) {
         json_array_append_new(problems, problem_json(&t->problems[i]));
     json_t *report = json_pack("{s:s, s:s, s:i, s:o}", "device", t->cache.identity, "cache",
         t->path, "measured", t->measured, "problems", problems);
-    bool ok = report && json_dumpf(report, stdout, JSON_INDENT(2)) == 0;
+    bool ok = report && json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0;
     putchar('\n');
     json_decref(report);
     return ok;

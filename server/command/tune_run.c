@@ -16,9 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Candidates are sorted by what a model of the chip expects. So many of each problem are tried
- * before the others of any, which are for the time that is left. */
-#define FIRST_CANDIDATES 14
+/* Candidates are sorted by what a model of the chip expects, behind a library's if there is one
+ * (eight at most). So many of each problem are tried before the others of any, which are for the
+ * time that is left. */
+#define FIRST_CANDIDATES 20
 /* A kernel with a tile that faults for two shapes is not tried on the others; a problem whose third
  * candidate faults is left alone. */
 #define FAMILY_FAULTS_MAX 2
@@ -373,7 +374,8 @@ static bool first_round(struct tune *t, struct worker *w, struct error *err) {
             if (!try_range(t, w, i, 0, FIRST_CANDIDATES, &whole, err) || !keep(t, i, whole, err))
                 return false;
             t->measured += whole;
-            show_progress(t, i);
+            if (whole)
+                show_progress(t, i);
         }
     return true;
 }

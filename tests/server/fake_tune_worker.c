@@ -40,9 +40,9 @@ static const struct candidate table[] = {
     { "fake,faults", "three", "x 4", 1, "right" },
 };
 
-#define MANY 20
+#define MANY 28
 
-static struct candidate all[64];
+static struct candidate all[3 * MANY];
 static int count;
 
 /* "many" and "slow": three problems whose candidates become faster and faster, the first of
@@ -59,7 +59,7 @@ static void list(const char *device) {
             snprintf(keys[p], sizeof(keys[p]), "p%d", p);
             snprintf(names[c], sizeof(names[c]), "c%d", c);
             all[count++] = (struct candidate){ device, keys[p], names[c], 100 - c,
-                p == 1 && c < 16 ? "error 2" : "right" };
+                p == 1 && c < 22 ? "error 2" : "right" };
         }
 }
 

@@ -102,11 +102,11 @@ def the_promising_ones_come_first():
     check(p.returncode == 0, p.stderr)
     got, workers = tried()
     check(workers == 1, f"{workers} workers")
-    want = ([("p0", c) for c in range(14)] + [("p1", c) for c in range(17)] +
-            [("p2", c) for c in range(14)] + [("p0", c) for c in range(14, 20)] +
-            [("p1", c) for c in range(17, 20)] + [("p2", c) for c in range(14, 20)])
+    want = ([("p0", c) for c in range(20)] + [("p1", c) for c in range(23)] +
+            [("p2", c) for c in range(20)] + [("p0", c) for c in range(20, 28)] +
+            [("p1", c) for c in range(23, 28)] + [("p2", c) for c in range(20, 28)])
     check(got == want, f"{got}")
-    check([r["chosen"] for r in json.loads(p.stdout)["problems"]] == ["c19"] * 3, p.stdout)
+    check([r["chosen"] for r in json.loads(p.stdout)["problems"]] == ["c27"] * 3, p.stdout)
     os.remove(cache)
 
 
@@ -114,7 +114,7 @@ def a_run_that_is_cut_short_is_continued():
     p = tune("--json", "--minutes", "0.008", model="fake,slow")
     check(p.returncode == 0, p.stderr)
     report, first = json.loads(p.stdout), tried()[0]
-    check(0 < len(first) < 60 and sum(r["untried"] for r in report["problems"]) == 60 - len(first),
+    check(0 < len(first) < 84 and sum(r["untried"] for r in report["problems"]) == 84 - len(first),
           f"{len(first)} tried: {p.stdout}")
     check(report["measured"] < 3, f"{report['measured']} measured")
     p = tune("--minutes", "0.02", model="fake,slow")
@@ -154,7 +154,7 @@ def serving_can_begin_with_it():
         with Daemon(executable, "fake,many", extra=["--tune", "1"]) as d:
             check(d.generate({"prompt": "a"}).status == 200, "and then it serves")
             check("kernels were measured before serving" in d.read_log(), d.read_log())
-        check(len(tried()[0]) == (0 if again else 60), "what is known is left alone")
+        check(len(tried()[0]) == (0 if again else 84), "what is known is left alone")
     with Daemon(executable, "fake,no_worker", extra=["--tune", "1"]) as d:
         check("kernels are not measured: " in d.read_log(), d.read_log())
     p = subprocess.run([executable, "serve", "--model", "fake", "--tune", "0"], capture_output=True,
