@@ -20,7 +20,7 @@ for path in logs:
         if entry := re.search(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", line):
             function, arch = entry.groups()
             kernels[function, arch] = 0
-        elif "warning" in line.lower():
+        elif "warning" in line.lower() or "instructions are serialized" in line:
             offences.append(f"{name}: {line.strip()}")
         elif spill := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
             if spill.groups() != ("0", "0") and function:
