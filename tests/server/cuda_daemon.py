@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import Daemon, check, done, exchange, generate_bytes, wait_until
+from daemon import Daemon, check, done, wait_until
 
 executable, model = sys.argv[1:3]
 MIB = 1 << 20
@@ -32,7 +32,7 @@ def emulated(**settings):
 
 
 def info_and_what_does_not_fit():
-    with emulated(MEMORY=700 * MIB), Daemon(executable, model) as d:
+    with emulated(MEMORY=700 * MIB), Daemon(executable, model, patience_s=400) as d:
         device = d.get("/info").json()["device"]
         print(device)
         check(device["name"] == "Emulated sm_80", f"{device}")
@@ -52,12 +52,12 @@ def info_and_what_does_not_fit():
 
 def a_lost_device_is_the_end():
     """The first request's first wait finds that the device is gone: an illegal address."""
-    with emulated(FAIL="cudaStreamSynchronize,2,700,sticky"), Daemon(executable, model) as d:
-        responses, _ = exchange(d, generate_bytes(SMALL))
-        check([r.status for r in responses] == [500] and
-              responses[0].error()["code"] == "device_lost", f"{responses[0].body}")
-        check("cudaErrorIllegalAddress" in responses[0].error()["message"], f"{responses[0].body}")
-        status = d.process.wait(30)
+    with emulated(FAIL="cudaStreamSynchronize,2,700,sticky"), \
+            Daemon(executable, model, patience_s=400) as d:
+        r = d.generate(SMALL)
+        check(r.status == 500 and r.error()["code"] == "device_lost", f"{r.status}: {r.body}")
+        check("cudaErrorIllegalAddress" in r.error()["message"], f"{r.body}")
+        status = d.process.wait(60)
         check(status == 70, f"exit status 70, not {status}")
         check("the GPU is lost to this process" in d.read_log(), d.read_log())
 
@@ -65,19 +65,19 @@ def a_lost_device_is_the_end():
 def a_device_that_is_lost_while_loading():
     with emulated(FAIL="cudaEventSynchronize,9,999,sticky"):
         p = subprocess.run([executable, "serve", "--model", model, "--listen", "127.0.0.1:0"],
-                           capture_output=True, text=True, timeout=60)
+                           capture_output=True, text=True, timeout=400)
         check(p.returncode == 70 and "cudaErrorUnknown" in p.stderr, f"{p.returncode}: {p.stderr}")
 
 
 def a_gpu_that_is_full_is_a_warning():
-    with emulated(MEMORY=MIB), Daemon(executable, model) as d:
+    with emulated(MEMORY=MIB), Daemon(executable, model, patience_s=400) as d:
         check(wait_until(lambda: "warning computing on the CPU, which is far slower" in
-                         d.read_log()), d.read_log())
+                         d.read_log(), 60), d.read_log())
         check("cudaMalloc of the workspace: the GPU's memory is full" in d.read_log(), "and why")
         check(d.get("/info").json()["device"] is None, "the CPU has no figures")
     with emulated(MEMORY=MIB):
         p = subprocess.run([executable, "serve", "--model", model, "--device", "cuda", "--listen",
-                            "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+                            "127.0.0.1:0"], capture_output=True, text=True, timeout=400)
         check(p.returncode == 1 and "memory is full" in p.stderr, f"{p.returncode}: {p.stderr}")
 
 

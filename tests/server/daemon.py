@@ -54,9 +54,11 @@ class Response:
 class Daemon:
     """`with Daemon(executable, "fake,step_ms=5") as d:`; stopped and its exit checked at the end."""
 
-    def __init__(self, executable, model="fake", ready=True, listen="127.0.0.1:0", extra=()):
+    def __init__(self, executable, model="fake", ready=True, listen="127.0.0.1:0", extra=(),
+                 patience_s=60):
         self.command = [executable, "serve", "--model", model, "--listen", listen, *extra]
         self.wait_ready = ready
+        self.patience_s = patience_s  # for it to get ready, and for an answer
 
     def __enter__(self):
         self.log_file = tempfile.TemporaryFile()
@@ -67,7 +69,8 @@ class Daemon:
         if not found:
             raise SystemExit(f"the daemon said {line!r}: {self.read_log()}")
         self.host, self.port = found[1], int(found[2])
-        if self.wait_ready and not wait_until(lambda: self.get("/health/ready").status == 200, 30):
+        if self.wait_ready and not wait_until(lambda: self.get("/health/ready").status == 200,
+                                              self.patience_s):
             raise SystemExit("the daemon does not get ready")
         return self
 
@@ -98,7 +101,7 @@ class Daemon:
         return s
 
     def request(self, method, path, body=None, headers=None):
-        c = http.client.HTTPConnection(self.host.strip("[]"), self.port, timeout=60)
+        c = http.client.HTTPConnection(self.host.strip("[]"), self.port, timeout=self.patience_s)
         try:
             c.request(method, path, body=body, headers=headers or {})
             r = c.getresponse()
