@@ -285,34 +285,38 @@ __device__ __forceinline__ void wgmma_m64k16(
     WGMMA_O(0), WGMMA_O(1), WGMMA_O(2), WGMMA_O(3), WGMMA_O(4), WGMMA_O(5), WGMMA_O(6),            \
         WGMMA_O(7), WGMMA_O(8), WGMMA_O(9), WGMMA_O(10), WGMMA_O(11), WGMMA_O(12), WGMMA_O(13),    \
         WGMMA_O(14), WGMMA_O(15)
-#define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
-    template <>                                                                                    \
-    __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
-        float *c, const void *a, const void *b, bool add) {                                        \
-        HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ONE ", 0;\n"                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "             \
-                   "{" WGMMA_PLACES_##N "}, " A ", " B ", add, 1, 1, 0, 0;\n}"                     \
-                   : WGMMA_SUMS_##N                                                                \
-                   : "l"(wgmma_operand(a)), "l"(wgmma_operand(b)), "r"((int)add));                 \
-    }
+#define WGMMA_PLACES_40 WGMMA_P0 ", " WGMMA_P1 ", %16, %17, %18, %19"
+#define WGMMA_SUMS_40 WGMMA_O(0), WGMMA_O(1), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
+#define WGMMA_DO(device, twin) device
 #else
-#define WGMMA(TYPE, type, N, A, B, ONE)                                                            \
+#define WGMMA_DO(device, twin) twin
+#endif
+/* A, B and ADD are the operands' places, behind the sums. LAYOUT: of each operand in shared memory,
+ * 1 if its rows are read as columns. */
+#define WGMMA_ASM(type, N, A, B, ADD, LAYOUT, ...)                                                 \
+    HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "                 \
+               "{" WGMMA_PLACES_##N "}, " A ", " B ", add, 1, 1, " LAYOUT ";\n}"                   \
+               : WGMMA_SUMS_##N                                                                    \
+               : __VA_ARGS__)
+#define WGMMA_ELEMENT(type) (type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16)
+
+#define WGMMA_OF(TYPE, type, N, A, B, ADD)                                                         \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
         float *c, const void *a, const void *b, bool add) {                                        \
-        emulator_wgmma(c, a, b, N, add, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);            \
+        WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "0, 0", "l"(wgmma_operand(a)),                      \
+                     "l"(wgmma_operand(b)), "r"((int)add)),                                        \
+            emulator_wgmma(c, a, b, N, add, WGMMA_ELEMENT(type)));                                 \
     }
-#endif
-WGMMA(__half, "f16", 64, "%32", "%33", "%34")
-WGMMA(__nv_bfloat16, "bf16", 64, "%32", "%33", "%34")
-WGMMA(__half, "f16", 80, "%40", "%41", "%42")
-WGMMA(__nv_bfloat16, "bf16", 80, "%40", "%41", "%42")
-WGMMA(__half, "f16", 128, "%64", "%65", "%66")
-WGMMA(__nv_bfloat16, "bf16", 128, "%64", "%65", "%66")
-WGMMA(__half, "f16", 160, "%80", "%81", "%82")
-WGMMA(__nv_bfloat16, "bf16", 160, "%80", "%81", "%82")
-WGMMA(__half, "f16", 256, "%128", "%129", "%130")
-WGMMA(__nv_bfloat16, "bf16", 256, "%128", "%129", "%130")
+#define WGMMA(N, ...)                                                                              \
+    WGMMA_OF(__half, "f16", N, __VA_ARGS__)                                                        \
+    WGMMA_OF(__nv_bfloat16, "bf16", N, __VA_ARGS__)
+WGMMA(64, "%32", "%33", "%34")
+WGMMA(80, "%40", "%41", "%42")
+WGMMA(128, "%64", "%65", "%66")
+WGMMA(160, "%80", "%81", "%82")
+WGMMA(256, "%128", "%129", "%130")
 
 #ifdef __CUDACC__
 /* The same rows, read as columns: row k of 64 elements is 64 of the n columns of step k. 8 rows lie
@@ -330,36 +334,21 @@ template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16_columns(
     float *sums, const uint32_t *a, const void *b, unsigned next);
 
-#ifdef __CUDACC__
-#define WGMMA_PLACES_40 WGMMA_P0 ", " WGMMA_P1 ", %16, %17, %18, %19"
-#define WGMMA_SUMS_40 WGMMA_O(0), WGMMA_O(1), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19])
-#define WGMMA_COLUMNS(TYPE, type, N, A, B, ONE)                                                    \
+#define WGMMA_COLUMNS_OF(TYPE, type, N, A, B, ADD)                                                 \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16_columns<TYPE, N>(                                 \
         float *c, const uint32_t *a, const void *b, unsigned next) {                               \
-        HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ONE ", 0;\n"                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "             \
-                   "{" WGMMA_PLACES_##N "}, {" A "}, " B ", add, 1, 1, 1;\n}"                      \
-                   : WGMMA_SUMS_##N                                                                \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),                                   \
-                   "l"(wgmma_operand_columns(b, next)), "r"(1));                                   \
+        WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),    \
+                     "l"(wgmma_operand_columns(b, next)), "r"(1)),                                 \
+            emulator_wgmma_columns(c, a, b, next, N, WGMMA_ELEMENT(type)));                        \
     }
-#else
-#define WGMMA_COLUMNS(TYPE, type, N, A, B, ONE)                                                    \
-    template <>                                                                                    \
-    __device__ __forceinline__ void wgmma_m64k16_columns<TYPE, N>(                                 \
-        float *c, const uint32_t *a, const void *b, unsigned next) {                               \
-        emulator_wgmma_columns(c, a, b, next, N, type[0] == 'f' ? EMULATOR_F16 : EMULATOR_BF16);   \
-    }
-#endif
-WGMMA_COLUMNS(__half, "f16", 40, "%20, %21, %22, %23", "%24", "%25")
-WGMMA_COLUMNS(__nv_bfloat16, "bf16", 40, "%20, %21, %22, %23", "%24", "%25")
-WGMMA_COLUMNS(__half, "f16", 64, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_COLUMNS(__nv_bfloat16, "bf16", 64, "%32, %33, %34, %35", "%36", "%37")
-WGMMA_COLUMNS(__half, "f16", 80, "%40, %41, %42, %43", "%44", "%45")
-WGMMA_COLUMNS(__nv_bfloat16, "bf16", 80, "%40, %41, %42, %43", "%44", "%45")
-WGMMA_COLUMNS(__half, "f16", 160, "%80, %81, %82, %83", "%84", "%85")
-WGMMA_COLUMNS(__nv_bfloat16, "bf16", 160, "%80, %81, %82, %83", "%84", "%85")
+#define WGMMA_COLUMNS(N, ...)                                                                      \
+    WGMMA_COLUMNS_OF(__half, "f16", N, __VA_ARGS__)                                                \
+    WGMMA_COLUMNS_OF(__nv_bfloat16, "bf16", N, __VA_ARGS__)
+WGMMA_COLUMNS(40, "{%20, %21, %22, %23}", "%24", "%25")
+WGMMA_COLUMNS(64, "{%32, %33, %34, %35}", "%36", "%37")
+WGMMA_COLUMNS(80, "{%40, %41, %42, %43}", "%44", "%45")
+WGMMA_COLUMNS(160, "{%80, %81, %82, %83}", "%84", "%85")
 
 /* From here on each thread of the group of four warps has N registers: fewer than at its start,
  * given back to the multiprocessor, or more, for which it waits until others have given back
