@@ -516,8 +516,10 @@ def sanitize_one(bench, tool, check, subject, limit):
 
 def part_sanitize(bench):
     """compute-sanitizer's memcheck, racecheck and synccheck on small shapes, side by side."""
-    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not os.path.exists(tool):
+    places = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer")
+    tool = shutil.which("compute-sanitizer", path=os.pathsep.join(
+        (os.environ.get("PATH", ""), *places)))
+    if not tool:
         return {"skipped": "there is no compute-sanitizer"}
     end = time.monotonic() + min(120, bench.left() - 3)
     out = {check: {} for check in CHECKS}
