@@ -30,6 +30,33 @@ static CUtensorMap make_map(void *address, int rank, const int *dimensions, cons
     return map;
 }
 
+/* Multiples of 1/16 up to 1: sums of some hundred products are exact. */
+static __half *random_halves(size_t count) {
+    __half *x = device_array<__half>(count);
+    for (size_t i = 0; i < count; i++)
+        x[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
+    return x;
+}
+
+/* c [64][columns] = start + a [64][terms] b, term k of b's column j at k * next_k + j * next_j; and
+ * that 128 threads saw `start` before they waited. Releases all four. */
+static void check_product(__half *a, __half *b, int terms, int next_k, int columns, int next_j,
+    float start, float *c, float *early) {
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < columns; j++) {
+            float sum = start;
+            for (int k = 0; k < terms; k++)
+                sum += (float)a[i * terms + k] * (float)b[k * next_k + j * next_j];
+            CHECK(sum == c[i * columns + j], "%d %d: %g, not %g", i, j, c[i * columns + j], sum);
+        }
+    for (int i = 0; i < 128; i++)
+        CHECK(early[i] == start, "the sum %g is there before wgmma_wait", early[i]);
+    cudaFree(a);
+    cudaFree(b);
+    cudaFree(c);
+    cudaFree(early);
+}
+
 /* ---- c [64][160] = a [64][256] b [160][256]^T, two stages of 64 ---- */
 
 static __global__ void product_kernel(CUtensorMap a, CUtensorMap b, float *c, float *early) {
@@ -75,30 +102,13 @@ static __global__ void product_kernel(CUtensorMap a, CUtensorMap b, float *c, fl
 }
 
 static void wgmma_is_a_matrix_product(void) {
-    __half *a = device_array<__half>(ROWS * DEPTH), *b = device_array<__half>(COLUMNS * DEPTH);
-    float *c = device_array<float>(ROWS * COLUMNS), *early = device_array<float>(128), worst = 0;
+    __half *a = random_halves(ROWS * DEPTH), *b = random_halves(COLUMNS * DEPTH);
+    float *c = device_array<float>(ROWS * COLUMNS), *early = device_array<float>(128);
     const int size_a[] = { DEPTH, ROWS, 1 }, size_b[] = { DEPTH, COLUMNS, 1 };
     const int box_a[] = { K, ROWS, 1 }, box_b[] = { K, COLUMNS, 1 };
-    for (int i = 0; i < ROWS * DEPTH; i++)
-        a[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
-    for (int i = 0; i < COLUMNS * DEPTH; i++)
-        b[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
     launch(dim3(1), dim3(160), 2 * (ROWS + COLUMNS) * K * 2 + 32, product_kernel,
         make_map(a, 3, size_a, box_a), make_map(b, 3, size_b, box_b), c, early);
-    for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < COLUMNS; j++) {
-            float sum = 0; /* exact: multiples of 1/256 below 2^8 */
-            for (int k = 0; k < DEPTH; k++)
-                sum += (float)a[i * DEPTH + k] * (float)b[j * DEPTH + k];
-            worst = fmaxf(worst, fabsf(sum - c[i * COLUMNS + j]));
-            CHECK(sum == c[i * COLUMNS + j], "%d %d: %g, not %g", i, j, c[i * COLUMNS + j], sum);
-        }
-    for (int i = 0; i < 128; i++)
-        CHECK(early[i] == 0, "the sum %g is there before wgmma_wait", early[i]);
-    cudaFree(a);
-    cudaFree(b);
-    cudaFree(c);
-    cudaFree(early);
+    check_product(a, b, DEPTH, 1, COLUMNS, DEPTH, 0.0f, c, early);
 }
 
 /* ---- c [64][80] = a [64][32] b [32][80]: a in registers, rows of b read as columns ---- */
@@ -139,28 +149,12 @@ static __global__ void columns_kernel(const __half *a, CUtensorMap b, float *c, 
 }
 
 static void wgmma_reads_rows_as_columns(void) {
-    __half *a = device_array<__half>(ROWS * TERMS), *b = device_array<__half>(TERMS * WIDTH);
+    __half *a = random_halves(ROWS * TERMS), *b = random_halves(TERMS * WIDTH);
     float *c = device_array<float>(ROWS * WIDTH), *early = device_array<float>(128);
     const int size[] = { WIDTH, TERMS, 1 }, box[] = { 64, TERMS, 1 };
-    for (int i = 0; i < ROWS * TERMS; i++)
-        a[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
-    for (int i = 0; i < TERMS * WIDTH; i++)
-        b[i] = __float2half((float)(rand() % 33 - 16) / 16.0f);
     launch(dim3(1), dim3(128), 2 * TERMS * 128 + 8, columns_kernel, (const __half *)a,
         make_map(b, 3, size, box), c, early);
-    for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < WIDTH; j++) {
-            float sum = 3.0f; /* exact */
-            for (int k = 0; k < TERMS; k++)
-                sum += (float)a[i * TERMS + k] * (float)b[k * WIDTH + j];
-            CHECK(sum == c[i * WIDTH + j], "%d %d: %g, not %g", i, j, c[i * WIDTH + j], sum);
-        }
-    for (int i = 0; i < 128; i++)
-        CHECK(early[i] == 3.0f, "the sum %g is there before wgmma_wait", early[i]);
-    cudaFree(a);
-    cudaFree(b);
-    cudaFree(c);
-    cudaFree(early);
+    check_product(a, b, TERMS, WIDTH, WIDTH, 1, 3.0f, c, early);
 }
 
 /* ---- a box of [n][h][w][c] that hangs over the top left corner ---- */
