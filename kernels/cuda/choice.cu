@@ -13,7 +13,10 @@
 #include <string.h>
 
 #define SELECTED_MAX 1024
-#define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS)
+/* Leaves room for the library's, and for the plainest twice. */
+#define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS - 1)
+/* So many of the library's follow the static choice: a tuner in a hurry tries the first ones. */
+#define LIBRARY_FIRST 3
 /* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
  * twin. */
 #define NOMINAL_ROWS 2
@@ -196,14 +199,20 @@ static int own_candidates(
 
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
-    struct gemm_candidate own[OWN_CANDIDATES];
-    const int count = own_candidates(shape, rows, own);
-    out[0] = own[0];
-    /* The library's follow at once, so that a tuner in a hurry tries them. */
-    const int library = cublaslt_candidates(shape, out + 1);
-    const int from = library > 0 && count == 1 ? 0 : 1; /* the plainest is the last in any case */
-    memcpy(out + 1 + library, own + from, sizeof(*out) * (size_t)(count - from));
-    return 1 + library + count - from;
+    struct gemm_candidate own[OWN_CANDIDATES], library[CUBLASLT_MAX_ALGORITHMS];
+    const int own_count = own_candidates(shape, rows, own);
+    const int library_count = cublaslt_candidates(shape, library);
+    int count = 0;
+    out[count++] = own[0];
+    for (int i = 0; i < library_count && i < LIBRARY_FIRST; i++)
+        out[count++] = library[i];
+    for (int i = 1; i < own_count - 1; i++)
+        out[count++] = own[i];
+    for (int i = LIBRARY_FIRST; i < library_count; i++)
+        out[count++] = library[i];
+    if (count > 1 || own_count > 1) /* the plainest is the last, even where it is the first */
+        out[count++] = own[own_count - 1];
+    return count;
 }
 
 bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out) {
