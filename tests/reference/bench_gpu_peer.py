@@ -177,8 +177,10 @@ def parity_of(options, component, configs):
     import torch
     from safetensors.torch import load_file, save_file
 
+    import sd15
     from parity_reference import OUTPUTS, channels_last, run_diffusers
 
+    sd15.VAE_CONFIG["scaling_factor"] = configs["vae"]["scaling_factor"]  # what run_diffusers uses
     part = {"text": "text_encoder", "unet": "unet"}.get(component, "vae")
     inputs = inputs_of(options, component, configs)
     on_device = {key: value.to(options.device) for key, value in inputs.items()}
@@ -388,7 +390,7 @@ class Peer:
                                           return_dict=False)[0]
         out = []
         for k in range(images):
-            pixels = self.decode((latents[k:k + 1] / 0.18215).to(
+            pixels = self.decode((latents[k:k + 1] / self.vae.config.scaling_factor).to(
                 memory_format=self.torch.channels_last), return_dict=False)[0]
             out.append((pixels / 2 + 0.5).clamp(0, 1).mul(255).round().to(self.torch.uint8).cpu())
         return out
