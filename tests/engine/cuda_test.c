@@ -38,22 +38,27 @@ static struct pipeline *open_pipeline(enum device_kind kind, enum dtype dtype, b
     return pipeline;
 }
 
+/* prompts: one. */
+static void fill_request(struct generate_request *request, char **prompts, int px, int steps) {
+    generate_request_init(request);
+    request->prompts = prompts;
+    request->prompt_count = 1;
+    request->width = request->height = px;
+    request->num_inference_steps = steps;
+    request->scheduler.has_kind = true;
+    request->scheduler.kind = SCHEDULER_DDIM;
+    request->scheduler.has_eta = true;
+    request->scheduler.eta = 0.5; /* draws noise in every step */
+    request->guidance_rescale = 0.3;
+    request->seed = 1;
+    request->seed_given = true;
+}
+
 static bool try_to_draw(struct pipeline *pipeline, int px, int steps,
     struct generate_result *result, struct error *err) {
     char prompt[] = "a red house by the sea", *prompts[1] = { prompt };
     struct generate_request request;
-    generate_request_init(&request);
-    request.prompts = prompts;
-    request.prompt_count = 1;
-    request.width = request.height = px;
-    request.num_inference_steps = steps;
-    request.scheduler.has_kind = true;
-    request.scheduler.kind = SCHEDULER_DDIM;
-    request.scheduler.has_eta = true;
-    request.scheduler.eta = 0.5; /* draws noise in every step */
-    request.guidance_rescale = 0.3;
-    request.seed = 1;
-    request.seed_given = true;
+    fill_request(&request, prompts, px, steps);
     *err = (struct error){ 0 };
     return pipeline_generate(pipeline, &request, NULL, result, err);
 }
@@ -65,6 +70,26 @@ static void draw(struct pipeline *pipeline, int px, int steps, struct generate_r
         CHECK(false, "%s", err.message);
         exit(check_done());
     }
+}
+
+/* Draws too, after a dry run that makes its operations known to the tuner: those and no others are
+ * called, so that what `latentd tune` measures is what is used. */
+static void note_and_draw(
+    struct pipeline *pipeline, int px, int steps, struct generate_result *result) {
+    char prompt[] = "", *prompts[1] = { prompt };
+    struct generate_request request;
+    struct error err = { 0 };
+    const struct tuner *tuner = kernels_cuda(0, &err)->tuner;
+    fill_request(&request, prompts, px, 1);
+    CHECK(pipeline_note(pipeline, &request, &err), "%s", err.message);
+    const int noted = tuner->problem_count();
+    draw(pipeline, px, steps, result);
+    for (int i = noted; i < tuner->problem_count(); i++) {
+        char key[TUNER_KEY_BYTES];
+        tuner->problem_key(i, key);
+        CHECK(false, "%s was called and not noted", key);
+    }
+    CHECK(noted > 50, "%d operations were noted", noted);
 }
 
 static int64_t latent_count(const struct generate_result *r) {
@@ -105,7 +130,7 @@ static void f32_is_the_cpus(void) {
     pipeline_destroy(p);
 
     p = open_pipeline(DEVICE_CUDA, DTYPE_F32, false);
-    draw(p, SIZE_PX, STEPS, &cuda);
+    note_and_draw(p, SIZE_PX, STEPS, &cuda);
     compare(&cpu, &cuda, LATENTS_TOLERANCE, PIXELS_TOLERANCE, "f32 on cuda");
     CHECK(pipeline_get_figures(p, &figures) && figures.weight_bytes > 0 &&
               figures.activation_bytes > 0 && figures.memory_free < figures.memory_total,
@@ -125,7 +150,7 @@ static void bf16_rounds_and_replays_nothing_else(void) {
     draw(p, SIZE_PX, STEPS, &cpu);
     pipeline_destroy(p);
     p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
-    draw(p, SIZE_PX, STEPS, &bf16);
+    note_and_draw(p, SIZE_PX, STEPS, &bf16);
     compare(&cpu, &bf16, BF16_TOLERANCE, BF16_PIXELS_TOLERANCE, "bf16 on cuda");
     pipeline_destroy(p);
     p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, true);
