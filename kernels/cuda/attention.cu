@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct selections<struct attention_shape, struct attention_candidate, 128> selected;
+static struct selections<struct attention_shape, struct attention_candidate> selected;
 
 /* Whether 16-byte copies can take every head of every token. */
 static bool is_aligned(const struct tensor *t, int64_t offset, int head_dim) {

@@ -7,12 +7,12 @@
  */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/room.cuh"
 #include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define SELECTED_MAX 1024
 /* Leaves room for the library's, and for the plainest twice. */
 #define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS - 1)
 /* So many of the library's follow the static choice: a tuner in a hurry tries the first ones. */
@@ -25,11 +25,11 @@
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
 
-static struct {
+static struct selection {
     struct gemm_shape shape;
     struct gemm_candidate candidate;
-} selected[SELECTED_MAX];
-static int selected_count;
+} * selected; /* owned */
+static int selected_count, selected_room;
 
 static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
     return a->dtype == b->dtype && a->is_conv == b->is_conv && a->geglu == b->geglu &&
@@ -232,7 +232,7 @@ bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *ca
     int i = 0;
     while (i < selected_count && !same_shape(&selected[i].shape, shape))
         i++;
-    if (i == SELECTED_MAX)
+    if (!make_room(&selected, i, &selected_room))
         return false;
     selected[i].shape = *shape;
     selected[i].candidate = *candidate;

@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_apply(const struct grou
 
 /* ---- the host's side ---- */
 
-static struct selections<struct group_norm_shape, struct group_norm_candidate, 128> selected;
+static struct selections<struct group_norm_shape, struct group_norm_candidate> selected;
 
 extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args) {
     const int64_t *s = args->x->shape;

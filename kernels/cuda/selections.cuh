@@ -4,16 +4,17 @@
 #ifndef KERNELS_CUDA_SELECTIONS_CUH
 #define KERNELS_CUDA_SELECTIONS_CUH
 
+#include "kernels/cuda/room.cuh"
 #include "kernels/cuda/tuner.h"
 
 #include <string.h>
 
-template <class SHAPE, class CANDIDATE, int MOST> struct selections {
-    struct {
+template <class SHAPE, class CANDIDATE> struct selections {
+    struct entry {
         SHAPE shape;
         CANDIDATE candidate;
-    } entries[MOST];
-    int count;
+    } * entries; /* owned, for good */
+    int count, room;
 
     int index_of(const SHAPE *shape) const {
         int i = 0;
@@ -25,7 +26,7 @@ template <class SHAPE, class CANDIDATE, int MOST> struct selections {
     /* False if there is no room. */
     bool put(const SHAPE *shape, const CANDIDATE *candidate) {
         const int i = index_of(shape);
-        if (i == MOST)
+        if (!make_room(&entries, i, &room))
             return false;
         entries[i].shape = *shape;
         entries[i].candidate = *candidate;

@@ -2,8 +2,9 @@
  * before. trial.cu measures. */
 #include "kernels/cuda/tuner.h"
 
+#include "kernels/cuda/room.cuh"
+
 extern "C" {
-#include "base/limits.h"
 #include "base/log.h"
 }
 
@@ -27,20 +28,6 @@ static struct {
 } tuner;
 
 /* --- problems --- */
-
-/* Room for one more, up to TUNER_SHAPES_MAX; false if there is none. */
-template <class T> static bool make_room(T **entries, int count, int *room) {
-    if (count < *room)
-        return true;
-    const int wanted = *room ? 2 * *room : 256;
-    T *grown = wanted <= TUNER_SHAPES_MAX ? (T *)realloc(*entries, (size_t)wanted * sizeof(T))
-                                          : NULL;
-    if (!grown)
-        return false;
-    *entries = grown;
-    *room = wanted;
-    return true;
-}
 
 static void key_of(const struct tunable *tunable, const void *shape, char key[TUNER_KEY_BYTES]) {
     int used = snprintf(key, TUNER_KEY_BYTES, "%s ", tunable->name);
