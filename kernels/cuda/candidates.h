@@ -40,6 +40,7 @@ struct gemm_tile {
     int stages;
     int threads;
     size_t shared_bytes;
+    int blocks;  /* that are meant to share a multiprocessor */
     double rate; /* products a clock, relative to the best of the path: the static model */
 };
 

@@ -1,9 +1,9 @@
 /* Which kernel computes a linear layer or convolution: all candidates, a static model of their
  * time, and the table of those that a tuner selected.
  *
- * The model counts waves of blocks over the multiprocessors, and for split sums the trip of the
- * parts through memory. It knows nothing of caches and is only meant to be sane: the tuner
- * measures.
+ * The model counts waves of blocks over the multiprocessors, for split sums the trip of the parts
+ * through memory, and the end of a block where no other block computes meanwhile. It knows nothing
+ * of caches and is only meant to be sane: the tuner measures.
  */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
@@ -24,6 +24,8 @@
 /* microseconds, and bytes or operations per microsecond */
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
+/* Outputs a microsecond that a multiprocessor finishes after their sums. */
+#define END_PER_US 2e4
 
 static struct selection {
     struct gemm_shape shape;
@@ -90,7 +92,9 @@ static double expected_us(
     const int64_t waves = divided_up(blocks, cuda_get_properties()->multiprocessors);
     const double products = (double)divided_up(units, c->split) * GEMM_K_UNIT * (double)tile->m *
                             (double)tile->n;
-    double us = LAUNCH_US + (double)waves * products / (tile->rate * multiprocessor_rate());
+    const double end = (double)tile->m * (double)tile->n / END_PER_US;
+    double us = LAUNCH_US + (double)waves * products / (tile->rate * multiprocessor_rate()) +
+                end * (tile->blocks > 1 ? 1.0 : (double)waves);
     if (c->split > 1)
         us += LAUNCH_US + 8.0 * (double)(m * phases * s->n * c->split) / PARTIAL_BYTES_PER_US;
     return us;

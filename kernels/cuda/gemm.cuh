@@ -6,10 +6,10 @@
  * Upsampling followed by a 3x3 convolution is four 2x2 convolutions of the small image, one for
  * each parity of the output pixel (the phases); their weights are summed when they are packed.
  *
- * What follows the sum happens in f32, in one place (gemm_store): bias, activation or GEGLU,
- * row_add, residual, one rounding. With split > 1 each part of k writes its sums to `partial`, and
- * a second kernel adds the parts in order and goes on from there: no atomics, the same bits in
- * every run.
+ * What follows the sum happens in f32, in one place (gemm_write): activation, residual, one
+ * rounding. Bias and row_add (a convolution's, which has no activation) come before, and GEGLU
+ * between. With split > 1 each part of k writes its sums to `partial`, and a second kernel adds the
+ * parts in order and goes on from there: no atomics, the same bits in every run.
  */
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
@@ -102,68 +102,112 @@ template <class T, int LINES, int APART> struct gemm_lines {
     }
 };
 
-/* The element of y that GEMM row m of a phase and output channel 0 is. */
-__device__ __forceinline__ int64_t gemm_output(
-    const struct gemm &g, int phase, int m, int *row_of_batch) {
+/* Where a GEMM row leaves: the element of y that its output channel 0 is, and its row of the batch
+ * (if row_add asks for it). */
+struct gemm_place {
+    int64_t at;
+    int row;
+};
+
+__device__ __forceinline__ struct gemm_place gemm_place_of(const struct gemm &g, int phase, int m) {
+    struct gemm_place p = { (int64_t)m * g.n_out, 0 };
+    if (g.phases == 1 && !g.row_add)
+        return p;
     const int pixels = g.grid_h * g.grid_w;
-    const int row = m / pixels;
-    *row_of_batch = row;
-    if (g.phases == 1)
-        return (int64_t)m * g.n_out;
-    const int pixel = m - row * pixels, i = pixel / g.grid_w, j = pixel - i * g.grid_w;
-    return (((int64_t)row * 2 * g.grid_h + 2 * i + (phase >> 1)) * 2 * g.grid_w + 2 * j +
-               (phase & 1)) *
-           g.n_out;
+    p.row = m / pixels;
+    if (g.phases > 1) {
+        const int pixel = m - p.row * pixels, i = pixel / g.grid_w, j = pixel - i * g.grid_w;
+        p.at = (((int64_t)p.row * 2 * g.grid_h + 2 * i + (phase >> 1)) * 2 * g.grid_w + 2 * j +
+                   (phase & 1)) *
+               g.n_out;
+    }
+    return p;
 }
 
-/* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs, channels j
- * to j + 7 of GEMM row m. */
-template <class T>
-__device__ __forceinline__ void gemm_store(
-    const struct gemm &g, int phase, int m, int j, const float *sums) {
-    float v[8];
-    const int count = min(8, g.n_out - j);
-    if (g.geglu) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const bool in = i < count && g.bias;
-            const float value = sums[2 * i] + (in ? g.bias[2 * (j + i)] : 0.0f);
-            const float gate = sums[2 * i + 1] + (in ? g.bias[2 * (j + i) + 1] : 0.0f);
-            v[i] = value * gelu(gate);
+/* What is added to channels j to j + 7 of a pixel, on its way, if g.vectors. */
+template <class T> struct gemm_addends {
+    uint4 residual, row_add[2];
+
+    __device__ __forceinline__ void load(const struct gemm &g, struct gemm_place p, int j) {
+        const int64_t of_row = (int64_t)p.row * g.n_out + j;
+        if (!g.vectors || sizeof(T) > 2)
+            return;
+        if (g.residual)
+            residual = *(const uint4 *)((const T *)g.residual + p.at + j);
+        if (g.row_add && g.row_add_is_f32) {
+            row_add[0] = *(const uint4 *)((const float *)g.row_add + of_row);
+            row_add[1] = *(const uint4 *)((const float *)g.row_add + of_row + 4);
+        } else if (g.row_add) {
+            row_add[0] = *(const uint4 *)((const T *)g.row_add + of_row);
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            v[i] = activate(sums[i] + (i < count && g.bias ? g.bias[j + i] : 0.0f), g.activation);
     }
-    int row;
-    const int64_t at = gemm_output(g, phase, m, &row) + j;
-    if (g.row_add) {
-        const int64_t add = (int64_t)row * g.n_out + j;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (i < count)
-                v[i] += g.row_add_is_f32 ? ((const float *)g.row_add)[add + i]
-                                         : to_float(((const T *)g.row_add)[add + i]);
-    }
-    if (g.vectors) { /* count is 8 and all are aligned */
-        if (g.residual) {
-            float r[8];
-            load_8((const T *)g.residual + at, r);
+
+    __device__ __forceinline__ void add(const struct gemm &g, float *v) const {
+        float more[8];
+        if (g.row_add) {
+            if (g.row_add_is_f32)
+                load_8((const float *)row_add, more);
+            else
+                load_8((const T *)row_add, more);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                v[i] += r[i];
+                v[i] += more[i];
         }
-        store_8((T *)g.y + at, v);
+        if (g.residual) {
+            load_8((const T *)&residual, more);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                v[i] += more[i];
+        }
+    }
+};
+
+/* Sums with bias become up to 8 outputs, channels j to j + 7 of a pixel: activation, row_add,
+ * residual, one rounding. */
+template <class T>
+__device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_place p, int j,
+    const struct gemm_addends<T> &addends, float *v) {
+    if (g.activation != ACTIVATION_NONE)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            v[i] = activate(v[i], g.activation);
+    if (g.vectors && sizeof(T) == 2) { /* all 8 are there, at aligned addresses */
+        addends.add(g, v);
+        store_8((T *)g.y + p.at + j, v);
         return;
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)
-        if (i < count) {
+        if (j + i < g.n_out) {
+            const int64_t of_row = (int64_t)p.row * g.n_out + j + i;
+            if (g.row_add)
+                v[i] += g.row_add_is_f32 ? ((const float *)g.row_add)[of_row]
+                                         : to_float(((const T *)g.row_add)[of_row]);
             if (g.residual)
-                v[i] += to_float(((const T *)g.residual)[at + i]);
-            ((T *)g.y)[at + i] = from_float<T>(v[i]);
+                v[i] += to_float(((const T *)g.residual)[p.at + j + i]);
+            ((T *)g.y)[p.at + j + i] = from_float<T>(v[i]);
         }
+}
+
+/* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of GEMM row
+ * m. */
+template <class T>
+__device__ __forceinline__ void gemm_store(
+    const struct gemm &g, int phase, int m, int j, const float *sums) {
+    const struct gemm_place p = gemm_place_of(g, phase, m);
+    struct gemm_addends<T> addends = {};
+    float v[8];
+    addends.load(g, p, j);
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float *bias = j + i < g.n_out && g.bias ? g.bias + (j + i) * (g.geglu ? 2 : 1) : NULL;
+        if (g.geglu)
+            v[i] = (sums[2 * i] + (bias ? bias[0] : 0.0f)) *
+                   gelu(sums[2 * i + 1] + (bias ? bias[1] : 0.0f));
+        else
+            v[i] = sums[i] + (bias ? bias[0] : 0.0f);
+    }
+    gemm_write(g, p, j, addends, v);
 }
 
 /* Where part `s` keeps its sums: [phase][part][m][n_partial]. */
@@ -172,7 +216,8 @@ __device__ __forceinline__ float *gemm_partial(
     return g.partial + (((int64_t)phase * g.split + s) * g.m + m) * g.n_partial + column;
 }
 
-/* The end of every kernel: 8 sums (16 with GEGLU) at column `column` of GEMM row m. */
+/* The end of a kernel that has its sums one after the other: 8 (16 with GEGLU) at column `column`
+ * of GEMM row m. */
 template <class T>
 __device__ __forceinline__ void gemm_finish(
     const struct gemm &g, int phase, int s, int m, int column, const float *sums) {

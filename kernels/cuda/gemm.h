@@ -39,7 +39,7 @@ struct gemm {
     int split, n_partial;
     enum activation activation;
     bool geglu, row_add_is_f32;
-    bool vectors; /* n_out is a multiple of 8 and the 16-byte accesses are aligned */
+    bool vectors; /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
 };
 
 /* A packed weight. */

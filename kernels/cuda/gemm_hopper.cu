@@ -4,14 +4,14 @@
  * box_h by box_n rows of the batch), so that a step of the sum, 64 channels of one tap, is one box
  * of x, shifted by the tap: TMA fetches it with zeros where it leaves the image, for every kind of
  * convolution; strides are TMA's element strides. A linear layer's tokens are one long line.
- * One warp only asks for boxes; two groups of four warps multiply 64 pixels each; barriers in
+ * One thread only asks for boxes; two groups of four warps multiply 64 pixels each; barriers in
  * shared memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
  *
  * CM x CN blocks form a cluster that computes CM tiles of pixels by CN of channels. A block fetches
  * the CN-th part of its pixels and the CM-th part of its weights and multicasts them to the blocks
  * that use the same, so L2 is read less often.
  */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm_end.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -22,60 +22,92 @@
 #define ROW_BYTES 128
 #define PIXELS 128
 #define GROUPS 2 /* warp groups that multiply */
-#define THREADS (128 * GROUPS + 32)
 
 struct hopper {
     struct gemm g;
-    int box_w, box_h, box_n;    /* their product is PIXELS */
+    int box_w, box_h, box_n;    /* powers of two, their product is PIXELS */
+    int shift_w, shift_h;       /* log2 of box_w, box_h */
     int part_w, part_h, part_n; /* from one of the CN parts of the box to the next */
     int grid_w, grid_h, grid_n; /* pixels as TMA counts them: a linear layer's are one line */
     int tiles_w, tiles_h, tiles_m, tiles_n; /* tiles_m, tiles_n: up to whole clusters */
     int steps_c;                            /* steps of one tap */
 };
 
-template <int BN_, int CM_, int CN_, int STAGES_> struct hopper_tile {
-    static constexpr int BN = BN_, CM = CM_, CN = CN_, STAGES = STAGES_;
+/* BLOCKS: how many shall share a multiprocessor, so that one loads and multiplies while another
+ * starts or ends. */
+template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_tile {
+    static constexpr int BN = BN_, CM = CM_, CN = CN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr int A_BYTES = PIXELS * ROW_BYTES, B_BYTES = BN * ROW_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-    static constexpr int STAGING = BN + 8; /* floats of a staged row */
-    static constexpr int LOOP_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int END_BYTES = 4 * GROUPS * 16 * STAGING * 4;
-    static constexpr int DATA_BYTES = LOOP_BYTES > END_BYTES ? LOOP_BYTES : END_BYTES;
+    static constexpr int DATA_BYTES = STAGES * STAGE_BYTES;
     static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8;
     /* Blocks that read what one block fetches: those of its line and of its column. */
     static constexpr int READERS = CM + CN - 1;
+    /* Nine warps have up to 168 registers each. Where that is too few, a whole third group asks for
+     * boxes with one thread of it, and gives its registers to the others. */
+    static constexpr bool TRADES = BN > 160;
+    static constexpr int THREADS = 128 * GROUPS + (TRADES ? 128 : 32);
+    /* Groups of outputs whose addends are on their way: where registers are few, fewer. */
+    static constexpr int AHEAD = BLOCKS > 1 ? 1 : 2;
     static_assert(B_BYTES % (CM * 1024) == 0 && A_BYTES % (CN * 1024) == 0, "swizzle atoms");
-    static_assert(SHARED <= 227 << 10, "");
+    static_assert(BLOCKS * (SHARED + 1024) <= 228 << 10, "");
 };
 
 /* Where a block is. */
 struct hopper_place {
     int phase, part;
-    int rank, cluster_m, cluster_n; /* in its cluster */
-    int row, y, x;                  /* first output pixel of the box */
+    int cluster_m, cluster_n; /* in its cluster */
+    int row, y, x;            /* first output pixel of the box */
     int n_first;
     int step, end; /* steps of the sum: tap * steps_c + chunk */
 };
 
+/* Grid: x clusters, [tiles of pixels][tiles of channels]; y phases; z parts. */
 template <class TILE>
 __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) {
     struct hopper_place p;
-    p.phase = (int)blockIdx.y / h.g.split;
-    p.part = (int)blockIdx.y % h.g.split;
-    p.rank = (int)blockIdx.x % (TILE::CM * TILE::CN);
-    p.cluster_m = p.rank / TILE::CN;
-    p.cluster_n = p.rank % TILE::CN;
-    const int cluster = (int)blockIdx.x / (TILE::CM * TILE::CN), clusters_n = h.tiles_n / TILE::CN;
-    const int tile_m = cluster / clusters_n * TILE::CM + p.cluster_m;
-    const int tile_n = cluster % clusters_n * TILE::CN + p.cluster_n;
-    p.x = tile_m % h.tiles_w * h.box_w;
-    p.y = tile_m / h.tiles_w % h.tiles_h * h.box_h;
-    p.row = tile_m / h.tiles_w / h.tiles_h * h.box_n;
-    p.n_first = tile_n * TILE::BN;
-    const int64_t steps = (int64_t)h.g.taps * h.steps_c;
-    p.step = (int)(steps * p.part / h.g.split);
-    p.end = (int)(steps * (p.part + 1) / h.g.split);
+    p.phase = (int)blockIdx.y;
+    p.part = (int)blockIdx.z;
+    const int rank = (int)blockIdx.x % (TILE::CM * TILE::CN);
+    p.cluster_m = rank / TILE::CN;
+    p.cluster_n = rank % TILE::CN;
+    const unsigned cluster = blockIdx.x / (TILE::CM * TILE::CN);
+    const unsigned clusters_n = (unsigned)h.tiles_n / TILE::CN, tile_w = (unsigned)h.tiles_w;
+    const unsigned tile_m = cluster / clusters_n * TILE::CM + (unsigned)p.cluster_m;
+    const unsigned tile_n = cluster % clusters_n * TILE::CN + (unsigned)p.cluster_n;
+    p.x = (int)(tile_m % tile_w) << h.shift_w;
+    p.y = (int)(tile_m / tile_w % (unsigned)h.tiles_h) << h.shift_h;
+    p.row = (int)(tile_m / tile_w / (unsigned)h.tiles_h) * h.box_n;
+    p.n_first = (int)tile_n * TILE::BN;
+    const int steps = h.g.taps * h.steps_c;
+    p.step = steps * p.part / h.g.split;
+    p.end = steps * (p.part + 1) / h.g.split;
     return p;
+}
+
+/* A step's slices: 64 channels from `c` on of tap (ky, kx). Moved on by one step at a time, since
+ * dividing takes a good part of the time a step has. */
+struct hopper_cursor {
+    int c, tap, ky, kx;
+};
+
+__device__ __forceinline__ struct hopper_cursor cursor_at(const struct hopper &h, int step) {
+    const int tap = step / h.steps_c;
+    struct hopper_cursor at = { (step - tap * h.steps_c) * STEP, tap, tap / h.g.taps_x,
+        tap % h.g.taps_x };
+    return at;
+}
+
+__device__ __forceinline__ void cursor_move(const struct hopper &h, struct hopper_cursor *at) {
+    at->c += STEP;
+    if (at->c < h.g.c_in)
+        return;
+    at->c = 0;
+    at->tap++;
+    if (++at->kx == h.g.taps_x) {
+        at->kx = 0;
+        at->ky++;
+    }
 }
 
 struct hopper_barriers {
@@ -84,68 +116,68 @@ struct hopper_barriers {
 
 template <class TILE>
 __device__ __forceinline__ void fetch_weights(const struct hopper &h, const struct hopper_place &p,
-    const CUtensorMap *map, int step, unsigned char *stage, uint64_t *full) {
+    const CUtensorMap *map, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
     constexpr int PART = TILE::BN / TILE::CM;
     unsigned char *to = stage + TILE::A_BYTES + p.cluster_m * PART * ROW_BYTES;
-    const int tap = step / h.steps_c, c = step % h.steps_c * STEP;
     const int n = p.phase * h.g.n + p.n_first + p.cluster_m * PART;
     if constexpr (TILE::CM == 1) {
-        tma_load_3d(to, map, full, c, tap, n);
+        tma_load_3d(to, map, full, at.c, at.tap, n);
     } else {
         unsigned mask = 0;
         for (int i = 0; i < TILE::CM; i++)
             mask |= 1u << (i * TILE::CN + p.cluster_n);
-        tma_load_3d_multicast(to, map, full, c, tap, n, (uint16_t)mask);
+        tma_load_3d_multicast(to, map, full, at.c, at.tap, n, (uint16_t)mask);
     }
 }
 
 template <class TILE>
 __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struct hopper_place &p,
-    const CUtensorMap *map, int step, unsigned char *stage, uint64_t *full) {
+    const CUtensorMap *map, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
     const struct gemm &g = h.g;
     unsigned char *to = stage + p.cluster_n * (TILE::A_BYTES / TILE::CN);
-    const int tap = step / h.steps_c, c = step % h.steps_c * STEP;
-    const int x = (p.x + p.cluster_n * h.part_w) * g.stride - g.before + (p.phase & 1) +
-                  tap % g.taps_x;
-    const int y = (p.y + p.cluster_n * h.part_h) * g.stride - g.before + (p.phase >> 1) +
-                  tap / g.taps_x;
+    const int x = (p.x + p.cluster_n * h.part_w) * g.stride - g.before + (p.phase & 1) + at.kx;
+    const int y = (p.y + p.cluster_n * h.part_h) * g.stride - g.before + (p.phase >> 1) + at.ky;
     const int row = p.row + p.cluster_n * h.part_n;
     if constexpr (TILE::CN == 1) {
-        tma_load_4d(to, map, full, c, x, y, row);
+        tma_load_4d(to, map, full, at.c, x, y, row);
     } else {
         const unsigned mask = ((1u << TILE::CN) - 1) << (p.cluster_m * TILE::CN);
-        tma_load_4d_multicast(to, map, full, c, x, y, row, (uint16_t)mask);
+        tma_load_4d_multicast(to, map, full, at.c, x, y, row, (uint16_t)mask);
     }
 }
 
-/* One thread asks for every step's slices. Weights do not depend on the kernel before this one, so
- * the first stages' are asked for before it has ended. */
+/* One thread asks for every step's slices. Weights do not depend on the kernel before this one
+ * (cuda_may_overlap), so the first stages' are asked for before it has ended. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper &h, const struct hopper_place &p,
     const CUtensorMap *x_map, const CUtensorMap *weight_map, unsigned char *stages,
     struct hopper_barriers b) {
     const int steps = p.end - p.step, early = min(steps, TILE::STAGES);
-    for (int i = 0; i < early; i++) {
+    tma_prefetch(x_map);
+    struct hopper_cursor at = cursor_at(h, p.step);
+    const struct hopper_cursor first = at;
+    for (int i = 0; i < early; i++, cursor_move(h, &at)) {
         mbarrier_arrive_expect_tx(&b.full[i], TILE::STAGE_BYTES);
-        fetch_weights<TILE>(
-            h, p, weight_map, p.step + i, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+        fetch_weights<TILE>(h, p, weight_map, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
     }
     griddepcontrol_wait();
-    for (int i = 0; i < early; i++)
-        fetch_pixels<TILE>(h, p, x_map, p.step + i, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+    at = first;
+    for (int i = 0; i < early; i++, cursor_move(h, &at))
+        fetch_pixels<TILE>(h, p, x_map, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
     int stage = 0;
     unsigned parity = 0;
-    for (int i = early; i < steps; i++) {
+    for (int i = early; i < steps; i++, cursor_move(h, &at)) {
         unsigned char *to = stages + stage * TILE::STAGE_BYTES;
         mbarrier_wait(&b.empty[stage], parity);
         mbarrier_arrive_expect_tx(&b.full[stage], TILE::STAGE_BYTES);
-        fetch_weights<TILE>(h, p, weight_map, p.step + i, to, &b.full[stage]);
-        fetch_pixels<TILE>(h, p, x_map, p.step + i, to, &b.full[stage]);
+        fetch_weights<TILE>(h, p, weight_map, at, to, &b.full[stage]);
+        fetch_pixels<TILE>(h, p, x_map, at, to, &b.full[stage]);
         if (++stage == TILE::STAGES) {
             stage = 0;
             parity ^= 1;
         }
     }
+    griddepcontrol_launch();
 }
 
 /* A warp is done with a stage: says so to every block that fetches parts of it. */
@@ -197,48 +229,23 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
 /* GEMM row of pixel r of the box, or -1. */
 __device__ __forceinline__ int row_of_pixel(
     const struct hopper &h, const struct hopper_place &p, int r) {
-    const int x = p.x + r % h.box_w, y = p.y + r / h.box_w % h.box_h;
-    const int row = p.row + r / (h.box_w * h.box_h);
+    const int x = p.x + (r & (h.box_w - 1)), y = p.y + (r >> h.shift_w & (h.box_h - 1));
+    const int row = p.row + (r >> (h.shift_w + h.shift_h));
     if (x >= h.grid_w || y >= h.grid_h || row >= h.grid_n)
         return -1;
     return (row * h.grid_h + y) * h.grid_w + x;
 }
 
-/* As gemm_mma's: a warp's 16 rows leave through its own piece of shared memory. */
 template <class T, class TILE>
-__device__ __forceinline__ void finish(const struct hopper &h, const struct hopper_place &p,
-    float *staging, int first_pixel, const float *sums) {
-    const struct gemm &g = h.g;
-    const int lane = (int)threadIdx.x % 32, width = g.geglu ? 16 : 8, pieces = TILE::BN / width;
-#pragma unroll
-    for (int j = 0; j < TILE::BN / 8; j++) {
-        float *to = staging + lane / 4 * TILE::STAGING + j * 8 + lane % 4 * 2;
-        *(float2 *)to = make_float2(sums[4 * j], sums[4 * j + 1]);
-        *(float2 *)(to + 8 * TILE::STAGING) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
-    }
-    __syncwarp();
-    for (int i = lane; i < 16 * pieces; i += 32) {
-        const int r = i / pieces, column = i % pieces * width;
-        const int m = row_of_pixel(h, p, first_pixel + r), n = p.n_first + column;
-        if (m < 0 || n >= g.n)
-            continue;
-        float v[16];
-#pragma unroll
-        for (int e = 0; e < 16; e++)
-            v[e] = e < width ? staging[r * TILE::STAGING + column + e] : 0.0f;
-        gemm_finish<T>(g, p.phase, p.part, m, n, v);
-    }
-}
-
-/* Grid: y counts [phases][split]; x clusters, [tiles of pixels][tiles of channels]. */
-template <class T, class TILE>
-__global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_constant__ struct hopper h,
-    const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map) {
+__global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
+    gemm_hopper(const __grid_constant__ struct hopper h, const __grid_constant__ CUtensorMap x_map,
+        const __grid_constant__ CUtensorMap weight_map) {
     DYNAMIC_SHARED(unsigned char, shared);
+    constexpr bool CLUSTERED = TILE::CM * TILE::CN > 1;
     uint64_t *const barriers = (uint64_t *)(shared + TILE::DATA_BYTES);
     const struct hopper_barriers b = { barriers, barriers + TILE::STAGES };
     const struct hopper_place p = place_of<TILE>(h);
-    const int warp = (int)threadIdx.x / 32, group = warp / 4;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = warp / 4;
     if (threadIdx.x == 0) {
         for (int i = 0; i < TILE::STAGES; i++) {
             mbarrier_init(&b.full[i], 1);
@@ -246,46 +253,56 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_hopper(const __grid_constant_
         }
         mbarrier_fence_init();
     }
-    if constexpr (TILE::CM * TILE::CN > 1)
+    if constexpr (CLUSTERED)
         cluster_sync();
     else
         __syncthreads();
-    float sums[TILE::BN / 2] = {};
     if (group == GROUPS) {
-        if (threadIdx.x % 32 == 0)
+        if constexpr (TILE::TRADES)
+            registers_give_back<40>();
+        if (warp == 4 * GROUPS && lane == 0)
             produce<TILE>(h, p, &x_map, &weight_map, shared, b);
-        __syncwarp();
+        if constexpr (CLUSTERED)
+            cluster_arrive();
     } else {
+        if constexpr (TILE::TRADES)
+            registers_take<232>();
+        float sums[TILE::BN / 2] = {};
+        const int r = warp * 16 + lane / 4;
+        const int rows[] = { row_of_pixel(h, p, r), row_of_pixel(h, p, r + 8) };
         griddepcontrol_wait();
         consume<T, TILE>(p, shared, b, group, sums);
+        if constexpr (CLUSTERED)
+            cluster_arrive(); /* done with the others' barriers */
+        gemm_add_bias<TILE::BN / 8>(h.g, p.n_first, sums);
+        gemm_end<T, TILE::BN / 8, TILE::AHEAD>(h.g, p.phase, p.part, rows, p.n_first, sums);
     }
-    griddepcontrol_launch();
-    /* From here on the stages' memory is for what leaves. */
-    __syncthreads();
-    if constexpr (TILE::CM * TILE::CN > 1)
-        cluster_arrive(); /* done with the others' barriers */
-    if (group < GROUPS)
-        finish<T, TILE>(h, p, (float *)shared + warp * 16 * TILE::STAGING, warp * 16, sums);
     /* Others may still say to this block's barriers that they are done. */
-    if constexpr (TILE::CM * TILE::CN > 1)
+    if constexpr (CLUSTERED)
         cluster_wait();
 }
 
-/* Channels of the tile, cluster, stages, the static model's rate. */
+/* Channels of the tile, cluster, stages, blocks of a multiprocessor, the static model's rate. */
 #define TILES(X)                                                                                   \
-    X(160, 1, 1, 5, 1.16)                                                                          \
-    X(160, 1, 2, 5, 1.35)                                                                          \
-    X(160, 2, 1, 5, 1.35)                                                                          \
-    X(256, 2, 1, 4, 1.42)                                                                          \
-    X(128, 1, 1, 6, 1.08)                                                                          \
-    X(128, 2, 1, 6, 1.24)                                                                          \
-    X(80, 1, 1, 7, 0.81)                                                                           \
-    X(64, 1, 1, 8, 0.68)
+    X(160, 1, 1, 5, 1, 1.16)                                                                       \
+    X(160, 1, 2, 5, 1, 1.35)                                                                       \
+    X(160, 2, 1, 5, 1, 1.35)                                                                       \
+    X(160, 2, 2, 5, 1, 1.42)                                                                       \
+    X(256, 2, 1, 4, 1, 1.42)                                                                       \
+    X(256, 1, 2, 4, 1, 1.42)                                                                       \
+    X(128, 1, 1, 6, 1, 1.08)                                                                       \
+    X(128, 2, 1, 6, 1, 1.24)                                                                       \
+    X(128, 2, 2, 6, 1, 1.32)                                                                       \
+    X(80, 1, 1, 7, 1, 0.81)                                                                        \
+    X(80, 1, 1, 4, 2, 0.80)                                                                        \
+    X(64, 1, 1, 8, 1, 0.68)                                                                        \
+    X(64, 1, 1, 4, 2, 0.67)
 
-#define TILE_OF(n, cm, cn, s) hopper_tile<n, cm, cn, s>
-#define ROW(n, cm, cn, s, rate)                                                                    \
-    { "128x" #n "x64 cluster " #cm "x" #cn, PIXELS, n, STEP, s, THREADS,                           \
-        TILE_OF(n, cm, cn, s)::SHARED, rate },
+#define TILE_OF(n, cm, cn, s, blocks) hopper_tile<n, cm, cn, s, blocks>
+#define ROW(n, cm, cn, s, blocks, rate)                                                            \
+    { "128x" #n "x64 cluster " #cm "x" #cn " stages " #s, PIXELS, n, STEP, s,                      \
+        TILE_OF(n, cm, cn, s, blocks)::THREADS, TILE_OF(n, cm, cn, s, blocks)::SHARED, blocks,     \
+        rate },
 static const struct gemm_tile tiles[] = { TILES(ROW) };
 #undef ROW
 
@@ -295,9 +312,9 @@ struct hopper_entry {
     int cm, cn;
     hopper_kernel f16, bf16;
 };
-#define ROW(n, cm, cn, s, rate)                                                                    \
-    { cm, cn, gemm_hopper<__half, TILE_OF(n, cm, cn, s)>,                                          \
-        gemm_hopper<__nv_bfloat16, TILE_OF(n, cm, cn, s)> },
+#define ROW(n, cm, cn, s, blocks, rate)                                                            \
+    { cm, cn, gemm_hopper<__half, TILE_OF(n, cm, cn, s, blocks)>,                                  \
+        gemm_hopper<__nv_bfloat16, TILE_OF(n, cm, cn, s, blocks)> },
 static const struct hopper_entry entries[] = { TILES(ROW) };
 #undef ROW
 
@@ -346,6 +363,10 @@ static void choose_box(struct hopper *h, int cn) {
             h->box_h = y;
             h->box_n = n;
         }
+    while (1 << h->shift_w < h->box_w)
+        h->shift_w++;
+    while (1 << h->shift_h < h->box_h)
+        h->shift_h++;
     h->part_n = h->box_n > 1 ? h->box_n / cn : 0;
     h->part_h = h->box_n == 1 && h->box_h > 1 ? h->box_h / cn : 0;
     h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
@@ -399,9 +420,9 @@ extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const st
     if (!encode_pixels(&x_map, &h, entry->cn, dtype, err) ||
         !encode_weight(&weight_map, g, tile->n / entry->cm, dtype, err))
         return false;
-    const struct launch_shape shape = { dim3((unsigned)(h.tiles_m * h.tiles_n),
-                                            (unsigned)(g->phases * g->split)),
-        dim3(THREADS), tile->shared_bytes, dim3((unsigned)(entry->cm * entry->cn)), true };
+    const dim3 grid((unsigned)(h.tiles_m * h.tiles_n), (unsigned)g->phases, (unsigned)g->split);
+    const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
+        dim3((unsigned)(entry->cm * entry->cn)), true };
     return launch_kernel(&shape, "gemm_hopper", err, dtype == DTYPE_F16 ? entry->f16 : entry->bf16,
         h, x_map, weight_map);
 }

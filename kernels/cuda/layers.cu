@@ -23,7 +23,8 @@ static void complete(struct gemm *g, const struct cuda_packed *p) {
     g->rounded_bias = p->rounded_bias;
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
-    g->vectors = g->n_out % 8 == 0 && is_aligned(g->y) && (!g->residual || is_aligned(g->residual));
+    g->vectors = g->n_out % 8 == 0 && is_aligned(g->y) && is_aligned(g->residual) &&
+                 is_aligned(g->row_add); /* NULL is */
 }
 
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {

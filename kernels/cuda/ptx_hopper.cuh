@@ -114,6 +114,15 @@ __device__ __forceinline__ void cluster_sync() {
     cluster_wait();
 }
 
+/* Fetches the description itself, so that the first copy need not wait for it. */
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap *map) {
+#ifdef __CUDACC__
+    HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#else
+    (void)map;
+#endif
+}
+
 /* Starts a copy of one box of the tensor, at these coordinates (the innermost dimension's first),
  * to shared memory in this block; outside of the tensor are zeros. Its bytes, those zeros too,
  * count at the barrier. By one thread; `map` is a __grid_constant__ parameter. */
