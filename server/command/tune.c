@@ -69,8 +69,9 @@ static void print_table(const struct tune *t) {
         skipped += tune_count(p, TUNE_SKIPPED);
         untried += tune_count(p, TUNE_UNTRIED);
         if (!best) {
-            printf("%-58s %-28s %9s %9s %8s %3d/%-3d %6d\n", p->key, "(none)", "-", "-", "-",
-                tried_count(p), p->count, wrong_count(p));
+            printf("%-58s %-28s %9s %9s %8s %3d/%-3d %6d\n", p->key,
+                tried_count(p) ? "(none)" : "(not tried)", "-", "-", "-", tried_count(p), p->count,
+                wrong_count(p));
             continue;
         }
         printf("%-58s %-28s %9.1f %9.1f %8.1f %3d/%-3d %6d\n", p->key, best->name, best->us,
