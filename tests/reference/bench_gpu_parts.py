@@ -256,10 +256,11 @@ def part_tune(bench):
 
 
 def bench_dtype(bench, dtype, *more):
-    size = ("--width", 64, "--height", 64) if bench.options.emulated else ()
+    if bench.options.emulated:
+        return {"skipped": "its largest product takes hours on the emulator"}
     status, text, error = bench.run(
         bench.program("latentd"), "bench", "--model", model(bench), "--device", "cuda", "--dtype", dtype,
-        "--steps", 1 if bench.options.emulated else 50, "--json", *size, *more, limit=60)
+        "--steps", 50, "--json", *more, limit=60)
     try:
         return json.loads(text)
     except ValueError:
@@ -269,7 +270,7 @@ def bench_dtype(bench, dtype, *more):
 def part_bench(bench):
     """The parts of a picture: step, decode, launches, TFLOP/s; with and without graphs."""
     out = bench_dtype(bench, "bf16")
-    if not bench.options.emulated and "failed" not in out:
+    if "parts" in out:
         out["without_graphs"] = bench_dtype(bench, "bf16", "--no-graphs").get("parts")
     return out
 
