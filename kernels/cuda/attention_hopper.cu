@@ -206,6 +206,8 @@ template <class T, class TILE>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     const __grid_constant__ struct attention a, const __grid_constant__ CUtensorMap q_map,
     const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map) {
+    if (!HOPPER_CODE)
+        return;
     DYNAMIC_SHARED(unsigned char, shared);
     struct hopper_block b;
     b.q = shared;

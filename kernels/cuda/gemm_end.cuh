@@ -1,17 +1,17 @@
-/* Inside kernels/cuda/: how a warp's sums on tensor cores leave.
+/* Inside kernels/cuda/: how a warp's sums of wgmma leave.
  *
- * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like mma.sync's and wgmma's
- * c (ptx.cuh): the four lanes of a quad share a row `lane / 4` and the one 8 below. Memory wants
- * whole 16-byte pieces of a row, so the lanes of a quad exchange what they hold, four pieces at a
- * time. Nothing of it touches shared memory, which stays free for what loads.
+ * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like wgmma's sums: the four
+ * lanes of a quad share a row `lane / 4` and the one 8 below. Memory wants whole 16-byte pieces of a
+ * row, so the lanes of a quad exchange what they hold, four pieces at a time. Nothing of it touches
+ * shared memory, which stays free for what loads.
  */
 #ifndef KERNELS_CUDA_GEMM_END_CUH
 #define KERNELS_CUDA_GEMM_END_CUH
 
 #include "kernels/cuda/gemm.cuh"
 
-/* sums += bias, unless gemm_reduce adds it. To sums of mma.sync best before the first product,
- * while operands are on their way; to wgmma's behind the last: it wants its registers to itself. */
+/* sums += bias, unless gemm_reduce adds it. Behind the last product: wgmma wants its registers to
+ * itself. */
 template <int FRAGMENTS>
 __device__ __forceinline__ void gemm_add_bias(const struct gemm &g, int n_first, float *sums) {
     if (!g.bias || g.split > 1)

@@ -240,6 +240,8 @@ template <class T, class TILE>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
     gemm_hopper(const __grid_constant__ struct hopper h, const __grid_constant__ CUtensorMap x_map,
         const __grid_constant__ CUtensorMap weight_map) {
+    if (!HOPPER_CODE)
+        return;
     DYNAMIC_SHARED(unsigned char, shared);
     constexpr bool CLUSTERED = TILE::CM * TILE::CN > 1;
     uint64_t *const barriers = (uint64_t *)(shared + TILE::DATA_BYTES);

@@ -6,7 +6,7 @@
  * Rows of a slice are BK elements; their 16-byte chunks are permuted (swizzle) so that the 8 rows
  * an ldmatrix reads lie in different banks. Each warp owns WM x WN of the tile.
  */
-#include "kernels/cuda/gemm_end.cuh"
+#include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
@@ -30,7 +30,10 @@ template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int STAGES_> st
     static constexpr int ROWS = THREADS / CHUNKS; /* rows that all threads load at once */
     static constexpr int A_LOADS = BM / ROWS, B_LOADS = (BN + ROWS - 1) / ROWS;
     static constexpr int STAGE = (BM + BN) * BK; /* elements */
-    static constexpr int SHARED = STAGES * STAGE * 2;
+    static constexpr int STAGING = WN + 8;       /* floats of a staged row: no conflicts */
+    static constexpr int LOOP_BYTES = STAGES * STAGE * 2;
+    static constexpr int END_BYTES = WARPS_M * WARPS_N * 16 * STAGING * 4;
+    static constexpr int SHARED = LOOP_BYTES > END_BYTES ? LOOP_BYTES : END_BYTES;
     static_assert(BM % ROWS == 0 && WM % 16 == 0 && WN % 8 == 0 && GEMM_K_UNIT % BK == 0, "");
 };
 
@@ -73,10 +76,10 @@ __device__ __forceinline__ void mma_load(
     lines->advance(g, TILE::BK);
 }
 
-/* sums[WM / 16][WN / 8 fragments of 4] += this warp's part of the slices in `stage`. */
+/* sums[WM / 16][WN / 8][4] += this warp's part of the slices in `stage`. */
 template <class T, class TILE, bool SM75>
 __device__ __forceinline__ void mma_slice(
-    const T *stage, int warp_m, int warp_n, float (*sums)[TILE::WN / 2]) {
+    const T *stage, int warp_m, int warp_n, float (*sums)[TILE::WN / 8][4]) {
     constexpr int MF = TILE::WM / 16, NF = TILE::WN / 8;
     const int lane = (int)threadIdx.x % 32;
     const T *a_slice = stage, *b_slice = stage + TILE::BM * TILE::BK;
@@ -102,20 +105,41 @@ __device__ __forceinline__ void mma_slice(
         for (int i = 0; i < MF; i++)
 #pragma unroll
             for (int j = 0; j < NF; j++)
-                multiply<T, SM75>(sums[i] + 4 * j, a[i], b[j]);
+                multiply<T, SM75>(sums[i][j], a[i], b[j]);
     }
 }
 
-/* The GEMM rows of this lane's two rows of a fragment, or -1. */
-struct mma_rows {
-    int m[2];
-
-    __device__ __forceinline__ mma_rows(const struct gemm &g, int m_first) {
-        const int first = m_first + (int)threadIdx.x % 32 / 4;
-        m[0] = first < g.m ? first : -1;
-        m[1] = first + 8 < g.m ? first + 8 : -1;
+/* A warp's sums leave through its own piece of shared memory, 16 rows at a time, so that what is
+ * written (and read: the residual) is whole 16-byte pieces of a row. */
+template <class T, class TILE>
+__device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int part, int m_first,
+    int n_first, float *staging, float (*sums)[TILE::WN / 8][4]) {
+    constexpr int NF = TILE::WN / 8;
+    const int lane = (int)threadIdx.x % 32, width = g.geglu ? 16 : 8;
+    const int pieces = TILE::WN / width;
+#pragma unroll
+    for (int i = 0; i < TILE::WM / 16; i++) {
+#pragma unroll
+        for (int j = 0; j < NF; j++) {
+            float *to = staging + lane / 4 * TILE::STAGING + j * 8 + lane % 4 * 2;
+            *(float2 *)to = make_float2(sums[i][j][0], sums[i][j][1]);
+            *(float2 *)(to + 8 * TILE::STAGING) = make_float2(sums[i][j][2], sums[i][j][3]);
+        }
+        __syncwarp();
+        for (int p = lane; p < 16 * pieces; p += 32) {
+            const int row = p / pieces, column = p % pieces * width;
+            const int m = m_first + i * 16 + row, n = n_first + column;
+            if (m >= g.m || n >= g.n)
+                continue;
+            float v[16];
+#pragma unroll
+            for (int e = 0; e < 16; e++)
+                v[e] = e < width ? staging[row * TILE::STAGING + column + e] : 0.0f;
+            gemm_finish<T>(g, phase, part, m, n, v);
+        }
+        __syncwarp();
     }
-};
+}
 
 /* Grid: y counts [phases][split], x [tiles of m][tiles of n].
  *
@@ -143,11 +167,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
             mma_load<T, TILE>(g, &lines, shared + s * TILE::STAGE);
         cp_async_commit();
     }
-    float sums[TILE::WM / 16][TILE::WN / 2] = {};
-    const int warp_n_first = n_first + warp_n * TILE::WN;
-#pragma unroll
-    for (int i = 0; i < TILE::WM / 16; i++)
-        gemm_add_bias<TILE::WN / 8>(g, warp_n_first, sums[i]);
+    float sums[TILE::WM / 16][TILE::WN / 8][4] = {};
     int reading = 0, writing = TILE::STAGES - 1;
     for (int step = 0; step < steps; step++) {
         cp_async_wait<TILE::STAGES - 2>();
@@ -162,11 +182,9 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     }
     griddepcontrol_launch();
     cp_async_wait<0>();
-#pragma unroll
-    for (int i = 0; i < TILE::WM / 16; i++) {
-        const struct mma_rows rows(g, m_first + warp_m * TILE::WM + i * 16);
-        gemm_end<T, TILE::WN / 8, 2>(g, phase, part, rows.m, warp_n_first, sums[i]);
-    }
+    __syncthreads();
+    mma_end<T, TILE>(g, phase, part, m_first + warp_m * TILE::WM, n_first + warp_n * TILE::WN,
+        (float *)shared + warp * 16 * TILE::STAGING, sums);
 }
 
 /* M, N and K step of the block, warps along M and N, stages, the static model's rate (gemm_tile),

@@ -12,11 +12,17 @@
 #include <cuda.h>
 
 /* Set where wgmma and its kin are known: sm_90a alone. Kernels that use them are compiled for every
- * architecture, and do nothing on others. */
+ * architecture, begin with "if (!HOPPER_CODE) return;" and so are empty on the others: what can never
+ * run there costs seconds to compile instead of minutes. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
 #elif defined(__CUDACC__)
 #define HOPPER_ASM(...) __trap()
+#endif
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HOPPER_CODE false
+#else
+#define HOPPER_CODE true
 #endif
 
 /* For `count` arrivals a phase. By one thread; the others must not touch it before a barrier of the
