@@ -12,8 +12,8 @@
 #include <cuda.h>
 
 /* Set where wgmma and its kin are known: sm_90a alone. Kernels that use them are compiled for every
- * architecture, begin with "if (!HOPPER_CODE) return;" and so are empty on the others: what can never
- * run there costs seconds to compile instead of minutes. */
+ * architecture, begin with "if (!HOPPER_CODE) return;" and so are empty on the others: what can
+ * never run there costs seconds to compile instead of minutes. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
 #elif defined(__CUDACC__)
