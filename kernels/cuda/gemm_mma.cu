@@ -148,6 +148,8 @@ __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int par
 template <class T, class TILE, bool SM75>
 __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 1 : 0)
     gemm_mma(const struct gemm g) {
+    if (!SM75 && !AMPERE_CODE)
+        return;
     DYNAMIC_SHARED(T, shared);
     const int phase = (int)blockIdx.y / g.split, part = (int)blockIdx.y % g.split;
     const int tiles_n = (g.n + TILE::BN - 1) / TILE::BN;

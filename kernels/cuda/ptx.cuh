@@ -28,6 +28,15 @@
     type *const name = reinterpret_cast<type *>(emulator_current->block->shared)
 #endif
 
+/* Whether this is compiled for chips that know cp.async and m16n8k16: sm_80 and later. A kernel
+ * that is never launched on older ones begins with "if (!AMPERE_CODE) return;" and is empty there.
+ */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define AMPERE_CODE false
+#else
+#define AMPERE_CODE true
+#endif
+
 /* The 32-bit address that PTX wants for a pointer into shared memory. */
 #ifdef __CUDACC__
 __device__ __forceinline__ uint32_t shared_address(const void *shared) {
