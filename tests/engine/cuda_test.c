@@ -8,6 +8,9 @@
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 #include <stdlib.h>
 
 #define SIZE_PX 64
@@ -176,6 +179,19 @@ static void faults(void) {
     emulator_fail_nothing();
     draw(p, SIZE_PX, 1, &result);
     generate_result_finish(&result);
+    pipeline_destroy(p);
+}
+
+/* Of a lost device nothing is freed: it goes with the process, and is no leak. */
+static void loss(void) {
+    struct error err;
+    struct generate_result result;
+#ifdef __SANITIZE_ADDRESS__
+    __lsan_do_leak_check(); /* of all before, and the last time */
+#endif
+    struct pipeline *p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    draw(p, SIZE_PX, 1, &result);
+    generate_result_finish(&result);
     emulator_fail("cudaStreamSynchronize", 2, cudaErrorIllegalAddress, true);
     CHECK(!try_to_draw(p, SIZE_PX, 1, &result, &err) && err.code == ERROR_DEVICE_LOST, "%s",
         err.message);
@@ -200,5 +216,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[2], "full") == 0)
         bf16_rounds_and_replays_nothing_else();
     faults();
+    loss();
     return check_done();
 }
