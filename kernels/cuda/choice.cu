@@ -7,7 +7,7 @@
  */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/cuda/room.cuh"
+#include "kernels/cuda/selections.cuh"
 #include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
@@ -27,18 +27,14 @@
 /* Outputs a microsecond that a multiprocessor finishes after their sums. */
 #define END_PER_US 2e4
 
-static struct selection {
-    struct gemm_shape shape;
-    struct gemm_candidate candidate;
-} * selected; /* owned */
-static int selected_count, selected_room;
-
 static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
     return a->dtype == b->dtype && a->is_conv == b->is_conv && a->geglu == b->geglu &&
            a->plain == b->plain && (!a->is_conv || a->kind == b->kind) && a->n == b->n &&
            a->k == b->k && a->h == b->h && a->w == b->w && a->h_out == b->h_out &&
            a->w_out == b->w_out;
 }
+
+static struct selections<struct gemm_shape, struct gemm_candidate> selected;
 
 const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count) {
     switch (path) {
@@ -233,26 +229,14 @@ bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_can
 }
 
 bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate) {
-    int i = 0;
-    while (i < selected_count && !same_shape(&selected[i].shape, shape))
-        i++;
-    if (!make_room(&selected, i, &selected_room))
-        return false;
-    selected[i].shape = *shape;
-    selected[i].candidate = *candidate;
-    selected_count += i == selected_count;
-    return true;
+    return selected.put(shape, candidate);
 }
 
 void gemm_select_none(void) {
-    selected_count = 0;
+    selected.clear();
 }
 
 struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows) {
-    for (int i = 0; i < selected_count; i++)
-        if (same_shape(&selected[i].shape, shape))
-            return selected[i].candidate;
-    if (tuner_note(&tunable_gemm, shape))
-        return gemm_pick(shape, rows);
-    return static_choice(shape, rows);
+    const struct gemm_candidate *found = selected.find(shape, &tunable_gemm);
+    return found ? *found : static_choice(shape, rows);
 }

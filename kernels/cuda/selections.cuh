@@ -1,6 +1,7 @@
 /* Inside kernels/cuda/: which candidate was selected for a shape, for one kind of operation.
  *
- * Shapes are compared as bytes, so whoever makes one clears it first. */
+ * Shapes are compared by same_shape: as bytes, so that whoever makes one clears it first, unless
+ * the kind of operation has an overload. */
 #ifndef KERNELS_CUDA_SELECTIONS_CUH
 #define KERNELS_CUDA_SELECTIONS_CUH
 
@@ -8,6 +9,10 @@
 #include "kernels/cuda/tuner.h"
 
 #include <string.h>
+
+template <class SHAPE> static bool same_shape(const SHAPE *a, const SHAPE *b) {
+    return memcmp(a, b, sizeof(*a)) == 0;
+}
 
 template <class SHAPE, class CANDIDATE> struct selections {
     struct entry {
@@ -18,7 +23,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
 
     int index_of(const SHAPE *shape) const {
         int i = 0;
-        while (i < count && memcmp(&entries[i].shape, shape, sizeof(*shape)) != 0)
+        while (i < count && !same_shape(&entries[i].shape, shape))
             i++;
         return i;
     }
