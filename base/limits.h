@@ -9,7 +9,7 @@
  * at one size of picture. */
 #define TUNER_SHAPES_MAX 8192
 
-/* models: weight files (models/safetensors.c) */
+/* models: weight files (models/checkpoint/safetensors.c) */
 #define CHECKPOINT_RESIDENT_BYTES (64u << 20) /* of mapped weights, while a model copies them */
 #define FILE_MAPS_MAX 256 /* files mapped at a time */
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
@@ -19,7 +19,7 @@
 #define CONFIG_MAX_BYTES                                                                           \
     (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
 
-/* models: tokenizers (models/tokenizer_vocab.c, models/tokenizer_special.c) */
+/* models: tokenizers (models/tokenizer/tokenizer_vocab.c, models/tokenizer/tokenizer_special.c) */
 #define TOKENIZER_MAX_TOKENS (1 << 20)
 #define TOKENIZER_MAX_ADDED_TOKENS 1024
 

@@ -6,7 +6,7 @@
 #include "engine/pipeline.h"
 #include "kernels/recordings.h"
 #include "models/text_encoder.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "models/unet.h"
 #include "models/vae.h"
 

@@ -8,7 +8,7 @@
 
 #include "engine/request.h"
 #include "kernels/devices.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 struct pipeline;
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "engine/noise.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #define ENGINE_SAMPLER_H
 
 #include "engine/noise.h"
-#include "engine/scheduler.h"
+#include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
 
 struct sampler_batch {

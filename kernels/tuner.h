@@ -3,7 +3,7 @@
  * A problem is an operation on one shape, known since it was first called in this process. Its
  * candidates are kernels that claim to compute it. `try_candidate` compares one with the plainest
  * kernel on random data and times it; since a wrong kernel may also take the device with it,
- * whoever calls it does so in a process of its own (server/command/tune.c). What was measured is
+ * whoever calls it does so in a process of its own (command/tune.c). What was measured is
  * kept in a file (kernels/tuner_cache.h) and put back with `choose`.
  */
 #ifndef KERNELS_TUNER_H

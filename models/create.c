@@ -2,7 +2,7 @@
  * left over in the file is an error. */
 #include "models/build.h"
 
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 struct source {
     struct checkpoint *checkpoint;

@@ -3,7 +3,7 @@
 #define MODELS_TEXT_ENCODER_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 struct text_encoder;
 

@@ -8,7 +8,7 @@
 #define MODELS_UNET_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 struct unet;
 

@@ -3,7 +3,7 @@
 #define MODELS_VAE_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 
 struct vae;
 

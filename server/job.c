@@ -1,9 +1,9 @@
 #include "server/job.h"
 
 #include "base/log.h"
-#include "server/connections.h"
-#include "server/generate_answer.h"
-#include "server/respond.h"
+#include "server/http/connections.h"
+#include "server/dialect/generate_answer.h"
+#include "server/http/respond.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -7,7 +7,7 @@
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H
 
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 #include "server/routes.h"
 
-#include "server/respond.h"
+#include "server/http/respond.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
-#include "server/exchange.h"
+#include "server/http/exchange.h"
 
 #include <stdbool.h>
 
@@ -20,7 +20,7 @@ struct route {
 /* By exact path; NULL if there is none. */
 const struct route *route_find(const char *path);
 
-/* server/generate_route.c */
+/* server/dialect/generate_route.c */
 bool generate_early(struct exchange *exchange, enum MHD_Result *answered);
 enum MHD_Result generate_handle(struct exchange *exchange);
 

@@ -1,13 +1,13 @@
 /* Inside kernels/cuda/: linear and conv2d as one product (gemm.cuh says how), seen from the host.
  *
- * pack.cu packs weights; layers.cu turns a call into a struct gemm; choice.cu lists what can
- * compute it (candidates.h) and picks one; gemm_mma.cu, gemm_hopper.cu and gemm_simt.cu hold
+ * pack.cu packs weights; gemm.cu turns a call into a struct gemm; choice.cu lists what can
+ * compute it (gemm_candidates.h) and picks one; gemm_mma.cu, gemm_hopper.cu and gemm_simt.cu hold
  * the kernels.
  */
 #ifndef KERNELS_CUDA_GEMM_H
 #define KERNELS_CUDA_GEMM_H
 
-#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/gemm_candidates.h"
 #include "kernels/cuda/device.h"
 
 #ifdef __cplusplus
@@ -80,7 +80,7 @@ bool gemm_reduce_run(const struct gemm *g, enum dtype dtype, struct error *err);
  * choice. Its path and its split do not depend on rows. */
 struct gemm_candidate gemm_pick(const struct gemm_shape *shape, int64_t rows);
 
-/* The entries of the table that pack.cu and layers.cu fill. */
+/* The entries of the table that pack.cu and gemm.cu fill. */
 bool gemm_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
     enum dtype dtype, struct packed **out, struct error *err);
 bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,

@@ -1,6 +1,6 @@
 /* The kinds of operations that several kernels can compute, for the tuner. */
 #include "kernels/cuda/attention_candidates.h"
-#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/gemm_candidates.h"
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/tuner.h"
 

@@ -4,7 +4,7 @@
  *
  * usage: latents_test MODEL_FOLDER LATENTS.safetensors */
 #include "engine/pipeline.h"
-#include "models/safetensors.h"
+#include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Schedulers against diffusers: the sums that its own unit tests publish, the timesteps, and
  * trajectories recorded with tests/reference/schedulers.py. */
 #include "engine/noise.h"
-#include "engine/noise_schedule.h"
+#include "engine/scheduler/noise_schedule.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Both layouts of a checkpoint against the published list of SD-1.5's tensors: full-size files with
  * nothing but holes where the numbers would be, so that every name, shape and offset is real. */
 #include "base/file.h"
-#include "models/checkpoint.h"
-#include "models/safetensors.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

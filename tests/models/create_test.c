@@ -1,7 +1,7 @@
 /* Models from a checkpoint: the names and shapes that are asked for are those of Stable
  * Diffusion 1.5, a folder gives the same bits as its weights do directly, and a wrong file fails by
  * name. */
-#include "models/checkpoint.h"
+#include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
 

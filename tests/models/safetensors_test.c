@@ -1,6 +1,6 @@
 /* The reader against a file that the safetensors library wrote, and against every malformed file
  * that a reader of this format has fallen for. */
-#include "models/safetensors.h"
+#include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

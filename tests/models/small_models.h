@@ -5,7 +5,7 @@
 #define TESTS_MODELS_SMALL_MODELS_H
 
 #include "models/build.h"
-#include "models/safetensors.h"
+#include "models/checkpoint/safetensors.h"
 
 /* `count` numbers in [-1, 1) that depend on the name alone. */
 void rule_numbers(const char *name, int64_t count, double *out);

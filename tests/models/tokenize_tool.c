@@ -1,7 +1,7 @@
 /* Reads a JSON list of strings from standard input and prints, per string, its ids on a line; for
  * tests/reference/tokenizer.py. */
 #include "base/json.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

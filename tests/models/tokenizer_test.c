@@ -2,7 +2,7 @@
  * always, with the real one where it is there (LATENTD_CLIP_TOKENIZER, or the folder given). */
 #include "base/file.h"
 #include "base/json.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

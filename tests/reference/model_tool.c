@@ -17,8 +17,8 @@
  */
 #include "kernels/compute.h"
 #include "kernels/devices.h"
-#include "models/checkpoint.h"
-#include "models/safetensors.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/safetensors.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "models/vae.h"

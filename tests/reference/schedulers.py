@@ -90,7 +90,7 @@ def checksums():
         sums = []
         for n in range(1, 1001):
             scheduler.set_timesteps(n)
-            # Where there is a stray last entry of -1 (see engine/noise_schedule.h) it is left out.
+            # Where there is a stray last entry of -1 (see engine/scheduler/noise_schedule.h) it is left out.
             sums.append(sum((i + 1) * t for i, t in enumerate(scheduler.timesteps.tolist()[:n])))
         out[spacing] = sums
     return out

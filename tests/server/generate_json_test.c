@@ -1,9 +1,9 @@
 /* Request bodies and what becomes of them. The truth is the API's contract: field names and
  * defaults, RFC 8259 for what is JSON, and the words of each error. */
-#include "server/generate_json.h"
+#include "server/dialect/generate_json.h"
 
 #include "base/limits.h"
-#include "server/accept.h"
+#include "server/http/accept.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The safetensors header parser on arbitrary bytes. The first eight bytes are the size of the data
  * that the header describes, the rest is the header: so that the fuzzer can reach tensors of any
  * size without carrying their bytes. What is accepted must keep the promises of safetensors.h. */
-#include "models/safetensors.h"
+#include "models/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,0 +1,15 @@
+/* The commands of the executable. Each takes argv with its own name first and returns the exit
+ * status: 0, 1 for a failure, 2 for a wrong command line, EXIT_ENGINE_FAILED. */
+#ifndef COMMAND_COMMAND_H
+#define COMMAND_COMMAND_H
+
+/* The device was lost: the same command can work in a new process, which a supervisor starts. */
+#define EXIT_ENGINE_FAILED 70
+
+int serve_main(int argc, char **argv);
+int generate_main(int argc, char **argv);
+int inspect_main(int argc, char **argv);
+int bench_main(int argc, char **argv);
+int tune_main(int argc, char **argv);
+
+#endif

@@ -1,0 +1,230 @@
+#include "command/command.h"
+
+#include "base/file.h"
+#include "base/limits.h"
+#include "engine/pipeline.h"
+#include "command/latents_file.h"
+#include "command/options.h"
+#include "command/progress.h"
+#include "server/dialect/generate_answer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPEAT_MAX 1000
+
+static const struct option_spec table[] = {
+    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
+    { "prompt", 0, "TEXT", "what to draw", true },
+    { "out", 'o', "FILE.png", "the picture; several go to FILE-0.png, FILE-1.png, ..." },
+    { "negative-prompt", 0, "TEXT", "what not to draw" },
+    { "steps", 0, "N", "[25]" },
+    { "scheduler", 0, "NAME", "ddpm, ddim or pndm [the model's]" },
+    { "timestep-spacing", 0, "WORD", "leading, trailing or linspace [the scheduler's]" },
+    { "eta", 0, "X", "ddim only: 0 adds no noise, 1 as much as ddpm [0]" },
+    { "prediction-type", 0, "WORD", "epsilon, v_prediction or sample [the model's]" },
+    { "guidance-scale", 0, "X", "[7.5]; 1 or less turns guidance off" },
+    { "guidance-rescale", 0, "X", "0 to 1, for v-prediction models [0]" },
+    { "seed", 0, "N", "[random]; image k uses N + k" },
+    { "rng", 0, "cpu|cuda", "which of torch's generators draws the noise [cpu]" },
+    { "num-images", 0, "N", "[1]" },
+    { "width", 0, "PX", "a multiple of 8 [the model's]" },
+    { "height", 0, "PX", "a multiple of 8 [the model's]" },
+    { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]" },
+    OPTION_DTYPE,
+    OPTION_DEVICE,
+    { "tokenizer", 0, "DIR",
+        "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
+        "a single-file checkpoint needs it" },
+    { "save-latents", 0, "FILE", "write the final latents as safetensors" },
+    { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file" },
+    { "repeat", 0, "N", "draw the same request N times and say how long each took [1]" },
+    { 0 },
+};
+
+static const struct command_help help = {
+    "latentd generate --model PATH --prompt TEXT -o FILE.png [options]",
+    "Loads a checkpoint, draws, writes PNG files and ends. (latentd serve keeps it loaded.)",
+    "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
+    "      --guidance-scale 2.5 -o house.png\n"
+    "  latentd generate --model sd15.safetensors --tokenizer clip/ --prompt 'a cat' --steps 30 \\\n"
+    "      --scheduler ddim --eta 0.5 --seed 7 --num-images 4 -o cat.png",
+};
+
+static bool bad_word(const char *name, const char *value, const char *allowed, struct error *err) {
+    char param[32];
+    snprintf(param, sizeof(param), "--%s", name);
+    return error_field(err, param, value, "%s", allowed);
+}
+
+static bool fill_scheduler(
+    const struct options *options, struct scheduler_options *out, struct error *err) {
+    const char *name = options_get(options, "scheduler");
+    const char *spacing = options_get(options, "timestep-spacing");
+    const char *prediction = options_get(options, "prediction-type");
+    if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))
+        return bad_word("scheduler", name, "ddpm, ddim or pndm", err);
+    if (spacing && !(out->has_spacing = timestep_spacing_from_name(spacing, &out->spacing)))
+        return bad_word("timestep-spacing", spacing, "leading, trailing or linspace", err);
+    if (prediction &&
+        !(out->has_prediction = prediction_type_from_name(prediction, &out->prediction)))
+        return bad_word("prediction-type", prediction, "epsilon, v_prediction or sample", err);
+    out->has_eta = options_get(options, "eta") != NULL;
+    return options_double(options, "eta", &out->eta, err);
+}
+
+static bool copy_text(const char *text, char **out, struct error *err) {
+    *out = strdup(text);
+    return *out || error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+/* The whole command line as a request; ranges are the same as over HTTP. */
+static bool fill_request(
+    const struct options *o, struct generate_request *request, struct error *err) {
+    const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
+    int64_t seed = 0;
+    generate_request_init(request);
+    request->prompts = calloc(1, sizeof(*request->prompts));
+    if (!request->prompts)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    request->prompt_count = 1;
+    if (!copy_text(options_get(o, "prompt"), &request->prompts[0], err) ||
+        (negative && !copy_text(negative, &request->negative_prompt, err)))
+        return false;
+    if (rng && !rng_kind_from_name(rng, &request->rng))
+        return bad_word("rng", rng, "cpu or cuda: torch's two generators", err);
+    if (!options_int(o, "steps", 1, STEPS_MAX, &request->num_inference_steps, err) ||
+        !options_int(o, "width", IMAGE_MIN_PX, IMAGE_MAX_PX, &request->width, err) ||
+        !options_int(o, "height", IMAGE_MIN_PX, IMAGE_MAX_PX, &request->height, err) ||
+        !options_int(o, "num-images", 1, IMAGES_PER_REQUEST_MAX, &request->num_images, err) ||
+        !options_int(o, "clip-skip", 0, CLIP_SKIP_MAX, &request->clip_skip, err) ||
+        !options_double(o, "guidance-scale", &request->guidance_scale, err) ||
+        !options_double(o, "guidance-rescale", &request->guidance_rescale, err) ||
+        !options_int64(o, "seed", 0, SEED_MAX, &seed, err) ||
+        !fill_scheduler(o, &request->scheduler, err))
+        return false;
+    request->seed_given = options_get(o, "seed") != NULL;
+    request->seed = (uint64_t)seed;
+    request->latent_output = !options_get(o, "out");
+    return generate_request_check(request, err);
+}
+
+/* "out.png" to "out-3.png", malloc'd. */
+static char *numbered(const char *path, int index) {
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int stem = dot && (!slash || dot > slash + 1) && dot > path ? (int)(dot - path)
+                                                                : (int)strlen(path);
+    char *out = NULL;
+    return asprintf(&out, "%.*s-%d%s", stem, path, index, path + stem) < 0 ? NULL : out;
+}
+
+static bool write_pictures(
+    const struct generate_answer *answer, const char *path, struct error *err) {
+    const struct generate_result *result = answer->result;
+    for (int i = 0; i < result->image_count; i++) {
+        uint8_t *png = NULL;
+        size_t size = 0;
+        char *name = result->image_count == 1 ? strdup(path) : numbered(path, i);
+        bool ok = name || error_set(err, ERROR_NO_MEMORY, "out of memory");
+        ok = ok && generate_answer_png(answer, i, &png, &size, err);
+        const struct file_part part = { png, size };
+        ok = ok && file_write(name, &part, 1, err);
+        if (ok)
+            printf("%s: %dx%d, seed %" PRIu64 "\n", name, result->width, result->height,
+                result->seeds[i]);
+        free(png);
+        free(name);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static bool on_progress(int step, int steps, void *user) {
+    progress_show(user, step, steps);
+    return true;
+}
+
+/* One request, from tokens to pictures in host memory; what is written is of the first `turn`. */
+static bool draw(struct pipeline *pipeline, const struct generate_request *request,
+    const struct options *options, int turn, struct error *err) {
+    struct pipeline_info info;
+    pipeline_get_info(pipeline, &info);
+    struct generate_result result = { 0 };
+    struct progress progress;
+    progress_init(&progress);
+    const struct generate_hooks hooks = { on_progress, &progress };
+    char *model_name = model_name_of_path(info.model_path);
+    json_t *parameters = model_name ? generate_parameters(request, &info, err) : NULL;
+    bool ok = parameters && pipeline_generate(pipeline, request, &hooks, &result, err);
+    progress_finish(&progress);
+    for (int i = 0; i < result.warning_count && turn == 0; i++)
+        fprintf(stderr, "warning: %s\n", result.warnings[i]);
+    const struct generate_answer answer = {
+        .model_name = model_name, .parameters = parameters, .result = &result
+    };
+    const char *out = options_get(options, "out"), *latents = options_get(options, "save-latents");
+    if (turn == 0)
+        ok = ok && (!out || write_pictures(&answer, out, err)) &&
+             (!latents || latents_save(latents, &result, err));
+    if (ok)
+        printf("%.4f s: text encoder %.4f, UNet %.4f (%d calls), VAE %.4f\n",
+            result.timings.total_s, result.timings.text_encoder_s, result.timings.unet_s,
+            result.timings.steps, result.timings.vae_s);
+    json_decref(parameters);
+    free(model_name);
+    generate_result_finish(&result);
+    return ok;
+}
+
+static bool draw_all(struct pipeline *pipeline, const struct generate_request *request,
+    const struct options *options, int repeat, struct error *err) {
+    for (int turn = 0; turn < repeat; turn++)
+        if (!draw(pipeline, request, options, turn, err))
+            return false;
+    struct device_figures figures;
+    if (pipeline_get_figures(pipeline, &figures))
+        printf("%s: weights %.3f GB, activations %.3f GB, %.3f GB in use by all processes\n",
+            figures.name, (double)figures.weight_bytes * 1e-9,
+            (double)figures.activation_bytes * 1e-9,
+            (double)(figures.memory_total - figures.memory_free) * 1e-9);
+    return true;
+}
+
+int generate_main(int argc, char **argv) {
+    struct options options;
+    struct error err = { 0 };
+    struct generate_request request = { 0 };
+    struct pipeline_options load = { 0 };
+    struct pipeline *pipeline = NULL;
+    int repeat = 1;
+    if (!options_parse(table, false, argc, argv, &options, &err))
+        return options_usage_error("generate", &err);
+    if (options.help) {
+        options_print_help(stdout, &help, table);
+        return 0;
+    }
+    const char *init_latents = options_get(&options, "init-latents");
+    bool ok = fill_request(&options, &request, &err) &&
+              options_int(&options, "repeat", 1, REPEAT_MAX, &repeat, &err) &&
+              options_device(&options, &load.device, &err) &&
+              options_dtype(&options, &load.dtype, &err);
+    if (ok && !options_get(&options, "out") && !options_get(&options, "save-latents"))
+        ok = error_set(&err, ERROR_INVALID, "nothing to write: give -o FILE.png");
+    if (!ok) {
+        generate_request_finish(&request);
+        return options_usage_error("generate", &err);
+    }
+    load.model_path = options_get(&options, "model");
+    load.tokenizer_dir = options_get(&options, "tokenizer");
+    ok = (!init_latents || latents_load(init_latents, &request, &err)) &&
+         pipeline_create(&load, &pipeline, &err) &&
+         draw_all(pipeline, &request, &options, repeat, &err);
+    if (!ok)
+        fprintf(stderr, "latentd generate: %s\n", err.message);
+    pipeline_destroy(pipeline);
+    generate_request_finish(&request);
+    return ok ? 0 : err.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
+}

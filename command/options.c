@@ -1,0 +1,163 @@
+#include "command/options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The index in the table of "--name[=value]" or "-x", or -1. */
+static int find(const struct option_spec *table, const char *text) {
+    size_t length = strcspn(text, "=");
+    for (int i = 0; table[i].name; i++) {
+        if (strncmp(text, "--", 2) == 0 && strlen(table[i].name) == length - 2 &&
+            strncmp(text + 2, table[i].name, length - 2) == 0)
+            return i;
+        if (text[0] == '-' && text[1] == table[i].letter && text[1] && length == 2)
+            return i;
+    }
+    return -1;
+}
+
+static bool take(
+    struct options *out, int index, int *at, int argc, char **argv, struct error *err) {
+    const struct option_spec *spec = &out->table[index];
+    const char *equals = strchr(argv[*at], '=');
+    const char *value = "";
+    if (out->values[index])
+        return error_set(err, ERROR_INVALID, "--%s is given twice", spec->name);
+    if (!spec->metavar && equals)
+        return error_set(err, ERROR_INVALID, "--%s takes no value", spec->name);
+    if (spec->metavar && equals) {
+        value = equals + 1;
+    } else if (spec->metavar) {
+        if (*at + 1 >= argc)
+            return error_set(
+                err, ERROR_INVALID, "--%s needs a value: %s", spec->name, spec->metavar);
+        value = argv[++*at];
+    }
+    out->values[index] = value;
+    return true;
+}
+
+bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
+    struct options *out, struct error *err) {
+    memset(out, 0, sizeof(*out));
+    out->table = table;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            out->help = true;
+            return true;
+        }
+        int index = find(table, argv[i]);
+        if (index >= 0) {
+            if (!take(out, index, &i, argc, argv, err))
+                return false;
+        } else if (argv[i][0] == '-' && argv[i][1]) {
+            return error_set(err, ERROR_INVALID, "there is no option %s", argv[i]);
+        } else if (!takes_argument || out->argument) {
+            return error_set(err, ERROR_INVALID, "unexpected argument \"%s\"", argv[i]);
+        } else {
+            out->argument = argv[i];
+        }
+    }
+    for (int i = 0; table[i].name; i++)
+        if (table[i].required && !out->values[i])
+            return error_set(
+                err, ERROR_INVALID, "--%s %s is required", table[i].name, table[i].metavar);
+    return true;
+}
+
+const char *options_get(const struct options *options, const char *name) {
+    for (int i = 0; options->table[i].name; i++)
+        if (strcmp(options->table[i].name, name) == 0)
+            return options->values[i];
+    return NULL;
+}
+
+static bool bad_value(const char *name, const char *value, const char *allowed, struct error *err) {
+    char param[64];
+    snprintf(param, sizeof(param), "--%s", name);
+    return error_field(err, param, value, "%s", allowed);
+}
+
+bool options_int64(const struct options *options, const char *name, int64_t min, int64_t max,
+    int64_t *out, struct error *err) {
+    const char *text = options_get(options, name);
+    if (!text)
+        return true;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max) {
+        char allowed[80];
+        snprintf(allowed, sizeof(allowed), "a whole number from %" PRId64 " to %" PRId64, min, max);
+        return bad_value(name, text, allowed, err);
+    }
+    *out = value;
+    return true;
+}
+
+bool options_int(const struct options *options, const char *name, int min, int max, int *out,
+    struct error *err) {
+    int64_t value = *out;
+    if (!options_int64(options, name, min, max, &value, err))
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+bool options_double(
+    const struct options *options, const char *name, double *out, struct error *err) {
+    const char *text = options_get(options, name);
+    if (!text)
+        return true;
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value))
+        return bad_value(name, text, "a number", err);
+    *out = value;
+    return true;
+}
+
+bool options_dtype(const struct options *options, struct dtype_choice *out, struct error *err) {
+    const char *text = options_get(options, "dtype");
+    return dtype_choice_parse(text ? text : "auto", out) ||
+           bad_value("dtype", text, "auto, f32, f16 or bf16", err);
+}
+
+bool options_device(const struct options *options, struct device_choice *out, struct error *err) {
+    const char *text = options_get(options, "device");
+    return device_choice_parse(text ? text : "auto", out) ||
+           bad_value("device", text, "auto, cpu, cuda or cuda:N", err);
+}
+
+void options_print_help(
+    FILE *out, const struct command_help *help, const struct option_spec *table) {
+    fprintf(out, "usage: %s\n\n%s\n", help->usage, help->summary);
+    if (table[0].name)
+        fprintf(out, "\noptions:\n");
+    for (const struct option_spec *spec = table; spec->name; spec++) {
+        char left[80];
+        int used = spec->letter
+                       ? snprintf(left, sizeof(left), "  -%c, --%s", spec->letter, spec->name)
+                       : snprintf(left, sizeof(left), "  --%s", spec->name);
+        if (spec->metavar)
+            snprintf(left + used, sizeof(left) - (size_t)used, " %s", spec->metavar);
+        fprintf(out, "%-32s", left);
+        for (const char *p = spec->help; *p; p++) {
+            fputc(*p, out);
+            if (*p == '\n')
+                fprintf(out, "%-32s", "");
+        }
+        fprintf(out, "%s\n", spec->required ? " (required)" : "");
+    }
+    if (help->examples)
+        fprintf(out, "\nexamples:\n%s\n", help->examples);
+}
+
+int options_usage_error(const char *command, const struct error *err) {
+    fprintf(
+        stderr, "latentd %s: %s\n(latentd %s --help says more)\n", command, err->message, command);
+    return 2;
+}

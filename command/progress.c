@@ -1,0 +1,47 @@
+#include "command/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BAR_WIDTH 30
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+void progress_init(struct progress *progress) {
+    progress->terminal = isatty(STDERR_FILENO) == 1;
+    progress->begun_s = 0;
+    progress->shown = -1;
+}
+
+void progress_show(struct progress *progress, int step, int steps) {
+    if (step == progress->shown || steps < 1)
+        return;
+    if (progress->shown < 0)
+        progress->begun_s = now_s();
+    progress->shown = step;
+    double elapsed = now_s() - progress->begun_s;
+    double per_step = step > 0 ? elapsed / step : 0;
+    if (!progress->terminal) {
+        fprintf(stderr, "step %d of %d, %.1f s\n", step, steps, elapsed);
+        return;
+    }
+    char bar[BAR_WIDTH + 1];
+    int filled = step * BAR_WIDTH / steps;
+    memset(bar, '#', (size_t)filled);
+    memset(bar + filled, '.', (size_t)(BAR_WIDTH - filled));
+    bar[BAR_WIDTH] = 0;
+    fprintf(stderr, "\r[%s] %d/%d  %.2f s/step  %.0f s left \x1b[K", bar, step, steps, per_step,
+        per_step * (steps - step));
+    fflush(stderr);
+}
+
+void progress_finish(struct progress *progress) {
+    if (progress->terminal && progress->shown >= 0)
+        fputc('\n', stderr);
+}

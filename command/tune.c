@@ -1,0 +1,161 @@
+/* `latentd tune`: measures which kernels are the fastest (tune_run.c, in processes of their own:
+ * tune_worker.c) and prints the table. */
+#include "command/tune.h"
+
+#include "base/limits.h"
+#include "engine/monotonic.h"
+#include "command/command.h"
+#include "command/options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MINUTES 10.0
+
+static const struct option_spec table[] = {
+    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
+    { "tokenizer", 0, "DIR", "as for latentd serve" },
+    OPTION_DEVICE,
+    OPTION_DTYPE,
+    { "width", 0, "PX", "of the pictures to tune for [the model's]" },
+    { "height", 0, "PX", "of the pictures to tune for [the model's]" },
+    { "minutes", 0, "N", "stop after so long; what was measured by then is kept [10]" },
+    { "json", 0, NULL, "print JSON instead of a table" },
+    { "worker", 0, "asked|all",
+        "in this process try what standard input asks for (as tune itself\n"
+        "does), or every candidate once (to run it under a sanitizer)" },
+    { 0 },
+};
+
+static const struct command_help help = {
+    "latentd tune --model PATH [options]",
+    "Measures, for every operation of a picture, which of the GPU's kernels is the fastest: each "
+    "is\n"
+    "first compared with the plainest one on random data, in a process of its own, so that a\n"
+    "wrong or faulting kernel is found here and never used. What is chosen is kept in\n"
+    "$XDG_CACHE_HOME/latentd (or LATENTD_TUNER_CACHE, a file) and used by every later start on\n"
+    "the same GPU with the same driver and build. The candidates expected to be the fastest are\n"
+    "tried first, and what has never been measured before what has: a run that was cut short\n"
+    "loses nothing and is continued by the next.",
+    "  latentd tune --model stable-diffusion-v1-5/\n"
+    "  latentd tune --model stable-diffusion-v1-5/ --width 768 --json > tuned.json",
+};
+
+static double untuned_us(const struct tune_problem *p) {
+    return p->candidates[0].state == TUNE_RIGHT ? p->candidates[0].us : 0;
+}
+
+static double tflops(const struct tune_problem *p, double us) {
+    return us > 0 ? p->flops / us * 1e-6 : 0;
+}
+
+static int wrong_count(const struct tune_problem *p) {
+    return tune_count(p, TUNE_WRONG) + tune_count(p, TUNE_FAULTED);
+}
+
+static int tried_count(const struct tune_problem *p) {
+    return tune_count(p, TUNE_RIGHT) + wrong_count(p);
+}
+
+static void print_table(const struct tune *t) {
+    double before = 0, after = 0;
+    int skipped = 0, untried = 0;
+    printf("%s\n%-58s %-28s %9s %9s %8s %7s %6s\n", t->cache.identity, "problem", "chosen", "us",
+        "untuned", "TFLOP/s", "tried", "wrong");
+    for (int i = 0; i < t->count; i++) {
+        const struct tune_problem *p = &t->problems[i];
+        const struct tune_candidate *best = tune_best(p);
+        skipped += tune_count(p, TUNE_SKIPPED);
+        untried += tune_count(p, TUNE_UNTRIED);
+        if (!best) {
+            printf("%-58s %-28s %9s %9s %8s %3d/%-3d %6d\n", p->key,
+                tried_count(p) ? "(none)" : "(not tried)", "-", "-", "-", tried_count(p), p->count,
+                wrong_count(p));
+            continue;
+        }
+        printf("%-58s %-28s %9.1f %9.1f %8.1f %3d/%-3d %6d\n", p->key, best->name, best->us,
+            untuned_us(p), tflops(p, best->us), tried_count(p), p->count, wrong_count(p));
+        before += untuned_us(p) > 0 ? untuned_us(p) : best->us;
+        after += best->us;
+    }
+    printf("%d of %d problems were measured, each once: %.0f us untuned, %.0f us tuned; kept in "
+           "%s\n",
+        t->measured, t->count, before, after, t->path);
+    if (skipped)
+        printf(
+            "%d candidates could not be tried or were left out after faults, see above\n", skipped);
+    if (untried)
+        printf("%d candidates were not tried for want of time: run it again, or with more "
+               "--minutes\n",
+            untried);
+}
+
+static json_t *problem_json(const struct tune_problem *p) {
+    const struct tune_candidate *best = tune_best(p);
+    return json_pack("{s:s, s:s?, s:s, s:f, s:f, s:f, s:i, s:i, s:i, s:i}", "problem", p->key,
+        "chosen", best ? best->name : NULL, "untuned", p->candidates[0].name, "us",
+        best ? best->us : 0.0, "untuned_us", untuned_us(p), "tflops",
+        tflops(p, best ? best->us : 0.0), "candidates", tried_count(p), "wrong", wrong_count(p),
+        "skipped", tune_count(p, TUNE_SKIPPED), "untried", tune_count(p, TUNE_UNTRIED));
+}
+
+static bool print_json(const struct tune *t) {
+    json_t *problems = json_array();
+    for (int i = 0; i < t->count; i++)
+        json_array_append_new(problems, problem_json(&t->problems[i]));
+    json_t *report = json_pack("{s:s, s:s, s:i, s:o}", "device", t->cache.identity, "cache",
+        t->path, "measured", t->measured, "problems", problems);
+    bool ok = report && json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0;
+    putchar('\n');
+    json_decref(report);
+    return ok;
+}
+
+static bool fill_options(
+    const struct options *given, struct tune_options *out, double *minutes, struct error *err) {
+    out->pipeline.model_path = options_get(given, "model");
+    out->pipeline.tokenizer_dir = options_get(given, "tokenizer");
+    if (!options_double(given, "minutes", minutes, err))
+        return false;
+    if (!(*minutes > 0 && *minutes <= TUNE_MINUTES_MAX))
+        return error_field(err, "--minutes", options_get(given, "minutes"),
+            "a number above 0, at most %g", TUNE_MINUTES_MAX);
+    return options_int(given, "width", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->width, err) &&
+           options_int(given, "height", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->height, err) &&
+           options_device(given, &out->pipeline.device, err) &&
+           options_dtype(given, &out->pipeline.dtype, err);
+}
+
+int tune_main(int argc, char **argv) {
+    struct options given;
+    struct error err = { 0 };
+    struct tune_options options = { 0 };
+    double minutes = MINUTES;
+    if (!options_parse(table, false, argc, argv, &given, &err))
+        return options_usage_error("tune", &err);
+    if (given.help) {
+        options_print_help(stdout, &help, table);
+        return 0;
+    }
+    if (!fill_options(&given, &options, &minutes, &err))
+        return options_usage_error("tune", &err);
+    const char *worker = options_get(&given, "worker");
+    if (worker && strcmp(worker, "asked") != 0 && strcmp(worker, "all") != 0) {
+        error_field(&err, "--worker", worker, "asked or all");
+        return options_usage_error("tune", &err);
+    }
+    if (worker)
+        return tune_work(&options, strcmp(worker, "all") == 0);
+    struct tune t = { .argv = argv, .argc = argc };
+    t.deadline_s = monotonic_seconds() + 60 * minutes;
+    bool ok = tune_run(&t, &err);
+    if (ok && options_get(&given, "json"))
+        ok = print_json(&t) || error_set(&err, ERROR_IO, "the report could not be written");
+    else if (ok)
+        print_table(&t);
+    if (!ok)
+        fprintf(stderr, "latentd tune: %s\n", err.message);
+    tune_finish(&t);
+    return ok ? 0 : 1;
+}

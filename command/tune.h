@@ -1,0 +1,86 @@
+/* Between `latentd tune` and the processes it starts. A worker opens the device, makes known every
+ * operation of a picture, and then tries what it is told on its standard input, a line each:
+ *
+ *   PROBLEM TAB CANDIDATE       numbers, from 0
+ *
+ * On its standard output it says first
+ *
+ *   identity TAB TEXT
+ *   problem TAB KEY             each followed by its candidates: the first is what is used untuned,
+ *   candidate TAB NAME          then those expected to be fast; the last is the plainest
+ *   ready
+ *
+ * and then one line for each line it reads:
+ *
+ *   right TAB US TAB ERROR TAB FLOPS
+ *   wrong TAB WHY
+ *   skipped TAB WHY             it could not be tried
+ *
+ * It ends when its input does. If it ends before, or says nothing for long, the candidate that it
+ * was trying is to blame, and another worker goes on with the next. */
+#ifndef COMMAND_TUNE_H
+#define COMMAND_TUNE_H
+
+#include "engine/pipeline.h"
+#include "kernels/tuner_cache.h"
+
+struct tune_options {
+    struct pipeline_options pipeline;
+    int width, height; /* px; 0 is the model's own */
+};
+
+/* The worker's whole life; its exit status. With `all` it reads nothing and tries every candidate
+ * once. */
+int tune_work(const struct tune_options *options, bool all);
+
+/* One candidate of a problem. */
+struct tune_candidate {
+    char name[TUNER_NAME_BYTES];
+    enum { TUNE_UNTRIED, TUNE_RIGHT, TUNE_WRONG, TUNE_FAULTED, TUNE_SKIPPED } state;
+    double us;
+};
+
+struct tune_problem {
+    char key[TUNER_KEY_BYTES];
+    struct tune_candidate *candidates; /* owned; the first is what is used untuned */
+    int count;
+    double flops; /* of one call */
+    int faults;
+    bool was_known; /* measured by an earlier run */
+};
+
+#define TUNE_FAMILIES_MAX 128
+#define TUNE_MINUTES_MAX 1440.0
+
+/* What is known of a device while its candidates are tried. */
+struct tune {
+    char **argv; /* borrowed: of the command, for the workers */
+    int argc;
+    double deadline_s; /* monotonic; what is not tried by then stays untried */
+    bool only_new;     /* leaves alone what an earlier run measured */
+    struct tuner_cache cache;
+    char path[4096];               /* of the cache */
+    struct tune_problem *problems; /* owned */
+    int count;
+    int measured; /* problems of which the candidates worth a try were tried */
+    int faults;
+    /* A kernel and its tile, "mma 128x160x32", that faulted. */
+    struct {
+        char name[TUNER_NAME_BYTES];
+        int faults;
+    } families[TUNE_FAMILIES_MAX];
+    int family_count;
+};
+
+/* Tries all candidates that the time is enough for, and keeps what is chosen in the cache after
+ * every problem. On failure what was kept until then stays. t: zeroed but for argv, argc and
+ * deadline_s; finished by the caller in either case. */
+bool tune_run(struct tune *t, struct error *err) __attribute__((warn_unused_result));
+void tune_finish(struct tune *t);
+
+/* How many of a problem's candidates are in that state. */
+int tune_count(const struct tune_problem *problem, int state);
+/* The fastest right one, or NULL. */
+const struct tune_candidate *tune_best(const struct tune_problem *problem);
+
+#endif

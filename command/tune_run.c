@@ -1,0 +1,408 @@
+/* The tuner's policy: which candidate is tried next, in which process, and what its end means. This
+ * process never opens the device: a candidate that faults or hangs takes a worker with it and
+ * nothing else. */
+#include "command/tune.h"
+
+#include "engine/monotonic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Candidates are sorted by what a model of the chip expects, behind a library's if there is one
+ * (eight at most). So many of each problem are tried before the others of any, which are for the
+ * time that is left. */
+#define FIRST_CANDIDATES 20
+/* A kernel with a tile that faults for two shapes is not tried on the others; a problem whose third
+ * candidate faults is left alone. */
+#define FAMILY_FAULTS_MAX 2
+#define PROBLEM_FAULTS_MAX 3
+#define FAULTS_MAX 40
+#define SILENCE_MAX_S 120 /* loading a checkpoint is the longest that a worker says nothing */
+#define LINE_MAX_BYTES 1024
+#define WORKER_ARGUMENTS_MAX 64
+
+struct worker {
+    pid_t pid;    /* -1: none */
+    int from, to; /* its output and input */
+    char line[LINE_MAX_BYTES];
+    bool silent;
+};
+
+int tune_count(const struct tune_problem *problem, int state) {
+    int count = 0;
+    for (int i = 0; i < problem->count; i++)
+        count += (int)problem->candidates[i].state == state;
+    return count;
+}
+
+const struct tune_candidate *tune_best(const struct tune_problem *problem) {
+    const struct tune_candidate *best = NULL;
+    for (int i = 0; i < problem->count; i++) {
+        const struct tune_candidate *c = &problem->candidates[i];
+        if (c->state == TUNE_RIGHT && (!best || c->us < best->us))
+            best = c;
+    }
+    return best;
+}
+
+void tune_finish(struct tune *t) {
+    for (int i = 0; i < t->count; i++)
+        free(t->problems[i].candidates);
+    free(t->problems);
+    tuner_cache_finish(&t->cache);
+}
+
+/* --- processes --- */
+
+/* This program again as a worker. It dies with its parent, also while it waits for the device. */
+static bool worker_start(const struct tune *t, struct worker *w, struct error *err) {
+    int out[2], in[2];
+    char *argv[WORKER_ARGUMENTS_MAX];
+    char program[] = "latentd", option[] = "--worker", asked[] = "asked";
+    int argc = 0;
+    argv[argc++] = program;
+    for (int i = 0; i < t->argc && argc < WORKER_ARGUMENTS_MAX - 3; i++)
+        argv[argc++] = t->argv[i];
+    argv[argc++] = option;
+    argv[argc++] = asked;
+    argv[argc] = NULL;
+    if (pipe2(out, O_CLOEXEC) != 0)
+        return error_set(err, ERROR_IO, "a pipe: %s", strerror(errno));
+    if (pipe2(in, O_CLOEXEC) != 0) {
+        close(out[0]);
+        close(out[1]);
+        return error_set(err, ERROR_IO, "a pipe: %s", strerror(errno));
+    }
+    const pid_t parent = getpid();
+    w->pid = fork();
+    if (w->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        signal(SIGPIPE, SIG_DFL);
+        dup2(in[0], STDIN_FILENO);
+        dup2(out[1], STDOUT_FILENO);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    w->to = in[1];
+    w->from = out[0];
+    w->silent = false;
+    if (w->pid > 0)
+        return true;
+    close(w->to);
+    close(w->from);
+    return error_set(err, ERROR_IO, "a process: %s", strerror(errno));
+}
+
+/* The next line of the worker; false when it has ended, or is silent for too long. */
+static bool worker_read(struct worker *w) {
+    size_t used = 0;
+    for (;;) {
+        struct pollfd wait = { w->from, POLLIN, 0 };
+        const int ready = poll(&wait, 1, SILENCE_MAX_S * 1000);
+        char byte;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        w->silent = ready <= 0;
+        if (w->silent || read(w->from, &byte, 1) <= 0)
+            return false;
+        if (byte == '\n') {
+            w->line[used] = 0;
+            return true;
+        }
+        if (used < sizeof(w->line) - 1)
+            w->line[used++] = byte;
+    }
+}
+
+/* Ends it if it has not; its exit status as wait has it. */
+static int worker_end(struct worker *w, bool at_once) {
+    int status = 0;
+    close(w->to);
+    if (at_once || w->silent)
+        kill(w->pid, SIGKILL);
+    close(w->from);
+    waitpid(w->pid, &status, 0);
+    w->pid = -1;
+    return status;
+}
+
+static void describe_end(const struct worker *w, int status, char *why, size_t size) {
+    if (w->silent)
+        snprintf(why, size, "it hangs");
+    else if (WIFSIGNALED(status))
+        snprintf(why, size, "it ends the process with signal %d", WTERMSIG(status));
+    else
+        snprintf(why, size, "it ends the process with status %d", WEXITSTATUS(status));
+}
+
+/* --- what a worker lists --- */
+
+static bool on_identity(struct tune *t, const char *text, struct error *err) {
+    if (t->cache.identity[0])
+        return strcmp(t->cache.identity, text) == 0 ||
+               error_set(err, ERROR_DEVICE, "the device changed while it was tuned: %.200s", text);
+    tuner_cache_init(&t->cache, text);
+    if (!tuner_cache_path(text, t->path, sizeof(t->path)))
+        return error_set(err, ERROR_INVALID,
+            "there is no place for the tuner's file: set HOME, XDG_CACHE_HOME or "
+            "LATENTD_TUNER_CACHE");
+    tuner_cache_load(&t->cache, t->path); /* other sizes and models stay known */
+    return true;
+}
+
+static bool add_problem(struct tune *t, const char *key, struct error *err) {
+    struct tune_problem *grown = realloc(t->problems, ((size_t)t->count + 1) * sizeof(*grown));
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of kernels");
+    t->problems = grown;
+    struct tune_problem *p = &grown[t->count++];
+    *p = (struct tune_problem){ .was_known = tuner_cache_find(&t->cache, key) != NULL };
+    snprintf(p->key, sizeof(p->key), "%s", key);
+    return true;
+}
+
+static bool add_candidate(struct tune_problem *p, const char *name, struct error *err) {
+    struct tune_candidate *grown = realloc(p->candidates, ((size_t)p->count + 1) * sizeof(*grown));
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of kernels");
+    p->candidates = grown;
+    grown[p->count] = (struct tune_candidate){ .state = TUNE_UNTRIED };
+    snprintf(grown[p->count++].name, sizeof(grown->name), "%s", name);
+    return true;
+}
+
+/* All lines up to `ready`. A later worker lists what the first one did. */
+static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
+    const bool again = t->count > 0;
+    char text[TUNER_IDENTITY_BYTES], key[TUNER_KEY_BYTES], name[TUNER_NAME_BYTES], why[64];
+    int listed = 0;
+    while (worker_read(w)) {
+        if (sscanf(w->line, "identity\t%255[^\n]", text) == 1) {
+            if (!on_identity(t, text, err))
+                return false;
+        } else if (sscanf(w->line, "problem\t%127[^\n]", key) == 1) {
+            listed++;
+            if (!again && !add_problem(t, key, err))
+                return false;
+            if (listed > t->count || strcmp(t->problems[listed - 1].key, key) != 0)
+                return error_set(err, ERROR_INTERNAL, "problem %d is suddenly %s", listed, key);
+        } else if (sscanf(w->line, "candidate\t%159[^\n]", name) == 1) {
+            if (!again && t->count && !add_candidate(&t->problems[t->count - 1], name, err))
+                return false;
+        } else if (strcmp(w->line, "ready") == 0) {
+            for (int i = 0; i < t->count; i++)
+                if (t->problems[i].count == 0)
+                    return error_set(
+                        err, ERROR_INTERNAL, "%s has no candidates", t->problems[i].key);
+            return t->cache.identity[0] != 0 ||
+                   error_set(err, ERROR_INTERNAL, "the device did not say what it is");
+        }
+    }
+    describe_end(w, worker_end(w, false), why, sizeof(why));
+    return error_set(
+        err, ERROR_DEVICE, "the process that measures ended before it tried a kernel: %s", why);
+}
+
+/* --- candidates --- */
+
+static bool time_is_up(const struct tune *t) {
+    return monotonic_seconds() >= t->deadline_s;
+}
+
+/* "mma 128x160x32 split 2" is of the family "mma 128x160x32". */
+static int *family_faults(struct tune *t, const char *name) {
+    static int too_many;
+    const char *split = strstr(name, " split ");
+    const size_t length = split ? (size_t)(split - name) : strlen(name);
+    for (int i = 0; i < t->family_count; i++)
+        if (strlen(t->families[i].name) == length && memcmp(t->families[i].name, name, length) == 0)
+            return &t->families[i].faults;
+    if (t->family_count == TUNE_FAMILIES_MAX) {
+        too_many = 0;
+        return &too_many;
+    }
+    memcpy(t->families[t->family_count].name, name, length);
+    return &t->families[t->family_count++].faults;
+}
+
+static void say(const struct tune_problem *p, const struct tune_candidate *c, const char *what,
+    const char *why) {
+    fprintf(stderr, "latentd tune: %s: %s %s: %s\n", p->key, c->name, what, why);
+}
+
+/* Of a worker that gave no answer. */
+static bool on_fault(struct tune *t, struct worker *w, struct tune_problem *p,
+    struct tune_candidate *c, struct error *err) {
+    char why[64];
+    const int status = worker_end(w, false);
+    describe_end(w, status, why, sizeof(why));
+    c->state = TUNE_FAULTED;
+    say(p, c, "is wrong and will not be used", why);
+    p->faults++;
+    int *faults = family_faults(t, c->name);
+    if (++*faults == FAMILY_FAULTS_MAX)
+        say(p, c, "faulted before", "its tile is not tried on other shapes");
+    if (++t->faults < FAULTS_MAX)
+        return true;
+    return error_set(err, ERROR_DEVICE, "%d candidates fault: giving up", t->faults);
+}
+
+static void on_answer(struct tune_problem *p, struct tune_candidate *c, const char *line) {
+    double us, error, flops;
+    char why[256] = "it says nothing of use";
+    if (sscanf(line, "right\t%lf\t%lf\t%lf", &us, &error, &flops) == 3) {
+        c->state = TUNE_RIGHT;
+        c->us = us;
+        p->flops = flops;
+    } else if (sscanf(line, "skipped\t%255[^\n]", why) == 1) {
+        c->state = TUNE_SKIPPED;
+        say(p, c, "could not be tried", why);
+    } else {
+        (void)sscanf(line, "wrong\t%255[^\n]", why);
+        c->state = TUNE_WRONG;
+        say(p, c, "is wrong and will not be used", why);
+    }
+}
+
+/* Tries one, in the worker there is or a new one. False if nothing more can be tried. */
+static bool try_one(
+    struct tune *t, struct worker *w, int problem, int candidate, struct error *err) {
+    struct tune_problem *p = &t->problems[problem];
+    struct tune_candidate *c = &p->candidates[candidate];
+    if (*family_faults(t, c->name) >= FAMILY_FAULTS_MAX || p->faults >= PROBLEM_FAULTS_MAX) {
+        c->state = TUNE_SKIPPED;
+        return true;
+    }
+    if (w->pid < 0 && (!worker_start(t, w, err) || !worker_list(t, w, err)))
+        return false;
+    if (dprintf(w->to, "%d\t%d\n", problem, candidate) < 0 || !worker_read(w))
+        return on_fault(t, w, p, c, err);
+    on_answer(p, c, w->line);
+    return true;
+}
+
+/* Candidates from `first` to before `end`, then on until one is right. *whole: all were tried. */
+static bool try_range(struct tune *t, struct worker *w, int problem, int first, int end,
+    bool *whole, struct error *err) {
+    struct tune_problem *p = &t->problems[problem];
+    *whole = true;
+    for (int i = first; i < p->count && (i < end || !tune_best(p)); i++) {
+        if (p->candidates[i].state != TUNE_UNTRIED)
+            continue;
+        *whole = !time_is_up(t);
+        if (!*whole)
+            return true;
+        if (!try_one(t, w, problem, i, err))
+            return false;
+    }
+    return true;
+}
+
+/* --- choices --- */
+
+/* Keeps the fastest right candidate. Where the time was too short for all that are worth a try, it
+ * does not replace what an earlier run found to be faster. */
+static bool keep(struct tune *t, int problem, bool whole, struct error *err) {
+    const struct tune_problem *p = &t->problems[problem];
+    const struct tune_candidate *best = tune_best(p);
+    const struct tuner_entry *old = tuner_cache_find(&t->cache, p->key);
+    struct tuner_entry entry = { .us = best ? best->us : 0 };
+    if (!best) {
+        if (whole)
+            fprintf(stderr, "latentd tune: %s: no candidate is right\n", p->key);
+        return true;
+    }
+    if (!whole && old && old->us <= best->us)
+        return true;
+    snprintf(entry.key, sizeof(entry.key), "%s", p->key);
+    snprintf(entry.name, sizeof(entry.name), "%s", best->name);
+    entry.default_us = p->candidates[0].state == TUNE_RIGHT ? p->candidates[0].us : 0;
+    entry.wrong = tune_count(p, TUNE_WRONG) + tune_count(p, TUNE_FAULTED);
+    entry.candidates = tune_count(p, TUNE_RIGHT) + entry.wrong;
+    return tuner_cache_put(&t->cache, &entry, err) && tuner_cache_store(&t->cache, t->path, err);
+}
+
+/* What is used untuned was found to be wrong, or faults elsewhere, and nothing else is known to be
+ * right: then the plainest, with which everything is compared. */
+static bool keep_plainest(struct tune *t, struct error *err) {
+    for (int i = 0; i < t->count; i++) {
+        const struct tune_problem *p = &t->problems[i];
+        const struct tune_candidate *untuned = &p->candidates[0], *last = untuned + p->count - 1;
+        if (tune_best(p) || tuner_cache_find(&t->cache, p->key) || last == untuned ||
+            last->state == TUNE_WRONG || last->state == TUNE_FAULTED ||
+            (untuned->state != TUNE_WRONG && untuned->state != TUNE_FAULTED &&
+                *family_faults(t, untuned->name) == 0))
+            continue;
+        struct tuner_entry entry = { .candidates = tune_count(p, TUNE_WRONG) };
+        entry.wrong = entry.candidates += tune_count(p, TUNE_FAULTED);
+        snprintf(entry.key, sizeof(entry.key), "%s", p->key);
+        snprintf(entry.name, sizeof(entry.name), "%s", last->name);
+        say(p, last, "is used", "the plainest, though it was not measured");
+        if (!tuner_cache_put(&t->cache, &entry, err) || !tuner_cache_store(&t->cache, t->path, err))
+            return false;
+    }
+    return true;
+}
+
+static void show_progress(const struct tune *t, int problem) {
+    const struct tune_problem *p = &t->problems[problem];
+    const struct tune_candidate *best = tune_best(p);
+    if (best)
+        fprintf(stderr, "latentd tune: %d of %d: %s: %s, %.1f us\n", t->measured, t->count, p->key,
+            best->name, best->us);
+}
+
+/* The candidates worth a try, of the problems nobody measured yet and then of the others. */
+static bool first_round(struct tune *t, struct worker *w, struct error *err) {
+    for (int known = 0; known < 2; known++)
+        for (int i = 0; i < t->count && !time_is_up(t); i++) {
+            bool whole;
+            if (t->problems[i].was_known != known || (known && t->only_new))
+                continue;
+            if (!try_range(t, w, i, 0, FIRST_CANDIDATES, &whole, err) || !keep(t, i, whole, err))
+                return false;
+            t->measured += whole;
+            if (whole)
+                show_progress(t, i);
+        }
+    return true;
+}
+
+static bool second_round(struct tune *t, struct worker *w, struct error *err) {
+    for (int i = 0; i < t->count && !time_is_up(t); i++) {
+        bool whole;
+        const struct tune_candidate *before = tune_best(&t->problems[i]);
+        if (tune_count(&t->problems[i], TUNE_UNTRIED) == 0 ||
+            (t->problems[i].was_known && t->only_new))
+            continue;
+        if (!try_range(t, w, i, FIRST_CANDIDATES, t->problems[i].count, &whole, err) ||
+            !keep(t, i, true, err))
+            return false;
+        if (tune_best(&t->problems[i]) != before)
+            show_progress(t, i);
+    }
+    return true;
+}
+
+bool tune_run(struct tune *t, struct error *err) {
+    struct worker w = { .pid = -1 };
+    void (*before)(int) = signal(SIGPIPE, SIG_IGN); /* a worker may be gone when it is written to */
+    bool ok = worker_start(t, &w, err) && worker_list(t, &w, err) && first_round(t, &w, err) &&
+              second_round(t, &w, err) && keep_plainest(t, err);
+    if (w.pid > 0)
+        (void)worker_end(&w, !ok);
+    signal(SIGPIPE, before);
+    return ok;
+}

@@ -1,0 +1,142 @@
+#include "engine/scheduler/noise_schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* torch.linspace in float32: from both ends towards the middle, with one rounding each. */
+static void linspace_f32(float start, float end, int count, float *out) {
+    if (count == 1) {
+        out[0] = start;
+        return;
+    }
+    float step = (end - start) / (float)(count - 1);
+    for (int i = 0; i < count / 2; i++)
+        out[i] = fmaf(step, (float)i, start);
+    for (int i = count / 2; i < count; i++)
+        out[i] = fmaf(-step, (float)(count - 1 - i), end);
+}
+
+static double cosine_alpha_bar(double t) {
+    double c = cos((t + 0.008) / 1.008 * M_PI / 2);
+    return c * c;
+}
+
+static void fill_betas(const struct scheduler_config *config, float *betas) {
+    int count = config->num_train_timesteps;
+    if (config->trained_betas) {
+        for (int i = 0; i < count; i++)
+            betas[i] = (float)json_number_value(json_array_get(config->trained_betas, (size_t)i));
+        return;
+    }
+    switch (config->beta_schedule) {
+    case BETA_SCALED_LINEAR:
+        linspace_f32((float)sqrt(config->beta_start), (float)sqrt(config->beta_end), count, betas);
+        for (int i = 0; i < count; i++)
+            betas[i] *= betas[i];
+        break;
+    case BETA_SQUAREDCOS_CAP_V2:
+        for (int i = 0; i < count; i++) {
+            double ratio = cosine_alpha_bar((double)(i + 1) / count) /
+                           cosine_alpha_bar((double)i / count);
+            betas[i] = (float)fmin(1 - ratio, 0.999);
+        }
+        break;
+    default:
+        linspace_f32((float)config->beta_start, (float)config->beta_end, count, betas);
+    }
+}
+
+/* torch.cumprod accumulates in double and rounds each result. */
+static void cumulate(const float *betas, int count, float *alphas_cumprod) {
+    double product = 1;
+    for (int i = 0; i < count; i++) {
+        product *= 1.0f - betas[i];
+        alphas_cumprod[i] = (float)product;
+    }
+}
+
+/* Algorithm 1 of "Common Diffusion Noise Schedules and Sample Steps are Flawed": shifts and scales
+ * sqrt(alphas_cumprod) so that it ends at exactly 0. */
+static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
+    float first = sqrtf(alphas_cumprod[0]), last = sqrtf(alphas_cumprod[count - 1]);
+    float scale = first / (first - last);
+    float previous = 1;
+    for (int i = 0; i < count; i++) {
+        float root = (sqrtf(alphas_cumprod[i]) - last) * scale;
+        float alpha_bar = root * root;
+        betas[i] = 1.0f - (i ? alpha_bar / previous : alpha_bar);
+        previous = alpha_bar;
+    }
+    cumulate(betas, count, alphas_cumprod);
+}
+
+bool noise_schedule_init(
+    const struct scheduler_config *config, struct noise_schedule *out, struct error *err) {
+    int count = config->num_train_timesteps;
+    *out = (struct noise_schedule){ .num_train_timesteps = count };
+    float *betas = calloc((size_t)count, sizeof(*betas));
+    out->alphas_cumprod = calloc((size_t)count, sizeof(*out->alphas_cumprod));
+    if (!betas || !out->alphas_cumprod) {
+        free(betas);
+        noise_schedule_finish(out);
+        return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for %d timesteps", count);
+    }
+    fill_betas(config, betas);
+    bool valid = true;
+    for (int i = 0; i < count; i++)
+        valid = valid && betas[i] >= 0 && betas[i] < 1;
+    if (valid) {
+        cumulate(betas, count, out->alphas_cumprod);
+        valid = out->alphas_cumprod[count - 1] < out->alphas_cumprod[0] || count == 1;
+    }
+    if (valid && config->rescale_zero_snr)
+        rescale_zero_snr(betas, count, out->alphas_cumprod);
+    free(betas);
+    if (!valid) {
+        noise_schedule_finish(out);
+        return error_set(err, ERROR_INVALID,
+            "scheduler: the betas of this noise schedule are not all in [0, 1) and above 0 in sum");
+    }
+    return true;
+}
+
+void noise_schedule_finish(struct noise_schedule *schedule) {
+    free(schedule->alphas_cumprod);
+    schedule->alphas_cumprod = NULL;
+}
+
+bool noise_schedule_timesteps(
+    const struct scheduler_config *config, int count, int *out, struct error *err) {
+    int total = config->num_train_timesteps;
+    char value[16];
+    snprintf(value, sizeof(value), "%d", count);
+    if (count < 1 || count > total)
+        return error_field(
+            err, "num_inference_steps", value, "the model was trained on 1 to %d", total);
+    switch (config->spacing) {
+    case SPACING_LEADING:
+        for (int i = 0; i < count; i++)
+            out[i] = (count - 1 - i) * (total / count) + config->steps_offset;
+        break;
+    case SPACING_TRAILING: {
+        /* numpy.arange(total, 0, -total / count): it steps by the rounded difference of its first
+         * two entries, which decides some of the ties below. */
+        double second = (double)total - (double)total / count;
+        double step = second - (double)total;
+        for (int i = 0; i < count; i++)
+            out[i] = (int)rint(i == 1 ? second : (double)total + i * step) - 1;
+        break;
+    }
+    default: {
+        double step = count > 1 ? (double)(total - 1) / (count - 1) : 0;
+        for (int i = 0; i < count; i++)
+            out[count - 1 - i] = i > 0 && i == count - 1 ? total - 1 : (int)rint(i * step);
+    }
+    }
+    if (out[0] >= total)
+        return error_field(err, "num_inference_steps", value,
+            "with timestep_spacing leading and steps_offset %d the first timestep would be %d, and "
+            "the model knows 0 to %d: take fewer steps or another spacing",
+            config->steps_offset, out[0], total - 1);
+    return true;
+}

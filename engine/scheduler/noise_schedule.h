@@ -1,0 +1,23 @@
+/* What all schedulers share: how much of the picture is left at each training timestep, and which
+ * timesteps a run visits. Float32 throughout, rounded where torch rounds. */
+#ifndef ENGINE_SCHEDULER_NOISE_SCHEDULE_H
+#define ENGINE_SCHEDULER_NOISE_SCHEDULE_H
+
+#include "engine/scheduler/scheduler.h"
+
+struct noise_schedule {
+    int num_train_timesteps;
+    float *alphas_cumprod; /* owned, [num_train_timesteps] */
+};
+
+bool noise_schedule_init(const struct scheduler_config *config, struct noise_schedule *out,
+    struct error *err) __attribute__((warn_unused_result));
+void noise_schedule_finish(struct noise_schedule *schedule);
+
+/* out[0..count): descending timesteps, all inside the training range, as diffusers' DDPM, DDIM and
+ * PNDM space them. (Where numpy's arange yields a stray count + 1st entry of -1 under "trailing",
+ * diffusers 0.4x visits it; here there are exactly `count`.) */
+bool noise_schedule_timesteps(const struct scheduler_config *config, int count, int *out,
+    struct error *err) __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,60 @@
+/* DDIM: from deterministic (eta 0) to ancestral (eta 1) (Song et al., 2021, formulas 12 and 16).
+ *
+ * The step goes to t - T / n whatever the next timestep of the list is: that is how diffusers
+ * defines it, and it only differs under trailing and linspace spacing. */
+#include "engine/scheduler/scheduler_class.h"
+
+#include <math.h>
+
+static int count_evaluations(const struct scheduler_config *config, int steps) {
+    (void)config;
+    return steps;
+}
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
+    (void)err;
+    const float *alphas_cumprod = schedule->alphas_cumprod;
+    float final_alpha = config->set_alpha_to_one ? 1.0f : alphas_cumprod[0];
+    for (int i = 0; i < steps; i++) {
+        int t = timesteps[i], prev = t - schedule->num_train_timesteps / steps;
+        float alpha_prod_t = alphas_cumprod[t];
+        float alpha_prod_prev = prev >= 0 ? alphas_cumprod[prev] : final_alpha;
+        float variance = (1.0f - alpha_prod_prev) / (1.0f - alpha_prod_t) *
+                         (1.0f - alpha_prod_t / alpha_prod_prev);
+        float std = (float)config->eta * sqrtf(variance);
+        /* 0 in exact arithmetic where eta is 1 and alpha_prod_t is 0, so never a NaN. */
+        float direction = sqrtf(fmaxf(1.0f - alpha_prod_prev - std * std, 0.0f));
+        float root_prev = sqrtf(alpha_prod_prev);
+        struct prediction_weights p = prediction_weights(config->prediction, alpha_prod_t);
+
+        struct scheduler_evaluation *evaluation = &plan->evaluations[i];
+        evaluation->timestep = (float)t;
+        evaluation->draws_noise = config->eta > 0;
+        struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = root_prev * p.x0_sample + direction * p.noise_sample;
+        update->weights[TERM_OUTPUT] = root_prev * p.x0_output + direction * p.noise_output;
+        update->weights[TERM_NOISE] = std;
+    }
+    return true;
+}
+
+static const char *const aliases[] = { "DDIM", "DDIMScheduler", NULL };
+static const char *const options[] = { "timestep_spacing", "prediction_type", "eta",
+    "beta_schedule", "steps_offset", "set_alpha_to_one", "rescale_betas_zero_snr", NULL };
+
+const struct scheduler_class scheduler_ddim = {
+    .info = {
+        .name = "ddim",
+        .class_name = "DDIMScheduler",
+        .display_name = "DDIM",
+        .description = "Deterministic at eta 0, ancestral at eta 1; the same seed keeps its composition.",
+        .aliases = aliases,
+        .options = options,
+    },
+    .keys = KEY_ETA | KEY_SET_ALPHA_TO_ONE | KEY_RESCALE_ZERO_SNR | KEY_CLIP_SAMPLE,
+    .predictions = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V | 1 << PREDICTION_SAMPLE,
+    .set_alpha_to_one = true,
+    .count = count_evaluations,
+    .fill = fill,
+};

@@ -1,0 +1,69 @@
+/* DDPM: ancestral sampling with the posterior of the forward process (Ho et al., 2020, formula 7).
+ */
+#include "engine/scheduler/scheduler_class.h"
+
+#include <math.h>
+
+static int count_evaluations(const struct scheduler_config *config, int steps) {
+    (void)config;
+    return steps;
+}
+
+static float noise_weight(
+    enum variance_type type, float beta_prod_t, float beta_prod_prev, float current_beta) {
+    float variance = fmaxf(beta_prod_prev / beta_prod_t * current_beta, 1e-20f);
+    switch (type) {
+    case VARIANCE_FIXED_SMALL_LOG:
+        return expf(0.5f * logf(variance));
+    case VARIANCE_FIXED_LARGE:
+        return sqrtf(current_beta);
+    default:
+        return sqrtf(variance);
+    }
+}
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
+    (void)err;
+    for (int i = 0; i < steps; i++) {
+        int t = timesteps[i];
+        float alpha_prod_t = schedule->alphas_cumprod[t];
+        float alpha_prod_prev = i + 1 < steps ? schedule->alphas_cumprod[timesteps[i + 1]] : 1.0f;
+        float beta_prod_t = 1.0f - alpha_prod_t, beta_prod_prev = 1.0f - alpha_prod_prev;
+        float current_alpha = alpha_prod_t / alpha_prod_prev;
+        float current_beta = 1.0f - current_alpha;
+        float x0_weight = sqrtf(alpha_prod_prev) * current_beta / beta_prod_t;
+        float sample_weight = sqrtf(current_alpha) * beta_prod_prev / beta_prod_t;
+        struct prediction_weights p = prediction_weights(config->prediction, alpha_prod_t);
+
+        struct scheduler_evaluation *evaluation = &plan->evaluations[i];
+        evaluation->timestep = (float)t;
+        evaluation->draws_noise = t > 0;
+        struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = x0_weight * p.x0_sample + sample_weight;
+        update->weights[TERM_OUTPUT] = x0_weight * p.x0_output;
+        if (t > 0)
+            update->weights[TERM_NOISE] = noise_weight(
+                config->variance_type, beta_prod_t, beta_prod_prev, current_beta);
+    }
+    return true;
+}
+
+static const char *const aliases[] = { "DDPM", "DDPMScheduler", NULL };
+static const char *const options[] = { "timestep_spacing", "prediction_type", "beta_schedule",
+    "steps_offset", "rescale_betas_zero_snr", NULL };
+
+const struct scheduler_class scheduler_ddpm = {
+    .info = {
+        .name = "ddpm",
+        .class_name = "DDPMScheduler",
+        .display_name = "DDPM",
+        .description = "The original ancestral sampler: fresh noise at every step, wants many steps.",
+        .aliases = aliases,
+        .options = options,
+    },
+    .keys = KEY_RESCALE_ZERO_SNR | KEY_CLIP_SAMPLE | KEY_VARIANCE_TYPE,
+    .predictions = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V | 1 << PREDICTION_SAMPLE,
+    .count = count_evaluations,
+    .fill = fill,
+};

@@ -1,0 +1,94 @@
+/* What can compute a linear layer or a convolution on this device, for the tuner.
+ *
+ * A candidate is a kernel's path, its tile and the number of parts that k is split into. For every
+ * shape there is a static choice that needs no tuner; gemm_select puts another in its place. The
+ * key, struct gemm_shape, holds no batch size: a row's bits must not depend on the other rows, and
+ * path and split decide the order of summation.
+ */
+#ifndef KERNELS_CUDA_GEMM_CANDIDATES_H
+#define KERNELS_CUDA_GEMM_CANDIDATES_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/kernels.h"
+
+/* A new path goes to the end: numbers are kept in the tuner's cache. */
+enum gemm_path {
+    GEMM_SIMT,     /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
+    GEMM_VECTOR,   /* a linear layer with one token a row (timesteps), the same arithmetic */
+    GEMM_MMA,      /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
+    GEMM_HOPPER,   /* wgmma and TMA, sm_90 alone */
+    GEMM_CUBLASLT, /* NVIDIA's library, for plain products: cublaslt.h */
+    GEMM_PATHS,
+};
+
+struct gemm_candidate {
+    enum gemm_path path;
+    int tile; /* index into gemm_tiles(path), 0 where a path has one tile only; cuBLASLt's algorithm
+               */
+    int split; /* parts of k, 1..GEMM_MAX_SPLIT */
+};
+
+#define GEMM_MAX_SPLIT 16
+#define GEMM_MAX_CANDIDATES 72
+
+struct gemm_tile {
+    const char *name; /* "128x160x32" */
+    int m, n, k;      /* of the block */
+    int stages;
+    int threads;
+    size_t shared_bytes;
+    int blocks;  /* that are meant to share a multiprocessor */
+    double rate; /* products a clock, relative to the best of the path: the static model */
+};
+
+/* What a choice may depend on: the weight and one row. */
+struct gemm_shape {
+    enum dtype dtype;
+    bool is_conv, geglu;
+    bool plain;          /* a linear layer or 1x1 convolution that only bias and residual follow */
+    enum conv_kind kind; /* if is_conv */
+    int64_t n, k;        /* as in struct packed */
+    int64_t h, w;        /* of one row of x; a linear layer has h = 1 and w = tokens of a row */
+    int64_t h_out, w_out;
+};
+
+struct gemm_shape gemm_shape_of_linear(const struct linear_args *args);
+struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args);
+
+/* The tiles of a path; *count may be 0. */
+const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
+
+/* All that can compute this shape on the open device, the static choice for `rows` rows first, then
+ * by what the static model expects; the last is always GEMM_SIMT, the plainest. Returns how many.
+ */
+int gemm_candidates(
+    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
+/* The candidate of that name (gemm_candidate_name). Does not load a library for the name of a
+ * kernel of ours. */
+bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out);
+/* Whether a candidate can compute this shape on the open device. */
+bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
+/* "mma 128x160x32 split 2" */
+const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size);
+
+/* From now on `shape` is computed by `candidate` (of gemm_candidates), with the tile as it says and
+ * whatever the batch. False if the table of choices is full. */
+bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
+/* Back to the static choices. */
+void gemm_select_none(void);
+
+/* linear and conv2d by one candidate, whatever is selected. Arguments as checked by op_linear and
+ * op_conv2d. */
+bool gemm_linear_with(
+    const struct gemm_candidate *candidate, const struct linear_args *args, struct error *err);
+bool gemm_conv2d_with(
+    const struct gemm_candidate *candidate, const struct conv2d_args *args, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,73 @@
+/* A Stable Diffusion checkpoint on disk: a diffusers folder or a single LDM safetensors file.
+ *
+ * Both look the same from outside: three components whose tensors go by their diffusers names,
+ * their configs, the scheduler's JSON and the tokenizer's files. Opening maps the files; the models
+ * copy what they need (packed), after which checkpoint_close may be called.
+ *
+ * Every tensor that is asked for is checked against the expected shape, and checkpoint_check_unused
+ * names what is left over, so a wrong file fails by name.
+ */
+#ifndef MODELS_CHECKPOINT_CHECKPOINT_H
+#define MODELS_CHECKPOINT_CHECKPOINT_H
+
+#include "base/error.h"
+#include "kernels/tensor.h"
+#include "models/config.h"
+
+struct checkpoint;
+
+enum component { COMPONENT_TEXT_ENCODER, COMPONENT_UNET, COMPONENT_VAE };
+
+/* Opens `path`: a folder with model_index.json or unet/, or a .safetensors file. `tokenizer_dir`
+ * overrides the folder's tokenizer/ and is required for a single file's prompts (NULL otherwise).
+ */
+bool checkpoint_open(const char *path, const char *tokenizer_dir, struct checkpoint **out,
+    struct error *err) __attribute__((warn_unused_result));
+void checkpoint_close(struct checkpoint *checkpoint); /* NULL is fine */
+
+/* Borrowed from the checkpoint. */
+const struct text_encoder_config *checkpoint_text_encoder_config(const struct checkpoint *c);
+const struct unet_config *checkpoint_unet_config(const struct checkpoint *c);
+const struct vae_config *checkpoint_vae_config(const struct checkpoint *c);
+/* scheduler/scheduler_config.json, or what SD-1.x ships for a single file. Borrowed. */
+const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
+/* The folder that holds the tokenizer, or NULL if there is none. Borrowed. */
+const char *checkpoint_tokenizer_dir(const struct checkpoint *c);
+
+/* The tensor `name` (diffusers name, e.g. "down_blocks.0.resnets.0.conv1.weight"; the text
+ * encoder's start with "text_model.") as a view of the mapped file, valid until close. It must have
+ * exactly `rank` dimensions of these sizes; a linear layer's [n][k] also accepts [n][k][1][1] and
+ * back. ERROR_INVALID names the tensor, its shape and the expected one, or says that it is missing.
+ */
+bool checkpoint_tensor(struct checkpoint *c, enum component component, const char *name, int rank,
+    const int64_t *shape, struct tensor *out, struct error *err)
+    __attribute__((warn_unused_result));
+/* Whether the tensor exists, whatever its shape. Does not mark it as used. */
+bool checkpoint_has_tensor(const struct checkpoint *c, enum component component, const char *name);
+
+/* After a model took what it needs: an error (ERROR_IO) if a file was cut short or written to since
+ * the checkpoint was opened. */
+bool checkpoint_check_intact(const struct checkpoint *c, struct error *err)
+    __attribute__((warn_unused_result));
+/* After a model took what it needs: an error that names up to a few tensors of the component that
+ * nobody asked for (known leftovers such as position_ids are passed over). */
+bool checkpoint_check_unused(const struct checkpoint *c, enum component component,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* For listings. */
+struct checkpoint_stats {
+    size_t tensors;
+    uint64_t parameters, bytes;
+    size_t by_dtype[DTYPE_I64 + 1]; /* tensors of each enum dtype; others are not counted */
+};
+void checkpoint_get_stats(
+    const struct checkpoint *c, enum component component, struct checkpoint_stats *out);
+bool checkpoint_is_single_file(const struct checkpoint *c);
+/* The files' own metadata: object of strings, NULL if there is none. Borrowed. */
+const json_t *checkpoint_file_metadata(const struct checkpoint *c);
+/* A sentence about what had to be guessed (a single file does not say everything), or "". */
+const char *checkpoint_note(const struct checkpoint *c);
+/* "text_encoder", "unet", "vae". */
+const char *component_name(enum component component);
+
+#endif

@@ -1,0 +1,264 @@
+/* The diffusers folder layout: a folder a component, each with its config.json and its weights in
+ * one safetensors file, in a variant of it, or in shards behind an index. */
+#include "models/checkpoint/checkpoint_internal.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The stem of the weight file, and the class that model_index.json may name. */
+static const struct {
+    const char *stem, *classes[3];
+} components[COMPONENT_COUNT] = {
+    [COMPONENT_TEXT_ENCODER] = { "model", { "CLIPTextModel", "CLIPTextModelWithProjection" } },
+    [COMPONENT_UNET] = { "diffusion_pytorch_model", { "UNet2DConditionModel" } },
+    [COMPONENT_VAE] = { "diffusion_pytorch_model", { "AutoencoderKL" } },
+};
+
+/* In order of preference: the plain file is what the config describes. */
+static const char *const variants[] = { "", ".fp16", ".bf16" };
+
+static json_t *read_json(const char *folder, const char *name, struct error *err) {
+    char *path = file_join(folder, name);
+    if (!path) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+        return NULL;
+    }
+    json_t *json = json_parse_file(path, CONFIG_MAX_BYTES, err);
+    free(path);
+    return json;
+}
+
+static bool add_all(
+    struct checkpoint *c, enum component component, struct safetensors *file, struct error *err) {
+    const struct safetensors_header *header = safetensors_get_header(file);
+    for (size_t i = 0; i < header->count; i++)
+        if (!checkpoint_add_weight(c, component, header->entries[i].name, file, i, 0, 1, err))
+            return false;
+    return true;
+}
+
+/* Opens the shard `name` of an index unless `opened` has it already. */
+static struct safetensors *open_shard(
+    struct checkpoint *c, const char *folder, const char *name, json_t *opened, struct error *err) {
+    json_t *known = json_object_get(opened, name);
+    if (known)
+        return c->files[json_integer_value(known)];
+    if (strchr(name, '/') || name[0] == '.' || name[0] == 0) {
+        error_set(err, ERROR_INVALID, "\"%.80s\" is not the name of a file in this folder", name);
+        return NULL;
+    }
+    char *path = file_join(folder, name);
+    struct safetensors *file = NULL;
+    if (!path)
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    else
+        file = checkpoint_add_file(c, path, err);
+    free(path);
+    if (file &&
+        json_object_set_new(opened, name, json_integer((json_int_t)c->file_count - 1)) != 0) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a list of shards");
+        return NULL;
+    }
+    return file;
+}
+
+/* Every tensor must be where the index says, and the shards must hold nothing else. */
+static bool add_shards(struct checkpoint *c, enum component component, const char *folder,
+    const json_t *index, struct error *err) {
+    json_t *map = json_object_get(index, "weight_map");
+    if (!json_is_object(map))
+        return error_set(err, ERROR_INVALID, "there is no \"weight_map\" object in it");
+    json_t *opened = json_object();
+    if (!opened)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of shards");
+    size_t first_file = c->file_count, total = 0;
+    const char *name;
+    json_t *value;
+    bool ok = true;
+    json_object_foreach(map, name, value) {
+        const char *shard = json_string_value(value);
+        struct safetensors *file = shard ? open_shard(c, folder, shard, opened, err) : NULL;
+        ptrdiff_t entry = file ? safetensors_find(file, name) : -1;
+        if (!shard)
+            ok = error_set(err, ERROR_INVALID, "weight_map: %.80s has no file name", name);
+        else if (!file)
+            ok = false;
+        else if (entry < 0)
+            ok = error_set(err, ERROR_INVALID, "tensor %.80s is not in %.80s", name, shard);
+        else
+            ok = checkpoint_add_weight(c, component, name, file, (size_t)entry, 0, 1, err);
+        if (!ok)
+            break;
+    }
+    json_decref(opened);
+    for (size_t i = first_file; ok && i < c->file_count; i++)
+        total += safetensors_get_header(c->files[i])->count;
+    if (ok && total != json_object_size(map))
+        ok = error_set(err, ERROR_INVALID, "it names %zu tensors, but its files hold %zu",
+            json_object_size(map), total);
+    return ok;
+}
+
+/* Nothing to read: say whether that is for want of a safetensors file. */
+static bool nothing_found(const char *folder, const char *stem, struct error *err) {
+    char pickle[256] = "";
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        const char *dot = strrchr(e->d_name, '.');
+        if (dot && (strcmp(dot, ".bin") == 0 || strcmp(dot, ".ckpt") == 0 ||
+                       strcmp(dot, ".pt") == 0 || strcmp(dot, ".pth") == 0))
+            snprintf(pickle, sizeof(pickle), "%s", e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    if (pickle[0])
+        return error_set(err, ERROR_UNSUPPORTED,
+            "%s has its weights as %s, a pickle, which can run code; only safetensors is read: "
+            "convert it to %s.safetensors",
+            folder, pickle, stem);
+    return error_set(err, ERROR_NOT_FOUND,
+        "%s has no weights: looked for %s.safetensors, %s.fp16.safetensors and "
+        "%s.safetensors.index.json",
+        folder, stem, stem, stem);
+}
+
+/* One candidate: STEM[VARIANT].safetensors, or STEM.safetensors.index[VARIANT].json. */
+static bool try_variant(struct checkpoint *c, enum component component, const char *folder,
+    const char *variant, bool *found, struct error *err) {
+    const char *stem = components[component].stem;
+    char *whole = NULL, *index = NULL;
+    bool ok = asprintf(&whole, "%s/%s%s.safetensors", folder, stem, variant) >= 0 &&
+              asprintf(&index, "%s/%s.safetensors.index%s.json", folder, stem, variant) >= 0;
+    *found = false;
+    if (!ok) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    } else if (file_exists(whole)) {
+        *found = true;
+        struct safetensors *file = checkpoint_add_file(c, whole, err);
+        ok = file && add_all(c, component, file, err);
+    } else if (file_exists(index)) {
+        *found = true;
+        json_t *json = json_parse_file(index, CONFIG_MAX_BYTES, err);
+        ok = json != NULL;
+        if (ok && !add_shards(c, component, folder, json, err))
+            ok = error_prefix(err, "%s", index);
+        json_decref(json);
+    }
+    free(whole);
+    free(index);
+    return ok;
+}
+
+static bool open_weights(
+    struct checkpoint *c, enum component component, const char *folder, struct error *err) {
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        bool found;
+        if (!try_variant(c, component, folder, variants[i], &found, err))
+            return false;
+        if (found)
+            return true;
+    }
+    return nothing_found(folder, components[component].stem, err);
+}
+
+static bool parse_config(
+    struct checkpoint *c, enum component component, const json_t *json, struct error *err) {
+    switch (component) {
+    case COMPONENT_TEXT_ENCODER:
+        return text_encoder_config_parse(json, &c->text_encoder, err);
+    case COMPONENT_UNET:
+        return unet_config_parse(json, &c->unet, err);
+    case COMPONENT_VAE:
+        return vae_config_parse(json, &c->vae, err);
+    }
+    return error_set(err, ERROR_INTERNAL, "no such component: %d", (int)component);
+}
+
+static bool open_component(
+    struct checkpoint *c, const char *path, enum component component, struct error *err) {
+    char *folder = file_join(path, component_name(component));
+    if (!folder)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    bool ok = file_is_folder(folder);
+    if (!ok) {
+        error_set(
+            err, ERROR_NOT_FOUND, "%s: there is no folder %s", path, component_name(component));
+    } else {
+        json_t *json = read_json(folder, "config.json", err);
+        ok = json != NULL;
+        if (ok && !parse_config(c, component, json, err))
+            ok = error_prefix(err, "%s/config.json", folder);
+        ok = ok && open_weights(c, component, folder, err);
+        json_decref(json);
+    }
+    free(folder);
+    return ok;
+}
+
+/* model_index.json names a class per component; a pipeline of another family is refused by its
+ * class rather than by its first strange tensor. */
+static bool check_index(const char *path, struct error *err) {
+    json_t *index = read_json(path, "model_index.json", err);
+    if (!index)
+        return false;
+    bool ok = true;
+    for (int i = 0; ok && i < COMPONENT_COUNT; i++) {
+        const json_t *entry = json_object_get(index, component_name((enum component)i));
+        const char *class = json_string_value(json_array_get(entry, 1));
+        if (!class)
+            continue;
+        ok = false;
+        for (int k = 0; k < 3 && components[i].classes[k]; k++)
+            ok = ok || strcmp(class, components[i].classes[k]) == 0;
+        if (!ok)
+            error_set(err, ERROR_UNSUPPORTED, "%s/model_index.json: %s is a %.60s; supported: %s",
+                path, component_name((enum component)i), class, components[i].classes[0]);
+    }
+    const json_t *second = json_array_get(json_object_get(index, "text_encoder_2"), 1);
+    if (ok && json_is_string(second))
+        ok = error_set(err, ERROR_UNSUPPORTED,
+            "%s/model_index.json: text_encoder_2 is a %.60s; Stable Diffusion 1.x and 2.x have one "
+            "text encoder",
+            path, json_string_value(second));
+    json_decref(index);
+    return ok;
+}
+
+static bool open_scheduler(struct checkpoint *c, const char *path, struct error *err) {
+    c->scheduler = read_json(path, "scheduler/scheduler_config.json", err);
+    if (!c->scheduler)
+        return false;
+    return json_is_object(c->scheduler) ||
+           error_set(
+               err, ERROR_INVALID, "%s/scheduler/scheduler_config.json is not an object", path);
+}
+
+bool checkpoint_open_folder(struct checkpoint *c, const char *path, struct error *err) {
+    char *index = file_join(path, "model_index.json");
+    char *unet = file_join(path, "unet");
+    char *tokenizer = file_join(path, "tokenizer");
+    bool ok = index && unet && tokenizer;
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    else if (file_exists(index))
+        ok = check_index(path, err);
+    else if (!file_is_folder(unet))
+        ok = error_set(err, ERROR_NOT_FOUND,
+            "%s is not a checkpoint: there is neither a model_index.json nor a folder unet", path);
+    for (int i = 0; ok && i < COMPONENT_COUNT; i++)
+        ok = open_component(c, path, (enum component)i, err);
+    ok = ok && checkpoint_seal(c, err) && open_scheduler(c, path, err);
+    if (ok && file_is_folder(tokenizer)) {
+        c->tokenizer_dir = tokenizer;
+        tokenizer = NULL;
+    }
+    free(index);
+    free(unet);
+    free(tokenizer);
+    return ok;
+}

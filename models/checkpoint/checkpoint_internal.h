@@ -1,0 +1,64 @@
+/* What the files behind checkpoint.h share. Not for anybody else. */
+#ifndef MODELS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+#define MODELS_CHECKPOINT_CHECKPOINT_INTERNAL_H
+
+#include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/safetensors.h"
+
+#define COMPONENT_COUNT 3
+
+/* One tensor of a component under its diffusers name: a whole entry of a file, or one of the equal
+ * parts that an entry stacks along its first dimension (OpenCLIP's q, k and v). */
+struct weight {
+    char *name;               /* owned */
+    struct safetensors *file; /* borrowed from the checkpoint */
+    size_t entry;
+    int part, parts;
+    bool used;
+};
+
+/* Sorted by name once sealed. */
+struct weight_table {
+    struct weight *items; /* owned */
+    size_t count, capacity;
+};
+
+struct checkpoint {
+    bool single_file;
+    struct safetensors **files; /* owned */
+    size_t file_count;
+    size_t viewed_bytes; /* since the files' pages were last dropped */
+    struct weight_table tables[COMPONENT_COUNT];
+    struct text_encoder_config text_encoder;
+    struct unet_config unet;
+    struct vae_config vae;
+    json_t *scheduler;
+    char *tokenizer_dir;
+    char note[256]; /* what was guessed, for a person; may be empty */
+};
+
+/* Opens a file and keeps it until the checkpoint closes. NULL after filling err. */
+struct safetensors *checkpoint_add_file(struct checkpoint *c, const char *path, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Adds a tensor under the name of today's diffusers: the text encoder's missing "text_model." is
+ * put before it, the old names of VAE attention are replaced. */
+bool checkpoint_add_weight(struct checkpoint *c, enum component component, const char *name,
+    struct safetensors *file, size_t entry, int part, int parts, struct error *err)
+    __attribute__((warn_unused_result));
+/* Sorts the tables; the same name twice is an error. */
+bool checkpoint_seal(struct checkpoint *c, struct error *err) __attribute__((warn_unused_result));
+
+/* NULL if there is no such tensor. */
+struct weight *checkpoint_find(
+    const struct checkpoint *c, enum component component, const char *name);
+/* The shape of the weight (parts divided); returns the rank. */
+int weight_shape(const struct weight *weight, int64_t *shape);
+
+/* Fill a zeroed checkpoint; on failure the caller closes it. */
+bool checkpoint_open_folder(struct checkpoint *c, const char *path, struct error *err)
+    __attribute__((warn_unused_result));
+bool checkpoint_open_ldm(struct checkpoint *c, const char *path, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,301 @@
+#include "models/tokenizer/tokenizer.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "models/tokenizer/tokenizer_bpe.h"
+#include "models/tokenizer/tokenizer_special.h"
+#include "models/tokenizer/tokenizer_text.h"
+#include "models/tokenizer/tokenizer_vocab.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#define WORD_END "</w>"
+
+struct tokenizer {
+    struct vocab vocab;
+    struct special_tokens special;
+    struct piece_splitter *splitter;
+    int32_t byte_ids[256], byte_end_ids[256]; /* the byte's symbol, and the same ending a word */
+    int32_t byte_of_symbol[0x144];            /* the byte that a symbol stands for, or -1 */
+};
+
+/* GPT-2's printable stand-ins for bytes: themselves, or U+0100 and up for the 68 that do not print.
+ */
+static void fill_byte_symbols(struct tokenizer *t) {
+    int others = 0;
+    memset(t->byte_of_symbol, 0xff, sizeof(t->byte_of_symbol));
+    for (int byte = 0; byte < 256; byte++) {
+        bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+        int symbol = prints ? byte : 0x100 + others++;
+        char text[16];
+        size_t length = (size_t)utf8proc_encode_char(symbol, (utf8proc_uint8_t *)text);
+        t->byte_of_symbol[symbol] = byte;
+        t->byte_ids[byte] = vocab_find(&t->vocab, text, length);
+        memcpy(text + length, WORD_END, sizeof(WORD_END));
+        t->byte_end_ids[byte] = vocab_find(&t->vocab, text, length + strlen(WORD_END));
+    }
+}
+
+static bool load_tokenizer_json(struct tokenizer *t, const json_t *json, struct error *err) {
+    const json_t *model = json_object_get(json, "model");
+    const json_t *suffix = json_object_get(model, "end_of_word_suffix");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (!type || strcmp(type, "BPE") != 0 ||
+        (json_is_string(suffix) && strcmp(json_string_value(suffix), WORD_END) != 0))
+        return error_set(err, ERROR_UNSUPPORTED,
+            "its model is not CLIP's: type BPE with the end_of_word_suffix " WORD_END
+            " is supported");
+    return vocab_init(&t->vocab, json_object_get(model, "vocab"), err) &&
+           vocab_set_merges_json(&t->vocab, json_object_get(model, "merges"), err);
+}
+
+static bool load_vocab_and_merges(
+    struct tokenizer *t, const char *vocab_path, const char *merges_path, struct error *err) {
+    json_t *tokens = json_parse_file(vocab_path, CONFIG_MAX_BYTES, err);
+    if (!tokens)
+        return false;
+    bool ok = vocab_init(&t->vocab, tokens, err) || error_prefix(err, "%s", vocab_path);
+    json_decref(tokens);
+    char *text = NULL;
+    size_t size;
+    ok = ok && file_read(merges_path, CONFIG_MAX_BYTES, &text, &size, err);
+    if (ok && !vocab_set_merges_text(&t->vocab, text, err))
+        ok = error_prefix(err, "%s", merges_path);
+    free(text);
+    return ok;
+}
+
+/* tokenizer.json if it is there, as transformers prefers it, else vocab.json and merges.txt. */
+static bool load(struct tokenizer *t, const char *dir, struct error *err) {
+    char *whole = file_join(dir, "tokenizer.json"), *vocab = file_join(dir, "vocab.json");
+    char *merges = file_join(dir, "merges.txt");
+    json_t *json = NULL;
+    bool ok = false;
+    if (!whole || !vocab || !merges) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    } else if (file_exists(whole)) {
+        json = json_parse_file(whole, CONFIG_MAX_BYTES, err);
+        ok = json && (load_tokenizer_json(t, json, err) || error_prefix(err, "%s", whole));
+    } else if (file_exists(vocab) && file_exists(merges)) {
+        ok = load_vocab_and_merges(t, vocab, merges, err);
+    } else {
+        error_set(err, ERROR_NOT_FOUND,
+            "%s holds no tokenizer: neither tokenizer.json nor vocab.json with merges.txt", dir);
+    }
+    ok = ok && special_tokens_init(
+                   &t->special, dir, json_object_get(json, "added_tokens"), &t->vocab, err);
+    json_decref(json);
+    free(whole);
+    free(vocab);
+    free(merges);
+    return ok;
+}
+
+bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err) {
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    if (!load(t, dir, err) || !piece_splitter_create(&t->splitter, err)) {
+        tokenizer_destroy(t);
+        return error_prefix(err, "tokenizer");
+    }
+    fill_byte_symbols(t);
+    *out = t;
+    return true;
+}
+
+void tokenizer_destroy(struct tokenizer *tokenizer) {
+    if (!tokenizer)
+        return;
+    piece_splitter_destroy(tokenizer->splitter);
+    special_tokens_finish(&tokenizer->special);
+    vocab_finish(&tokenizer->vocab);
+    free(tokenizer);
+}
+
+size_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
+    return tokenizer->vocab.count;
+}
+
+/* The ids as they grow, and room for the word at hand. */
+struct encoding {
+    const struct tokenizer *tokenizer;
+    int32_t *ids; /* owned */
+    size_t count, capacity;
+    struct bpe_scratch scratch;
+};
+
+/* Every byte of the text makes at most one token, but normalising can make up to three of one. */
+static bool reserve(struct encoding *e, size_t more, struct error *err) {
+    if (more > e->capacity - e->count) {
+        int32_t *ids = reallocarray(e->ids, e->count + more, sizeof(*ids));
+        if (!ids)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu tokens", e->count + more);
+        e->ids = ids;
+        e->capacity = e->count + more;
+    }
+    return true;
+}
+
+static void take_piece(const char *piece, size_t size, void *user) {
+    struct encoding *e = user;
+    const struct tokenizer *t = e->tokenizer;
+    int32_t *word = e->ids + e->count;
+    for (size_t i = 0; i < size; i++) {
+        const int32_t *symbols = i + 1 == size ? t->byte_end_ids : t->byte_ids;
+        word[i] = symbols[(unsigned char)piece[i]];
+        if (word[i] < 0)
+            word[i] = t->special.unknown;
+    }
+    e->count += bpe_merge(&t->vocab, &e->scratch, word, size);
+}
+
+static bool encode_pieces(struct encoding *e, const char *text, size_t size, struct error *err) {
+    if (!reserve(e, size, err))
+        return false;
+    if (size > e->scratch.capacity) {
+        bpe_scratch_finish(&e->scratch);
+        if (!bpe_scratch_init(&e->scratch, size, err))
+            return false;
+    }
+    return piece_splitter_run(e->tokenizer->splitter, text, size, take_piece, e, err);
+}
+
+/* Cuts special tokens out of the text, hands what lies between them to `rest`. */
+static bool cut_specials(struct encoding *e, bool normalized, const char *text, size_t size,
+    bool (*rest)(struct encoding *e, const char *text, size_t size, struct error *err),
+    struct error *err) {
+    while (size > 0) {
+        size_t offset;
+        const struct special_token *token = special_tokens_find(
+            &e->tokenizer->special, normalized, text, size, &offset);
+        if (offset > 0 && !rest(e, text, offset, err))
+            return false;
+        if (!token)
+            return true;
+        if (!reserve(e, 1, err))
+            return false;
+        e->ids[e->count++] = token->id;
+        text += offset + token->length;
+        size -= offset + token->length;
+    }
+    return true;
+}
+
+static bool encode_raw(struct encoding *e, const char *text, size_t size, struct error *err) {
+    char *normal;
+    size_t normal_size;
+    if (!text_normalize(text, size, &normal, &normal_size, err))
+        return false;
+    bool ok = cut_specials(e, true, normal, normal_size, encode_pieces, err);
+    free(normal);
+    return ok;
+}
+
+bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
+    size_t *count, struct error *err) {
+    struct encoding e = { .tokenizer = tokenizer };
+    size_t size = strlen(text);
+    bool ok = text_check_utf8(text, size, err) && reserve(&e, size + 1, err) &&
+              cut_specials(&e, false, text, size, encode_raw, err);
+    bpe_scratch_finish(&e.scratch);
+    if (!ok) {
+        free(e.ids);
+        return false;
+    }
+    *ids = e.ids;
+    *count = e.count;
+    return true;
+}
+
+/* Appends the bytes that a token's symbols stand for; its word end becomes a space. */
+static size_t decode_token(const struct tokenizer *t, const char *token, char *out) {
+    size_t used = 0, length = strlen(token);
+    bool ends = length >= strlen(WORD_END) &&
+                strcmp(token + length - strlen(WORD_END), WORD_END) == 0;
+    if (ends)
+        length -= strlen(WORD_END);
+    for (size_t at = 0; at < length;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t n = utf8proc_iterate(
+            (const utf8proc_uint8_t *)token + at, (utf8proc_ssize_t)(length - at), &c);
+        if (n < 1)
+            break;
+        if (c < 0x144 && t->byte_of_symbol[c] >= 0) {
+            out[used++] = (char)t->byte_of_symbol[c];
+        } else { /* no byte's symbol: an added token in plain text */
+            memcpy(out + used, token + at, (size_t)n);
+            used += (size_t)n;
+        }
+        at += (size_t)n;
+    }
+    if (ends)
+        out[used++] = ' ';
+    return used;
+}
+
+/* A cut can fall into the middle of a character: its bytes become U+FFFD. Returns a new string. */
+static char *repair_utf8(const char *bytes, size_t size) {
+    char *out = malloc(size * 3 + 1);
+    size_t used = 0;
+    for (size_t at = 0; out && at < size;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t n = utf8proc_iterate(
+            (const utf8proc_uint8_t *)bytes + at, (utf8proc_ssize_t)(size - at), &c);
+        memcpy(out + used, n > 0 ? bytes + at : "\xef\xbf\xbd", n > 0 ? (size_t)n : 3);
+        used += n > 0 ? (size_t)n : 3;
+        at += n > 0 ? (size_t)n : 1;
+    }
+    if (out)
+        out[used] = 0;
+    return out;
+}
+
+char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count) {
+    const struct vocab *vocab = &tokenizer->vocab;
+    size_t total = 1;
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] >= 0 && (size_t)ids[i] < vocab->count && vocab->tokens[ids[i]])
+            total += strlen(vocab->tokens[ids[i]]);
+    char *bytes = malloc(total);
+    size_t used = 0;
+    for (size_t i = 0; bytes && i < count; i++)
+        if (ids[i] >= 0 && (size_t)ids[i] < vocab->count && vocab->tokens[ids[i]])
+            used += decode_token(tokenizer, vocab->tokens[ids[i]], bytes + used);
+    size_t first = 0;
+    while (first < used && bytes[first] == ' ')
+        first++;
+    while (used > first && bytes[used - 1] == ' ')
+        used--;
+    char *text = bytes ? repair_utf8(bytes + first, used - first) : NULL;
+    free(bytes);
+    return text;
+}
+
+bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
+    int32_t *ids, char **cut_text, struct error *err) {
+    int32_t *tokens;
+    size_t count;
+    *cut_text = NULL;
+    if (length < 3)
+        return error_set(
+            err, ERROR_INTERNAL, "%zu ids have no room for begin, a token and end", length);
+    if (!tokenizer_encode(tokenizer, text, &tokens, &count, err))
+        return false;
+    size_t kept = count < length - 2 ? count : length - 2;
+    ids[0] = tokenizer->special.begin;
+    if (kept > 0)
+        memcpy(ids + 1, tokens, kept * sizeof(*ids));
+    ids[kept + 1] = tokenizer->special.end;
+    for (size_t i = kept + 2; i < length; i++)
+        ids[i] = tokenizer->special.pad;
+    bool ok = true;
+    if (kept < count && !(*cut_text = tokenizer_decode(tokenizer, tokens + kept, count - kept)))
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the part of the prompt that was cut");
+    free(tokens);
+    return ok;
+}

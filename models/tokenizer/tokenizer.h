@@ -1,0 +1,41 @@
+/* CLIP's byte-pair encoding, as transformers' fast CLIPTokenizer does it.
+ *
+ * Text -> NFC -> runs of white space to one space -> lower case -> pieces (PCRE2, Unicode
+ * properties) -> byte symbols -> merges by rank -> ids. The vocabulary is the checkpoint's own:
+ * vocab.json + merges.txt, or tokenizer.json. Immutable after creation, safe from any thread.
+ */
+#ifndef MODELS_TOKENIZER_TOKENIZER_H
+#define MODELS_TOKENIZER_TOKENIZER_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tokenizer;
+
+/* Reads the tokenizer in folder `dir`. */
+bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err)
+    __attribute__((warn_unused_result));
+void tokenizer_destroy(struct tokenizer *tokenizer); /* NULL is fine */
+
+/* The tokens of `text` (UTF-8) without begin and end marks. *ids is malloc'd, the caller frees it.
+
+ * ERROR_INVALID for text that is not UTF-8. */
+bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
+    size_t *count, struct error *err) __attribute__((warn_unused_result));
+
+/* The text of ids [first, last) joined, for the warning about a cut prompt. malloc'd. */
+char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count);
+
+/* Begin mark, at most length - 2 tokens of `text`, end mark, padding: exactly `length` ids (77 for
+ * SD-1.5: the text encoder's max_position_embeddings). *cut_text is NULL, or the malloc'd text that
+ * did not fit, for the warning. */
+bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
+    int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
+
+/* Number of entries; every id is below it. */
+size_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
+
+#endif

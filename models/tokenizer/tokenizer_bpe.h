@@ -1,0 +1,32 @@
+/* Byte-pair merging of one word. */
+#ifndef MODELS_TOKENIZER_TOKENIZER_BPE_H
+#define MODELS_TOKENIZER_TOKENIZER_BPE_H
+
+#include "models/tokenizer/tokenizer_vocab.h"
+
+struct bpe_symbol {
+    int32_t id; /* -1 once it was merged into the symbol before it */
+    int32_t previous, next;
+};
+
+struct bpe_candidate {
+    int32_t rank, position, merged;
+};
+
+/* Memory for words of up to `capacity` symbols, used again for each. */
+struct bpe_scratch {
+    struct bpe_symbol *symbols;       /* owned */
+    struct bpe_candidate *candidates; /* owned; a heap, the lowest (rank, position) first */
+    size_t capacity, candidate_count;
+};
+
+bool bpe_scratch_init(struct bpe_scratch *scratch, size_t capacity, struct error *err)
+    __attribute__((warn_unused_result));
+void bpe_scratch_finish(struct bpe_scratch *scratch);
+
+/* Merges ids[0..count), count <= capacity, in place, lowest rank first and leftmost among equals;
+ * returns the new count. n log n: a word as long as a whole prompt is no trouble. */
+size_t bpe_merge(
+    const struct vocab *vocab, struct bpe_scratch *scratch, int32_t *ids, size_t count);
+
+#endif

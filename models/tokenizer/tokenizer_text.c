@@ -1,0 +1,126 @@
+#include "models/tokenizer/tokenizer_text.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+bool text_check_utf8(const char *text, size_t size, struct error *err) {
+    for (size_t at = 0; at < size;) {
+        utf8proc_int32_t c;
+        utf8proc_ssize_t n = utf8proc_iterate(
+            (const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(size - at), &c);
+        if (n < 1)
+            return error_set(err, ERROR_INVALID, "the text is not UTF-8: byte %zu is 0x%02x", at,
+                (unsigned char)text[at]);
+        at += (size_t)n;
+    }
+    return true;
+}
+
+/* Unicode's White_Space property. */
+static bool is_space(utf8proc_int32_t c) {
+    return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
+}
+
+/* Lower-cases and folds white space; `out` has room for 3/2 of the size and a NUL. */
+static size_t fold(const utf8proc_uint8_t *text, size_t size, utf8proc_uint8_t *out) {
+    size_t used = 0;
+    bool in_space = false;
+    for (size_t at = 0; at < size;) {
+        utf8proc_int32_t c;
+        at += (size_t)utf8proc_iterate(text + at, (utf8proc_ssize_t)(size - at), &c);
+        bool space = is_space(c);
+        if (space && in_space)
+            continue;
+        in_space = space;
+        if (c == 0x130) { /* I with a dot: the one letter whose lower case is two characters */
+            memcpy(out + used, "i\xcc\x87", 3);
+            used += 3;
+        } else {
+            used += (size_t)utf8proc_encode_char(space ? ' ' : utf8proc_tolower(c), out + used);
+        }
+    }
+    return used;
+}
+
+bool text_normalize(
+    const char *text, size_t size, char **out, size_t *out_size, struct error *err) {
+    utf8proc_uint8_t *composed = NULL;
+    utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size,
+        &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (length < 0)
+        return error_set(err, length == UTF8PROC_ERROR_NOMEM ? ERROR_NO_MEMORY : ERROR_INVALID,
+            "the text cannot be normalised: %s", utf8proc_errmsg(length));
+    /* The longest growth of one character is from 2 bytes to 3. */
+    utf8proc_uint8_t *folded = malloc((size_t)length / 2 * 3 + 4);
+    if (!folded) {
+        free(composed);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a text of %zu bytes", size);
+    }
+    *out_size = fold(composed, (size_t)length, folded);
+    folded[*out_size] = 0;
+    *out = (char *)folded;
+    free(composed);
+    return true;
+}
+
+struct piece_splitter {
+    pcre2_code *code;
+};
+
+/* CLIP's pattern. White space is only ' ' by now. A special token that lower-casing made is cut in
+ * three, because the byte-level step behind this one splits by kind of character once more. */
+static const char pattern[] = "(<\\|)(startoftext|endoftext)(\\|>)|'s|'t|'re|'ve|'m|'ll|'d"
+                              "|\\p{L}+|\\p{N}|[^ \\p{L}\\p{N}]+";
+
+bool piece_splitter_create(struct piece_splitter **out, struct error *err) {
+    int number;
+    PCRE2_SIZE offset;
+    struct piece_splitter *splitter = calloc(1, sizeof(*splitter));
+    if (!splitter)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    splitter->code = pcre2_compile(
+        (PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &number, &offset, NULL);
+    if (!splitter->code) {
+        free(splitter);
+        return error_set(err, ERROR_INTERNAL,
+            "PCRE2 refuses the tokenizer's pattern at %zu (error %d); it needs Unicode support",
+            (size_t)offset, number);
+    }
+    *out = splitter;
+    return true;
+}
+
+void piece_splitter_destroy(struct piece_splitter *splitter) {
+    if (!splitter)
+        return;
+    pcre2_code_free(splitter->code);
+    free(splitter);
+}
+
+bool piece_splitter_run(const struct piece_splitter *splitter, const char *text, size_t size,
+    void (*take)(const char *piece, size_t size, void *user), void *user, struct error *err) {
+    pcre2_match_data *match = pcre2_match_data_create_from_pattern(splitter->code, NULL);
+    if (!match)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(match);
+    int found = 1;
+    for (size_t at = 0; at < size; at = ends[1]) {
+        found = pcre2_match(
+            splitter->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK, match, NULL);
+        if (found < 0)
+            break;
+        /* found is one more than the highest group that took part. */
+        for (int group = found > 1 ? 1 : 0; group < found; group++)
+            take(text + ends[2 * group], ends[2 * group + 1] - ends[2 * group], user);
+    }
+    pcre2_match_data_free(match);
+    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+        return error_set(err, found == PCRE2_ERROR_NOMEMORY ? ERROR_NO_MEMORY : ERROR_INTERNAL,
+            "PCRE2 failed on the text with error %d", found);
+    return true;
+}

@@ -1,0 +1,46 @@
+/* A byte-pair vocabulary: tokens with their ids, and which pairs merge in which order. */
+#ifndef MODELS_TOKENIZER_TOKENIZER_VOCAB_H
+#define MODELS_TOKENIZER_TOKENIZER_VOCAB_H
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vocab_merge {
+    int32_t left, right, merged, rank; /* left is -1 in an empty slot */
+};
+
+struct vocab {
+    char **tokens;  /* owned; [count], NULL where an id is not in use */
+    size_t count;   /* highest id + 1 */
+    int32_t *slots; /* open addressing over tokens, -1 is empty; owned */
+    size_t slot_count;
+    struct vocab_merge *merges; /* open addressing over (left, right); owned */
+    size_t merge_slot_count;
+};
+
+/* tokens: {"token": id, ...} with ids below TOKENIZER_MAX_TOKENS, each used once. */
+bool vocab_init(struct vocab *vocab, const json_t *tokens, struct error *err)
+    __attribute__((warn_unused_result));
+void vocab_finish(struct vocab *vocab); /* a zeroed one is fine */
+
+/* Adds one token with an id of its own (an added token beyond the vocabulary). */
+bool vocab_add(struct vocab *vocab, const char *token, int32_t id, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* The id, or -1. */
+int32_t vocab_find(const struct vocab *vocab, const char *bytes, size_t length);
+
+/* merges.txt: a "#version" line, then "LEFT RIGHT" a line, best first. */
+bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *err)
+    __attribute__((warn_unused_result));
+/* tokenizer.json's model.merges: ["LEFT RIGHT", ...] or [["LEFT", "RIGHT"], ...]. */
+bool vocab_set_merges_json(struct vocab *vocab, const json_t *merges, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* NULL if the pair does not merge. */
+const struct vocab_merge *vocab_find_merge(const struct vocab *vocab, int32_t left, int32_t right);
+
+#endif

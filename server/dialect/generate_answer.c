@@ -1,0 +1,306 @@
+#include "server/dialect/generate_answer.h"
+
+#include "engine/noise.h"
+#include "server/base64.h"
+#include "server/png.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
+#define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(15))
+
+/* An integer where it is one, so that 7 does not become 7.0. */
+static json_t *number(double value) {
+    if (value >= -1e15 && value <= 1e15 && value == (double)(int64_t)value)
+        return json_integer((json_int_t)value);
+    return json_real(value);
+}
+
+/* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
+static bool set(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) == 0;
+}
+
+/* Only the options this scheduler has, so that the object is accepted when it is sent back. */
+static json_t *scheduler_json(const struct scheduler_config *config) {
+    const struct scheduler_info *info = scheduler_get_info(config->kind);
+    json_t *object = json_object();
+    bool ok = object && set(object, "name", json_string(info->name));
+    for (const char *const *option = info->options; ok && *option; option++) {
+        json_t *value = NULL;
+        if (strcmp(*option, "timestep_spacing") == 0)
+            value = json_string(timestep_spacing_name(config->spacing));
+        else if (strcmp(*option, "prediction_type") == 0)
+            value = json_string(prediction_type_name(config->prediction));
+        else if (strcmp(*option, "beta_schedule") == 0)
+            value = json_string(beta_schedule_name(config->beta_schedule));
+        else if (strcmp(*option, "eta") == 0)
+            value = number(config->eta);
+        else if (strcmp(*option, "steps_offset") == 0)
+            value = json_integer(config->steps_offset);
+        else if (strcmp(*option, "set_alpha_to_one") == 0)
+            value = json_boolean(config->set_alpha_to_one);
+        else if (strcmp(*option, "rescale_betas_zero_snr") == 0)
+            value = json_boolean(config->rescale_zero_snr);
+        else
+            continue; /* an option that requests cannot set yet */
+        ok = set(object, *option, value);
+    }
+    if (!ok) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *prompts_json(const struct generate_request *request) {
+    if (request->prompt_count == 1)
+        return json_string(request->prompts[0]);
+    json_t *list = json_array();
+    for (int i = 0; list && i < request->prompt_count; i++) {
+        if (json_array_append_new(list, json_string(request->prompts[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+json_t *generate_parameters(
+    const struct generate_request *request, const struct pipeline_info *info, struct error *err) {
+    struct scheduler_config config;
+    if (!scheduler_config_resolve(info->scheduler_json, &request->scheduler, &config, err))
+        return NULL;
+    const char *negative = request->negative_prompt ? request->negative_prompt : "";
+    json_t *p = json_object();
+    bool ok =
+        p && set(p, "prompt", prompts_json(request)) &&
+        set(p, "negative_prompt", json_string(negative)) &&
+        set(p, "width", json_integer(request->width ? request->width : info->default_width)) &&
+        set(p, "height", json_integer(request->height ? request->height : info->default_height)) &&
+        set(p, "num_inference_steps", json_integer(request->num_inference_steps)) &&
+        set(p, "guidance_scale", number(request->guidance_scale)) &&
+        set(p, "guidance_rescale", number(request->guidance_rescale)) &&
+        set(p, "scheduler", scheduler_json(&config)) &&
+        set(p, "rng", json_string(rng_kind_name(request->rng))) &&
+        set(p, "num_images", json_integer(request->num_images)) &&
+        set(p, "clip_skip", json_integer(request->clip_skip)) &&
+        set(p, "output", json_string(request->latent_output ? "latent" : "png"));
+    if (ok && request->timeout_s > 0)
+        ok = set(p, "timeout_s", number(request->timeout_s));
+    if (!ok) {
+        json_decref(p);
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the parameters");
+        return NULL;
+    }
+    return p;
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* Images come prompt by prompt, each prompt's num_images in a row. */
+static const char *prompt_of_image(const json_t *parameters, int index) {
+    const json_t *prompt = json_object_get(parameters, "prompt");
+    json_int_t per_prompt = json_integer_value(json_object_get(parameters, "num_images"));
+    if (json_is_array(prompt))
+        prompt = json_array_get(prompt, (size_t)(index / (per_prompt > 0 ? per_prompt : 1)));
+    const char *text = json_string_value(prompt);
+    return text ? text : "";
+}
+
+/* AUTOMATIC1111 reads "Key: value, Key: value"; a value with a comma, colon or line break is quoted
+ * as a JSON string. */
+static bool write_value(FILE *out, const char *value) {
+    if (!strpbrk(value, ",:\n"))
+        return fputs(value, out) >= 0;
+    json_t *string = json_string(value);
+    char *quoted = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
+    bool ok = quoted && fputs(quoted, out) >= 0;
+    free(quoted);
+    json_decref(string);
+    return ok;
+}
+
+char *generate_answer_infotext(const struct generate_answer *answer, int index) {
+    const json_t *p = answer->parameters;
+    const json_t *scheduler = json_object_get(p, "scheduler");
+    const char *negative = text_of(p, "negative_prompt");
+    const char *sampler = text_of(scheduler, "name");
+    enum scheduler_kind kind;
+    if (scheduler_kind_from_name(sampler, &kind))
+        sampler = scheduler_get_info(kind)->display_name;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return NULL;
+    fprintf(out, "%s\n", prompt_of_image(p, index));
+    if (negative[0])
+        fprintf(out, "Negative prompt: %s\n", negative);
+    fprintf(out, "Steps: %" JSON_INTEGER_FORMAT ", Sampler: %s, CFG scale: %.10g",
+        json_integer_value(json_object_get(p, "num_inference_steps")), sampler,
+        json_number_value(json_object_get(p, "guidance_scale")));
+    double rescale = json_number_value(json_object_get(p, "guidance_rescale"));
+    if (rescale > 0)
+        fprintf(out, ", CFG Rescale: %.10g", rescale);
+    fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", answer->result->seeds[index],
+        answer->result->width, answer->result->height);
+    bool ok = write_value(out, answer->model_name);
+    double eta = json_number_value(json_object_get(scheduler, "eta"));
+    if (eta > 0)
+        fprintf(out, ", Eta: %.10g", eta);
+    json_int_t clip_skip = json_integer_value(json_object_get(p, "clip_skip"));
+    if (clip_skip > 0) /* there the last layer is 1 */
+        fprintf(out, ", Clip skip: %" JSON_INTEGER_FORMAT, clip_skip + 1);
+    fprintf(out, ", RNG: %s, Version: latentd %s",
+        strcmp(text_of(p, "rng"), "cuda") == 0 ? "NV" : "CPU", LATENTD_VERSION);
+    ok = !ferror(out) && ok;
+    if (fclose(out) != 0 || !ok) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* A request body that draws picture `index` again, alone. */
+static char *again_json(const struct generate_answer *answer, int index) {
+    const struct generate_result *result = answer->result;
+    json_t *p = json_copy(answer->parameters);
+    bool ok = p && set(p, "prompt", json_string(prompt_of_image(answer->parameters, index))) &&
+              set(p, "seed", json_integer((json_int_t)result->seeds[index])) &&
+              set(p, "num_images", json_integer(1)) &&
+              set(p, "width", json_integer(result->width)) &&
+              set(p, "height", json_integer(result->height));
+    if (ok) {
+        json_object_del(p, "output");
+        json_object_del(p, "timeout_s");
+    }
+    /* ASCII, so that it goes into tEXt whatever the prompt's language */
+    char *text = ok ? json_dumps(p, DUMP_FLAGS | JSON_ENSURE_ASCII) : NULL;
+    json_decref(p);
+    return text;
+}
+
+bool generate_answer_png(const struct generate_answer *answer, int index, uint8_t **out,
+    size_t *out_size, struct error *err) {
+    const struct generate_result *result = answer->result;
+    char *infotext = generate_answer_infotext(answer, index);
+    char *again = again_json(answer, index);
+    bool ok = infotext && again;
+    if (!ok) {
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the picture's texts");
+    } else {
+        const struct png_text_chunk texts[] = { { "parameters", infotext }, { "latentd", again } };
+        ok = png_encode(
+            result->images[index], result->width, result->height, texts, 2, out, out_size, err);
+    }
+    free(infotext);
+    free(again);
+    return ok;
+}
+
+/* Takes over nothing; a new string of the base64 of the bytes. */
+static json_t *base64_json(const void *data, size_t size) {
+    size_t length;
+    char *text = base64_encode(data, size, &length);
+    json_t *string = text ? json_stringn_nocheck(text, length) : NULL;
+    free(text);
+    return string;
+}
+
+static json_t *image_json(const struct generate_answer *answer, int index, struct error *err) {
+    const struct generate_result *r = answer->result;
+    json_t *image = json_object();
+    bool ok = image != NULL;
+    if (ok && r->images) {
+        uint8_t *png = NULL;
+        size_t size = 0;
+        ok = generate_answer_png(answer, index, &png, &size, err) &&
+             set(image, "b64_json", base64_json(png, size));
+        free(png);
+    } else if (ok) {
+        size_t count = (size_t)r->latent_channels * (size_t)r->latent_height *
+                       (size_t)r->latent_width;
+        const float *latent = r->latents + (size_t)index * count;
+        ok = set(image, "b64_latent", base64_json(latent, count * sizeof(float))) &&
+             set(image, "dtype", json_string("float32")) &&
+             set(image, "shape",
+                 json_pack("[iii]", r->latent_channels, r->latent_height, r->latent_width));
+    }
+    ok = ok && set(image, "seed", json_integer((json_int_t)r->seeds[index])) &&
+         set(image, "width", json_integer(r->width)) &&
+         set(image, "height", json_integer(r->height));
+    if (ok)
+        return image;
+    json_decref(image);
+    return NULL;
+}
+
+static json_t *images_json(const struct generate_answer *answer, struct error *err) {
+    json_t *images = json_array();
+    for (int i = 0; images && i < answer->result->image_count; i++) {
+        if (json_array_append_new(images, image_json(answer, i, err)) != 0) {
+            json_decref(images);
+            return NULL;
+        }
+    }
+    return images;
+}
+
+static json_t *warnings_json(const struct generate_result *result) {
+    json_t *warnings = json_array();
+    for (int i = 0; warnings && i < result->warning_count; i++) {
+        if (json_array_append_new(warnings, json_string(result->warnings[i])) != 0) {
+            json_decref(warnings);
+            return NULL;
+        }
+    }
+    return warnings;
+}
+
+static json_t *timings_json(const struct generate_timings *t) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:i}", "queue_s", t->queue_s, "text_encoder_s",
+        t->text_encoder_s, "unet_s", t->unet_s, "vae_s", t->vae_s, "total_s", t->total_s, "steps",
+        t->steps);
+}
+
+char *generate_answer_json(
+    const struct generate_answer *answer, size_t *out_length, struct error *err) {
+    const struct generate_result *result = answer->result;
+    struct error found = { 0 };
+    json_t *root = json_object();
+    bool ok = root && result->image_count > 0 &&
+              set(answer->parameters, "width", json_integer(result->width)) &&
+              set(answer->parameters, "height", json_integer(result->height)) &&
+              set(answer->parameters, "seed", json_integer((json_int_t)result->seeds[0])) &&
+              set(root, "id", json_string(answer->id)) &&
+              set(root, "created", json_integer((json_int_t)answer->created)) &&
+              set(root, "images", images_json(answer, &found)) &&
+              json_object_set(root, "parameters", answer->parameters) == 0 &&
+              set(root, "timings", timings_json(&result->timings)) &&
+              set(root, "warnings", warnings_json(result));
+    char *text = ok ? json_dumps(root, DUMP_FLAGS) : NULL;
+    json_decref(root);
+    if (text)
+        *out_length = strlen(text);
+    else if (found.code != ERROR_NONE && err)
+        *err = found;
+    else
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    return text;
+}
+
+char *model_name_of_path(const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    return strndup(path + begin, end - begin);
+}

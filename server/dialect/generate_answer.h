@@ -1,0 +1,45 @@
+/* What is said about a finished request: its parameters as they were used, the JSON answer, and PNG
+ * files that carry their parameters. No HTTP here; the command line writes the same files. */
+#ifndef SERVER_DIALECT_GENERATE_ANSWER_H
+#define SERVER_DIALECT_GENERATE_ANSWER_H
+
+#include "engine/pipeline.h"
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+/* Every field of the request, resolved: the model's size and scheduler filled in, under the names
+ * of the API. Made before the engine takes the request over. ERROR_INVALID or ERROR_UNSUPPORTED
+ * when the scheduler's options do not go together. NULL on error; the caller owns the reference. */
+json_t *generate_parameters(
+    const struct generate_request *request, const struct pipeline_info *info, struct error *err);
+
+/* Everything is borrowed. */
+struct generate_answer {
+    const char *id;
+    time_t created;
+    const char *model_name;
+    json_t *parameters; /* from generate_parameters; the answer completes it with the result's */
+    const struct generate_result *result;
+};
+
+/* {"id", "created", "images", "parameters", "timings", "warnings"} as text, malloc'd. An image is
+ * {"b64_json", "seed", "width", "height"}; with latent output {"b64_latent", "dtype", "shape",
+ * ...}, float32 little-endian [channels][height][width]. NULL on error. */
+char *generate_answer_json(
+    const struct generate_answer *answer, size_t *out_length, struct error *err);
+
+/* Picture `index` as a PNG file with two texts: `parameters` in AUTOMATIC1111's infotext form, and
+ * `latentd`, a body for POST /generate that draws this picture again. *out is malloc'd. */
+bool generate_answer_png(const struct generate_answer *answer, int index, uint8_t **out,
+    size_t *out_size, struct error *err) __attribute__((warn_unused_result));
+
+/* The infotext of picture `index`, malloc'd, NULL when memory is short. */
+char *generate_answer_infotext(const struct generate_answer *answer, int index);
+
+/* The last part of a path, without a trailing slash: what a model is called. malloc'd. */
+char *model_name_of_path(const char *path);
+
+#endif

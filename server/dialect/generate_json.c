@@ -1,0 +1,322 @@
+#include "server/dialect/generate_json.h"
+
+#include "base/json.h"
+#include "base/limits.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *json_lenient_string(const char *text) {
+    size_t length = strlen(text);
+    for (size_t cut = 0; cut <= 3; cut++) {
+        json_t *string = json_stringn(text, length - cut);
+        if (string)
+            return string;
+        if (cut == length || (unsigned char)text[length - cut - 1] < 0x80)
+            break;
+    }
+    char *ascii = strdup(text);
+    if (!ascii)
+        return NULL;
+    for (char *p = ascii; *p; p++)
+        if ((unsigned char)*p >= 0x80)
+            *p = '?';
+    json_t *string = json_string(ascii);
+    free(ascii);
+    return string;
+}
+
+static bool bad_field(
+    const char *name, const json_t *value, const char *allowed, struct error *err) {
+    char text[128];
+    return error_field(err, name, json_describe(value, text, sizeof(text)), "%s", allowed);
+}
+
+/* An integer that fits an int; its range is generate_request_check's business, which sees anything
+ * larger as INT_MAX and refuses it there. */
+static bool parse_int(const char *name, const json_t *value, int *out, struct error *err) {
+    int64_t integer;
+    if (!json_exact_integer(value, &integer))
+        return bad_field(name, value, "an integer", err);
+    *out = integer > INT_MAX ? INT_MAX : integer < INT_MIN ? INT_MIN : (int)integer;
+    return true;
+}
+
+static bool parse_number(const char *name, const json_t *value, double *out, struct error *err) {
+    if (!json_is_number(value))
+        return bad_field(name, value, "a number", err);
+    *out = json_number_value(value);
+    return true;
+}
+
+static bool parse_bool(const char *name, const json_t *value, bool *out, struct error *err) {
+    if (!json_is_boolean(value))
+        return bad_field(name, value, "true or false", err);
+    *out = json_is_true(value);
+    return true;
+}
+
+static bool parse_text(const char *name, const json_t *value, char **out, struct error *err) {
+    if (!json_is_string(value))
+        return bad_field(name, value, "a string", err);
+    *out = strdup(json_string_value(value));
+    return *out || error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+}
+
+static bool parse_prompt(const json_t *value, struct generate_request *request, struct error *err) {
+    size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    if (count < 1 || count > IMAGES_PER_REQUEST_MAX ||
+        !(json_is_array(value) || json_is_string(value)))
+        return error_field(err, "prompt",
+            json_is_array(value) ? "a list of this length" : "this type",
+            "a string or a list of 1 to %d strings", IMAGES_PER_REQUEST_MAX);
+    request->prompts = calloc(count, sizeof(*request->prompts));
+    if (!request->prompts)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the prompt");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!parse_text("prompt", item, &request->prompts[i], err))
+            return false;
+        request->prompt_count++;
+    }
+    return true;
+}
+
+static bool parse_negative_prompt(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_text("negative_prompt", value, &request->negative_prompt, err);
+}
+
+static bool parse_width(const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("width", value, &request->width, err) &&
+           (request->width != 0 ||
+               bad_field("width", value, "leave it out for the model's size", err));
+}
+
+static bool parse_height(const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("height", value, &request->height, err) &&
+           (request->height != 0 ||
+               bad_field("height", value, "leave it out for the model's size", err));
+}
+
+static bool parse_steps(const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("num_inference_steps", value, &request->num_inference_steps, err);
+}
+
+static bool parse_guidance_scale(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_number("guidance_scale", value, &request->guidance_scale, err);
+}
+
+static bool parse_guidance_rescale(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_number("guidance_rescale", value, &request->guidance_rescale, err);
+}
+
+static bool parse_seed(const json_t *value, struct generate_request *request, struct error *err) {
+    int64_t seed;
+    if (!json_exact_integer(value, &seed) || seed < 0 || seed > SEED_MAX) {
+        char text[128];
+        return error_field(err, "seed", json_describe(value, text, sizeof(text)),
+            "an integer from 0 to %" PRId64 "; leave it out for a random one", (int64_t)SEED_MAX);
+    }
+    request->seed = (uint64_t)seed;
+    request->seed_given = true;
+    return true;
+}
+
+static bool parse_rng(const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    return (word && rng_kind_from_name(word, &request->rng)) ||
+           bad_field("rng", value, "\"cpu\" or \"cuda\": torch's two generators", err);
+}
+
+static bool parse_num_images(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("num_images", value, &request->num_images, err);
+}
+
+static bool parse_clip_skip(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("clip_skip", value, &request->clip_skip, err);
+}
+
+static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    if (!word || (strcmp(word, "png") != 0 && strcmp(word, "latent") != 0))
+        return bad_field("output", value, "\"png\" or \"latent\"", err);
+    request->latent_output = strcmp(word, "latent") == 0;
+    return true;
+}
+
+static bool parse_timeout(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    if (!parse_number("timeout_s", value, &request->timeout_s, err))
+        return false;
+    return request->timeout_s > 0 ||
+           bad_field("timeout_s", value, "seconds above 0; leave it out for no limit", err);
+}
+
+/* "\"ddpm\", \"ddim\", ..." from the registry. */
+static void scheduler_words(char *out, size_t size) {
+    size_t used = 0;
+    out[0] = 0;
+    for (int kind = 0; kind < SCHEDULER_COUNT && used < size; kind++)
+        used += (size_t)snprintf(out + used, size - used, "%s\"%s\"", kind ? ", " : "",
+            scheduler_get_info((enum scheduler_kind)kind)->name);
+}
+
+static bool parse_scheduler_name(
+    const char *param, const json_t *value, struct scheduler_options *o, struct error *err) {
+    const char *word = json_string_value(value);
+    o->has_kind = word && scheduler_kind_from_name(word, &o->kind);
+    if (o->has_kind)
+        return true;
+    char allowed[160];
+    scheduler_words(allowed, sizeof(allowed));
+    return bad_field(param, value, allowed, err);
+}
+
+static bool parse_scheduler_option(
+    const char *key, const json_t *value, struct scheduler_options *o, struct error *err) {
+    const char *word = json_is_string(value) ? json_string_value(value) : "";
+    char param[64];
+    snprintf(param, sizeof(param), "scheduler.%s", key);
+    if (strcmp(key, "name") == 0)
+        return parse_scheduler_name(param, value, o, err);
+    if (strcmp(key, "timestep_spacing") == 0) {
+        o->has_spacing = timestep_spacing_from_name(word, &o->spacing);
+        return o->has_spacing ||
+               bad_field(param, value, "\"leading\", \"trailing\" or \"linspace\"", err);
+    }
+    if (strcmp(key, "prediction_type") == 0) {
+        o->has_prediction = prediction_type_from_name(word, &o->prediction);
+        return o->has_prediction ||
+               bad_field(param, value, "\"epsilon\", \"v_prediction\" or \"sample\"", err);
+    }
+    if (strcmp(key, "beta_schedule") == 0) {
+        o->has_beta_schedule = beta_schedule_from_name(word, &o->beta_schedule);
+        return o->has_beta_schedule ||
+               bad_field(
+                   param, value, "\"linear\", \"scaled_linear\" or \"squaredcos_cap_v2\"", err);
+    }
+    if (strcmp(key, "eta") == 0)
+        return o->has_eta = parse_number(param, value, &o->eta, err);
+    if (strcmp(key, "steps_offset") == 0)
+        return o->has_steps_offset = parse_int(param, value, &o->steps_offset, err);
+    if (strcmp(key, "set_alpha_to_one") == 0)
+        return o->has_set_alpha_to_one = parse_bool(param, value, &o->set_alpha_to_one, err);
+    if (strcmp(key, "rescale_betas_zero_snr") == 0)
+        return o->has_rescale_zero_snr = parse_bool(param, value, &o->rescale_zero_snr, err);
+    return bad_field(param, value,
+        "known options are name, timestep_spacing, eta, prediction_type, beta_schedule, "
+        "steps_offset, set_alpha_to_one and rescale_betas_zero_snr",
+        err);
+}
+
+static bool parse_scheduler(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    if (!json_is_object(value))
+        return parse_scheduler_name("scheduler", value, &request->scheduler, err);
+    const char *key;
+    json_t *option;
+    json_object_foreach((json_t *)(uintptr_t)value, key, option) {
+        if (!parse_scheduler_option(key, option, &request->scheduler, err))
+            return false;
+    }
+    return true;
+}
+
+typedef bool parse_field(const json_t *value, struct generate_request *request, struct error *err);
+
+static const struct {
+    const char *name;
+    parse_field *parse; /* NULL: a field of the contract that this version does not know yet */
+} fields[] = {
+    { "prompt", parse_prompt },
+    { "negative_prompt", parse_negative_prompt },
+    { "width", parse_width },
+    { "height", parse_height },
+    { "num_inference_steps", parse_steps },
+    { "guidance_scale", parse_guidance_scale },
+    { "guidance_rescale", parse_guidance_rescale },
+    { "scheduler", parse_scheduler },
+    { "seed", parse_seed },
+    { "rng", parse_rng },
+    { "num_images", parse_num_images },
+    { "clip_skip", parse_clip_skip },
+    { "output", parse_output },
+    { "timeout_s", parse_timeout },
+    { "loras", NULL },
+    { "init_image", NULL },
+    { "strength", NULL },
+    { "mask_image", NULL },
+    { "preview_every", NULL },
+    { "priority", NULL },
+    { "model", NULL },
+    { "stream", NULL },
+    { "long_prompt", NULL },
+};
+
+static bool parse_one(
+    const char *key, const json_t *value, struct generate_request *request, struct error *err) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (strcmp(key, fields[i].name) != 0)
+            continue;
+        if (fields[i].parse)
+            return fields[i].parse(value, request, err);
+        return bad_field(key, value, "this version does not support this field: leave it out", err);
+    }
+    return bad_field(key, value, "there is no such field", err);
+}
+
+/* generate_request_check knows the range; only here is the value known as it came. */
+static bool check_ranges(
+    const json_t *root, const struct generate_request *request, struct error *err) {
+    struct error found = { 0 };
+    if (generate_request_check(request, &found))
+        return true;
+    const json_t *value = json_object_get(root, found.param);
+    if (!value && strncmp(found.param, "scheduler.", 10) == 0)
+        value = json_object_get(json_object_get(root, "scheduler"), found.param + 10);
+    if (json_is_number(value) && found.code == ERROR_INVALID)
+        return bad_field(found.param, value, found.allowed, err);
+    if (err)
+        *err = found;
+    return false;
+}
+
+bool generate_json_parse(
+    const char *text, size_t length, struct generate_request *out, struct error *err) {
+    if (length == 0)
+        return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
+    json_t *root = json_parse(text, length, err);
+    if (!root)
+        return error_prefix(err, "the body");
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return error_set(err, ERROR_INVALID, "the body must be a JSON object");
+    }
+    struct generate_request request = { 0 };
+    generate_request_init(&request);
+    bool ok = true;
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value) {
+        ok = parse_one(key, value, &request, err);
+        if (!ok)
+            break;
+    }
+    if (ok && !json_object_get(root, "prompt"))
+        ok = error_field(err, "prompt", "", "it is required: a string or a list of strings");
+    ok = ok && check_ranges(root, &request, err);
+    json_decref(root);
+    if (ok)
+        *out = request;
+    else
+        generate_request_finish(&request);
+    return ok;
+}

@@ -1,0 +1,22 @@
+/* The body of POST /generate (the native dialect) to a request. No HTTP here, so that it can be
+ * fuzzed and used by whoever has the text. */
+#ifndef SERVER_DIALECT_GENERATE_JSON_H
+#define SERVER_DIALECT_GENERATE_JSON_H
+
+#include "engine/request.h"
+
+#include <jansson.h>
+#include <stddef.h>
+
+/* Parses `length` bytes of JSON into *out, which needs no initialisation and is finished by the
+ * caller on success. Every field is checked, ranges included (generate_request_check).
+ * ERROR_INVALID names the field, the value as it came, and what is allowed; unknown fields are
+ * errors, and so are fields that a later version will know. */
+bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* A JSON string of `text` even if it was cut inside a character: what is not UTF-8 at its end is
+ * dropped, elsewhere replaced. NULL only when memory is short. */
+json_t *json_lenient_string(const char *text);
+
+#endif

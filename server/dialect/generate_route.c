@@ -1,0 +1,88 @@
+/* POST /generate: negotiates the answer's form, parses, and hands over to a job. */
+#include "server/http/accept.h"
+#include "server/dialect/generate_answer.h"
+#include "server/dialect/generate_json.h"
+#include "server/job.h"
+#include "server/http/respond.h"
+#include "server/routes.h"
+
+#include <string.h>
+
+bool generate_early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    switch (server_state(exchange->server, &err)) {
+    case ENGINE_READY:
+        break;
+    case ENGINE_LOADING:
+        error_set(&err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
+        break;
+    case ENGINE_STOPPING:
+        error_set(&err, ERROR_UNAVAILABLE, "the server is stopping");
+        break;
+    case ENGINE_FAILED:
+        error_prefix(&err, "the engine failed");
+        err.code = ERROR_UNAVAILABLE;
+        break;
+    }
+    if (err.code == ERROR_NONE && strchr(exchange->target, '?'))
+        error_field(&err, "query", strchr(exchange->target, '?'), "POST /generate takes no query");
+    if (err.code == ERROR_NONE && exchange_header(exchange, "Idempotency-Key"))
+        error_field(&err, "Idempotency-Key", exchange_header(exchange, "Idempotency-Key"),
+            "this version does not support it; X-Request-Id names a request");
+    if (err.code == ERROR_NONE)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* What form the client wants; false if neither. JSON where both are as good. */
+static bool negotiate(struct exchange *exchange, enum job_format *format) {
+    const char *accept = exchange_header(exchange, "Accept");
+    int json = accept_quality(accept, "application/json");
+    int png = accept_quality(accept, "image/png");
+    *format = png > json ? JOB_PNG : JOB_JSON;
+    return json > 0 || png > 0;
+}
+
+/* One picture fits into an image/png answer: no list, no second image, no latents. */
+static bool check_format(
+    const struct generate_request *request, enum job_format format, struct error *err) {
+    if (format == JOB_JSON)
+        return true;
+    if (request->latent_output)
+        return error_field(err, "output", "\"latent\"",
+            "\"png\" with Accept: image/png; latents come with Accept: application/json");
+    if (request->prompt_count * request->num_images > 1)
+        return error_field(err, request->num_images > 1 ? "num_images" : "prompt",
+            "more than one image",
+            "one image with Accept: image/png; several come with Accept: application/json");
+    return true;
+}
+
+enum MHD_Result generate_handle(struct exchange *exchange) {
+    if (exchange->job)
+        return job_answer(exchange);
+    enum job_format format;
+    if (!negotiate(exchange, &format))
+        return respond_refusal(exchange, 406, "not_acceptable",
+            "this route answers with application/json or image/png", NULL, false);
+    struct error err = { 0 };
+    struct generate_request request;
+    if (!generate_json_parse(exchange->body, exchange->body_size, &request, &err))
+        return respond_error(exchange, &err);
+    struct pipeline_info info;
+    json_t *parameters = NULL;
+    bool suspended = false;
+    bool ok = check_format(&request, format, &err);
+    if (ok && !engine_get_info(exchange->server->options.engine, &info))
+        ok = error_set(&err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
+    if (ok) {
+        parameters = generate_parameters(&request, &info, &err);
+        ok = parameters && job_start(exchange, &request, parameters, format, &suspended, &err);
+    }
+    if (!ok) {
+        generate_request_finish(&request);
+        return respond_error(exchange, &err);
+    }
+    return suspended ? MHD_YES : job_answer(exchange);
+}

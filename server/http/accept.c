@@ -1,0 +1,70 @@
+#include "server/http/accept.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *skip_spaces(const char *p, const char *end) {
+    while (p < end && (*p == ' ' || *p == '\t'))
+        p++;
+    return p;
+}
+
+/* "1", "0.5", "0.333" to thousandths. */
+static int parse_quality(const char *p, const char *end) {
+    if (p >= end || (*p != '0' && *p != '1'))
+        return 0;
+    int value = (*p++ - '0') * 1000;
+    if (p < end && *p == '.') {
+        p++;
+        for (int unit = 100; unit > 0 && p < end && *p >= '0' && *p <= '9'; unit /= 10)
+            value += (*p++ - '0') * unit;
+    }
+    return skip_spaces(p, end) == end && value <= 1000 ? value : 0;
+}
+
+/* How specific the range [p, end) is for the media type: 0 none, 1 any, 2 type/any, 3 exact. */
+static int match(const char *p, const char *end, const char *media_type) {
+    size_t length = (size_t)(end - p), type_length = (size_t)(strchr(media_type, '/') - media_type);
+    if (length == strlen(media_type) && strncasecmp(p, media_type, length) == 0)
+        return 3;
+    if (length == type_length + 2 && strncasecmp(p, media_type, type_length + 1) == 0 &&
+        p[type_length + 1] == '*')
+        return 2;
+    return length == 3 && memcmp(p, "*/*", 3) == 0 ? 1 : 0;
+}
+
+/* The quality among the parameters at `p`, which are ";name=value;..." up to a comma or the end. */
+static int quality_of(const char *p) {
+    int quality = 1000;
+    while (*p == ';') {
+        p++;
+        p += strspn(p, " \t");
+        size_t length = strcspn(p, ";,");
+        if ((*p == 'q' || *p == 'Q') && p[1] == '=')
+            quality = parse_quality(p + 2, p + length);
+        p += length;
+    }
+    return quality;
+}
+
+int accept_quality(const char *header, const char *media_type) {
+    if (!header || !*header)
+        return 1000;
+    int best_match = 0, best_quality = 0;
+    for (const char *p = header; *p;) {
+        p += strspn(p, " \t,");
+        size_t length = strcspn(p, ";,");
+        const char *parameters = p + length;
+        while (length > 0 && (p[length - 1] == ' ' || p[length - 1] == '\t'))
+            length--;
+        int matched = match(p, p + length, media_type);
+        if (matched > best_match) {
+            best_match = matched;
+            best_quality = quality_of(parameters);
+        }
+        p = parameters + strcspn(parameters, ",");
+    }
+    return best_quality;
+}

@@ -1,0 +1,255 @@
+#include "server/http/guard.h"
+
+#include "base/limits.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define PASS ((struct guard_verdict){ 0 })
+#define REFUSE(status, code, message) ((struct guard_verdict){ status, code, message })
+
+void guard_add_header(
+    struct guard_headers *headers, const char *name, const char *value, size_t length) {
+    const struct {
+        const char *name;
+        struct guard_header *header;
+    } known[] = {
+        { "Host", &headers->host },
+        { "Origin", &headers->origin },
+        { "Sec-Fetch-Site", &headers->sec_fetch_site },
+        { "Content-Type", &headers->content_type },
+        { "Content-Length", &headers->content_length },
+        { "Transfer-Encoding", &headers->transfer_encoding },
+        { "X-Request-Id", &headers->request_id },
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcasecmp(name, known[i].name) != 0)
+            continue;
+        known[i].header->count++;
+        known[i].header->value = value ? value : "";
+        known[i].header->length = value ? length : 0;
+    }
+}
+
+static bool is_alphanumeric(unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/* The value of a hexadecimal digit, or -1. */
+static int hex_digit(unsigned char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool guard_id_is_valid(const char *text, size_t length) {
+    if (length < 1 || length > REQUEST_ID_MAX_BYTES || !is_alphanumeric((unsigned char)text[0]))
+        return false;
+    for (size_t i = 1; i < length; i++)
+        if (!is_alphanumeric((unsigned char)text[i]) && !strchr("._-", text[i]))
+            return false;
+    return memchr(text, 0, length) == NULL;
+}
+
+/* One Content-Length, or one Transfer-Encoding that we then refuse: whatever a proxy in front may
+ * read as a different end of this request must not be answered as if there were no doubt. */
+static struct guard_verdict check_framing(const struct guard_request *request) {
+    const struct guard_header *length = &request->headers.content_length;
+    const struct guard_header *encoding = &request->headers.transfer_encoding;
+    if (length->count > 0 && encoding->count > 0)
+        return REFUSE(400, "invalid_request",
+            "a request has either Content-Length or Transfer-Encoding, not both");
+    if (length->count > 1)
+        return REFUSE(400, "invalid_request", "a request has exactly one Content-Length");
+    if (encoding->count > 0) {
+        bool chunked = encoding->count == 1 && encoding->length == 7 &&
+                       strncasecmp(encoding->value, "chunked", 7) == 0;
+        return chunked ? REFUSE(411, "length_required", "send the body with a Content-Length")
+                       : REFUSE(501, "unsupported", "no transfer encoding is supported");
+    }
+    bool has_body = strcmp(request->method, "POST") == 0 || strcmp(request->method, "PUT") == 0 ||
+                    strcmp(request->method, "PATCH") == 0;
+    if (length->count == 0)
+        return has_body ? REFUSE(411, "length_required", "send a Content-Length") : PASS;
+    uint64_t bytes = 0;
+    if (length->length == 0 || length->length > 18)
+        return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");
+    for (size_t i = 0; i < length->length; i++) {
+        if (length->value[i] < '0' || length->value[i] > '9')
+            return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");
+        bytes = bytes * 10 + (uint64_t)(length->value[i] - '0');
+    }
+    if (!has_body && bytes > 0)
+        return REFUSE(400, "invalid_request", "this method takes no body");
+    if (bytes > request->body_max_bytes)
+        return REFUSE(413, "too_large", "the body is larger than this server takes");
+    return PASS;
+}
+
+/* Whether the segment [begin, end) of a path is "." or "..", its dots spelt out or as %2e. */
+static bool is_dot_segment(const char *begin, const char *end) {
+    int dots = 0;
+    while (begin < end) {
+        if (*begin == '.')
+            begin++;
+        else if (end - begin >= 3 && begin[0] == '%' && begin[1] == '2' && (begin[2] | 0x20) == 'e')
+            begin += 3;
+        else
+            return false;
+        dots++;
+    }
+    return dots == 1 || dots == 2;
+}
+
+static struct guard_verdict check_target(const struct guard_request *request) {
+    const char *target = request->target, *end = target + request->target_length;
+    const struct guard_verdict bad = REFUSE(
+        400, "invalid_request", "the request target is not a plain path and query");
+    if (request->target_length == 1 && *target == '*' && strcmp(request->method, "OPTIONS") == 0)
+        return PASS;
+    if (request->target_length == 0 || *target != '/')
+        return bad;
+    for (const char *p = target; p < end; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c <= 0x20 || c >= 0x7f || c == '\\' || c == '#')
+            return bad;
+        if (c != '%')
+            continue;
+        if (end - p < 3 || hex_digit((unsigned char)p[1]) < 0 || hex_digit((unsigned char)p[2]) < 0)
+            return bad;
+        int byte = hex_digit((unsigned char)p[1]) * 16 + hex_digit((unsigned char)p[2]);
+        if (byte < 0x20 || byte == 0x7f || byte == '/' || byte == '\\')
+            return bad;
+    }
+    const char *query = memchr(target, '?', request->target_length);
+    const char *path_end = query ? query : end;
+    for (const char *segment = target + 1; segment <= path_end;) {
+        const char *slash = memchr(segment, '/', (size_t)(path_end - segment));
+        const char *segment_end = slash ? slash : path_end;
+        if (is_dot_segment(segment, segment_end))
+            return bad;
+        segment = segment_end + 1;
+    }
+    return PASS;
+}
+
+/* The name in "name", "name.", "name:port" or "[address]:port"; false if it is none of these. */
+static bool split_host(const char *text, size_t length, const char **name, size_t *name_length) {
+    const char *end = text + length, *stop;
+    if (length == 0)
+        return false;
+    if (text[0] == '[') {
+        stop = memchr(text, ']', length);
+        if (!stop)
+            return false;
+        stop++;
+    } else {
+        stop = memchr(text, ':', length);
+        if (!stop)
+            stop = end;
+    }
+    *name = text;
+    *name_length = (size_t)(stop - text);
+    if (stop < end) {
+        if (*stop != ':' || end - stop < 2 || end - stop > 6)
+            return false;
+        for (const char *p = stop + 1; p < end; p++)
+            if (*p < '0' || *p > '9')
+                return false;
+    }
+    if (*name_length > 0 && (*name)[*name_length - 1] == '.')
+        (*name_length)--;
+    return *name_length > 0;
+}
+
+static bool host_is_allowed(const char *name, size_t length, const char *own_host) {
+    const char *const allowed[] = { "localhost", "127.0.0.1", "[::1]", own_host };
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+        if (allowed[i] && strlen(allowed[i]) == length &&
+            strncasecmp(name, allowed[i], length) == 0)
+            return true;
+    return false;
+}
+
+/* A page of another site has another Origin; a name that an attacker's DNS points at us is not one
+ * of ours. Both together are what keeps a web page out of a server on the loopback address. */
+static struct guard_verdict check_site(const struct guard_request *request) {
+    const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
+    const struct guard_header *site = &request->headers.sec_fetch_site;
+    const char *name;
+    size_t length;
+    if (host->count != 1)
+        return REFUSE(400, "invalid_request", "a request has exactly one Host");
+    if (!split_host(host->value, host->length, &name, &length))
+        return REFUSE(400, "invalid_request", "Host is not a name with an optional port");
+    if (!host_is_allowed(name, length, request->own_host))
+        return REFUSE(403, "forbidden_host",
+            "this Host is not served here; use localhost, 127.0.0.1 or [::1]");
+    if (origin->count > 1 || site->count > 1)
+        return REFUSE(400, "invalid_request", "Origin and Sec-Fetch-Site come at most once");
+    if (origin->count == 1) {
+        bool same = origin->length == 7 + host->length &&
+                    strncasecmp(origin->value, "http://", 7) == 0 &&
+                    strncasecmp(origin->value + 7, host->value, host->length) == 0;
+        if (!same)
+            return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
+    }
+    if (site->count == 1 && site->length == 10 && strncasecmp(site->value, "cross-site", 10) == 0)
+        return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
+    return PASS;
+}
+
+static size_t skip_spaces(const char *text, size_t length, size_t at) {
+    while (at < length && (text[at] == ' ' || text[at] == '\t'))
+        at++;
+    return at;
+}
+
+/* "application/json", perhaps with charset=utf-8. The three types that a form can send without
+ * asking first are refused with everything else. */
+static bool is_json(const struct guard_header *type) {
+    static const char json[] = "application/json";
+    const size_t json_length = sizeof(json) - 1;
+    const char *text = type->value;
+    if (type->length < json_length || strncasecmp(text, json, json_length) != 0)
+        return false;
+    size_t at = skip_spaces(text, type->length, json_length);
+    if (at == type->length)
+        return true;
+    if (text[at] != ';')
+        return false;
+    at = skip_spaces(text, type->length, at + 1);
+    static const char *const charsets[] = { "charset=utf-8", "charset=\"utf-8\"" };
+    for (size_t i = 0; i < 2; i++) {
+        size_t length = strlen(charsets[i]);
+        if (type->length - at >= length && strncasecmp(text + at, charsets[i], length) == 0 &&
+            skip_spaces(text, type->length, at + length) == type->length)
+            return true;
+    }
+    return false;
+}
+
+struct guard_verdict guard_check(const struct guard_request *request) {
+    struct guard_verdict verdict = check_framing(request);
+    if (verdict.status)
+        return verdict;
+    verdict = check_target(request);
+    if (verdict.status)
+        return verdict;
+    verdict = check_site(request);
+    if (verdict.status)
+        return verdict;
+    const struct guard_header *type = &request->headers.content_type;
+    const struct guard_header *id = &request->headers.request_id;
+    if (type->count > 1)
+        return REFUSE(400, "invalid_request", "Content-Type comes at most once");
+    if (id->count > 1 || (id->count == 1 && !guard_id_is_valid(id->value, id->length)))
+        return REFUSE(400, "invalid_request",
+            "X-Request-Id is 1 to 64 letters, digits, '.', '_' and '-', the first a letter or "
+            "digit");
+    if (request->headers.content_length.count == 1 && strcmp(request->method, "POST") == 0 &&
+        (type->count == 0 || !is_json(type)))
+        return REFUSE(415, "unsupported_media_type", "send Content-Type: application/json");
+    return PASS;
+}

@@ -1,0 +1,349 @@
+#include "server/http/http.h"
+
+#include "base/log.h"
+#include "server/http/connections.h"
+#include "server/http/exchange.h"
+#include "server/http/guard.h"
+#include "server/job.h"
+#include "server/http/respond.h"
+#include "server/routes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum engine_state server_state(struct http_server *server, struct error *why_failed) {
+    pthread_mutex_lock(&server->mutex);
+    bool stopping = server->stopping;
+    pthread_mutex_unlock(&server->mutex);
+    return stopping ? ENGINE_STOPPING : engine_get_state(server->options.engine, why_failed);
+}
+
+int server_retry_after_s(struct http_server *server) {
+    pthread_mutex_lock(&server->mutex);
+    double seconds = server->last_total_s;
+    pthread_mutex_unlock(&server->mutex);
+    return seconds <= 1 ? 1 : seconds >= 60 ? 60 : (int)seconds + 1;
+}
+
+const char *exchange_header(const struct exchange *exchange, const char *name) {
+    return MHD_lookup_connection_value(exchange->http, MHD_HEADER_KIND, name);
+}
+
+static struct connection *connection_of(struct MHD_Connection *http) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        http, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* --- The life of a connection and of an exchange, as libmicrohttpd tells it --- */
+
+static void on_connection(void *user, struct MHD_Connection *http, void **context,
+    enum MHD_ConnectionNotificationCode code) {
+    struct http_server *server = user;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+            http, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
+    } else if (*context) {
+        connections_remove(server->connections, *context);
+        *context = NULL;
+    }
+}
+
+/* The request line has come; what we return is the handler's context. `target` is NULL when there
+ * is none. It ends at its first NUL, which a request may hold: see target_is_whole. */
+static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
+    struct http_server *server = user;
+    struct exchange *exchange = calloc(1, sizeof(*exchange));
+    if (!exchange)
+        return NULL;
+    exchange->server = server;
+    exchange->http = http;
+    exchange->raw_target = target;
+    exchange->target = strdup(target ? target : "");
+    exchange->connection = connection_of(http);
+    if (!exchange->target) {
+        free(exchange);
+        return NULL;
+    }
+    if (exchange->connection)
+        connections_enter(server->connections, exchange->connection, CONNECTION_HEADERS);
+    pthread_mutex_lock(&server->mutex);
+    server->exchanges++;
+    pthread_mutex_unlock(&server->mutex);
+    return exchange;
+}
+
+static void on_completed(
+    void *user, struct MHD_Connection *http, void **context, enum MHD_RequestTerminationCode code) {
+    struct http_server *server = user;
+    struct exchange *exchange = *context;
+    (void)http;
+    (void)code;
+    if (!exchange)
+        return;
+    *context = NULL;
+    /* The watch ends before the job may go. */
+    if (exchange->connection)
+        connections_enter(server->connections, exchange->connection, CONNECTION_IDLE);
+    job_unref(exchange->job);
+    free(exchange->body);
+    free(exchange->target);
+    pthread_mutex_lock(&server->mutex);
+    server->body_bytes -= exchange->body_capacity;
+    if (--server->exchanges == 0)
+        pthread_cond_broadcast(&server->idle);
+    pthread_mutex_unlock(&server->mutex);
+    free(exchange);
+}
+
+/* --- A request --- */
+
+static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const char *name,
+    size_t name_size, const char *value, size_t value_size) {
+    (void)kind;
+    (void)name_size;
+    guard_add_header(user, name, value, value_size);
+    return MHD_YES;
+}
+
+static void choose_id(struct exchange *exchange, const struct guard_headers *headers) {
+    const struct guard_header *given = &headers->request_id;
+    if (given->count == 1 && guard_id_is_valid(given->value, given->length)) {
+        memcpy(exchange->id, given->value, given->length);
+        return;
+    }
+    unsigned char bytes[12];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return; /* an answer without an id is still an answer */
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(exchange->id + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static struct guard_verdict guard(
+    struct exchange *exchange, const char *method, const char *version) {
+    struct guard_request request = {
+        .method = method,
+        .target = exchange->target,
+        .target_length = strlen(exchange->target),
+        .own_host = exchange->server->options.own_host,
+        .body_max_bytes = HTTP_BODY_MAX_BYTES,
+    };
+    /* The library ends the target where the version begins, one byte before it. If our text ends
+     * earlier, a NUL is in the target; with its own terminator the guard sees one. */
+    if (exchange->raw_target && exchange->raw_target + request.target_length + 1 != version)
+        request.target_length++;
+    MHD_get_connection_values_n(exchange->http, MHD_HEADER_KIND, add_header, &request.headers);
+    choose_id(exchange, &request.headers);
+    return guard_check(&request);
+}
+
+/* The headers are in. Sets *answered when the answer is queued already, and the rest is not read.
+ */
+static enum MHD_Result begin(
+    struct exchange *exchange, const char *method, const char *version, bool *answered) {
+    *answered = true;
+    struct guard_verdict verdict = guard(exchange, method, version);
+    if (verdict.status)
+        return respond_refusal(exchange, verdict.status, verdict.code, verdict.message, NULL, true);
+    if (exchange->connection)
+        connections_enter(exchange->server->connections, exchange->connection, CONNECTION_BODY);
+    char *query = strchr(exchange->target, '?');
+    if (query)
+        *query = 0;
+    exchange->route = route_find(exchange->target);
+    if (query)
+        *query = '?';
+    const struct route *route = exchange->route;
+    enum MHD_Result result = MHD_YES;
+    if (route && route->is_post && strcmp(method, "POST") == 0 && route->early &&
+        route->early(exchange, &result))
+        return result;
+    *answered = false;
+    return MHD_YES;
+}
+
+/* Adds to the body. False if it would be over its ceiling, or over that of all bodies together. */
+static bool append_body(struct exchange *exchange, const char *data, size_t size) {
+    struct http_server *server = exchange->server;
+    if (size > HTTP_BODY_MAX_BYTES - exchange->body_size)
+        return false;
+    size_t needed = exchange->body_size + size;
+    if (needed > exchange->body_capacity) {
+        size_t capacity = needed < 4096 ? 4096 : needed * 2;
+        if (capacity > HTTP_BODY_MAX_BYTES)
+            capacity = HTTP_BODY_MAX_BYTES;
+        size_t growth = capacity - exchange->body_capacity;
+        pthread_mutex_lock(&server->mutex);
+        bool fits = server->body_bytes <= HTTP_BODIES_MAX_BYTES - growth;
+        if (fits)
+            server->body_bytes += growth;
+        pthread_mutex_unlock(&server->mutex);
+        if (!fits)
+            return false;
+        exchange->body_capacity = capacity; /* counted, so given back with the exchange */
+        char *grown = realloc(exchange->body, capacity);
+        if (!grown)
+            return false;
+        exchange->body = grown;
+    }
+    memcpy(exchange->body + exchange->body_size, data, size);
+    exchange->body_size = needed;
+    return true;
+}
+
+static enum MHD_Result finish(struct exchange *exchange, const char *method) {
+    const struct route *route = exchange->route;
+    bool options = strcmp(method, "OPTIONS") == 0;
+    if (options && strcmp(exchange->target, "*") == 0)
+        return respond_bytes(exchange, 204, NULL, NULL, 0, NULL, false);
+    if (!route)
+        return respond_refusal(
+            exchange, 404, "not_found", "there is no such path here", NULL, false);
+    const struct answer_header allow[] = { { "Allow", route->methods }, { NULL, NULL } };
+    if (options)
+        return respond_bytes(exchange, 204, NULL, NULL, 0, allow, false);
+    bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    if (route->is_post ? strcmp(method, "POST") != 0 : !get)
+        return respond_refusal(
+            exchange, 405, "method_not_allowed", "this path has other methods", allow, false);
+    if (exchange->body_refused) {
+        struct error err;
+        error_set(&err, ERROR_UNAVAILABLE, "too many large requests at the same time");
+        return respond_error(exchange, &err);
+    }
+    return route->handle(exchange);
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const char *url,
+    const char *method, const char *version, const char *upload_data, size_t *upload_data_size,
+    void **context) {
+    struct exchange *exchange = *context;
+    (void)user;
+    (void)http;
+    (void)url;
+    if (!exchange)
+        return MHD_NO; /* memory was short: the connection is closed */
+    if (!exchange->headers_seen) {
+        exchange->headers_seen = true;
+        bool answered;
+        return begin(exchange, method, version, &answered);
+    }
+    if (*upload_data_size > 0) {
+        bool wanted = exchange->route && exchange->route->is_post && !exchange->body_refused;
+        if (wanted && !append_body(exchange, upload_data, *upload_data_size))
+            exchange->body_refused = true;
+        *upload_data_size = 0;
+        return MHD_YES;
+    }
+    return finish(exchange, method);
+}
+
+/* --- The daemon --- */
+
+/* The target stays as it came; we compare it, escaped, with paths that need no escapes. */
+static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) {
+    (void)user;
+    (void)http;
+    return strlen(text);
+}
+
+static void on_log(void *user, const char *format, va_list args) {
+    char line[256];
+    (void)user;
+    vsnprintf(line, sizeof(line), format, args);
+    line[strcspn(line, "\r\n")] = 0;
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?'; /* it may quote the client */
+    log_debug("http: %s", line);
+}
+
+static bool start_daemon(struct http_server *server, struct error *err) {
+    /* The library closes its listening socket in some of its ways to end and not in others. */
+    int listen_fd = fcntl(server->options.listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (listen_fd < 0)
+        return error_set(err, ERROR_IO, "the listening socket: %s", strerror(errno));
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    if (server->options.ipv6)
+        flags |= MHD_USE_IPv6;
+    const struct MHD_OptionItem options[] = {
+        { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, NULL },
+        { MHD_OPTION_LISTEN_SOCKET, listen_fd, NULL },
+        { MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS, NULL },
+        { MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX, NULL },
+        { MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_TIMEOUT_S, NULL },
+        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, 64 * 1024, NULL },
+        { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
+        { MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server },
+        { MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server },
+        { MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server },
+        { MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL },
+        { MHD_OPTION_END, 0, NULL },
+    };
+    server->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    return server->daemon || error_set(err, ERROR_IO, "the HTTP server could not be started");
+}
+
+bool http_server_create(
+    const struct http_options *options, struct http_server **out, struct error *err) {
+    struct http_server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
+    server->options = *options;
+    server->quiesced_fd = -1;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&server->mutex, NULL);
+    pthread_cond_init(&server->idle, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (connections_create(job_cancel, &server->connections, err) &&
+        job_worker_create(&server->worker, err) && start_daemon(server, err)) {
+        *out = server;
+        return true;
+    }
+    http_server_destroy(server);
+    return false;
+}
+
+void http_server_drain(struct http_server *server) {
+    pthread_mutex_lock(&server->mutex);
+    server->stopping = true;
+    pthread_mutex_unlock(&server->mutex);
+    server->quiesced_fd = MHD_quiesce_daemon(server->daemon);
+    if (server->quiesced_fd >= 0)
+        shutdown(server->quiesced_fd, SHUT_RDWR); /* refuse new clients instead of queueing them */
+    pthread_mutex_lock(&server->mutex);
+    while (server->jobs > 0)
+        pthread_cond_wait(&server->idle, &server->mutex);
+    struct timespec limit;
+    clock_gettime(CLOCK_MONOTONIC, &limit);
+    limit.tv_sec += HTTP_DRAIN_TIMEOUT_S;
+    int waited = 0;
+    while (server->exchanges > 0 && waited == 0)
+        waited = pthread_cond_timedwait(&server->idle, &server->mutex, &limit);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+void http_server_destroy(struct http_server *server) {
+    if (!server)
+        return;
+    if (server->daemon)
+        MHD_stop_daemon(server->daemon);
+    if (server->quiesced_fd >= 0)
+        close(server->quiesced_fd);
+    job_worker_destroy(server->worker);
+    connections_destroy(server->connections);
+    pthread_cond_destroy(&server->idle);
+    pthread_mutex_destroy(&server->mutex);
+    free(server);
+}

@@ -1,0 +1,37 @@
+/* The HTTP side of the daemon: accepts connections, guards, routes, answers.
+ *
+ * A small pool of libmicrohttpd threads parses requests and sends answers and never waits. A POST
+ * /generate is handed to the engine and its connection suspended; the engine's callback passes the
+ * result to one more thread (server/job.c) that makes the PNGs and the JSON and resumes the
+ * connection. A third thread watches the clock and the hang-ups (server/http/connections.c).
+ */
+#ifndef SERVER_HTTP_HTTP_H
+#define SERVER_HTTP_HTTP_H
+
+#include "engine/engine.h"
+
+#include <stdbool.h>
+
+struct http_server;
+
+struct http_options {
+    int listen_fd;          /* bound and listening; stays the caller's */
+    bool ipv6;              /* the family of listen_fd */
+    const char *own_host;   /* allowed in Host besides the loopback names; borrowed */
+    struct engine *engine;  /* borrowed, outlives the server */
+    const char *model_name; /* borrowed */
+    int queue_max;          /* what the engine was made with, for GET /info */
+};
+
+bool http_server_create(const struct http_options *options, struct http_server **out,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* Stops accepting, refuses new requests on open connections, and returns when every accepted
+ * request has its answer and the clients have had HTTP_DRAIN_TIMEOUT_S to take it. The engine must
+ * run on. */
+void http_server_drain(struct http_server *server);
+
+/* Only after http_server_drain. NULL is fine. */
+void http_server_destroy(struct http_server *server);
+
+#endif

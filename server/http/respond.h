@@ -1,0 +1,30 @@
+/* Answers: JSON, bytes and errors, each with the headers that every answer carries. The functions
+ * return what a libmicrohttpd handler returns. */
+#ifndef SERVER_HTTP_RESPOND_H
+#define SERVER_HTTP_RESPOND_H
+
+#include "server/http/exchange.h"
+
+#include <jansson.h>
+
+struct answer_header {
+    const char *name, *value; /* borrowed; a NULL value is left out */
+};
+
+/* Takes over `body` (malloc'd), also on failure. `close` ends the connection after the answer.
+ * `headers` ends with a NULL name; NULL for none. */
+enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char *content_type,
+    void *body, size_t size, const struct answer_header *headers, bool close);
+
+/* Takes over the reference; a NULL one becomes a 500. */
+enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json);
+
+/* {"error": {"code", "message", "param", "value", "allowed"}} */
+enum MHD_Result respond_error(struct exchange *exchange, const struct error *err);
+
+/* The same with a status and a word of our own, when there is no struct error. Extra headers as in
+ * respond_bytes. */
+enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,
+    const char *message, const struct answer_header *headers, bool close);
+
+#endif
