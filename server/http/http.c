@@ -4,7 +4,7 @@
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard.h"
-#include "server/job.h"
+#include "server/pending.h"
 #include "server/http/respond.h"
 #include "server/routes.h"
 

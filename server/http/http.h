@@ -2,7 +2,7 @@
  *
  * A small pool of libmicrohttpd threads parses requests and sends answers and never waits. A POST
  * /generate is handed to the engine and its connection suspended; the engine's callback passes the
- * result to one more thread (server/job.c) that makes the PNGs and the JSON and resumes the
+ * result to one more thread (server/pending.c) that makes the PNGs and the JSON and resumes the
  * connection. A third thread watches the clock and the hang-ups (server/http/connections.c).
  */
 #ifndef SERVER_HTTP_HTTP_H

@@ -4,8 +4,8 @@
  * engine's thread brings the result and passes it on without waiting; the worker's thread makes the
  * answer's bytes and resumes the connection. Each holds a reference; the last one frees it.
  */
-#ifndef SERVER_JOB_H
-#define SERVER_JOB_H
+#ifndef SERVER_PENDING_H
+#define SERVER_PENDING_H
 
 #include "server/http/exchange.h"
 

@@ -1,4 +1,4 @@
-#include "server/job.h"
+#include "server/pending.h"
 
 #include "base/log.h"
 #include "server/http/connections.h"
