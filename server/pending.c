@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct job {
+struct pending {
     /* Set before the engine has it, constant afterwards. */
     struct http_server *server;
     struct MHD_Connection *http;
     char id[REQUEST_ID_MAX_BYTES + 1];
-    enum job_format format;
+    enum pending_format format;
     time_t created;
 
     /* From here to `next`: one thread after the other. */
@@ -24,8 +24,8 @@ struct job {
     struct error error; /* code ERROR_NONE: `body` is the answer */
     char *body;         /* owned */
     size_t body_size;
-    uint64_t seed; /* of the one picture of a JOB_PNG */
-    struct job *next;
+    uint64_t seed; /* of the one picture of a PENDING_PNG */
+    struct pending *next;
 
     pthread_mutex_t mutex; /* guards what follows */
     int references;
@@ -33,133 +33,133 @@ struct job {
     bool suspended, done, cancelled;
 };
 
-/* Jobs whose pictures are drawn, in order; the mutex guards the list and `stopping`. */
-struct job_worker {
+/* Answers whose pictures are drawn, in order; the mutex guards the list and `stopping`. */
+struct pending_worker {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct job *first, *last;
+    struct pending *first, *last;
     bool stopping;
 };
 
-void job_unref(struct job *job) {
-    if (!job)
+void pending_unref(struct pending *pending) {
+    if (!pending)
         return;
-    pthread_mutex_lock(&job->mutex);
-    bool last = --job->references == 0;
-    pthread_mutex_unlock(&job->mutex);
+    pthread_mutex_lock(&pending->mutex);
+    bool last = --pending->references == 0;
+    pthread_mutex_unlock(&pending->mutex);
     if (!last)
         return;
-    if (job->ticket)
-        engine_ticket_release(job->ticket);
-    generate_result_finish(&job->result);
-    json_decref(job->parameters);
-    free(job->body);
-    pthread_mutex_destroy(&job->mutex);
-    free(job);
+    if (pending->ticket)
+        engine_ticket_release(pending->ticket);
+    generate_result_finish(&pending->result);
+    json_decref(pending->parameters);
+    free(pending->body);
+    pthread_mutex_destroy(&pending->mutex);
+    free(pending);
 }
 
-void job_cancel(void *argument) {
-    struct job *job = argument;
-    pthread_mutex_lock(&job->mutex);
-    if (!job->done && !job->cancelled && job->ticket) {
-        job->cancelled = true;
-        engine_cancel(job->server->options.engine, job->ticket);
-        log_info("%s: the client went away, cancelling", job->id);
+void pending_cancel(void *argument) {
+    struct pending *pending = argument;
+    pthread_mutex_lock(&pending->mutex);
+    if (!pending->done && !pending->cancelled && pending->ticket) {
+        pending->cancelled = true;
+        engine_cancel(pending->server->options.engine, pending->ticket);
+        log_info("%s: the client went away, cancelling", pending->id);
     }
-    pthread_mutex_unlock(&job->mutex);
+    pthread_mutex_unlock(&pending->mutex);
 }
 
 /* From the engine's thread: must not wait. The result's contents become ours. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
-    struct job *job = user;
-    struct job_worker *worker = job->server->worker;
+    struct pending *pending = user;
+    struct pending_worker *worker = pending->server->worker;
     if (result) {
-        job->result = *result;
+        pending->result = *result;
         memset(result, 0, sizeof(*result));
     } else {
-        job->error = *err;
+        pending->error = *err;
     }
     pthread_mutex_lock(&worker->mutex);
     if (worker->last)
-        worker->last->next = job;
+        worker->last->next = pending;
     else
-        worker->first = job;
-    worker->last = job;
+        worker->first = pending;
+    worker->last = pending;
     pthread_cond_signal(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
 }
 
-static void encode(struct job *job) {
+static void encode(struct pending *pending) {
     struct generate_answer answer = {
-        .id = job->id,
-        .created = job->created,
-        .model_name = job->server->options.model_name,
-        .parameters = job->parameters,
-        .result = &job->result,
+        .id = pending->id,
+        .created = pending->created,
+        .model_name = pending->server->options.model_name,
+        .parameters = pending->parameters,
+        .result = &pending->result,
     };
-    if (job->format == JOB_JSON) {
-        job->body = generate_answer_json(&answer, &job->body_size, &job->error);
+    if (pending->format == PENDING_JSON) {
+        pending->body = generate_answer_json(&answer, &pending->body_size, &pending->error);
     } else {
         uint8_t *png = NULL;
-        if (generate_answer_png(&answer, 0, &png, &job->body_size, &job->error))
-            job->body = (char *)png;
-        job->seed = job->result.seeds[0];
+        if (generate_answer_png(&answer, 0, &png, &pending->body_size, &pending->error))
+            pending->body = (char *)png;
+        pending->seed = pending->result.seeds[0];
     }
 }
 
 /* Makes the answer and wakes the connection. */
-static void finish(struct job *job) {
-    struct http_server *server = job->server;
-    double total_s = job->result.timings.total_s;
-    if (job->error.code == ERROR_NONE)
-        encode(job);
-    if (job->error.code == ERROR_NONE)
-        log_info("%s: %d image(s) in %.2f s", job->id, job->result.image_count, total_s);
-    else if (error_http_status(job->error.code) >= 500)
-        log_error("%s: %s", job->id, job->error.message);
-    generate_result_finish(&job->result);
-    memset(&job->result, 0, sizeof(job->result));
+static void finish(struct pending *pending) {
+    struct http_server *server = pending->server;
+    double total_s = pending->result.timings.total_s;
+    if (pending->error.code == ERROR_NONE)
+        encode(pending);
+    if (pending->error.code == ERROR_NONE)
+        log_info("%s: %d image(s) in %.2f s", pending->id, pending->result.image_count, total_s);
+    else if (error_http_status(pending->error.code) >= 500)
+        log_error("%s: %s", pending->id, pending->error.message);
+    generate_result_finish(&pending->result);
+    memset(&pending->result, 0, sizeof(pending->result));
 
-    pthread_mutex_lock(&job->mutex);
-    job->done = true;
-    if (job->suspended) {
-        job->suspended = false;
-        MHD_resume_connection(job->http);
+    pthread_mutex_lock(&pending->mutex);
+    pending->done = true;
+    if (pending->suspended) {
+        pending->suspended = false;
+        MHD_resume_connection(pending->http);
     }
-    pthread_mutex_unlock(&job->mutex);
-    job_unref(job);
+    pthread_mutex_unlock(&pending->mutex);
+    pending_unref(pending);
 
     pthread_mutex_lock(&server->mutex);
     if (total_s > 0)
         server->last_total_s = total_s;
-    if (--server->jobs == 0)
+    if (--server->pending == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->mutex);
 }
 
 static void *work(void *argument) {
-    struct job_worker *worker = argument;
+    struct pending_worker *worker = argument;
     pthread_mutex_lock(&worker->mutex);
     for (;;) {
         while (!worker->first && !worker->stopping)
             pthread_cond_wait(&worker->changed, &worker->mutex);
-        struct job *job = worker->first;
-        if (!job)
+        struct pending *pending = worker->first;
+        if (!pending)
             break;
-        worker->first = job->next;
+        worker->first = pending->next;
         if (!worker->first)
             worker->last = NULL;
         pthread_mutex_unlock(&worker->mutex);
-        finish(job);
+        finish(pending);
         pthread_mutex_lock(&worker->mutex);
     }
     pthread_mutex_unlock(&worker->mutex);
     return NULL;
 }
 
-bool job_worker_create(struct job_worker **out, struct error *err) {
-    struct job_worker *worker = calloc(1, sizeof(*worker));
+bool pending_worker_create(struct pending_worker **out, struct error *err) {
+    struct pending_worker *worker = calloc(1, sizeof(*worker));
     if (!worker)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the worker");
     pthread_mutex_init(&worker->mutex, NULL);
@@ -174,7 +174,7 @@ bool job_worker_create(struct job_worker **out, struct error *err) {
     return true;
 }
 
-void job_worker_destroy(struct job_worker *worker) {
+void pending_worker_destroy(struct pending_worker *worker) {
     if (!worker)
         return;
     pthread_mutex_lock(&worker->mutex);
@@ -187,41 +187,41 @@ void job_worker_destroy(struct job_worker *worker) {
     free(worker);
 }
 
-/* Counts the job in, unless the server stops: from then on http_server_drain waits for it. */
+/* Counts the answer in, unless the server stops: from then on http_server_drain waits for it. */
 static bool admit(struct http_server *server, struct error *err) {
     pthread_mutex_lock(&server->mutex);
     bool stopping = server->stopping;
     if (!stopping)
-        server->jobs++;
+        server->pending++;
     pthread_mutex_unlock(&server->mutex);
     return !stopping || error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
 }
 
 static void take_back(struct http_server *server) {
     pthread_mutex_lock(&server->mutex);
-    if (--server->jobs == 0)
+    if (--server->pending == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->mutex);
 }
 
-bool job_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
-    enum job_format format, bool *suspended, struct error *err) {
+bool pending_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
+    enum pending_format format, bool *suspended, struct error *err) {
     struct http_server *server = exchange->server;
-    struct job *job = calloc(1, sizeof(*job));
-    if (!job) {
+    struct pending *pending = calloc(1, sizeof(*pending));
+    if (!pending) {
         json_decref(parameters);
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
     }
-    job->server = server;
-    job->http = exchange->http;
-    job->parameters = parameters;
-    job->format = format;
-    job->created = time(NULL);
-    job->references = 2; /* the exchange's, and the engine's that the worker takes over */
-    memcpy(job->id, exchange->id, sizeof(job->id));
-    pthread_mutex_init(&job->mutex, NULL);
+    pending->server = server;
+    pending->http = exchange->http;
+    pending->parameters = parameters;
+    pending->format = format;
+    pending->created = time(NULL);
+    pending->references = 2; /* the exchange's, and the engine's that the worker takes over */
+    memcpy(pending->id, exchange->id, sizeof(pending->id));
+    pthread_mutex_init(&pending->mutex, NULL);
 
-    const struct engine_callbacks callbacks = { .done = on_done, .user = job };
+    const struct engine_callbacks callbacks = { .done = on_done, .user = pending };
     struct engine_ticket *ticket = NULL;
     bool ok = admit(server, err);
     if (ok && !engine_submit(server->options.engine, request, &callbacks, &ticket, err)) {
@@ -229,38 +229,39 @@ bool job_start(struct exchange *exchange, struct generate_request *request, json
         ok = false;
     }
     if (!ok) {
-        job->references = 1;
-        job_unref(job);
+        pending->references = 1;
+        pending_unref(pending);
         return false;
     }
-    exchange->job = job;
-    pthread_mutex_lock(&job->mutex);
-    job->ticket = ticket;
-    pthread_mutex_unlock(&job->mutex);
+    exchange->pending = pending;
+    pthread_mutex_lock(&pending->mutex);
+    pending->ticket = ticket;
+    pthread_mutex_unlock(&pending->mutex);
     if (exchange->connection)
-        connections_watch(server->connections, exchange->connection, job);
-    pthread_mutex_lock(&job->mutex);
-    *suspended = !job->done;
-    if (!job->done) {
-        job->suspended = true;
+        connections_watch(server->connections, exchange->connection, pending);
+    pthread_mutex_lock(&pending->mutex);
+    *suspended = !pending->done;
+    if (!pending->done) {
+        pending->suspended = true;
         MHD_suspend_connection(exchange->http);
     }
-    pthread_mutex_unlock(&job->mutex);
+    pthread_mutex_unlock(&pending->mutex);
     return true;
 }
 
-enum MHD_Result job_answer(struct exchange *exchange) {
-    struct job *job = exchange->job;
-    if (job->error.code != ERROR_NONE)
-        return respond_error(exchange, &job->error);
+enum MHD_Result pending_answer(struct exchange *exchange) {
+    struct pending *pending = exchange->pending;
+    if (pending->error.code != ERROR_NONE)
+        return respond_error(exchange, &pending->error);
     char seed[24];
-    snprintf(seed, sizeof(seed), "%" PRIu64, job->seed);
+    snprintf(seed, sizeof(seed), "%" PRIu64, pending->seed);
     const struct answer_header headers[] = {
-        { "X-Seed", job->format == JOB_PNG ? seed : NULL },
+        { "X-Seed", pending->format == PENDING_PNG ? seed : NULL },
         { NULL, NULL },
     };
-    char *body = job->body;
-    job->body = NULL;
-    return respond_bytes(exchange, 200, job->format == JOB_PNG ? "image/png" : "application/json",
-        body, job->body_size, headers, false);
+    char *body = pending->body;
+    pending->body = NULL;
+    return respond_bytes(exchange, 200,
+        pending->format == PENDING_PNG ? "image/png" : "application/json", body, pending->body_size,
+        headers, false);
 }

@@ -1,8 +1,9 @@
 /* A picture on its way: handed to the engine, drawn, encoded, answered.
  *
- * Three threads touch a job. The libmicrohttpd thread submits it and suspends the connection; the
- * engine's thread brings the result and passes it on without waiting; the worker's thread makes the
- * answer's bytes and resumes the connection. Each holds a reference; the last one frees it.
+ * Three threads touch a pending answer. The libmicrohttpd thread submits it and suspends the
+ * connection; the engine's thread brings the result and passes it on without waiting; the worker's
+ * thread makes the answer's bytes and resumes the connection. Each holds a reference; the last one
+ * frees it.
  */
 #ifndef SERVER_PENDING_H
 #define SERVER_PENDING_H
@@ -11,27 +12,29 @@
 
 #include <jansson.h>
 
-struct job_worker;
+struct pending_worker;
 
-bool job_worker_create(struct job_worker **out, struct error *err)
+bool pending_worker_create(struct pending_worker **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Only when no job is under way. NULL is fine. */
-void job_worker_destroy(struct job_worker *worker);
+/* Only when no answer is pending. NULL is fine. */
+void pending_worker_destroy(struct pending_worker *worker);
 
-enum job_format { JOB_JSON, JOB_PNG };
+enum pending_format { PENDING_JSON, PENDING_PNG };
 
 /* Gives the request to the engine, whose property it becomes on success, and suspends the
- * connection of the exchange, which gets the job; *suspended is false if the answer is there
- * already. On ERROR_BUSY and the like nothing has happened. Takes over `parameters` in any case. */
-bool job_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
-    enum job_format format, bool *suspended, struct error *err) __attribute__((warn_unused_result));
+ * connection of the exchange, which gets the pending answer; *suspended is false if the answer is
+ * there already. On ERROR_BUSY and the like nothing has happened. Takes over `parameters` in any
+ * case. */
+bool pending_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
+    enum pending_format format, bool *suspended, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* The answer, when the connection was resumed or never suspended. */
-enum MHD_Result job_answer(struct exchange *exchange);
+enum MHD_Result pending_answer(struct exchange *exchange);
 
 /* The client is gone: let the engine stop. Any thread. */
-void job_cancel(void *job);
+void pending_cancel(void *pending);
 
-void job_unref(struct job *job); /* NULL is fine */
+void pending_unref(struct pending *pending); /* NULL is fine */
 
 #endif

@@ -1,4 +1,4 @@
-/* POST /generate: negotiates the answer's form, parses, and hands over to a job. */
+/* POST /generate: negotiates the answer's form, parses, and hands over to a pending answer. */
 #include "server/http/accept.h"
 #include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
@@ -36,18 +36,18 @@ bool generate_early(struct exchange *exchange, enum MHD_Result *answered) {
 }
 
 /* What form the client wants; false if neither. JSON where both are as good. */
-static bool negotiate(struct exchange *exchange, enum job_format *format) {
+static bool negotiate(struct exchange *exchange, enum pending_format *format) {
     const char *accept = exchange_header(exchange, "Accept");
     int json = accept_quality(accept, "application/json");
     int png = accept_quality(accept, "image/png");
-    *format = png > json ? JOB_PNG : JOB_JSON;
+    *format = png > json ? PENDING_PNG : PENDING_JSON;
     return json > 0 || png > 0;
 }
 
 /* One picture fits into an image/png answer: no list, no second image, no latents. */
 static bool check_format(
-    const struct generate_request *request, enum job_format format, struct error *err) {
-    if (format == JOB_JSON)
+    const struct generate_request *request, enum pending_format format, struct error *err) {
+    if (format == PENDING_JSON)
         return true;
     if (request->latent_output)
         return error_field(err, "output", "\"latent\"",
@@ -60,9 +60,9 @@ static bool check_format(
 }
 
 enum MHD_Result generate_handle(struct exchange *exchange) {
-    if (exchange->job)
-        return job_answer(exchange);
-    enum job_format format;
+    if (exchange->pending)
+        return pending_answer(exchange);
+    enum pending_format format;
     if (!negotiate(exchange, &format))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with application/json or image/png", NULL, false);
@@ -78,11 +78,11 @@ enum MHD_Result generate_handle(struct exchange *exchange) {
         ok = error_set(&err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
     if (ok) {
         parameters = generate_parameters(&request, &info, &err);
-        ok = parameters && job_start(exchange, &request, parameters, format, &suspended, &err);
+        ok = parameters && pending_start(exchange, &request, parameters, format, &suspended, &err);
     }
     if (!ok) {
         generate_request_finish(&request);
         return respond_error(exchange, &err);
     }
-    return suspended ? MHD_YES : job_answer(exchange);
+    return suspended ? MHD_YES : pending_answer(exchange);
 }

@@ -1,5 +1,6 @@
 /* One HTTP request and its answer, between the files that handle it (http.c, respond.c, the
- * routes). Belongs to one libmicrohttpd thread; only `job` is shared with others, and locks itself.
+ * routes). Belongs to one libmicrohttpd thread; only `pending` is shared with others, and locks
+ * itself.
  */
 #ifndef SERVER_HTTP_EXCHANGE_H
 #define SERVER_HTTP_EXCHANGE_H
@@ -15,8 +16,8 @@
 
 struct connection;
 struct connections;
-struct job;
-struct job_worker;
+struct pending;
+struct pending_worker;
 
 struct exchange {
     struct http_server *server;
@@ -30,8 +31,8 @@ struct exchange {
     int status; /* of the answer, once it is queued */
     char *body; /* owned */
     size_t body_size, body_capacity;
-    bool body_refused; /* there was no room for it; the rest was thrown away */
-    struct job *job;   /* owned reference */
+    bool body_refused;       /* there was no room for it; the rest was thrown away */
+    struct pending *pending; /* owned reference */
 };
 
 struct http_server {
@@ -39,13 +40,13 @@ struct http_server {
     struct MHD_Daemon *daemon;
     int quiesced_fd; /* ours to close once the daemon has stopped; -1 for none */
     struct connections *connections;
-    struct job_worker *worker;
+    struct pending_worker *worker;
     pthread_mutex_t mutex;
-    pthread_cond_t idle; /* signalled when jobs or exchanges fall to 0 */
+    pthread_cond_t idle; /* signalled when pending or exchanges fall to 0 */
     bool stopping;
-    int jobs, exchanges; /* jobs the engine has; requests not yet answered in full */
-    size_t body_bytes;   /* of all request bodies held */
-    double last_total_s; /* how long the last picture took, for Retry-After */
+    int pending, exchanges; /* answers the engine works on; requests not yet answered in full */
+    size_t body_bytes;      /* of all request bodies held */
+    double last_total_s;    /* how long the last picture took, for Retry-After */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

@@ -90,10 +90,10 @@ static void on_completed(
     if (!exchange)
         return;
     *context = NULL;
-    /* The watch ends before the job may go. */
+    /* The watch ends before the pending answer may go. */
     if (exchange->connection)
         connections_enter(server->connections, exchange->connection, CONNECTION_IDLE);
-    job_unref(exchange->job);
+    pending_unref(exchange->pending);
     free(exchange->body);
     free(exchange->target);
     pthread_mutex_lock(&server->mutex);
@@ -306,8 +306,8 @@ bool http_server_create(
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (connections_create(job_cancel, &server->connections, err) &&
-        job_worker_create(&server->worker, err) && start_daemon(server, err)) {
+    if (connections_create(pending_cancel, &server->connections, err) &&
+        pending_worker_create(&server->worker, err) && start_daemon(server, err)) {
         *out = server;
         return true;
     }
@@ -323,7 +323,7 @@ void http_server_drain(struct http_server *server) {
     if (server->quiesced_fd >= 0)
         shutdown(server->quiesced_fd, SHUT_RDWR); /* refuse new clients instead of queueing them */
     pthread_mutex_lock(&server->mutex);
-    while (server->jobs > 0)
+    while (server->pending > 0)
         pthread_cond_wait(&server->idle, &server->mutex);
     struct timespec limit;
     clock_gettime(CLOCK_MONOTONIC, &limit);
@@ -341,7 +341,7 @@ void http_server_destroy(struct http_server *server) {
         MHD_stop_daemon(server->daemon);
     if (server->quiesced_fd >= 0)
         close(server->quiesced_fd);
-    job_worker_destroy(server->worker);
+    pending_worker_destroy(server->worker);
     connections_destroy(server->connections);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->mutex);
