@@ -5,6 +5,7 @@
 #include "command/command.h"
 
 #include "base/limits.h"
+#include "base/monotonic.h"
 #include "kernels/recordings.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/text_encoder.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #define BENCH_MAX_STEPS 1000
 #define GUIDANCE_ROWS 2 /* classifier-free guidance: unconditional and conditional */
@@ -56,12 +56,6 @@ struct bench {
     int64_t latent_h, latent_w;
     struct measurement parts[3];
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -122,10 +116,10 @@ static void run_part(struct compute *c, const void *user) {
 static bool time_part(
     struct bench *b, const char *name, const struct part *part, double *took, struct error *err) {
     const uintptr_t key[] = { (uintptr_t)part->run, (uintptr_t)part->user };
-    double begin = now_s();
+    double begin = monotonic_seconds();
     compute_recorded(&b->compute, key, sizeof(key), run_part, part);
     compute_synchronize(&b->compute);
-    *took = now_s() - begin;
+    *took = monotonic_seconds() - begin;
     if (compute_ok(&b->compute))
         return true;
     *err = b->compute.error;
@@ -274,7 +268,7 @@ static bool measure_vae(struct bench *b, struct error *err) {
 
 static bool load(struct bench *b, struct error *err) {
     struct checkpoint *checkpoint = NULL;
-    double begin = now_s();
+    double begin = monotonic_seconds();
     b->kernels = devices_open(&b->options.device, err);
     b->compute.kernels = b->kernels;
     bool ok = b->kernels && devices_choose_dtype(b->kernels, &b->options.dtype, &b->dtype, err) &&
@@ -287,7 +281,7 @@ static bool load(struct bench *b, struct error *err) {
               b->kernels->memory->synchronize(err);
     checkpoint_close(checkpoint);
     b->compute.recordings = b->recordings;
-    b->load_s = now_s() - begin;
+    b->load_s = monotonic_seconds() - begin;
     if (!ok)
         return false;
     int scale = vae_scale(b->vae), own = unet_get_config(b->unet)->sample_size * scale;

@@ -1,17 +1,12 @@
 #include "command/progress.h"
 
+#include "base/monotonic.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BAR_WIDTH 30
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 void progress_init(struct progress *progress) {
     progress->terminal = isatty(STDERR_FILENO) == 1;
@@ -23,9 +18,9 @@ void progress_show(struct progress *progress, int step, int steps) {
     if (step == progress->shown || steps < 1)
         return;
     if (progress->shown < 0)
-        progress->begun_s = now_s();
+        progress->begun_s = monotonic_seconds();
     progress->shown = step;
-    double elapsed = now_s() - progress->begun_s;
+    double elapsed = monotonic_seconds() - progress->begun_s;
     double per_step = step > 0 ? elapsed / step : 0;
     if (!progress->terminal) {
         fprintf(stderr, "step %d of %d, %.1f s\n", step, steps, elapsed);

@@ -2,8 +2,8 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "engine/engine.h"
-#include "engine/monotonic.h"
 #include "command/options.h"
 #include "command/tune.h"
 #include "server/dialect/generate_answer.h"

@@ -3,7 +3,7 @@
 #include "command/tune.h"
 
 #include "base/limits.h"
-#include "engine/monotonic.h"
+#include "base/monotonic.h"
 #include "command/command.h"
 #include "command/options.h"
 

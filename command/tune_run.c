@@ -3,7 +3,7 @@
  * nothing else. */
 #include "command/tune.h"
 
-#include "engine/monotonic.h"
+#include "base/monotonic.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #include "engine/drawing.h"
 
 #include "base/limits.h"
-#include "engine/monotonic.h"
+#include "base/monotonic.h"
 #include "engine/sampler.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "engine/engine.h"
 
-#include "engine/monotonic.h"
+#include "base/monotonic.h"
 
 #include <pthread.h>
 #include <signal.h>

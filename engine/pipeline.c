@@ -1,8 +1,8 @@
 #include "engine/pipeline.h"
 
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "engine/drawing.h"
-#include "engine/monotonic.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -28,12 +29,6 @@ struct connections {
     struct connection *first;
     bool stopping;
 };
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* POLLRDHUP: the peer will send nothing more. With a request waiting for its answer that is a
  * client that left (one that only closes its sending side is taken for gone, as other servers do).
@@ -64,7 +59,7 @@ static void *watch(void *argument) {
             pthread_cond_wait(&connections->changed, &connections->mutex);
             continue;
         }
-        int64_t now = now_ms();
+        int64_t now = monotonic_ms();
         for (struct connection *c = connections->first; c; c = c->next)
             look_at(connections, c, now);
         struct timespec wake;
@@ -125,7 +120,7 @@ static int64_t deadline(enum connection_phase phase) {
         [CONNECTION_WORK] = 0,
         [CONNECTION_SEND] = HTTP_SEND_TIMEOUT_MS,
     };
-    return limits_ms[phase] ? now_ms() + limits_ms[phase] : 0;
+    return limits_ms[phase] ? monotonic_ms() + limits_ms[phase] : 0;
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {

@@ -15,6 +15,7 @@
  * answers each line "text", "step" or "decode" with the seconds that it took. "text" is all that is
  * done once for a prompt, the keys and values of the cross-attentions included.
  */
+#include "base/monotonic.h"
 #include "kernels/compute.h"
 #include "kernels/devices.h"
 #include "models/checkpoint/checkpoint.h"
@@ -26,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SERVE_ROWS 2 /* unconditional and conditional */
 #define SERVE_LATENT 64
@@ -53,12 +53,6 @@ struct job {
     struct tensor kv; /* with data: what unet_encode_context made earlier */
     struct tensor out;
 };
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void tool_finish(struct tool *tool) {
     text_encoder_destroy(tool->text);
@@ -340,7 +334,7 @@ static bool serve(struct tool *tool, double started, enum dtype dtype, struct er
     if (ok) {
         printf("{\"event\": \"loaded\", \"seconds\": %.4f, \"software\": \"latentd, %s kernels\", "
                "\"precision\": \"%s weights, %s activations\"}\n",
-            now_s() - started, tool->compute.kernels->name, dtype_name(dtype),
+            monotonic_seconds() - started, tool->compute.kernels->name, dtype_name(dtype),
             dtype_name(tool->activation_dtype));
         fflush(stdout);
     }
@@ -355,10 +349,10 @@ static bool serve(struct tool *tool, double started, enum dtype dtype, struct er
             ok = error_field(err, "command", line, "text, step or decode");
             break;
         }
-        const double begin = now_s();
+        const double begin = monotonic_seconds();
         ok = job_run(&jobs[which], err);
         if (ok) {
-            printf("{\"event\": \"%s\", \"seconds\": %.6f}\n", line, now_s() - begin);
+            printf("{\"event\": \"%s\", \"seconds\": %.6f}\n", line, monotonic_seconds() - begin);
             fflush(stdout);
         }
     }
@@ -443,7 +437,7 @@ static bool run_all_files(
 }
 
 int main(int argc, char **argv) {
-    const double started = now_s();
+    const double started = monotonic_seconds();
     struct error err = { 0 };
     struct options options;
     struct tool tool = { 0 };

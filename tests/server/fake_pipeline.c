@@ -5,6 +5,8 @@
  * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 
+#include "base/monotonic.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,12 +27,6 @@ static int setting(const char *path, const char *name) {
 static void sleep_ms(int ms) {
     const struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
     nanosleep(&time, NULL);
-}
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 bool pipeline_create(
@@ -130,7 +126,7 @@ bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) 
 
 bool pipeline_generate(struct pipeline *p, const struct generate_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    double begun = now_s();
+    double begun = monotonic_seconds();
     memset(result, 0, sizeof(*result));
     if (!generate_request_check(request, err))
         return false;
@@ -138,7 +134,7 @@ bool pipeline_generate(struct pipeline *p, const struct generate_request *reques
         if (hooks && hooks->progress &&
             !hooks->progress(step, request->num_inference_steps, hooks->user))
             return error_set(err, ERROR_CANCELLED, "cancelled at step %d", step);
-        if (request->timeout_s > 0 && now_s() - begun > request->timeout_s)
+        if (request->timeout_s > 0 && monotonic_seconds() - begun > request->timeout_s)
             return error_set(
                 err, ERROR_TIMEOUT, "timeout_s: not done after %g s", request->timeout_s);
         if (step < request->num_inference_steps)
@@ -147,6 +143,6 @@ bool pipeline_generate(struct pipeline *p, const struct generate_request *reques
     if (told_to_fail(request->prompts[0], err))
         return false;
     draw(request, result);
-    result->timings.total_s = result->timings.unet_s = now_s() - begun;
+    result->timings.total_s = result->timings.unet_s = monotonic_seconds() - begun;
     return true;
 }
