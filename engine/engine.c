@@ -41,6 +41,33 @@ struct engine {
     atomic_bool cancel_all;
 };
 
+const char *engine_state_name(enum engine_state state) {
+    static const char *const names[] = {
+        [ENGINE_LOADING] = "loading",
+        [ENGINE_READY] = "ready",
+        [ENGINE_FAILED] = "failed",
+        [ENGINE_STOPPING] = "stopping",
+    };
+    return names[state];
+}
+
+bool engine_state_takes(
+    enum engine_state state, const struct error *why_failed, struct error *err) {
+    switch (state) {
+    case ENGINE_READY:
+        return true;
+    case ENGINE_LOADING:
+        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
+    case ENGINE_STOPPING:
+        return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");
+    default:
+        return error_set(err, ERROR_UNAVAILABLE, "%s: %.400s",
+            why_failed->code == ERROR_DEVICE_LOST ? "the engine failed"
+                                                  : "the checkpoint could not be loaded",
+            why_failed->message);
+    }
+}
+
 static void ticket_unref(struct engine_ticket *ticket) {
     if (atomic_fetch_sub(&ticket->references, 1) == 1)
         free(ticket);
@@ -300,21 +327,11 @@ int engine_queue_depth(struct engine *engine) {
 
 /* Under the lock. */
 static bool accepts(const struct engine *engine, struct error *err) {
-    switch (engine->state) {
-    case ENGINE_LOADING:
-        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
-    case ENGINE_FAILED:
-        return error_set(err, ERROR_UNAVAILABLE, "%s: %.400s",
-            engine->loaded ? "the engine failed" : "the checkpoint could not be loaded",
-            engine->why_failed.message);
-    case ENGINE_STOPPING:
-        return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");
-    default:
-        if (engine->waiting < engine->queue_max)
-            return true;
-        return error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may",
-            engine->waiting, engine->queue_max);
-    }
+    if (!engine_state_takes(engine->state, &engine->why_failed, err))
+        return false;
+    return engine->waiting < engine->queue_max ||
+           error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may",
+               engine->waiting, engine->queue_max);
 }
 
 bool engine_submit(struct engine *engine, struct generate_request *request,

@@ -11,6 +11,12 @@ struct engine_ticket;
 /* ENGINE_FAILED: the checkpoint could not be loaded, or the device was lost while drawing; requests
  * that wait then end with its error, and no further one is taken. */
 enum engine_state { ENGINE_LOADING, ENGINE_READY, ENGINE_FAILED, ENGINE_STOPPING };
+/* "loading", "ready", "failed", "stopping". */
+const char *engine_state_name(enum engine_state state);
+/* True in ENGINE_READY. Else ERROR_UNAVAILABLE with why no request is taken in this state;
+ * `why_failed` is read in ENGINE_FAILED only. */
+bool engine_state_takes(enum engine_state state, const struct error *why_failed, struct error *err)
+    __attribute__((warn_unused_result));
 
 struct engine_options {
     struct pipeline_options pipeline;

@@ -194,7 +194,7 @@ static bool admit(struct http_server *server, struct error *err) {
     if (!stopping)
         server->pending++;
     pthread_mutex_unlock(&server->mutex);
-    return !stopping || error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
+    return !stopping || engine_state_takes(ENGINE_STOPPING, NULL, err);
 }
 
 static void take_back(struct http_server *server) {

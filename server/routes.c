@@ -4,37 +4,20 @@
 
 #include <string.h>
 
-static const char *state_name(enum engine_state state) {
-    static const char *const names[] = {
-        [ENGINE_LOADING] = "loading",
-        [ENGINE_READY] = "ready",
-        [ENGINE_FAILED] = "failed",
-        [ENGINE_STOPPING] = "stopping",
-    };
-    return names[state];
-}
-
 /* The process is there and answers; whether it can draw is /health/ready's business. */
 static enum MHD_Result health(struct exchange *exchange) {
     enum engine_state state = server_state(exchange->server, NULL);
     return respond_json(
-        exchange, 200, json_pack("{s:s, s:s}", "status", "ok", "state", state_name(state)));
+        exchange, 200, json_pack("{s:s, s:s}", "status", "ok", "state", engine_state_name(state)));
 }
 
 static enum MHD_Result health_ready(struct exchange *exchange) {
     struct error why = { 0 };
     enum engine_state state = server_state(exchange->server, &why);
-    if (state == ENGINE_READY)
-        return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
     struct error err;
-    if (state == ENGINE_FAILED)
-        error_set(&err, ERROR_UNAVAILABLE, "%s: %s",
-            why.code == ERROR_DEVICE_LOST ? "the engine failed"
-                                          : "the checkpoint could not be loaded",
-            why.message);
-    else
-        error_set(&err, ERROR_UNAVAILABLE, "the server is %s", state_name(state));
-    return respond_error(exchange, &err);
+    if (!engine_state_takes(state, &why, &err))
+        return respond_error(exchange, &err);
+    return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
 }
 
 static json_t *limits_json(void) {
@@ -81,8 +64,8 @@ static enum MHD_Result info(struct exchange *exchange) {
     json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
     return respond_json(exchange, 200,
         json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o}", "name", "latentd", "version",
-            LATENTD_VERSION, "state", state_name(state), "model", model, "device", device, "queue",
-            queue, "limits", limits_json()));
+            LATENTD_VERSION, "state", engine_state_name(state), "model", model, "device", device,
+            "queue", queue, "limits", limits_json()));
 }
 
 static json_t *strings_json(const char *const *texts) {

@@ -9,27 +9,17 @@
 #include <string.h>
 
 bool generate_early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    switch (server_state(exchange->server, &err)) {
-    case ENGINE_READY:
-        break;
-    case ENGINE_LOADING:
-        error_set(&err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
-        break;
-    case ENGINE_STOPPING:
-        error_set(&err, ERROR_UNAVAILABLE, "the server is stopping");
-        break;
-    case ENGINE_FAILED:
-        error_prefix(&err, "the engine failed");
-        err.code = ERROR_UNAVAILABLE;
-        break;
-    }
-    if (err.code == ERROR_NONE && strchr(exchange->target, '?'))
-        error_field(&err, "query", strchr(exchange->target, '?'), "POST /generate takes no query");
-    if (err.code == ERROR_NONE && exchange_header(exchange, "Idempotency-Key"))
-        error_field(&err, "Idempotency-Key", exchange_header(exchange, "Idempotency-Key"),
+    struct error err = { 0 }, why = { 0 };
+    enum engine_state state = server_state(exchange->server, &why);
+    const char *query = strchr(exchange->target, '?');
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    bool ok = engine_state_takes(state, &why, &err);
+    if (ok && query)
+        ok = error_field(&err, "query", query, "POST /generate takes no query");
+    if (ok && key)
+        ok = error_field(&err, "Idempotency-Key", key,
             "this version does not support it; X-Request-Id names a request");
-    if (err.code == ERROR_NONE)
+    if (ok)
         return false;
     *answered = respond_error(exchange, &err);
     return true;
