@@ -1,7 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include "base/limits.h"
-#include "engine/scheduler/scheduler_class.h"
+#include "engine/scheduler/class.h"
 
 #include <math.h>
 #include <stdlib.h>

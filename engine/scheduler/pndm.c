@@ -7,7 +7,7 @@
  *
  * Slots: 0..2 a ring of earlier outputs, 3 and 4 the second and third Runge-Kutta output of a
  * group, 5 the sample a step started from. */
-#include "engine/scheduler/scheduler_class.h"
+#include "engine/scheduler/class.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* scheduler_config.json, class defaults and request options to one struct scheduler_config. */
 #include "base/limits.h"
-#include "engine/scheduler/scheduler_class.h"
+#include "engine/scheduler/class.h"
 
 #include <stdlib.h>
 #include <string.h>

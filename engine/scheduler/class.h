@@ -1,6 +1,6 @@
-/* What a scheduler's own file provides. Only engine/scheduler*.c include this. */
-#ifndef ENGINE_SCHEDULER_SCHEDULER_CLASS_H
-#define ENGINE_SCHEDULER_SCHEDULER_CLASS_H
+/* What a scheduler's own file provides. Only this folder includes it. */
+#ifndef ENGINE_SCHEDULER_CLASS_H
+#define ENGINE_SCHEDULER_CLASS_H
 
 #include "engine/scheduler/noise_schedule.h"
 

@@ -2,7 +2,7 @@
  *
  * The step goes to t - T / n whatever the next timestep of the list is: that is how diffusers
  * defines it, and it only differs under trailing and linspace spacing. */
-#include "engine/scheduler/scheduler_class.h"
+#include "engine/scheduler/class.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* DDPM: ancestral sampling with the posterior of the forward process (Ho et al., 2020, formula 7).
  */
-#include "engine/scheduler/scheduler_class.h"
+#include "engine/scheduler/class.h"
 
 #include <math.h>
 
