@@ -1,5 +1,5 @@
-/* The architecture of a checkpoint as values. Read from the diffusers folder's config.json files, or
- * inferred from tensor shapes for a single-file checkpoint; models/config.c checks every key.
+/* The architecture of a checkpoint as values. Read from the diffusers folder's config.json files,
+ * or inferred from tensor shapes for a single-file checkpoint; models/config.c checks every key.
  * Names are diffusers' and transformers' own. */
 #ifndef MODELS_CONFIG_H
 #define MODELS_CONFIG_H
@@ -49,9 +49,8 @@ struct vae_config {
 
 /* Each reads one config.json. An unknown value of a key that changes the arithmetic (an activation,
  * a block type, ...) is ERROR_UNSUPPORTED with the key, the value and what is supported. */
-bool text_encoder_config_parse(
-    const json_t *json, struct text_encoder_config *out, struct error *err)
-    __attribute__((warn_unused_result));
+bool text_encoder_config_parse(const json_t *json, struct text_encoder_config *out,
+    struct error *err) __attribute__((warn_unused_result));
 bool unet_config_parse(const json_t *json, struct unet_config *out, struct error *err)
     __attribute__((warn_unused_result));
 bool vae_config_parse(const json_t *json, struct vae_config *out, struct error *err)

@@ -31,9 +31,8 @@ bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *ke
     struct source source = { checkpoint, COMPONENT_TEXT_ENCODER };
     const struct weights w = weights_from(&source, kernels, dtype);
     struct text_encoder *encoder;
-    if (!text_encoder_build(checkpoint_text_encoder_config(checkpoint), &w, &encoder, err)) {
+    if (!text_encoder_build(checkpoint_text_encoder_config(checkpoint), &w, &encoder, err))
         return false;
-    }
     if (!check_done(&source, err)) {
         text_encoder_destroy(encoder);
         return false;
@@ -47,9 +46,8 @@ bool unet_create(struct checkpoint *checkpoint, const struct kernels *kernels, e
     struct source source = { checkpoint, COMPONENT_UNET };
     const struct weights w = weights_from(&source, kernels, dtype);
     struct unet *unet;
-    if (!unet_build(checkpoint_unet_config(checkpoint), &w, &unet, err)) {
+    if (!unet_build(checkpoint_unet_config(checkpoint), &w, &unet, err))
         return false;
-    }
     if (!check_done(&source, err)) {
         unet_destroy(unet);
         return false;
@@ -63,9 +61,8 @@ bool vae_create(struct checkpoint *checkpoint, const struct kernels *kernels, en
     struct source source = { checkpoint, COMPONENT_VAE };
     const struct weights w = weights_from(&source, kernels, dtype);
     struct vae *vae;
-    if (!vae_build(checkpoint_vae_config(checkpoint), &w, parts, &vae, err)) {
+    if (!vae_build(checkpoint_vae_config(checkpoint), &w, parts, &vae, err))
         return false;
-    }
     if (!check_done(&source, err)) {
         vae_destroy(vae);
         return false;

@@ -10,9 +10,8 @@ bool image_attention_load(const struct weights *w, const char *prefix,
     };
     if (norm_load(w, prefix, "group_norm", c, &out->group_norm, err) &&
         qkv_load(w, prefix, leaves, c, true, &out->qkv, err) &&
-        linear_load(w, prefix, "to_out.0", square, &out->to_out, err)) {
+        linear_load(w, prefix, "to_out.0", square, &out->to_out, err))
         return true;
-    }
     image_attention_finish(out);
     return false;
 }

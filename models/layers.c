@@ -20,12 +20,10 @@ bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const
 static void *allocate(int64_t count, size_t size, const char *name, struct error *err) {
     size_t bytes;
     void *data = NULL;
-    if (!__builtin_mul_overflow((size_t)count, size, &bytes)) {
+    if (!__builtin_mul_overflow((size_t)count, size, &bytes))
         data = malloc(bytes);
-    }
-    if (!data) {
+    if (!data)
         error_set(err, ERROR_NO_MEMORY, "%s: no memory for %lld numbers", name, (long long)count);
-    }
     return data;
 }
 
@@ -40,9 +38,8 @@ static bool get(const struct weights *w, const char *name, const char *kind, int
 static bool get_f32(const struct weights *w, const char *name, const char *kind, int rank,
     const int64_t *shape, float *dst, struct error *err) {
     struct tensor t;
-    if (!get(w, name, kind, rank, shape, &t, err)) {
+    if (!get(w, name, kind, rank, shape, &t, err))
         return false;
-    }
     convert_elements(dst, DTYPE_F32, t.data, t.dtype, tensor_elements(&t));
     return true;
 }
@@ -57,9 +54,8 @@ static bool resident_alloc(const struct weights *w, const char *name, size_t byt
 }
 
 static void resident_finish(struct resident *resident) {
-    if (resident->memory) {
+    if (resident->memory)
         resident->memory->release(MEMORY_WEIGHTS, resident->data, resident->bytes);
-    }
 }
 
 /* The tensor t as `dtype`, to `offset` elements into the memory, piece by piece. */
@@ -72,9 +68,8 @@ static bool resident_fill(const struct resident *out, int64_t offset, enum dtype
         convert_elements(
             piece, dtype, (const char *)t->data + (size_t)i * dtype_size(t->dtype), t->dtype, n);
         char *to = (char *)out->data + (size_t)(offset + i) * dtype_size(dtype);
-        if (!out->memory->upload(to, piece, (size_t)n * dtype_size(dtype), err)) {
+        if (!out->memory->upload(to, piece, (size_t)n * dtype_size(dtype), err))
             return false;
-        }
     }
     return true;
 }
@@ -118,9 +113,8 @@ bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
 bool linear_load_stacked(const struct weights *w, const struct linear_part *parts, int count,
     int64_t k, bool bias, struct packed **out, struct error *err) {
     int64_t n = 0;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         n += parts[i].n;
-    }
     /* f32 holds every source dtype exactly, so parts of different dtypes stack as well. */
     float *weight_data = allocate(n * k, sizeof(float), parts[0].name, err);
     float *bias_data = weight_data ? allocate(n, sizeof(float), parts[0].name, err) : NULL;
@@ -148,9 +142,8 @@ bool qkv_load(const struct weights *w, const char *prefix, const char *const lea
     struct linear_part parts[3];
     for (int i = 0; i < 3; i++) {
         parts[i].n = channels;
-        if (!layer_name(parts[i].name, prefix, leaves[i], err)) {
+        if (!layer_name(parts[i].name, prefix, leaves[i], err))
             return false;
-        }
     }
     return linear_load_stacked(w, parts, 3, channels, bias, out, err);
 }
@@ -172,9 +165,8 @@ bool table_load(const struct weights *w, const char *prefix, const char *leaf, i
     const int64_t shape[2] = { rows, channels };
     char name[SAFETENSORS_MAX_NAME_BYTES];
     struct tensor t;
-    if (!layer_name(name, prefix, leaf, err) || !get(w, name, "weight", 2, shape, &t, err)) {
+    if (!layer_name(name, prefix, leaf, err) || !get(w, name, "weight", 2, shape, &t, err))
         return false;
-    }
     const size_t bytes = (size_t)rows * (size_t)channels * dtype_size(w->dtype);
     if (!resident_alloc(w, name, bytes, &out->resident, err) ||
         !resident_fill(&out->resident, 0, w->dtype, &t, err)) {
@@ -234,9 +226,8 @@ void layer_self_attention(
 }
 
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype) {
-    if (x->dtype == dtype) {
+    if (x->dtype == dtype)
         return *x;
-    }
     struct tensor y = compute_tensor_4d(
         c, dtype, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
     op_convert(c, &(struct convert_args){ .x = x, .y = &y });

@@ -12,10 +12,9 @@ bool resnet_load(const struct weights *w, const char *prefix, const struct resne
             linear_load(w, prefix, "time_emb_proj", temb, &out->time_emb_proj, err)) &&
         norm_load(w, prefix, "norm2", c_out, &out->norm2, err) &&
         conv_load(w, prefix, "conv2", CONV_3X3, c_out, c_out, &out->conv2, err) &&
-        (c_in == c_out || conv_load(w, prefix, "conv_shortcut", CONV_1X1, c_out, c_in,
-                              &out->conv_shortcut, err))) {
+        (c_in == c_out ||
+            conv_load(w, prefix, "conv_shortcut", CONV_1X1, c_out, c_in, &out->conv_shortcut, err)))
         return true;
-    }
     resnet_finish(out);
     return false;
 }
@@ -51,9 +50,8 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     /* y holds the shortcut first: then x is free, and can be normed in place if the caller agrees.
      * Without a shortcut layer x itself is added at the end and has to stay. */
     const bool reuse_x = resnet->conv_shortcut && input == RESNET_OVERWRITE_INPUT;
-    if (resnet->conv_shortcut) {
+    if (resnet->conv_shortcut)
         layer_conv(c, x, resnet->conv_shortcut, y);
-    }
 
     /* row: [n][c_out], hidden: [n][h][w][c_out] */
     struct tensor row;

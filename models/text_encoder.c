@@ -51,11 +51,9 @@ static void layer_finish(struct layer *layer) {
 static bool load(const struct weights *w, struct text_encoder *e, struct error *err) {
     const struct text_encoder_config *config = &e->config;
     const int64_t c = config->hidden_size;
-    for (int i = 0; i < config->num_hidden_layers; i++) {
-        if (!layer_load(w, config, i, &e->layers[i], err)) {
+    for (int i = 0; i < config->num_hidden_layers; i++)
+        if (!layer_load(w, config, i, &e->layers[i], err))
             return false;
-        }
-    }
     return table_load(w, "text_model.embeddings", "token_embedding", config->vocab_size, c,
                &e->token_embedding, err) &&
            table_load(w, "text_model.embeddings", "position_embedding",
@@ -90,12 +88,10 @@ bool text_encoder_build(const struct text_encoder_config *config, const struct w
 }
 
 void text_encoder_destroy(struct text_encoder *encoder) {
-    if (!encoder) {
+    if (!encoder)
         return;
-    }
-    for (int i = 0; encoder->layers && i < encoder->config.num_hidden_layers; i++) {
+    for (int i = 0; encoder->layers && i < encoder->config.num_hidden_layers; i++)
         layer_finish(&encoder->layers[i]);
-    }
     free(encoder->layers);
     table_finish(&encoder->token_embedding);
     table_finish(&encoder->position_embedding);
@@ -151,8 +147,7 @@ void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
                         .positions = &encoder->position_embedding.tensor,
                         .y = y,
                     });
-    for (int i = 0; compute_ok(c) && i < config->num_hidden_layers - clip_skip; i++) {
+    for (int i = 0; compute_ok(c) && i < config->num_hidden_layers - clip_skip; i++)
         layer_forward(encoder, &encoder->layers[i], c, y);
-    }
     layer_layer_norm(c, y, &encoder->final_layer_norm, config->layer_norm_eps, y);
 }

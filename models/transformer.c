@@ -41,9 +41,8 @@ bool transformer_load(const struct weights *w, const char *prefix,
         norm_load(w, prefix, "transformer_blocks.0.norm3", c, &out->norm3, err) &&
         linear_load(w, prefix, "transformer_blocks.0.ff.net.0.proj", ff_in, &out->ff_in, err) &&
         linear_load(w, prefix, "transformer_blocks.0.ff.net.2", ff_out, &out->ff_out, err) &&
-        linear_load(w, prefix, "proj_out", square, &out->proj_out, err)) {
+        linear_load(w, prefix, "proj_out", square, &out->proj_out, err))
         return true;
-    }
     transformer_finish(out);
     return false;
 }

@@ -94,25 +94,21 @@ static bool build_down_block(struct builder *b, int i) {
     const int64_t channels = config->block_out_channels[i];
     int64_t c_in = i ? config->block_out_channels[i - 1] : channels;
     char prefix[64];
-    if (!block_alloc(b, block, channels, config->layers_per_block, config->down_has_attention[i])) {
+    if (!block_alloc(b, block, channels, config->layers_per_block, config->down_has_attention[i]))
         return false;
-    }
     for (int j = 0; j < block->layers; j++) {
         snprintf(prefix, sizeof(prefix), "down_blocks.%d.resnets.%d", i, j);
-        if (!build_resnet(b, prefix, c_in, channels, &block->resnets[j])) {
+        if (!build_resnet(b, prefix, c_in, channels, &block->resnets[j]))
             return false;
-        }
         snprintf(prefix, sizeof(prefix), "down_blocks.%d.attentions.%d", i, j);
         if (block->attentions &&
-            !build_attention(b, prefix, channels, config->heads[i], &block->attentions[j])) {
+            !build_attention(b, prefix, channels, config->heads[i], &block->attentions[j]))
             return false;
-        }
         c_in = channels;
         b->skips[b->skip_count++] = channels;
     }
-    if (i == config->block_count - 1) {
+    if (i == config->block_count - 1)
         return true;
-    }
     b->skips[b->skip_count++] = channels;
     snprintf(prefix, sizeof(prefix), "down_blocks.%d.downsamplers.0", i);
     return conv_load(
@@ -137,21 +133,17 @@ static bool build_up_block(struct builder *b, int i) {
     const int64_t channels = config->block_out_channels[mirrored];
     int64_t hidden = i ? b->unet->up[i - 1].channels : channels;
     char prefix[64];
-    if (!block_alloc(
-            b, block, channels, config->layers_per_block + 1, config->up_has_attention[i])) {
+    if (!block_alloc(b, block, channels, config->layers_per_block + 1, config->up_has_attention[i]))
         return false;
-    }
     for (int j = 0; j < block->layers; j++) {
         const int64_t skip = b->skips[--b->skip_count];
         snprintf(prefix, sizeof(prefix), "up_blocks.%d.resnets.%d", i, j);
-        if (!build_resnet(b, prefix, hidden + skip, channels, &block->resnets[j])) {
+        if (!build_resnet(b, prefix, hidden + skip, channels, &block->resnets[j]))
             return false;
-        }
         snprintf(prefix, sizeof(prefix), "up_blocks.%d.attentions.%d", i, j);
         if (block->attentions &&
-            !build_attention(b, prefix, channels, config->heads[mirrored], &block->attentions[j])) {
+            !build_attention(b, prefix, channels, config->heads[mirrored], &block->attentions[j]))
             return false;
-        }
         hidden = channels;
     }
     snprintf(prefix, sizeof(prefix), "up_blocks.%d.upsamplers.0", i);
@@ -167,23 +159,17 @@ static bool build_all(struct builder *b) {
     const struct linear_shape time_2 = { .n = 4 * c0, .k = 4 * c0, .bias = true };
     if (!conv_load(b->w, "", "conv_in", CONV_3X3, c0, config->in_channels, &u->conv_in, b->err) ||
         !linear_load(b->w, "time_embedding", "linear_1", time_1, &u->time_linear_1, b->err) ||
-        !linear_load(b->w, "time_embedding", "linear_2", time_2, &u->time_linear_2, b->err)) {
+        !linear_load(b->w, "time_embedding", "linear_2", time_2, &u->time_linear_2, b->err))
         return false;
-    }
     b->skips[b->skip_count++] = c0;
-    for (int i = 0; i < config->block_count; i++) {
-        if (!build_down_block(b, i)) {
+    for (int i = 0; i < config->block_count; i++)
+        if (!build_down_block(b, i))
             return false;
-        }
-    }
-    if (!build_mid_block(b)) {
+    if (!build_mid_block(b))
         return false;
-    }
-    for (int i = 0; i < config->block_count; i++) {
-        if (!build_up_block(b, i)) {
+    for (int i = 0; i < config->block_count; i++)
+        if (!build_up_block(b, i))
             return false;
-        }
-    }
     return norm_load(b->w, "", "conv_norm_out", c0, &u->conv_norm_out, b->err) &&
            conv_load(
                b->w, "", "conv_out", CONV_3X3, config->out_channels, c0, &u->conv_out, b->err) &&
@@ -211,9 +197,8 @@ static bool check_config(const struct unet_config *config, struct error *err) {
 
 bool unet_build(const struct unet_config *config, const struct weights *w, struct unet **out,
     struct error *err) {
-    if (!check_config(config, err)) {
+    if (!check_config(config, err))
         return false;
-    }
     int attentions = 1;
     for (int i = 0; i < config->block_count; i++) {
         attentions += config->down_has_attention[i] ? config->layers_per_block : 0;
@@ -245,9 +230,8 @@ bool unet_build(const struct unet_config *config, const struct weights *w, struc
 static void block_finish(struct block *block) {
     for (int j = 0; j < block->layers; j++) {
         resnet_finish(&block->resnets[j]);
-        if (block->attentions) {
+        if (block->attentions)
             transformer_finish(&block->attentions[j]);
-        }
     }
     free(block->resnets);
     free(block->attentions);
@@ -255,9 +239,8 @@ static void block_finish(struct block *block) {
 }
 
 void unet_destroy(struct unet *unet) {
-    if (!unet) {
+    if (!unet)
         return;
-    }
     for (int i = 0; i < CONFIG_MAX_BLOCKS; i++) {
         block_finish(&unet->down[i]);
         block_finish(&unet->up[i]);
@@ -343,9 +326,8 @@ static void down_block(struct pass *p, const struct block *block) {
         struct tensor *y = &p->skips[p->skip_count++];   /* [n][h][w][channels] */
         *y = new_image(p, x->shape[0], x->shape[1], x->shape[2], block->channels);
         resnet_forward(&block->resnets[j], p->c, x, RESNET_KEEP_INPUT, p->silu_temb, y);
-        if (block->attentions) {
+        if (block->attentions)
             transformer_forward(&block->attentions[j], p->c, y, p->kv);
-        }
     }
     if (block->sampler) {
         const struct tensor *x = &p->skips[p->skip_count - 1];
@@ -379,13 +361,11 @@ static struct tensor up_block(
         op_concat(p->c, &(struct concat_args){ .a = before, .b = skip, .y = &cat });
         resnet_forward(&block->resnets[j], p->c, &cat, RESNET_OVERWRITE_INPUT, p->silu_temb, &x);
         arena_release(p->c->arena, cat_mark);
-        if (block->attentions) {
+        if (block->attentions)
             transformer_forward(&block->attentions[j], p->c, &x, p->kv);
-        }
     }
-    if (!block->sampler) {
+    if (!block->sampler)
         return x;
-    }
     layer_conv(p->c, &x, block->sampler, &out);
     arena_release(p->c->arena, mark);
     return out;
@@ -406,9 +386,8 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
     p.skips[0] = new_image(&p, n, h, w, c0);
     p.skip_count = 1;
     layer_conv(c, &input, unet->conv_in, &p.skips[0]);
-    for (int i = 0; i < config->block_count; i++) {
+    for (int i = 0; i < config->block_count; i++)
         down_block(&p, &unet->down[i]);
-    }
 
     struct tensor *last = &p.skips[p.skip_count - 1];
     struct tensor x = new_image(&p, n, last->shape[1], last->shape[2], last->shape[3]);
@@ -416,9 +395,8 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
     transformer_forward(&unet->mid_attention, c, &x, kv);
     resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, &silu_temb, &x);
 
-    for (int i = 0; i < config->block_count; i++) {
+    for (int i = 0; i < config->block_count; i++)
         x = up_block(&p, &unet->up[i], &x);
-    }
 
     op_group_norm(c, &(struct group_norm_args){
                          .x = &x,

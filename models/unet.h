@@ -24,8 +24,8 @@ enum dtype unet_activation_dtype(const struct unet *unet);
 /* Channels of the encoded context: for every cross-attention in order, its keys then its values. */
 int64_t unet_context_channels(const struct unet *unet);
 /* context [n][t][cross_attention_dim], activation dtype; kv [n][t][unet_context_channels]. */
-void unet_encode_context(const struct unet *unet, struct compute *c, const struct tensor *context,
-    struct tensor *kv);
+void unet_encode_context(
+    const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
 /* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
  * unet_encode_context; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */

@@ -63,16 +63,14 @@ static bool load_level(const struct weights *w, const struct vae_config *config,
     char prefix[64];
     out->channels = shape->channels;
     out->resnets = calloc((size_t)shape->layers, sizeof(*out->resnets));
-    if (!out->resnets) {
+    if (!out->resnets)
         return error_set(err, ERROR_NO_MEMORY, "vae: no memory for %d layers", shape->layers);
-    }
     out->layers = shape->layers;
     for (int j = 0; j < shape->layers; j++) {
         snprintf(prefix, sizeof(prefix), "%s.%d.resnets.%d", shape->blocks, shape->index, j);
         if (!load_resnet(w, config, prefix, j ? shape->channels : shape->c_in, shape->channels,
-                &out->resnets[j], err)) {
+                &out->resnets[j], err))
             return false;
-        }
     }
     snprintf(prefix, sizeof(prefix), "%s.%d.%s.0", shape->blocks, shape->index, shape->sampler);
     return shape->is_last || conv_load(w, prefix, "conv", shape->kind, shape->channels,
@@ -101,9 +99,8 @@ static bool load_encoder(
     const struct weights *w, const struct vae_config *config, struct half *out, struct error *err) {
     const int last = config->block_count - 1, latent = config->latent_channels;
     if (!conv_load(w, "encoder", "conv_in", CONV_3X3, config->block_out_channels[0],
-            config->in_channels, &out->conv_in, err)) {
+            config->in_channels, &out->conv_in, err))
         return false;
-    }
     for (int i = 0; i <= last; i++) {
         const struct level_shape shape = {
             .blocks = "encoder.down_blocks",
@@ -115,9 +112,8 @@ static bool load_encoder(
             .channels = config->block_out_channels[i],
             .is_last = i == last,
         };
-        if (!load_level(w, config, &shape, &out->levels[i], err)) {
+        if (!load_level(w, config, &shape, &out->levels[i], err))
             return false;
-        }
     }
     return load_rest(
                w, config, "encoder", config->block_out_channels[last], 2 * latent, out, err) &&
@@ -129,9 +125,8 @@ static bool load_decoder(
     const int last = config->block_count - 1, latent = config->latent_channels;
     if (!conv_load(w, "", "post_quant_conv", CONV_1X1, latent, latent, &out->quant_conv, err) ||
         !conv_load(w, "decoder", "conv_in", CONV_3X3, config->block_out_channels[last], latent,
-            &out->conv_in, err)) {
+            &out->conv_in, err))
         return false;
-    }
     for (int i = 0; i <= last; i++) {
         const struct level_shape shape = {
             .blocks = "decoder.up_blocks",
@@ -143,9 +138,8 @@ static bool load_decoder(
             .channels = config->block_out_channels[last - i],
             .is_last = i == last,
         };
-        if (!load_level(w, config, &shape, &out->levels[i], err)) {
+        if (!load_level(w, config, &shape, &out->levels[i], err))
             return false;
-        }
     }
     return load_rest(
         w, config, "decoder", config->block_out_channels[0], config->out_channels, out, err);
@@ -161,9 +155,8 @@ bool vae_build(const struct vae_config *config, const struct weights *w, enum va
         }
     }
     struct vae *vae = calloc(1, sizeof(*vae));
-    if (!vae) {
+    if (!vae)
         return error_set(err, ERROR_NO_MEMORY, "vae: no memory");
-    }
     vae->config = *config;
     vae->activation_dtype = w->kernels->activation_dtype(w->dtype);
     vae->parts = parts;
@@ -184,9 +177,8 @@ static void half_finish(struct half *half) {
     packed_destroy(half->conv_in);
     for (int i = 0; i < CONFIG_MAX_BLOCKS; i++) {
         struct level *level = &half->levels[i];
-        for (int j = 0; j < level->layers; j++) {
+        for (int j = 0; j < level->layers; j++)
             resnet_finish(&level->resnets[j]);
-        }
         free(level->resnets);
         packed_destroy(level->sampler);
     }
@@ -305,12 +297,10 @@ static void decode_levels(const struct vae *vae, struct compute *c, const struct
     for (int i = 0; i <= last; i++) {
         struct tensor x = image_in(x_memory, n, h << i, w << i, levels[i].channels);
         resnet_forward(&levels[i].resnets[0], c, &input, RESNET_OVERWRITE_INPUT, NULL, &x);
-        if (i == last) {
+        if (i == last)
             arena_release(c->arena, mark);
-        }
-        for (int j = 1; j < levels[i].layers; j++) {
+        for (int j = 1; j < levels[i].layers; j++)
             resnet_forward(&levels[i].resnets[j], c, &x, RESNET_OVERWRITE_INPUT, NULL, &x);
-        }
         if (i < last) {
             input = image_in(&input_memory, n, h << (i + 1), w << (i + 1), levels[i].channels);
             layer_conv(c, &x, levels[i].sampler, &input);
@@ -320,9 +310,8 @@ static void decode_levels(const struct vae *vae, struct compute *c, const struct
 
 /* False, with the error set, if the part was not asked for when the VAE was made. */
 static bool has_part(const struct vae *vae, struct compute *c, enum vae_parts part) {
-    if (!compute_ok(c)) {
+    if (!compute_ok(c))
         return false;
-    }
     if (!(vae->parts & part)) {
         return error_set(&c->error, ERROR_INTERNAL, "vae: the %s was not loaded",
             part == VAE_ENCODER ? "encoder" : "decoder");
@@ -332,9 +321,8 @@ static bool has_part(const struct vae *vae, struct compute *c, enum vae_parts pa
 
 void vae_decode(
     const struct vae *vae, struct compute *c, const struct tensor *latents, struct tensor *image) {
-    if (!has_part(vae, c, VAE_DECODER)) {
+    if (!has_part(vae, c, VAE_DECODER))
         return;
-    }
     const struct level *levels = vae->decoder.levels;
     const size_t mark = arena_mark(c->arena);
     const int last = vae->config.block_count - 1;
@@ -353,16 +341,13 @@ static struct tensor encode_level(
     const struct vae *vae, struct compute *c, const struct level *level, struct tensor x) {
     const int64_t n = x.shape[0], h = x.shape[1], w = x.shape[2];
     struct tensor y = x; /* in place where the channels stay */
-    if (level->resnets[0].c_in != level->channels) {
+    if (level->resnets[0].c_in != level->channels)
         y = new_image(vae, c, n, h, w, level->channels);
-    }
     resnet_forward(&level->resnets[0], c, &x, RESNET_OVERWRITE_INPUT, NULL, &y);
-    for (int j = 1; j < level->layers; j++) {
+    for (int j = 1; j < level->layers; j++)
         resnet_forward(&level->resnets[j], c, &y, RESNET_OVERWRITE_INPUT, NULL, &y);
-    }
-    if (!level->sampler) {
+    if (!level->sampler)
         return y;
-    }
     struct tensor smaller = new_image(vae, c, n, conv_out_size(CONV_3X3_DOWN_RIGHT, h),
         conv_out_size(CONV_3X3_DOWN_RIGHT, w), level->channels);
     layer_conv(c, &y, level->sampler, &smaller);
@@ -371,18 +356,16 @@ static struct tensor encode_level(
 
 void vae_encode(
     const struct vae *vae, struct compute *c, const struct tensor *image, struct tensor *moments) {
-    if (!has_part(vae, c, VAE_ENCODER)) {
+    if (!has_part(vae, c, VAE_ENCODER))
         return;
-    }
     const struct half *half = &vae->encoder;
     const size_t mark = arena_mark(c->arena);
     const struct tensor input = layer_to_dtype(c, image, vae->activation_dtype);
     struct tensor x = new_image(vae, c, image->shape[0], image->shape[1], image->shape[2],
         vae->config.block_out_channels[0]);
     layer_conv(c, &input, half->conv_in, &x);
-    for (int i = 0; i < vae->config.block_count; i++) {
+    for (int i = 0; i < vae->config.block_count; i++)
         x = encode_level(vae, c, &half->levels[i], x);
-    }
     mid_block(half, c, &x);
     norm_out(vae, half, c, &x);
     struct tensor z = new_image(

@@ -11,8 +11,7 @@ enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
 
 /* Packs the weights of COMPONENT_VAE in `dtype`, one of the table's, only the parts asked for. */
 bool vae_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
-    enum vae_parts parts, struct vae **out, struct error *err)
-    __attribute__((warn_unused_result));
+    enum vae_parts parts, struct vae **out, struct error *err) __attribute__((warn_unused_result));
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
 const struct vae_config *vae_get_config(const struct vae *vae);
@@ -21,12 +20,12 @@ int vae_scale(const struct vae *vae);
 
 /* latents f32 [n][h][w][latent_channels] as the UNet works on them (they are divided by
  * scaling_factor here); image f32 [n][h*scale][w*scale][3], about -1..1, not clamped. */
-void vae_decode(const struct vae *vae, struct compute *c, const struct tensor *latents,
-    struct tensor *image);
+void vae_decode(
+    const struct vae *vae, struct compute *c, const struct tensor *latents, struct tensor *image);
 
 /* image f32 [n][H][W][3] in -1..1; moments f32 [n][H/scale][W/scale][2*latent_channels]: mean then
  * log-variance, unscaled (the caller clamps, samples and multiplies by scaling_factor). */
-void vae_encode(const struct vae *vae, struct compute *c, const struct tensor *image,
-    struct tensor *moments);
+void vae_encode(
+    const struct vae *vae, struct compute *c, const struct tensor *image, struct tensor *moments);
 
 #endif

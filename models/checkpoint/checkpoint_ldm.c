@@ -1,6 +1,6 @@
-/* The single-file layout. Tensors are renamed by models/checkpoint/ldm_names.h; the configs, which the file
- * does not hold, are written down from the shapes as the config.json that diffusers would have, and
- * parsed like one. */
+/* The single-file layout. Tensors are renamed by models/checkpoint/ldm_names.h; the configs, which
+ * the file does not hold, are written down from the shapes as the config.json that diffusers would
+ * have, and parsed like one. */
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include "base/file.h"

@@ -64,8 +64,8 @@ bool safetensors_open(const char *path, struct safetensors **out, struct error *
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
 /* Whether what was read through views so far is what the file held when it was opened; else
- * ERROR_IO, beginning with the path. Ask after reading weights: somebody may have cut or overwritten
- * the file meanwhile. */
+ * ERROR_IO, beginning with the path. Ask after reading weights: somebody may have cut or
+ * overwritten the file meanwhile. */
 bool safetensors_intact(const struct safetensors *file, struct error *err)
     __attribute__((warn_unused_result));
 /* Gives the memory of the data read so far back to the system; views stay valid. */

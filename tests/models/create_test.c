@@ -27,9 +27,8 @@ static void read_list(const char *path) {
         list[list_count].text[strcspn(list[list_count].text, "\n")] = 0;
         list_count++;
     }
-    if (file) {
+    if (file)
         fclose(file);
-    }
 }
 
 /* Pages of zeros, as many as the largest tensor needs, that take no memory. */
@@ -170,9 +169,8 @@ static const char *in_root(const char *folder, const char *name) {
 static void write_text(const char *folder, const char *name, const char *text) {
     FILE *file = fopen(in_root(folder, name), "w");
     CHECK(file && fputs(text, file) >= 0, "%s/%s", folder, name);
-    if (file) {
+    if (file)
         fclose(file);
-    }
 }
 
 static void write_weights(int part, const struct safetensors_item *items, size_t count) {
@@ -202,9 +200,8 @@ static void forward(struct compute *c, void *user) {
     const struct tensor tokens = tensor_2d(ids, DTYPE_I32, 1, 7);
     const struct tensor latents = tensor_4d(noise, DTYPE_F32, 1, 4, 4, 4);
     const struct tensor timesteps = tensor_1d(&time, DTYPE_F32, 1);
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 64; i++)
         noise[i] = (float)(i % 7) - 3;
-    }
     struct tensor context = compute_tensor_3d(c, text_encoder_activation_dtype(m->text), 1, 7, 24);
     struct tensor kv = compute_tensor_3d(
         c, unet_activation_dtype(m->unet), 1, 7, unet_context_channels(m->unet));
@@ -224,9 +221,8 @@ static void a_folder_gives_the_same_bits(
     struct error err = { 0 };
     struct models direct = { 0 }, loaded = { 0 };
     struct weights w[3];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         w[i] = rule_weights(&sources[i], kernels, dtype);
-    }
     struct checkpoint *checkpoint = open_checkpoint();
     CHECK(
         text_encoder_build(checkpoint_text_encoder_config(checkpoint), &w[0], &direct.text, &err) &&
@@ -245,9 +241,8 @@ static void a_folder_gives_the_same_bits(
     run_model(kernels, forward, &from_rule);
     run_model(kernels, forward, &from_folder);
     double sum = 0;
-    for (int i = 0; i < 8 * 8 * 3; i++) {
+    for (int i = 0; i < 8 * 8 * 3; i++)
         sum += fabs((double)from_rule.image[i]);
-    }
     CHECK(sum > 1 && isfinite(sum), "the image is %g", sum);
     CHECK(memcmp(from_rule.image, from_folder.image, sizeof(from_rule.image)) == 0 &&
               memcmp(from_rule.moments, from_folder.moments, sizeof(from_rule.moments)) == 0,
@@ -255,9 +250,8 @@ static void a_folder_gives_the_same_bits(
     printf("%s %s: the folder gives the same bits\n", kernels->name, dtype_name(dtype));
     models_finish(&direct);
     models_finish(&loaded);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         rule_source_finish(&sources[i]);
-    }
 }
 
 /* unet_create and its kin with the file as it is now. */
@@ -375,8 +369,7 @@ int main(int argc, char **argv) {
     a_wrong_file_fails_by_name(sources);
     a_file_cut_while_read_fails(sources);
     remove_folder();
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         rule_source_finish(&sources[k]);
-    }
     return check_done();
 }

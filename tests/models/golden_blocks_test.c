@@ -52,9 +52,8 @@ static bool stage_get(void *user, const char *name, int rank, const int64_t *sha
     struct tensor *out, struct error *err) {
     struct stage *s = user;
     int64_t count = 1;
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++)
         count *= shape[i];
-    }
     for (int i = 0; i < s->count; i++) {
         if (strcmp(s->tensors[i].name, name) == 0 &&
             tensor_elements(&s->tensors[i].tensor) == count) {
@@ -62,14 +61,12 @@ static bool stage_get(void *user, const char *name, int rank, const int64_t *sha
             return true;
         }
     }
-    if (!strstr(name, "norm") || s->count == MAX_TENSORS) {
+    if (!strstr(name, "norm") || s->count == MAX_TENSORS)
         return error_set(err, ERROR_NOT_FOUND, "%s was not drawn", name);
-    }
     float *data = add_tensor(s, "", "", rank, shape);
     snprintf(s->tensors[s->count - 1].name, sizeof(s->tensors[0].name), "%s", name);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         data[i] = strstr(name, ".weight") ? 1.0f : 0.0f;
-    }
     *out = s->tensors[s->count - 1].tensor;
     return true;
 }
@@ -86,9 +83,8 @@ static void stage_begin(struct stage *s, const struct kernels *kernels, uint64_t
 }
 
 static void stage_end(struct stage *s) {
-    for (int i = 0; i < s->count; i++) {
+    for (int i = 0; i < s->count; i++)
         free(s->tensors[i].tensor.data);
-    }
     arena_destroy(s->c.arena);
 }
 
@@ -112,21 +108,18 @@ static void draw_layer(struct stage *s, const char *prefix, const char *leaf, in
     /* kaiming_uniform with a = sqrt(5) */
     draw_uniform(s, add_tensor(s, name, "weight", 4, shape), n * k * size * size,
         sqrt(3.0) * (sqrt(2.0 / 6.0) / sqrt(fan_in)));
-    if (bias) {
+    if (bias)
         draw_uniform(s, add_tensor(s, name, "bias", 1, shape), n, 1.0 / sqrt(fan_in));
-    }
 }
 
 static void draw_resnet(
     struct stage *s, const char *prefix, int64_t c_in, int64_t c_out, int64_t temb, bool shortcut) {
     draw_layer(s, prefix, "conv1", c_out, c_in, 3, true);
-    if (temb) {
+    if (temb)
         draw_layer(s, prefix, "time_emb_proj", c_out, temb, 1, true);
-    }
     draw_layer(s, prefix, "conv2", c_out, c_out, 3, true);
-    if (shortcut) {
+    if (shortcut)
         draw_layer(s, prefix, "conv_shortcut", c_out, c_in, 1, true);
-    }
 }
 
 static void draw_attention(
@@ -158,11 +151,9 @@ static struct tensor draw_image(struct stage *s, int rows, int64_t c, int64_t h,
     float *all = malloc((size_t)(rows * c * h * w) * sizeof(float));
     struct tensor x = compute_tensor_4d(&s->c, DTYPE_F32, 1, h, w, c);
     noise_draw(&s->rng, all, rows * c * h * w);
-    for (int64_t i = 0; i < c; i++) {
-        for (int64_t p = 0; p < h * w; p++) {
+    for (int64_t i = 0; i < c; i++)
+        for (int64_t p = 0; p < h * w; p++)
             ((float *)x.data)[p * c + i] = all[i * h * w + p];
-        }
-    }
     free(all);
     return x;
 }
@@ -355,19 +346,16 @@ static const struct block {
 
 static void draw_block(struct stage *s, const struct block *b) {
     const int64_t c = b->channels, temb = b->temb_rows ? TEMB : 0;
-    if (b->resnet) {
+    if (b->resnet)
         draw_resnet(s, "r", b->skip ? 2 * c : c, c, temb, b->skip || b->shortcut);
-    }
-    if (b->middle == IMAGE_ATTENTION) {
+    if (b->middle == IMAGE_ATTENTION)
         draw_attention(s, "a", c, c, true);
-    } else if (b->middle != NOTHING) {
+    else if (b->middle != NOTHING)
         draw_transformer(s, c, b->middle == TRANSFORMER_SELF ? 0 : c);
-    }
-    if (b->end == END_RESNET) {
+    if (b->end == END_RESNET)
         draw_resnet(s, "end", c, c, temb, false);
-    } else if (b->end != END_NOTHING) {
+    else if (b->end != END_NOTHING)
         draw_layer(s, "end", "conv", c, c, 3, true);
-    }
 }
 
 static void matches_published_corner(const struct kernels *kernels, const struct block *b) {
@@ -376,9 +364,8 @@ static void matches_published_corner(const struct kernels *kernels, const struct
     struct tensor temb;
     stage_begin(&s, kernels, 0);
     struct tensor x = draw_image(&s, b->rows, c, b->size, b->size);
-    if (b->temb_rows) {
+    if (b->temb_rows)
         temb = draw_silu_temb(&s, b->temb_rows);
-    }
     if (b->skip) { /* drawn from a generator of its own, which then goes on */
         noise_init(&s.rng, RNG_CPU, 1);
         struct tensor skip = draw_image(&s, b->rows, c, b->size, b->size);
@@ -388,23 +375,20 @@ static void matches_published_corner(const struct kernels *kernels, const struct
     }
     draw_block(&s, b);
     struct tensor *silu_temb = b->temb_rows ? &temb : NULL;
-    if (b->resnet) {
+    if (b->resnet)
         x = run_resnet(&s, "r", x, c, silu_temb, 32, eps, b->shortcut);
-    }
-    if (b->middle == IMAGE_ATTENTION) {
+    if (b->middle == IMAGE_ATTENTION)
         run_image_attention(&s, "a", &x, 32, 32, eps);
-    } else if (b->middle == TRANSFORMER) { /* without a context it looks at itself */
+    else if (b->middle == TRANSFORMER) /* without a context it looks at itself */
         run_transformer(&s, &x, 1, CONTEXT_ITSELF);
-    } else if (b->middle == TRANSFORMER_SELF) {
+    else if (b->middle == TRANSFORMER_SELF)
         run_transformer(&s, &x, 1, CONTEXT_NONE);
-    } else if (b->middle == TRANSFORMER_CROSS) {
+    else if (b->middle == TRANSFORMER_CROSS)
         run_transformer(&s, &x, 2, CONTEXT_DRAWN);
-    }
-    if (b->end == END_RESNET) {
+    if (b->end == END_RESNET)
         x = run_resnet(&s, "end", x, c, silu_temb, 32, eps, false);
-    } else if (b->end != END_NOTHING) {
+    else if (b->end != END_NOTHING)
         x = run_conv(&s, "end", "conv", b->end == END_UP ? CONV_3X3_UP : CONV_3X3_DOWN, &x, c);
-    }
     check_corner(&s, b->name, &x, b->expected, rounded);
     stage_end(&s);
 }
@@ -496,9 +480,8 @@ static struct tensor unet2d(struct stage *s, const struct tensor *image, float t
 static void sampler_step(struct stage *s, bool ddpm, bool is_last, double alpha, double alpha_prev,
     const float *noise_pred, float *image) {
     struct tensor noise = { 0 };
-    if (ddpm && !is_last) {
+    if (ddpm && !is_last)
         noise = draw_image(s, 1, 3, 8, 8);
-    }
     for (int i = 0; i < 3 * PIXELS; i++) {
         const double eps_pred = (double)noise_pred[i], x = (double)image[i];
         double x0 = (x - sqrt(1 - alpha) * eps_pred) / sqrt(alpha);
@@ -545,9 +528,8 @@ static void pipeline_matches_published_corner(
 int main(int argc, char **argv) {
     const bool plain = argc > 1 && strcmp(argv[1], "reference") == 0;
     const struct kernels *kernels = plain ? kernels_reference() : kernels_cpu();
-    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
+    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
         matches_published_corner(kernels, &blocks[i]);
-    }
     pipeline_matches_published_corner(kernels, false, "DDIMPipeline, 2 steps",
         (const double[9]){
             0.0, 9.979e-01, 0.0, 9.999e-01, 9.986e-01, 9.991e-01, 7.106e-04, 0.0, 0.0 });

@@ -15,9 +15,8 @@ static void *must(void *p, const char *what) {
 
 void rule_numbers(const char *name, int64_t count, double *out) {
     uint64_t state = 14695981039346656037u; /* FNV-1a */
-    for (const char *p = name; *p; p++) {
+    for (const char *p = name; *p; p++)
         state = (state ^ (unsigned char)*p) * 1099511628211u;
-    }
     for (int64_t i = 0; i < count; i++) { /* splitmix64 */
         state += 0x9E3779B97F4A7C15u;
         uint64_t z = state;
@@ -32,9 +31,8 @@ static float *scaled_numbers(const char *name, int64_t count, double offset, dou
     double *numbers = must(malloc((size_t)count * sizeof(double)), "no memory");
     float *out = must(malloc((size_t)count * sizeof(float)), "no memory");
     rule_numbers(name, count, numbers);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         out[i] = (float)(offset + scale * numbers[i]);
-    }
     free(numbers);
     return out;
 }
@@ -51,9 +49,8 @@ static bool ends_with(const char *text, const char *end) {
 /* Whether the last but one part of the name contains "norm". */
 static bool is_norm(const char *name) {
     const char *leaf = strrchr(name, '.'), *norm = NULL;
-    for (const char *p = strstr(name, "norm"); p; p = strstr(p + 1, "norm")) {
+    for (const char *p = strstr(name, "norm"); p; p = strstr(p + 1, "norm"))
         norm = p;
-    }
     return norm && norm < leaf && !memchr(norm, '.', (size_t)(leaf - norm));
 }
 
@@ -76,9 +73,8 @@ static bool rule_get(void *user, const char *name, int rank, const int64_t *shap
     } else {
         scale = source->gain * sqrt(3.0 / (double)fan_in);
         if (strstr(name, "to_q") || strstr(name, "to_k") || strstr(name, "q_proj") ||
-            strstr(name, "k_proj")) {
+            strstr(name, "k_proj"))
             scale *= 2;
-        }
     }
     float *numbers = scaled_numbers(name, count, offset, scale);
     void *data = must(malloc((size_t)count * dtype_size(source->dtype)), "no memory");
@@ -110,9 +106,8 @@ void rule_source_finish(struct rule_source *source) {
 struct safetensors *reference_open(const char *path) {
     struct error err = { 0 };
     struct safetensors *reference = NULL;
-    if (!safetensors_open(path, &reference, &err)) {
+    if (!safetensors_open(path, &reference, &err))
         must(NULL, err.message);
-    }
     return reference;
 }
 
@@ -121,9 +116,8 @@ const float *reference_get(struct safetensors *reference, const char *name, int6
     struct tensor t;
     const ptrdiff_t index = safetensors_find(reference, name);
     if (index < 0 || !safetensors_view(reference, (size_t)index, &t, &err) ||
-        t.dtype != DTYPE_F32 || tensor_elements(&t) != count) {
+        t.dtype != DTYPE_F32 || tensor_elements(&t) != count)
         must(NULL, name);
-    }
     return t.data;
 }
 
@@ -141,14 +135,11 @@ void run_model(
     const struct kernels *kernels, void (*forward)(struct compute *c, void *user), void *user) {
     struct error err = { 0 };
     struct compute c = { .kernels = kernels };
-    if (!arena_create(c.kernels->memory, &c.arena, &err) ||
-        !compute_plan(&c, forward, user, &err)) {
+    if (!arena_create(c.kernels->memory, &c.arena, &err) || !compute_plan(&c, forward, user, &err))
         must(NULL, err.message);
-    }
     forward(&c, user);
-    if (!compute_ok(&c)) {
+    if (!compute_ok(&c))
         must(NULL, c.error.message);
-    }
     arena_destroy(c.arena);
 }
 

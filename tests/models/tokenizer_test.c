@@ -222,9 +222,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     data = realpath(argv[1], NULL); /* links to it must hold from anywhere */
-    if (!data) {
+    if (!data)
         return 2;
-    }
     if (argc == 3) {
         const char *set = getenv("LATENTD_CLIP_TOKENIZER");
         const char *dir = set && *set ? set : argv[2];

@@ -92,9 +92,8 @@ static void matches_diffusers(
     CHECK(scale == 1 << (config->block_count - 1), "scale %d", scale);
     float *latents = rule_signal("latents", ROWS * h * w * channels);
     float *image = rule_signal("image", ROWS * h * scale * w * scale * 3);
-    for (int64_t i = 0; i < ROWS * h * scale * w * scale * 3; i++) {
+    for (int64_t i = 0; i < ROWS * h * scale * w * scale * 3; i++)
         image[i] /= 2;
-    }
     const struct run decode = { .model = vae_decode,
         .in = tensor_4d(latents, DTYPE_F32, ROWS, h, w, channels),
         .out = tensor_4d(NULL, DTYPE_F32, ROWS, h * scale, w * scale, 3) };
