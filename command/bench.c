@@ -266,6 +266,17 @@ static bool measure_vae(struct bench *b, struct error *err) {
     return ok;
 }
 
+static bool load_models(struct bench *b, struct checkpoint *c, struct error *err) {
+    const struct weights text = weights_from_checkpoint(
+        c, COMPONENT_TEXT_ENCODER, b->kernels, b->dtype);
+    const struct weights unet = weights_from_checkpoint(c, COMPONENT_UNET, b->kernels, b->dtype);
+    const struct weights vae = weights_from_checkpoint(c, COMPONENT_VAE, b->kernels, b->dtype);
+    return text_encoder_create(checkpoint_text_encoder_config(c), &text, &b->text_encoder, err) &&
+           unet_create(checkpoint_unet_config(c), &unet, &b->unet, err) &&
+           vae_create(checkpoint_vae_config(c), &vae, VAE_DECODER, &b->vae, err) &&
+           b->kernels->memory->synchronize(err);
+}
+
 static bool load(struct bench *b, struct error *err) {
     struct checkpoint *checkpoint = NULL;
     double begin = monotonic_seconds();
@@ -275,10 +286,7 @@ static bool load(struct bench *b, struct error *err) {
               arena_create(b->kernels->memory, &b->compute.arena, err) &&
               (b->options.no_recordings || recordings_create(b->kernels, &b->recordings, err)) &&
               checkpoint_open(b->options.model_path, NULL, &checkpoint, err) &&
-              text_encoder_create(checkpoint, b->kernels, b->dtype, &b->text_encoder, err) &&
-              unet_create(checkpoint, b->kernels, b->dtype, &b->unet, err) &&
-              vae_create(checkpoint, b->kernels, b->dtype, VAE_DECODER, &b->vae, err) &&
-              b->kernels->memory->synchronize(err);
+              load_models(b, checkpoint, err);
     checkpoint_close(checkpoint);
     b->compute.recordings = b->recordings;
     b->load_s = monotonic_seconds() - begin;

@@ -29,11 +29,16 @@ static bool load_models(
     if (!tokenizer_create(tokenizer_dir, &p->tokenizer, err))
         return error_prefix(err, "tokenizer");
     const struct kernels *kernels = p->models.kernels;
-    if (!text_encoder_create(checkpoint, kernels, dtype, &p->text_encoder, err))
+    const struct weights text = weights_from_checkpoint(
+        checkpoint, COMPONENT_TEXT_ENCODER, kernels, dtype);
+    const struct weights unet = weights_from_checkpoint(checkpoint, COMPONENT_UNET, kernels, dtype);
+    const struct weights vae = weights_from_checkpoint(checkpoint, COMPONENT_VAE, kernels, dtype);
+    if (!text_encoder_create(
+            checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err))
         return error_prefix(err, "text_encoder");
-    if (!unet_create(checkpoint, kernels, dtype, &p->unet, err))
+    if (!unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err))
         return error_prefix(err, "unet");
-    if (!vae_create(checkpoint, kernels, dtype, VAE_DECODER, &p->vae, err))
+    if (!vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_DECODER, &p->vae, err))
         return error_prefix(err, "vae");
     return true;
 }

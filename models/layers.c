@@ -16,6 +16,10 @@ bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const
     return true;
 }
 
+bool weights_end(const struct weights *w, struct error *err) {
+    return !w->end || w->end(w->user, err);
+}
+
 /* Shapes come from a checked config, so sizes fit; the allocation itself may still be refused. */
 static void *allocate(int64_t count, size_t size, const char *name, struct error *err) {
     size_t bytes;

@@ -1,10 +1,8 @@
-/* What every model is built of, and how it gets its weights.
+/* What every model is built of.
  *
- * A model asks a `struct weights` for tensors by their diffusers names; behind it stands a
- * checkpoint (weights_from_checkpoint) or, in tests, anything else. Each *_load takes a layer's
- * tensors, checks their shapes through the source, and leaves the form that the device likes best,
- * so that the source may go away afterwards. A layer's name is `prefix`.`leaf`, or `leaf` if the
- * prefix is empty.
+ * Each *_load takes a layer's tensors, checks their shapes through their source, and leaves the
+ * form that the device likes best, so that the source may go away afterwards. A layer's name is
+ * `prefix`.`leaf`, or `leaf` if the prefix is empty.
  *
  * Every struct here may be zeroed; finishing or destroying a zeroed one does nothing.
  */
@@ -12,20 +10,10 @@
 #define MODELS_LAYERS_H
 
 #include "kernels/compute.h"
+#include "models/weights.h"
 
-/* Where weights come from and what they become. */
-struct weights {
-    /* As checkpoint_tensor: a view of exactly this shape, valid as long as the source, or an error
-     * that names the tensor. */
-    bool (*get)(void *user, const char *name, int rank, const int64_t *shape, struct tensor *out,
-        struct error *err);
-    void *user;
-    const struct kernels *kernels; /* borrowed */
-    enum dtype dtype;              /* what the packed weights are kept in; kernels packs it */
-    /* Ask for every tensor, so that names and shapes are checked, but pack nothing: every struct
-     * packed stays NULL. */
-    bool check_only;
-};
+/* A model's last call while loading: it has taken all the tensors it needs. */
+bool weights_end(const struct weights *w, struct error *err) __attribute__((warn_unused_result));
 
 /* Memory of the device for weights that need no packing. */
 struct resident {

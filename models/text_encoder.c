@@ -2,7 +2,7 @@
  * and one norm at the end, which every clip_skip goes through. */
 #include "models/text_encoder.h"
 
-#include "models/build.h"
+#include "models/layers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,10 +58,11 @@ static bool load(const struct weights *w, struct text_encoder *e, struct error *
                &e->token_embedding, err) &&
            table_load(w, "text_model.embeddings", "position_embedding",
                config->max_position_embeddings, c, &e->position_embedding, err) &&
-           norm_load(w, "text_model", "final_layer_norm", c, &e->final_layer_norm, err);
+           norm_load(w, "text_model", "final_layer_norm", c, &e->final_layer_norm, err) &&
+           weights_end(w, err);
 }
 
-bool text_encoder_build(const struct text_encoder_config *config, const struct weights *w,
+bool text_encoder_create(const struct text_encoder_config *config, const struct weights *w,
     struct text_encoder **out, struct error *err) {
     if (config->hidden_size % config->num_attention_heads) {
         return error_set(err, ERROR_INVALID,

@@ -3,14 +3,14 @@
 #define MODELS_TEXT_ENCODER_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint/checkpoint.h"
+#include "models/config.h"
+#include "models/weights.h"
 
 struct text_encoder;
 
-/* Packs the weights of COMPONENT_TEXT_ENCODER in `dtype`, one of the table's. */
-bool text_encoder_create(struct checkpoint *checkpoint, const struct kernels *kernels,
-    enum dtype dtype, struct text_encoder **out, struct error *err)
-    __attribute__((warn_unused_result));
+/* The config is copied and the weights are packed: nothing of either is needed afterwards. */
+bool text_encoder_create(const struct text_encoder_config *config, const struct weights *w,
+    struct text_encoder **out, struct error *err) __attribute__((warn_unused_result));
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
 
 const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);

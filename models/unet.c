@@ -3,7 +3,7 @@
  * (its channels) and when running (its tensors). */
 #include "models/unet.h"
 
-#include "models/build.h"
+#include "models/layers.h"
 #include "models/resnet.h"
 #include "models/transformer.h"
 
@@ -174,7 +174,8 @@ static bool build_all(struct builder *b) {
            conv_load(
                b->w, "", "conv_out", CONV_3X3, config->out_channels, c0, &u->conv_out, b->err) &&
            linear_load_stacked(b->w, b->context_parts, b->context_part_count,
-               config->cross_attention_dim, false, &u->context, b->err);
+               config->cross_attention_dim, false, &u->context, b->err) &&
+           weights_end(b->w, b->err);
 }
 
 static bool check_config(const struct unet_config *config, struct error *err) {
@@ -187,15 +188,14 @@ static bool check_config(const struct unet_config *config, struct error *err) {
         if (channels % config->norm_num_groups || channels % config->heads[i]) {
             return error_set(err, ERROR_INVALID,
                 "unet: block_out_channels[%d] = %d is not a multiple of both norm_num_groups %d "
-                "and "
-                "the block's %d heads",
+                "and the block's %d heads",
                 i, channels, config->norm_num_groups, config->heads[i]);
         }
     }
     return true;
 }
 
-bool unet_build(const struct unet_config *config, const struct weights *w, struct unet **out,
+bool unet_create(const struct unet_config *config, const struct weights *w, struct unet **out,
     struct error *err) {
     if (!check_config(config, err))
         return false;

@@ -8,13 +8,14 @@
 #define MODELS_UNET_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint/checkpoint.h"
+#include "models/config.h"
+#include "models/weights.h"
 
 struct unet;
 
-/* Packs the weights of COMPONENT_UNET in `dtype`, one of the table's. */
-bool unet_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
-    struct unet **out, struct error *err) __attribute__((warn_unused_result));
+/* The config is copied and the weights are packed: nothing of either is needed afterwards. */
+bool unet_create(const struct unet_config *config, const struct weights *w, struct unet **out,
+    struct error *err) __attribute__((warn_unused_result));
 void unet_destroy(struct unet *unet); /* NULL is fine */
 
 const struct unet_config *unet_get_config(const struct unet *unet);

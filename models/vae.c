@@ -6,7 +6,6 @@
  * last level's input (twice as many channels), its output and one in between; encoding at three. */
 #include "models/vae.h"
 
-#include "models/build.h"
 #include "models/image_attention.h"
 #include "models/resnet.h"
 
@@ -145,7 +144,7 @@ static bool load_decoder(
         w, config, "decoder", config->block_out_channels[0], config->out_channels, out, err);
 }
 
-bool vae_build(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
+bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
     struct vae **out, struct error *err) {
     for (int i = 0; i < config->block_count; i++) {
         if (config->block_out_channels[i] % config->norm_num_groups) {
@@ -165,7 +164,7 @@ bool vae_build(const struct vae_config *config, const struct weights *w, enum va
     encoder.check_only |= !(parts & VAE_ENCODER);
     decoder.check_only |= !(parts & VAE_DECODER);
     if (!load_encoder(&encoder, config, &vae->encoder, err) ||
-        !load_decoder(&decoder, config, &vae->decoder, err)) {
+        !load_decoder(&decoder, config, &vae->decoder, err) || !weights_end(w, err)) {
         vae_destroy(vae);
         return false;
     }

@@ -3,15 +3,17 @@
 #define MODELS_VAE_H
 
 #include "kernels/compute.h"
-#include "models/checkpoint/checkpoint.h"
+#include "models/config.h"
+#include "models/weights.h"
 
 struct vae;
 
 enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
 
-/* Packs the weights of COMPONENT_VAE in `dtype`, one of the table's, only the parts asked for. */
-bool vae_create(struct checkpoint *checkpoint, const struct kernels *kernels, enum dtype dtype,
-    enum vae_parts parts, struct vae **out, struct error *err) __attribute__((warn_unused_result));
+/* The config is copied and the weights are packed: nothing of either is needed afterwards. Asks for
+ * the tensors of both parts, and keeps those of `parts`. */
+bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
+    struct vae **out, struct error *err) __attribute__((warn_unused_result));
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
 const struct vae_config *vae_get_config(const struct vae *vae);

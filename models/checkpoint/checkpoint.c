@@ -283,15 +283,14 @@ static bool known_leftover(enum component component, const char *name) {
            strcmp(name, "logit_scale") == 0;
 }
 
-bool checkpoint_check_intact(const struct checkpoint *c, struct error *err) {
+static bool check_intact(const struct checkpoint *c, struct error *err) {
     for (size_t i = 0; i < c->file_count; i++)
         if (!safetensors_intact(c->files[i], err))
             return false;
     return true;
 }
 
-bool checkpoint_check_unused(
-    const struct checkpoint *c, enum component component, struct error *err) {
+static bool check_unused(const struct checkpoint *c, enum component component, struct error *err) {
     const struct weight_table *table = &c->tables[component];
     char names[384] = "";
     size_t unused = 0, at = 0;
@@ -308,6 +307,30 @@ bool checkpoint_check_unused(
     return error_set(err, ERROR_INVALID, "%s: %zu tensor%s that the config has no place for: %s%s",
         component_names[component], unused, unused == 1 ? "" : "s", names,
         unused > NAMES_SHOWN ? ", ..." : "");
+}
+
+static bool source_get(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    const struct component_source *source = user;
+    return checkpoint_tensor(source->checkpoint, source->component, name, rank, shape, out, err);
+}
+
+static bool source_end(void *user, struct error *err) {
+    const struct component_source *source = user;
+    return check_unused(source->checkpoint, source->component, err) &&
+           check_intact(source->checkpoint, err);
+}
+
+struct weights weights_from_checkpoint(struct checkpoint *c, enum component component,
+    const struct kernels *kernels, enum dtype dtype) {
+    c->sources[component] = (struct component_source){ c, component };
+    return (struct weights){
+        .get = source_get,
+        .end = source_end,
+        .user = &c->sources[component],
+        .kernels = kernels,
+        .dtype = dtype,
+    };
 }
 
 void checkpoint_get_stats(

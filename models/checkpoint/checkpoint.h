@@ -4,8 +4,8 @@
  * their configs, the scheduler's JSON and the tokenizer's files. Opening maps the files; the models
  * copy what they need (packed), after which checkpoint_close may be called.
  *
- * Every tensor that is asked for is checked against the expected shape, and checkpoint_check_unused
- * names what is left over, so a wrong file fails by name.
+ * Every tensor that is asked for is checked against the expected shape, and what is then left over
+ * is named, so a wrong file fails by name.
  */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_H
 #define MODELS_CHECKPOINT_CHECKPOINT_H
@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/tensor.h"
 #include "models/config.h"
+#include "models/weights.h"
 
 struct checkpoint;
 
@@ -34,6 +35,13 @@ const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
 /* The folder that holds the tokenizer, or NULL if there is none. Borrowed. */
 const char *checkpoint_tokenizer_dir(const struct checkpoint *c);
 
+/* The component's tensors for a model, packed for `kernels` in `dtype`, one of its. Once the model
+ * took what it needs, an error names up to a few tensors of the component that nobody asked for
+ * (known leftovers such as position_ids are passed over), and a file that was cut short or written
+ * to meanwhile is ERROR_IO. Valid as long as the checkpoint. */
+struct weights weights_from_checkpoint(struct checkpoint *c, enum component component,
+    const struct kernels *kernels, enum dtype dtype);
+
 /* The tensor `name` (diffusers name, e.g. "down_blocks.0.resnets.0.conv1.weight"; the text
  * encoder's start with "text_model.") as a view of the mapped file, valid until close. It must have
  * exactly `rank` dimensions of these sizes; a linear layer's [n][k] also accepts [n][k][1][1] and
@@ -44,15 +52,6 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
     __attribute__((warn_unused_result));
 /* Whether the tensor exists, whatever its shape. Does not mark it as used. */
 bool checkpoint_has_tensor(const struct checkpoint *c, enum component component, const char *name);
-
-/* After a model took what it needs: an error (ERROR_IO) if a file was cut short or written to since
- * the checkpoint was opened. */
-bool checkpoint_check_intact(const struct checkpoint *c, struct error *err)
-    __attribute__((warn_unused_result));
-/* After a model took what it needs: an error that names up to a few tensors of the component that
- * nobody asked for (known leftovers such as position_ids are passed over). */
-bool checkpoint_check_unused(const struct checkpoint *c, enum component component,
-    struct error *err) __attribute__((warn_unused_result));
 
 /* For listings. */
 struct checkpoint_stats {

@@ -23,12 +23,19 @@ struct weight_table {
     size_t count, capacity;
 };
 
+/* What weights_from_checkpoint's callbacks are given. */
+struct component_source {
+    struct checkpoint *checkpoint;
+    enum component component;
+};
+
 struct checkpoint {
     bool single_file;
     struct safetensors **files; /* owned */
     size_t file_count;
     size_t viewed_bytes; /* since the files' pages were last dropped */
     struct weight_table tables[COMPONENT_COUNT];
+    struct component_source sources[COMPONENT_COUNT];
     struct text_encoder_config text_encoder;
     struct unet_config unet;
     struct vae_config vae;

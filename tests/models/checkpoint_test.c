@@ -109,6 +109,11 @@ static void write_text(const char *path, const char *text) {
     CHECK(file_write(path, &part, 1, &err), "%s", err.message);
 }
 
+static bool nothing_is_left(struct checkpoint *c, enum component component, struct error *err) {
+    const struct weights w = weights_from_checkpoint(c, component, kernels_reference(), DTYPE_F32);
+    return w.end(w.user, err);
+}
+
 /* Every row can be had under its diffusers name; nothing is left. */
 static void all_rows_are_there(struct checkpoint *c, enum dtype dtype) {
     struct error err = { 0 };
@@ -122,7 +127,7 @@ static void all_rows_are_there(struct checkpoint *c, enum dtype dtype) {
     }
     CHECK(found == row_count, "%d of %d", found, row_count);
     for (int i = 0; i < 3; i++)
-        CHECK(checkpoint_check_unused(c, (enum component)i, &err), "%s", err.message);
+        CHECK(nothing_is_left(c, (enum component)i, &err), "%s", err.message);
     printf("%d of %d tensors under their diffusers names\n", found, row_count);
 }
 
@@ -273,7 +278,7 @@ static void wrong_tensors_are_named(void) {
         make_single_file(&(struct variation){ .leave_out = conv_out }));
     CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err), "it is not there");
     CHECK_STRING(err.message, "unet: tensor conv_out.bias [4] is missing");
-    CHECK(!checkpoint_check_unused(c, COMPONENT_UNET, &err), "nothing was used");
+    CHECK(!nothing_is_left(c, COMPONENT_UNET, &err), "nothing was used");
     CHECK_CONTAINS(err.message, "unet: 685 tensors that the config has no place for: conv_in.bias");
     checkpoint_close(c);
     c = open_checkpoint(make_single_file(&(struct variation){ .misshapen = conv_out }));

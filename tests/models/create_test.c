@@ -106,11 +106,11 @@ static void asks_for_exactly_sd15(const char *path) {
     struct vae *v = NULL;
     read_list(path);
     zeros.component = "text_encoder";
-    CHECK(text_encoder_build(&text, &w, &e, &err), "%s", err.message);
+    CHECK(text_encoder_create(&text, &w, &e, &err), "%s", err.message);
     zeros.component = "unet";
-    CHECK(unet_build(&unet, &w, &u, &err), "%s", err.message);
+    CHECK(unet_create(&unet, &w, &u, &err), "%s", err.message);
     zeros.component = "vae";
-    CHECK(vae_build(&vae, &w, VAE_BOTH, &v, &err), "%s", err.message);
+    CHECK(vae_create(&vae, &w, VAE_BOTH, &v, &err), "%s", err.message);
     int once = 0;
     for (int i = 0; i < list_count; i++) {
         CHECK(list[i].asked == 1, "%s was asked for %d times", list[i].text, list[i].asked);
@@ -215,6 +215,18 @@ static void forward(struct compute *c, void *user) {
     vae_encode(m->vae, c, &image, &moments);
 }
 
+/* One of the three models, by its place in `parts`. */
+static bool load_part(struct checkpoint *checkpoint, int part, const struct kernels *kernels,
+    enum dtype dtype, struct models *out, struct error *err) {
+    const struct weights w = weights_from_checkpoint(
+        checkpoint, (enum component)part, kernels, dtype);
+    if (part == 0)
+        return text_encoder_create(checkpoint_text_encoder_config(checkpoint), &w, &out->text, err);
+    if (part == 1)
+        return unet_create(checkpoint_unet_config(checkpoint), &w, &out->unet, err);
+    return vae_create(checkpoint_vae_config(checkpoint), &w, VAE_BOTH, &out->vae, err);
+}
+
 static void a_folder_gives_the_same_bits(
     const struct kernels *kernels, enum dtype dtype, const struct rule_source kinds[3]) {
     struct rule_source sources[3] = { kinds[0], kinds[1], kinds[2] };
@@ -224,14 +236,14 @@ static void a_folder_gives_the_same_bits(
     for (int i = 0; i < 3; i++)
         w[i] = rule_weights(&sources[i], kernels, dtype);
     struct checkpoint *checkpoint = open_checkpoint();
-    CHECK(
-        text_encoder_build(checkpoint_text_encoder_config(checkpoint), &w[0], &direct.text, &err) &&
-            unet_build(checkpoint_unet_config(checkpoint), &w[1], &direct.unet, &err) &&
-            vae_build(checkpoint_vae_config(checkpoint), &w[2], VAE_BOTH, &direct.vae, &err),
+    CHECK(text_encoder_create(
+              checkpoint_text_encoder_config(checkpoint), &w[0], &direct.text, &err) &&
+              unet_create(checkpoint_unet_config(checkpoint), &w[1], &direct.unet, &err) &&
+              vae_create(checkpoint_vae_config(checkpoint), &w[2], VAE_BOTH, &direct.vae, &err),
         "%s", err.message);
-    CHECK(text_encoder_create(checkpoint, kernels, dtype, &loaded.text, &err) &&
-              unet_create(checkpoint, kernels, dtype, &loaded.unet, &err) &&
-              vae_create(checkpoint, kernels, dtype, VAE_BOTH, &loaded.vae, &err),
+    CHECK(load_part(checkpoint, 0, kernels, dtype, &loaded, &err) &&
+              load_part(checkpoint, 1, kernels, dtype, &loaded, &err) &&
+              load_part(checkpoint, 2, kernels, dtype, &loaded, &err),
         "%s", err.message);
     checkpoint_close(checkpoint); /* the models need it no more */
 
@@ -254,16 +266,12 @@ static void a_folder_gives_the_same_bits(
         rule_source_finish(&sources[i]);
 }
 
-/* unet_create and its kin with the file as it is now. */
+/* A part from the file as it is now. */
 static void fails_with(int part, const char *first, const char *second) {
     struct error err = { 0 };
     struct models m = { 0 };
-    const struct kernels *kernels = kernels_reference();
     struct checkpoint *checkpoint = open_checkpoint();
-    const bool ok = part == 0 ? text_encoder_create(checkpoint, kernels, DTYPE_F32, &m.text, &err)
-                    : part == 1
-                        ? unet_create(checkpoint, kernels, DTYPE_F32, &m.unet, &err)
-                        : vae_create(checkpoint, kernels, DTYPE_F32, VAE_DECODER, &m.vae, &err);
+    const bool ok = load_part(checkpoint, part, kernels_reference(), DTYPE_F32, &m, &err);
     CHECK(!ok && !m.text && !m.unet && !m.vae, "%s: a wrong file was accepted", first);
     CHECK_CONTAINS(err.message, first);
     CHECK_CONTAINS(err.message, second);
@@ -298,12 +306,12 @@ static void a_wrong_file_fails_by_name(struct rule_source sources[3]) {
 /* The file is cut between its opening and its reading. */
 static void a_file_cut_while_read_fails(struct rule_source sources[3]) {
     struct error err = { 0 };
-    struct unet *unet = NULL;
+    struct models m = { 0 };
     struct checkpoint *checkpoint = open_checkpoint();
     struct stat before;
     const char *path = in_root(parts[1].component, parts[1].file);
     CHECK(stat(path, &before) == 0 && truncate(path, before.st_size / 2) == 0, "%s", path);
-    CHECK(!unet_create(checkpoint, kernels_cpu(), DTYPE_F32, &unet, &err) && !unet,
+    CHECK(!load_part(checkpoint, 1, kernels_cpu(), DTYPE_F32, &m, &err) && !m.unet,
         "half a file was accepted");
     CHECK_CONTAINS(err.message, path);
     CHECK_CONTAINS(err.message, "it changed while it was read");
@@ -332,9 +340,9 @@ static void write_folder(struct rule_source sources[3]) {
     }
     CHECK(text_encoder_config_parse(json[0], &text, &err) &&
               unet_config_parse(json[1], &unet, &err) && vae_config_parse(json[2], &vae, &err) &&
-              text_encoder_build(&text, &w[0], &m.text, &err) &&
-              unet_build(&unet, &w[1], &m.unet, &err) &&
-              vae_build(&vae, &w[2], VAE_BOTH, &m.vae, &err),
+              text_encoder_create(&text, &w[0], &m.text, &err) &&
+              unet_create(&unet, &w[1], &m.unet, &err) &&
+              vae_create(&vae, &w[2], VAE_BOTH, &m.vae, &err),
         "%s", err.message);
     for (int i = 0; i < 3; i++) {
         write_weights(i, sources[i].items, sources[i].count);

@@ -4,8 +4,11 @@
 #ifndef TESTS_MODELS_SMALL_MODELS_H
 #define TESTS_MODELS_SMALL_MODELS_H
 
-#include "models/build.h"
+#include "kernels/compute.h"
 #include "models/checkpoint/safetensors.h"
+#include "models/text_encoder.h"
+#include "models/unet.h"
+#include "models/vae.h"
 
 /* `count` numbers in [-1, 1) that depend on the name alone. */
 void rule_numbers(const char *name, int64_t count, double *out);

@@ -61,7 +61,7 @@ static struct text_encoder *build(
     struct text_encoder *encoder = NULL;
     struct error err = { 0 };
     const struct weights w = rule_weights(&source, kernels, dtype);
-    CHECK(text_encoder_build(config, &w, &encoder, &err), "%s", err.message);
+    CHECK(text_encoder_create(config, &w, &encoder, &err), "%s", err.message);
     rule_source_finish(&source);
     return encoder;
 }

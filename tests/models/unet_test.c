@@ -92,7 +92,7 @@ static struct unet *build(int index, const struct kernels *kernels, enum dtype d
     struct unet *unet = NULL;
     struct error err = { 0 };
     const struct weights w = rule_weights(&source, kernels, dtype);
-    CHECK(unet_build(&config, &w, &unet, &err), "%s", err.message);
+    CHECK(unet_create(&config, &w, &unet, &err), "%s", err.message);
     rule_source_finish(&source);
     return unet;
 }
@@ -142,7 +142,7 @@ static void heads_must_divide_channels(void) {
     struct error err = { 0 };
     const struct weights w = rule_weights(&source, kernels_reference(), DTYPE_F32);
     config.heads[1] = 5;
-    CHECK(!unet_build(&config, &w, &unet, &err), "5 heads were accepted for 32 channels");
+    CHECK(!unet_create(&config, &w, &unet, &err), "5 heads were accepted for 32 channels");
     CHECK_CONTAINS(err.message, "block_out_channels[1] = 32");
     CHECK(source.count == 0 && !unet, "something was built");
 }

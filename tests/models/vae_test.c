@@ -50,7 +50,7 @@ static struct vae *build(
     struct vae *vae = NULL;
     struct error err = { 0 };
     const struct weights w = rule_weights(&source, kernels, dtype);
-    CHECK(vae_build(&cases[index].config, &w, parts, &vae, &err), "%s", err.message);
+    CHECK(vae_create(&cases[index].config, &w, parts, &vae, &err), "%s", err.message);
     rule_source_finish(&source);
     return vae;
 }
@@ -144,7 +144,7 @@ static void memory_peaks_low(void) {
     struct rule_source source = { .gain = 1 };
     const struct weights w = rule_weights(&source, kernels_reference(), DTYPE_F32);
     struct vae *vae = NULL;
-    CHECK(vae_build(&config, &w, VAE_BOTH, &vae, &err), "%s", err.message);
+    CHECK(vae_create(&config, &w, VAE_BOTH, &vae, &err), "%s", err.message);
     rule_source_finish(&source);
     struct run runs[2] = {
         { vae, vae_decode, tensor_4d(latents, DTYPE_F32, 1, 64, 64, 4),

@@ -69,20 +69,24 @@ static bool tool_init(struct tool *tool, const char *model, const struct kernels
         !arena_create(kernels->memory, &tool->arena, err)) {
         return false;
     }
+    struct checkpoint *c = tool->checkpoint;
+    const struct weights text = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, kernels, dtype);
+    const struct weights unet = weights_from_checkpoint(c, COMPONENT_UNET, kernels, dtype);
+    const struct weights vae = weights_from_checkpoint(c, COMPONENT_VAE, kernels, dtype);
     if ((parts & 1u << PART_TEXT) &&
-        !text_encoder_create(tool->checkpoint, kernels, dtype, &tool->text, err)) {
+        !text_encoder_create(checkpoint_text_encoder_config(c), &text, &tool->text, err)) {
         return false;
     }
     if ((parts & 1u << PART_UNET) &&
-        !unet_create(tool->checkpoint, kernels, dtype, &tool->unet, err)) {
+        !unet_create(checkpoint_unet_config(c), &unet, &tool->unet, err)) {
         return false;
     }
     const enum vae_parts vae_parts = (parts & 1u << PART_VAE_DECODE ? VAE_DECODER : 0) |
                                      (parts & 1u << PART_VAE_ENCODE ? VAE_ENCODER : 0);
-    if (vae_parts && !vae_create(tool->checkpoint, kernels, dtype, vae_parts, &tool->vae, err)) {
+    if (vae_parts && !vae_create(checkpoint_vae_config(c), &vae, vae_parts, &tool->vae, err)) {
         return false;
     }
-    checkpoint_close(tool->checkpoint);
+    checkpoint_close(c);
     tool->checkpoint = NULL;
     tool->compute = (struct compute){ .kernels = kernels, .arena = tool->arena };
     tool->activation_dtype = kernels->activation_dtype(dtype);
