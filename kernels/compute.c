@@ -2,20 +2,6 @@
 
 #include "kernels/check.h"
 
-/* Ends a wrapper whose arguments are right: calls the entry unless this is a dry run. */
-#define RUN(c, entry, args)                                                                        \
-    do {                                                                                           \
-        if (!(c)->dry_run && !(c)->kernels->entry((args), &(c)->error))                            \
-            error_prefix(&(c)->error, "%s", #entry);                                               \
-    } while (0)
-
-/* Before that, where several kernels can compute a call. */
-#define NOTE(c, entry, args)                                                                       \
-    do {                                                                                           \
-        if ((c)->dry_run && (c)->note && (c)->kernels->tuner)                                      \
-            (c)->kernels->tuner->note_##entry(args);                                               \
-    } while (0)
-
 static struct tensor allocate(struct compute *c, struct tensor t) {
     char text[112];
     t.device = c->kernels->device;
@@ -129,14 +115,6 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
                                 check_apart(k, a->y, "residual", a->residual, true)));
 }
 
-void op_linear(struct compute *c, const struct linear_args *args) {
-    if (compute_ok(c) && linear_is_right(&(struct check){ c, "linear" }, args)) {
-        c->flops += 2.0 * (double)tensor_elements(args->x) * (double)args->weight->n;
-        NOTE(c, linear, args);
-        RUN(c, linear, args);
-    }
-}
-
 static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
     if (!check_activation(k, "x", a->x, 4, 4) || !check_activation(k, "y", a->y, 4, 4) ||
         !weight_is(k, a->weight, true))
@@ -174,15 +152,6 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
                                check_apart(k, a->y, "residual", a->residual, true));
 }
 
-void op_conv2d(struct compute *c, const struct conv2d_args *args) {
-    if (compute_ok(c) && conv2d_is_right(&(struct check){ c, "conv2d" }, args)) {
-        double taps = args->weight->kind == CONV_1X1 ? 1 : 9;
-        c->flops += 2.0 * taps * (double)tensor_elements(args->y) * (double)args->weight->k;
-        NOTE(c, conv2d, args);
-        RUN(c, conv2d, args);
-    }
-}
-
 /* gamma and beta: f32 [c]. */
 static bool norm_parameters_are_right(const struct check *k, const struct tensor *x,
     const struct tensor *gamma, const struct tensor *beta, const struct tensor *y) {
@@ -207,13 +176,6 @@ static bool group_norm_is_right(const struct check *k, const struct group_norm_a
     return true;
 }
 
-void op_group_norm(struct compute *c, const struct group_norm_args *args) {
-    if (compute_ok(c) && group_norm_is_right(&(struct check){ c, "group_norm" }, args)) {
-        NOTE(c, group_norm, args);
-        RUN(c, group_norm, args);
-    }
-}
-
 static bool layer_norm_is_right(const struct check *k, const struct layer_norm_args *a) {
     if (!check_activation(k, "x", a->x, 2, 4) ||
         !norm_parameters_are_right(k, a->x, a->gamma, a->beta, a->y))
@@ -221,11 +183,6 @@ static bool layer_norm_is_right(const struct check *k, const struct layer_norm_a
     if (!(a->eps >= 0))
         return check_fail(k, "eps %g is negative", (double)a->eps);
     return true;
-}
-
-void op_layer_norm(struct compute *c, const struct layer_norm_args *args) {
-    if (compute_ok(c) && layer_norm_is_right(&(struct check){ c, "layer_norm" }, args))
-        RUN(c, layer_norm, args);
 }
 
 /* q, k or v: rank 3, y's dtype, y's rows, and all heads after the offset. */
@@ -258,15 +215,6 @@ static bool attention_is_right(const struct check *k, const struct attention_arg
            attention_input_is_right(k, a, "v", a->v, a->v_offset, a->k->shape[1]);
 }
 
-void op_attention(struct compute *c, const struct attention_args *args) {
-    if (compute_ok(c) && attention_is_right(&(struct check){ c, "attention" }, args)) {
-        /* q k^T and its product with v; a causal mask is not credited */
-        c->flops += 4.0 * (double)tensor_elements(args->y) * (double)args->k->shape[1];
-        NOTE(c, attention, args);
-        RUN(c, attention, args);
-    }
-}
-
 static bool embedding_is_right(const struct check *k, const struct embedding_args *a) {
     char text[112], other[112];
     if (!check_tensor(k, "ids", a->ids, 2, 2) || !check_dtype(k, "ids", a->ids, DTYPE_I32, NULL) ||
@@ -286,11 +234,6 @@ static bool embedding_is_right(const struct check *k, const struct embedding_arg
            check_apart(k, a->y, "positions", a->positions, false);
 }
 
-void op_embedding(struct compute *c, const struct embedding_args *args) {
-    if (compute_ok(c) && embedding_is_right(&(struct check){ c, "embedding" }, args))
-        RUN(c, embedding, args);
-}
-
 static bool timestep_embedding_is_right(
     const struct check *k, const struct timestep_embedding_args *a) {
     char text[112];
@@ -306,22 +249,11 @@ static bool timestep_embedding_is_right(
            check_apart(k, a->y, "timesteps", a->timesteps, false);
 }
 
-void op_timestep_embedding(struct compute *c, const struct timestep_embedding_args *args) {
-    const struct check k = { c, "timestep_embedding" };
-    if (compute_ok(c) && timestep_embedding_is_right(&k, args))
-        RUN(c, timestep_embedding, args);
-}
-
 static bool add_is_right(const struct check *k, const struct add_args *a) {
     return check_activation(k, "a", a->a, 1, 4) && check_like(k, "y", a->y, "a", a->a) &&
            (!a->b || check_like(k, "b", a->b, "a", a->a)) &&
            activation_is_known(k, a->activation) && check_apart(k, a->y, "a", a->a, true) &&
            check_apart(k, a->y, "b", a->b, false);
-}
-
-void op_add(struct compute *c, const struct add_args *args) {
-    if (compute_ok(c) && add_is_right(&(struct check){ c, "add" }, args))
-        RUN(c, add, args);
 }
 
 static bool concat_is_right(const struct check *k, const struct concat_args *a) {
@@ -336,11 +268,6 @@ static bool concat_is_right(const struct check *k, const struct concat_args *a) 
     }
     return check_shape(k, "b", a->b, &b, "a", a->a) && check_shape(k, "y", a->y, &y, "a", a->a) &&
            check_apart(k, a->y, "a", a->a, false) && check_apart(k, a->y, "b", a->b, false);
-}
-
-void op_concat(struct compute *c, const struct concat_args *args) {
-    if (compute_ok(c) && concat_is_right(&(struct check){ c, "concat" }, args))
-        RUN(c, concat, args);
 }
 
 static bool combine_is_right(const struct check *k, const struct combine_args *a) {
@@ -358,11 +285,6 @@ static bool combine_is_right(const struct check *k, const struct combine_args *a
             return false;
     }
     return true;
-}
-
-void op_combine(struct compute *c, const struct combine_args *args) {
-    if (compute_ok(c) && combine_is_right(&(struct check){ c, "combine" }, args))
-        RUN(c, combine, args);
 }
 
 static bool is_float(const struct check *k, const char *name, const struct tensor *t) {
@@ -390,18 +312,47 @@ static bool convert_is_right(const struct check *k, const struct convert_args *a
     return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false);
 }
 
-void op_convert(struct compute *c, const struct convert_args *args) {
-    if (compute_ok(c) && convert_is_right(&(struct check){ c, "convert" }, args))
-        RUN(c, convert, args);
-}
-
 static bool noise_is_right(const struct check *k, const struct noise_args *a) {
     if (!a->seeds || !a->offsets)
         return check_fail(k, "seeds or offsets are missing");
     return check_tensor(k, "y", a->y, 1, 4) && check_dtype(k, "y", a->y, DTYPE_F32, NULL);
 }
 
-void op_noise(struct compute *c, const struct noise_args *args) {
-    if (compute_ok(c) && noise_is_right(&(struct check){ c, "noise" }, args))
-        RUN(c, noise, args);
+/* What struct compute counts of a call: the multiplications and additions of products. */
+static double flops_of(enum operation operation, const void *args) {
+    switch (operation) {
+    case OPERATION_linear: {
+        const struct linear_args *a = args;
+        return 2.0 * (double)tensor_elements(a->x) * (double)a->weight->n;
+    }
+    case OPERATION_conv2d: {
+        const struct conv2d_args *a = args;
+        const double taps = a->weight->kind == CONV_1X1 ? 1 : 9;
+        return 2.0 * taps * (double)tensor_elements(a->y) * (double)a->weight->k;
+    }
+    case OPERATION_attention: { /* q k^T and its product with v; a causal mask is not credited */
+        const struct attention_args *a = args;
+        return 4.0 * (double)tensor_elements(a->y) * (double)a->k->shape[1];
+    }
+    default:
+        return 0;
+    }
 }
+
+/* Of a call whose arguments are right: whether it is to be computed now. */
+static bool begin(struct compute *c, enum operation operation, const void *args) {
+    c->flops += flops_of(operation, args);
+    if (c->dry_run && c->note && c->kernels->tuner)
+        c->kernels->tuner->note(operation, args);
+    return !c->dry_run;
+}
+
+#define WRAPPER(name)                                                                              \
+    void op_##name(struct compute *c, const struct name##_args *args) {                            \
+        if (!compute_ok(c) || !name##_is_right(&(struct check){ c, #name }, args))                 \
+            return;                                                                                \
+        if (begin(c, OPERATION_##name, args) && !c->kernels->name(args, &c->error))                \
+            error_prefix(&c->error, "%s", #name);                                                  \
+    }
+OPERATIONS(WRAPPER)
+#undef WRAPPER

@@ -69,18 +69,11 @@ void compute_synchronize(struct compute *c);
 void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
     void (*run)(struct compute *c, const void *user), const void *user);
 
-void op_linear(struct compute *c, const struct linear_args *args);
-void op_conv2d(struct compute *c, const struct conv2d_args *args);
-void op_group_norm(struct compute *c, const struct group_norm_args *args);
-void op_layer_norm(struct compute *c, const struct layer_norm_args *args);
-void op_attention(struct compute *c, const struct attention_args *args);
-void op_embedding(struct compute *c, const struct embedding_args *args);
-void op_timestep_embedding(struct compute *c, const struct timestep_embedding_args *args);
-void op_add(struct compute *c, const struct add_args *args);
-void op_concat(struct compute *c, const struct concat_args *args);
-void op_combine(struct compute *c, const struct combine_args *args);
-void op_convert(struct compute *c, const struct convert_args *args);
-void op_noise(struct compute *c, const struct noise_args *args);
+/* void op_NAME(struct compute *c, const struct NAME_args *args), for each operation (operations.h):
+ * op_linear, op_conv2d, op_group_norm and so on. */
+#define WRAPPER(name) void op_##name(struct compute *c, const struct name##_args *args);
+OPERATIONS(WRAPPER)
+#undef WRAPPER
 
 /* Checked packing. `name` is the tensor's name, for the error. */
 bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,

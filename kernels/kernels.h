@@ -1,4 +1,5 @@
-/* The operations of Stable Diffusion 1.5, as one table that each device fills.
+/* The operations of Stable Diffusion 1.5 (operations.h lists them), as one table that each device
+ * fills.
  *
  * The table starts with the plain-C reference (kernels/reference/), and a device overwrites what it
  * does better (kernels/cpu/, kernels/cuda/). Nobody calls an entry directly: models use the
@@ -21,6 +22,7 @@
 
 #include "base/error.h"
 #include "kernels/memory.h"
+#include "kernels/operations.h"
 #include "kernels/tensor.h"
 #include "kernels/tuner.h"
 
@@ -204,7 +206,7 @@ struct kernels {
     /* Optional. Any thread. */
     bool (*figures)(struct device_figures *out, struct error *err);
     unsigned weight_dtypes;   /* bits 1 << DTYPE_X: what weights can be packed as */
-    enum dtype default_dtype; /* the one for whom none was asked */
+    enum dtype default_dtype; /* where nobody asked for one */
     /* What one call of a model best gets: more rows or pixels (of pictures) at once would only take
      * more memory. */
     int batch_images;
@@ -220,18 +222,10 @@ struct kernels {
         enum dtype dtype, struct packed **out, struct error *err);
     void (*packed_destroy)(struct packed *packed);
 
-    bool (*linear)(const struct linear_args *args, struct error *err);
-    bool (*conv2d)(const struct conv2d_args *args, struct error *err);
-    bool (*group_norm)(const struct group_norm_args *args, struct error *err);
-    bool (*layer_norm)(const struct layer_norm_args *args, struct error *err);
-    bool (*attention)(const struct attention_args *args, struct error *err);
-    bool (*embedding)(const struct embedding_args *args, struct error *err);
-    bool (*timestep_embedding)(const struct timestep_embedding_args *args, struct error *err);
-    bool (*add)(const struct add_args *args, struct error *err);
-    bool (*concat)(const struct concat_args *args, struct error *err);
-    bool (*combine)(const struct combine_args *args, struct error *err);
-    bool (*convert)(const struct convert_args *args, struct error *err);
-    bool (*noise)(const struct noise_args *args, struct error *err);
+    /* bool (*NAME)(const struct NAME_args *args, struct error *err), for each operation. */
+#define ENTRY(name) bool (*name)(const struct name##_args *args, struct error *err);
+    OPERATIONS(ENTRY)
+#undef ENTRY
 };
 
 /* The plain-C truth, and the fastest this processor offers (found at the first call). Both live

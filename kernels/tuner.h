@@ -10,6 +10,7 @@
 #define KERNELS_TUNER_H
 
 #include "base/error.h"
+#include "kernels/operations.h"
 
 #include <stddef.h>
 
@@ -34,20 +35,13 @@ struct tuner_result {
     double flops; /* of that call on the fewest rows; 0: not a product */
 };
 
-struct linear_args;
-struct conv2d_args;
-struct group_norm_args;
-struct attention_args;
-
 struct tuner {
     /* For what measurements hold: the chip, its driver and this very build. */
     void (*identity)(char text[TUNER_IDENTITY_BYTES]);
-    /* Makes the shape of a call, and its number of rows, known without computing it. The arguments
-     * were checked; tensors need no memory. */
-    void (*note_linear)(const struct linear_args *args);
-    void (*note_conv2d)(const struct conv2d_args *args);
-    void (*note_group_norm)(const struct group_norm_args *args);
-    void (*note_attention)(const struct attention_args *args);
+    /* Makes the shape of a call, and its number of rows, known without computing it. args: the
+     * operation's, checked; tensors need no memory. An operation that one kernel alone computes is
+     * passed over. */
+    void (*note)(enum operation operation, const void *args);
 
     int (*problem_count)(void);
     void (*problem_key)(int problem, char key[TUNER_KEY_BYTES]);

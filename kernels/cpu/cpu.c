@@ -27,13 +27,9 @@ static void fill_table(void) {
     table.default_dtype = DTYPE_BF16;
     table.batch_images = 4;
     table.batch_px = 2 * 512 * 512;
-    table.group_norm = simd->group_norm;
-    table.layer_norm = simd->layer_norm;
-    table.attention = simd->attention;
-    table.embedding = simd->embedding;
-    table.add = simd->add;
-    table.combine = simd->combine;
-    table.convert = simd->convert;
+#define ENTRY(name) table.name = simd->name;
+    SIMD_OPERATIONS(ENTRY)
+#undef ENTRY
     layers_register(&table);
 }
 

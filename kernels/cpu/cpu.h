@@ -14,6 +14,16 @@
 /* Linear and conv2d (layers.c). */
 void layers_register(struct kernels *table);
 
+/* The operations among those of kernels/operations.h that are written with vectors. */
+#define SIMD_OPERATIONS(X)                                                                         \
+    X(group_norm)                                                                                  \
+    X(layer_norm)                                                                                  \
+    X(attention)                                                                                   \
+    X(embedding)                                                                                   \
+    X(add)                                                                                         \
+    X(combine)                                                                                     \
+    X(convert)
+
 /* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
 struct simd {
     const char *name;
@@ -21,13 +31,9 @@ struct simd {
     void (*exp)(const float *x, float *y, int64_t n);
     void (*exp2)(const float *x, float *y, int64_t n);
     void (*erf)(const float *x, float *y, int64_t n);
-    bool (*group_norm)(const struct group_norm_args *args, struct error *err);
-    bool (*layer_norm)(const struct layer_norm_args *args, struct error *err);
-    bool (*attention)(const struct attention_args *args, struct error *err);
-    bool (*embedding)(const struct embedding_args *args, struct error *err);
-    bool (*add)(const struct add_args *args, struct error *err);
-    bool (*combine)(const struct combine_args *args, struct error *err);
-    bool (*convert)(const struct convert_args *args, struct error *err);
+#define ENTRY(operation) bool (*operation)(const struct operation##_args *args, struct error *err);
+    SIMD_OPERATIONS(ENTRY)
+#undef ENTRY
 };
 
 /* How many better instruction sets were passed over: 0 for avx512, 1 for avx2, 2 for portable

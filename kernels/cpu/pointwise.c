@@ -161,16 +161,9 @@ void NAME(erf)(const float *x, float *y, int64_t n) {
 #define TEXT2(x) #x
 #define TEXT(x) TEXT2(x)
 
-const struct simd NAME(table) = {
-    .name = TEXT(ISA),
+#define ENTRY(operation) .operation = NAME(operation),
+const struct simd NAME(table) = { .name = TEXT(ISA),
     .exp = NAME(exp),
     .exp2 = NAME(exp2),
     .erf = NAME(erf),
-    .group_norm = NAME(group_norm),
-    .layer_norm = NAME(layer_norm),
-    .attention = NAME(attention),
-    .embedding = NAME(embedding),
-    .add = NAME(add),
-    .combine = NAME(combine),
-    .convert = NAME(convert),
-};
+    SIMD_OPERATIONS(ENTRY) };

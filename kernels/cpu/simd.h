@@ -271,13 +271,9 @@ INLINE vf vf_activate(enum activation activation, vf x) {
 void NAME(exp)(const float *x, float *y, int64_t n);
 void NAME(exp2)(const float *x, float *y, int64_t n);
 void NAME(erf)(const float *x, float *y, int64_t n);
-bool NAME(group_norm)(const struct group_norm_args *args, struct error *err);
-bool NAME(layer_norm)(const struct layer_norm_args *args, struct error *err);
-bool NAME(attention)(const struct attention_args *args, struct error *err);
-bool NAME(embedding)(const struct embedding_args *args, struct error *err);
-bool NAME(add)(const struct add_args *args, struct error *err);
-bool NAME(combine)(const struct combine_args *args, struct error *err);
-bool NAME(convert)(const struct convert_args *args, struct error *err);
+#define ENTRY(name) bool NAME(name)(const struct name##_args *args, struct error *err);
+SIMD_OPERATIONS(ENTRY)
+#undef ENTRY
 extern const struct simd NAME(table);
 
 #endif

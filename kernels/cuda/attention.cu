@@ -144,7 +144,7 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
     }
 }
 
-static bool cuda_attention(const struct attention_args *args, struct error *err) {
+extern "C" bool cuda_attention(const struct attention_args *args, struct error *err) {
     const struct attention_shape shape = attention_shape_of(args);
     const struct attention_candidate *candidate = selected.find(&shape, &tunable_attention);
     if (candidate)
@@ -152,8 +152,4 @@ static bool cuda_attention(const struct attention_args *args, struct error *err)
     struct attention_candidate candidates[ATTENTION_MAX_CANDIDATES];
     attention_candidates(&shape, candidates);
     return attention_with(&candidates[0], args, err);
-}
-
-extern "C" void cuda_register_attention(struct kernels *table) {
-    table->attention = cuda_attention;
 }

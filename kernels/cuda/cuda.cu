@@ -1,4 +1,5 @@
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
@@ -40,21 +41,6 @@ static void choose_dtypes(int capability) {
     }
 }
 
-/* The first operation that nobody put into the table, or NULL. */
-static const char *missing_entry(void) {
-    if (!table.linear_pack || !table.linear || !table.packed_destroy)
-        return "linear";
-    if (!table.conv2d_pack || !table.conv2d)
-        return "conv2d";
-    if (!table.group_norm || !table.layer_norm)
-        return "norm";
-    if (!table.attention)
-        return "attention";
-    if (!table.embedding || !table.timestep_embedding)
-        return "embedding";
-    return table.add && table.concat && table.combine && table.convert && table.noise ? NULL : "pointwise";
-}
-
 const struct kernels *kernels_cuda(int index, struct error *err) {
     if (!cuda_open(index, err))
         return NULL;
@@ -71,18 +57,12 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.batch_images = 8;
     table.batch_px = 8 * 512 * 512;
     choose_dtypes(p->capability);
-    cuda_register_matmul(&table);
-    cuda_register_attention(&table);
-    cuda_register_group_norm(&table);
-    cuda_register_layer_norm(&table);
-    cuda_register_embedding(&table);
-    cuda_register_pointwise(&table);
-    cuda_register_noise(&table);
-    const char *missing = missing_entry();
-    if (missing) {
-        error_set(err, ERROR_UNSUPPORTED, "cuda:%d: this build has no %s kernels", index, missing);
-        return NULL;
-    }
+    table.linear_pack = gemm_linear_pack;
+    table.conv2d_pack = gemm_conv2d_pack;
+    table.packed_destroy = gemm_packed_destroy;
+#define ENTRY(operation) table.operation = cuda_##operation;
+    OPERATIONS(ENTRY)
+#undef ENTRY
     table.name = table_name;
     return &table;
 }

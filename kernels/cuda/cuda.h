@@ -1,5 +1,5 @@
-/* Inside kernels/cuda/: who fills the table. Each file of entries has one such function, which puts
- * its entries in. */
+/* Inside kernels/cuda/: the entries of its table, each defined in the file of its name or kind:
+ * bool cuda_NAME(const struct NAME_args *args, struct error *err), for each operation. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -9,13 +9,9 @@
 extern "C" {
 #endif
 
-void cuda_register_matmul(struct kernels *table); /* linear, conv2d and their packing */
-void cuda_register_attention(struct kernels *table);
-void cuda_register_embedding(struct kernels *table); /* embedding, timestep_embedding */
-void cuda_register_group_norm(struct kernels *table);
-void cuda_register_layer_norm(struct kernels *table);
-void cuda_register_noise(struct kernels *table);
-void cuda_register_pointwise(struct kernels *table); /* add, concat, combine, convert */
+#define ENTRY(name) bool cuda_##name(const struct name##_args *args, struct error *err);
+OPERATIONS(ENTRY)
+#undef ENTRY
 
 #ifdef __cplusplus
 }

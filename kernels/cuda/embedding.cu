@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(THREADS) embedding(const struct embedding e) {
                 element(e.positions, e.positions_dtype, t * e.channels + c));
 }
 
-static bool cuda_embedding(const struct embedding_args *args, struct error *err) {
+extern "C" bool cuda_embedding(const struct embedding_args *args, struct error *err) {
     struct embedding e = {};
     e.ids = (const int *)args->ids->data;
     e.table = args->table->data;
@@ -88,14 +88,10 @@ __global__ void __launch_bounds__(THREADS) timestep_embedding(
     }
 }
 
-static bool cuda_timestep_embedding(const struct timestep_embedding_args *args, struct error *err) {
+extern "C" bool cuda_timestep_embedding(
+    const struct timestep_embedding_args *args, struct error *err) {
     const dim3 grid((unsigned)args->y->shape[0]);
     return launch(timestep_embedding, grid, THREADS, 0, "timestep_embedding", err,
         (const float *)args->timesteps->data, args->y->data, args->y->dtype,
         (int)(args->y->shape[1] / 2), args->freq_shift, args->flip_sin_to_cos);
-}
-
-extern "C" void cuda_register_embedding(struct kernels *table) {
-    table->embedding = cuda_embedding;
-    table->timestep_embedding = cuda_timestep_embedding;
 }

@@ -186,22 +186,14 @@ extern "C" bool gemm_conv2d_with(
     return run(candidate, &g, &shape, rows, args->x->dtype, err);
 }
 
-static bool linear(const struct linear_args *args, struct error *err) {
+extern "C" bool cuda_linear(const struct linear_args *args, struct error *err) {
     const struct gemm_shape shape = gemm_shape_of_linear(args);
     const struct gemm_candidate candidate = gemm_pick(&shape, args->x->shape[0]);
     return gemm_linear_with(&candidate, args, err);
 }
 
-static bool conv2d(const struct conv2d_args *args, struct error *err) {
+extern "C" bool cuda_conv2d(const struct conv2d_args *args, struct error *err) {
     const struct gemm_shape shape = gemm_shape_of_conv2d(args);
     const struct gemm_candidate candidate = gemm_pick(&shape, args->x->shape[0]);
     return gemm_conv2d_with(&candidate, args, err);
-}
-
-extern "C" void cuda_register_matmul(struct kernels *table) {
-    table->linear_pack = gemm_linear_pack;
-    table->conv2d_pack = gemm_conv2d_pack;
-    table->packed_destroy = gemm_packed_destroy;
-    table->linear = linear;
-    table->conv2d = conv2d;
 }

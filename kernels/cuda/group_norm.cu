@@ -350,7 +350,7 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     return true;
 }
 
-static bool cuda_group_norm(const struct group_norm_args *args, struct error *err) {
+extern "C" bool cuda_group_norm(const struct group_norm_args *args, struct error *err) {
     const struct group_norm_shape shape = group_norm_shape_of(args);
     const struct group_norm_candidate *candidate = selected.find(&shape, &tunable_group_norm);
     if (candidate)
@@ -358,8 +358,4 @@ static bool cuda_group_norm(const struct group_norm_args *args, struct error *er
     struct group_norm_candidate candidates[GROUP_NORM_MAX_CANDIDATES];
     group_norm_candidates(&shape, candidates);
     return group_norm_with(&candidates[0], args, err);
-}
-
-extern "C" void cuda_register_group_norm(struct kernels *table) {
-    table->group_norm = cuda_group_norm;
 }

@@ -124,10 +124,6 @@ template <class T> static bool run(const struct layer_norm_args *args, struct er
         err, x, gamma, beta, y, tokens, channels, args->eps);
 }
 
-static bool cuda_layer_norm(const struct layer_norm_args *args, struct error *err) {
+extern "C" bool cuda_layer_norm(const struct layer_norm_args *args, struct error *err) {
     return CALL_FOR_DTYPE(args->x->dtype, run, args, err);
-}
-
-extern "C" void cuda_register_layer_norm(struct kernels *table) {
-    table->layer_norm = cuda_layer_norm;
 }

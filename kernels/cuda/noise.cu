@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(PHILOX_BLOCK_THREADS) draw(const struct noise 
     }
 }
 
-static bool cuda_noise(const struct noise_args *args, struct error *err) {
+extern "C" bool cuda_noise(const struct noise_args *args, struct error *err) {
     const int64_t rows = args->y->shape[0];
     struct noise n = {};
     n.width = tensor_elements(args->y) / rows;
@@ -84,8 +84,4 @@ static bool cuda_noise(const struct noise_args *args, struct error *err) {
             return false;
     }
     return true;
-}
-
-extern "C" void cuda_register_noise(struct kernels *table) {
-    table->noise = cuda_noise;
 }

@@ -59,7 +59,7 @@ template <class T> static bool add_of(const struct add_args *args, struct error 
         vectors ? n / 8 : (int64_t)0, args->activation);
 }
 
-static bool cuda_add(const struct add_args *args, struct error *err) {
+extern "C" bool cuda_add(const struct add_args *args, struct error *err) {
     return CALL_FOR_DTYPE(args->y->dtype, add_of, args, err);
 }
 
@@ -95,7 +95,7 @@ static bool concat_of(const struct concat_args *args, int64_t count, int64_t a_b
         lines);
 }
 
-static bool cuda_concat(const struct concat_args *args, struct error *err) {
+extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     const int last = args->a->rank - 1;
     const int64_t size = (int64_t)dtype_size(args->y->dtype);
     const int64_t a_bytes = args->a->shape[last] * size, b_bytes = args->b->shape[last] * size;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(THREADS) combine(const struct combine c) {
     }
 }
 
-static bool cuda_combine(const struct combine_args *args, struct error *err) {
+extern "C" bool cuda_combine(const struct combine_args *args, struct error *err) {
     const int64_t rows = args->y->shape[0];
     struct combine c = {};
     c.width = tensor_elements(args->y) / rows;
@@ -268,13 +268,6 @@ template <class A> static bool convert_from(const struct convert_args *args, str
     return CALL_FOR_DTYPE(args->y->dtype, convert_of, (const A *)args->x->data, args, err);
 }
 
-static bool cuda_convert(const struct convert_args *args, struct error *err) {
+extern "C" bool cuda_convert(const struct convert_args *args, struct error *err) {
     return CALL_FOR_DTYPE(args->x->dtype, convert_from, args, err);
-}
-
-extern "C" void cuda_register_pointwise(struct kernels *table) {
-    table->add = cuda_add;
-    table->concat = cuda_concat;
-    table->combine = cuda_combine;
-    table->convert = cuda_convert;
 }

@@ -123,16 +123,6 @@ static bool gemm_choose_by_name(const void *shape, const char *name) {
 const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm::count,
     gemm::name, gemm_prepare, gemm_run, gemm::choose, gemm_choose_by_name };
 
-void note_linear(const struct linear_args *args) {
-    const struct gemm_shape shape = gemm_shape_of_linear(args);
-    tuner_note_rows(&tunable_gemm, &shape, args->x->shape[0]);
-}
-
-void note_conv2d(const struct conv2d_args *args) {
-    const struct gemm_shape shape = gemm_shape_of_conv2d(args);
-    tuner_note_rows(&tunable_gemm, &shape, args->x->shape[0]);
-}
-
 /* --- attention --- */
 
 static void attention_describe(const void *shape, char *text, size_t size) {
@@ -178,11 +168,6 @@ const struct tunable tunable_attention = { "attention", sizeof(struct attention_
     attention_describe, attention::count, attention::name, attention_prepare, attention_run,
     attention::choose };
 
-void note_attention(const struct attention_args *args) {
-    const struct attention_shape shape = attention_shape_of(args);
-    tuner_note_rows(&tunable_attention, &shape, args->q->shape[0]);
-}
-
 /* --- group norm --- */
 
 static void group_norm_describe(const void *shape, char *text, size_t size) {
@@ -223,7 +208,22 @@ const struct tunable tunable_group_norm = { "group_norm", sizeof(struct group_no
     group_norm_describe, group_norm::count, group_norm::name, group_norm_prepare, group_norm_run,
     group_norm::choose };
 
-void note_group_norm(const struct group_norm_args *args) {
-    const struct group_norm_shape shape = group_norm_shape_of(args);
-    tuner_note_rows(&tunable_group_norm, &shape, args->x->shape[0]);
+void tunables_note(enum operation operation, const void *args) {
+    if (operation == OPERATION_linear) {
+        const struct linear_args *a = (const struct linear_args *)args;
+        const struct gemm_shape shape = gemm_shape_of_linear(a);
+        tuner_note_rows(&tunable_gemm, &shape, a->x->shape[0]);
+    } else if (operation == OPERATION_conv2d) {
+        const struct conv2d_args *a = (const struct conv2d_args *)args;
+        const struct gemm_shape shape = gemm_shape_of_conv2d(a);
+        tuner_note_rows(&tunable_gemm, &shape, a->x->shape[0]);
+    } else if (operation == OPERATION_attention) {
+        const struct attention_args *a = (const struct attention_args *)args;
+        const struct attention_shape shape = attention_shape_of(a);
+        tuner_note_rows(&tunable_attention, &shape, a->q->shape[0]);
+    } else if (operation == OPERATION_group_norm) {
+        const struct group_norm_args *a = (const struct group_norm_args *)args;
+        const struct group_norm_shape shape = group_norm_shape_of(a);
+        tuner_note_rows(&tunable_group_norm, &shape, a->x->shape[0]);
+    }
 }

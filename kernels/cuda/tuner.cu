@@ -188,10 +188,7 @@ static bool try_candidate(int problem, int candidate, struct tuner_result *out, 
 
 const struct tuner cuda_tuner = {
     identity,
-    note_linear,
-    note_conv2d,
-    note_group_norm,
-    note_attention,
+    tunables_note,
     problem_count,
     problem_key,
     candidate_count,

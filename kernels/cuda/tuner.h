@@ -73,12 +73,9 @@ bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum 
 
 extern const struct tuner cuda_tuner;
 
-/* The kinds, and how a call of each is noted. */
+/* The kinds; a call of one is made known as struct tuner's note says. */
 extern const struct tunable tunable_gemm, tunable_attention, tunable_group_norm;
-void note_linear(const struct linear_args *args);
-void note_conv2d(const struct conv2d_args *args);
-void note_group_norm(const struct group_norm_args *args);
-void note_attention(const struct attention_args *args);
+void tunables_note(enum operation operation, const void *args);
 
 #ifdef __cplusplus
 }

@@ -73,9 +73,9 @@ static enum dtype same_dtype(enum dtype weight_dtype) {
     return weight_dtype;
 }
 
+#define ENTRY(operation) .operation = reference_##operation,
 const struct kernels *kernels_reference(void) {
-    static const struct kernels table = {
-        .name = "reference",
+    static const struct kernels table = { .name = "reference",
         .device = DEVICE_CPU,
         .memory = &host_memory,
         .weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16 | 1u << DTYPE_F16,
@@ -86,18 +86,7 @@ const struct kernels *kernels_reference(void) {
         .linear_pack = reference_linear_pack,
         .conv2d_pack = reference_conv2d_pack,
         .packed_destroy = reference_packed_destroy,
-        .linear = reference_linear,
-        .conv2d = reference_conv2d,
-        .group_norm = reference_group_norm,
-        .layer_norm = reference_layer_norm,
-        .attention = reference_attention,
-        .embedding = reference_embedding,
-        .timestep_embedding = reference_timestep_embedding,
-        .add = reference_add,
-        .concat = reference_concat,
-        .combine = reference_combine,
-        .convert = reference_convert,
-        .noise = reference_noise,
-    };
+        OPERATIONS(ENTRY) };
     return &table;
 }
+#undef ENTRY

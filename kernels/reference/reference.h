@@ -51,17 +51,9 @@ bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bia
     enum conv_kind kind, enum dtype dtype, struct packed **out, struct error *err);
 void reference_packed_destroy(struct packed *packed);
 
-bool reference_linear(const struct linear_args *args, struct error *err);
-bool reference_conv2d(const struct conv2d_args *args, struct error *err);
-bool reference_group_norm(const struct group_norm_args *args, struct error *err);
-bool reference_layer_norm(const struct layer_norm_args *args, struct error *err);
-bool reference_attention(const struct attention_args *args, struct error *err);
-bool reference_embedding(const struct embedding_args *args, struct error *err);
-bool reference_timestep_embedding(const struct timestep_embedding_args *args, struct error *err);
-bool reference_add(const struct add_args *args, struct error *err);
-bool reference_concat(const struct concat_args *args, struct error *err);
-bool reference_combine(const struct combine_args *args, struct error *err);
-bool reference_convert(const struct convert_args *args, struct error *err);
-bool reference_noise(const struct noise_args *args, struct error *err);
+/* bool reference_NAME(const struct NAME_args *args, struct error *err), for each operation. */
+#define ENTRY(name) bool reference_##name(const struct name##_args *args, struct error *err);
+OPERATIONS(ENTRY)
+#undef ENTRY
 
 #endif

@@ -120,12 +120,10 @@ bool has_weights(const struct kcheck *k, enum dtype dtype);
 
 struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights);
 
-void check_linear(struct kcheck *k);
-void check_conv2d(struct kcheck *k);
-void check_norms(struct kcheck *k);
-void check_attention(struct kcheck *k);
-void check_embeddings(struct kcheck *k);
-void check_pointwise(struct kcheck *k);
+/* void check_NAME(struct kcheck *k): all subjects of each operation. */
+#define CHECK_OPERATION(name) void check_##name(struct kcheck *k);
+OPERATIONS(CHECK_OPERATION)
+#undef CHECK_OPERATION
 
 /* Seconds, with cold caches, that the fastest right one of cuBLASLt's algorithms takes for two rows
  * of a problem that the table's tuner knows, from number `first` on, and the static choice for the

@@ -43,7 +43,18 @@ static void check_norm_case(struct kcheck *k, const struct norm_case *p, enum dt
     subject_check(k, &s);
 }
 
-void check_norms(struct kcheck *k) {
+static void check_norm_cases(struct kcheck *k, const struct norm_case *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!is_time_for(k, cases[i].when))
+            continue;
+        check_norm_case(k, &cases[i], DTYPE_F32);
+        check_norm_case(k, &cases[i], DTYPE_BF16);
+        if (has_weights(k, DTYPE_F16))
+            check_norm_case(k, &cases[i], DTYPE_F16);
+    }
+}
+
+void check_group_norm(struct kcheck *k) {
     static const struct norm_case cases[] = {
         { 3, 1, 1, 1, 1, false, 0, QUICK },
         { 3, 5, 7, 6, 3, true, 0, QUICK },
@@ -56,6 +67,16 @@ void check_norms(struct kcheck *k) {
         { 2, 16, 16, 2560, 32, true, 0, SLOW },
         { 2, 32, 32, 960, 32, false, 1000, SLOW },
         { 1, 128, 128, 128, 32, true, 0, SLOW },
+        { 2, 64, 64, 320, 32, true, 0, BENCH },
+        { 2, 32, 32, 640, 32, true, 0, BENCH },
+        { 2, 16, 16, 1280, 32, true, 0, BENCH },
+        { 1, 512, 512, 128, 32, true, 0, BENCH },
+    };
+    check_norm_cases(k, cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+void check_layer_norm(struct kcheck *k) {
+    static const struct norm_case cases[] = {
         { 3, 1, 1, 1, 0, false, 0, QUICK },
         { 3, 1, 5, 7, 0, false, 0, QUICK },
         { 3, 1, 5, 17, 0, false, 0, QUICK },
@@ -63,22 +84,11 @@ void check_norms(struct kcheck *k) {
         { 3, 1, 77, 768, 0, false, 0, SLOW },
         { 2, 1, 4096, 320, 0, false, 0, SLOW },
         { 2, 1, 256, 1280, 0, false, 0, SLOW },
-        { 2, 64, 64, 320, 32, true, 0, BENCH },
-        { 2, 32, 32, 640, 32, true, 0, BENCH },
-        { 2, 16, 16, 1280, 32, true, 0, BENCH },
-        { 1, 512, 512, 128, 32, true, 0, BENCH },
         { 2, 1, 4096, 320, 0, false, 0, BENCH },
         { 2, 1, 1024, 640, 0, false, 0, BENCH },
         { 2, 1, 256, 1280, 0, false, 0, BENCH },
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        if (!is_time_for(k, cases[i].when))
-            continue;
-        check_norm_case(k, &cases[i], DTYPE_F32);
-        check_norm_case(k, &cases[i], DTYPE_BF16);
-        if (has_weights(k, DTYPE_F16))
-            check_norm_case(k, &cases[i], DTYPE_F16);
-    }
+    check_norm_cases(k, cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 struct attention_case {

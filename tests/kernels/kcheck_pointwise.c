@@ -1,4 +1,5 @@
-/* embedding, timestep_embedding, add, concat, combine, convert; and the table of tolerances. */
+/* embedding, timestep_embedding, add, concat, combine, convert, noise; and the table of tolerances.
+ */
 #include "tests/kernels/kcheck.h"
 
 #include <string.h>
@@ -46,6 +47,17 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
     return (struct tolerance){ 0, "an operation without a tolerance must be exact" };
 }
 
+/* Elements of a row: --bench takes the last alone, --quick leaves it out. */
+static const int64_t lengths[] = { 1, 17, 8191, 8200, 1310720 };
+static size_t first_length(const struct kcheck *k) {
+    return k->bench ? 4 : 0;
+}
+static size_t end_of_lengths(const struct kcheck *k) {
+    return k->quick ? 4 : 5;
+}
+
+static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
+
 double seconds_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -64,7 +76,7 @@ static void run_embedding(
     op_embedding(c, &(struct embedding_args){ &ids, &s->inputs[1].t, &s->inputs[2].t, y });
 }
 
-static void check_embedding(
+static void check_embedding_case(
     struct kcheck *k, int64_t t, int64_t width, enum dtype table, enum dtype dtype) {
     struct subject s;
     if (!subject_start(k, &s, "embedding", "3x%lldx%lld %s to %s", (long long)t, (long long)width,
@@ -85,17 +97,20 @@ static void check_embedding(
     subject_check(k, &s);
 }
 
+void check_embedding(struct kcheck *k) {
+    check_embedding_case(k, 1, 1, DTYPE_F32, DTYPE_F32);
+    check_embedding_case(k, 7, 19, DTYPE_F32, DTYPE_BF16);
+    check_embedding_case(k, 77, 768, DTYPE_BF16, DTYPE_F32);
+    check_embedding_case(k, 77, 768, DTYPE_BF16, DTYPE_BF16);
+}
+
 static void run_timesteps(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor t = subject_row(s, 0, row);
     op_timestep_embedding(c, &(struct timestep_embedding_args){ &t, true, 0, y });
 }
 
-void check_embeddings(struct kcheck *k) {
-    check_embedding(k, 1, 1, DTYPE_F32, DTYPE_F32);
-    check_embedding(k, 7, 19, DTYPE_F32, DTYPE_BF16);
-    check_embedding(k, 77, 768, DTYPE_BF16, DTYPE_F32);
-    check_embedding(k, 77, 768, DTYPE_BF16, DTYPE_BF16);
+void check_timestep_embedding(struct kcheck *k) {
     struct subject s;
     if (!subject_start(k, &s, "timestep_embedding", "3x320"))
         return;
@@ -116,7 +131,7 @@ static void run_add(struct compute *c, const struct subject *s, int64_t row, str
                   &a, s->input_count > 1 ? &b : NULL, *(const enum activation *)s->params, y });
 }
 
-static void check_add(
+static void check_add_case(
     struct kcheck *k, int64_t n, const enum activation *activation, bool both, enum dtype dtype) {
     struct subject s;
     if (!subject_start(k, &s, "add", "3x%lld activation %d%s %s", (long long)n, (int)*activation,
@@ -135,12 +150,26 @@ static void check_add(
     subject_check(k, &s);
 }
 
+void check_add(struct kcheck *k) {
+    static const enum activation activations[] = { ACTIVATION_NONE, ACTIVATION_SILU,
+        ACTIVATION_QUICK_GELU, ACTIVATION_GELU };
+    for (size_t n = first_length(k); n < end_of_lengths(k); n++) {
+        for (int a = 0; a < 4; a++) {
+            for (int d = 0; d < 2; d++) {
+                check_add_case(k, lengths[n], &activations[a], true, dtypes[d]);
+                check_add_case(k, lengths[n], &activations[a], false, dtypes[d]);
+            }
+        }
+    }
+}
+
 static void run_concat(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor a = subject_row(s, 0, row), b = subject_row(s, 1, row);
     op_concat(c, &(struct concat_args){ &a, &b, y });
 }
 
-static void check_concat(struct kcheck *k, int64_t tokens, int64_t a, int64_t b, enum dtype dtype) {
+static void check_concat_case(
+    struct kcheck *k, int64_t tokens, int64_t a, int64_t b, enum dtype dtype) {
     struct subject s;
     if (!subject_start(k, &s, "concat", "3x%lldx(%lld+%lld) %s", (long long)tokens, (long long)a,
             (long long)b, dtype_name(dtype)))
@@ -154,6 +183,14 @@ static void check_concat(struct kcheck *k, int64_t tokens, int64_t a, int64_t b,
     subject_check(k, &s);
 }
 
+void check_concat(struct kcheck *k) {
+    for (int d = 0; d < 2; d++) {
+        check_concat_case(k, 1, 1, 1, dtypes[d]);
+        check_concat_case(k, 13, 7, 17, dtypes[d]);
+        check_concat_case(k, 1024, 640, 320, dtypes[d]);
+    }
+}
+
 static void run_combine(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     int count = s->input_count - 1;
     struct tensor terms[COMBINE_MAX_TERMS], coefficients = subject_row(s, count, row);
@@ -165,7 +202,7 @@ static void run_combine(struct compute *c, const struct subject *s, int64_t row,
     op_combine(c, &args);
 }
 
-static void check_combine(struct kcheck *k, int count, int64_t n) {
+static void check_combine_case(struct kcheck *k, int count, int64_t n) {
     struct subject s;
     if (!subject_start(k, &s, "combine", "%d terms of 3x%lld", count, (long long)n))
         return;
@@ -181,12 +218,18 @@ static void check_combine(struct kcheck *k, int count, int64_t n) {
     subject_check(k, &s);
 }
 
+void check_combine(struct kcheck *k) {
+    for (size_t n = first_length(k); n < end_of_lengths(k); n++)
+        for (int count = 1; count <= COMBINE_MAX_TERMS; count += count == 1 ? 1 : 3)
+            check_combine_case(k, count, lengths[n]);
+}
+
 static void run_convert(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor x = subject_row(s, 0, row);
     op_convert(c, &(struct convert_args){ &x, *(const enum layout_change *)s->params, y });
 }
 
-static void check_convert(struct kcheck *k, const enum layout_change *layout, enum dtype from,
+static void check_convert_case(struct kcheck *k, const enum layout_change *layout, enum dtype from,
     enum dtype to, int64_t a, int64_t b, int64_t d) {
     struct subject s;
     if (!subject_start(k, &s, "convert", "3x%lldx%lldx%lld layout %d %s to %s", (long long)a,
@@ -203,6 +246,19 @@ static void check_convert(struct kcheck *k, const enum layout_change *layout, en
     subject_check(k, &s);
 }
 
+void check_convert(struct kcheck *k) {
+    static const enum layout_change layouts[] = { LAYOUT_SAME, LAYOUT_NCHW_TO_NHWC,
+        LAYOUT_NHWC_TO_NCHW };
+    for (int l = 0; l < 3; l++) {
+        for (int from = 0; from < 3; from++) {
+            for (int to = 0; to < 3; to++) {
+                check_convert_case(k, &layouts[l], dtypes[from], dtypes[to], 3, 5, 7);
+                check_convert_case(k, &layouts[l], dtypes[from], dtypes[to], 3, 67, 131);
+            }
+        }
+    }
+}
+
 static void run_noise(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     static const uint64_t seeds[3] = { 0, 42, UINT64_C(0x123456789abcdef0) };
     static const uint64_t offsets[3] = { 0, 7, UINT64_C(0xffffffff) };
@@ -211,7 +267,7 @@ static void run_noise(struct compute *c, const struct subject *s, int64_t row, s
     op_noise(c, &(struct noise_args){ seeds + first, offsets + first, y });
 }
 
-static void check_noise(struct kcheck *k, int64_t n) {
+static void check_noise_case(struct kcheck *k, int64_t n) {
     struct subject s;
     if (!subject_start(k, &s, "noise", "3x%lld", (long long)n))
         return;
@@ -223,36 +279,7 @@ static void check_noise(struct kcheck *k, int64_t n) {
     subject_check(k, &s);
 }
 
-void check_pointwise(struct kcheck *k) {
-    static const enum activation activations[] = { ACTIVATION_NONE, ACTIVATION_SILU,
-        ACTIVATION_QUICK_GELU, ACTIVATION_GELU };
-    static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
-    static const int64_t lengths[] = { 1, 17, 8191, 8200, 1310720 };
-    size_t first = k->bench ? 4 : 0, last = k->quick ? 4 : 5;
-    for (size_t n = first; n < last; n++) {
-        for (int a = 0; a < 4; a++) {
-            for (int d = 0; d < 2; d++) {
-                check_add(k, lengths[n], &activations[a], true, dtypes[d]);
-                check_add(k, lengths[n], &activations[a], false, dtypes[d]);
-            }
-        }
-        for (int count = 1; count <= COMBINE_MAX_TERMS; count += count == 1 ? 1 : 3)
-            check_combine(k, count, lengths[n]);
-        check_noise(k, lengths[n]);
-    }
-    for (int d = 0; d < 2; d++) {
-        check_concat(k, 1, 1, 1, dtypes[d]);
-        check_concat(k, 13, 7, 17, dtypes[d]);
-        check_concat(k, 1024, 640, 320, dtypes[d]);
-    }
-    static const enum layout_change layouts[] = { LAYOUT_SAME, LAYOUT_NCHW_TO_NHWC,
-        LAYOUT_NHWC_TO_NCHW };
-    for (int l = 0; l < 3; l++) {
-        for (int from = 0; from < 3; from++) {
-            for (int to = 0; to < 3; to++) {
-                check_convert(k, &layouts[l], dtypes[from], dtypes[to], 3, 5, 7);
-                check_convert(k, &layouts[l], dtypes[from], dtypes[to], 3, 67, 131);
-            }
-        }
-    }
+void check_noise(struct kcheck *k) {
+    for (size_t n = first_length(k); n < end_of_lengths(k); n++)
+        check_noise_case(k, lengths[n]);
 }
