@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,6 +70,7 @@ bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, str
     return true;
 }
 
+/* False with errno. */
 static bool write_all(int fd, const struct file_part *parts, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t done = 0; done < parts[i].size;) {
@@ -95,33 +97,164 @@ static void sync_folder_of(const char *path) {
     free(folder);
 }
 
-bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err) {
-    char *fresh = NULL;
-    if (asprintf(&fresh, "%s.XXXXXX", path) < 0)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
-    int fd = mkostemp(fresh, O_CLOEXEC);
-    if (fd < 0) {
-        error_set(err, ERROR_IO, "cannot create %s: %s", fresh, strerror(errno));
-        free(fresh);
-        return false;
+/* Where the bytes of a path go. */
+struct target {
+    char *path;         /* owned: with symbolic links followed */
+    bool exists, whole; /* whole: replaced by a rename; else written through */
+    struct stat st;     /* if it exists */
+};
+
+static bool target_find(const char *path, struct target *out, struct error *err) {
+    *out = (struct target){ .whole = true };
+    out->exists = stat(path, &out->st) == 0;
+    if (out->exists && S_ISDIR(out->st.st_mode))
+        return error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(EISDIR));
+    if (out->exists && access(path, W_OK) != 0)
+        return error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+    struct stat link;
+    if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
+        out->path = realpath(path, NULL);
+        out->whole = out->path != NULL; /* else it leads to a name that is not there yet */
     }
-    bool ok = write_all(fd, parts, count) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
+    if (out->exists && !S_ISREG(out->st.st_mode))
+        out->whole = false;
+    if (!out->path)
+        out->path = strdup(path);
+    return out->path || error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
+}
+
+/* A new file beside `path` with a name that is free; its descriptor, or -1 with errno. The name is
+ * the caller's to free. */
+static int open_beside(const char *path, char **name) {
+    for (int attempt = 0; attempt < 100; attempt++) {
+        uint32_t random = 0;
+        if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
+            asprintf(name, "%s.%08x", path, random) < 0) {
+            *name = NULL;
+            errno = ENOMEM;
+            return -1;
+        }
+        int fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0)
+            return fd;
+        free(*name);
+        *name = NULL;
+        if (errno != EEXIST)
+            return -1;
+    }
+    return -1;
+}
+
+/* The folder takes no new file, or the file is a mount of its own: then it is written where it is.
+ */
+static bool must_write_through(const struct target *target, int reason) {
+    return target->exists &&
+           (reason == EACCES || reason == EPERM || reason == EROFS || reason == EBUSY);
+}
+
+/* The next three: false with errno. */
+static bool write_through(
+    const struct target *target, const struct file_part *parts, size_t count) {
+    int fd = open(target->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    bool ok = write_all(fd, parts, count);
+    /* What is no file has nothing to sync. */
+    ok = ok && (fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS);
+    int reason = errno;
+    if (close(fd) != 0 && ok)
+        return false;
+    errno = reason;
+    return ok;
+}
+
+/* The old file's mode, and its owner where that is allowed. */
+static bool keep_mode(int fd, const struct stat *old) {
+    const bool owned = fchown(fd, old->st_uid, old->st_gid) == 0;
+    (void)owned; /* not ours to give away: the new file is the writer's */
+    return fchmod(fd, old->st_mode & 0777) == 0;
+}
+
+static bool write_whole(const struct target *target, const struct file_part *parts, size_t count) {
+    char *fresh;
+    int fd = open_beside(target->path, &fresh);
+    if (fd < 0)
+        return must_write_through(target, errno) && write_through(target, parts, count);
+    bool ok = (!target->exists || keep_mode(fd, &target->st)) && write_all(fd, parts, count) &&
+              fsync(fd) == 0;
     int reason = errno;
     if (close(fd) != 0 && ok) {
         ok = false;
         reason = errno;
     }
-    if (ok && rename(fresh, path) != 0) {
-        ok = false;
+    if (ok && rename(fresh, target->path) != 0) {
         reason = errno;
-    }
-    if (ok) {
-        sync_folder_of(path);
-    } else {
         unlink(fresh);
-        error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(reason));
+        free(fresh);
+        errno = reason;
+        return must_write_through(target, reason) && write_through(target, parts, count);
     }
+    if (ok)
+        sync_folder_of(target->path);
+    else
+        unlink(fresh);
     free(fresh);
+    errno = reason;
+    return ok;
+}
+
+bool file_is_standard_output(const char *path) {
+    return strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0;
+}
+
+bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err) {
+    if (file_is_standard_output(path))
+        return write_all(STDOUT_FILENO, parts, count) ||
+               error_set(err, ERROR_IO, "cannot write standard output: %s", strerror(errno));
+    struct target target;
+    if (!target_find(path, &target, err))
+        return false;
+    bool ok = target.whole ? write_whole(&target, parts, count)
+                           : write_through(&target, parts, count);
+    if (!ok)
+        error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+    free(target.path);
+    return ok;
+}
+
+/* Makes and removes the file that file_write would make; false with errno. */
+static bool probe(const struct target *target) {
+    char *fresh = NULL;
+    int fd;
+    if (target->whole) {
+        fd = open_beside(target->path, &fresh);
+    } else { /* a link to a name that is not there yet: opening it makes it */
+        fd = open(target->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        fresh = fd < 0 ? NULL : realpath(target->path, NULL);
+    }
+    if (fd < 0)
+        return must_write_through(target, errno);
+    close(fd);
+    if (fresh)
+        unlink(fresh);
+    free(fresh);
+    return true;
+}
+
+bool file_check_writable(const char *path, struct error *err) {
+    if (file_is_standard_output(path)) {
+        int flags = fcntl(STDOUT_FILENO, F_GETFL);
+        if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+            return true;
+        return error_set(err, ERROR_IO, "cannot write standard output: it is closed");
+    }
+    struct target target;
+    if (!target_find(path, &target, err))
+        return false;
+    /* What is there and written through was asked by target_find. */
+    bool ok = (target.exists && !target.whole) || probe(&target) ||
+              error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+    free(target.path);
     return ok;
 }
 

@@ -1,4 +1,4 @@
-/* Files as wholes: reading a small one, replacing one safely. (Mapping: base/file_map.h). */
+/* Files as wholes: reading a small one, writing one safely. (Mapping: base/file_map.h). */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -20,10 +20,21 @@ struct file_part {
     const void *bytes;
     size_t size;
 };
-/* Writes the parts one after the other to a new file beside `path`, syncs it and renames it over
- * `path`: a reader sees the old file or the new one, whole. */
+/* Writes the parts one after the other to `path`.
+ *
+ * A file, or what a symbolic link leads to, is replaced as a whole: the parts go to a new file
+ * beside it, which is synced and renamed over it, so that a reader sees the old file or the new
+ * one. It keeps its mode and, where that is allowed, its owner; a new one gets the mode that the
+ * umask leaves. A device, a FIFO, or a file in a folder that takes no new ones, is written through,
+ * which waits for a FIFO's reader. "-" and "/dev/stdout" are standard output. */
 bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err)
     __attribute__((warn_unused_result));
+
+/* Whether file_write has a chance, found out now: ERROR_IO says why not. Leaves everything as it
+ * is. */
+bool file_check_writable(const char *path, struct error *err) __attribute__((warn_unused_result));
+
+bool file_is_standard_output(const char *path);
 
 /* Whether a regular file, or a folder, is there. */
 bool file_exists(const char *path);
