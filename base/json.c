@@ -37,8 +37,8 @@ static json_t *parse(const char *text, size_t size, size_t flags, struct error *
     if (!depth_is_bounded(text, size, err))
         return NULL;
     json_error_t problem;
-    json_t *value =
-        json_loadb(text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    json_t *value = json_loadb(
+        text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
     if (!value)
         error_set(err, ERROR_INVALID, "not valid JSON at line %d, column %d: %s", problem.line,
             problem.column, problem.text);
@@ -96,4 +96,54 @@ const char *json_describe(const json_t *value, char *text, size_t size) {
     }
     free(dump);
     return text;
+}
+
+/* How many bytes the character at p takes, at most `left`; 0 if it is not UTF-8 (overlong forms and
+ * surrogates are not), -1 if it is the beginning of a character that goes on past `left`. */
+static int character_length(const unsigned char *p, size_t left) {
+    if (p[0] < 0x80)
+        return 1;
+    const int length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    if (p[0] < 0xc2 || p[0] > 0xf4)
+        return 0;
+    for (int i = 1; i < length; i++) {
+        if ((size_t)i == left)
+            return -1;
+        unsigned char low = 0x80, high = 0xbf;
+        if (i == 1 && p[0] == 0xe0)
+            low = 0xa0;
+        else if (i == 1 && p[0] == 0xed)
+            high = 0x9f;
+        else if (i == 1 && p[0] == 0xf0)
+            low = 0x90;
+        else if (i == 1 && p[0] == 0xf4)
+            high = 0x8f;
+        if (p[i] < low || p[i] > high)
+            return 0;
+    }
+    return length;
+}
+
+json_t *json_lenient_string(const char *text) {
+    static const char replacement[] = "\xef\xbf\xbd";
+    const size_t size = strlen(text);
+    if (size > (SIZE_MAX - 1) / 3)
+        return NULL;
+    char *clean = malloc(3 * size + 1);
+    if (!clean)
+        return NULL;
+    size_t used = 0;
+    for (size_t at = 0; at < size;) {
+        const int length = character_length((const unsigned char *)text + at, size - at);
+        if (length < 0)
+            break;
+        const char *from = length ? text + at : replacement;
+        const size_t count = length ? (size_t)length : sizeof(replacement) - 1;
+        memcpy(clean + used, from, count);
+        used += count;
+        at += length ? (size_t)length : 1;
+    }
+    json_t *string = json_stringn(clean, used);
+    free(clean);
+    return string;
 }

@@ -30,4 +30,8 @@ bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_u
 /* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Returns `text`. */
 const char *json_describe(const json_t *value, char *text, size_t size);
 
+/* A JSON string of a text that was cut or never was UTF-8: a character cut off at its end is left
+ * out, every other stray byte becomes U+FFFD. NULL only when memory is short. */
+json_t *json_lenient_string(const char *text);
+
 #endif

@@ -9,26 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *json_lenient_string(const char *text) {
-    size_t length = strlen(text);
-    for (size_t cut = 0; cut <= 3; cut++) {
-        json_t *string = json_stringn(text, length - cut);
-        if (string)
-            return string;
-        if (cut == length || (unsigned char)text[length - cut - 1] < 0x80)
-            break;
-    }
-    char *ascii = strdup(text);
-    if (!ascii)
-        return NULL;
-    for (char *p = ascii; *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    json_t *string = json_string(ascii);
-    free(ascii);
-    return string;
-}
-
 static bool bad_field(
     const char *name, const json_t *value, const char *allowed, struct error *err) {
     char text[128];

@@ -15,8 +15,4 @@
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* A JSON string of `text` even if it was cut inside a character: what is not UTF-8 at its end is
- * dropped, elsewhere replaced. NULL only when memory is short. */
-json_t *json_lenient_string(const char *text);
-
 #endif

@@ -1,8 +1,7 @@
 #include "server/http/respond.h"
 
-#include "base/log.h"
+#include "base/json.h"
 #include "server/http/connections.h"
-#include "server/dialect/generate_json.h"
 
 #include <stdlib.h>
 #include <string.h>

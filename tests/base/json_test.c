@@ -1,0 +1,95 @@
+/* What base/json adds to jansson. */
+#include "base/json.h"
+
+#include "base/limits.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+/* Unicode 15, table 3-7: the well-formed sequences and their nearest neighbours that are not. */
+static void stray_bytes_are_replaced(void) {
+#define BAD "\xef\xbf\xbd"
+    static const struct {
+        const char *text, *clean;
+    } rows[] = {
+        { "", "" }, { "plain", "plain" },
+        { "\xc3\xa9 \xe7\x8c\xab \xf0\x9f\x90\x88", "\xc3\xa9 \xe7\x8c\xab \xf0\x9f\x90\x88" },
+        { "ab\xe7\x8c", "ab" },     /* cut */
+        { "ab\xf0\x9f\x90", "ab" }, /* cut */
+        { "\xff"
+          "ab",
+            BAD "ab" },                                 /* never a byte of UTF-8 */
+        { "\xe7\x8c: \xc3\xa9", BAD BAD ": \xc3\xa9" }, /* cut in the middle */
+        { "\xc0\xaf", BAD BAD },                        /* overlong */
+        { "\xe0\x9f\xbf", BAD BAD BAD },                /* overlong */
+        { "\xe0\xa0\x80", "\xe0\xa0\x80" }, { "\xed\xa0\x80", BAD BAD BAD }, /* a surrogate */
+        { "\xed\x9f\xbf", "\xed\x9f\xbf" }, { "\xf0\x8f\xbf\xbf", BAD BAD BAD BAD },
+        { "\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf" },
+        { "\xf4\x90\x80\x80", BAD BAD BAD BAD }, /* past U+10FFFF */
+    };
+#undef BAD
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *string = json_lenient_string(rows[i].text);
+        CHECK_STRING(json_string_value(string), rows[i].clean);
+        json_decref(string);
+    }
+}
+
+static json_t *nested(int depth, struct error *err) {
+    char *text = malloc(2 * (size_t)depth);
+    memset(text, '[', (size_t)depth);
+    memset(text + depth, ']', (size_t)depth);
+    json_t *value = json_parse(text, 2 * (size_t)depth, err);
+    free(text);
+    return value;
+}
+
+static void nesting_and_repetition_are_bounded(void) {
+    struct error err = { 0 };
+    json_t *value = nested(JSON_MAX_DEPTH, &err);
+    CHECK(value != NULL, "%s", err.message);
+    json_decref(value);
+    CHECK(!nested(JSON_MAX_DEPTH + 1, &err), "one level more is accepted");
+    CHECK_CONTAINS(err.message, "deeper than 16 levels");
+    const char twice[] = "{\"a\": 1, \"a\": 2}", brackets[] = "\"[[[[[[[[[[[[[[[[[[[[\"";
+    CHECK(!json_parse(twice, sizeof(twice) - 1, &err), "a repeated key is accepted");
+    value = json_parse(brackets, sizeof(brackets) - 1, &err);
+    CHECK(json_is_string(value), "brackets in a string are text: %s", err.message);
+    json_decref(value);
+}
+
+static void integers_are_exact(void) {
+    static const struct {
+        const char *text;
+        bool is_integer;
+        int64_t value;
+    } rows[] = {
+        { "4", true, 4 },
+        { "4.0", true, 4 },
+        { "4e0", true, 4 },
+        { "-7", true, -7 },
+        { "9223372036854775807", true, INT64_MAX },
+        { "9007199254740992.0", true, INT64_C(9007199254740992) },
+        { "9007199254740994.0", false, 0 }, /* past 2^53 a double may have been rounded */
+        { "4.5", false, 0 },
+        { "1e300", false, 0 },
+        { "\"4\"", false, 0 },
+        { "true", false, 0 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct error err = { 0 };
+        int64_t integer = 0;
+        json_t *value = json_parse(rows[i].text, strlen(rows[i].text), &err);
+        bool is_integer = json_exact_integer(value, &integer);
+        CHECK(is_integer == rows[i].is_integer && integer == rows[i].value, "%s: %d %lld",
+            rows[i].text, is_integer, (long long)integer);
+        json_decref(value);
+    }
+}
+
+int main(void) {
+    stray_bytes_are_replaced();
+    nesting_and_repetition_are_bounded();
+    integers_are_exact();
+    return check_done();
+}
