@@ -41,6 +41,7 @@
 
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
+#define HTTP_DISCARD_MAX_BYTES (64u << 10) /* of a refused body, to keep the connection */
 #define HTTP_CONNECTIONS_MAX 256
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30

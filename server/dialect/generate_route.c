@@ -4,11 +4,11 @@
 #include "server/dialect/generate_json.h"
 #include "server/pending.h"
 #include "server/http/respond.h"
-#include "server/routes.h"
+#include "server/http/route.h"
 
 #include <string.h>
 
-bool generate_early(struct exchange *exchange, enum MHD_Result *answered) {
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 }, why = { 0 };
     enum engine_state state = server_state(exchange->server, &why);
     const char *query = strchr(exchange->target, '?');
@@ -49,7 +49,7 @@ static bool check_format(
     return true;
 }
 
-enum MHD_Result generate_handle(struct exchange *exchange) {
+static enum MHD_Result handle(struct exchange *exchange) {
     if (exchange->pending)
         return pending_answer(exchange);
     enum pending_format format;
@@ -76,3 +76,7 @@ enum MHD_Result generate_handle(struct exchange *exchange) {
     }
     return suspended ? MHD_YES : pending_answer(exchange);
 }
+
+const struct route route_generate = {
+    .path = "/generate", .methods = { { "POST", content_types_json, early, handle } }
+};

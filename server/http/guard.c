@@ -52,6 +52,26 @@ bool guard_id_is_valid(const char *text, size_t length) {
     return memchr(text, 0, length) == NULL;
 }
 
+static bool parse_length(const struct guard_header *length, uint64_t *out) {
+    *out = 0;
+    if (length->count != 1 || length->length == 0 || length->length > 18)
+        return false;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < length->length; i++) {
+        if (length->value[i] < '0' || length->value[i] > '9')
+            return false;
+        bytes = bytes * 10 + (uint64_t)(length->value[i] - '0');
+    }
+    *out = bytes;
+    return true;
+}
+
+uint64_t guard_body_bytes(const struct guard_headers *headers) {
+    uint64_t bytes;
+    (void)parse_length(&headers->content_length, &bytes);
+    return bytes;
+}
+
 /* One Content-Length, or one Transfer-Encoding that we then refuse: whatever a proxy in front may
  * read as a different end of this request must not be answered as if there were no doubt. */
 static struct guard_verdict check_framing(const struct guard_request *request) {
@@ -72,14 +92,9 @@ static struct guard_verdict check_framing(const struct guard_request *request) {
                     strcmp(request->method, "PATCH") == 0;
     if (length->count == 0)
         return has_body ? REFUSE(411, "length_required", "send a Content-Length") : PASS;
-    uint64_t bytes = 0;
-    if (length->length == 0 || length->length > 18)
+    uint64_t bytes;
+    if (!parse_length(length, &bytes))
         return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");
-    for (size_t i = 0; i < length->length; i++) {
-        if (length->value[i] < '0' || length->value[i] > '9')
-            return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");
-        bytes = bytes * 10 + (uint64_t)(length->value[i] - '0');
-    }
     if (!has_body && bytes > 0)
         return REFUSE(400, "invalid_request", "this method takes no body");
     if (bytes > request->body_max_bytes)
@@ -200,36 +215,6 @@ static struct guard_verdict check_site(const struct guard_request *request) {
     return PASS;
 }
 
-static size_t skip_spaces(const char *text, size_t length, size_t at) {
-    while (at < length && (text[at] == ' ' || text[at] == '\t'))
-        at++;
-    return at;
-}
-
-/* "application/json", perhaps with charset=utf-8. The three types that a form can send without
- * asking first are refused with everything else. */
-static bool is_json(const struct guard_header *type) {
-    static const char json[] = "application/json";
-    const size_t json_length = sizeof(json) - 1;
-    const char *text = type->value;
-    if (type->length < json_length || strncasecmp(text, json, json_length) != 0)
-        return false;
-    size_t at = skip_spaces(text, type->length, json_length);
-    if (at == type->length)
-        return true;
-    if (text[at] != ';')
-        return false;
-    at = skip_spaces(text, type->length, at + 1);
-    static const char *const charsets[] = { "charset=utf-8", "charset=\"utf-8\"" };
-    for (size_t i = 0; i < 2; i++) {
-        size_t length = strlen(charsets[i]);
-        if (type->length - at >= length && strncasecmp(text + at, charsets[i], length) == 0 &&
-            skip_spaces(text, type->length, at + length) == type->length)
-            return true;
-    }
-    return false;
-}
-
 struct guard_verdict guard_check(const struct guard_request *request) {
     struct guard_verdict verdict = check_framing(request);
     if (verdict.status)
@@ -248,8 +233,5 @@ struct guard_verdict guard_check(const struct guard_request *request) {
         return REFUSE(400, "invalid_request",
             "X-Request-Id is 1 to 64 letters, digits, '.', '_' and '-', the first a letter or "
             "digit");
-    if (request->headers.content_length.count == 1 && strcmp(request->method, "POST") == 0 &&
-        (type->count == 0 || !is_json(type)))
-        return REFUSE(415, "unsupported_media_type", "send Content-Type: application/json");
     return PASS;
 }

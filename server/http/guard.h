@@ -26,6 +26,9 @@ struct guard_headers {
 void guard_add_header(
     struct guard_headers *headers, const char *name, const char *value, size_t length);
 
+/* What Content-Length says; 0 if there is not exactly one, or it is not a number below 10^18. */
+uint64_t guard_body_bytes(const struct guard_headers *headers);
+
 struct guard_request {
     const char *method;
     const char *target;   /* as it came over the wire, before any decoding */
@@ -42,8 +45,8 @@ struct guard_verdict {
     const char *message; /* one sentence */
 };
 
-/* Everything but what depends on the route: framing, target, Host, Origin, Sec-Fetch-Site, the
- * request id, and the content type of a request with a body. Strings are static. */
+/* Everything but what depends on the route: framing, target, Host, Origin, Sec-Fetch-Site, and the
+ * request id. Strings are static. */
 struct guard_verdict guard_check(const struct guard_request *request);
 
 /* Whether a client may use this as a request id: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */

@@ -18,20 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum engine_state server_state(struct http_server *server, struct error *why_failed) {
-    pthread_mutex_lock(&server->mutex);
-    bool stopping = server->stopping;
-    pthread_mutex_unlock(&server->mutex);
-    return stopping ? ENGINE_STOPPING : engine_get_state(server->options.engine, why_failed);
-}
-
-int server_retry_after_s(struct http_server *server) {
-    pthread_mutex_lock(&server->mutex);
-    double seconds = server->last_total_s;
-    pthread_mutex_unlock(&server->mutex);
-    return seconds <= 1 ? 1 : seconds >= 60 ? 60 : (int)seconds + 1;
-}
-
 const char *exchange_header(const struct exchange *exchange, const char *name) {
     return MHD_lookup_connection_value(exchange->http, MHD_HEADER_KIND, name);
 }
@@ -142,32 +128,72 @@ static struct guard_verdict guard(
         request.target_length++;
     MHD_get_connection_values_n(exchange->http, MHD_HEADER_KIND, add_header, &request.headers);
     choose_id(exchange, &request.headers);
+    exchange->body_bytes = guard_body_bytes(&request.headers);
     return guard_check(&request);
 }
 
-/* The headers are in. Sets *answered when the answer is queued already, and the rest is not read.
- */
-static enum MHD_Result begin(
-    struct exchange *exchange, const char *method, const char *version, bool *answered) {
-    *answered = true;
-    struct guard_verdict verdict = guard(exchange, method, version);
-    if (verdict.status)
-        return respond_refusal(exchange, verdict.status, verdict.code, verdict.message, NULL, true);
-    if (exchange->connection)
-        connections_enter(exchange->server->connections, exchange->connection, CONNECTION_BODY);
+static void find_route(struct exchange *exchange, const char *method) {
     char *query = strchr(exchange->target, '?');
     if (query)
         *query = 0;
     exchange->route = route_find(exchange->target);
     if (query)
         *query = '?';
+    if (exchange->route)
+        exchange->method = route_find_method(exchange->route, method);
+}
+
+static enum MHD_Result refuse_type(struct exchange *exchange) {
+    char message[128];
+    size_t used = (size_t)snprintf(message, sizeof(message), "send Content-Type: ");
+    const char *const *types = exchange->method->content_types;
+    for (int i = 0; types[i] && used < sizeof(message); i++)
+        used += (size_t)snprintf(
+            message + used, sizeof(message) - used, "%s%s", i ? " or " : "", types[i]);
+    return respond_refusal(exchange, 415, "unsupported_media_type", message, NULL, false);
+}
+
+/* What can be said to a request that passed the guard without its body: most often no. False if
+ * nothing was answered. */
+static bool answer_early(struct exchange *exchange, const char *method, enum MHD_Result *answered) {
     const struct route *route = exchange->route;
+    char text[64];
+    const struct answer_header allow[] = {
+        { "Allow", route ? route_allow(route, text, sizeof(text)) : NULL }, { NULL, NULL }
+    };
+    const bool options = strcmp(method, "OPTIONS") == 0;
+    if (options && (route || strcmp(exchange->target, "*") == 0))
+        *answered = respond_bytes(exchange, 204, NULL, NULL, 0, allow, false);
+    else if (!route)
+        *answered = respond_refusal(
+            exchange, 404, "not_found", "there is no such path here", NULL, false);
+    else if (!exchange->method)
+        *answered = respond_refusal(
+            exchange, 405, "method_not_allowed", "this path has other methods", allow, false);
+    else if (exchange->method->content_types &&
+             !route_takes(exchange->method, exchange_header(exchange, "Content-Type")))
+        *answered = refuse_type(exchange);
+    else if (!exchange->method->content_types && exchange->body_bytes > 0)
+        *answered = respond_refusal(
+            exchange, 400, "invalid_request", "this method takes no body here", NULL, false);
+    else
+        return exchange->method->early && exchange->method->early(exchange, answered);
+    return true;
+}
+
+/* The headers are in. A refusal of a request with a small body waits for it, so that the connection
+ * can be used again; one whose client asks first, or would send much, is told now. */
+static enum MHD_Result begin(struct exchange *exchange, const char *method, const char *version) {
+    struct guard_verdict verdict = guard(exchange, method, version);
+    if (verdict.status)
+        return respond_refusal(exchange, verdict.status, verdict.code, verdict.message, NULL, true);
+    if (exchange->connection)
+        connections_enter(exchange->server->connections, exchange->connection, CONNECTION_BODY);
+    find_route(exchange, method);
     enum MHD_Result result = MHD_YES;
-    if (route && route->is_post && strcmp(method, "POST") == 0 && route->early &&
-        route->early(exchange, &result))
-        return result;
-    *answered = false;
-    return MHD_YES;
+    if (exchange->body_bytes > HTTP_DISCARD_MAX_BYTES || exchange_header(exchange, "Expect"))
+        answer_early(exchange, method, &result);
+    return result;
 }
 
 /* Adds to the body. False if it would be over its ceiling, or over that of all bodies together. */
@@ -200,26 +226,15 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
 }
 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
-    const struct route *route = exchange->route;
-    bool options = strcmp(method, "OPTIONS") == 0;
-    if (options && strcmp(exchange->target, "*") == 0)
-        return respond_bytes(exchange, 204, NULL, NULL, 0, NULL, false);
-    if (!route)
-        return respond_refusal(
-            exchange, 404, "not_found", "there is no such path here", NULL, false);
-    const struct answer_header allow[] = { { "Allow", route->methods }, { NULL, NULL } };
-    if (options)
-        return respond_bytes(exchange, 204, NULL, NULL, 0, allow, false);
-    bool get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    if (route->is_post ? strcmp(method, "POST") != 0 : !get)
-        return respond_refusal(
-            exchange, 405, "method_not_allowed", "this path has other methods", allow, false);
+    enum MHD_Result result;
+    if (!exchange->pending && answer_early(exchange, method, &result))
+        return result;
     if (exchange->body_refused) {
         struct error err;
         error_set(&err, ERROR_UNAVAILABLE, "too many large requests at the same time");
         return respond_error(exchange, &err);
     }
-    return route->handle(exchange);
+    return exchange->method->handle(exchange);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const char *url,
@@ -233,11 +248,11 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
         return MHD_NO; /* memory was short: the connection is closed */
     if (!exchange->headers_seen) {
         exchange->headers_seen = true;
-        bool answered;
-        return begin(exchange, method, version, &answered);
+        return begin(exchange, method, version);
     }
     if (*upload_data_size > 0) {
-        bool wanted = exchange->route && exchange->route->is_post && !exchange->body_refused;
+        bool wanted = exchange->method && exchange->method->content_types &&
+                      !exchange->body_refused;
         if (wanted && !append_body(exchange, upload_data, *upload_data_size))
             exchange->body_refused = true;
         *upload_data_size = 0;

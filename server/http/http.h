@@ -8,20 +8,7 @@
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H
 
-#include "engine/engine.h"
-
-#include <stdbool.h>
-
-struct http_server;
-
-struct http_options {
-    int listen_fd;          /* bound and listening; stays the caller's */
-    bool ipv6;              /* the family of listen_fd */
-    const char *own_host;   /* allowed in Host besides the loopback names; borrowed */
-    struct engine *engine;  /* borrowed, outlives the server */
-    const char *model_name; /* borrowed */
-    int queue_max;          /* what the engine was made with, for GET /info */
-};
+#include "server/server.h"
 
 bool http_server_create(const struct http_options *options, struct http_server **out,
     struct error *err) __attribute__((warn_unused_result));

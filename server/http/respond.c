@@ -5,26 +5,44 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+static const struct answer_header always[] = {
+    { "X-Content-Type-Options", "nosniff" },
+    { "Cache-Control", "no-store" },
+    { "Content-Security-Policy", "default-src 'none'" },
+    { NULL, NULL },
+};
+
+static bool contains(const struct answer_header *headers, const char *name) {
+    for (const struct answer_header *h = headers; h && h->name; h++)
+        if (strcasecmp(h->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Adds those of `headers` that are not in `but`. */
+static bool add_headers(struct MHD_Response *response, const struct answer_header *headers,
+    const struct answer_header *but) {
+    bool ok = true;
+    for (const struct answer_header *h = headers; ok && h && h->name; h++)
+        if (h->value && !contains(but, h->name))
+            ok = MHD_add_response_header(response, h->name, h->value) == MHD_YES;
+    return ok;
+}
 
 static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_Response *response,
     const char *content_type, const struct answer_header *headers, bool close) {
-    static const struct answer_header always[] = {
-        { "X-Content-Type-Options", "nosniff" },
-        { "Cache-Control", "no-store" },
-        { "Content-Security-Policy", "default-src 'none'" },
+    const struct answer_header *own = exchange->route && status < 400 ? exchange->route->headers
+                                                                      : NULL;
+    const struct answer_header these[] = {
+        { "Content-Type", content_type },
+        { "X-Request-Id", exchange->id[0] ? exchange->id : NULL },
+        { "Connection", close ? "close" : NULL },
         { NULL, NULL },
     };
-    bool ok = true;
-    for (const struct answer_header *h = always; h->name; h++)
-        ok = ok && MHD_add_response_header(response, h->name, h->value) == MHD_YES;
-    for (const struct answer_header *h = headers; ok && h && h->name; h++)
-        ok = !h->value || MHD_add_response_header(response, h->name, h->value) == MHD_YES;
-    if (content_type)
-        ok = ok && MHD_add_response_header(response, "Content-Type", content_type) == MHD_YES;
-    if (exchange->id[0])
-        ok = ok && MHD_add_response_header(response, "X-Request-Id", exchange->id) == MHD_YES;
-    if (close)
-        ok = ok && MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    bool ok = add_headers(response, always, own) && add_headers(response, own, NULL) &&
+              add_headers(response, headers, NULL) && add_headers(response, these, NULL);
     exchange->status = status;
     if (exchange->connection)
         connections_enter(exchange->server->connections, exchange->connection, CONNECTION_SEND);
@@ -47,8 +65,14 @@ enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char 
 
 static enum MHD_Result respond_dump(struct exchange *exchange, int status, json_t *json,
     const struct answer_header *headers, bool close) {
+    static const char failure[] = "{\"error\":{\"code\":\"internal_error\","
+                                  "\"message\":\"the answer could not be made\"}}";
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
+    if (!text) {
+        text = strdup(failure);
+        status = 500;
+    }
     if (!text)
         return MHD_NO;
     return respond_bytes(exchange, status, "application/json", text, strlen(text), headers, close);

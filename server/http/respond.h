@@ -1,15 +1,11 @@
-/* Answers: JSON, bytes and errors, each with the headers that every answer carries. The functions
- * return what a libmicrohttpd handler returns. */
+/* Answers: JSON, bytes and errors, each with the headers that every answer carries unless its route
+ * says otherwise. The functions return what a libmicrohttpd handler returns. */
 #ifndef SERVER_HTTP_RESPOND_H
 #define SERVER_HTTP_RESPOND_H
 
-#include "server/http/exchange.h"
+#include "server/http/route.h"
 
 #include <jansson.h>
-
-struct answer_header {
-    const char *name, *value; /* borrowed; a NULL value is left out */
-};
 
 /* Takes over `body` (malloc'd), also on failure. `close` ends the connection after the answer.
  * `headers` ends with a NULL name; NULL for none. */

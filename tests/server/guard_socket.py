@@ -66,11 +66,11 @@ ROWS = [
     ("an image tag of another site", get(b"/health", H + b"Sec-Fetch-Site: cross-site\r\n"), 403,
      True),
     ("a form", post(H + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 2\r\n",
-                    b"{}"), 415, True),
+                    b"{}"), 415, False),
     ("a form with files", post(H + b"Content-Type: multipart/form-data; boundary=x\r\n"
-                               b"Content-Length: 2\r\n", b"{}"), 415, True),
-    ("text", post(H + b"Content-Type: text/plain\r\nContent-Length: 2\r\n", b"{}"), 415, True),
-    ("no type", post(H + b"Content-Length: 2\r\n", b"{}"), 415, True),
+                               b"Content-Length: 2\r\n", b"{}"), 415, False),
+    ("text", post(H + b"Content-Type: text/plain\r\nContent-Length: 2\r\n", b"{}"), 415, False),
+    ("no type", post(H + b"Content-Length: 2\r\n", b"{}"), 415, False),
     ("two types", post(H + J + b"Content-Type: text/plain\r\nContent-Length: 2\r\n", b"{}"), 400, True),
     ("a preflight of another site",
      b"OPTIONS /generate HTTP/1.1\r\n" + H + b"Origin: https://evil.example\r\n"

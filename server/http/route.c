@@ -1,0 +1,66 @@
+#include "server/http/route.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+const char *const content_types_json[] = { "application/json", NULL };
+
+bool route_matches(const struct route *route, const char *path) {
+    return strcmp(path, route->path) == 0 ||
+           (route->is_prefix && strncmp(path, route->path, strlen(route->path)) == 0);
+}
+
+static bool has_method(const struct route *route, int index) {
+    return index < ROUTE_METHODS_MAX && route->methods[index].name;
+}
+
+const struct route_method *route_find_method(const struct route *route, const char *name) {
+    if (strcmp(name, "HEAD") == 0)
+        name = "GET";
+    for (int i = 0; has_method(route, i); i++)
+        if (strcmp(route->methods[i].name, name) == 0)
+            return &route->methods[i];
+    return NULL;
+}
+
+const char *route_allow(const struct route *route, char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; has_method(route, i) && used < size; i++) {
+        const char *name = route->methods[i].name;
+        const char *head = strcmp(name, "GET") == 0 ? "HEAD, " : "";
+        used += (size_t)snprintf(text + used, size - used, "%s, %s", name, head);
+    }
+    if (used < size)
+        snprintf(text + used, size - used, "OPTIONS");
+    return text;
+}
+
+static const char *skip_spaces(const char *text) {
+    return text + strspn(text, " \t");
+}
+
+static bool is_type(const char *value, const char *type) {
+    static const char *const charsets[] = { "charset=utf-8", "charset=\"utf-8\"" };
+    const size_t length = strlen(type);
+    if (strncasecmp(value, type, length) != 0)
+        return false;
+    const char *rest = skip_spaces(value + length);
+    if (!*rest)
+        return true;
+    if (*rest != ';')
+        return false;
+    rest = skip_spaces(rest + 1);
+    for (size_t i = 0; i < sizeof(charsets) / sizeof(charsets[0]); i++)
+        if (strncasecmp(rest, charsets[i], strlen(charsets[i])) == 0 &&
+            !*skip_spaces(rest + strlen(charsets[i])))
+            return true;
+    return false;
+}
+
+bool route_takes(const struct route_method *method, const char *content_type) {
+    for (const char *const *type = method->content_types; content_type && type && *type; type++)
+        if (is_type(content_type, *type))
+            return true;
+    return false;
+}

@@ -1,0 +1,48 @@
+/* What a path answers. A file that handles requests defines one struct route for each of its paths
+ * and is named once, in server/routes.c. */
+#ifndef SERVER_HTTP_ROUTE_H
+#define SERVER_HTTP_ROUTE_H
+
+#include "server/http/exchange.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ROUTE_METHODS_MAX 4
+
+struct answer_header {
+    const char *name, *value; /* borrowed; a NULL value is left out */
+};
+
+struct route_method {
+    const char *name; /* "GET" answers HEAD as well; OPTIONS needs no entry. NULL ends the list */
+    /* The media types its body may have, ending with NULL; NULL: it takes no body. */
+    const char *const *content_types;
+    /* May answer before the body is read: then it sets *answered and returns true. NULL: never. */
+    bool (*early)(struct exchange *exchange, enum MHD_Result *answered);
+    /* The whole request is in. */
+    enum MHD_Result (*handle)(struct exchange *exchange);
+};
+
+struct route {
+    const char *path;
+    bool is_prefix; /* it also answers everything below `path`, which then ends with a slash */
+    /* Of its answers below 400: they replace those that every answer carries. Ends with a NULL
+     * name; may be NULL. */
+    const struct answer_header *headers;
+    struct route_method methods[ROUTE_METHODS_MAX];
+};
+
+/* For content_types. */
+extern const char *const content_types_json[];
+
+bool route_matches(const struct route *route, const char *path);
+/* NULL if the path does not answer this method. */
+const struct route_method *route_find_method(const struct route *route, const char *name);
+/* "GET, HEAD, OPTIONS", for Allow. Returns `text`. */
+const char *route_allow(const struct route *route, char *text, size_t size);
+/* Whether a Content-Type header (NULL if there is none) is one of the method's. Of parameters only
+ * charset=utf-8 is understood, so any other is refused. */
+bool route_takes(const struct route_method *method, const char *content_type);
+
+#endif

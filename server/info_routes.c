@@ -1,0 +1,103 @@
+/* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
+#include "base/json.h"
+#include "server/http/respond.h"
+#include "server/http/route.h"
+
+/* The process is there and answers; whether it can draw is /health/ready's business. */
+static enum MHD_Result health(struct exchange *exchange) {
+    enum engine_state state = server_state(exchange->server, NULL);
+    return respond_json(
+        exchange, 200, json_pack("{s:s, s:s}", "status", "ok", "state", engine_state_name(state)));
+}
+
+static enum MHD_Result health_ready(struct exchange *exchange) {
+    struct error why = { 0 };
+    enum engine_state state = server_state(exchange->server, &why);
+    struct error err;
+    if (!engine_state_takes(state, &why, &err))
+        return respond_error(exchange, &err);
+    return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
+}
+
+static json_t *limits_json(void) {
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "width_min", IMAGE_MIN_PX, "width_max",
+        IMAGE_MAX_PX, "size_multiple", IMAGE_MULTIPLE_PX, "num_inference_steps_max", STEPS_MAX,
+        "images_max", IMAGES_PER_REQUEST_MAX, "prompt_max_bytes", PROMPT_MAX_BYTES,
+        "body_max_bytes", (int)HTTP_BODY_MAX_BYTES);
+}
+
+static json_t *percent_json(int percent) {
+    return percent < 0 ? json_null() : json_integer(percent);
+}
+
+/* What the device says of itself now; null for the CPU. */
+static json_t *device_json(struct engine *engine) {
+    struct device_figures f;
+    if (!engine_get_figures(engine, &f))
+        return json_null();
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f}", "name", f.name,
+        "memory_total_bytes", (json_int_t)f.memory_total, "memory_free_bytes",
+        (json_int_t)f.memory_free, "weight_bytes", (json_int_t)f.weight_bytes, "activation_bytes",
+        (json_int_t)f.activation_bytes, "utilisation_percent", percent_json(f.utilisation_percent),
+        "memory_utilisation_percent", percent_json(f.memory_utilisation_percent),
+        "driver_cuda_version", f.driver_version / 1000 + f.driver_version % 1000 / 10 / 10.0,
+        "cuda_version", f.runtime_version / 1000 + f.runtime_version % 1000 / 10 / 10.0);
+}
+
+static enum MHD_Result info(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    enum engine_state state = server_state(server, NULL);
+    struct pipeline_info p;
+    json_t *model = NULL, *device = json_null();
+    int depth = 0;
+    if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
+        model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:s, s:f, s:I}", "name",
+            json_lenient_string(server->options.model_name), "device", p.device, "dtype", dtype_name(p.dtype),
+            "activation_dtype", dtype_name(p.activation_dtype), "default_width", p.default_width,
+            "default_height", p.default_height, "max_tokens", p.max_tokens, "default_scheduler",
+            p.default_scheduler, "prediction_type", p.prediction_type, "load_s", p.load_s,
+            "weight_bytes", (json_int_t)p.weight_bytes);
+        depth = engine_queue_depth(server->options.engine);
+        device = device_json(server->options.engine);
+    }
+    json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
+    return respond_json(exchange, 200,
+        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o}", "name", "latentd", "version",
+            LATENTD_VERSION, "state", engine_state_name(state), "model", model, "device", device,
+            "queue", queue, "limits", limits_json()));
+}
+
+static json_t *strings_json(const char *const *texts) {
+    json_t *list = json_array();
+    for (; *texts; texts++)
+        json_array_append_new(list, json_string(*texts));
+    return list;
+}
+
+static enum MHD_Result schedulers(struct exchange *exchange) {
+    json_t *list = json_array();
+    for (int kind = 0; kind < SCHEDULER_COUNT; kind++) {
+        const struct scheduler_info *s = scheduler_get_info((enum scheduler_kind)kind);
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "name", s->name, "class",
+                      s->class_name, "display_name", s->display_name, "description", s->description,
+                      "aliases", strings_json(s->aliases), "options", strings_json(s->options)));
+    }
+    struct http_server *server = exchange->server;
+    struct pipeline_info p;
+    bool known = server_state(server, NULL) == ENGINE_READY &&
+                 engine_get_info(server->options.engine, &p);
+    return respond_json(exchange, 200,
+        json_pack(
+            "{s:o, s:s?}", "schedulers", list, "default", known ? p.default_scheduler : NULL));
+}
+
+const struct route route_health = { .path = "/health", .methods = { { "GET", .handle = health } } };
+
+const struct route route_health_ready = { .path = "/health/ready",
+    .methods = { { "GET", .handle = health_ready } } };
+
+const struct route route_info = { .path = "/info", .methods = { { "GET", .handle = info } } };
+
+const struct route route_schedulers = { .path = "/schedulers",
+    .methods = { { "GET", .handle = schedulers } } };

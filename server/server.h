@@ -1,0 +1,45 @@
+/* What all requests of the daemon share, for the files that handle them: the engine, what is under
+ * way, and whether the daemon is about to stop. server/http/http.h makes one. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct connections;
+struct MHD_Daemon;
+struct pending_worker;
+
+struct http_options {
+    int listen_fd;          /* bound and listening; stays the caller's */
+    bool ipv6;              /* the family of listen_fd */
+    const char *own_host;   /* allowed in Host besides the loopback names; borrowed */
+    struct engine *engine;  /* borrowed, outlives the server */
+    const char *model_name; /* borrowed */
+    int queue_max;          /* what the engine was made with, for GET /info */
+};
+
+struct http_server {
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    int quiesced_fd; /* ours to close once the daemon has stopped; -1 for none */
+    struct connections *connections;
+    struct pending_worker *worker;
+    pthread_mutex_t mutex;
+    pthread_cond_t idle; /* signalled when pending or exchanges fall to 0 */
+    bool stopping;
+    int pending, exchanges; /* answers the engine works on; requests not yet answered in full */
+    size_t body_bytes;      /* of all request bodies held */
+    double last_total_s;    /* how long the last picture took, for Retry-After */
+};
+
+/* ENGINE_STOPPING once the server drains, otherwise the engine's. */
+enum engine_state server_state(struct http_server *server, struct error *why_failed);
+
+/* Whole seconds that a client should wait before it tries again. */
+int server_retry_after_s(struct http_server *server);
+
+#endif

@@ -1,0 +1,91 @@
+/* Paths, methods and content types of a route. */
+#include "server/routes.h"
+
+#include "tests/check.h"
+
+static enum MHD_Result nothing(struct exchange *exchange) {
+    (void)exchange;
+    return MHD_NO;
+}
+
+static const char *const text_or_json[] = { "text/plain", "application/json", NULL };
+static const struct route folder = {
+    .path = "/files/",
+    .is_prefix = true,
+    .methods = { { "GET", .handle = nothing }, { "PUT", text_or_json, .handle = nothing } },
+};
+static const struct route all = {
+    .path = "/all",
+    .methods = { { "GET", .handle = nothing }, { "PUT", .handle = nothing },
+        { "POST", content_types_json, .handle = nothing }, { "DELETE", .handle = nothing } },
+};
+
+static void paths_are_exact_or_prefixes(void) {
+    CHECK(route_matches(&folder, "/files/"), "itself");
+    CHECK(route_matches(&folder, "/files/a/b"), "below");
+    CHECK(!route_matches(&folder, "/files"), "without the slash");
+    CHECK(!route_matches(&folder, "/file/a"), "another folder");
+    CHECK(route_matches(&all, "/all"), "itself");
+    CHECK(!route_matches(&all, "/all/"), "below an exact path");
+    CHECK(!route_matches(&all, "/alle"), "a longer path");
+}
+
+static void methods_are_found_and_listed(void) {
+    char text[64];
+    CHECK(route_find_method(&folder, "HEAD") == &folder.methods[0], "HEAD is GET");
+    CHECK(route_find_method(&folder, "PUT") == &folder.methods[1], "PUT");
+    CHECK(!route_find_method(&folder, "POST"), "POST is not there");
+    CHECK(!route_find_method(&folder, "get"), "methods have a case");
+    CHECK(route_find_method(&all, "DELETE") == &all.methods[3], "the last of a full list");
+    CHECK(!route_find_method(&all, "PATCH"), "past a full list");
+    CHECK_STRING(route_allow(&folder, text, sizeof(text)), "GET, HEAD, PUT, OPTIONS");
+    CHECK_STRING(route_allow(&all, text, sizeof(text)), "GET, HEAD, PUT, POST, DELETE, OPTIONS");
+}
+
+static void content_types_are_compared_whole(void) {
+    static const struct {
+        const char *type;
+        bool json, either;
+    } rows[] = {
+        { NULL, false, false },
+        { "", false, false },
+        { "application/json", true, true },
+        { "Application/JSON", true, true },
+        { "application/json ", true, true },
+        { "application/json; charset=UTF-8", true, true },
+        { "application/json;charset=\"utf-8\"", true, true },
+        { "application/json; charset=latin1", false, false },
+        { "application/json; charset=utf-8; a=b", false, false },
+        { "application/json, text/plain", false, false },
+        { "application/jsonp", false, false },
+        { "text/plain", false, true },
+        { "text/plain; application/json", false, false },
+        { "application/x-www-form-urlencoded", false, false },
+        { "multipart/form-data; boundary=x", false, false },
+    };
+    const struct route_method *json = &all.methods[2], *either = &folder.methods[1];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        CHECK(route_takes(json, rows[i].type) == rows[i].json, "JSON: %s", rows[i].type);
+        CHECK(route_takes(either, rows[i].type) == rows[i].either, "either: %s", rows[i].type);
+        CHECK(!route_takes(&all.methods[0], rows[i].type), "GET takes no body: %s", rows[i].type);
+    }
+}
+
+static void the_daemon_s_paths_are_there(void) {
+    static const char *const paths[] = { "/generate", "/health", "/health/ready", "/info",
+        "/schedulers" };
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        const struct route *route = route_find(paths[i]);
+        CHECK(route && strcmp(route->path, paths[i]) == 0, "%s", paths[i]);
+    }
+    CHECK(!route_find("/"), "the root");
+    CHECK(!route_find("/nope"), "no such path");
+}
+
+int main(void) {
+    paths_are_exact_or_prefixes();
+    methods_are_found_and_listed();
+    content_types_are_compared_whole();
+    the_daemon_s_paths_are_there();
+    return check_done();
+}
