@@ -70,6 +70,44 @@ bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, str
     return true;
 }
 
+bool file_read_stream(
+    const char *path, size_t max_bytes, char **out, size_t *size, struct error *err) {
+    const bool standard = strcmp(path, "-") == 0;
+    const char *name = standard ? "standard input" : path;
+    int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, errno == ENOENT ? ERROR_NOT_FOUND : ERROR_IO, "cannot open %s: %s",
+            path, strerror(errno));
+    char *bytes = malloc(max_bytes + 1);
+    size_t done = 0;
+    ssize_t n = 1;
+    while (bytes && n != 0 && done <= max_bytes) {
+        n = read(fd, bytes + done, max_bytes + 1 - done);
+        if (n < 0 && errno != EINTR)
+            break;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    bool ok = false;
+    if (!bytes)
+        error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
+    else if (n < 0)
+        error_set(err, ERROR_IO, "cannot read %s: %s", name, strerror(errno));
+    else if (done > max_bytes)
+        error_set(err, ERROR_TOO_LARGE, "%s has more than %zu bytes", name, max_bytes);
+    else
+        ok = true;
+    if (!standard)
+        close(fd);
+    if (!ok) {
+        free(bytes);
+        return false;
+    }
+    bytes[done] = 0;
+    *out = bytes;
+    *size = done;
+    return true;
+}
+
 /* False with errno. */
 static bool write_all(int fd, const struct file_part *parts, size_t count) {
     for (size_t i = 0; i < count; i++) {

@@ -12,6 +12,10 @@
 bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
+/* As file_read for what has no size before its end, a FIFO for one; "-" is standard input. */
+bool file_read_stream(const char *path, size_t max_bytes, char **out, size_t *size,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Opens a regular file for reading; its descriptor, or -1. */
 int file_open_regular(const char *path, uint64_t *size, struct error *err)
     __attribute__((warn_unused_result));

@@ -2,10 +2,11 @@
 
 #include "base/file.h"
 #include "base/limits.h"
-#include "engine/pipeline.h"
 #include "command/latents_file.h"
 #include "command/options.h"
+#include "command/outputs.h"
 #include "command/progress.h"
+#include "engine/pipeline.h"
 #include "server/dialect/generate_answer.h"
 
 #include <inttypes.h>
@@ -17,8 +18,11 @@
 
 static const struct option_spec table[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
-    { "prompt", 0, "TEXT", "what to draw", true },
-    { "out", 'o', "FILE.png", "the picture; several go to FILE-0.png, FILE-1.png, ..." },
+    { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
+    { "prompt-file", 0, "FILE", "reads it from a file" },
+    { "out", 'o', "FILE.png",
+        "the picture; several go to FILE-0.png, FILE-1.png, ...;\n"
+        "- writes one to standard output" },
     { "negative-prompt", 0, "TEXT", "what not to draw" },
     { "steps", 0, "N", "[25]" },
     { "scheduler", 0, "NAME", "ddpm, ddim or pndm [the model's]" },
@@ -38,9 +42,10 @@ static const struct option_spec table[] = {
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
         "a single-file checkpoint needs it" },
-    { "save-latents", 0, "FILE", "write the final latents as safetensors" },
+    { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file" },
     { "repeat", 0, "N", "draw the same request N times and say how long each took [1]" },
+    { "quiet", 'q', NULL, "say nothing but warnings and errors" },
     { 0 },
 };
 
@@ -50,7 +55,9 @@ static const struct command_help help = {
     "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
     "      --guidance-scale 2.5 -o house.png\n"
     "  latentd generate --model sd15.safetensors --tokenizer clip/ --prompt 'a cat' --steps 30 \\\n"
-    "      --scheduler ddim --eta 0.5 --seed 7 --num-images 4 -o cat.png",
+    "      --scheduler ddim --eta 0.5 --seed 7 --num-images 4 -o cat.png\n"
+    "  echo 'a blue boat at night' | latentd generate --model share/tiny-sd --prompt - -o - "
+    ">boat.png",
 };
 
 static bool bad_word(const char *name, const char *value, const char *allowed, struct error *err) {
@@ -80,6 +87,30 @@ static bool copy_text(const char *text, char **out, struct error *err) {
     return *out || error_set(err, ERROR_NO_MEMORY, "out of memory");
 }
 
+/* The text of a file or of standard input ("-"), without the end of its last line; malloc'd. */
+static bool read_prompt(const char *path, char **out, struct error *err) {
+    size_t size;
+    if (!file_read_stream(path, PROMPT_MAX_BYTES, out, &size, err))
+        return false;
+    if (strlen(*out) != size)
+        return error_set(err, ERROR_INVALID, "the prompt in %s holds a zero byte", path);
+    if (size && (*out)[size - 1] == '\n')
+        (*out)[--size] = 0;
+    if (size && (*out)[size - 1] == '\r')
+        (*out)[--size] = 0;
+    return true;
+}
+
+static bool fill_prompt(const struct options *o, char **out, struct error *err) {
+    const char *text = options_get(o, "prompt"), *file = options_get(o, "prompt-file");
+    if (!text == !file)
+        return error_set(
+            err, ERROR_INVALID, "one of --prompt TEXT and --prompt-file FILE is required");
+    if (text && strcmp(text, "-") != 0)
+        return copy_text(text, out, err);
+    return read_prompt(file ? file : "-", out, err);
+}
+
 /* The whole command line as a request; ranges are the same as over HTTP. */
 static bool fill_request(
     const struct options *o, struct generate_request *request, struct error *err) {
@@ -90,7 +121,7 @@ static bool fill_request(
     if (!request->prompts)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     request->prompt_count = 1;
-    if (!copy_text(options_get(o, "prompt"), &request->prompts[0], err) ||
+    if (!fill_prompt(o, &request->prompts[0], err) ||
         (negative && !copy_text(negative, &request->negative_prompt, err)))
         return false;
     if (rng && !rng_kind_from_name(rng, &request->rng))
@@ -111,33 +142,31 @@ static bool fill_request(
     return generate_request_check(request, err);
 }
 
-/* "out.png" to "out-3.png", malloc'd. */
-static char *numbered(const char *path, int index) {
-    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
-    int stem = dot && (!slash || dot > slash + 1) && dot > path ? (int)(dot - path)
-                                                                : (int)strlen(path);
-    char *out = NULL;
-    return asprintf(&out, "%.*s-%d%s", stem, path, index, path + stem) < 0 ? NULL : out;
-}
+/* A command line that was understood. */
+struct run {
+    struct pipeline_options load;
+    struct generate_request request;
+    struct outputs outputs;
+    const char *init_latents; /* path, or NULL */
+    int repeat;
+    bool quiet;
+};
 
 static bool write_pictures(
-    const struct generate_answer *answer, const char *path, struct error *err) {
+    const struct generate_answer *answer, const struct run *run, struct error *err) {
     const struct generate_result *result = answer->result;
-    for (int i = 0; i < result->image_count; i++) {
+    for (int i = 0; i < run->outputs.picture_count; i++) {
         uint8_t *png = NULL;
         size_t size = 0;
-        char *name = result->image_count == 1 ? strdup(path) : numbered(path, i);
-        bool ok = name || error_set(err, ERROR_NO_MEMORY, "out of memory");
-        ok = ok && generate_answer_png(answer, i, &png, &size, err);
+        bool ok = generate_answer_png(answer, i, &png, &size, err);
         const struct file_part part = { png, size };
-        ok = ok && file_write(name, &part, 1, err);
-        if (ok)
-            printf("%s: %dx%d, seed %" PRIu64 "\n", name, result->width, result->height,
-                result->seeds[i]);
+        ok = ok && file_write(run->outputs.pictures[i], &part, 1, err);
         free(png);
-        free(name);
         if (!ok)
             return false;
+        if (!run->quiet)
+            fprintf(run->outputs.report, "%s: %dx%d, seed %" PRIu64 "\n", run->outputs.pictures[i],
+                result->width, result->height, result->seeds[i]);
     }
     return true;
 }
@@ -147,84 +176,91 @@ static bool on_progress(int step, int steps, void *user) {
     return true;
 }
 
+static void print_timings(const struct run *run, const struct generate_timings *timings) {
+    if (!run->quiet)
+        fprintf(run->outputs.report, "%.4f s: text encoder %.4f, UNet %.4f (%d calls), VAE %.4f\n",
+            timings->total_s, timings->text_encoder_s, timings->unet_s, timings->steps,
+            timings->vae_s);
+}
+
 /* One request, from tokens to pictures in host memory; what is written is of the first `turn`. */
-static bool draw(struct pipeline *pipeline, const struct generate_request *request,
-    const struct options *options, int turn, struct error *err) {
+static bool draw(struct pipeline *pipeline, const struct run *run, int turn, struct error *err) {
     struct pipeline_info info;
     pipeline_get_info(pipeline, &info);
     struct generate_result result = { 0 };
     struct progress progress;
-    progress_init(&progress);
+    progress_init(&progress, run->quiet);
     const struct generate_hooks hooks = { on_progress, &progress };
     char *model_name = model_name_of_path(info.model_path);
-    json_t *parameters = model_name ? generate_parameters(request, &info, err) : NULL;
-    bool ok = parameters && pipeline_generate(pipeline, request, &hooks, &result, err);
+    json_t *parameters = model_name ? generate_parameters(&run->request, &info, err) : NULL;
+    bool ok = parameters && pipeline_generate(pipeline, &run->request, &hooks, &result, err);
     progress_finish(&progress);
     for (int i = 0; i < result.warning_count && turn == 0; i++)
         fprintf(stderr, "warning: %s\n", result.warnings[i]);
     const struct generate_answer answer = {
         .model_name = model_name, .parameters = parameters, .result = &result
     };
-    const char *out = options_get(options, "out"), *latents = options_get(options, "save-latents");
+    const char *latents = run->outputs.latents;
     if (turn == 0)
-        ok = ok && (!out || write_pictures(&answer, out, err)) &&
+        ok = ok && write_pictures(&answer, run, err) &&
              (!latents || latents_save(latents, &result, err));
     if (ok)
-        printf("%.4f s: text encoder %.4f, UNet %.4f (%d calls), VAE %.4f\n",
-            result.timings.total_s, result.timings.text_encoder_s, result.timings.unet_s,
-            result.timings.steps, result.timings.vae_s);
+        print_timings(run, &result.timings);
     json_decref(parameters);
     free(model_name);
     generate_result_finish(&result);
     return ok;
 }
 
-static bool draw_all(struct pipeline *pipeline, const struct generate_request *request,
-    const struct options *options, int repeat, struct error *err) {
-    for (int turn = 0; turn < repeat; turn++)
-        if (!draw(pipeline, request, options, turn, err))
+static bool draw_all(struct pipeline *pipeline, const struct run *run, struct error *err) {
+    for (int turn = 0; turn < run->repeat; turn++)
+        if (!draw(pipeline, run, turn, err))
             return false;
     struct device_figures figures;
-    if (pipeline_get_figures(pipeline, &figures))
-        printf("%s: weights %.3f GB, activations %.3f GB, %.3f GB in use by all processes\n",
+    if (!run->quiet && pipeline_get_figures(pipeline, &figures))
+        fprintf(run->outputs.report,
+            "%s: weights %.3f GB, activations %.3f GB, %.3f GB in use by all processes\n",
             figures.name, (double)figures.weight_bytes * 1e-9,
             (double)figures.activation_bytes * 1e-9,
             (double)(figures.memory_total - figures.memory_free) * 1e-9);
     return true;
 }
 
+static bool fill_run(const struct options *options, struct run *run, struct error *err) {
+    run->quiet = options_get(options, "quiet") != NULL;
+    run->init_latents = options_get(options, "init-latents");
+    run->load.model_path = options_get(options, "model");
+    run->load.tokenizer_dir = options_get(options, "tokenizer");
+    return fill_request(options, &run->request, err) &&
+           options_int(options, "repeat", 1, REPEAT_MAX, &run->repeat, err) &&
+           options_device(options, &run->load.device, err) &&
+           options_dtype(options, &run->load.dtype, err) &&
+           outputs_init(&run->outputs, options_get(options, "out"),
+               run->request.prompt_count * run->request.num_images,
+               options_get(options, "save-latents"), err);
+}
+
 int generate_main(int argc, char **argv) {
     struct options options;
     struct error err = { 0 };
-    struct generate_request request = { 0 };
-    struct pipeline_options load = { 0 };
+    struct run run = { .repeat = 1 };
     struct pipeline *pipeline = NULL;
-    int repeat = 1;
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("generate", &err);
     if (options.help) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    const char *init_latents = options_get(&options, "init-latents");
-    bool ok = fill_request(&options, &request, &err) &&
-              options_int(&options, "repeat", 1, REPEAT_MAX, &repeat, &err) &&
-              options_device(&options, &load.device, &err) &&
-              options_dtype(&options, &load.dtype, &err);
-    if (ok && !options_get(&options, "out") && !options_get(&options, "save-latents"))
-        ok = error_set(&err, ERROR_INVALID, "nothing to write: give -o FILE.png");
-    if (!ok) {
-        generate_request_finish(&request);
+    const bool understood = fill_run(&options, &run, &err);
+    const bool ok = understood &&
+                    (!run.init_latents || latents_load(run.init_latents, &run.request, &err)) &&
+                    pipeline_create(&run.load, &pipeline, &err) && draw_all(pipeline, &run, &err);
+    pipeline_destroy(pipeline);
+    generate_request_finish(&run.request);
+    outputs_finish(&run.outputs);
+    if (!understood && err.code == ERROR_INVALID)
         return options_usage_error("generate", &err);
-    }
-    load.model_path = options_get(&options, "model");
-    load.tokenizer_dir = options_get(&options, "tokenizer");
-    ok = (!init_latents || latents_load(init_latents, &request, &err)) &&
-         pipeline_create(&load, &pipeline, &err) &&
-         draw_all(pipeline, &request, &options, repeat, &err);
     if (!ok)
         fprintf(stderr, "latentd generate: %s\n", err.message);
-    pipeline_destroy(pipeline);
-    generate_request_finish(&request);
     return ok ? 0 : err.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
 }

@@ -8,24 +8,20 @@
 
 #define BAR_WIDTH 30
 
-void progress_init(struct progress *progress) {
-    progress->terminal = isatty(STDERR_FILENO) == 1;
+void progress_init(struct progress *progress, bool quiet) {
+    progress->is_on = !quiet && isatty(STDERR_FILENO) == 1;
     progress->begun_s = 0;
     progress->shown = -1;
 }
 
 void progress_show(struct progress *progress, int step, int steps) {
-    if (step == progress->shown || steps < 1)
+    if (!progress->is_on || step == progress->shown || steps < 1)
         return;
     if (progress->shown < 0)
         progress->begun_s = monotonic_seconds();
     progress->shown = step;
     double elapsed = monotonic_seconds() - progress->begun_s;
     double per_step = step > 0 ? elapsed / step : 0;
-    if (!progress->terminal) {
-        fprintf(stderr, "step %d of %d, %.1f s\n", step, steps, elapsed);
-        return;
-    }
     char bar[BAR_WIDTH + 1];
     int filled = step * BAR_WIDTH / steps;
     memset(bar, '#', (size_t)filled);
@@ -37,6 +33,6 @@ void progress_show(struct progress *progress, int step, int steps) {
 }
 
 void progress_finish(struct progress *progress) {
-    if (progress->terminal && progress->shown >= 0)
+    if (progress->is_on && progress->shown >= 0)
         fputc('\n', stderr);
 }

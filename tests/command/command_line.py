@@ -1,17 +1,30 @@
 """The commands and their options, on the pipeline without a model. usage: command_line.py EXECUTABLE"""
 import os
+import pty
 import re
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 
 from daemon import check, done
 
 executable = os.path.abspath(sys.argv[1])
 
 
-def run(*args, cwd=None):
-    return subprocess.run([executable, *args], capture_output=True, text=True, timeout=60, cwd=cwd)
+def run(*args, cwd=None, **more):
+    more = {"capture_output": True, "text": True, **more}
+    return subprocess.run([executable, *args], timeout=60, cwd=cwd, **more)
+
+
+def draw(*args, **more):
+    return run("generate", "--model", "fake", *args, **more)
+
+
+def is_png(data):
+    """Whole, by its first and last bytes (PNG, sections 5.2 and 11.2.4)."""
+    return data.startswith(b"\x89PNG\r\n\x1a\n") and data.endswith(b"IEND\xaeB`\x82")
 
 
 def help_and_version():
@@ -48,7 +61,11 @@ def wrong_command_lines():
         (["serve", "--model", "fake", "--listen", "127.0.0.1:65536"], "HOST:PORT"),
         (["serve", "--model", "fake", "--listen", "127.0.0.1:-1"], "HOST:PORT"),
         (["serve", "--model", "fake", "--listen", "example.com:80"], "HOST:PORT"),
-        (["generate", "--model", "fake", "-o", "x.png"], "--prompt TEXT is required"),
+        (["generate", "--model", "fake", "-o", "x.png"], "--prompt TEXT and --prompt-file FILE is required"),
+        (["generate", "--model", "fake", "-o", "x.png", "--prompt", "a", "--prompt-file", "b"],
+         "one of --prompt TEXT and --prompt-file FILE"),
+        (["generate", "--model", "nothing", "--prompt", "a", "-o", "-", "--num-images", "2"],
+         "-o: - is not allowed; a file's name for 2 pictures"),
         (["generate", "--model", "fake", "--prompt", "a"], "nothing to write"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--steps", "0"], "--steps: 0 is not"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--steps", "3.5"], "whole number"),
@@ -71,7 +88,7 @@ def pictures():
         r = run("generate", "--model", "fake", "--prompt", "a", "-o", "one.png", "--steps=3", "--seed", "4",
                 cwd=folder)
         check(r.returncode == 0 and "one.png: 64x64, seed 4\n" in r.stdout, f"{r.stdout} {r.stderr}")
-        check("step 3 of 3" in r.stderr and "\r" not in r.stderr, "plain progress off a terminal")
+        check(r.stderr == "", f"no progress off a terminal: {r.stderr}")
         r = run("generate", "--model", "fake", "--prompt", "a", "-o", "many.v2.png", "--num-images", "3",
                 "--save-latents", "l.safetensors", cwd=folder)
         check(sorted(os.listdir(folder)) == ["l.safetensors", "many.v2-0.png", "many.v2-1.png",
@@ -94,14 +111,129 @@ def pictures():
                     "l.safetensors", *more, cwd=folder)
             check(r.returncode == 1 and words in r.stderr, f"{more}: {r.stderr}")
         for args, words in ((["--model", "nothing", "-o", "x.png"], "no such checkpoint"),
-                            (["--model", "fake", "-o", "no/such/x.png"], "no/such"),
                             (["--model", "fake", "-o", "x.png", "--init-latents", "none"], "none")):
             r = run("generate", "--prompt", "a", *args, cwd=folder)
             check(r.returncode == 1 and words in r.stderr, f"{args}: {r.returncode} {r.stderr}")
         check(not os.path.exists(folder + "/x.png"), "a failure leaves no file")
 
 
+def places():
+    """What is no plain file is written through, what was there keeps its mode; as a shell's > does."""
+    with tempfile.TemporaryDirectory() as folder:
+        r = draw("--prompt", "a", "-o", "-", cwd=folder, text=False)
+        check(r.returncode == 0 and is_png(r.stdout), f"a picture alone: {r.stdout[:60]} {r.stderr}")
+        check(b"-: 64x64, seed" in r.stderr, "what is said goes elsewhere")
+        check(os.listdir(folder) == [], f"no file called -: {os.listdir(folder)}")
+        one = r.stdout
+        os.mkfifo(folder + "/fifo")
+        got = []
+        reader = threading.Thread(target=lambda: got.append(open(folder + "/fifo", "rb").read()), daemon=True)
+        reader.start()
+        r = draw("--prompt", "a", "-o", "fifo", "--save-latents", "-", cwd=folder, text=False)
+        reader.join(20)
+        check(r.returncode == 0 and got and len(got[0]) == len(one) and is_png(got[0]), f"a FIFO: {r.stderr}")
+        check(r.stdout[8:19] == b'{"latents":', f"latents on standard output: {r.stdout[:30]}")
+        check(stat.S_ISFIFO(os.lstat(folder + "/fifo").st_mode), "it stays one")
+        os.remove(folder + "/fifo")
+        with open(folder + "/private.png", "w", encoding="utf-8"):
+            os.chmod(folder + "/private.png", 0o600)
+        os.symlink("private.png", folder + "/link.png")
+        r = draw("--prompt", "a", "-o", "link.png", cwd=folder)
+        check(r.returncode == 0 and os.path.islink(folder + "/link.png"), f"a link: {r.stderr}")
+        with open(folder + "/private.png", "rb") as f:
+            check(is_png(f.read()), "what it leads to")
+        mode = os.stat(folder + "/private.png").st_mode & 0o777
+        check(mode == 0o600, f"its mode: {mode:o}")
+        check(len(os.listdir(folder)) == 2, f"nothing else: {os.listdir(folder)}")
+
+
+def places_that_cannot_be():
+    """Said at once: of a model that is not there nothing is heard."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(folder + "/dir")
+        os.mkdir(folder + "/many-2.png")
+        os.symlink(".", folder + "/here")
+        rows = [(["-o", "no/such/x.png"], 1, "cannot write no/such/x.png: No such file or directory"),
+                (["-o", "dir"], 1, "cannot write dir: Is a directory"),
+                (["-o", "many.png", "--num-images", "3"], 1, "cannot write many-2.png: Is a directory"),
+                (["-o", "x.png", "--save-latents", "no/l"], 1, "cannot write no/l: No such file"),
+                (["-o", "x", "--save-latents", "x"], 2, "--save-latents: x is not allowed; another place"),
+                (["-o", "x", "--save-latents", "here/./x"], 2, "another place than the picture's, x"),
+                (["-o", "-", "--save-latents", "/dev/stdout"], 2, "another place"),
+                (["-o", "x.png", "--save-latents", "x-1.png", "--num-images", "2"], 2, "x-1.png"),
+                (["-o", "x" * 300], 1, "File name too long")]
+        for args, status, words in rows:
+            r = run("generate", "--model", "nothing", "--prompt", "a", *args, cwd=folder)
+            check(r.returncode == status and words in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+        check(sorted(os.listdir(folder)) == ["dir", "here", "many-2.png"], f"{os.listdir(folder)}")
+        r = draw("--prompt", "a", "-o", "l.png", "--save-latents", "l", cwd=folder)
+        check(r.returncode == 0, r.stderr)
+        os.link(folder + "/l", folder + "/m")
+        r = draw("--prompt", "a", "-o", "l", "--save-latents", "m", cwd=folder)
+        check(r.returncode == 2 and "another place" in r.stderr, f"one file by two names: {r.stderr}")
+    print(f"{len(rows) + 1} places that cannot be")
+
+
+def prompts():
+    """A prompt from anywhere is the one that the picture was drawn of."""
+    def infotext(*args, **more):
+        r = draw("-o", "-", "-q", *args, text=False, **more)
+        check(r.returncode == 0 and r.stderr == b"", f"{args}: {r.stderr}")
+        found = re.search(rb"parameters\0+([^\0]*)\nSteps: ", r.stdout)
+        return found and found[1]
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/prompt.txt"
+        for text, want in ((b"a boat", b"a boat"), (b"a boat\n", b"a boat"), (b"a boat\r\n", b"a boat"),
+                           (b"a\nboat\n\n", b"a\nboat\n"), (b"", b""), (b"b" * 16000, b"b" * 16000)):
+            with open(path, "wb") as f:
+                f.write(text)
+            for got in (infotext("--prompt", "-", input=text), infotext("--prompt-file", path),
+                        infotext("--prompt-file", "/dev/stdin", input=text)):
+                check(got == want, f"{text[:40]} became {got and got[:40]}")
+        for text, words in ((b"x" * 20000, "standard input has more than 16384 bytes"),
+                            (b"a\0b", "zero byte")):
+            r = draw("--prompt", "-", "-o", "-", input=text, text=False)
+            check(r.returncode != 0 and words in r.stderr.decode(), f"{r.stderr}")
+        for name in ("none", "."):
+            r = draw("--prompt-file", name, "-o", "x.png", cwd=folder)
+            check(r.returncode == 1 and name in r.stderr, f"{name}: {r.stderr}")
+
+
+def on_a_terminal(*args):
+    """Exit status and what a terminal shows of it."""
+    main, side = pty.openpty()
+    with subprocess.Popen([executable, *args], stdin=side, stdout=side, stderr=side) as p:
+        os.close(side)
+        shown = b""
+        try:
+            while piece := os.read(main, 4096):
+                shown += piece
+        except OSError:  # EIO is how the end of it looks
+            pass
+        os.close(main)
+        return p.wait(60), shown.decode()
+
+
+def quiet():
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/x.png"
+        request = ["generate", "--model", "fake", "--prompt", "warn:careful", "-o", path, "--steps", "3"]
+        r = run(*request, "--quiet")
+        check((r.returncode, r.stdout, r.stderr) == (0, "", "warning: careful\n"), f"{r}")
+        status, shown = on_a_terminal(*request)
+        check(status == 0 and "\r[" in shown and "3/3" in shown, f"a bar on a terminal: {shown!r}")
+        status, shown = on_a_terminal(*request, "-q")
+        check((status, shown) == (0, "warning: careful\r\n"), f"{shown!r}")
+        status, shown = on_a_terminal(*request[:-4], "-o", "-")
+        check(status == 2 and "standard output is a terminal" in shown, f"{shown!r}")
+
+
 help_and_version()
 wrong_command_lines()
 pictures()
+places()
+places_that_cannot_be()
+prompts()
+quiet()
 done()
