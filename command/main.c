@@ -1,8 +1,11 @@
 /* latentd: one executable, a command each for serving, drawing and looking. */
 #include "command/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +32,13 @@ static void print_help(FILE *out) {
                  "commands:\n");
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n"
-                 "  latentd COMMAND --help   every option of a command, with examples\n"
-                 "  latentd --version\n\n"
-                 "A first picture, with the checkpoint that comes with the source:\n"
-                 "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
-                 "      --guidance-scale 2.5 -o house.png\n");
+    fprintf(out,
+        "\n"
+        "  latentd help COMMAND     every option of a command, with examples\n"
+        "  latentd --version\n\n"
+        "A first picture, with the checkpoint that comes with the source:\n"
+        "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
+        "      --guidance-scale 2.5 -o house.png\n");
 }
 
 /* Starts the program again with a short spin for OpenMP's threads, unless the user has chosen one.
@@ -54,12 +58,30 @@ static void start_with_short_spin(char **argv) {
     execv(path, argv); /* if it fails, the long spin it is */
 }
 
-int main(int argc, char **argv) {
-    start_with_short_spin(argv);
-    /* Hashes of JSON keys are seeded once, before there are threads. */
-    json_object_seed(0);
+/* Without them, the next file or socket that is opened gets a number below 3, and what is printed
+ * or logged goes into it. They are opened the wrong way round, so that using them still fails. */
+static bool open_standard_descriptors(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
+}
+
+/* The status, or 1 if what was printed did not all arrive. */
+static int end_output(int status) {
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "latentd: standard output could not be written%s%s\n", errno ? ": " : "",
+        errno ? strerror(errno) : "");
+    return status ? status : 1;
+}
+
+static int run_command(int argc, char **argv) {
+    char help_option[] = "--help", *help_argv[] = { NULL, help_option, NULL };
     const char *name = argc > 1 ? argv[1] : "";
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    const bool asks_help = strcmp(name, "help") == 0;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (asks_help && argc == 2)) {
         print_help(stdout);
         return 0;
     }
@@ -67,11 +89,28 @@ int main(int argc, char **argv) {
         printf("latentd %s\n", LATENTD_VERSION);
         return 0;
     }
+    if (asks_help) {
+        name = help_argv[0] = argv[2];
+        argc = 2;
+        argv = help_argv;
+    } else {
+        argc--;
+        argv++;
+    }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return commands[i].run(argc, argv);
     if (*name)
         fprintf(stderr, "latentd: there is no command %s\n\n", name);
     print_help(stderr);
     return 2;
+}
+
+int main(int argc, char **argv) {
+    if (!open_standard_descriptors())
+        return 1;
+    start_with_short_spin(argv);
+    /* Hashes of JSON keys are seeded once, before there are threads. */
+    json_object_seed(0);
+    return end_output(run_command(argc, argv));
 }

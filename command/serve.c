@@ -111,7 +111,8 @@ static int serve(const struct engine_options *engine_options, const struct liste
     if (!http_server_create(&http_options, &server, &err))
         goto out;
     printf("listening on http://%s:%d\n", listener->host, listener->port);
-    fflush(stdout);
+    if (fflush(stdout) != 0)
+        clearerr(stdout); /* serving does without a standard output */
     status = wait_for_the_end(engine, &signals);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     http_server_drain(server);

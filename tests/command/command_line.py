@@ -1,4 +1,4 @@
-"""The commands and their options, on the pipeline without a model. usage: command_line.py EXECUTABLE"""
+"""The commands and their options, on the pipeline without a model. usage: command_line.py EXECUTABLE MODEL"""
 import os
 import pty
 import re
@@ -8,9 +8,10 @@ import sys
 import tempfile
 import threading
 
-from daemon import check, done
+from daemon import check, done, wait_until
 
 executable = os.path.abspath(sys.argv[1])
+MODEL = sys.argv[2]
 
 
 def run(*args, cwd=None, **more):
@@ -31,12 +32,16 @@ def help_and_version():
     r = run("--help")
     check(r.returncode == 0 and "usage: latentd COMMAND" in r.stdout, r.stdout)
     commands = re.findall(r"^  (\w+)  ", r.stdout, re.M)
-    check({"serve", "generate"} <= set(commands), f"{commands}")
+    check({"serve", "generate", "inspect"} <= set(commands), f"{commands}")
     for command in commands:
         r = run(command, "--help")
         check(r.returncode == 0 and "usage: latentd " + command in r.stdout, f"{command}: {r.stdout}")
         check(all(len(line) <= 100 for line in r.stdout.split("\n")), f"{command}: lines fit")
+        check(run("help", command).stdout == r.stdout, f"help {command}")
     check(re.fullmatch(r"latentd \d+\.\d+\.\d+\n", run("--version").stdout), "version")
+    check(run("help").stdout == run("--help").stdout, "help")
+    r = run("help", "draw")
+    check(r.returncode == 2 and "no command draw" in r.stderr, r.stderr)
     check(run().returncode == 2, "no command")
     r = run("draw")
     check(r.returncode == 2 and "no command draw" in r.stderr, r.stderr)
@@ -229,6 +234,34 @@ def quiet():
         check(status == 2 and "standard output is a terminal" in shown, f"{shown!r}")
 
 
+def lost_output():
+    """What cannot be printed is a failure, as it is for cat and for every other tool."""
+    rows = [["--help"], ["help"], ["--version"], ["inspect", MODEL], ["generate", "--help"],
+            ["tune", "--model", "fake"], ["tune", "--model", "fake", "--json"],
+            ["generate", "--model", "fake", "--prompt", "a", "-o", "x.png"],
+            ["generate", "--model", "fake", "--prompt", "a", "-o", "-"]]
+    with open("/dev/full", "wb") as full, tempfile.TemporaryDirectory() as folder:
+        more = {"cwd": folder, "capture_output": False, "stderr": subprocess.PIPE,
+                "env": dict(os.environ, LATENTD_TUNER_CACHE=folder + "/tuned")}
+        for args in rows:
+            r = run(*args, stdout=full, **more)
+            check(r.returncode == 1 and "No space left" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+            r = run(*args, preexec_fn=lambda: os.close(1), **more)
+            check(r.returncode == 1 and "standard output" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+    r = draw("--prompt", "-", "-o", "-", preexec_fn=lambda: os.close(0))
+    check(r.returncode == 1 and "cannot read standard input" in r.stderr, r.stderr)
+    print(f"{len(rows)} commands without an output")
+
+
+def a_daemon_needs_no_output():
+    with tempfile.TemporaryFile() as log:
+        with subprocess.Popen([executable, "serve", "--model", "fake", "--listen", "127.0.0.1:0"],
+                              stderr=log, preexec_fn=lambda: (os.close(0), os.close(1))) as p:
+            check(wait_until(lambda: b" ready" in os.pread(log.fileno(), 9999, 0)), "it gets ready")
+            p.terminate()
+            check(p.wait(60) == 0, f"status {p.returncode}")
+
+
 help_and_version()
 wrong_command_lines()
 pictures()
@@ -236,4 +269,6 @@ places()
 places_that_cannot_be()
 prompts()
 quiet()
+lost_output()
+a_daemon_needs_no_output()
 done()
