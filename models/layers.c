@@ -102,6 +102,16 @@ void norm_finish(struct norm *norm) {
     *norm = (struct norm){ 0 };
 }
 
+/* Writes down what became of the layer's tensors; `packed` is not looked at if none was made. */
+static bool note(const struct weights *w, struct named_weight weight, const char *name,
+    struct packed *const *packed, struct error *err) {
+    if (!w->list)
+        return true;
+    memccpy(weight.name, name, 0, sizeof(weight.name) - 1);
+    weight.packed = w->check_only ? NULL : *packed;
+    return weight_list_add(w->list, &weight, err);
+}
+
 bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
     struct linear_shape shape, struct packed **out, struct error *err) {
     const int64_t weight_shape[2] = { shape.n, shape.k };
@@ -111,7 +121,9 @@ bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
            get(w, name, "weight", 2, weight_shape, &weight, err) &&
            (!shape.bias || get(w, name, "bias", 1, &shape.n, &bias, err)) &&
            (w->check_only || linear_pack(w->kernels, name, &weight, shape.bias ? &bias : NULL,
-                                 shape.geglu, w->dtype, out, err));
+                                 shape.geglu, w->dtype, out, err)) &&
+           note(w, (struct named_weight){ .n = shape.n, .k = shape.k, .has_bias = shape.bias },
+               name, out, err);
 }
 
 bool linear_load_stacked(const struct weights *w, const struct linear_part *parts, int count,
@@ -138,6 +150,14 @@ bool linear_load_stacked(const struct weights *w, const struct linear_part *part
     }
     free(bias_data);
     free(weight_data);
+    row = 0;
+    for (int i = 0; ok && i < count; i++) {
+        const struct named_weight part = {
+            .first = row, .n = parts[i].n, .k = k, .has_bias = bias
+        };
+        ok = note(w, part, parts[i].name, out, err);
+        row += parts[i].n;
+    }
     return ok;
 }
 
@@ -161,7 +181,11 @@ bool conv_load(const struct weights *w, const char *prefix, const char *leaf, en
     return layer_name(name, prefix, leaf, err) && get(w, name, "weight", 4, shape, &weight, err) &&
            get(w, name, "bias", 1, &c_out, &bias, err) &&
            (w->check_only ||
-               conv2d_pack(w->kernels, name, &weight, &bias, kind, w->dtype, out, err));
+               conv2d_pack(w->kernels, name, &weight, &bias, kind, w->dtype, out, err)) &&
+           note(w,
+               (struct named_weight){
+                   .n = c_out, .k = c_in, .has_bias = true, .is_conv = true, .kind = kind },
+               name, out, err);
 }
 
 bool table_load(const struct weights *w, const char *prefix, const char *leaf, int64_t rows,

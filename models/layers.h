@@ -1,7 +1,8 @@
 /* What every model is built of.
  *
  * Each *_load takes a layer's tensors, checks their shapes through their source, and leaves the
- * form that the device likes best, so that the source may go away afterwards. A layer's name is
+ * form that the device likes best, so that the source may go away afterwards; which tensors a
+ * packed weight was made of is written down in the model's weight_list. A layer's name is
  * `prefix`.`leaf`, or `leaf` if the prefix is empty.
  *
  * Every struct here may be zeroed; finishing or destroying a zeroed one does nothing.

@@ -19,6 +19,7 @@ struct text_encoder {
     struct table token_embedding, position_embedding;
     struct layer *layers; /* owned: num_hidden_layers */
     struct norm final_layer_norm;
+    struct weight_list weights; /* owned */
 };
 
 static bool layer_load(const struct weights *w, const struct text_encoder_config *config, int index,
@@ -80,7 +81,9 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
         return error_set(err, ERROR_NO_MEMORY, "text encoder: no memory for %d layers",
             config->num_hidden_layers);
     }
-    if (!load(w, e, err)) {
+    struct weights listed = *w;
+    listed.list = &e->weights;
+    if (!load(&listed, e, err)) {
         text_encoder_destroy(e);
         return false;
     }
@@ -97,6 +100,7 @@ void text_encoder_destroy(struct text_encoder *encoder) {
     table_finish(&encoder->token_embedding);
     table_finish(&encoder->position_embedding);
     norm_finish(&encoder->final_layer_norm);
+    weight_list_finish(&encoder->weights);
     free(encoder);
 }
 
@@ -106,6 +110,10 @@ const struct text_encoder_config *text_encoder_get_config(const struct text_enco
 
 enum dtype text_encoder_activation_dtype(const struct text_encoder *encoder) {
     return encoder->activation_dtype;
+}
+
+const struct weight_list *text_encoder_weights(const struct text_encoder *encoder) {
+    return &encoder->weights;
 }
 
 /* x [n][t][c], in place. */

@@ -17,6 +17,9 @@ const struct text_encoder_config *text_encoder_get_config(const struct text_enco
 /* The dtype of activations, and so of the context. */
 enum dtype text_encoder_activation_dtype(const struct text_encoder *encoder);
 
+/* Which packed weight each layer's tensors have become. Borrowed. */
+const struct weight_list *text_encoder_weights(const struct text_encoder *encoder);
+
 /* ids i32 [n][t], t <= max_position_embeddings, each id < vocab_size; y [n][t][hidden_size] in the
  * activation dtype: the hidden state after layer (last - clip_skip), through final_layer_norm
  * (clip_skip as diffusers counts it: 0 is the last layer). 0 <= clip_skip < num_hidden_layers. */

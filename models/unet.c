@@ -34,12 +34,13 @@ struct unet {
     /* to_k and to_v of every cross-attention, as one layer */
     struct packed *context;
     int64_t context_channels;
+    struct weight_list weights; /* owned */
 };
 
 /* What is carried along while loading. */
 struct builder {
     struct unet *unet;
-    const struct weights *w;
+    struct weights w;                  /* with the model's list */
     struct linear_part *context_parts; /* owned: two for each cross-attention */
     int context_part_count;
     int64_t skips[MAX_SKIPS]; /* channels of the skip connections still on the stack */
@@ -57,7 +58,7 @@ static bool build_resnet(
         .groups = config->norm_num_groups,
         .eps = config->norm_eps,
     };
-    return resnet_load(b->w, prefix, &shape, out, b->err);
+    return resnet_load(&b->w, prefix, &shape, out, b->err);
 }
 
 static bool build_attention(
@@ -72,7 +73,7 @@ static bool build_attention(
     b->context_part_count += 2;
     b->unet->context_channels += 2 * channels;
     return transformer_context_parts(prefix, channels, parts, b->err) &&
-           transformer_load(b->w, prefix, &shape, out, b->err);
+           transformer_load(&b->w, prefix, &shape, out, b->err);
 }
 
 static bool block_alloc(
@@ -112,7 +113,7 @@ static bool build_down_block(struct builder *b, int i) {
     b->skips[b->skip_count++] = channels;
     snprintf(prefix, sizeof(prefix), "down_blocks.%d.downsamplers.0", i);
     return conv_load(
-        b->w, prefix, "conv", CONV_3X3_DOWN, channels, channels, &block->sampler, b->err);
+        &b->w, prefix, "conv", CONV_3X3_DOWN, channels, channels, &block->sampler, b->err);
 }
 
 static bool build_mid_block(struct builder *b) {
@@ -147,7 +148,7 @@ static bool build_up_block(struct builder *b, int i) {
         hidden = channels;
     }
     snprintf(prefix, sizeof(prefix), "up_blocks.%d.upsamplers.0", i);
-    return mirrored == 0 || conv_load(b->w, prefix, "conv", CONV_3X3_UP, channels, channels,
+    return mirrored == 0 || conv_load(&b->w, prefix, "conv", CONV_3X3_UP, channels, channels,
                                 &block->sampler, b->err);
 }
 
@@ -157,9 +158,9 @@ static bool build_all(struct builder *b) {
     const int64_t c0 = config->block_out_channels[0];
     const struct linear_shape time_1 = { .n = 4 * c0, .k = c0, .bias = true };
     const struct linear_shape time_2 = { .n = 4 * c0, .k = 4 * c0, .bias = true };
-    if (!conv_load(b->w, "", "conv_in", CONV_3X3, c0, config->in_channels, &u->conv_in, b->err) ||
-        !linear_load(b->w, "time_embedding", "linear_1", time_1, &u->time_linear_1, b->err) ||
-        !linear_load(b->w, "time_embedding", "linear_2", time_2, &u->time_linear_2, b->err))
+    if (!conv_load(&b->w, "", "conv_in", CONV_3X3, c0, config->in_channels, &u->conv_in, b->err) ||
+        !linear_load(&b->w, "time_embedding", "linear_1", time_1, &u->time_linear_1, b->err) ||
+        !linear_load(&b->w, "time_embedding", "linear_2", time_2, &u->time_linear_2, b->err))
         return false;
     b->skips[b->skip_count++] = c0;
     for (int i = 0; i < config->block_count; i++)
@@ -170,12 +171,12 @@ static bool build_all(struct builder *b) {
     for (int i = 0; i < config->block_count; i++)
         if (!build_up_block(b, i))
             return false;
-    return norm_load(b->w, "", "conv_norm_out", c0, &u->conv_norm_out, b->err) &&
+    return norm_load(&b->w, "", "conv_norm_out", c0, &u->conv_norm_out, b->err) &&
            conv_load(
-               b->w, "", "conv_out", CONV_3X3, config->out_channels, c0, &u->conv_out, b->err) &&
-           linear_load_stacked(b->w, b->context_parts, b->context_part_count,
+               &b->w, "", "conv_out", CONV_3X3, config->out_channels, c0, &u->conv_out, b->err) &&
+           linear_load_stacked(&b->w, b->context_parts, b->context_part_count,
                config->cross_attention_dim, false, &u->context, b->err) &&
-           weights_end(b->w, b->err);
+           weights_end(&b->w, b->err);
 }
 
 static bool check_config(const struct unet_config *config, struct error *err) {
@@ -206,7 +207,7 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
     }
     struct builder b = {
         .unet = calloc(1, sizeof(struct unet)),
-        .w = w,
+        .w = *w,
         .context_parts = calloc(2 * (size_t)attentions, sizeof(struct linear_part)),
         .err = err,
     };
@@ -214,6 +215,7 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
     if (b.unet && b.context_parts) {
         b.unet->config = *config;
         b.unet->activation_dtype = w->kernels->activation_dtype(w->dtype);
+        b.w.list = &b.unet->weights;
         ok = build_all(&b);
     } else {
         ok = error_set(err, ERROR_NO_MEMORY, "unet: no memory");
@@ -254,6 +256,7 @@ void unet_destroy(struct unet *unet) {
     packed_destroy(unet->time_linear_2);
     packed_destroy(unet->conv_out);
     packed_destroy(unet->context);
+    weight_list_finish(&unet->weights);
     free(unet);
 }
 
@@ -263,6 +266,10 @@ const struct unet_config *unet_get_config(const struct unet *unet) {
 
 enum dtype unet_activation_dtype(const struct unet *unet) {
     return unet->activation_dtype;
+}
+
+const struct weight_list *unet_weights(const struct unet *unet) {
+    return &unet->weights;
 }
 
 int64_t unet_context_channels(const struct unet *unet) {

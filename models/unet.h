@@ -22,6 +22,9 @@ const struct unet_config *unet_get_config(const struct unet *unet);
 /* The dtype of activations and of the context keys and values. */
 enum dtype unet_activation_dtype(const struct unet *unet);
 
+/* Which packed weight each layer's tensors have become. Borrowed. */
+const struct weight_list *unet_weights(const struct unet *unet);
+
 /* Channels of the encoded context: for every cross-attention in order, its keys then its values. */
 int64_t unet_context_channels(const struct unet *unet);
 /* context [n][t][cross_attention_dim], activation dtype; kv [n][t][unet_context_channels]. */

@@ -38,6 +38,7 @@ struct vae {
     enum dtype activation_dtype;
     enum vae_parts parts;
     struct half encoder, decoder;
+    struct weight_list weights; /* owned */
 };
 
 static bool load_resnet(const struct weights *w, const struct vae_config *config,
@@ -161,6 +162,7 @@ bool vae_create(const struct vae_config *config, const struct weights *w, enum v
     vae->parts = parts;
     /* The half that is not wanted is checked all the same: half a file is a wrong file. */
     struct weights encoder = *w, decoder = *w;
+    encoder.list = decoder.list = &vae->weights;
     encoder.check_only |= !(parts & VAE_ENCODER);
     decoder.check_only |= !(parts & VAE_DECODER);
     if (!load_encoder(&encoder, config, &vae->encoder, err) ||
@@ -193,6 +195,7 @@ void vae_destroy(struct vae *vae) {
     if (vae) {
         half_finish(&vae->encoder);
         half_finish(&vae->decoder);
+        weight_list_finish(&vae->weights);
         free(vae);
     }
 }
@@ -203,6 +206,10 @@ const struct vae_config *vae_get_config(const struct vae *vae) {
 
 int vae_scale(const struct vae *vae) {
     return 1 << (vae->config.block_count - 1);
+}
+
+const struct weight_list *vae_weights(const struct vae *vae) {
+    return &vae->weights;
 }
 
 /* An image [n][h][w][channels] inside the model. */

@@ -20,6 +20,10 @@ const struct vae_config *vae_get_config(const struct vae *vae);
 /* Pixels per latent: 2^(blocks - 1), 8 for SD-1.5. */
 int vae_scale(const struct vae *vae);
 
+/* Which packed weight each layer's tensors have become; those of a part that was not asked for name
+ * none. Borrowed. */
+const struct weight_list *vae_weights(const struct vae *vae);
+
 /* latents f32 [n][h][w][latent_channels] as the UNet works on them (they are divided by
  * scaling_factor here); image f32 [n][h*scale][w*scale][3], about -1..1, not clamped. */
 void vae_decode(

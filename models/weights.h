@@ -1,12 +1,41 @@
-/* Where a model's weights come from.
+/* Where a model's weights come from, and where they went.
  *
  * A model asks a `struct weights` for tensors by their diffusers names; behind it stands a
- * checkpoint (weights_from_checkpoint) or, in tests, anything else. */
+ * checkpoint (weights_from_checkpoint) or, in tests, anything else. The loaders of models/layers.h
+ * pack what they get, several tensors into one weight where that is faster; each writes down in the
+ * model's `struct weight_list` which rows of which packed weight a tensor has become, so that an
+ * adapter, a training or a listing finds the weight that it knows by name. */
 #ifndef MODELS_WEIGHTS_H
 #define MODELS_WEIGHTS_H
 
+#include "base/limits.h"
 #include "kernels/kernels.h"
 
+/* The weight matrix of one linear layer or convolution. A 1x1 convolution that the model computes
+ * as a linear layer (SD-1.x's proj_in, say) is listed as one. */
+struct named_weight {
+    char name[SAFETENSORS_MAX_NAME_BYTES]; /* the layer's: "mid_block.attentions.0.proj_in" */
+    const struct packed *packed; /* borrowed from the model; NULL if it was only checked */
+    int64_t first, n;            /* outputs first .. first + n - 1 of `packed` are its */
+    int64_t k;                   /* inputs; c_in of a convolution */
+    bool has_bias;
+    bool is_conv;
+    enum conv_kind kind; /* if is_conv */
+};
+
+/* Every weight matrix of a model, in the order of loading. A zeroed one is empty. */
+struct weight_list {
+    struct named_weight *items; /* owned */
+    size_t count, capacity;
+};
+
+bool weight_list_add(struct weight_list *list, const struct named_weight *weight, struct error *err)
+    __attribute__((warn_unused_result));
+/* The weight of the layer `name`, or NULL. */
+const struct named_weight *weight_list_find(const struct weight_list *list, const char *name);
+void weight_list_finish(struct weight_list *list);
+
+/* Where weights come from and what they become. */
 struct weights {
     /* As checkpoint_tensor: a view of exactly this shape, valid as long as the source, or an error
      * that names the tensor. */
@@ -21,6 +50,8 @@ struct weights {
     /* Ask for every tensor, so that names and shapes are checked, but pack nothing: every struct
      * packed stays NULL. */
     bool check_only;
+    /* The model's own, which it sets before it loads; NULL: nothing is written down. Borrowed. */
+    struct weight_list *list;
 };
 
 #endif

@@ -62,6 +62,39 @@ static bool zeros_get(void *user, const char *name, int rank, const int64_t *sha
     return error_set(err, ERROR_INVALID, "%s is not in the list", line);
 }
 
+/* Each matrix and convolution of the published list is in the model's own list once, by its layer's
+ * name and with its sizes, and nothing else is. */
+static void names_exactly_sd15(const char *component, const struct weight_list *weights) {
+    size_t matrices = 0;
+    for (int i = 0; i < list_count; i++) {
+        char of[16], name[128], shape[32];
+        if (sscanf(list[i].text, "%15s %127s %31s", of, name, shape) != 3 ||
+            strcmp(of, component) != 0 || !strchr(shape, 'x') || strstr(name, "embeddings."))
+            continue;
+        matrices++;
+        char *end = strrchr(name, '.');
+        CHECK(end && strcmp(end, ".weight") == 0, "%s", name);
+        *end = 0;
+        const struct named_weight *found = NULL;
+        int times = 0;
+        for (size_t k = 0; k < weights->count; k++)
+            if (strcmp(weights->items[k].name, name) == 0) {
+                found = &weights->items[k];
+                times++;
+            }
+        CHECK(times == 1, "%s %s is named %d times", component, name, times);
+        long long n = 0, k = 0, size = 1;
+        sscanf(shape, "%lldx%lldx%lld", &n, &k, &size);
+        CHECK(found && found->n == n && found->k == k, "%s %s is not %s", component, name, shape);
+        const bool is_3x3 = found && found->is_conv && found->kind != CONV_1X1;
+        CHECK(is_3x3 == (size == 3), "%s %s is not %s", component, name, shape);
+        CHECK(found == weight_list_find(weights, name), "%s", name);
+    }
+    CHECK(weights->count == matrices, "%s: %zu names, %zu matrices", component, weights->count,
+        matrices);
+    printf("%s: %zu matrices, each named once\n", component, matrices);
+}
+
 static void asks_for_exactly_sd15(const char *path) {
     static const struct text_encoder_config text = {
         .vocab_size = 49408,
@@ -118,6 +151,9 @@ static void asks_for_exactly_sd15(const char *path) {
     }
     CHECK(once == 1130, "%d tensors, SD-1.5 has 1130", once);
     printf("asked once for each of SD-1.5's %d tensors\n", once);
+    names_exactly_sd15("text_encoder", text_encoder_weights(e));
+    names_exactly_sd15("unet", unet_weights(u));
+    names_exactly_sd15("vae", vae_weights(v));
     text_encoder_destroy(e);
     unet_destroy(u);
     vae_destroy(v);
