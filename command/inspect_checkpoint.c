@@ -1,8 +1,8 @@
 #include "command/inspect_checkpoint.h"
 
 #include "base/file.h"
-#include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/adapter_names.h"
+#include "models/checkpoint/checkpoint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +145,36 @@ static void print_other(FILE *out, const struct safetensors_header *header) {
         fprintf(out, "  ... and %zu more\n", header->count - TENSORS_SHOWN);
 }
 
+static void print_values(
+    FILE *out, const char *label, const struct adapter_value *values, size_t count) {
+    fprintf(out, "  %-12s", label);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "%s%g (%zu)", i ? ", " : "", values[i].value, values[i].count);
+    fprintf(out, "%s\n", count == ADAPTER_VALUES_MAX ? ", ..." : "");
+}
+
+static void print_adapter(FILE *out, const struct adapter_summary *s) {
+    fprintf(out, "adapter\n  %-12s%s\n  %-12s", "format", s->format, "kind");
+    for (size_t i = 0; i < s->kind_count; i++)
+        fprintf(out, "%s%s", i ? ", " : "", s->kinds[i]);
+    fprintf(out, "\n");
+    if (s->rank_count)
+        print_values(out, "rank", s->ranks, s->rank_count);
+    if (s->alpha_count)
+        print_values(out, "alpha", s->alphas, s->alpha_count);
+    else
+        fprintf(out, "  %-12snot stored: the same as the rank\n", "alpha");
+    fprintf(out, "  %-12s%zu (%zu of the unet, %zu of the text encoder)\n", "modules",
+        s->unet_modules + s->text_encoder_modules, s->unet_modules, s->text_encoder_modules);
+    fprintf(out, "  %-12s", "targets");
+    for (size_t i = 0; i < s->target_count; i++)
+        fprintf(out, "%s%s (%zu)", i ? ", " : "", s->targets[i].name, s->targets[i].count);
+    fprintf(out, "\n");
+    if (s->other_tensors)
+        fprintf(
+            out, "  %-12s%zu tensors are no part of an adapter\n", "beside it", s->other_tensors);
+}
+
 static void print_file(FILE *out, const char *path, struct safetensors *file) {
     const struct safetensors_header *header = safetensors_get_header(file);
     uint64_t parameters = 0;
@@ -154,7 +184,10 @@ static void print_file(FILE *out, const char *path, struct safetensors *file) {
         (unsigned long long)parameters);
     print_bytes(out, safetensors_file_bytes(file));
     fprintf(out, "\n");
-    if (!inspect_adapter(out, file))
+    struct adapter_summary adapter;
+    if (adapter_summarize(file, &adapter))
+        print_adapter(out, &adapter);
+    else
         print_other(out, header);
     print_metadata(out, header->metadata);
 }

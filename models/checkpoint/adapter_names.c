@@ -2,56 +2,52 @@
 
 #include "kernels/tensor.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-/* How a tensor's name goes on after its module's, and what that says. */
-enum part { PART_DOWN, PART_UP, PART_ALPHA, PART_OTHER };
 
 struct suffix {
     const char *text, *kind; /* kind NULL: plain LoRA */
-    enum part part;          /* DOWN: the rank is its first dimension */
+    enum adapter_part part;
 };
 
 static const struct suffix suffixes[] = {
-    { ".lora_down.weight", NULL, PART_DOWN },
-    { ".lora_up.weight", NULL, PART_UP },
-    { ".lora_mid.weight", "LoCon with Tucker factors", PART_OTHER },
-    { ".lora_A.weight", NULL, PART_DOWN },
-    { ".lora_B.weight", NULL, PART_UP },
-    { ".lora.down.weight", NULL, PART_DOWN },
-    { ".lora.up.weight", NULL, PART_UP },
-    { ".lora_linear_layer.down.weight", NULL, PART_DOWN },
-    { ".lora_linear_layer.up.weight", NULL, PART_UP },
-    { "_lora.down.weight", NULL, PART_DOWN },
-    { "_lora.up.weight", NULL, PART_UP },
-    { ".alpha", NULL, PART_ALPHA },
-    { ".dora_scale", "DoRA", PART_OTHER },
-    { ".lora_magnitude_vector", "DoRA", PART_OTHER },
-    { ".hada_w1_a", "LyCORIS LoHa", PART_OTHER },
-    { ".hada_w1_b", "LyCORIS LoHa", PART_DOWN },
-    { ".hada_w2_a", "LyCORIS LoHa", PART_OTHER },
-    { ".hada_w2_b", "LyCORIS LoHa", PART_OTHER },
-    { ".hada_t1", "LyCORIS LoHa", PART_OTHER },
-    { ".hada_t2", "LyCORIS LoHa", PART_OTHER },
-    { ".lokr_w1", "LyCORIS LoKr", PART_OTHER },
-    { ".lokr_w1_a", "LyCORIS LoKr", PART_OTHER },
-    { ".lokr_w1_b", "LyCORIS LoKr", PART_DOWN },
-    { ".lokr_w2", "LyCORIS LoKr", PART_OTHER },
-    { ".lokr_w2_a", "LyCORIS LoKr", PART_OTHER },
-    { ".lokr_w2_b", "LyCORIS LoKr", PART_DOWN },
-    { ".lokr_t2", "LyCORIS LoKr", PART_OTHER },
-    { ".diff", "LyCORIS full difference", PART_OTHER },
-    { ".diff_b", "LyCORIS full difference", PART_OTHER },
-    { ".w_norm", "LyCORIS norm", PART_OTHER },
-    { ".b_norm", "LyCORIS norm", PART_OTHER },
-    { ".on_input", "LyCORIS IA3", PART_OTHER },
-    { ".oft_blocks", "LyCORIS OFT", PART_OTHER },
-    { ".oft_diag", "LyCORIS OFT", PART_OTHER },
-    { ".a1.weight", "LyCORIS GLoRA", PART_OTHER },
-    { ".a2.weight", "LyCORIS GLoRA", PART_OTHER },
-    { ".b1.weight", "LyCORIS GLoRA", PART_OTHER },
-    { ".b2.weight", "LyCORIS GLoRA", PART_OTHER },
+    { ".lora_down.weight", NULL, ADAPTER_DOWN },
+    { ".lora_up.weight", NULL, ADAPTER_UP },
+    { ".lora_mid.weight", "LoCon with Tucker factors", ADAPTER_OTHER },
+    { ".lora_A.weight", NULL, ADAPTER_DOWN },
+    { ".lora_B.weight", NULL, ADAPTER_UP },
+    { ".lora.down.weight", NULL, ADAPTER_DOWN },
+    { ".lora.up.weight", NULL, ADAPTER_UP },
+    { ".lora_linear_layer.down.weight", NULL, ADAPTER_DOWN },
+    { ".lora_linear_layer.up.weight", NULL, ADAPTER_UP },
+    { "_lora.down.weight", NULL, ADAPTER_DOWN },
+    { "_lora.up.weight", NULL, ADAPTER_UP },
+    { ".alpha", NULL, ADAPTER_ALPHA },
+    { ".dora_scale", "DoRA", ADAPTER_OTHER },
+    { ".lora_magnitude_vector", "DoRA", ADAPTER_OTHER },
+    { ".hada_w1_a", "LyCORIS LoHa", ADAPTER_OTHER },
+    { ".hada_w1_b", "LyCORIS LoHa", ADAPTER_DOWN },
+    { ".hada_w2_a", "LyCORIS LoHa", ADAPTER_OTHER },
+    { ".hada_w2_b", "LyCORIS LoHa", ADAPTER_OTHER },
+    { ".hada_t1", "LyCORIS LoHa", ADAPTER_OTHER },
+    { ".hada_t2", "LyCORIS LoHa", ADAPTER_OTHER },
+    { ".lokr_w1", "LyCORIS LoKr", ADAPTER_OTHER },
+    { ".lokr_w1_a", "LyCORIS LoKr", ADAPTER_OTHER },
+    { ".lokr_w1_b", "LyCORIS LoKr", ADAPTER_DOWN },
+    { ".lokr_w2", "LyCORIS LoKr", ADAPTER_OTHER },
+    { ".lokr_w2_a", "LyCORIS LoKr", ADAPTER_OTHER },
+    { ".lokr_w2_b", "LyCORIS LoKr", ADAPTER_DOWN },
+    { ".lokr_t2", "LyCORIS LoKr", ADAPTER_OTHER },
+    { ".diff", "LyCORIS full difference", ADAPTER_OTHER },
+    { ".diff_b", "LyCORIS full difference", ADAPTER_OTHER },
+    { ".w_norm", "LyCORIS norm", ADAPTER_OTHER },
+    { ".b_norm", "LyCORIS norm", ADAPTER_OTHER },
+    { ".on_input", "LyCORIS IA3", ADAPTER_OTHER },
+    { ".oft_blocks", "LyCORIS OFT", ADAPTER_OTHER },
+    { ".oft_diag", "LyCORIS OFT", ADAPTER_OTHER },
+    { ".a1.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
+    { ".a2.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
+    { ".b1.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
+    { ".b2.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
 };
 
 /* The layers that adapters hang on, longest names first among those with a common end. */
@@ -60,52 +56,41 @@ static const char *const leafs[] = { "to_out_0", "to_out", "to_q", "to_k", "to_v
     "conv2", "conv_in", "conv_out", "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2",
     "other" };
 #define LEAF_COUNT (sizeof(leafs) / sizeof(leafs[0]))
-
-#define DISTINCT_MAX 16
-
-struct value_count {
-    double value;
-    size_t count;
-};
-
-struct summary {
-    const char *format;
-    struct value_count ranks[DISTINCT_MAX], alphas[DISTINCT_MAX];
-    size_t rank_count, alpha_count;
-    const char *kinds[8];
-    size_t kind_count;
-    size_t unet, text_encoder, leaf_counts[LEAF_COUNT];
-    size_t unknown; /* tensors that are no part of an adapter */
-};
+_Static_assert(LEAF_COUNT <= ADAPTER_TARGETS_MAX, "a summary has room for every layer");
 
 static bool ends_with(const char *text, size_t length, const char *end) {
     size_t n = strlen(end);
     return length >= n && memcmp(text + length - n, end, n) == 0;
 }
 
-static const struct suffix *find_suffix(const char *name) {
-    size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++)
-        if (ends_with(name, length, suffixes[i].text))
-            return &suffixes[i];
-    return NULL;
+bool adapter_name_parse(const char *name, struct adapter_name *out) {
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        const struct suffix *suffix = &suffixes[i];
+        if (!ends_with(name, length, suffix->text))
+            continue;
+        *out = (struct adapter_name){ suffix->part, suffix->kind, suffix->text,
+            length - strlen(suffix->text) };
+        return true;
+    }
+    return false;
 }
 
-static void count_value(struct value_count *values, size_t *count, double value) {
+static void count_value(struct adapter_value *values, size_t *count, double value) {
     for (size_t i = 0; i < *count; i++)
         if (values[i].value == value) {
             values[i].count++;
             return;
         }
-    if (*count < DISTINCT_MAX)
-        values[(*count)++] = (struct value_count){ value, 1 };
+    if (*count < ADAPTER_VALUES_MAX)
+        values[(*count)++] = (struct adapter_value){ value, 1 };
 }
 
-static void add_kind(struct summary *s, const char *kind) {
+static void add_kind(struct adapter_summary *s, const char *kind) {
     for (size_t i = 0; i < s->kind_count; i++)
         if (strcmp(s->kinds[i], kind) == 0)
             return;
-    if (s->kind_count < sizeof(s->kinds) / sizeof(s->kinds[0]))
+    if (s->kind_count < ADAPTER_KINDS_MAX)
         s->kinds[s->kind_count++] = kind;
 }
 
@@ -126,18 +111,20 @@ static const char *format_of(const char *name) {
 }
 
 /* A module is counted once, by the tensor that tells its rank, or by the first of its kind. */
-static bool counts_module(const struct suffix *suffix) {
+static bool counts_module(const struct adapter_name *name) {
     static const char *const first[] = { ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm", ".on_input",
         ".oft_blocks", ".oft_diag", ".a1.weight" };
-    if (suffix->part == PART_DOWN && !strstr(suffix->text, "lokr"))
+    if (name->part == ADAPTER_DOWN && !strstr(name->suffix, "lokr"))
         return true;
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
-        if (strcmp(suffix->text, first[i]) == 0)
+        if (strcmp(name->suffix, first[i]) == 0)
             return true;
     return false;
 }
 
-static void count_module(struct summary *s, const char *name, size_t length) {
+/* counts: [LEAF_COUNT] */
+static void count_module(
+    struct adapter_summary *s, size_t *counts, const char *name, size_t length) {
     char flat[SAFETENSORS_MAX_NAME_BYTES + 1];
     memcpy(flat, name, length);
     flat[length] = 0;
@@ -146,11 +133,11 @@ static void count_module(struct summary *s, const char *name, size_t length) {
             *at = '_';
     bool text = strncmp(flat, "lora_te", 7) == 0 || strstr(flat, "text_encoder") ||
                 strstr(flat, "text_model") || strstr(flat, "self_attn");
-    *(text ? &s->text_encoder : &s->unet) += 1;
+    *(text ? &s->text_encoder_modules : &s->unet_modules) += 1;
     size_t leaf = 0;
     while (leaf + 1 < LEAF_COUNT && !ends_with(flat, length, leafs[leaf]))
         leaf++;
-    s->leaf_counts[leaf]++;
+    counts[leaf]++;
 }
 
 static double scalar(struct safetensors *file, size_t index) {
@@ -164,63 +151,36 @@ static double scalar(struct safetensors *file, size_t index) {
     return (double)value;
 }
 
-static void summarize(struct safetensors *file, struct summary *s) {
-    const struct safetensors_header *header = safetensors_get_header(file);
-    for (size_t i = 0; i < header->count; i++) {
-        const struct safetensors_entry *entry = &header->entries[i];
-        const struct suffix *suffix = find_suffix(entry->name);
-        if (!suffix) {
-            s->unknown++;
-            continue;
-        }
-        if (!s->format)
-            s->format = format_of(entry->name);
-        if (suffix->kind)
-            add_kind(s, suffix->kind);
-        else if (suffix->part == PART_DOWN)
-            add_kind(s,
-                entry->rank == 4 && entry->shape[2] > 1 ? "LoCon (LoRA on convolutions)" : "LoRA");
-        if (suffix->part == PART_DOWN && entry->rank > 0)
-            count_value(s->ranks, &s->rank_count, (double)entry->shape[0]);
-        if (suffix->part == PART_ALPHA)
-            count_value(s->alphas, &s->alpha_count, scalar(file, i));
-        if (counts_module(suffix))
-            count_module(s, entry->name, strlen(entry->name) - strlen(suffix->text));
+static void add_tensor(
+    struct adapter_summary *s, size_t *counts, struct safetensors *file, size_t i) {
+    const struct safetensors_entry *entry = &safetensors_get_header(file)->entries[i];
+    struct adapter_name name;
+    if (!adapter_name_parse(entry->name, &name)) {
+        s->other_tensors++;
+        return;
     }
+    if (!s->format)
+        s->format = format_of(entry->name);
+    const bool wide = entry->rank == 4 && entry->shape[2] > 1;
+    if (name.kind)
+        add_kind(s, name.kind);
+    else if (name.part == ADAPTER_DOWN)
+        add_kind(s, wide ? "LoCon (LoRA on convolutions)" : "LoRA");
+    if (name.part == ADAPTER_DOWN && entry->rank > 0)
+        count_value(s->ranks, &s->rank_count, (double)entry->shape[0]);
+    if (name.part == ADAPTER_ALPHA)
+        count_value(s->alphas, &s->alpha_count, scalar(file, i));
+    if (counts_module(&name))
+        count_module(s, counts, entry->name, name.module_length);
 }
 
-static void print_values(
-    FILE *out, const char *label, const struct value_count *values, size_t count) {
-    fprintf(out, "  %-12s", label);
-    for (size_t i = 0; i < count; i++)
-        fprintf(out, "%s%g (%zu)", i ? ", " : "", values[i].value, values[i].count);
-    fprintf(out, "%s\n", count == DISTINCT_MAX ? ", ..." : "");
-}
-
-bool inspect_adapter(FILE *out, struct safetensors *file) {
-    struct summary s = { 0 };
-    summarize(file, &s);
-    size_t modules = s.unet + s.text_encoder;
-    if (!s.format || (modules == 0 && s.kind_count == 0))
-        return false;
-    fprintf(out, "adapter\n  %-12s%s\n  %-12s", "format", s.format, "kind");
-    for (size_t i = 0; i < s.kind_count; i++)
-        fprintf(out, "%s%s", i ? ", " : "", s.kinds[i]);
-    fprintf(out, "\n");
-    if (s.rank_count)
-        print_values(out, "rank", s.ranks, s.rank_count);
-    if (s.alpha_count)
-        print_values(out, "alpha", s.alphas, s.alpha_count);
-    else
-        fprintf(out, "  %-12snot stored: the same as the rank\n", "alpha");
-    fprintf(out, "  %-12s%zu (%zu of the unet, %zu of the text encoder)\n", "modules", modules,
-        s.unet, s.text_encoder);
-    fprintf(out, "  %-12s", "targets");
-    for (size_t i = 0, shown = 0; i < LEAF_COUNT; i++)
-        if (s.leaf_counts[i])
-            fprintf(out, "%s%s (%zu)", shown++ ? ", " : "", leafs[i], s.leaf_counts[i]);
-    fprintf(out, "\n");
-    if (s.unknown)
-        fprintf(out, "  %-12s%zu tensors are no part of an adapter\n", "beside it", s.unknown);
-    return true;
+bool adapter_summarize(struct safetensors *file, struct adapter_summary *out) {
+    size_t counts[LEAF_COUNT] = { 0 };
+    *out = (struct adapter_summary){ 0 };
+    for (size_t i = 0; i < safetensors_get_header(file)->count; i++)
+        add_tensor(out, counts, file, i);
+    for (size_t i = 0; i < LEAF_COUNT; i++)
+        if (counts[i])
+            out->targets[out->target_count++] = (struct adapter_target){ leafs[i], counts[i] };
+    return out->format && (out->target_count > 0 || out->kind_count > 0);
 }

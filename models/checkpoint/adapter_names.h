@@ -1,13 +1,56 @@
-/* What a LoRA file is made of, told from its tensors' names. */
+/* What a LoRA file is made of, told from its tensors' names: kohya's, diffusers', peft's and
+ * LyCORIS's ways of writing it. */
 #ifndef MODELS_CHECKPOINT_ADAPTER_NAMES_H
 #define MODELS_CHECKPOINT_ADAPTER_NAMES_H
 
 #include "models/checkpoint/safetensors.h"
 
-#include <stdio.h>
+#define ADAPTER_VALUES_MAX 16
+#define ADAPTER_KINDS_MAX 8
+#define ADAPTER_TARGETS_MAX 32
 
-/* Prints format, kinds, ranks, alphas and targets and returns true, or prints nothing and returns
- * false if the file holds no adapter. */
-bool inspect_adapter(FILE *out, struct safetensors *file);
+enum adapter_part {
+    ADAPTER_DOWN, /* its first dimension is the rank */
+    ADAPTER_UP,
+    ADAPTER_ALPHA,
+    ADAPTER_OTHER,
+};
+
+/* A tensor's name taken apart. */
+struct adapter_name {
+    enum adapter_part part;
+    const char *kind;     /* "LyCORIS LoHa", "DoRA", ...; NULL: plain LoRA */
+    const char *suffix;   /* what follows the module's name: ".lora_down.weight" */
+    size_t module_length; /* the module's name is this much of the tensor's */
+};
+
+/* False if the tensor is no part of an adapter. */
+bool adapter_name_parse(const char *name, struct adapter_name *out);
+
+/* A distinct value and how often it occurs. */
+struct adapter_value {
+    double value;
+    size_t count;
+};
+
+/* A layer that adapters hang on ("to_q", "ff_net_2", ...) and how many such modules there are. */
+struct adapter_target {
+    const char *name;
+    size_t count;
+};
+
+/* Strings live forever. A list that is full may not be all. */
+struct adapter_summary {
+    const char *format; /* "kohya", "peft (lora_A, lora_B)", ... */
+    const char *kinds[ADAPTER_KINDS_MAX];
+    struct adapter_value ranks[ADAPTER_VALUES_MAX], alphas[ADAPTER_VALUES_MAX];
+    struct adapter_target targets[ADAPTER_TARGETS_MAX];
+    size_t kind_count, rank_count, alpha_count, target_count;
+    size_t unet_modules, text_encoder_modules;
+    size_t other_tensors; /* no part of an adapter */
+};
+
+/* False if the file holds no adapter. Reads the names and the alphas. */
+bool adapter_summarize(struct safetensors *file, struct adapter_summary *out);
 
 #endif
