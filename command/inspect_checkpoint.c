@@ -221,19 +221,7 @@ static bool inspect_file(FILE *out, const char *path, struct error *err) {
     return !checkpoint || inspect_checkpoint(out, path, err);
 }
 
-/* The endings of pickles, which checkpoint_open refuses with the right words. */
-static bool is_pickle(const char *path) {
-    static const char *const endings[] = { ".ckpt", ".bin", ".pt", ".pth" };
-    const char *dot = strrchr(path, '.');
-    for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
-        if (strcmp(dot, endings[i]) == 0)
-            return true;
-    return false;
-}
-
 bool inspect_print(FILE *out, const char *path, struct error *err) {
-    if (is_pickle(path))
-        return inspect_checkpoint(out, path, err);
     if (!file_is_folder(path))
         return inspect_file(out, path, err);
     /* A folder that peft wrote holds one adapter. */

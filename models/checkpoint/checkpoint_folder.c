@@ -5,10 +5,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "models/checkpoint/pickle.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* The stem of the weight file, and the class that model_index.json may name. */
 static const struct {
@@ -109,10 +111,10 @@ static bool nothing_found(const char *folder, const char *stem, struct error *er
     char pickle[256] = "";
     DIR *dir = opendir(folder);
     for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
-        const char *dot = strrchr(e->d_name, '.');
-        if (dot && (strcmp(dot, ".bin") == 0 || strcmp(dot, ".ckpt") == 0 ||
-                       strcmp(dot, ".pt") == 0 || strcmp(dot, ".pth") == 0))
+        char *path = file_join(folder, e->d_name);
+        if (path && pickle_is_file(path))
             snprintf(pickle, sizeof(pickle), "%s", e->d_name);
+        free(path);
     }
     if (dir)
         closedir(dir);
@@ -127,6 +129,12 @@ static bool nothing_found(const char *folder, const char *stem, struct error *er
         folder, stem, stem, stem);
 }
 
+/* A link to nowhere or a device has the name as well: opening it says what is wrong. */
+static bool is_anything(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
 /* One candidate: STEM[VARIANT].safetensors, or STEM.safetensors.index[VARIANT].json. */
 static bool try_variant(struct checkpoint *c, enum component component, const char *folder,
     const char *variant, bool *found, struct error *err) {
@@ -137,11 +145,11 @@ static bool try_variant(struct checkpoint *c, enum component component, const ch
     *found = false;
     if (!ok) {
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    } else if (file_exists(whole)) {
+    } else if (is_anything(whole)) {
         *found = true;
         struct safetensors *file = checkpoint_add_file(c, whole, err);
         ok = file && add_all(c, component, file, err);
-    } else if (file_exists(index)) {
+    } else if (is_anything(index)) {
         *found = true;
         json_t *json = json_parse_file(index, CONFIG_MAX_BYTES, err);
         ok = json != NULL;

@@ -3,7 +3,6 @@
  * have, and parsed like one. */
 #include "models/checkpoint/checkpoint_internal.h"
 
-#include "base/file.h"
 #include "models/checkpoint/ldm_names.h"
 
 #include <stdlib.h>
@@ -308,20 +307,7 @@ static bool set_scheduler(struct checkpoint *c, struct safetensors *file, struct
     return c->scheduler || error_set(err, ERROR_NO_MEMORY, "no memory for the scheduler's config");
 }
 
-static bool check_extension(const char *path, struct error *err) {
-    const char *dot = strrchr(path, '.');
-    if (!file_exists(path))
-        return error_set(err, ERROR_NOT_FOUND, "%s: there is no such file or folder", path);
-    if (dot && (strcmp(dot, ".ckpt") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".pt") == 0 ||
-                   strcmp(dot, ".pth") == 0))
-        return error_set(err, ERROR_UNSUPPORTED,
-            "%s is a pickle, which can run code; only safetensors is read: convert it first", path);
-    return true;
-}
-
 bool checkpoint_open_ldm(struct checkpoint *c, const char *path, struct error *err) {
-    if (!check_extension(path, err))
-        return false;
     struct safetensors *file = checkpoint_add_file(c, path, err);
     if (!file)
         return false;

@@ -3,10 +3,13 @@
 #include "base/file_map.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "models/checkpoint/pickle.h"
 
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PREFIX_BYTES 8 /* the header's length, little-endian */
 
@@ -241,6 +244,9 @@ static int index_by_name(const void *a, const void *b, void *entries) {
 
 static bool open_mapped(struct safetensors *file, struct error *err) {
     size_t size = file->map.size;
+    if (pickle_begins(file->map.bytes, size))
+        return error_set(err, ERROR_UNSUPPORTED,
+            "this is a pickle, which can run code; only safetensors is read: convert it first");
     if (size < PREFIX_BYTES)
         return error_set(err, ERROR_INVALID,
             "the file has %zu bytes; a safetensors file has at least %d", size, PREFIX_BYTES);
@@ -271,11 +277,30 @@ static bool open_mapped(struct safetensors *file, struct error *err) {
     return true;
 }
 
+/* What cannot be opened may be there and be something else than a file; if so, err says what. */
+static void explain_path(const char *path, struct error *err) {
+    struct stat st;
+    char target[256];
+    if (lstat(path, &st) != 0)
+        return;
+    const ssize_t length = S_ISLNK(st.st_mode) ? readlink(path, target, sizeof(target)) : -1;
+    if (length >= 0 && stat(path, &st) != 0)
+        error_set(err, ERROR_NOT_FOUND, "%s is a link to %.*s, which is not there", path,
+            (int)length, target);
+    else if (!S_ISREG(st.st_mode))
+        error_set(err, ERROR_INVALID, "%s is a %s, where a safetensors file is needed", path,
+            S_ISDIR(st.st_mode)    ? "folder"
+            : S_ISFIFO(st.st_mode) ? "pipe"
+            : S_ISSOCK(st.st_mode) ? "socket"
+                                   : "device");
+}
+
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err) {
     struct safetensors *file = calloc(1, sizeof(*file));
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
     if (!file_map_open(path, &file->map, err)) {
+        explain_path(path, err);
         safetensors_close(file);
         return false;
     }

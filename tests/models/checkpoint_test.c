@@ -171,6 +171,9 @@ static void expect_error(const char *path, const char *words) {
     checkpoint_close(c);
 }
 
+/* How torch.save begins a file: protocol 2, then a long integer that is torch's mark. */
+static const char torch_pickle[] = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.";
+
 /* How a single file differs from the plain one. */
 struct variation {
     bool short_text_names; /* without "text_model." */
@@ -301,10 +304,10 @@ static void wrong_tensors_are_named(void) {
         "not a single-file checkpoint: it has no tensors of "
         "the text_encoder (1 tensors in all, for example "
         "lora_unet_mid.lora_up.weight)");
-    write_text(in_folder("old.ckpt"), "x");
+    write_text(in_folder("old.ckpt"), torch_pickle);
     expect_error(
         in_folder("old.ckpt"), "is a pickle, which can run code; only safetensors is read");
-    expect_error(in_folder("none.safetensors"), "there is no such file or folder");
+    expect_error(in_folder("none.safetensors"), "No such file or directory");
 }
 
 /* SD-2: OpenCLIP's stacked q, k, v; linear projections; the last text layer dropped. */
@@ -531,9 +534,16 @@ static void broken_folders_are_named(const char *path) {
     unlink(file);
     expect_error(path, "unet has no weights: looked for diffusion_pytorch_model.safetensors");
     snprintf(file, sizeof(file), "%s/unet/diffusion_pytorch_model.bin", path);
-    write_text(file, "x");
+    write_text(file, "not a pickle, whatever its name");
+    expect_error(path, "unet has no weights: looked for diffusion_pytorch_model.safetensors");
+    write_text(file, torch_pickle);
     expect_error(path, "unet has its weights as diffusion_pytorch_model.bin, a pickle, which can "
                        "run code; only safetensors is read");
+    snprintf(file, sizeof(file), "%s/unet/diffusion_pytorch_model.safetensors", path);
+    CHECK(symlink("../blobs/1234", file) == 0, "%s", file);
+    expect_error(path, "unet/diffusion_pytorch_model.safetensors is a link to ../blobs/1234, which "
+                       "is not there");
+    unlink(file);
     snprintf(file, sizeof(file), "%s/model_index.json", path);
     write_text(file, "{\"unet\":[\"diffusers\",\"UNet3DConditionModel\"]}");
     expect_error(path, "unet is a UNet3DConditionModel; supported: UNet2DConditionModel");

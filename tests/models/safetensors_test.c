@@ -1,10 +1,14 @@
 /* The reader against a file that the safetensors library wrote, and against every malformed file
  * that a reader of this format has fallen for. */
+#include "models/checkpoint/pickle.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/latentd-test-XXXXXX";
@@ -158,8 +162,6 @@ static void misaligned_data_is_read(void) {
 
 static void broken_frames_are_refused(void) {
     expect_error(scratch("absent"), "cannot open");
-    expect_error("/tmp", "is not a regular file");
-    expect_error("/dev/null", "is not a regular file");
     const char *path = scratch("short");
     FILE *f = fopen(path, "wb");
     fwrite("1234567", 1, 7, f);
@@ -271,6 +273,57 @@ static void other_dtypes_are_listed_but_not_used(void) {
     safetensors_close(file);
 }
 
+/* What torch.save writes is told by its first bytes, and nothing else is taken for it. */
+static void pickles_are_refused_by_content(void) {
+    static const struct {
+        const char *bytes;
+        size_t size;
+        bool is_pickle;
+    } files[] = {
+        { "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, true },
+        { "\x80\x04N.", 4, true },
+        { "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\x12\0archive/data.pkl", 46,
+            true },
+        { "PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0a\0\0\0photo.jpeg", 40, false },
+        { "\x80\x02\0\0\0\0\0\0{\"a\"", 12, false }, /* a header of 640 bytes */
+        { "version https://git-lfs.github.com/spec/v1", 42, false },
+    };
+    const char *path = scratch("made.safetensors");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        FILE *f = fopen(path, "wb");
+        fwrite(files[i].bytes, 1, files[i].size, f);
+        fclose(f);
+        struct safetensors *file = NULL;
+        struct error err = { 0 };
+        CHECK(!safetensors_open(path, &file, &err), "file %zu", i);
+        CHECK((strstr(err.message, "is a pickle") != NULL) == files[i].is_pickle, "file %zu: %s", i,
+            err.message);
+        CHECK(pickle_is_file(path) == files[i].is_pickle, "file %zu", i);
+    }
+    printf("%zu first bytes told apart\n", sizeof(files) / sizeof(files[0]));
+}
+
+/* A path to something else than a file says to what. */
+static void other_paths_are_named(void) {
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    const char *path = scratch("other");
+    CHECK(symlink("nowhere/at-all", path) == 0, "%s", path);
+    expect_error(path, "is a link to nowhere/at-all, which is not there");
+    unlink(path);
+    CHECK(mkfifo(path, 0600) == 0, "%s", path);
+    expect_error(path, "is a pipe, where a safetensors file is needed");
+    unlink(path);
+    memccpy(address.sun_path, path, 0, sizeof(address.sun_path) - 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "%s", path);
+    expect_error(path, "is a socket, where a safetensors file is needed");
+    close(fd);
+    unlink(path);
+    expect_error("/dev/null", "is a device, where a safetensors file is needed");
+    expect_error(folder, "is a folder, where a safetensors file is needed");
+    expect_error(scratch("absent"), "No such file or directory");
+}
+
 int main(int argc, char **argv) {
     if (argc != 2 || !mkdtemp(folder)) {
         fprintf(stderr, "usage: %s SAMPLE.safetensors\n", argv[0]);
@@ -283,6 +336,8 @@ int main(int argc, char **argv) {
     broken_entries_are_refused();
     limits_are_enforced();
     other_dtypes_are_listed_but_not_used();
+    pickles_are_refused_by_content();
+    other_paths_are_named();
     unlink(scratch("short"));
     unlink(scratch("copy.safetensors"));
     unlink(scratch("made.safetensors"));
