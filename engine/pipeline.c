@@ -27,20 +27,16 @@ static bool load_models(
         return error_set(err, ERROR_INVALID,
             "the checkpoint has no tokenizer: give its folder with --tokenizer DIR");
     if (!tokenizer_create(tokenizer_dir, &p->tokenizer, err))
-        return error_prefix(err, "tokenizer");
+        return false;
     const struct kernels *kernels = p->models.kernels;
     const struct weights text = weights_from_checkpoint(
         checkpoint, COMPONENT_TEXT_ENCODER, kernels, dtype);
     const struct weights unet = weights_from_checkpoint(checkpoint, COMPONENT_UNET, kernels, dtype);
     const struct weights vae = weights_from_checkpoint(checkpoint, COMPONENT_VAE, kernels, dtype);
-    if (!text_encoder_create(
-            checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err))
-        return error_prefix(err, "text_encoder");
-    if (!unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err))
-        return error_prefix(err, "unet");
-    if (!vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_DECODER, &p->vae, err))
-        return error_prefix(err, "vae");
-    return true;
+    return text_encoder_create(
+               checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err) &&
+           unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err) &&
+           vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_DECODER, &p->vae, err);
 }
 
 /* The three models were each checked alone; this is whether they belong together. */

@@ -67,7 +67,7 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
     struct text_encoder **out, struct error *err) {
     if (config->hidden_size % config->num_attention_heads) {
         return error_set(err, ERROR_INVALID,
-            "text encoder: hidden_size %d is not a multiple of num_attention_heads %d",
+            "text_encoder: hidden_size %d is not a multiple of num_attention_heads %d",
             config->hidden_size, config->num_attention_heads);
     }
     struct text_encoder *e = calloc(1, sizeof(*e));
@@ -78,14 +78,14 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
     }
     if (!e || !e->layers) {
         text_encoder_destroy(e);
-        return error_set(err, ERROR_NO_MEMORY, "text encoder: no memory for %d layers",
+        return error_set(err, ERROR_NO_MEMORY, "text_encoder: no memory for %d layers",
             config->num_hidden_layers);
     }
     struct weights listed = *w;
     listed.list = &e->weights;
     if (!load(&listed, e, err)) {
         text_encoder_destroy(e);
-        return false;
+        return error_prefix(err, "text_encoder");
     }
     *out = e;
     return true;

@@ -8,7 +8,8 @@
 
 struct text_encoder;
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. */
+/* The config is copied and the weights are packed: nothing of either is needed afterwards. Errors
+ * begin with "text_encoder: ". */
 bool text_encoder_create(const struct text_encoder_config *config, const struct weights *w,
     struct text_encoder **out, struct error *err) __attribute__((warn_unused_result));
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */

@@ -82,8 +82,7 @@ static bool block_alloc(
     block->resnets = calloc((size_t)layers, sizeof(*block->resnets));
     block->attentions = has_attention ? calloc((size_t)layers, sizeof(*block->attentions)) : NULL;
     if (!block->resnets || (has_attention && !block->attentions)) {
-        return error_set(
-            b->err, ERROR_NO_MEMORY, "unet: no memory for a block of %d layers", layers);
+        return error_set(b->err, ERROR_NO_MEMORY, "no memory for a block of %d layers", layers);
     }
     block->layers = layers;
     return true;
@@ -181,14 +180,14 @@ static bool build_all(struct builder *b) {
 
 static bool check_config(const struct unet_config *config, struct error *err) {
     if (config->layers_per_block > UNET_MAX_LAYERS_PER_BLOCK) {
-        return error_set(err, ERROR_UNSUPPORTED, "unet: layers_per_block %d is more than %d",
+        return error_set(err, ERROR_UNSUPPORTED, "layers_per_block %d is more than %d",
             config->layers_per_block, UNET_MAX_LAYERS_PER_BLOCK);
     }
     for (int i = 0; i < config->block_count; i++) {
         const int channels = config->block_out_channels[i];
         if (channels % config->norm_num_groups || channels % config->heads[i]) {
             return error_set(err, ERROR_INVALID,
-                "unet: block_out_channels[%d] = %d is not a multiple of both norm_num_groups %d "
+                "block_out_channels[%d] = %d is not a multiple of both norm_num_groups %d "
                 "and the block's %d heads",
                 i, channels, config->norm_num_groups, config->heads[i]);
         }
@@ -199,7 +198,7 @@ static bool check_config(const struct unet_config *config, struct error *err) {
 bool unet_create(const struct unet_config *config, const struct weights *w, struct unet **out,
     struct error *err) {
     if (!check_config(config, err))
-        return false;
+        return error_prefix(err, "unet");
     int attentions = 1;
     for (int i = 0; i < config->block_count; i++) {
         attentions += config->down_has_attention[i] ? config->layers_per_block : 0;
@@ -218,12 +217,12 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
         b.w.list = &b.unet->weights;
         ok = build_all(&b);
     } else {
-        ok = error_set(err, ERROR_NO_MEMORY, "unet: no memory");
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory");
     }
     free(b.context_parts);
     if (!ok) {
         unet_destroy(b.unet);
-        return false;
+        return error_prefix(err, "unet");
     }
     *out = b.unet;
     return true;

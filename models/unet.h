@@ -13,7 +13,8 @@
 
 struct unet;
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. */
+/* The config is copied and the weights are packed: nothing of either is needed afterwards. Errors
+ * begin with "unet: ". */
 bool unet_create(const struct unet_config *config, const struct weights *w, struct unet **out,
     struct error *err) __attribute__((warn_unused_result));
 void unet_destroy(struct unet *unet); /* NULL is fine */

@@ -64,7 +64,7 @@ static bool load_level(const struct weights *w, const struct vae_config *config,
     out->channels = shape->channels;
     out->resnets = calloc((size_t)shape->layers, sizeof(*out->resnets));
     if (!out->resnets)
-        return error_set(err, ERROR_NO_MEMORY, "vae: no memory for %d layers", shape->layers);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %d layers", shape->layers);
     out->layers = shape->layers;
     for (int j = 0; j < shape->layers; j++) {
         snprintf(prefix, sizeof(prefix), "%s.%d.resnets.%d", shape->blocks, shape->index, j);
@@ -168,7 +168,7 @@ bool vae_create(const struct vae_config *config, const struct weights *w, enum v
     if (!load_encoder(&encoder, config, &vae->encoder, err) ||
         !load_decoder(&decoder, config, &vae->decoder, err) || !weights_end(w, err)) {
         vae_destroy(vae);
-        return false;
+        return error_prefix(err, "vae");
     }
     *out = vae;
     return true;

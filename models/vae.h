@@ -11,7 +11,7 @@ struct vae;
 enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
 
 /* The config is copied and the weights are packed: nothing of either is needed afterwards. Asks for
- * the tensors of both parts, and keeps those of `parts`. */
+ * the tensors of both parts, and keeps those of `parts`. Errors begin with "vae: ". */
 bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
     struct vae **out, struct error *err) __attribute__((warn_unused_result));
 void vae_destroy(struct vae *vae); /* NULL is fine */

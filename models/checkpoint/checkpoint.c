@@ -246,16 +246,14 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
     struct weight *weight = checkpoint_find(c, component, name);
     shape_text(rank, shape, wanted_text, sizeof(wanted_text));
     if (!weight)
-        return error_set(err, ERROR_INVALID, "%s: tensor %s %s is missing",
-            component_names[component], name, wanted_text);
+        return error_set(err, ERROR_INVALID, "tensor %s %s is missing", name, wanted_text);
     int64_t found[TENSOR_MAX_RANK];
     int found_rank = weight_shape(weight, found);
     if (!shape_fits(found_rank, found, rank, shape)) {
         const char *own_name = safetensors_get_header(weight->file)->entries[weight->entry].name;
         bool renamed = strcmp(own_name, name) != 0;
         return error_set(err, ERROR_INVALID,
-            "%s: tensor %s has the shape %s; the config asks for %s%s%s%s",
-            component_names[component], name,
+            "tensor %s has the shape %s; the config asks for %s%s%s%s", name,
             shape_text(found_rank, found, found_text, sizeof(found_text)), wanted_text,
             renamed ? " (in the file: " : "", renamed ? own_name : "", renamed ? ")" : "");
     }
@@ -266,7 +264,7 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
         c->viewed_bytes = 0;
     }
     if (!view_weight(weight, out, err))
-        return error_prefix(err, "%s: tensor %s", component_names[component], name);
+        return error_prefix(err, "tensor %s", name);
     c->viewed_bytes += tensor_bytes(out);
     weight->used = true;
     out->rank = rank;
@@ -304,9 +302,8 @@ static bool check_unused(const struct checkpoint *c, enum component component, s
     }
     if (unused == 0)
         return true;
-    return error_set(err, ERROR_INVALID, "%s: %zu tensor%s that the config has no place for: %s%s",
-        component_names[component], unused, unused == 1 ? "" : "s", names,
-        unused > NAMES_SHOWN ? ", ..." : "");
+    return error_set(err, ERROR_INVALID, "%zu tensor%s that the config has no place for: %s%s",
+        unused, unused == 1 ? "" : "s", names, unused > NAMES_SHOWN ? ", ..." : "");
 }
 
 static bool source_get(void *user, const char *name, int rank, const int64_t *shape,

@@ -280,13 +280,13 @@ static void wrong_tensors_are_named(void) {
     struct checkpoint *c = open_checkpoint(
         make_single_file(&(struct variation){ .leave_out = conv_out }));
     CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err), "it is not there");
-    CHECK_STRING(err.message, "unet: tensor conv_out.bias [4] is missing");
+    CHECK_STRING(err.message, "tensor conv_out.bias [4] is missing");
     CHECK(!nothing_is_left(c, COMPONENT_UNET, &err), "nothing was used");
-    CHECK_CONTAINS(err.message, "unet: 685 tensors that the config has no place for: conv_in.bias");
+    CHECK_CONTAINS(err.message, "685 tensors that the config has no place for: conv_in.bias");
     checkpoint_close(c);
     c = open_checkpoint(make_single_file(&(struct variation){ .misshapen = conv_out }));
     CHECK(!checkpoint_tensor(c, COMPONENT_UNET, conv_out, 1, &four, &t, &err), "it is larger");
-    CHECK_STRING(err.message, "unet: tensor conv_out.bias has the shape [5]; the config asks for "
+    CHECK_STRING(err.message, "tensor conv_out.bias has the shape [5]; the config asks for "
                               "[4] (in the file: model.diffusion_model.out.2.bias)");
     checkpoint_close(c);
     expect_error(make_single_file(&(struct variation){ .leave_out = "conv_in.weight" }),

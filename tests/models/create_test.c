@@ -311,6 +311,11 @@ static void fails_with(int part, const char *first, const char *second) {
     CHECK(!ok && !m.text && !m.unet && !m.vae, "%s: a wrong file was accepted", first);
     CHECK_CONTAINS(err.message, first);
     CHECK_CONTAINS(err.message, second);
+    char prefix[32];
+    const int length = snprintf(prefix, sizeof(prefix), "%s: ", parts[part].component);
+    CHECK(
+        strncmp(err.message, prefix, (size_t)length) == 0 && !strstr(err.message + length, prefix),
+        "the component is not named once: %s", err.message);
     printf("%s\n", err.message);
     checkpoint_close(checkpoint);
 }
