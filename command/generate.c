@@ -184,7 +184,8 @@ static void print_timings(const struct run *run, const struct generate_timings *
 }
 
 /* One request, from tokens to pictures in host memory; what is written is of the first `turn`. */
-static bool draw(struct pipeline *pipeline, const struct run *run, int turn, struct error *err) {
+static bool draw(struct pipeline *pipeline, const struct run *run,
+    const struct resolved_request *request, int turn, struct error *err) {
     struct pipeline_info info;
     pipeline_get_info(pipeline, &info);
     struct generate_result result = { 0 };
@@ -192,13 +193,11 @@ static bool draw(struct pipeline *pipeline, const struct run *run, int turn, str
     progress_init(&progress, run->quiet);
     const struct generate_hooks hooks = { on_progress, &progress };
     char *model_name = model_name_of_path(info.model_path);
-    json_t *parameters = model_name ? generate_parameters(&run->request, &info, err) : NULL;
-    bool ok = parameters && pipeline_generate(pipeline, &run->request, &hooks, &result, err);
+    bool ok = model_name || error_set(err, ERROR_NO_MEMORY, "out of memory");
+    ok = ok && pipeline_generate(pipeline, request, &hooks, &result, err);
     progress_finish(&progress);
-    for (int i = 0; i < result.warning_count && turn == 0; i++)
-        fprintf(stderr, "warning: %s\n", result.warnings[i]);
     const struct generate_answer answer = {
-        .model_name = model_name, .parameters = parameters, .result = &result
+        .model_name = model_name, .request = request, .result = &result
     };
     const char *latents = run->outputs.latents;
     if (turn == 0)
@@ -206,16 +205,23 @@ static bool draw(struct pipeline *pipeline, const struct run *run, int turn, str
              (!latents || latents_save(latents, &result, err));
     if (ok)
         print_timings(run, &result.timings);
-    json_decref(parameters);
     free(model_name);
     generate_result_finish(&result);
     return ok;
 }
 
 static bool draw_all(struct pipeline *pipeline, const struct run *run, struct error *err) {
-    for (int turn = 0; turn < run->repeat; turn++)
-        if (!draw(pipeline, run, turn, err))
-            return false;
+    struct resolved_request request;
+    if (!pipeline_resolve(pipeline, &run->request, &request, err))
+        return false;
+    for (int i = 0; i < request.warning_count; i++)
+        fprintf(stderr, "warning: %s\n", request.warnings[i]);
+    bool ok = true;
+    for (int turn = 0; ok && turn < run->repeat; turn++)
+        ok = draw(pipeline, run, &request, turn, err);
+    resolved_request_finish(&request);
+    if (!ok)
+        return false;
     struct device_figures figures;
     if (!run->quiet && pipeline_get_figures(pipeline, &figures))
         fprintf(run->outputs.report,
@@ -253,7 +259,8 @@ int generate_main(int argc, char **argv) {
     }
     const bool understood = fill_run(&options, &run, &err);
     const bool ok = understood &&
-                    (!run.init_latents || latents_load(run.init_latents, &run.request, &err)) &&
+                    (!run.init_latents ||
+                        latents_load(run.init_latents, &run.request.init_latents, &err)) &&
                     pipeline_create(&run.load, &pipeline, &err) && draw_all(pipeline, &run, &err);
     pipeline_destroy(pipeline);
     generate_request_finish(&run.request);

@@ -5,207 +5,114 @@
 #include "engine/sampler.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 
 struct drawing {
     const struct drawing_models *models;
-    const struct generate_request *request;
+    const struct resolved_request *request;
     const struct generate_hooks *hooks; /* may be NULL */
     struct generate_result *result;
-    struct scheduler_plan *plan;        /* owned */
-    struct noise_generator *generators; /* owned, [images] */
-    int32_t
-        *ids; /* owned, [texts][tokens]: the negative prompt first if guided, then the prompts */
-    int texts, tokens;
-    bool guided;
-    int images, images_per_call;
-    int evaluations_before;       /* those of earlier UNet calls' images */
-    double started_s, deadline_s; /* deadline 0: none */
+    struct image *images;       /* owned, [request->images] */
+    int images_per_call, calls; /* UNet calls so far */
+    double begun_s, deadline_s; /* deadline 0: none */
 };
 
-int drawing_default_px(const struct drawing_models *models) {
-    return unet_get_config(models->unet)->sample_size * vae_scale(models->vae);
+void drawing_figures(const struct drawing_models *models, struct resolve_figures *out) {
+    const struct text_encoder_config *text = text_encoder_get_config(models->text_encoder);
+    int scale = vae_scale(models->vae);
+    *out = (struct resolve_figures){
+        .tokenizer = models->tokenizer,
+        .scheduler_json = models->scheduler_json,
+        .default_px = unet_get_config(models->unet)->sample_size * scale,
+        .vae_scale = scale,
+        .latent_channels = vae_get_config(models->vae)->latent_channels,
+        .context_length = text->max_position_embeddings,
+        .text_layers = text->num_hidden_layers,
+    };
 }
 
-/* --- what a request asks, resolved --- */
-
-static bool resolve_size(struct drawing *d, struct error *err) {
-    struct generate_result *r = d->result;
-    int scale = vae_scale(d->models->vae), standard = drawing_default_px(d->models);
-    r->width = d->request->width ? d->request->width : standard;
-    r->height = d->request->height ? d->request->height : standard;
-    const int sizes[] = { r->width, r->height };
-    for (int i = 0; i < 2; i++)
-        if (sizes[i] % scale) {
-            char value[16];
-            snprintf(value, sizeof(value), "%d", sizes[i]);
-            return error_field(
-                err, i ? "height" : "width", value, "a multiple of this model's %d", scale);
-        }
-    r->latent_channels = vae_get_config(d->models->vae)->latent_channels;
-    r->latent_width = r->width / scale;
-    r->latent_height = r->height / scale;
-    return true;
+static size_t latent_elements(const struct resolved_request *r) {
+    return (size_t)r->latent_channels * (size_t)r->latent_height * (size_t)r->latent_width;
 }
 
-static bool resolve_scheduler(struct drawing *d, struct error *err) {
-    struct scheduler_config config;
-    return scheduler_config_resolve(
-               d->models->scheduler_json, &d->request->scheduler, &config, err) &&
-           scheduler_plan_create(&config, d->request->num_inference_steps, &d->plan, err);
-}
-
-static bool resolve_clip_skip(const struct drawing *d, struct error *err) {
-    int layers = text_encoder_get_config(d->models->text_encoder)->num_hidden_layers;
-    if (d->request->clip_skip < layers)
-        return true;
-    char value[16];
-    snprintf(value, sizeof(value), "%d", d->request->clip_skip);
-    return error_field(err, "clip_skip", value,
-        "an integer from 0 to %d: this text encoder has %d "
-        "layers",
-        layers - 1, layers);
-}
-
-/* Where the request leaves the seed open: 32 random bits, all that torch's CPU generator uses. */
-static bool resolve_seeds(struct drawing *d, struct error *err) {
-    uint64_t seed = d->request->seed;
-    if (!d->request->seed_given) {
-        uint32_t drawn;
-        if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
-            return error_set(err, ERROR_IO, "the system gives no random seed");
-        seed = drawn;
-    }
-    for (int i = 0; i < d->images; i++) {
-        d->result->seeds[i] = seed + (uint64_t)i;
-        noise_init(&d->generators[i], d->request->rng, d->result->seeds[i]);
-    }
-    return true;
-}
-
-static bool add_warning(struct generate_result *result, char *text, struct error *err) {
-    char **grown = realloc(result->warnings, sizeof(*grown) * (size_t)(result->warning_count + 1));
-    if (!text || !grown) {
-        free(text);
-        if (grown)
-            result->warnings = grown;
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
-    }
-    result->warnings = grown;
-    result->warnings[result->warning_count++] = text;
-    return true;
-}
-
-static bool tokenize_one(
-    struct drawing *d, int text, const char *what, const char *string, struct error *err) {
-    char *cut = NULL, *warning = NULL;
-    int32_t *ids = d->ids + (size_t)text * (size_t)d->tokens;
-    if (!tokenizer_encode_padded(d->models->tokenizer, string, (size_t)d->tokens, ids, &cut, err))
-        return error_prefix(err, "%s", what);
-    if (!cut)
-        return true;
-    if (asprintf(&warning, "%s: only the first %d tokens were used; this was cut: \"%s\"", what,
-            d->tokens - 2, cut) < 0)
-        warning = NULL;
-    free(cut);
-    return add_warning(d->result, warning, err);
-}
-
-static bool tokenize(struct drawing *d, struct error *err) {
-    int text = 0;
-    const char *negative = d->request->negative_prompt ? d->request->negative_prompt : "";
-    if (d->guided && !tokenize_one(d, text++, "negative_prompt", negative, err))
-        return false;
-    for (int i = 0; i < d->request->prompt_count; i++)
-        if (!tokenize_one(d, text++, "prompt", d->request->prompts[i], err))
-            return false;
-    return true;
-}
-
-static bool allocate_result(struct drawing *d, struct error *err) {
-    struct generate_result *r = d->result;
-    size_t images = (size_t)d->images;
-    size_t latents = (size_t)r->latent_channels * (size_t)r->latent_height *
-                     (size_t)r->latent_width;
-    r->image_count = d->images;
-    r->seeds = calloc(images, sizeof(*r->seeds));
-    r->latents = calloc(images * latents, sizeof(*r->latents));
-    d->generators = calloc(images, sizeof(*d->generators));
-    d->ids = calloc((size_t)d->texts * (size_t)d->tokens, sizeof(*d->ids));
-    bool ok = r->seeds && r->latents && d->generators && d->ids;
-    if (ok && !d->request->latent_output) {
-        r->images = calloc(images, sizeof(*r->images));
-        ok = r->images;
+static bool allocate(struct drawing *d, struct error *err) {
+    const struct resolved_request *r = d->request;
+    struct generate_result *out = d->result;
+    size_t images = (size_t)r->images;
+    out->width = r->asked.width;
+    out->height = r->asked.height;
+    out->latent_channels = r->latent_channels;
+    out->latent_height = r->latent_height;
+    out->latent_width = r->latent_width;
+    out->image_count = r->images;
+    out->seeds = calloc(images, sizeof(*out->seeds));
+    out->latents = calloc(images * latent_elements(r), sizeof(*out->latents));
+    d->images = calloc(images, sizeof(*d->images));
+    bool ok = out->seeds && out->latents && d->images;
+    if (ok && !r->asked.latent_output) {
+        out->images = calloc(images, sizeof(*out->images));
+        ok = out->images;
         for (size_t i = 0; i < images && ok; i++)
-            ok = (r->images[i] = malloc((size_t)r->width * (size_t)r->height * 3));
+            ok = (out->images[i] = malloc((size_t)out->width * (size_t)out->height * 3));
     }
-    return ok || error_set(err, ERROR_NO_MEMORY, "no memory for %d pictures of %dx%d", d->images,
-                     r->width, r->height);
+    return ok || error_set(err, ERROR_NO_MEMORY, "no memory for %d pictures of %dx%d", r->images,
+                     out->width, out->height);
 }
 
 static int images_per_call(const struct drawing *d) {
     const struct kernels *kernels = d->models->kernels;
     int64_t fit = kernels->batch_px / ((int64_t)d->result->width * d->result->height);
-    const int limits[] = { kernels->batch_images, UNET_CALL_MAX_IMAGES, d->images };
+    const int limits[] = { kernels->batch_images, UNET_CALL_MAX_IMAGES, d->request->images };
     for (int i = 0; i < 3; i++)
         if (fit > limits[i])
             fit = limits[i];
     return fit < 1 ? 1 : (int)fit;
 }
 
-static bool check_init_latents(const struct drawing *d, struct error *err) {
-    const struct generate_result *r = d->result;
-    int64_t count = (int64_t)d->images * r->latent_channels * r->latent_height * r->latent_width;
-    for (int64_t i = 0; d->request->init_latents && i < count; i++)
-        if (!isfinite(d->request->init_latents[i]))
-            return error_field(err, "init_latents", "not finite", "finite numbers only");
-    return true;
+static void fill_image(struct drawing *d, int index) {
+    const struct resolved_request *r = d->request;
+    const struct generate_request *asked = &r->asked;
+    size_t at = (size_t)index * latent_elements(r);
+    d->images[index] = (struct image){
+        .plan = r->plan,
+        .init_latents = asked->init_latents.values ? asked->init_latents.values + at : NULL,
+        .guided = r->guided,
+        .guidance_scale = asked->guidance_scale,
+        .guidance_rescale = asked->guidance_rescale,
+        .text = index / asked->num_images + (r->guided ? 1 : 0),
+        .negative_text = 0,
+        .latents = d->result->latents + at,
+    };
+    d->result->seeds[index] = resolved_request_seed(r, index);
+    noise_init(&d->images[index].generator, asked->rng, d->result->seeds[index]);
 }
 
 static bool prepare(struct drawing *d, struct error *err) {
-    if (!generate_request_check(d->request, err))
-        return false;
-    d->guided = d->request->guidance_scale > 1;
-    d->images = d->request->prompt_count * d->request->num_images;
-    d->texts = d->request->prompt_count + (d->guided ? 1 : 0);
-    d->tokens = text_encoder_get_config(d->models->text_encoder)->max_position_embeddings;
-    if (!resolve_size(d, err))
+    if (!allocate(d, err))
         return false;
     d->images_per_call = images_per_call(d);
-    return resolve_clip_skip(d, err) && resolve_scheduler(d, err) && allocate_result(d, err) &&
-           check_init_latents(d, err) && resolve_seeds(d, err) && tokenize(d, err);
-}
-
-static void drawing_finish(struct drawing *d) {
-    scheduler_plan_destroy(d->plan);
-    free(d->generators);
-    free(d->ids);
+    for (int i = 0; i < d->request->images; i++)
+        fill_image(d, i);
+    return true;
 }
 
 /* --- the pass over the models --- */
 
-/* Evaluations of the whole request: every UNet call of every group of images. */
-static int total_evaluations(const struct drawing *d) {
-    return (d->images + d->images_per_call - 1) / d->images_per_call * d->plan->count;
+/* UNet calls of the whole request: every evaluation of every group of images. */
+static int total_calls(const struct drawing *d) {
+    int groups = (d->request->images + d->images_per_call - 1) / d->images_per_call;
+    return groups * d->request->plan->count;
 }
 
-static bool report(struct drawing *d, int evaluations_done, struct error *err) {
+static bool report(const struct drawing *d, struct error *err) {
+    int calls = d->calls, total = total_calls(d);
     if (d->deadline_s > 0 && monotonic_seconds() > d->deadline_s)
-        return error_set(err, ERROR_TIMEOUT, "timeout_s: the time was over after %d of %d steps",
-            evaluations_done, total_evaluations(d));
-    if (d->hooks && d->hooks->progress &&
-        !d->hooks->progress(evaluations_done, total_evaluations(d), d->hooks->user))
-        return error_set(err, ERROR_CANCELLED, "the request was cancelled after %d of %d steps",
-            evaluations_done, total_evaluations(d));
+        return error_set(
+            err, ERROR_TIMEOUT, "timeout_s: the time was over after %d of %d steps", calls, total);
+    if (d->hooks && d->hooks->progress && !d->hooks->progress(calls, total, d->hooks->user))
+        return error_set(
+            err, ERROR_CANCELLED, "the request was cancelled after %d of %d steps", calls, total);
     return true;
-}
-
-static bool between(int evaluations_done, void *user, struct error *err) {
-    struct drawing *d = user;
-    return report(d, d->evaluations_before + evaluations_done, err);
 }
 
 /* Texts that are encoded together. */
@@ -227,64 +134,66 @@ static void encode(struct compute *c, const struct drawing *d, const struct tens
     const struct encoding e = { d->models->text_encoder, tensor_rows(ids, first, count),
         tensor_rows(context, first, count), clip_skip };
     const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
-        (uintptr_t)e.context.data, (uintptr_t)count, (uintptr_t)d->tokens, (uintptr_t)clip_skip };
+        (uintptr_t)e.context.data, (uintptr_t)count, (uintptr_t)d->request->tokens,
+        (uintptr_t)clip_skip };
     if (compute_ok(c))
         compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
 }
 
 /* context: [texts][tokens][hidden]. clip_skip is the prompts' alone, as in diffusers. */
-static void encode_texts(struct compute *c, struct drawing *d, const struct tensor *context) {
+static void encode_texts(struct compute *c, const struct drawing *d, const struct tensor *context) {
+    const struct resolved_request *r = d->request;
     size_t mark = arena_mark(c->arena);
-    struct tensor ids = compute_tensor_2d(c, DTYPE_I32, d->texts, d->tokens);
-    int negatives = d->guided ? 1 : 0;
-    compute_upload(c, d->ids, &ids);
-    if (d->guided)
+    struct tensor ids = compute_tensor_2d(c, DTYPE_I32, r->texts, r->tokens);
+    int negatives = r->guided ? 1 : 0;
+    compute_upload(c, r->ids, &ids);
+    if (r->guided)
         encode(c, d, &ids, 0, negatives, 0, context);
-    encode(c, d, &ids, negatives, d->request->prompt_count, d->request->clip_skip, context);
+    encode(c, d, &ids, negatives, r->asked.prompt_count, r->asked.clip_skip, context);
     compute_synchronize(c); /* for its time only */
     arena_release(c->arena, mark);
 }
 
-static void copy_row(struct compute *c, const struct tensor *from, int from_row,
-    const struct tensor *to, int to_row) {
-    struct tensor x = tensor_rows(from, from_row, 1), y = tensor_rows(to, to_row, 1);
-    op_convert(c, &(struct convert_args){ .x = &x, .layout = LAYOUT_SAME, .y = &y });
+/* Moves the images that are done behind the others, the order otherwise kept; how many they are. */
+static int part(struct image **images, int count) {
+    struct image *done[UNET_CALL_MAX_IMAGES];
+    int left = 0, ended = 0;
+    for (int i = 0; i < count; i++)
+        if (image_is_done(images[i]))
+            done[ended++] = images[i];
+        else
+            images[left++] = images[i];
+    for (int i = 0; i < ended; i++)
+        images[left + i] = done[i];
+    return ended;
 }
 
-/* Images [first, first + count) from noise to latents. Images of one prompt are neighbours. */
-static void sample_images(
-    struct compute *c, struct drawing *d, const struct tensor *texts, int first, int count) {
-    size_t mark = arena_mark(c->arena);
-    int rows = d->guided ? 2 * count : count;
-    struct tensor context = compute_tensor_3d(
-        c, texts->dtype, rows, texts->shape[1], texts->shape[2]);
-    for (int i = 0; i < count && compute_ok(c); i++) {
-        int prompt = (first + i) / d->request->num_images;
-        if (d->guided)
-            copy_row(c, texts, 0, &context, i);
-        copy_row(c, texts, prompt + (d->guided ? 1 : 0), &context, i + rows - count);
+/* From noise to latents: as many images at a time as a call takes, and where one is done the next
+ * comes in. A dry run takes one tick of the first, which are as many as ever. */
+static void sample(struct compute *c, struct drawing *d, struct sampler *s) {
+    struct image *active[UNET_CALL_MAX_IMAGES];
+    int count = 0, next = 0;
+    d->calls = 0;
+    while (compute_ok(c) && (count > 0 || next < d->request->images)) {
+        int coming = 0;
+        while (count + coming < d->images_per_call && next < d->request->images)
+            active[count + coming++] = &d->images[next++];
+        if (coming > 0)
+            sampler_start(c, s, active + count, coming);
+        count += coming;
+        if (!c->dry_run && compute_ok(c) && !report(d, &c->error))
+            return;
+        sampler_tick(c, s, active, count);
+        d->calls++;
+        int ended = c->dry_run ? count : part(active, count);
+        count -= ended;
+        if (ended > 0)
+            sampler_finish(c, s, active + count, ended);
+        if (c->dry_run)
+            return;
     }
-    const struct generate_result *r = d->result;
-    int64_t elements = (int64_t)r->latent_channels * r->latent_height * r->latent_width;
-    const float *init = d->request->init_latents;
-    struct sampler_batch batch = {
-        .unet = d->models->unet,
-        .plan = d->plan,
-        .images = count,
-        .height = r->latent_height,
-        .width = r->latent_width,
-        .guided = d->guided,
-        .guidance_scale = d->request->guidance_scale,
-        .guidance_rescale = d->request->guidance_rescale,
-        .context = &context,
-        .generators = d->generators + first,
-        .init_latents = init ? init + first * elements : NULL,
-        .latents = r->latents + first * elements,
-        .between = between,
-        .user = d,
-    };
-    sampler_run(c, &batch);
-    arena_release(c->arena, mark);
+    if (compute_ok(c))
+        report(d, &c->error);
 }
 
 /* As diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
@@ -311,7 +220,7 @@ static void run_vae(struct compute *c, const void *user) {
     vae_decode(v->vae, c, &latents, &image);
 }
 
-static void decode_image(struct compute *c, struct drawing *d, int index) {
+static void decode_image(struct compute *c, const struct drawing *d, int index) {
     struct generate_result *r = d->result;
     size_t mark = arena_mark(c->arena);
     int64_t h = r->latent_height, w = r->latent_width, channels = r->latent_channels;
@@ -323,7 +232,7 @@ static void decode_image(struct compute *c, struct drawing *d, int index) {
     };
     const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.kept.data, (uintptr_t)v.latents.data,
         (uintptr_t)v.image.data, (uintptr_t)h, (uintptr_t)w };
-    compute_upload(c, r->latents + index * channels * h * w, &v.kept);
+    compute_upload(c, d->images[index].latents, &v.kept);
     compute_recorded(c, key, sizeof(key), run_vae, &v);
     const float *image = compute_view(c, &v.image);
     if (image && !to_bytes(image, (size_t)tensor_elements(&v.image), r->images[index]))
@@ -333,25 +242,33 @@ static void decode_image(struct compute *c, struct drawing *d, int index) {
 }
 
 static void sample_all(struct compute *c, struct drawing *d) {
+    const struct resolved_request *r = d->request;
+    const struct unet *unet = d->models->unet;
+    const struct sampler_size size = {
+        .height = r->latent_height,
+        .width = r->latent_width,
+        .images = d->images_per_call,
+        .guided = r->guided,
+        .slots = r->plan->slot_count,
+        .texts = r->texts,
+        .tokens = r->tokens,
+    };
     size_t mark = arena_mark(c->arena);
-    struct tensor texts = compute_tensor_3d(c, unet_activation_dtype(d->models->unet), d->texts,
-        d->tokens, unet_get_config(d->models->unet)->cross_attention_dim);
-    if (!compute_ok(c))
-        return;
+    struct sampler sampler;
     double begun = monotonic_seconds();
-    encode_texts(c, d, &texts);
+    sampler_init(c, &sampler, unet, &size);
+    size_t above = arena_mark(c->arena);
+    struct tensor contexts = compute_tensor_3d(c, unet_activation_dtype(unet), r->texts, r->tokens,
+        unet_get_config(unet)->cross_attention_dim);
+    if (compute_ok(c))
+        encode_texts(c, d, &contexts);
     double encoded = monotonic_seconds();
-    d->evaluations_before = 0;
-    for (int first = 0; first < d->images && compute_ok(c); first += d->images_per_call) {
-        int left = d->images - first;
-        sample_images(c, d, &texts, first, left < d->images_per_call ? left : d->images_per_call);
-        d->evaluations_before += d->plan->count;
-        if (c->dry_run)
-            break; /* the first group is the largest */
-    }
+    sampler_encode_texts(c, &sampler, &contexts);
+    arena_release(c->arena, above);
+    sample(c, d, &sampler);
     d->result->timings.text_encoder_s = encoded - begun;
     d->result->timings.unet_s = monotonic_seconds() - encoded;
-    d->result->timings.steps = d->evaluations_before;
+    d->result->timings.steps = d->calls;
     arena_release(c->arena, mark);
 }
 
@@ -359,8 +276,9 @@ static void pass(struct compute *c, void *user) {
     struct drawing *d = user;
     sample_all(c, d);
     double begun = monotonic_seconds();
-    for (int i = 0; i < d->images && !d->request->latent_output && compute_ok(c); i++) {
-        if (!c->dry_run && !report(d, total_evaluations(d), &c->error))
+    bool decodes = !d->request->asked.latent_output;
+    for (int i = 0; i < d->request->images && decodes && compute_ok(c); i++) {
+        if (!c->dry_run && !report(d, &c->error))
             return;
         decode_image(c, d, i);
         if (c->dry_run)
@@ -420,38 +338,42 @@ static bool draw(struct drawing *d, struct error *err) {
     return false;
 }
 
-bool drawing_run(const struct drawing_models *models, const struct generate_request *request,
+static void drawing_finish(struct drawing *d) {
+    free(d->images);
+}
+
+bool drawing_run(const struct drawing_models *models, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    struct drawing d = { .models = models,
-        .request = request,
-        .hooks = hooks,
-        .result = result,
-        .started_s = monotonic_seconds() };
-    if (request->timeout_s > 0)
-        d.deadline_s = d.started_s + request->timeout_s;
+    struct drawing d = { .models = models, .request = request, .hooks = hooks, .result = result };
+    double now = monotonic_seconds();
+    d.begun_s = hooks && hooks->begun_s > 0 ? hooks->begun_s : now;
+    if (request->asked.timeout_s > 0)
+        d.deadline_s = d.begun_s + request->asked.timeout_s;
     bool ok = prepare(&d, err) && reserve(&d, err) && draw(&d, err);
-    result->timings.total_s = monotonic_seconds() - d.started_s;
+    result->timings.queue_s = now - d.begun_s;
+    result->timings.total_s = monotonic_seconds() - d.begun_s;
     drawing_finish(&d);
     return ok;
 }
 
-bool drawing_plan(const struct drawing_models *models, const struct generate_request *request,
-    struct error *err) {
-    struct generate_result result = { 0 };
-    struct drawing d = { .models = models, .request = request, .result = &result };
-    bool ok = prepare(&d, err) && reserve(&d, err);
-    drawing_finish(&d);
-    generate_result_finish(&result);
-    return ok;
-}
-
-bool drawing_note(const struct drawing_models *models, const struct generate_request *request,
-    struct error *err) {
+/* The drawing without its pixels. */
+static bool rehearse(const struct drawing_models *models, const struct resolved_request *request,
+    bool note, struct error *err) {
     struct generate_result result = { 0 };
     struct drawing d = { .models = models, .request = request, .result = &result };
     size_t peak;
-    bool ok = prepare(&d, err) && dry_pass(&d, true, &peak, err);
+    bool ok = prepare(&d, err) && (note ? dry_pass(&d, true, &peak, err) : reserve(&d, err));
     drawing_finish(&d);
     generate_result_finish(&result);
     return ok;
+}
+
+bool drawing_plan(const struct drawing_models *models, const struct resolved_request *request,
+    struct error *err) {
+    return rehearse(models, request, false, err);
+}
+
+bool drawing_note(const struct drawing_models *models, const struct resolved_request *request,
+    struct error *err) {
+    return rehearse(models, request, true, err);
 }

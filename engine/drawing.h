@@ -1,12 +1,11 @@
-/* One request on its way through a pipeline: what was asked, resolved, and the two passes over it,
- * a dry one that plans memory and the real one. Only engine/pipeline.c and engine/drawing.c. */
+/* One request on its way through a pipeline: the two passes over it, a dry one that plans memory
+ * and the real one. Only engine/pipeline.c and engine/drawing.c. */
 #ifndef ENGINE_DRAWING_H
 #define ENGINE_DRAWING_H
 
 #include "engine/pipeline.h"
 #include "kernels/recordings.h"
 #include "models/text_encoder.h"
-#include "models/tokenizer/tokenizer.h"
 #include "models/unet.h"
 #include "models/vae.h"
 
@@ -23,19 +22,19 @@ struct drawing_models {
 };
 
 /* Draws `request` into *result (zeroed; finished by the caller, also on failure). */
-bool drawing_run(const struct drawing_models *models, const struct generate_request *request,
+bool drawing_run(const struct drawing_models *models, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Everything but the drawing: checks the request and reserves its activation memory. */
-bool drawing_plan(const struct drawing_models *models, const struct generate_request *request,
+/* Everything but the drawing: reserves its activation memory. */
+bool drawing_plan(const struct drawing_models *models, const struct resolved_request *request,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Checks the request and makes its operations known to the device's tuner; reserves nothing. */
-bool drawing_note(const struct drawing_models *models, const struct generate_request *request,
+/* Makes its operations known to the device's tuner; reserves nothing. */
+bool drawing_note(const struct drawing_models *models, const struct resolved_request *request,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The size of a picture if the request leaves it open. */
-int drawing_default_px(const struct drawing_models *models);
+/* What requests are resolved against; it borrows from the models. */
+void drawing_figures(const struct drawing_models *models, struct resolve_figures *out);
 
 #endif

@@ -8,19 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shared by the caller who asked for it and the request; the last one frees it. */
+/* One accepted request. In the queue until the engine thread takes it out; shared by the engine and
+ * the caller who asked for it, the last one frees it. */
 struct engine_ticket {
+    struct engine_ticket *next;
+    const struct resolved_request *request; /* borrowed until `done` is called */
+    struct engine_callbacks callbacks;
+    double submitted_s;
     atomic_int references;
     atomic_bool cancelled;
-};
-
-/* One accepted request. Belongs to the queue until the engine thread takes it out. */
-struct item {
-    struct item *next;
-    struct generate_request request;
-    struct engine_callbacks callbacks;
-    struct engine_ticket *ticket;
-    double submitted_s;
 };
 
 struct engine {
@@ -35,7 +31,7 @@ struct engine {
     struct error why_failed;
     bool loaded;
     struct pipeline_info info;
-    struct item *first, *last;
+    struct engine_ticket *first, *last;
     int waiting;
     bool drawing;
     atomic_bool cancel_all;
@@ -74,20 +70,21 @@ static void ticket_unref(struct engine_ticket *ticket) {
 }
 
 /* The one `done` of a request. Never under the lock: the callback may submit again. */
-static void item_end(struct item *item, struct generate_result *result, const struct error *err) {
-    item->callbacks.done(result, err, item->callbacks.user);
-    generate_request_finish(&item->request);
-    ticket_unref(item->ticket);
-    free(item);
+static void end(
+    struct engine_ticket *ticket, struct generate_result *result, const struct error *err) {
+    ticket->callbacks.done(result, err, ticket->callbacks.user);
+    ticket_unref(ticket);
 }
 
-static bool item_expired(const struct engine *engine, const struct item *item, struct error *err) {
-    if (atomic_load(&item->ticket->cancelled) || atomic_load(&engine->cancel_all)) {
+static bool has_expired(
+    const struct engine *engine, const struct engine_ticket *ticket, struct error *err) {
+    if (atomic_load(&ticket->cancelled) || atomic_load(&engine->cancel_all)) {
         error_set(err, ERROR_CANCELLED, "the request was cancelled while it waited");
         return true;
     }
-    double waited = monotonic_seconds() - item->submitted_s;
-    if (item->request.timeout_s > 0 && waited >= item->request.timeout_s) {
+    double waited = monotonic_seconds() - ticket->submitted_s;
+    double timeout_s = ticket->request->asked.timeout_s;
+    if (timeout_s > 0 && waited >= timeout_s) {
         error_set(err, ERROR_TIMEOUT, "timeout_s: the request waited %.1f s for its turn", waited);
         return true;
     }
@@ -95,10 +92,10 @@ static bool item_expired(const struct engine *engine, const struct item *item, s
 }
 
 /* Takes the first waiting request that was cancelled or ran out of time, or NULL. */
-static struct item *take_expired(struct engine *engine, struct error *err) {
+static struct engine_ticket *take_expired(struct engine *engine, struct error *err) {
     pthread_mutex_lock(&engine->lock);
-    struct item **link = &engine->first, *previous = NULL, *found = NULL;
-    while (*link && !item_expired(engine, *link, err)) {
+    struct engine_ticket **link = &engine->first, *previous = NULL, *found = NULL;
+    while (*link && !has_expired(engine, *link, err)) {
         previous = *link;
         link = &previous->next;
     }
@@ -115,24 +112,24 @@ static struct item *take_expired(struct engine *engine, struct error *err) {
 /* Between steps, so that a place in the queue is free again as soon as its owner gave it up. */
 static void end_expired(struct engine *engine) {
     struct error err;
-    struct item *item;
-    while ((item = take_expired(engine, &err)))
-        item_end(item, NULL, &err);
+    struct engine_ticket *ticket;
+    while ((ticket = take_expired(engine, &err)))
+        end(ticket, NULL, &err);
 }
 
 struct current {
     struct engine *engine;
-    struct item *item;
+    struct engine_ticket *ticket;
 };
 
 static bool progress(int step, int steps, void *user) {
     struct current *current = user;
-    struct item *item = current->item;
+    const struct engine_ticket *ticket = current->ticket;
     end_expired(current->engine);
-    if (atomic_load(&item->ticket->cancelled) || atomic_load(&current->engine->cancel_all))
+    if (atomic_load(&ticket->cancelled) || atomic_load(&current->engine->cancel_all))
         return false;
-    if (item->callbacks.progress)
-        item->callbacks.progress(step, steps, item->callbacks.user);
+    if (ticket->callbacks.progress)
+        ticket->callbacks.progress(step, steps, ticket->callbacks.user);
     return true;
 }
 
@@ -147,29 +144,22 @@ static void set_failed(struct engine *engine, const struct error *err) {
 }
 
 /* False if the device was lost. */
-static bool draw(struct engine *engine, struct item *item) {
+static bool draw(struct engine *engine, struct engine_ticket *ticket) {
     struct error err = { 0 };
     struct generate_result result = { 0 };
-    double waited = monotonic_seconds() - item->submitted_s;
-    bool ok = !item_expired(engine, item, &err);
+    bool ok = !has_expired(engine, ticket, &err);
     if (ok) {
-        struct current current = { engine, item };
-        const struct generate_hooks hooks = { progress, &current };
-        if (item->request.timeout_s > 0)
-            item->request.timeout_s -= waited; /* still positive: it has not expired */
-        ok = pipeline_generate(engine->pipeline, &item->request, &hooks, &result, &err);
+        struct current current = { engine, ticket };
+        const struct generate_hooks hooks = { progress, &current, ticket->submitted_s };
+        ok = pipeline_generate(engine->pipeline, ticket->request, &hooks, &result, &err);
     }
     pthread_mutex_lock(&engine->lock);
     engine->drawing = false;
     pthread_mutex_unlock(&engine->lock);
-    if (ok) {
-        result.timings.queue_s = waited;
-        result.timings.total_s += waited;
-    }
     bool lost = !ok && err.code == ERROR_DEVICE_LOST;
     if (lost)
         set_failed(engine, &err);
-    item_end(item, ok ? &result : NULL, ok ? NULL : &err);
+    end(ticket, ok ? &result : NULL, ok ? NULL : &err);
     return !lost;
 }
 
@@ -177,32 +167,32 @@ static bool draw(struct engine *engine, struct item *item) {
 static void end_all(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     const struct error err = engine->why_failed;
-    struct item *item = engine->first;
+    struct engine_ticket *ticket = engine->first;
     engine->first = engine->last = NULL;
     engine->waiting = 0;
     pthread_mutex_unlock(&engine->lock);
-    while (item) {
-        struct item *next = item->next;
-        item_end(item, NULL, &err);
-        item = next;
+    while (ticket) {
+        struct engine_ticket *next = ticket->next;
+        end(ticket, NULL, &err);
+        ticket = next;
     }
 }
 
 /* The next request, waiting for one; NULL when the engine stops and none is left. */
-static struct item *take_next(struct engine *engine) {
+static struct engine_ticket *take_next(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     while (!engine->first && engine->state != ENGINE_STOPPING)
         pthread_cond_wait(&engine->changed, &engine->lock);
-    struct item *item = engine->first;
-    if (item) {
-        engine->first = item->next;
+    struct engine_ticket *ticket = engine->first;
+    if (ticket) {
+        engine->first = ticket->next;
         if (!engine->first)
             engine->last = NULL;
         engine->waiting--;
         engine->drawing = true;
     }
     pthread_mutex_unlock(&engine->lock);
-    return item;
+    return ticket;
 }
 
 static void load(struct engine *engine) {
@@ -224,9 +214,9 @@ static void load(struct engine *engine) {
 static void *run(void *user) {
     struct engine *engine = user;
     load(engine);
-    struct item *item;
-    while (engine->pipeline && (item = take_next(engine)))
-        if (!draw(engine, item)) {
+    struct engine_ticket *ticket;
+    while (engine->pipeline && (ticket = take_next(engine)))
+        if (!draw(engine, ticket)) {
             end_all(engine);
             break;
         }
@@ -334,40 +324,41 @@ static bool accepts(const struct engine *engine, struct error *err) {
                engine->waiting, engine->queue_max);
 }
 
-bool engine_submit(struct engine *engine, struct generate_request *request,
+bool engine_resolve(struct engine *engine, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    const struct pipeline *pipeline = engine->loaded ? engine->pipeline : NULL;
+    bool takes = pipeline || engine_state_takes(engine->state, &engine->why_failed, err);
+    pthread_mutex_unlock(&engine->lock);
+    return takes && pipeline_resolve(pipeline, request, out, err);
+}
+
+bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err) {
-    struct item *item = calloc(1, sizeof(*item));
-    struct engine_ticket *shared = calloc(1, sizeof(*shared));
-    if (!item || !shared) {
-        free(item);
-        free(shared);
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    }
-    atomic_init(&shared->references, ticket ? 2 : 1);
-    atomic_init(&shared->cancelled, false);
-    item->callbacks = *callbacks;
-    item->ticket = shared;
-    item->submitted_s = monotonic_seconds();
-    /* Before the request is in the queue, where its done may come at once. */
+    struct engine_ticket *own = calloc(1, sizeof(*own));
     if (ticket)
-        *ticket = shared;
+        *ticket = NULL;
+    if (!own)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    own->request = request;
+    own->callbacks = *callbacks;
+    own->submitted_s = monotonic_seconds();
+    atomic_init(&own->references, ticket ? 2 : 1);
+    atomic_init(&own->cancelled, false);
     pthread_mutex_lock(&engine->lock);
     bool accepted = accepts(engine, err);
     if (accepted) {
-        item->request = *request;
-        memset(request, 0, sizeof(*request));
-        *(engine->last ? &engine->last->next : &engine->first) = item;
-        engine->last = item;
+        *(engine->last ? &engine->last->next : &engine->first) = own;
+        engine->last = own;
         engine->waiting++;
+        /* Before the request can be taken out and its `done` come. */
+        if (ticket)
+            *ticket = own;
         pthread_cond_signal(&engine->changed);
     }
     pthread_mutex_unlock(&engine->lock);
-    if (!accepted) {
-        free(item);
-        free(shared);
-        if (ticket)
-            *ticket = NULL;
-    }
+    if (!accepted)
+        free(own);
     return accepted;
 }
 

@@ -45,9 +45,14 @@ struct engine_callbacks {
     void *user;
 };
 
-/* Takes over *request's contents on success. ERROR_BUSY when the queue is full, ERROR_UNAVAILABLE
- * while loading or stopping. *ticket (if wanted) is valid until engine_ticket_release. */
-bool engine_submit(struct engine *engine, struct generate_request *request,
+/* As pipeline_resolve, for engine_submit: without waiting, also while the queue is full.
+ * ERROR_UNAVAILABLE before the checkpoint is loaded. *out may be used until engine_destroy. */
+bool engine_resolve(struct engine *engine, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
+
+/* Borrows the request until its `done`. ERROR_BUSY when the queue is full, ERROR_UNAVAILABLE while
+ * loading or stopping. *ticket (if wanted) is valid until engine_ticket_release. */
+bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)
     __attribute__((warn_unused_result));
 /* The request ends with ERROR_CANCELLED at the next step, unless it is already done. */

@@ -17,6 +17,7 @@ struct pipeline {
     struct recordings *recordings;
     json_t *scheduler_json;
     char *model_path;
+    struct resolve_figures figures;
     struct pipeline_info info;
 };
 
@@ -97,9 +98,8 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.device = p->models.kernels->name;
     p->info.dtype = dtype;
     p->info.activation_dtype = unet_activation_dtype(p->unet);
-    p->info.default_width = p->info.default_height = drawing_default_px(&p->models);
-    p->info.max_tokens = text_encoder_get_config(p->text_encoder)->max_position_embeddings;
-    p->info.scheduler_json = p->scheduler_json;
+    p->info.default_width = p->info.default_height = p->figures.default_px;
+    p->info.max_tokens = p->figures.context_length;
     p->info.load_s = load_s;
     p->info.weight_bytes = bytes;
 }
@@ -116,7 +116,12 @@ static bool plan_default(struct pipeline *p, struct error *err) {
         request.scheduler.has_kind = true;
         request.scheduler.kind = SCHEDULER_DDIM;
     }
-    return drawing_plan(&p->models, &request, err);
+    struct resolved_request resolved;
+    if (!resolve_request(&p->figures, &request, &resolved, err))
+        return false;
+    bool ok = drawing_plan(&p->models, &resolved, err);
+    resolved_request_finish(&resolved);
+    return ok;
 }
 
 static bool load(struct pipeline *p, const struct pipeline_options *options, enum dtype dtype,
@@ -146,6 +151,7 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     p->models.arena = p->arena;
     p->models.recordings = p->recordings;
     p->models.scheduler_json = p->scheduler_json;
+    drawing_figures(&p->models, &p->figures);
     if (!plan_default(p, err))
         return error_prefix(err, "planning a picture of the model's own size");
     fill_info(p, dtype, monotonic_seconds() - begun, weight_bytes);
@@ -198,7 +204,12 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
     return kernels->figures && kernels->figures(out, NULL);
 }
 
-bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    return resolve_request(&pipeline->figures, request, out, err);
+}
+
+bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
     memset(result, 0, sizeof(*result));
     if (drawing_run(&pipeline->models, request, hooks, result, err))
@@ -209,5 +220,10 @@ bool pipeline_generate(struct pipeline *pipeline, const struct generate_request 
 
 bool pipeline_note(
     struct pipeline *pipeline, const struct generate_request *request, struct error *err) {
-    return drawing_note(&pipeline->models, request, err);
+    struct resolved_request resolved;
+    if (!pipeline_resolve(pipeline, request, &resolved, err))
+        return false;
+    bool ok = drawing_note(&pipeline->models, &resolved, err);
+    resolved_request_finish(&resolved);
+    return ok;
 }

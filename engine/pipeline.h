@@ -1,12 +1,12 @@
 /* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
  *
- * tokenizer -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line calls this
+ * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line calls this
  * directly; the daemon's engine thread (engine/engine.h) calls it for one request after the other.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
-#include "engine/request.h"
+#include "engine/resolve.h"
 #include "kernels/devices.h"
 #include "models/checkpoint/checkpoint.h"
 
@@ -33,7 +33,6 @@ struct pipeline_info {
     int max_tokens;                    /* 77 */
     const char *default_scheduler;     /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
-    const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;
     int64_t weight_bytes;
 };
@@ -42,21 +41,26 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
  * any thread. */
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out);
 
-/* Called before the first step, after every step and before every decode, on the calling thread;
- * `step` of `steps` UNet calls are done. Return false to cancel (ERROR_CANCELLED). */
+/* As resolve_request. Any thread; *out may be used until the pipeline is destroyed. */
+bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
+
 struct generate_hooks {
-    bool (*progress)(int step, int steps, void *user); /* may be NULL */
+    /* Called before the first step, after every step and before every decode, on the calling
+     * thread; `step` of `steps` UNet calls are done. Return false to cancel (ERROR_CANCELLED). May
+     * be NULL. */
+    bool (*progress)(int step, int steps, void *user);
     void *user;
+    double begun_s; /* monotonic; timeout_s and the timings count from then. 0: from the call */
 };
 
-/* Checks the request, fills in what was left to the model (size, seed) and draws. On success the
- * caller finishes *result. timeout_s counts from here; ERROR_TIMEOUT at the next step. Not
+/* Draws. On success the caller finishes *result. ERROR_TIMEOUT at the step after timeout_s. Not
  * re-entrant: one thread at a time. */
-bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Checks the request and makes every operation of it known to the device's tuner, without drawing
+/* Resolves the request and makes every operation of it known to the device's tuner, without drawing
  * and without the memory that drawing would take. */
 bool pipeline_note(struct pipeline *pipeline, const struct generate_request *request,
     struct error *err) __attribute__((warn_unused_result));

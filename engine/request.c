@@ -20,17 +20,51 @@ void generate_request_finish(struct generate_request *request) {
         free(request->prompts[i]);
     free(request->prompts);
     free(request->negative_prompt);
-    free(request->init_latents);
+    free(request->init_latents.values);
     memset(request, 0, sizeof(*request));
+}
+
+/* The owned parts of *out, which still are the original's. */
+static bool copy_owned(struct generate_request *out) {
+    char **prompts = calloc((size_t)out->prompt_count, sizeof(*prompts)), **given = out->prompts;
+    const char *negative_prompt = out->negative_prompt;
+    const float *latents = out->init_latents.values;
+    int count = out->prompt_count;
+    out->prompts = prompts;
+    out->prompt_count = 0;
+    out->negative_prompt = NULL;
+    out->init_latents.values = NULL;
+    for (int i = 0; prompts && i < count; i++) {
+        if (!(prompts[i] = strdup(given[i])))
+            return false;
+        out->prompt_count++;
+    }
+    if (!prompts || (negative_prompt && !(out->negative_prompt = strdup(negative_prompt))))
+        return false;
+    if (!latents)
+        return true;
+    const struct init_latents *l = &out->init_latents;
+    size_t bytes = sizeof(float) * (size_t)(l->images * l->channels * l->height * l->width);
+    out->init_latents.values = malloc(bytes);
+    if (!out->init_latents.values)
+        return false;
+    memcpy(out->init_latents.values, latents, bytes);
+    return true;
+}
+
+bool generate_request_copy(
+    const struct generate_request *request, struct generate_request *out, struct error *err) {
+    *out = *request;
+    if (copy_owned(out))
+        return true;
+    generate_request_finish(out);
+    return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
 }
 
 void generate_result_finish(struct generate_result *result) {
     for (int i = 0; result->images && i < result->image_count; i++)
         free(result->images[i]);
-    for (int i = 0; result->warnings && i < result->warning_count; i++)
-        free(result->warnings[i]);
     free(result->images);
-    free(result->warnings);
     free(result->seeds);
     free(result->latents);
     memset(result, 0, sizeof(*result));

@@ -1,5 +1,5 @@
-/* What a picture is asked with, resolved and range-checked, and what comes back. No JSON here: the
- * server's dialects and the command line fill the same struct. */
+/* What a picture is asked with, and what comes back. No JSON here: the server's dialects and the
+ * command line fill the same struct, and engine/resolve.h says what it means to a checkpoint. */
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
 
@@ -10,12 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Starting noise, f32 [images][channels][height][width], whatever model it was made for. */
+struct init_latents {
+    float *values; /* owned; NULL: none is given, and the seeds draw it */
+    int64_t images, channels, height, width;
+};
+
 /* Zeroed plus generate_request_init is a valid request but for the prompt. Strings are owned. */
 struct generate_request {
     char **prompts; /* owned, prompt_count of them */
     int prompt_count;
     char *negative_prompt; /* owned, may be NULL: "" */
-    int width, height;     /* pixels; 0 means the model's own size */
+    int width, height;     /* pixels; 0: that of init_latents, or the model's own */
     int num_inference_steps;
     double guidance_scale; /* guidance is on if > 1 */
     double guidance_rescale;
@@ -23,16 +29,19 @@ struct generate_request {
     uint64_t seed; /* image k of the request uses seed + k */
     bool seed_given;
     enum rng_kind rng;
-    int num_images;      /* per prompt */
-    int clip_skip;       /* as diffusers counts: 0 is the last layer */
-    bool latent_output;  /* return latents instead of pictures */
-    float *init_latents; /* owned or NULL: f32 [images][4][h/8][w/8] starting noise */
-    double timeout_s;    /* 0: none */
+    int num_images;     /* per prompt */
+    int clip_skip;      /* as diffusers counts: 0 is the last layer */
+    bool latent_output; /* return latents instead of pictures */
+    struct init_latents init_latents;
+    double timeout_s; /* 0: none */
 };
 
 /* Defaults: 25 steps, guidance 7.5, one image, the model's scheduler, RNG_CPU. */
 void generate_request_init(struct generate_request *request);
 void generate_request_finish(struct generate_request *request);
+/* *out is finished by the caller on success. ERROR_NO_MEMORY. */
+bool generate_request_copy(const struct generate_request *request, struct generate_request *out,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* Range checks that need no model: every field against base/limits.h. ERROR_INVALID names the
  * field, the value and what is allowed, with the API's field names. */
@@ -52,8 +61,6 @@ struct generate_result {
     uint8_t **images; /* [image_count], each [height][width][3]; NULL with latent_output */
     float *latents;   /* [image_count][latent_channels][h][w], always filled */
     int latent_channels, latent_height, latent_width;
-    char **warnings;
-    int warning_count;
     struct generate_timings timings;
 };
 

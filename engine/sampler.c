@@ -1,91 +1,220 @@
 #include "engine/sampler.h"
 
-#include "base/limits.h"
 #include "kernels/philox.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What one run holds in the arena. All f32 [images][height][width][channels] but for `input` and
- * `predicted`, which have a row for each row of the UNet call, and `drawn`, which is in torch's
- * order. */
-struct state {
-    const struct sampler_batch *batch;
-    int rows;
-    struct tensor kv;
-    struct tensor terms[TERM_COUNT];
-    struct tensor input, predicted;
-    struct tensor difference; /* conditional - unconditional, with guidance */
-    struct tensor drawn;      /* [images][channels][height][width] */
-    struct tensor timesteps;  /* f32 [rows] */
+/* Some images and one call for them; `rows` of the UNet: `guided` unconditional ones, then `count`
+ * conditional ones. */
+struct tick {
+    struct compute *c;
+    struct sampler *s;
+    struct image *const *images;
+    int count, guided, rows;
 };
 
-/* y[image] = sum of weights[i] * terms[i][image], the same weights for every image. */
-static void combine(struct compute *c, int images, const struct tensor *const *terms,
-    const float *weights, int count, struct tensor *y) {
-    float coefficients[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS];
-    for (int image = 0; image < images; image++)
-        memcpy(coefficients + image * count, weights, sizeof(*weights) * (size_t)count);
-    struct combine_args args = { .count = count, .coefficients = coefficients, .y = y };
+static struct tick tick_of(
+    struct compute *c, struct sampler *s, struct image *const *images, int count) {
+    struct tick t = { c, s, images, count, 0, 0 };
     for (int i = 0; i < count; i++)
-        args.terms[i] = terms[i];
-    op_combine(c, &args);
+        t.guided += images[i]->guided;
+    t.rows = t.guided + count;
+    return t;
 }
 
+static const struct scheduler_evaluation *evaluation_of(const struct image *image) {
+    return &image->plan->evaluations[image->evaluations];
+}
+
+/* Neighbours in the call whose rows of terms are neighbours too, so that one operation takes them
+ * all: each with its own coefficients, but the same tensors. */
+struct run {
+    int first, count;         /* of the tick's images, and of its conditional rows */
+    int unconditional;        /* the first one's unconditional row, if guided */
+    int row;                  /* the first one's row of terms */
+    const struct image *head; /* the first one */
+};
+
+typedef bool are_alike(const struct image *a, const struct image *b);
+
+/* The run after `run`, which is zeroed before the first; false after the last. */
+static bool next_run(const struct tick *t, are_alike *alike, struct run *run) {
+    int first = run->first + run->count, unconditional = run->unconditional;
+    if (run->count && run->head->guided)
+        unconditional += run->count;
+    if (first == t->count)
+        return false;
+    struct image *const *images = t->images + first;
+    int count = 1;
+    while (first + count < t->count && images[count]->row == images[0]->row + count &&
+           images[count]->guided == images[0]->guided && alike(images[0], images[count]))
+        count++;
+    *run = (struct run){ first, count, unconditional, images[0]->row, images[0] };
+    return true;
+}
+
+static struct tensor term_rows(const struct sampler *s, int term, const struct run *run) {
+    return tensor_rows(&s->terms[term], run->row, run->count);
+}
+
+static struct tensor call_rows(const struct tensor *t, const struct run *run) {
+    return tensor_rows(t, run->first, run->count);
+}
+
+static struct tensor unconditional_rows(const struct tensor *t, const struct run *run) {
+    return tensor_rows(t, run->unconditional, run->count);
+}
+
+static struct tensor conditional_rows(
+    const struct tick *t, const struct tensor *x, const struct run *run) {
+    return tensor_rows(x, t->guided + run->first, run->count);
+}
+
+/* y[image] = factors[image] * x[image] */
 static void scale(
-    struct compute *c, int images, const struct tensor *x, float factor, struct tensor *y) {
-    combine(c, images, &x, &factor, 1, y);
+    struct compute *c, const struct tensor *x, const float *factors, struct tensor *y) {
+    op_combine(
+        c, &(struct combine_args){ .terms = { x }, .count = 1, .coefficients = factors, .y = y });
 }
 
-static void apply_update(
-    struct compute *c, struct state *s, const struct scheduler_update *update) {
-    const struct tensor *terms[TERM_COUNT];
-    float weights[TERM_COUNT];
-    int count = 0;
-    for (int term = 0; term < TERM_COUNT; term++)
-        if (update->weights[term] != 0) {
-            terms[count] = &s->terms[term];
-            weights[count++] = update->weights[term];
-        }
-    if (count > COMBINE_MAX_TERMS) {
-        error_set(&c->error, ERROR_INTERNAL, "a scheduler step has %d terms, at most %d fit", count,
-            COMBINE_MAX_TERMS);
-        return;
-    }
-    if (count == 0) { /* a step that forgets everything */
-        terms[count] = &s->terms[TERM_SAMPLE];
-        weights[count++] = 0;
-    }
-    combine(c, s->batch->images, terms, weights, count, &s->terms[update->target]);
+static bool check_count(struct compute *c, const struct sampler *s, int count) {
+    if (compute_ok(c) && (count < 1 || count > s->size.images))
+        error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit", count,
+            s->size.images);
+    return compute_ok(c);
 }
 
-/* s->drawn from torch's CUDA generators, which a device can draw from by itself. */
-static void draw_on_device(struct compute *c, struct state *s) {
-    const struct sampler_batch *b = s->batch;
+/* --- noise --- */
+
+static bool start_alike(const struct image *a, const struct image *b) {
+    return a->generator.kind == b->generator.kind && !a->init_latents == !b->init_latents;
+}
+
+/* drawn: from torch's CUDA generators, which a device can draw from by itself. */
+static void draw_on_device(const struct tick *t, const struct run *run) {
+    struct tensor drawn = call_rows(&t->s->drawn, run);
     uint64_t seeds[UNET_CALL_MAX_IMAGES], offsets[UNET_CALL_MAX_IMAGES];
-    for (int i = 0; i < b->images; i++) {
-        seeds[i] = b->generators[i].seed;
-        offsets[i] = b->generators[i].offset;
+    for (int i = 0; i < run->count; i++) {
+        seeds[i] = t->images[run->first + i]->generator.seed;
+        offsets[i] = t->images[run->first + i]->generator.offset;
     }
-    op_noise(c, &(struct noise_args){ .seeds = seeds, .offsets = offsets, .y = &s->drawn });
-    for (int i = 0; !c->dry_run && i < b->images; i++)
-        b->generators[i].offset += (uint64_t)philox_rounds(tensor_elements(&s->drawn) / b->images);
+    op_noise(t->c, &(struct noise_args){ .seeds = seeds, .offsets = offsets, .y = &drawn });
+    int64_t elements = tensor_elements(&drawn) / run->count;
+    for (int i = 0; !t->c->dry_run && i < run->count; i++)
+        t->images[run->first + i]->generator.offset += (uint64_t)philox_rounds(elements);
 }
 
-/* Fills terms[TERM_NOISE]: each image from its own generator, in torch's order. What the host draws
- * passes through the memory that the result will lie in. */
-static void draw_noise(struct compute *c, struct state *s, const float *given) {
-    const struct sampler_batch *b = s->batch;
-    int64_t elements = tensor_elements(&s->drawn) / b->images;
-    if (!given && b->generators[0].kind == RNG_CUDA) {
-        draw_on_device(c, s);
-    } else {
-        for (int i = 0; compute_ok(c) && !c->dry_run && !given && i < b->images; i++)
-            noise_draw(&b->generators[i], b->latents + i * elements, elements);
-        compute_upload(c, given ? given : b->latents, &s->drawn);
+/* drawn: what the host draws passes through the memory that the result will lie in. */
+static void draw_on_host(const struct tick *t, const struct run *run) {
+    for (int i = run->first; i < run->first + run->count; i++) {
+        struct image *image = t->images[i];
+        struct tensor drawn = tensor_rows(&t->s->drawn, i, 1);
+        if (compute_ok(t->c) && !t->c->dry_run)
+            noise_draw(&image->generator, image->latents, tensor_elements(&drawn));
+        compute_upload(t->c, image->latents, &drawn);
     }
-    op_convert(c, &(struct convert_args){
-                      .x = &s->drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &s->terms[TERM_NOISE] });
+}
+
+static void upload_given(const struct tick *t, const struct run *run) {
+    for (int i = run->first; i < run->first + run->count; i++) {
+        struct tensor drawn = tensor_rows(&t->s->drawn, i, 1);
+        compute_upload(t->c, t->images[i]->init_latents, &drawn);
+    }
+}
+
+/* noise: each image's from its own generator in torch's order, or, before its first step, what it
+ * is given. */
+static void make_noise(const struct tick *t, const struct run *run, bool first_step) {
+    if (first_step && run->head->init_latents)
+        upload_given(t, run);
+    else if (run->head->generator.kind == RNG_CUDA)
+        draw_on_device(t, run);
+    else
+        draw_on_host(t, run);
+    struct tensor drawn = call_rows(&t->s->drawn, run), noise = call_rows(&t->s->noise, run);
+    op_convert(
+        t->c, &(struct convert_args){ .x = &drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &noise });
+}
+
+/* --- a tick --- */
+
+static bool always_alike(const struct image *a, const struct image *b) {
+    (void)a, (void)b;
+    return true;
+}
+
+/* input and timesteps: the samples as each image's scheduler wants them shown to the model. */
+static void fill_input(const struct tick *t) {
+    float timesteps[2 * UNET_CALL_MAX_IMAGES] = { 0 }, factors[UNET_CALL_MAX_IMAGES];
+    for (struct run run = { 0 }; next_run(t, always_alike, &run);) {
+        for (int i = 0; i < run.count; i++) {
+            const struct scheduler_evaluation *e = evaluation_of(t->images[run.first + i]);
+            factors[i] = e->input_scale;
+            timesteps[t->guided + run.first + i] = e->timestep;
+            if (run.head->guided)
+                timesteps[run.unconditional + i] = e->timestep;
+        }
+        struct tensor sample = term_rows(t->s, TERM_SAMPLE, &run);
+        struct tensor input = unconditional_rows(&t->s->input, &run);
+        if (run.head->guided)
+            scale(t->c, &sample, factors, &input);
+        input = conditional_rows(t, &t->s->input, &run);
+        scale(t->c, &sample, factors, &input);
+    }
+    struct tensor uploaded = tensor_rows(&t->s->timesteps, 0, t->rows);
+    compute_upload(t->c, timesteps, &uploaded);
+}
+
+/* kv: the texts of each row, copied only where another text is there from the tick before. */
+static void fill_kv(const struct tick *t) {
+    struct sampler *s = t->s;
+    int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
+    for (int i = 0; i < t->count; i++) {
+        texts[t->guided + i] = t->images[i]->text;
+        if (t->images[i]->guided)
+            texts[unconditional++] = t->images[i]->negative_text;
+    }
+    for (int row = 0; row < t->rows; row++) {
+        if (s->kv_texts[row] == texts[row])
+            continue;
+        struct tensor from = tensor_rows(&s->text_kv, texts[row], 1);
+        struct tensor to = tensor_rows(&s->kv, row, 1);
+        op_convert(t->c, &(struct convert_args){ .x = &from, .layout = LAYOUT_SAME, .y = &to });
+        s->kv_texts[row] = texts[row];
+    }
+}
+
+struct unet_call {
+    const struct unet *unet;
+    struct tensor input, timesteps, kv, predicted;
+};
+
+static void run_unet(struct compute *c, const void *user) {
+    const struct unet_call *call = user;
+    struct tensor predicted = call->predicted;
+    unet_forward(call->unet, c, &call->input, &call->timesteps, &call->kv, &predicted);
+}
+
+/* A device that records keeps one recording for each number of rows: many counts would push each
+ * other out, so the odd ones of the larger are filled up with a row that nobody reads. */
+static int recorded_rows(const struct compute *c, int rows) {
+    return c->kernels->recorder && rows > 6 ? (rows + 1) / 2 * 2 : rows;
+}
+
+/* predicted = unet(input, timesteps, kv): the same calls at every tick of so many rows of a size,
+ * so that a device may replay them. */
+static void predict(const struct tick *t) {
+    const struct sampler *s = t->s;
+    int rows = recorded_rows(t->c, t->rows);
+    const struct unet_call call = { s->unet, tensor_rows(&s->input, 0, rows),
+        tensor_rows(&s->timesteps, 0, rows), tensor_rows(&s->kv, 0, rows),
+        tensor_rows(&s->predicted, 0, rows) };
+    const uintptr_t key[] = { (uintptr_t)call.unet, (uintptr_t)call.input.data,
+        (uintptr_t)call.timesteps.data, (uintptr_t)call.kv.data, (uintptr_t)call.predicted.data,
+        (uintptr_t)rows, (uintptr_t)s->size.height, (uintptr_t)s->size.width,
+        (uintptr_t)s->size.tokens };
+    compute_recorded(t->c, key, sizeof(key), run_unet, &call);
 }
 
 static double unbiased_std(const float *x, int64_t count) {
@@ -109,132 +238,215 @@ static void deviations(
 
 /* Section 3.4 of "Common Diffusion Noise Schedules and Sample Steps are Flawed": pulls the standard
  * deviation of the guided output towards that of the conditional one, image by image. */
-static void rescale_guidance(struct compute *c, struct state *s, const struct tensor *conditional) {
-    struct tensor *output = &s->terms[TERM_OUTPUT];
+static void rescale_guidance(const struct tick *t, const struct run *run,
+    const struct tensor *conditional, struct tensor *output) {
     double wanted[UNET_CALL_MAX_IMAGES] = { 0 }, guided[UNET_CALL_MAX_IMAGES] = { 0 };
     float factors[UNET_CALL_MAX_IMAGES] = { 0 };
-    double rescale = s->batch->guidance_rescale;
-    deviations(c, conditional, wanted);
-    deviations(c, output, guided);
-    for (int i = 0; compute_ok(c) && !c->dry_run && i < s->batch->images; i++)
+    deviations(t->c, conditional, wanted);
+    deviations(t->c, output, guided);
+    for (int i = 0; compute_ok(t->c) && !t->c->dry_run && i < run->count; i++) {
+        double rescale = t->images[run->first + i]->guidance_rescale;
         factors[i] = (float)(rescale * wanted[i] / guided[i] + (1 - rescale));
-    op_combine(c, &(struct combine_args){
-                      .terms = { output }, .count = 1, .coefficients = factors, .y = output });
-}
-
-/* output = unconditional + guidance_scale (conditional - unconditional) */
-static void guide(struct compute *c, struct state *s) {
-    int images = s->batch->images;
-    struct tensor unconditional = tensor_rows(&s->predicted, 0, images);
-    struct tensor conditional = tensor_rows(&s->predicted, images, images);
-    const struct tensor *pair[2] = { &conditional, &unconditional };
-    combine(c, images, pair, (const float[]){ 1, -1 }, 2, &s->difference);
-    pair[0] = &unconditional;
-    pair[1] = &s->difference;
-    combine(c, images, pair, (const float[]){ 1, (float)s->batch->guidance_scale }, 2,
-        &s->terms[TERM_OUTPUT]);
-    if (s->batch->guidance_rescale > 0)
-        rescale_guidance(c, s, &conditional);
-}
-
-static void run_unet(struct compute *c, const void *user) {
-    const struct state *s = user;
-    struct tensor predicted = s->predicted;
-    unet_forward(s->batch->unet, c, &s->input, &s->timesteps, &s->kv, &predicted);
-}
-
-/* predicted = unet(input, timesteps, kv): the same calls at every step of every request of a size,
- * so that a device may replay them. */
-static void predict(struct compute *c, const struct state *s) {
-    const uintptr_t key[] = { (uintptr_t)s->batch->unet, (uintptr_t)s->input.data,
-        (uintptr_t)s->timesteps.data, (uintptr_t)s->kv.data, (uintptr_t)s->predicted.data,
-        (uintptr_t)s->rows, (uintptr_t)s->batch->height, (uintptr_t)s->batch->width,
-        (uintptr_t)s->kv.shape[1] };
-    compute_recorded(c, key, sizeof(key), run_unet, s);
-}
-
-static void evaluate(
-    struct compute *c, struct state *s, const struct scheduler_evaluation *evaluation) {
-    float timesteps[2 * UNET_CALL_MAX_IMAGES];
-    for (int row = 0; row < s->rows; row++)
-        timesteps[row] = evaluation->timestep;
-    compute_upload(c, timesteps, &s->timesteps);
-    for (int row = 0; row < s->rows; row += s->batch->images) {
-        struct tensor half = tensor_rows(&s->input, row, s->batch->images);
-        scale(c, s->batch->images, &s->terms[TERM_SAMPLE], evaluation->input_scale, &half);
     }
-    predict(c, s);
-    if (s->batch->guided)
-        guide(c, s);
-    if (evaluation->draws_noise)
-        draw_noise(c, s, NULL);
-    for (int i = 0; i < evaluation->update_count; i++)
-        apply_update(c, s, &evaluation->updates[i]);
+    scale(t->c, output, factors, output);
 }
 
-static void allocate(struct compute *c, struct state *s) {
-    const struct sampler_batch *b = s->batch;
-    int64_t channels = unet_get_config(b->unet)->out_channels;
-    s->rows = b->guided ? 2 * b->images : b->images;
-    s->kv = compute_tensor_3d(
-        c, b->context->dtype, s->rows, b->context->shape[1], unet_context_channels(b->unet));
-    s->timesteps = compute_tensor_1d(c, DTYPE_F32, s->rows);
-    s->drawn = compute_tensor_4d(c, DTYPE_F32, b->images, channels, b->height, b->width);
-    for (int term = 0; term < TERM_SLOT + b->plan->slot_count; term++)
-        s->terms[term] = compute_tensor_4d(c, DTYPE_F32, b->images, b->height, b->width, channels);
-    s->input = compute_tensor_4d(c, DTYPE_F32, s->rows, b->height, b->width, channels);
-    s->predicted = s->terms[TERM_OUTPUT];
-    if (b->guided) {
-        s->predicted = compute_tensor_4d(c, DTYPE_F32, s->rows, b->height, b->width, channels);
-        s->difference = compute_tensor_4d(c, DTYPE_F32, b->images, b->height, b->width, channels);
+static bool guidance_alike(const struct image *a, const struct image *b) {
+    return (a->guidance_rescale > 0) == (b->guidance_rescale > 0);
+}
+
+/* guided = unconditional + guidance_scale (conditional - unconditional) */
+static void guide(const struct tick *t, const struct run *run) {
+    struct tensor unconditional = unconditional_rows(&t->s->predicted, run);
+    struct tensor conditional = conditional_rows(t, &t->s->predicted, run);
+    struct tensor difference = call_rows(&t->s->difference, run);
+    struct tensor output = call_rows(&t->s->guided, run);
+    float signs[2 * UNET_CALL_MAX_IMAGES], scales[2 * UNET_CALL_MAX_IMAGES];
+    for (int i = 0; i < run->count; i++) {
+        signs[2 * i] = scales[2 * i] = 1;
+        signs[2 * i + 1] = -1;
+        scales[2 * i + 1] = (float)t->images[run->first + i]->guidance_scale;
     }
+    op_combine(t->c, &(struct combine_args){ .terms = { &conditional, &unconditional },
+                         .count = 2,
+                         .coefficients = signs,
+                         .y = &difference });
+    op_combine(t->c, &(struct combine_args){ .terms = { &unconditional, &difference },
+                         .count = 2,
+                         .coefficients = scales,
+                         .y = &output });
+    if (run->head->guidance_rescale > 0)
+        rescale_guidance(t, run, &conditional, &output);
 }
 
-static void finish(struct compute *c, struct state *s) {
-    op_convert(c, &(struct convert_args){
-                      .x = &s->terms[TERM_SAMPLE], .layout = LAYOUT_NHWC_TO_NCHW, .y = &s->drawn });
-    const float *latents = compute_view(c, &s->drawn);
-    if (!latents)
+static bool draw_alike(const struct image *a, const struct image *b) {
+    return evaluation_of(a)->draws_noise == evaluation_of(b)->draws_noise &&
+           a->generator.kind == b->generator.kind;
+}
+
+/* Updates that read and write the same terms; their weights may differ. */
+static bool update_alike(const struct image *a, const struct image *b) {
+    const struct scheduler_evaluation *x = evaluation_of(a), *y = evaluation_of(b);
+    bool alike = x->update_count == y->update_count;
+    for (int u = 0; alike && u < x->update_count; u++) {
+        alike = x->updates[u].target == y->updates[u].target;
+        for (int term = 0; alike && term < TERM_COUNT; term++)
+            alike = (x->updates[u].weights[term] != 0) == (y->updates[u].weights[term] != 0);
+    }
+    return alike;
+}
+
+/* Where the run's images have a term: what lasts in their rows, the rest in the call's. */
+static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
+    if (term == TERM_OUTPUT)
+        return run->head->guided ? call_rows(&t->s->guided, run)
+                                 : conditional_rows(t, &t->s->predicted, run);
+    return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
+}
+
+/* The run's `index`th update. */
+static void apply_update(const struct tick *t, const struct run *run, int index) {
+    const struct scheduler_update *head = &evaluation_of(run->head)->updates[index];
+    struct tensor terms[TERM_COUNT], target = find_term(t, run, head->target);
+    int used[TERM_COUNT], count = 0;
+    for (int term = 0; term < TERM_COUNT; term++)
+        if (head->weights[term] != 0)
+            used[count++] = term;
+    if (count > COMBINE_MAX_TERMS) {
+        error_set(&t->c->error, ERROR_INTERNAL, "a scheduler step has %d terms, at most %d fit",
+            count, COMBINE_MAX_TERMS);
         return;
-    int64_t elements = tensor_elements(&s->drawn);
-    for (int64_t i = 0; i < elements; i++)
-        if (!isfinite(latents[i])) {
-            error_set(&c->error, ERROR_INTERNAL,
-                "the latents are not finite: the model's output overflowed or is damaged");
-            return;
-        }
-    memcpy(s->batch->latents, latents, tensor_bytes(&s->drawn));
-}
-
-static void loop(struct compute *c, struct state *s) {
-    const struct sampler_batch *b = s->batch;
-    unet_encode_context(b->unet, c, b->context, &s->kv);
-    draw_noise(c, s, b->init_latents);
-    scale(c, b->images, &s->terms[TERM_NOISE], b->plan->init_noise_sigma, &s->terms[TERM_SAMPLE]);
-    int evaluations = c->dry_run ? 1 : b->plan->count;
-    for (int i = 0; i < evaluations && compute_ok(c); i++) {
-        if (!c->dry_run && b->between && !b->between(i, b->user, &c->error))
-            return;
-        evaluate(c, s, &b->plan->evaluations[i]);
-        compute_pace(c);
     }
-    if (compute_ok(c) && !c->dry_run && b->between && !b->between(evaluations, b->user, &c->error))
-        return;
-    finish(c, s);
+    if (count == 0) /* a step that forgets everything: 0 times the sample */
+        used[count++] = TERM_SAMPLE;
+    float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS];
+    struct combine_args args = { .count = count, .coefficients = weights, .y = &target };
+    for (int k = 0; k < count; k++) {
+        terms[k] = find_term(t, run, used[k]);
+        args.terms[k] = &terms[k];
+        for (int i = 0; i < run->count; i++)
+            weights[i * count + k] =
+                evaluation_of(t->images[run->first + i])->updates[index].weights[used[k]];
+    }
+    op_combine(t->c, &args);
 }
 
-void sampler_run(struct compute *c, const struct sampler_batch *batch) {
+void sampler_tick(struct compute *c, struct sampler *s, struct image *const *images, int count) {
+    if (!check_count(c, s, count))
+        return;
+    const struct tick t = tick_of(c, s, images, count);
+    fill_kv(&t);
+    fill_input(&t);
+    predict(&t);
+    for (struct run run = { 0 }; next_run(&t, guidance_alike, &run);)
+        if (run.head->guided)
+            guide(&t, &run);
+    for (struct run run = { 0 }; next_run(&t, draw_alike, &run);)
+        if (evaluation_of(run.head)->draws_noise)
+            make_noise(&t, &run, false);
+    for (struct run run = { 0 }; next_run(&t, update_alike, &run);)
+        for (int i = 0; i < evaluation_of(run.head)->update_count; i++)
+            apply_update(&t, &run, i);
+    for (int i = 0; i < count; i++)
+        images[i]->evaluations++;
+    compute_pace(c);
+}
+
+/* --- coming and going --- */
+
+void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
+    const struct sampler_size *size) {
+    *s = (struct sampler){ .unet = unet, .size = *size };
     if (!compute_ok(c))
         return;
-    if (batch->images < 1 || batch->images > UNET_CALL_MAX_IMAGES) {
+    if (size->images < 1 || size->images > UNET_CALL_MAX_IMAGES) {
         error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit",
-            batch->images, UNET_CALL_MAX_IMAGES);
+            size->images, UNET_CALL_MAX_IMAGES);
         return;
     }
-    size_t mark = arena_mark(c->arena);
-    struct state state = { .batch = batch };
-    allocate(c, &state);
+    int64_t channels = unet_get_config(unet)->out_channels, h = size->height, w = size->width;
+    int64_t images = size->images, tokens = size->tokens, kv = unet_context_channels(unet);
+    int rows = recorded_rows(c, size->guided ? 2 * size->images : size->images);
+    enum dtype dtype = unet_activation_dtype(unet);
+    s->text_kv = compute_tensor_3d(c, dtype, size->texts, tokens, kv);
+    s->kv = compute_tensor_3d(c, dtype, rows, tokens, kv);
+    s->timesteps = compute_tensor_1d(c, DTYPE_F32, rows);
+    s->terms[TERM_SAMPLE] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+    for (int slot = 0; slot < size->slots; slot++)
+        s->terms[TERM_SLOT + slot] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+    s->drawn = compute_tensor_4d(c, DTYPE_F32, images, channels, h, w);
+    s->noise = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+    s->input = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
+    s->predicted = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
+    if (size->guided) {
+        s->guided = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+        s->difference = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+    }
+    for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
+        s->kv_texts[row] = -1;
+}
+
+void sampler_encode_texts(struct compute *c, struct sampler *s, const struct tensor *contexts) {
     if (compute_ok(c))
-        loop(c, &state);
-    arena_release(c->arena, mark);
+        unet_encode_context(s->unet, c, contexts, &s->text_kv);
+}
+
+void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count) {
+    if (!check_count(c, s, count))
+        return;
+    for (int i = 0; i < count; i++) {
+        int row = 0;
+        while (row < s->size.images && s->row_taken[row])
+            row++;
+        if (row == s->size.images) {
+            error_set(&c->error, ERROR_INTERNAL, "all %d rows of the sampler are taken", row);
+            return;
+        }
+        s->row_taken[row] = true;
+        images[i]->row = row;
+        images[i]->evaluations = 0;
+    }
+    const struct tick t = tick_of(c, s, images, count);
+    for (struct run run = { 0 }; next_run(&t, start_alike, &run);) {
+        make_noise(&t, &run, true);
+        float sigmas[UNET_CALL_MAX_IMAGES];
+        for (int i = 0; i < run.count; i++)
+            sigmas[i] = images[run.first + i]->plan->init_noise_sigma;
+        struct tensor noise = call_rows(&s->noise, &run);
+        struct tensor sample = term_rows(s, TERM_SAMPLE, &run);
+        scale(c, &noise, sigmas, &sample);
+    }
+}
+
+static bool all_finite(const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+/* Brings the run's samples to the host, in torch's order. */
+static void take(const struct tick *t, const struct run *run) {
+    struct tensor sample = term_rows(t->s, TERM_SAMPLE, run), drawn = call_rows(&t->s->drawn, run);
+    op_convert(
+        t->c, &(struct convert_args){ .x = &sample, .layout = LAYOUT_NHWC_TO_NCHW, .y = &drawn });
+    const float *latents = compute_view(t->c, &drawn);
+    int64_t elements = tensor_elements(&drawn) / run->count;
+    if (latents && !all_finite(latents, tensor_elements(&drawn)))
+        error_set(&t->c->error, ERROR_INTERNAL,
+            "the latents are not finite: the model's output overflowed or is damaged");
+    else if (latents)
+        for (int i = 0; i < run->count; i++)
+            memcpy(t->images[run->first + i]->latents, latents + i * elements,
+                sizeof(float) * (size_t)elements);
+}
+
+void sampler_finish(struct compute *c, struct sampler *s, struct image *const *images, int count) {
+    if (!check_count(c, s, count))
+        return;
+    const struct tick t = tick_of(c, s, images, count);
+    for (struct run run = { 0 }; next_run(&t, always_alike, &run);)
+        take(&t, &run);
+    for (int i = 0; i < count; i++)
+        s->row_taken[images[i]->row] = false;
 }

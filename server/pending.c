@@ -19,7 +19,7 @@ struct pending {
     time_t created;
 
     /* From here to `next`: one thread after the other. */
-    json_t *parameters; /* owned */
+    struct resolved_request request; /* the engine borrows it while it draws */
     struct generate_result result;
     struct error error; /* code ERROR_NONE: `body` is the answer */
     char *body;         /* owned */
@@ -53,7 +53,7 @@ void pending_unref(struct pending *pending) {
     if (pending->ticket)
         engine_ticket_release(pending->ticket);
     generate_result_finish(&pending->result);
-    json_decref(pending->parameters);
+    resolved_request_finish(&pending->request);
     free(pending->body);
     pthread_mutex_destroy(&pending->mutex);
     free(pending);
@@ -95,7 +95,7 @@ static void encode(struct pending *pending) {
         .id = pending->id,
         .created = pending->created,
         .model_name = pending->server->options.model_name,
-        .parameters = pending->parameters,
+        .request = &pending->request,
         .result = &pending->result,
     };
     if (pending->format == PENDING_JSON) {
@@ -204,35 +204,41 @@ static void take_back(struct http_server *server) {
     pthread_mutex_unlock(&server->mutex);
 }
 
-bool pending_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
-    enum pending_format format, bool *suspended, struct error *err) {
-    struct http_server *server = exchange->server;
+static struct pending *pending_create(struct exchange *exchange, enum pending_format format) {
     struct pending *pending = calloc(1, sizeof(*pending));
-    if (!pending) {
-        json_decref(parameters);
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
-    }
-    pending->server = server;
+    if (!pending)
+        return NULL;
+    pending->server = exchange->server;
     pending->http = exchange->http;
-    pending->parameters = parameters;
     pending->format = format;
     pending->created = time(NULL);
     pending->references = 2; /* the exchange's, and the engine's that the worker takes over */
     memcpy(pending->id, exchange->id, sizeof(pending->id));
     pthread_mutex_init(&pending->mutex, NULL);
+    return pending;
+}
 
+bool pending_start(struct exchange *exchange, struct resolved_request *request,
+    enum pending_format format, bool *suspended, struct error *err) {
+    struct http_server *server = exchange->server;
+    struct pending *pending = pending_create(exchange, format);
+    if (!pending)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
     const struct engine_callbacks callbacks = { .done = on_done, .user = pending };
     struct engine_ticket *ticket = NULL;
+    pending->request = *request;
     bool ok = admit(server, err);
-    if (ok && !engine_submit(server->options.engine, request, &callbacks, &ticket, err)) {
+    if (ok && !engine_submit(server->options.engine, &pending->request, &callbacks, &ticket, err)) {
         take_back(server);
         ok = false;
     }
     if (!ok) {
+        memset(&pending->request, 0, sizeof(pending->request)); /* the caller's again */
         pending->references = 1;
         pending_unref(pending);
         return false;
     }
+    memset(request, 0, sizeof(*request));
     exchange->pending = pending;
     pthread_mutex_lock(&pending->mutex);
     pending->ticket = ticket;

@@ -10,8 +10,6 @@
 
 #include "server/http/exchange.h"
 
-#include <jansson.h>
-
 struct pending_worker;
 
 bool pending_worker_create(struct pending_worker **out, struct error *err)
@@ -21,11 +19,10 @@ void pending_worker_destroy(struct pending_worker *worker);
 
 enum pending_format { PENDING_JSON, PENDING_PNG };
 
-/* Gives the request to the engine, whose property it becomes on success, and suspends the
- * connection of the exchange, which gets the pending answer; *suspended is false if the answer is
- * there already. On ERROR_BUSY and the like nothing has happened. Takes over `parameters` in any
- * case. */
-bool pending_start(struct exchange *exchange, struct generate_request *request, json_t *parameters,
+/* Hands the request to the engine, takes over its contents, and suspends the connection of the
+ * exchange, which gets the pending answer; *suspended is false if the answer is there already. On
+ * failure (ERROR_BUSY and the like) nothing has happened, and the request is still the caller's. */
+bool pending_start(struct exchange *exchange, struct resolved_request *request,
     enum pending_format format, bool *suspended, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -55,12 +55,12 @@ static json_t *scheduler_json(const struct scheduler_config *config) {
     return object;
 }
 
-static json_t *prompts_json(const struct generate_request *request) {
-    if (request->prompt_count == 1)
-        return json_string(request->prompts[0]);
+static json_t *prompts_json(const struct generate_request *asked) {
+    if (asked->prompt_count == 1)
+        return json_string(asked->prompts[0]);
     json_t *list = json_array();
-    for (int i = 0; list && i < request->prompt_count; i++) {
-        if (json_array_append_new(list, json_string(request->prompts[i])) != 0) {
+    for (int i = 0; list && i < asked->prompt_count; i++) {
+        if (json_array_append_new(list, json_string(asked->prompts[i])) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -68,49 +68,36 @@ static json_t *prompts_json(const struct generate_request *request) {
     return list;
 }
 
-json_t *generate_parameters(
-    const struct generate_request *request, const struct pipeline_info *info, struct error *err) {
-    struct scheduler_config config;
-    if (!scheduler_config_resolve(info->scheduler_json, &request->scheduler, &config, err))
-        return NULL;
-    const char *negative = request->negative_prompt ? request->negative_prompt : "";
+json_t *generate_parameters_json(const struct resolved_request *request, int index) {
+    const struct generate_request *asked = &request->asked;
+    bool whole = index < 0;
+    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
+    uint64_t seed = resolved_request_seed(request, whole ? 0 : index);
     json_t *p = json_object();
-    bool ok =
-        p && set(p, "prompt", prompts_json(request)) &&
-        set(p, "negative_prompt", json_string(negative)) &&
-        set(p, "width", json_integer(request->width ? request->width : info->default_width)) &&
-        set(p, "height", json_integer(request->height ? request->height : info->default_height)) &&
-        set(p, "num_inference_steps", json_integer(request->num_inference_steps)) &&
-        set(p, "guidance_scale", number(request->guidance_scale)) &&
-        set(p, "guidance_rescale", number(request->guidance_rescale)) &&
-        set(p, "scheduler", scheduler_json(&config)) &&
-        set(p, "rng", json_string(rng_kind_name(request->rng))) &&
-        set(p, "num_images", json_integer(request->num_images)) &&
-        set(p, "clip_skip", json_integer(request->clip_skip)) &&
-        set(p, "output", json_string(request->latent_output ? "latent" : "png"));
-    if (ok && request->timeout_s > 0)
-        ok = set(p, "timeout_s", number(request->timeout_s));
+    bool ok = p &&
+              set(p, "prompt",
+                  whole ? prompts_json(asked)
+                        : json_string(resolved_request_prompt(request, index))) &&
+              set(p, "negative_prompt", json_string(negative)) &&
+              set(p, "width", json_integer(asked->width)) &&
+              set(p, "height", json_integer(asked->height)) &&
+              set(p, "num_inference_steps", json_integer(asked->num_inference_steps)) &&
+              set(p, "guidance_scale", number(asked->guidance_scale)) &&
+              set(p, "guidance_rescale", number(asked->guidance_rescale)) &&
+              set(p, "scheduler", scheduler_json(&request->scheduler)) &&
+              set(p, "rng", json_string(rng_kind_name(asked->rng))) &&
+              set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
+              set(p, "clip_skip", json_integer(asked->clip_skip)) &&
+              set(p, "seed", json_integer((json_int_t)seed));
+    if (ok && whole)
+        ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png"));
+    if (ok && whole && asked->timeout_s > 0)
+        ok = set(p, "timeout_s", number(asked->timeout_s));
     if (!ok) {
         json_decref(p);
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the parameters");
         return NULL;
     }
     return p;
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-/* Images come prompt by prompt, each prompt's num_images in a row. */
-static const char *prompt_of_image(const json_t *parameters, int index) {
-    const json_t *prompt = json_object_get(parameters, "prompt");
-    json_int_t per_prompt = json_integer_value(json_object_get(parameters, "num_images"));
-    if (json_is_array(prompt))
-        prompt = json_array_get(prompt, (size_t)(index / (per_prompt > 0 ? per_prompt : 1)));
-    const char *text = json_string_value(prompt);
-    return text ? text : "";
 }
 
 /* AUTOMATIC1111 reads "Key: value, Key: value"; a value with a comma, colon or line break is quoted
@@ -127,38 +114,30 @@ static bool write_value(FILE *out, const char *value) {
 }
 
 char *generate_answer_infotext(const struct generate_answer *answer, int index) {
-    const json_t *p = answer->parameters;
-    const json_t *scheduler = json_object_get(p, "scheduler");
-    const char *negative = text_of(p, "negative_prompt");
-    const char *sampler = text_of(scheduler, "name");
-    enum scheduler_kind kind;
-    if (scheduler_kind_from_name(sampler, &kind))
-        sampler = scheduler_get_info(kind)->display_name;
+    const struct resolved_request *request = answer->request;
+    const struct generate_request *asked = &request->asked;
+    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    fprintf(out, "%s\n", prompt_of_image(p, index));
+    fprintf(out, "%s\n", resolved_request_prompt(request, index));
     if (negative[0])
         fprintf(out, "Negative prompt: %s\n", negative);
-    fprintf(out, "Steps: %" JSON_INTEGER_FORMAT ", Sampler: %s, CFG scale: %.10g",
-        json_integer_value(json_object_get(p, "num_inference_steps")), sampler,
-        json_number_value(json_object_get(p, "guidance_scale")));
-    double rescale = json_number_value(json_object_get(p, "guidance_rescale"));
-    if (rescale > 0)
-        fprintf(out, ", CFG Rescale: %.10g", rescale);
-    fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", answer->result->seeds[index],
-        answer->result->width, answer->result->height);
+    fprintf(out, "Steps: %d, Sampler: %s, CFG scale: %.10g", asked->num_inference_steps,
+        scheduler_get_info(request->scheduler.kind)->display_name, asked->guidance_scale);
+    if (asked->guidance_rescale > 0)
+        fprintf(out, ", CFG Rescale: %.10g", asked->guidance_rescale);
+    fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", resolved_request_seed(request, index),
+        asked->width, asked->height);
     bool ok = write_value(out, answer->model_name);
-    double eta = json_number_value(json_object_get(scheduler, "eta"));
-    if (eta > 0)
-        fprintf(out, ", Eta: %.10g", eta);
-    json_int_t clip_skip = json_integer_value(json_object_get(p, "clip_skip"));
-    if (clip_skip > 0) /* there the last layer is 1 */
-        fprintf(out, ", Clip skip: %" JSON_INTEGER_FORMAT, clip_skip + 1);
-    fprintf(out, ", RNG: %s, Version: latentd %s",
-        strcmp(text_of(p, "rng"), "cuda") == 0 ? "NV" : "CPU", LATENTD_VERSION);
+    if (request->scheduler.eta > 0)
+        fprintf(out, ", Eta: %.10g", request->scheduler.eta);
+    if (asked->clip_skip > 0) /* there the last layer is 1 */
+        fprintf(out, ", Clip skip: %d", asked->clip_skip + 1);
+    fprintf(out, ", RNG: %s, Version: latentd %s", asked->rng == RNG_CUDA ? "NV" : "CPU",
+        LATENTD_VERSION);
     ok = !ferror(out) && ok;
     if (fclose(out) != 0 || !ok) {
         free(text);
@@ -167,21 +146,11 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
     return text;
 }
 
-/* A request body that draws picture `index` again, alone. */
+/* A request body that draws picture `index` again, alone. ASCII, so that it goes into tEXt whatever
+ * the prompt's language. */
 static char *again_json(const struct generate_answer *answer, int index) {
-    const struct generate_result *result = answer->result;
-    json_t *p = json_copy(answer->parameters);
-    bool ok = p && set(p, "prompt", json_string(prompt_of_image(answer->parameters, index))) &&
-              set(p, "seed", json_integer((json_int_t)result->seeds[index])) &&
-              set(p, "num_images", json_integer(1)) &&
-              set(p, "width", json_integer(result->width)) &&
-              set(p, "height", json_integer(result->height));
-    if (ok) {
-        json_object_del(p, "output");
-        json_object_del(p, "timeout_s");
-    }
-    /* ASCII, so that it goes into tEXt whatever the prompt's language */
-    char *text = ok ? json_dumps(p, DUMP_FLAGS | JSON_ENSURE_ASCII) : NULL;
+    json_t *p = generate_parameters_json(answer->request, index);
+    char *text = p ? json_dumps(p, DUMP_FLAGS | JSON_ENSURE_ASCII) : NULL;
     json_decref(p);
     return text;
 }
@@ -252,10 +221,10 @@ static json_t *images_json(const struct generate_answer *answer, struct error *e
     return images;
 }
 
-static json_t *warnings_json(const struct generate_result *result) {
+static json_t *warnings_json(const struct resolved_request *request) {
     json_t *warnings = json_array();
-    for (int i = 0; warnings && i < result->warning_count; i++) {
-        if (json_array_append_new(warnings, json_string(result->warnings[i])) != 0) {
+    for (int i = 0; warnings && i < request->warning_count; i++) {
+        if (json_array_append_new(warnings, json_string(request->warnings[i])) != 0) {
             json_decref(warnings);
             return NULL;
         }
@@ -274,16 +243,12 @@ char *generate_answer_json(
     const struct generate_result *result = answer->result;
     struct error found = { 0 };
     json_t *root = json_object();
-    bool ok = root && result->image_count > 0 &&
-              set(answer->parameters, "width", json_integer(result->width)) &&
-              set(answer->parameters, "height", json_integer(result->height)) &&
-              set(answer->parameters, "seed", json_integer((json_int_t)result->seeds[0])) &&
-              set(root, "id", json_string(answer->id)) &&
+    bool ok = root && set(root, "id", json_string(answer->id)) &&
               set(root, "created", json_integer((json_int_t)answer->created)) &&
               set(root, "images", images_json(answer, &found)) &&
-              json_object_set(root, "parameters", answer->parameters) == 0 &&
+              set(root, "parameters", generate_parameters_json(answer->request, -1)) &&
               set(root, "timings", timings_json(&result->timings)) &&
-              set(root, "warnings", warnings_json(result));
+              set(root, "warnings", warnings_json(answer->request));
     char *text = ok ? json_dumps(root, DUMP_FLAGS) : NULL;
     json_decref(root);
     if (text)

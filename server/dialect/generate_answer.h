@@ -10,20 +10,19 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Every field of the request, resolved: the model's size and scheduler filled in, under the names
- * of the API. Made before the engine takes the request over. ERROR_INVALID or ERROR_UNSUPPORTED
- * when the scheduler's options do not go together. NULL on error; the caller owns the reference. */
-json_t *generate_parameters(
-    const struct generate_request *request, const struct pipeline_info *info, struct error *err);
-
 /* Everything is borrowed. */
 struct generate_answer {
     const char *id;
     time_t created;
     const char *model_name;
-    json_t *parameters; /* from generate_parameters; the answer completes it with the result's */
+    const struct resolved_request *request;
     const struct generate_result *result;
 };
+
+/* Every field of the request as it was used, under the names of the API: a body for POST /generate
+ * that asks for the same again, or, unless index is -1, for that image alone. NULL when memory is
+ * short; the caller owns the reference. */
+json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
 /* {"id", "created", "images", "parameters", "timings", "warnings"} as text, malloc'd. An image is
  * {"b64_json", "seed", "width", "height"}; with latent output {"b64_latent", "dtype", "shape",

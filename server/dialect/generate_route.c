@@ -36,47 +36,50 @@ static bool negotiate(struct exchange *exchange, enum pending_format *format) {
 
 /* One picture fits into an image/png answer: no list, no second image, no latents. */
 static bool check_format(
-    const struct generate_request *request, enum pending_format format, struct error *err) {
+    const struct resolved_request *request, enum pending_format format, struct error *err) {
     if (format == PENDING_JSON)
         return true;
-    if (request->latent_output)
+    if (request->asked.latent_output)
         return error_field(err, "output", "\"latent\"",
             "\"png\" with Accept: image/png; latents come with Accept: application/json");
-    if (request->prompt_count * request->num_images > 1)
-        return error_field(err, request->num_images > 1 ? "num_images" : "prompt",
+    if (request->images > 1)
+        return error_field(err, request->asked.num_images > 1 ? "num_images" : "prompt",
             "more than one image",
             "one image with Accept: image/png; several come with Accept: application/json");
     return true;
 }
 
+/* From the body to what is drawn: all that can be wrong with it is said here, whoever waits. */
+static bool admit(struct exchange *exchange, enum pending_format format,
+    struct resolved_request *out, struct error *err) {
+    struct generate_request request;
+    if (!generate_json_parse(exchange->body, exchange->body_size, &request, err))
+        return false;
+    bool ok = engine_resolve(exchange->server->options.engine, &request, out, err);
+    generate_request_finish(&request);
+    if (ok && !check_format(out, format, err)) {
+        resolved_request_finish(out);
+        return false;
+    }
+    return ok;
+}
+
 static enum MHD_Result handle(struct exchange *exchange) {
-    if (exchange->pending)
-        return pending_answer(exchange);
     enum pending_format format;
     if (!negotiate(exchange, &format))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with application/json or image/png", NULL, false);
     struct error err = { 0 };
-    struct generate_request request;
-    if (!generate_json_parse(exchange->body, exchange->body_size, &request, &err))
-        return respond_error(exchange, &err);
-    struct pipeline_info info;
-    json_t *parameters = NULL;
+    struct resolved_request request;
     bool suspended = false;
-    bool ok = check_format(&request, format, &err);
-    if (ok && !engine_get_info(exchange->server->options.engine, &info))
-        ok = error_set(&err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
-    if (ok) {
-        parameters = generate_parameters(&request, &info, &err);
-        ok = parameters && pending_start(exchange, &request, parameters, format, &suspended, &err);
-    }
-    if (!ok) {
-        generate_request_finish(&request);
+    if (!admit(exchange, format, &request, &err))
+        return respond_error(exchange, &err);
+    if (!pending_start(exchange, &request, format, &suspended, &err)) {
+        resolved_request_finish(&request);
         return respond_error(exchange, &err);
     }
     return suspended ? MHD_YES : pending_answer(exchange);
 }
 
-const struct route route_generate = {
-    .path = "/generate", .methods = { { "POST", content_types_json, early, handle } }
-};
+const struct route route_generate = { .path = "/generate",
+    .methods = { { "POST", content_types_json, early, handle } } };

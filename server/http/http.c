@@ -227,7 +227,9 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
-    if (!exchange->pending && answer_early(exchange, method, &result))
+    if (exchange->pending) /* the connection was suspended, and the answer is there */
+        return pending_answer(exchange);
+    if (answer_early(exchange, method, &result))
         return result;
     if (exchange->body_refused) {
         struct error err;

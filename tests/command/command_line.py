@@ -110,8 +110,8 @@ def pictures():
         check(r.returncode == 0, r.stderr)
         with open(folder + "/l.safetensors", "rb") as a, open(folder + "/m.safetensors", "rb") as b:
             check(a.read() == b.read(), "latents go out as they came in")
-        for more, words in ((["--num-images", "2"], "[2][4][height/8][width/8]"),
-                            (["--num-images", "3", "--width", "128"], "128 are asked for")):
+        for more, words in ((["--num-images", "2"], "[3][4][8][8] is not allowed; [2][4][8][8]:"),
+                            (["--num-images", "3", "--width", "128"], "[3][4][8][16]: 3 images of 128x64 pixels")):
             r = run("generate", "--model", "fake", "--prompt", "a", "-o", "x.png", "--init-latents",
                     "l.safetensors", *more, cwd=folder)
             check(r.returncode == 1 and words in r.stderr, f"{more}: {r.stderr}")
@@ -125,7 +125,7 @@ def pictures():
 def places():
     """What is no plain file is written through, what was there keeps its mode; as a shell's > does."""
     with tempfile.TemporaryDirectory() as folder:
-        r = draw("--prompt", "a", "-o", "-", cwd=folder, text=False)
+        r = draw("--prompt", "a", "--seed", "4", "-o", "-", cwd=folder, text=False)
         check(r.returncode == 0 and is_png(r.stdout), f"a picture alone: {r.stdout[:60]} {r.stderr}")
         check(b"-: 64x64, seed" in r.stderr, "what is said goes elsewhere")
         check(os.listdir(folder) == [], f"no file called -: {os.listdir(folder)}")
@@ -134,7 +134,7 @@ def places():
         got = []
         reader = threading.Thread(target=lambda: got.append(open(folder + "/fifo", "rb").read()), daemon=True)
         reader.start()
-        r = draw("--prompt", "a", "-o", "fifo", "--save-latents", "-", cwd=folder, text=False)
+        r = draw("--prompt", "a", "--seed", "4", "-o", "fifo", "--save-latents", "-", cwd=folder, text=False)
         reader.join(20)
         check(r.returncode == 0 and got and len(got[0]) == len(one) and is_png(got[0]), f"a FIFO: {r.stderr}")
         check(r.stdout[8:19] == b'{"latents":', f"latents on standard output: {r.stdout[:30]}")
@@ -183,7 +183,8 @@ def prompts():
     """A prompt from anywhere is the one that the picture was drawn of."""
     def infotext(*args, **more):
         r = draw("-o", "-", "-q", *args, text=False, **more)
-        check(r.returncode == 0 and r.stderr == b"", f"{args}: {r.stderr}")
+        cut = b"warning: prompt: only the first 75 tokens were used"  # of a long one
+        check(r.returncode == 0 and (not r.stderr or r.stderr.startswith(cut)), f"{args}: {r.stderr[:200]}")
         found = re.search(rb"parameters\0+([^\0]*)\nSteps: ", r.stdout)
         return found and found[1]
 

@@ -62,8 +62,13 @@ static bool try_to_draw(struct pipeline *pipeline, int px, int steps,
     char prompt[] = "a red house by the sea", *prompts[1] = { prompt };
     struct generate_request request;
     fill_request(&request, prompts, px, steps);
+    struct resolved_request resolved;
     *err = (struct error){ 0 };
-    return pipeline_generate(pipeline, &request, NULL, result, err);
+    if (!pipeline_resolve(pipeline, &request, &resolved, err))
+        return false;
+    bool ok = pipeline_generate(pipeline, &resolved, NULL, result, err);
+    resolved_request_finish(&resolved);
+    return ok;
 }
 
 /* Without a picture there is nothing to compare, and the program ends. */

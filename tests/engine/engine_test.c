@@ -1,6 +1,7 @@
 /* The engine thread's promises, on a fake pipeline whose steps the test lets through one by one:
  * order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant to run
  * under ThreadSanitizer too. The pipeline_* functions here take the place of engine/pipeline.c. */
+#include "base/monotonic.h"
 #include "engine/engine.h"
 #include "tests/check.h"
 
@@ -47,8 +48,16 @@ bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) 
     return false;
 }
 
-bool pipeline_generate(struct pipeline *pipeline, const struct generate_request *request,
+bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    (void)pipeline;
+    *out = (struct resolved_request){ 0 };
+    return generate_request_copy(request, &out->asked, err);
+}
+
+bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    double begun_s = monotonic_seconds();
     (void)pipeline;
     for (int step = 0; step <= STEPS; step++) {
         if (!hooks->progress(step, STEPS, hooks->user))
@@ -60,13 +69,15 @@ bool pipeline_generate(struct pipeline *pipeline, const struct generate_request 
     }
     result->image_count = 1;
     result->seeds = malloc(sizeof(*result->seeds));
-    result->seeds[0] = request->seed;
+    result->seeds[0] = request->asked.seed;
+    result->timings.queue_s = begun_s - hooks->begun_s;
     atomic_fetch_add(&fake.drawn, 1);
     return true;
 }
 
 /* What became of one request, written by the engine thread and read after `ended`. */
 struct outcome {
+    struct resolved_request request;
     sem_t ended;
     atomic_int done_count, progress_count;
     enum error_code code;
@@ -96,19 +107,10 @@ static void on_progress(int step, int steps, void *user) {
 
 static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struct outcome *outcome,
     struct engine_ticket **ticket, struct error *err) {
-    struct generate_request request;
-    generate_request_init(&request);
-    request.prompts = calloc(1, sizeof(*request.prompts));
-    request.prompts[0] = strdup("a boat");
-    request.prompt_count = 1;
-    request.seed = seed;
-    request.timeout_s = timeout_s;
-    *outcome = (struct outcome){ 0 };
+    *outcome = (struct outcome){ .request.asked = { .seed = seed, .timeout_s = timeout_s } };
     sem_init(&outcome->ended, 0, 0);
     const struct engine_callbacks callbacks = { on_done, on_progress, outcome };
-    bool ok = engine_submit(engine, &request, &callbacks, ticket, err);
-    generate_request_finish(&request); /* emptied by a submit that succeeded */
-    return ok;
+    return engine_submit(engine, &outcome->request, &callbacks, ticket, err);
 }
 
 static struct engine *start(int queue_max, bool load) {

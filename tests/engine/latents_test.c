@@ -73,9 +73,10 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     parse_scheduler(item, &request->scheduler);
     if (json_is_true(json_object_get(item, "init"))) {
         struct noise_generator generator;
-        request->init_latents = calloc(4 * 16 * 16, sizeof(float));
+        request->init_latents = (struct init_latents){ calloc(4 * 16 * 16, sizeof(float)), 1, 4, 16,
+            16 };
         noise_init(&generator, RNG_CPU, 99);
-        noise_draw(&generator, request->init_latents, 4 * 16 * 16);
+        noise_draw(&generator, request->init_latents.values, 4 * 16 * 16);
     }
 }
 
@@ -102,9 +103,22 @@ static bool recorded(
                       : error_set(err, ERROR_NOT_FOUND, "%s is not recorded", name);
 }
 
+/* Resolves and draws. */
+static bool generate(struct pipeline *pipeline, const struct generate_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    struct resolved_request resolved;
+    *result = (struct generate_result){ 0 };
+    if (!pipeline_resolve(pipeline, request, &resolved, err))
+        return false;
+    bool ok = pipeline_generate(pipeline, &resolved, hooks, result, err);
+    resolved_request_finish(&resolved);
+    return ok;
+}
+
 static void case_matches_diffusers(
     struct pipeline *pipeline, struct safetensors *file, size_t index, const json_t *item) {
     struct generate_request request;
+    struct resolved_request resolved = { 0 };
     struct generate_result result = { 0 };
     struct tensor expected;
     struct error err = { 0 };
@@ -112,7 +126,8 @@ static void case_matches_diffusers(
     snprintf(name, sizeof(name), "latents_%02zu", index);
     parse_request(item, &request);
     bool ok = recorded(file, name, &expected, &err) &&
-              pipeline_generate(pipeline, &request, NULL, &result, &err);
+              pipeline_resolve(pipeline, &request, &resolved, &err) &&
+              pipeline_generate(pipeline, &resolved, NULL, &result, &err);
     CHECK(ok, "%s: %s", name, err.message);
     if (ok) {
         double largest = difference(&result, &expected);
@@ -121,10 +136,11 @@ static void case_matches_diffusers(
             scheduler_kind_name(request.scheduler.kind), options, request.num_inference_steps,
             largest);
         CHECK(largest <= TOLERANCE, "%s: %g", name, largest);
-        CHECK(request.prompt_count == 1 || result.warning_count == 1, "the long prompt is cut");
+        CHECK(request.prompt_count == 1 || resolved.warning_count == 1, "the long prompt is cut");
         free(options);
     }
     generate_result_finish(&result);
+    resolved_request_finish(&resolved);
     generate_request_finish(&request);
 }
 
@@ -138,7 +154,7 @@ static void picture_matches_diffusers(
     const struct safetensors_entry *entry = &safetensors_get_header(file)->entries[index];
     parse_request(item, &request);
     request.latent_output = false;
-    bool ok = pipeline_generate(pipeline, &request, NULL, &result, &err);
+    bool ok = generate(pipeline, &request, NULL, &result, &err);
     CHECK(ok && result.images, "%s", err.message);
     if (!ok)
         return;
@@ -168,13 +184,13 @@ static void batch_mates_do_not_change_latents(struct pipeline *pipeline, const j
     parse_request(item, &request);
     request.num_inference_steps = 3;
     request.num_images = 6; /* two UNet groups */
-    CHECK(pipeline_generate(pipeline, &request, NULL, &together, &err), "%s", err.message);
+    CHECK(generate(pipeline, &request, NULL, &together, &err), "%s", err.message);
     size_t bytes = sizeof(float) * (size_t)(together.latent_channels * together.latent_height *
                                             together.latent_width);
     request.num_images = 1;
     for (int i = 0; i < together.image_count; i++) {
         request.seed = together.seeds[i];
-        CHECK(pipeline_generate(pipeline, &request, NULL, &alone, &err), "%s", err.message);
+        CHECK(generate(pipeline, &request, NULL, &alone, &err), "%s", err.message);
         CHECK(memcmp(alone.latents, (const char *)together.latents + (size_t)i * bytes, bytes) == 0,
             "image %d of %d", i, together.image_count);
         generate_result_finish(&alone);
@@ -197,23 +213,24 @@ static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) 
     int reached = 0;
     parse_request(item, &request);
     const struct generate_hooks hooks = { stop_at_two, &reached };
-    CHECK(!pipeline_generate(pipeline, &request, &hooks, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, &hooks, &result, &err), "-");
     CHECK(err.code == ERROR_CANCELLED && reached == 2, "%s", err.message);
     CHECK(!result.latents, "a failed request leaves nothing");
     request.timeout_s = 1e-9;
-    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
     CHECK(err.code == ERROR_TIMEOUT, "%s", err.message);
     request.timeout_s = 0;
     request.clip_skip = 31;
-    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
     CHECK_STRING(err.param, "clip_skip");
     request.clip_skip = 0;
-    request.init_latents = calloc(4 * 16 * 16, sizeof(float));
-    request.init_latents[5] = NAN;
-    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    request.init_latents = (struct init_latents){ calloc(4 * 16 * 16, sizeof(float)), 1, 4, 16,
+        16 };
+    request.init_latents.values[5] = NAN;
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
     CHECK_STRING(err.param, "init_latents");
-    request.init_latents[5] = INFINITY;
-    CHECK(!pipeline_generate(pipeline, &request, NULL, &result, &err), "-");
+    request.init_latents.values[5] = INFINITY;
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
     generate_request_finish(&request);
 }
 

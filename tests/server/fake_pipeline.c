@@ -17,6 +17,7 @@ struct pipeline {
     int load_ms, step_ms;
     char *model_path;
     json_t *scheduler;
+    struct tokenizer *tokenizer;
 };
 
 static int setting(const char *path, const char *name) {
@@ -46,13 +47,14 @@ bool pipeline_create(
     p->model_path = strdup(path);
     p->scheduler = json_loads(json, 0, NULL);
     *out = p;
-    return true;
+    return tokenizer_create(BUNDLED_TOKENIZER, &p->tokenizer, err);
 }
 
 void pipeline_destroy(struct pipeline *p) {
     if (!p)
         return;
     json_decref(p->scheduler);
+    tokenizer_destroy(p->tokenizer);
     free(p->model_path);
     free(p);
 }
@@ -68,7 +70,6 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
         .max_tokens = 77,
         .default_scheduler = "pndm",
         .prediction_type = "epsilon",
-        .scheduler_json = p->scheduler,
         .load_s = 0.001 * p->load_ms,
         .weight_bytes = 123456789,
     };
@@ -86,13 +87,14 @@ static bool told_to_fail(const char *prompt, struct error *err) {
     return false;
 }
 
-static void draw(const struct generate_request *r, struct generate_result *out) {
-    out->width = r->width ? r->width : DEFAULT_SIZE;
-    out->height = r->height ? r->height : DEFAULT_SIZE;
-    out->image_count = r->prompt_count * r->num_images;
-    out->latent_channels = 4;
-    out->latent_width = out->width / 8;
-    out->latent_height = out->height / 8;
+static void draw(const struct resolved_request *request, struct generate_result *out) {
+    const struct generate_request *r = &request->asked;
+    out->width = r->width;
+    out->height = r->height;
+    out->image_count = request->images;
+    out->latent_channels = request->latent_channels;
+    out->latent_width = request->latent_width;
+    out->latent_height = request->latent_height;
     out->seeds = calloc((size_t)out->image_count, sizeof(*out->seeds));
     size_t latent = (size_t)4 * (size_t)out->latent_width * (size_t)out->latent_height;
     out->latents = calloc((size_t)out->image_count * latent, sizeof(float));
@@ -100,21 +102,16 @@ static void draw(const struct generate_request *r, struct generate_result *out) 
         out->images = calloc((size_t)out->image_count, sizeof(*out->images));
     size_t bytes = (size_t)out->width * (size_t)out->height * 3;
     for (int i = 0; i < out->image_count; i++) {
-        out->seeds[i] = (r->seed_given ? r->seed : 12345) + (uint64_t)i;
+        out->seeds[i] = resolved_request_seed(request, i);
         for (size_t k = 0; k < latent; k++)
-            out->latents[(size_t)i * latent + k] = r->init_latents
-                                                       ? r->init_latents[(size_t)i * latent + k]
-                                                       : (float)(out->seeds[i] + k);
+            out->latents[(size_t)i * latent + k] =
+                r->init_latents.values ? r->init_latents.values[(size_t)i * latent + k]
+                                       : (float)(out->seeds[i] + k);
         if (r->latent_output)
             continue;
         out->images[i] = malloc(bytes);
         for (size_t k = 0; k < bytes; k++)
             out->images[i][k] = (uint8_t)(out->seeds[i] * 31 + k / 64);
-    }
-    if (strncmp(r->prompts[0], "warn:", 5) == 0) {
-        out->warnings = calloc(1, sizeof(char *));
-        out->warnings[0] = strdup(r->prompts[0] + 5);
-        out->warning_count = 1;
     }
     out->timings.steps = r->num_inference_steps;
 }
@@ -124,25 +121,47 @@ bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) 
     return false;
 }
 
-bool pipeline_generate(struct pipeline *p, const struct generate_request *request,
-    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    double begun = monotonic_seconds();
-    memset(result, 0, sizeof(*result));
-    if (!generate_request_check(request, err))
+/* The real resolving, as of an SD-1.5 checkpoint with a small picture and the bundled tokenizer. */
+bool pipeline_resolve(const struct pipeline *p, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    const struct resolve_figures figures = {
+        .tokenizer = p->tokenizer,
+        .scheduler_json = p->scheduler,
+        .default_px = DEFAULT_SIZE,
+        .vae_scale = 8,
+        .latent_channels = 4,
+        .context_length = 77,
+        .text_layers = 12,
+    };
+    if (!resolve_request(&figures, request, out, err))
         return false;
-    for (int step = 0; step <= request->num_inference_steps; step++) {
-        if (hooks && hooks->progress &&
-            !hooks->progress(step, request->num_inference_steps, hooks->user))
+    if (strncmp(request->prompts[0], "warn:", 5) == 0) {
+        out->warnings = calloc(1, sizeof(char *));
+        out->warnings[0] = strdup(request->prompts[0] + 5);
+        out->warning_count = 1;
+    }
+    return true;
+}
+
+bool pipeline_generate(struct pipeline *p, const struct resolved_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    const struct generate_request *asked = &request->asked;
+    double now = monotonic_seconds(), begun = hooks->begun_s > 0 ? hooks->begun_s : now;
+    memset(result, 0, sizeof(*result));
+    for (int step = 0; step <= asked->num_inference_steps; step++) {
+        if (hooks->progress && !hooks->progress(step, asked->num_inference_steps, hooks->user))
             return error_set(err, ERROR_CANCELLED, "cancelled at step %d", step);
-        if (request->timeout_s > 0 && monotonic_seconds() - begun > request->timeout_s)
+        if (asked->timeout_s > 0 && monotonic_seconds() - begun > asked->timeout_s)
             return error_set(
-                err, ERROR_TIMEOUT, "timeout_s: not done after %g s", request->timeout_s);
-        if (step < request->num_inference_steps)
+                err, ERROR_TIMEOUT, "timeout_s: not done after %g s", asked->timeout_s);
+        if (step < asked->num_inference_steps)
             sleep_ms(p->step_ms);
     }
-    if (told_to_fail(request->prompts[0], err))
+    if (told_to_fail(asked->prompts[0], err))
         return false;
     draw(request, result);
-    result->timings.total_s = result->timings.unet_s = monotonic_seconds() - begun;
+    result->timings.queue_s = now - begun;
+    result->timings.unet_s = monotonic_seconds() - now;
+    result->timings.total_s = monotonic_seconds() - begun;
     return true;
 }

@@ -71,7 +71,7 @@ def sigterm_finishes_what_is_accepted():
 
 def a_second_signal_is_the_end():
     with Daemon(executable, "fake,step_ms=100") as d, d.connect() as s:
-        s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 1000}))
+        s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 900}))
         check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
         d.process.send_signal(signal.SIGTERM)
         check(wait_until(lambda: "finishing" in d.read_log()), "draining")

@@ -16,34 +16,56 @@ static json_t *scheduler_json(void) {
         "clip_sample", 0, "trained_betas");
 }
 
+static struct resolve_figures figures(void) {
+    static struct tokenizer *tokenizer; /* these two for the whole run */
+    static json_t *scheduler;
+    struct error err;
+    if (!tokenizer && !tokenizer_create(BUNDLED_TOKENIZER, &tokenizer, &err))
+        abort();
+    if (!scheduler)
+        scheduler = scheduler_json();
+    return (struct resolve_figures){
+        .tokenizer = tokenizer,
+        .scheduler_json = scheduler,
+        .default_px = 512,
+        .vae_scale = 8,
+        .latent_channels = 4,
+        .context_length = 77,
+        .text_layers = 12,
+    };
+}
+
 /* The parameters of a body as text, or NULL if it is refused. */
-static char *parameters_text(const char *body, size_t size, const struct pipeline_info *info) {
+static char *parameters_text(const char *body, size_t size) {
     struct generate_request request;
+    struct resolved_request resolved;
     struct error err = { 0 };
-    if (!generate_json_parse(body, size, &request, &err)) {
+    const struct resolve_figures model = figures();
+    bool parsed = generate_json_parse(body, size, &request, &err);
+    bool ok = parsed && resolve_request(&model, &request, &resolved, &err);
+    if (parsed) {
+        if (!generate_request_check(&request, &err))
+            abort();
+        generate_request_finish(&request);
+    }
+    if (!ok) {
         if (err.code == ERROR_NONE || !err.message[0])
             abort(); /* a refusal says why */
         return NULL;
     }
-    if (!generate_request_check(&request, &err))
-        abort();
-    json_t *parameters = generate_parameters(&request, info, &err);
+    json_t *parameters = generate_parameters_json(&resolved, -1);
     char *text = parameters ? json_dumps(parameters, JSON_REAL_PRECISION(15)) : NULL;
+    if (!text)
+        abort();
     json_decref(parameters);
-    generate_request_finish(&request);
+    resolved_request_finish(&resolved);
     return text;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static json_t *scheduler; /* for the whole run */
-    if (!scheduler)
-        scheduler = scheduler_json();
-    const struct pipeline_info info = {
-        .default_width = 512, .default_height = 512, .scheduler_json = scheduler
-    };
-    char *first = parameters_text((const char *)data, size, &info);
+    char *first = parameters_text((const char *)data, size);
     if (first) {
-        char *second = parameters_text(first, strlen(first), &info);
+        char *second = parameters_text(first, strlen(first));
         if (!second || strcmp(first, second) != 0)
             abort();
         free(second);

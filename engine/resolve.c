@@ -1,0 +1,173 @@
+#include "engine/resolve.h"
+
+#include "base/limits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* `latent` is the size of the starting noise, 0 without. */
+static bool resolve_side(const struct resolve_figures *figures, const char *name, int64_t latent,
+    int *px, struct error *err) {
+    int scale = figures->vae_scale;
+    char value[64];
+    if (*px == 0 && latent == 0)
+        *px = figures->default_px;
+    if (*px == 0 &&
+        (latent < (IMAGE_MIN_PX + scale - 1) / scale || latent > IMAGE_MAX_PX / scale)) {
+        snprintf(value, sizeof(value), "a %s of %lld", name, (long long)latent);
+        return error_field(err, "init_latents", value, "%d to %d pixels, of which one covers %d",
+            IMAGE_MIN_PX, IMAGE_MAX_PX, scale);
+    }
+    if (*px == 0)
+        *px = (int)latent * scale;
+    if (*px % scale == 0)
+        return true;
+    snprintf(value, sizeof(value), "%d", *px);
+    return error_field(err, name, value, "a multiple of this model's %d", scale);
+}
+
+static bool resolve_size(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    const struct init_latents *latents = &asked->init_latents;
+    if (!resolve_side(figures, "width", latents->width, &asked->width, err) ||
+        !resolve_side(figures, "height", latents->height, &asked->height, err))
+        return false;
+    r->latent_channels = figures->latent_channels;
+    r->latent_width = asked->width / figures->vae_scale;
+    r->latent_height = asked->height / figures->vae_scale;
+    return true;
+}
+
+static bool check_init_latents(const struct resolved_request *r, struct error *err) {
+    const struct init_latents *l = &r->asked.init_latents;
+    if (!l->values)
+        return true;
+    if (l->images != r->images || l->channels != r->latent_channels ||
+        l->height != r->latent_height || l->width != r->latent_width) {
+        char value[96];
+        snprintf(value, sizeof(value), "[%lld][%lld][%lld][%lld]", (long long)l->images,
+            (long long)l->channels, (long long)l->height, (long long)l->width);
+        return error_field(err, "init_latents", value,
+            "[%d][%d][%d][%d]: %d images of %dx%d pixels of this model", r->images,
+            r->latent_channels, r->latent_height, r->latent_width, r->images, r->asked.width,
+            r->asked.height);
+    }
+    int64_t count = l->images * l->channels * l->height * l->width;
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(l->values[i]))
+            return error_field(err, "init_latents", "not finite", "finite numbers only");
+    return true;
+}
+
+static bool resolve_clip_skip(
+    const struct resolve_figures *figures, const struct resolved_request *r, struct error *err) {
+    int layers = figures->text_layers;
+    if (r->asked.clip_skip < layers)
+        return true;
+    char value[16];
+    snprintf(value, sizeof(value), "%d", r->asked.clip_skip);
+    return error_field(err, "clip_skip", value,
+        "an integer from 0 to %d: this text encoder has %d layers", layers - 1, layers);
+}
+
+static bool resolve_scheduler(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    return scheduler_config_resolve(
+               figures->scheduler_json, &r->asked.scheduler, &r->scheduler, err) &&
+           scheduler_plan_create(&r->scheduler, r->asked.num_inference_steps, &r->plan, err);
+}
+
+/* Where the request leaves the seed open: 32 random bits, all that torch's CPU generator uses. */
+static bool resolve_seed(struct resolved_request *r, struct error *err) {
+    if (r->asked.seed_given)
+        return true;
+    uint32_t drawn;
+    if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
+        return error_set(err, ERROR_IO, "the system gives no random seed");
+    r->asked.seed = drawn;
+    r->asked.seed_given = true;
+    return true;
+}
+
+static bool add_warning(struct resolved_request *r, char *text, struct error *err) {
+    char **grown = realloc(r->warnings, sizeof(*grown) * (size_t)(r->warning_count + 1));
+    if (grown)
+        r->warnings = grown;
+    if (!text || !grown) {
+        free(text);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
+    }
+    r->warnings[r->warning_count++] = text;
+    return true;
+}
+
+static bool tokenize_one(const struct resolve_figures *figures, struct resolved_request *r,
+    int text, const char *param, const char *string, struct error *err) {
+    char *cut = NULL, *warning = NULL;
+    int32_t *ids = r->ids + (size_t)text * (size_t)r->tokens;
+    if (!tokenizer_encode_padded(figures->tokenizer, string, (size_t)r->tokens, ids, &cut, err))
+        return error_prefix(err, "%s", param);
+    if (!cut)
+        return true;
+    if (asprintf(&warning, "%s: only the first %d tokens were used; this was cut: \"%s\"", param,
+            r->tokens - 2, cut) < 0)
+        warning = NULL;
+    free(cut);
+    return add_warning(r, warning, err);
+}
+
+static bool tokenize(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    const struct generate_request *asked = &r->asked;
+    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
+    int text = 0;
+    r->texts = asked->prompt_count + (r->guided ? 1 : 0);
+    r->tokens = figures->context_length;
+    r->ids = calloc((size_t)r->texts * (size_t)r->tokens, sizeof(*r->ids));
+    if (!r->ids)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
+    if (r->guided && !tokenize_one(figures, r, text++, "negative_prompt", negative, err))
+        return false;
+    for (int i = 0; i < asked->prompt_count; i++)
+        if (!tokenize_one(figures, r, text++, "prompt", asked->prompts[i], err))
+            return false;
+    return true;
+}
+
+bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    struct resolved_request *r = out;
+    memset(r, 0, sizeof(*r));
+    if (!generate_request_check(request, err) || !generate_request_copy(request, &r->asked, err))
+        return false;
+    r->guided = request->guidance_scale > 1;
+    r->images = request->prompt_count * request->num_images;
+    if (resolve_size(figures, r, err) && check_init_latents(r, err) &&
+        resolve_clip_skip(figures, r, err) && resolve_scheduler(figures, r, err) &&
+        resolve_seed(r, err) && tokenize(figures, r, err))
+        return true;
+    resolved_request_finish(r);
+    return false;
+}
+
+void resolved_request_finish(struct resolved_request *request) {
+    generate_request_finish(&request->asked);
+    scheduler_plan_destroy(request->plan);
+    for (int i = 0; i < request->warning_count; i++)
+        free(request->warnings[i]);
+    free(request->warnings);
+    free(request->ids);
+    memset(request, 0, sizeof(*request));
+}
+
+uint64_t resolved_request_seed(const struct resolved_request *request, int index) {
+    return request->asked.seed + (uint64_t)index;
+}
+
+const char *resolved_request_prompt(const struct resolved_request *request, int index) {
+    return request->asked.prompts[index / request->asked.num_images];
+}

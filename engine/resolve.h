@@ -1,0 +1,46 @@
+/* What a request means to one checkpoint, resolved once and before it waits for its turn: whatever
+ * can be wrong with it is found here, and whoever draws it or describes it reads the result. From
+ * any thread. */
+#ifndef ENGINE_RESOLVE_H
+#define ENGINE_RESOLVE_H
+
+#include "engine/request.h"
+#include "models/tokenizer/tokenizer.h"
+
+/* What resolving has to know of a checkpoint; everything borrowed. */
+struct resolve_figures {
+    const struct tokenizer *tokenizer;
+    const json_t *scheduler_json;
+    int default_px; /* a side of a picture whose size is left open */
+    int vae_scale;  /* px that one latent covers, in each direction */
+    int latent_channels;
+    int context_length; /* tokens of a text, its begin and end marks included */
+    int text_layers;
+};
+
+/* Read-only once it is made. Everything is owned, but for scheduler.trained_betas, which is the
+ * checkpoint's. */
+struct resolved_request {
+    struct generate_request asked; /* with the size and the seed, if it left them open */
+    struct scheduler_config scheduler;
+    struct scheduler_plan *plan; /* of every image */
+    bool guided;
+    int images; /* prompt by prompt, num_images of each */
+    int latent_channels, latent_height, latent_width;
+    int texts, tokens; /* the negative prompt first if guided, then the prompts */
+    int32_t *ids;      /* [texts][tokens] */
+    char **warnings;   /* texts that were cut */
+    int warning_count;
+};
+
+/* `request` is copied. ERROR_INVALID names the field, by its name in the API, the value and what is
+ * allowed. The caller finishes *out on success. */
+bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
+void resolved_request_finish(struct resolved_request *request); /* zeroed is fine */
+
+/* Of image `index`. */
+uint64_t resolved_request_seed(const struct resolved_request *request, int index);
+const char *resolved_request_prompt(const struct resolved_request *request, int index);
+
+#endif
