@@ -108,6 +108,26 @@ static const char *word(const json_t *object, const char *key, const char *fallb
     return text ? text : fallback;
 }
 
+static void print_tokenizer(FILE *out, const struct checkpoint *c) {
+    const bool pads_with_0 = checkpoint_clip_padding(c) == CLIP_PADS_WITH_0;
+    fprintf(out, "tokenizer\n");
+    switch (checkpoint_tokenizer_source(c)) {
+    case TOKENIZER_FOLDER:
+        fprintf(out, "  %-12s%s\n", "folder", checkpoint_tokenizer_dir(c));
+        break;
+    case TOKENIZER_CLIP:
+        fprintf(out, "  %-12sCLIP's own %d tokens, padded with %s\n", "bundled", CLIP_VOCAB_SIZE,
+            pads_with_0 ? "0, as SD-2.x pads" : "the end mark, as SD-1.x pads");
+        break;
+    case TOKENIZER_MISSING:
+        fprintf(out,
+            "  %-12sits text encoder has %d tokens, CLIP's own vocabulary %d: give one with "
+            "--tokenizer\n",
+            "none", checkpoint_text_encoder_config(c)->vocab_size, CLIP_VOCAB_SIZE);
+        break;
+    }
+}
+
 static void print_checkpoint(FILE *out, const char *path, const struct checkpoint *c) {
     fprintf(out, "%s\n  %s\n", path,
         checkpoint_is_single_file(c) ? "checkpoint in a single file (LDM names)"
@@ -126,9 +146,7 @@ static void print_checkpoint(FILE *out, const char *path, const struct checkpoin
     fprintf(out, "\n");
     if (checkpoint_note(c)[0])
         fprintf(out, "  %-12s%s\n", "note", checkpoint_note(c));
-    fprintf(out, "tokenizer\n  %-12s%s\n", "folder",
-        checkpoint_tokenizer_dir(c) ? checkpoint_tokenizer_dir(c)
-                                    : "none: give one with --tokenizer");
+    print_tokenizer(out, c);
     print_metadata(out, checkpoint_file_metadata(c));
 }
 

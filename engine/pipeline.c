@@ -23,11 +23,7 @@ struct pipeline {
 
 static bool load_models(
     struct pipeline *p, struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
-    const char *tokenizer_dir = checkpoint_tokenizer_dir(checkpoint);
-    if (!tokenizer_dir)
-        return error_set(err, ERROR_INVALID,
-            "the checkpoint has no tokenizer: give its folder with --tokenizer DIR");
-    if (!tokenizer_create(tokenizer_dir, &p->tokenizer, err))
+    if (!tokenizer_from_checkpoint(checkpoint, &p->tokenizer, err))
         return false;
     const struct kernels *kernels = p->models.kernels;
     const struct weights text = weights_from_checkpoint(

@@ -183,6 +183,34 @@ const char *checkpoint_tokenizer_dir(const struct checkpoint *c) {
     return c->tokenizer_dir;
 }
 
+enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c) {
+    if (c->tokenizer_dir)
+        return TOKENIZER_FOLDER;
+    return c->text_encoder.vocab_size == CLIP_VOCAB_SIZE ? TOKENIZER_CLIP : TOKENIZER_MISSING;
+}
+
+/* SD-2's text encoder is OpenCLIP's, which computes GELU as it is; CLIP's own has quick_gelu. */
+enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
+    return c->text_encoder.hidden_act == ACTIVATION_GELU ? CLIP_PADS_WITH_0 : CLIP_PADS_WITH_END;
+}
+
+bool tokenizer_from_checkpoint(
+    const struct checkpoint *c, struct tokenizer **out, struct error *err) {
+    switch (checkpoint_tokenizer_source(c)) {
+    case TOKENIZER_FOLDER:
+        return tokenizer_create(c->tokenizer_dir, out, err);
+    case TOKENIZER_CLIP:
+        return tokenizer_create_clip(checkpoint_clip_padding(c), out, err);
+    case TOKENIZER_MISSING:
+        break;
+    }
+    return error_set(err, ERROR_INVALID,
+        "tokenizer: the checkpoint brings none, and its text encoder has %d tokens where CLIP's "
+        "own "
+        "vocabulary has %d: name the folder of the right one with --tokenizer",
+        c->text_encoder.vocab_size, CLIP_VOCAB_SIZE);
+}
+
 bool checkpoint_is_single_file(const struct checkpoint *c) {
     return c->single_file;
 }

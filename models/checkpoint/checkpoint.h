@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/tensor.h"
 #include "models/config.h"
+#include "models/tokenizer/tokenizer.h"
 #include "models/weights.h"
 
 struct checkpoint;
@@ -20,8 +21,7 @@ struct checkpoint;
 enum component { COMPONENT_TEXT_ENCODER, COMPONENT_UNET, COMPONENT_VAE };
 
 /* Opens `path`: a folder with model_index.json or unet/, or a .safetensors file. `tokenizer_dir`
- * overrides the folder's tokenizer/ and is required for a single file's prompts (NULL otherwise).
- */
+ * overrides the tokenizer that it would have (NULL: does not). */
 bool checkpoint_open(const char *path, const char *tokenizer_dir, struct checkpoint **out,
     struct error *err) __attribute__((warn_unused_result));
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is fine */
@@ -32,8 +32,20 @@ const struct unet_config *checkpoint_unet_config(const struct checkpoint *c);
 const struct vae_config *checkpoint_vae_config(const struct checkpoint *c);
 /* scheduler/scheduler_config.json, or what SD-1.x ships for a single file. Borrowed. */
 const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
-/* The folder that holds the tokenizer, or NULL if there is none. Borrowed. */
+
+/* What reads the prompts. */
+enum tokenizer_source {
+    TOKENIZER_FOLDER,  /* the checkpoint's, or the one that was given */
+    TOKENIZER_CLIP,    /* it brings none: CLIP's own, which the program carries */
+    TOKENIZER_MISSING, /* it brings none, and its text encoder has another number of tokens */
+};
+enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c);
+/* The folder, or NULL if the tokenizer is not from one. Borrowed. */
 const char *checkpoint_tokenizer_dir(const struct checkpoint *c);
+/* How CLIP's own pads for this text encoder. */
+enum clip_padding checkpoint_clip_padding(const struct checkpoint *c);
+bool tokenizer_from_checkpoint(const struct checkpoint *c, struct tokenizer **out,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* The component's tensors for a model, packed for `kernels` in `dtype`, one of its. Once the model
  * took what it needs, an error names up to a few tensors of the component that nobody asked for

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "models/tokenizer/tokenizer_bpe.h"
+#include "models/tokenizer/tokenizer_clip.h"
 #include "models/tokenizer/tokenizer_special.h"
 #include "models/tokenizer/tokenizer_text.h"
 #include "models/tokenizer/tokenizer_vocab.h"
@@ -13,30 +14,25 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define WORD_END "</w>"
-
 struct tokenizer {
     struct vocab vocab;
     struct special_tokens special;
     struct piece_splitter *splitter;
     int32_t byte_ids[256], byte_end_ids[256]; /* the byte's symbol, and the same ending a word */
-    int32_t byte_of_symbol[0x144];            /* the byte that a symbol stands for, or -1 */
+    int32_t byte_of_symbol[VOCAB_BYTE_SYMBOLS_END]; /* the byte that a symbol stands for, or -1 */
 };
 
-/* GPT-2's printable stand-ins for bytes: themselves, or U+0100 and up for the 68 that do not print.
- */
 static void fill_byte_symbols(struct tokenizer *t) {
-    int others = 0;
+    int32_t symbols[256];
+    vocab_byte_symbols(symbols);
     memset(t->byte_of_symbol, 0xff, sizeof(t->byte_of_symbol));
     for (int byte = 0; byte < 256; byte++) {
-        bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-        int symbol = prints ? byte : 0x100 + others++;
         char text[16];
-        size_t length = (size_t)utf8proc_encode_char(symbol, (utf8proc_uint8_t *)text);
-        t->byte_of_symbol[symbol] = byte;
+        size_t length = (size_t)utf8proc_encode_char(symbols[byte], (utf8proc_uint8_t *)text);
+        t->byte_of_symbol[symbols[byte]] = byte;
         t->byte_ids[byte] = vocab_find(&t->vocab, text, length);
-        memcpy(text + length, WORD_END, sizeof(WORD_END));
-        t->byte_end_ids[byte] = vocab_find(&t->vocab, text, length + strlen(WORD_END));
+        memcpy(text + length, VOCAB_WORD_END, sizeof(VOCAB_WORD_END));
+        t->byte_end_ids[byte] = vocab_find(&t->vocab, text, length + strlen(VOCAB_WORD_END));
     }
 }
 
@@ -45,9 +41,9 @@ static bool load_tokenizer_json(struct tokenizer *t, const json_t *json, struct 
     const json_t *suffix = json_object_get(model, "end_of_word_suffix");
     const char *type = json_string_value(json_object_get(model, "type"));
     if (!type || strcmp(type, "BPE") != 0 ||
-        (json_is_string(suffix) && strcmp(json_string_value(suffix), WORD_END) != 0))
+        (json_is_string(suffix) && strcmp(json_string_value(suffix), VOCAB_WORD_END) != 0))
         return error_set(err, ERROR_UNSUPPORTED,
-            "its model is not CLIP's: type BPE with the end_of_word_suffix " WORD_END
+            "its model is not CLIP's: type BPE with the end_of_word_suffix " VOCAB_WORD_END
             " is supported");
     return vocab_init(&t->vocab, json_object_get(model, "vocab"), err) &&
            vocab_set_merges_json(&t->vocab, json_object_get(model, "merges"), err);
@@ -86,7 +82,7 @@ static bool load(struct tokenizer *t, const char *dir, struct error *err) {
         error_set(err, ERROR_NOT_FOUND,
             "%s holds no tokenizer: neither tokenizer.json nor vocab.json with merges.txt", dir);
     }
-    ok = ok && special_tokens_init(
+    ok = ok && special_tokens_read(
                    &t->special, dir, json_object_get(json, "added_tokens"), &t->vocab, err);
     json_decref(json);
     free(whole);
@@ -95,17 +91,43 @@ static bool load(struct tokenizer *t, const char *dir, struct error *err) {
     return ok;
 }
 
-bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err) {
-    struct tokenizer *t = calloc(1, sizeof(*t));
-    if (!t)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
-    if (!load(t, dir, err) || !piece_splitter_create(&t->splitter, err)) {
+static bool load_clip(struct tokenizer *t, enum clip_padding padding, struct error *err) {
+    /* SD-2's tokenizer_config.json and special_tokens_map.json, as far as they differ. */
+    static const char sd2[] =
+        "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
+        "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},"
+        "\"unk_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},\"pad_token\":\"!\"}";
+    json_t *config = padding == CLIP_PADS_WITH_END ? NULL : json_loads(sd2, 0, NULL);
+    const bool ok = clip_vocab_init(&t->vocab, err) &&
+                    special_tokens_init(&t->special, config, NULL, NULL, &t->vocab, err);
+    json_decref(config);
+    return ok;
+}
+
+/* Everything but the vocabulary and the special tokens, which are `loaded` or err says why not. */
+static bool finish_create(
+    struct tokenizer *t, bool loaded, struct tokenizer **out, struct error *err) {
+    if (!loaded || !piece_splitter_create(&t->splitter, err)) {
         tokenizer_destroy(t);
         return error_prefix(err, "tokenizer");
     }
     fill_byte_symbols(t);
     *out = t;
     return true;
+}
+
+bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err) {
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    return finish_create(t, load(t, dir, err), out, err);
+}
+
+bool tokenizer_create_clip(enum clip_padding padding, struct tokenizer **out, struct error *err) {
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    return finish_create(t, load_clip(t, padding, err), out, err);
 }
 
 void tokenizer_destroy(struct tokenizer *tokenizer) {
@@ -115,6 +137,10 @@ void tokenizer_destroy(struct tokenizer *tokenizer) {
     special_tokens_finish(&tokenizer->special);
     vocab_finish(&tokenizer->vocab);
     free(tokenizer);
+}
+
+int32_t tokenizer_end_id(const struct tokenizer *tokenizer) {
+    return tokenizer->special.end;
 }
 
 size_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
@@ -215,17 +241,17 @@ bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32
 /* Appends the bytes that a token's symbols stand for; its word end becomes a space. */
 static size_t decode_token(const struct tokenizer *t, const char *token, char *out) {
     size_t used = 0, length = strlen(token);
-    bool ends = length >= strlen(WORD_END) &&
-                strcmp(token + length - strlen(WORD_END), WORD_END) == 0;
+    bool ends = length >= strlen(VOCAB_WORD_END) &&
+                strcmp(token + length - strlen(VOCAB_WORD_END), VOCAB_WORD_END) == 0;
     if (ends)
-        length -= strlen(WORD_END);
+        length -= strlen(VOCAB_WORD_END);
     for (size_t at = 0; at < length;) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = utf8proc_iterate(
             (const utf8proc_uint8_t *)token + at, (utf8proc_ssize_t)(length - at), &c);
         if (n < 1)
             break;
-        if (c < 0x144 && t->byte_of_symbol[c] >= 0) {
+        if (c < VOCAB_BYTE_SYMBOLS_END && t->byte_of_symbol[c] >= 0) {
             out[used++] = (char)t->byte_of_symbol[c];
         } else { /* no byte's symbol: an added token in plain text */
             memcpy(out + used, token + at, (size_t)n);

@@ -1,8 +1,9 @@
 /* CLIP's byte-pair encoding, as transformers' fast CLIPTokenizer does it.
  *
  * Text -> NFC -> runs of white space to one space -> lower case -> pieces (PCRE2, Unicode
- * properties) -> byte symbols -> merges by rank -> ids. The vocabulary is the checkpoint's own:
- * vocab.json + merges.txt, or tokenizer.json. Immutable after creation, safe from any thread.
+ * properties) -> byte symbols -> merges by rank -> ids. The vocabulary is the checkpoint's own
+ * (vocab.json + merges.txt, or tokenizer.json), or CLIP's published one, which the program carries.
+ * Immutable after creation, safe from any thread.
  */
 #ifndef MODELS_TOKENIZER_TOKENIZER_H
 #define MODELS_TOKENIZER_TOKENIZER_H
@@ -18,10 +19,17 @@ struct tokenizer;
 /* Reads the tokenizer in folder `dir`. */
 bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err)
     __attribute__((warn_unused_result));
+/* CLIP's own vocabulary of 49,408 tokens. */
+#define CLIP_VOCAB_SIZE 49408
+enum clip_padding {
+    CLIP_PADS_WITH_END, /* SD-1.x, as CLIP itself */
+    CLIP_PADS_WITH_0,   /* SD-2.x: "!", the token 0 */
+};
+bool tokenizer_create_clip(enum clip_padding padding, struct tokenizer **out, struct error *err)
+    __attribute__((warn_unused_result));
 void tokenizer_destroy(struct tokenizer *tokenizer); /* NULL is fine */
 
 /* The tokens of `text` (UTF-8) without begin and end marks. *ids is malloc'd, the caller frees it.
-
  * ERROR_INVALID for text that is not UTF-8. */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
     size_t *count, struct error *err) __attribute__((warn_unused_result));
@@ -35,6 +43,8 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
 
+/* The id of the end mark. */
+int32_t tokenizer_end_id(const struct tokenizer *tokenizer);
 /* Number of entries; every id is below it. */
 size_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 

@@ -143,7 +143,7 @@ static bool read_optional(const char *dir, const char *name, json_t **out, struc
     return ok;
 }
 
-static bool init_from(struct special_tokens *special, const json_t *const *configs,
+static bool init(struct special_tokens *special, const json_t *const *configs,
     const json_t *added_tokens, struct vocab *vocab, struct error *err) {
     const json_t *decoder = json_object_get(configs[0], "added_tokens_decoder");
     int32_t ids[ROLE_COUNT];
@@ -160,20 +160,25 @@ static bool init_from(struct special_tokens *special, const json_t *const *confi
     return normalize_contents(special, err);
 }
 
-bool special_tokens_init(struct special_tokens *special, const char *dir,
+bool special_tokens_init(struct special_tokens *special, const json_t *config, const json_t *map,
     const json_t *added_tokens, struct vocab *vocab, struct error *err) {
+    const json_t *configs[2] = { config, map };
     memset(special, 0, sizeof(*special));
+    if (init(special, configs, added_tokens, vocab, err))
+        return true;
+    special_tokens_finish(special);
+    return false;
+}
+
+bool special_tokens_read(struct special_tokens *special, const char *dir,
+    const json_t *added_tokens, struct vocab *vocab, struct error *err) {
     json_t *config = NULL, *map = NULL;
-    bool ok = read_optional(dir, "tokenizer_config.json", &config, err) &&
-              read_optional(dir, "special_tokens_map.json", &map, err);
-    if (ok) {
-        const json_t *configs[2] = { config, map };
-        ok = init_from(special, configs, added_tokens, vocab, err);
-    }
+    memset(special, 0, sizeof(*special));
+    const bool ok = read_optional(dir, "tokenizer_config.json", &config, err) &&
+                    read_optional(dir, "special_tokens_map.json", &map, err) &&
+                    special_tokens_init(special, config, map, added_tokens, vocab, err);
     json_decref(config);
     json_decref(map);
-    if (!ok)
-        special_tokens_finish(special);
     return ok;
 }
 

@@ -19,9 +19,13 @@ struct special_tokens {
     int32_t begin, end, pad, unknown; /* ids */
 };
 
-/* Reads tokenizer_config.json and special_tokens_map.json of `dir`, as far as they exist, and
- * tokenizer.json's added_tokens (NULL if there are none); ids beyond the vocabulary join it. */
-bool special_tokens_init(struct special_tokens *special, const char *dir,
+/* From tokenizer_config.json, special_tokens_map.json and tokenizer.json's added_tokens; each may
+ * be NULL. Ids beyond the vocabulary join it. */
+bool special_tokens_init(struct special_tokens *special, const json_t *config, const json_t *map,
+    const json_t *added_tokens, struct vocab *vocab, struct error *err)
+    __attribute__((warn_unused_result));
+/* The same with the first two read from `dir`, as far as they exist. */
+bool special_tokens_read(struct special_tokens *special, const char *dir,
     const json_t *added_tokens, struct vocab *vocab, struct error *err)
     __attribute__((warn_unused_result));
 void special_tokens_finish(struct special_tokens *special); /* a zeroed one is fine */

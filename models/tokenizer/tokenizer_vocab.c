@@ -47,12 +47,35 @@ static void insert_slot(struct vocab *vocab, int32_t id) {
     vocab->slots[at] = id;
 }
 
+void vocab_byte_symbols(int32_t symbols[256]) {
+    int others = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        bool prints = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+        symbols[byte] = prints ? byte : 0x100 + others++;
+    }
+}
+
 static bool read_id(const char *token, const json_t *value, int64_t *id, struct error *err) {
     char shown[64];
     if (!json_exact_integer(value, id) || *id < 0 || *id >= TOKENIZER_MAX_TOKENS)
         return error_set(err, ERROR_INVALID,
             "vocabulary: the id of \"%.60s\" is %s; an integer from 0 to %d is needed", token,
             json_describe(value, shown, sizeof(shown)), TOKENIZER_MAX_TOKENS - 1);
+    return true;
+}
+
+bool vocab_alloc(struct vocab *vocab, size_t count, struct error *err) {
+    memset(vocab, 0, sizeof(*vocab));
+    vocab->count = count;
+    /* Room for added tokens as well, so that the table never grows. */
+    vocab->slot_count = table_size(count + TOKENIZER_MAX_ADDED_TOKENS);
+    vocab->tokens = calloc(count, sizeof(*vocab->tokens));
+    vocab->slots = malloc(vocab->slot_count * sizeof(*vocab->slots));
+    if (!vocab->tokens || !vocab->slots) {
+        vocab_finish(vocab);
+        return error_set(err, ERROR_NO_MEMORY, "vocabulary: no memory for %zu tokens", count);
+    }
+    memset(vocab->slots, 0xff, vocab->slot_count * sizeof(*vocab->slots));
     return true;
 }
 
@@ -63,21 +86,14 @@ bool vocab_init(struct vocab *vocab, const json_t *tokens, struct error *err) {
     const char *token;
     json_t *value;
     int64_t id;
+    size_t count = 0;
     json_object_foreach((json_t *)tokens, token, value) {
         if (!read_id(token, value, &id, err))
             return false;
-        if ((size_t)id >= vocab->count)
-            vocab->count = (size_t)id + 1;
+        if ((size_t)id >= count)
+            count = (size_t)id + 1;
     }
-    /* Room for added tokens as well, so that the table never grows. */
-    vocab->slot_count = table_size(json_object_size(tokens) + TOKENIZER_MAX_ADDED_TOKENS);
-    vocab->tokens = calloc(vocab->count, sizeof(*vocab->tokens));
-    vocab->slots = malloc(vocab->slot_count * sizeof(*vocab->slots));
-    bool ok = vocab->tokens && vocab->slots;
-    if (vocab->slots)
-        memset(vocab->slots, 0xff, vocab->slot_count * sizeof(*vocab->slots));
-    if (!ok)
-        error_set(err, ERROR_NO_MEMORY, "vocabulary: no memory for %zu tokens", vocab->count);
+    bool ok = vocab_alloc(vocab, count, err);
     void *iter = ok ? json_object_iter((json_t *)tokens) : NULL;
     for (; ok && iter; iter = json_object_iter_next((json_t *)tokens, iter)) {
         token = json_object_iter_key(iter);

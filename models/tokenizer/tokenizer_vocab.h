@@ -12,6 +12,8 @@ struct vocab_merge {
     int32_t left, right, merged, rank; /* left is -1 in an empty slot */
 };
 
+#define VOCAB_WORD_END "</w>" /* what a token that ends a word ends with */
+
 struct vocab {
     char **tokens;  /* owned; [count], NULL where an id is not in use */
     size_t count;   /* highest id + 1 */
@@ -21,6 +23,9 @@ struct vocab {
     size_t merge_slot_count;
 };
 
+/* Room for the ids 0 .. count - 1, none of which is in use yet. */
+bool vocab_alloc(struct vocab *vocab, size_t count, struct error *err)
+    __attribute__((warn_unused_result));
 /* tokens: {"token": id, ...} with ids below TOKENIZER_MAX_TOKENS, each used once. */
 bool vocab_init(struct vocab *vocab, const json_t *tokens, struct error *err)
     __attribute__((warn_unused_result));
@@ -39,6 +44,11 @@ bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *
 /* tokenizer.json's model.merges: ["LEFT RIGHT", ...] or [["LEFT", "RIGHT"], ...]. */
 bool vocab_set_merges_json(struct vocab *vocab, const json_t *merges, struct error *err)
     __attribute__((warn_unused_result));
+
+/* GPT-2's printable stand-ins for bytes, as Unicode characters below VOCAB_BYTE_SYMBOLS_END:
+ * themselves, or U+0100 and up for the 68 that do not print. */
+#define VOCAB_BYTE_SYMBOLS_END 0x144
+void vocab_byte_symbols(int32_t symbols[256]);
 
 /* NULL if the pair does not merge. */
 const struct vocab_merge *vocab_find_merge(const struct vocab *vocab, int32_t left, int32_t right);

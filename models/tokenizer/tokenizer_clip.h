@@ -1,0 +1,10 @@
+/* CLIP's published vocabulary, made of the table of merges that the program carries
+ * (share/clip-tokenizer/). */
+#ifndef MODELS_TOKENIZER_TOKENIZER_CLIP_H
+#define MODELS_TOKENIZER_TOKENIZER_CLIP_H
+
+#include "models/tokenizer/tokenizer_vocab.h"
+
+bool clip_vocab_init(struct vocab *vocab, struct error *err) __attribute__((warn_unused_result));
+
+#endif
