@@ -6,6 +6,7 @@
 #include "command/options.h"
 #include "command/outputs.h"
 #include "command/progress.h"
+#include "command/scheduler_flags.h"
 #include "engine/pipeline.h"
 #include "server/dialect/generate_answer.h"
 
@@ -16,7 +17,8 @@
 
 #define REPEAT_MAX 1000
 
-static const struct option_spec table[] = {
+/* scheduler_flags() come after these. */
+static const struct option_spec own_options[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
     { "prompt-file", 0, "FILE", "reads it from a file" },
@@ -25,10 +27,6 @@ static const struct option_spec table[] = {
         "- writes one to standard output" },
     { "negative-prompt", 0, "TEXT", "what not to draw" },
     { "steps", 0, "N", "[25]" },
-    { "scheduler", 0, "NAME", "ddpm, ddim or pndm [the model's]" },
-    { "timestep-spacing", 0, "WORD", "leading, trailing or linspace [the scheduler's]" },
-    { "eta", 0, "X", "ddim only: 0 adds no noise, 1 as much as ddpm [0]" },
-    { "prediction-type", 0, "WORD", "epsilon, v_prediction or sample [the model's]" },
     { "guidance-scale", 0, "X", "[7.5]; 1 or less turns guidance off" },
     { "guidance-rescale", 0, "X", "0 to 1, for v-prediction models [0]" },
     { "seed", 0, "N", "[random]; image k uses N + k" },
@@ -49,6 +47,9 @@ static const struct option_spec table[] = {
     { 0 },
 };
 
+_Static_assert(sizeof(own_options) / sizeof(own_options[0]) + SCHEDULER_FLAGS_MAX <= OPTIONS_MAX,
+    "options_append has room for all of them");
+
 static const struct command_help help = {
     "latentd generate --model PATH --prompt TEXT -o FILE.png [options]",
     "Loads a checkpoint, draws, writes PNG files and ends. (latentd serve keeps it loaded.)",
@@ -64,22 +65,6 @@ static bool bad_word(const char *name, const char *value, const char *allowed, s
     char param[32];
     snprintf(param, sizeof(param), "--%s", name);
     return error_field(err, param, value, "%s", allowed);
-}
-
-static bool fill_scheduler(
-    const struct options *options, struct scheduler_options *out, struct error *err) {
-    const char *name = options_get(options, "scheduler");
-    const char *spacing = options_get(options, "timestep-spacing");
-    const char *prediction = options_get(options, "prediction-type");
-    if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))
-        return bad_word("scheduler", name, "ddpm, ddim or pndm", err);
-    if (spacing && !(out->has_spacing = timestep_spacing_from_name(spacing, &out->spacing)))
-        return bad_word("timestep-spacing", spacing, "leading, trailing or linspace", err);
-    if (prediction &&
-        !(out->has_prediction = prediction_type_from_name(prediction, &out->prediction)))
-        return bad_word("prediction-type", prediction, "epsilon, v_prediction or sample", err);
-    out->has_eta = options_get(options, "eta") != NULL;
-    return options_double(options, "eta", &out->eta, err);
 }
 
 static bool copy_text(const char *text, char **out, struct error *err) {
@@ -134,7 +119,7 @@ static bool fill_request(
         !options_double(o, "guidance-scale", &request->guidance_scale, err) ||
         !options_double(o, "guidance-rescale", &request->guidance_rescale, err) ||
         !options_int64(o, "seed", 0, SEED_MAX, &seed, err) ||
-        !fill_scheduler(o, &request->scheduler, err))
+        !scheduler_flags_read(o, &request->scheduler, err))
         return false;
     request->seed_given = options_get(o, "seed") != NULL;
     request->seed = (uint64_t)seed;
@@ -251,6 +236,9 @@ int generate_main(int argc, char **argv) {
     struct error err = { 0 };
     struct run run = { .repeat = 1 };
     struct pipeline *pipeline = NULL;
+    struct option_spec table[OPTIONS_MAX + 1] = { 0 };
+    options_append(table, own_options);
+    options_append(table, scheduler_flags());
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("generate", &err);
     if (options.help) {

@@ -40,6 +40,14 @@ static bool take(
     return true;
 }
 
+void options_append(struct option_spec *table, const struct option_spec *rows) {
+    int used = 0;
+    while (table[used].name)
+        used++;
+    for (; rows->name && used < OPTIONS_MAX; rows++)
+        table[used++] = *rows;
+}
+
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) {
     memset(out, 0, sizeof(*out));

@@ -35,6 +35,10 @@ struct options {
     bool help; /* --help was given: print it, and check nothing */
 };
 
+/* Puts `rows` behind those of `table`, which is zeroed or ends in a zeroed row and has room for
+ * OPTIONS_MAX and that one; what does not fit is left out. */
+void options_append(struct option_spec *table, const struct option_spec *rows);
+
 /* argv[0] is the command's name and is passed over. ERROR_INVALID names the option that is unknown,
  * given twice, or without its value; or the argument that the command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,

@@ -62,7 +62,7 @@ static bool check_match(const struct pipeline *p, struct error *err) {
 
 /* What the scheduler's file says, and what of it a Stable Diffusion pipeline does otherwise. */
 static bool read_scheduler(struct pipeline *p, struct error *err) {
-    const struct scheduler_options none = { 0 };
+    const struct scheduler_choice none = { 0 };
     struct scheduler_config config;
     enum scheduler_kind kind;
     if (!scheduler_config_kind(p->scheduler_json, &kind)) {
@@ -70,7 +70,7 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
         const char *name = json_string_value(json_object_get(p->scheduler_json, "_class_name"));
         log_warning("scheduler_config.json: %s is not supported, requests must name a scheduler",
             name ? name : "a file without _class_name");
-        const struct scheduler_options named = { .has_kind = true, .kind = SCHEDULER_DDIM };
+        const struct scheduler_choice named = { .has_kind = true, .kind = SCHEDULER_DDIM };
         if (!scheduler_config_resolve(p->scheduler_json, &named, &config, err))
             return false;
     } else {
@@ -85,7 +85,8 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
     }
     if (config.ignored_keys[0])
         log_warning("scheduler_config.json: unknown keys are ignored: %s", config.ignored_keys);
-    p->info.prediction_type = prediction_type_name(config.prediction);
+    const struct scheduler_option *prediction = &scheduler_options[OPTION_PREDICTION_TYPE];
+    p->info.prediction_type = prediction->words[config.values.prediction_type];
     return true;
 }
 
@@ -96,6 +97,7 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.activation_dtype = unet_activation_dtype(p->unet);
     p->info.default_width = p->info.default_height = p->figures.default_px;
     p->info.max_tokens = p->figures.context_length;
+    p->info.scheduler_json = p->scheduler_json;
     p->info.load_s = load_s;
     p->info.weight_bytes = bytes;
 }

@@ -33,6 +33,7 @@ struct pipeline_info {
     int max_tokens;                    /* 77 */
     const char *default_scheduler;     /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
+    const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;
     int64_t weight_bytes;
 };

@@ -25,7 +25,7 @@ struct generate_request {
     int num_inference_steps;
     double guidance_scale; /* guidance is on if > 1 */
     double guidance_rescale;
-    struct scheduler_options scheduler;
+    struct scheduler_choice scheduler;
     uint64_t seed; /* image k of the request uses seed + k */
     bool seed_given;
     enum rng_kind rng;

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
+#include "server/schedulers.h"
 
 /* The process is there and answers; whether it can draw is /health/ready's business. */
 static enum MHD_Result health(struct exchange *exchange) {
@@ -30,6 +31,13 @@ static json_t *percent_json(int percent) {
     return percent < 0 ? json_null() : json_integer(percent);
 }
 
+/* What a request may set that names no scheduler; null where it has to name one. */
+static json_t *default_options_json(const struct pipeline_info *p) {
+    enum scheduler_kind kind;
+    return scheduler_config_kind(p->scheduler_json, &kind) ? scheduler_options_json(kind, p)
+                                                           : json_null();
+}
+
 /* What the device says of itself now; null for the CPU. */
 static json_t *device_json(struct engine *engine) {
     struct device_figures f;
@@ -51,11 +59,12 @@ static enum MHD_Result info(struct exchange *exchange) {
     json_t *model = NULL, *device = json_null();
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
-        model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:s, s:f, s:I}", "name",
-            json_lenient_string(server->options.model_name), "device", p.device, "dtype", dtype_name(p.dtype),
-            "activation_dtype", dtype_name(p.activation_dtype), "default_width", p.default_width,
-            "default_height", p.default_height, "max_tokens", p.max_tokens, "default_scheduler",
-            p.default_scheduler, "prediction_type", p.prediction_type, "load_s", p.load_s,
+        model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:o, s:s, s:f, s:I}", "name",
+            json_lenient_string(server->options.model_name), "device", p.device, "dtype",
+            dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
+            "default_width", p.default_width, "default_height", p.default_height, "max_tokens",
+            p.max_tokens, "default_scheduler", p.default_scheduler, "default_scheduler_options",
+            default_options_json(&p), "prediction_type", p.prediction_type, "load_s", p.load_s,
             "weight_bytes", (json_int_t)p.weight_bytes);
         depth = engine_queue_depth(server->options.engine);
         device = device_json(server->options.engine);
@@ -67,29 +76,12 @@ static enum MHD_Result info(struct exchange *exchange) {
             "queue", queue, "limits", limits_json()));
 }
 
-static json_t *strings_json(const char *const *texts) {
-    json_t *list = json_array();
-    for (; *texts; texts++)
-        json_array_append_new(list, json_string(*texts));
-    return list;
-}
-
 static enum MHD_Result schedulers(struct exchange *exchange) {
-    json_t *list = json_array();
-    for (int kind = 0; kind < SCHEDULER_COUNT; kind++) {
-        const struct scheduler_info *s = scheduler_get_info((enum scheduler_kind)kind);
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "name", s->name, "class",
-                      s->class_name, "display_name", s->display_name, "description", s->description,
-                      "aliases", strings_json(s->aliases), "options", strings_json(s->options)));
-    }
     struct http_server *server = exchange->server;
     struct pipeline_info p;
     bool known = server_state(server, NULL) == ENGINE_READY &&
                  engine_get_info(server->options.engine, &p);
-    return respond_json(exchange, 200,
-        json_pack(
-            "{s:o, s:s?}", "schedulers", list, "default", known ? p.default_scheduler : NULL));
+    return respond_json(exchange, 200, schedulers_json(known ? &p : NULL));
 }
 
 const struct route route_health = { .path = "/health", .methods = { { "GET", .handle = health } } };

@@ -4,22 +4,17 @@
 
 #include "engine/scheduler/noise_schedule.h"
 
-/* The configuration keys that not every class has; a key of the file is kept, and an option of the
- * request allowed, only where the class has it. */
-enum scheduler_keys {
-    KEY_ETA = 1, /* an argument of step() in diffusers, not of the file */
-    KEY_SET_ALPHA_TO_ONE = 2,
-    KEY_RESCALE_ZERO_SNR = 4,
-    KEY_CLIP_SAMPLE = 8, /* and thresholding */
-    KEY_VARIANCE_TYPE = 16,
-    KEY_SKIP_PRK_STEPS = 32,
+/* An option in a class's own list: one that not every class has, or one with a default or words of
+ * its own; as the constructor in diffusers says. */
+struct class_option {
+    bool has;       /* true in every entry */
+    double value;   /* the default */
+    unsigned words; /* bits 1 << enum of the words it knows; 0: all */
 };
 
 struct scheduler_class {
     struct scheduler_info info;
-    unsigned keys;
-    unsigned predictions;  /* bits 1 << enum prediction_type */
-    bool set_alpha_to_one; /* the class's default */
+    struct class_option options[SCHEDULER_OPTION_COUNT];
     /* UNet evaluations for so many steps. */
     int (*count)(const struct scheduler_config *config, int num_inference_steps);
     /* Fills plan->evaluations, which are zeroed but for input_scale 1, and slot_count. `timesteps`
@@ -28,7 +23,9 @@ struct scheduler_class {
         const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err);
 };
 
-extern const struct scheduler_class scheduler_ddpm, scheduler_ddim, scheduler_pndm;
+#define SCHEDULER_CLASS(id, name) extern const struct scheduler_class scheduler_##name;
+SCHEDULERS(SCHEDULER_CLASS)
+#undef SCHEDULER_CLASS
 
 const struct scheduler_class *scheduler_get_class(enum scheduler_kind kind);
 

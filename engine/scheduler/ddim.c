@@ -15,22 +15,23 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
     (void)err;
     const float *alphas_cumprod = schedule->alphas_cumprod;
-    float final_alpha = config->set_alpha_to_one ? 1.0f : alphas_cumprod[0];
+    float final_alpha = config->values.set_alpha_to_one ? 1.0f : alphas_cumprod[0];
     for (int i = 0; i < steps; i++) {
         int t = timesteps[i], prev = t - schedule->num_train_timesteps / steps;
         float alpha_prod_t = alphas_cumprod[t];
         float alpha_prod_prev = prev >= 0 ? alphas_cumprod[prev] : final_alpha;
         float variance = (1.0f - alpha_prod_prev) / (1.0f - alpha_prod_t) *
                          (1.0f - alpha_prod_t / alpha_prod_prev);
-        float std = (float)config->eta * sqrtf(variance);
+        float std = (float)config->values.eta * sqrtf(variance);
         /* 0 in exact arithmetic where eta is 1 and alpha_prod_t is 0, so never a NaN. */
         float direction = sqrtf(fmaxf(1.0f - alpha_prod_prev - std * std, 0.0f));
         float root_prev = sqrtf(alpha_prod_prev);
-        struct prediction_weights p = prediction_weights(config->prediction, alpha_prod_t);
+        struct prediction_weights p = prediction_weights(
+            config->values.prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         evaluation->timestep = (float)t;
-        evaluation->draws_noise = config->eta > 0;
+        evaluation->draws_noise = config->values.eta > 0;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = root_prev * p.x0_sample + direction * p.noise_sample;
         update->weights[TERM_OUTPUT] = root_prev * p.x0_output + direction * p.noise_output;
@@ -40,8 +41,6 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
 }
 
 static const char *const aliases[] = { "DDIM", "DDIMScheduler", NULL };
-static const char *const options[] = { "timestep_spacing", "prediction_type", "eta",
-    "beta_schedule", "steps_offset", "set_alpha_to_one", "rescale_betas_zero_snr", NULL };
 
 const struct scheduler_class scheduler_ddim = {
     .info = {
@@ -50,11 +49,14 @@ const struct scheduler_class scheduler_ddim = {
         .display_name = "DDIM",
         .description = "Deterministic at eta 0, ancestral at eta 1; the same seed keeps its composition.",
         .aliases = aliases,
-        .options = options,
     },
-    .keys = KEY_ETA | KEY_SET_ALPHA_TO_ONE | KEY_RESCALE_ZERO_SNR | KEY_CLIP_SAMPLE,
-    .predictions = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V | 1 << PREDICTION_SAMPLE,
-    .set_alpha_to_one = true,
+    .options = {
+        [OPTION_ETA] = { true, 0 },
+        [OPTION_SET_ALPHA_TO_ONE] = { true, true },
+        [OPTION_RESCALE_BETAS_ZERO_SNR] = { true, false },
+        [OPTION_CLIP_SAMPLE] = { true, true },
+        [OPTION_THRESHOLDING] = { true, false },
+    },
     .count = count_evaluations,
     .fill = fill,
 };

@@ -34,7 +34,8 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         float current_beta = 1.0f - current_alpha;
         float x0_weight = sqrtf(alpha_prod_prev) * current_beta / beta_prod_t;
         float sample_weight = sqrtf(current_alpha) * beta_prod_prev / beta_prod_t;
-        struct prediction_weights p = prediction_weights(config->prediction, alpha_prod_t);
+        struct prediction_weights p = prediction_weights(
+            config->values.prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         evaluation->timestep = (float)t;
@@ -44,14 +45,12 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         update->weights[TERM_OUTPUT] = x0_weight * p.x0_output;
         if (t > 0)
             update->weights[TERM_NOISE] = noise_weight(
-                config->variance_type, beta_prod_t, beta_prod_prev, current_beta);
+                config->values.variance_type, beta_prod_t, beta_prod_prev, current_beta);
     }
     return true;
 }
 
 static const char *const aliases[] = { "DDPM", "DDPMScheduler", NULL };
-static const char *const options[] = { "timestep_spacing", "prediction_type", "beta_schedule",
-    "steps_offset", "rescale_betas_zero_snr", NULL };
 
 const struct scheduler_class scheduler_ddpm = {
     .info = {
@@ -60,10 +59,13 @@ const struct scheduler_class scheduler_ddpm = {
         .display_name = "DDPM",
         .description = "The original ancestral sampler: fresh noise at every step, wants many steps.",
         .aliases = aliases,
-        .options = options,
     },
-    .keys = KEY_RESCALE_ZERO_SNR | KEY_CLIP_SAMPLE | KEY_VARIANCE_TYPE,
-    .predictions = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V | 1 << PREDICTION_SAMPLE,
+    .options = {
+        [OPTION_RESCALE_BETAS_ZERO_SNR] = { true, false },
+        [OPTION_VARIANCE_TYPE] = { true, VARIANCE_FIXED_SMALL },
+        [OPTION_CLIP_SAMPLE] = { true, true },
+        [OPTION_THRESHOLDING] = { true, false },
+    },
     .count = count_evaluations,
     .fill = fill,
 };

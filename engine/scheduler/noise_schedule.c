@@ -22,15 +22,16 @@ static double cosine_alpha_bar(double t) {
 }
 
 static void fill_betas(const struct scheduler_config *config, float *betas) {
-    int count = config->num_train_timesteps;
+    const struct scheduler_values *values = &config->values;
+    int count = values->num_train_timesteps;
     if (config->trained_betas) {
         for (int i = 0; i < count; i++)
             betas[i] = (float)json_number_value(json_array_get(config->trained_betas, (size_t)i));
         return;
     }
-    switch (config->beta_schedule) {
+    switch (values->beta_schedule) {
     case BETA_SCALED_LINEAR:
-        linspace_f32((float)sqrt(config->beta_start), (float)sqrt(config->beta_end), count, betas);
+        linspace_f32((float)sqrt(values->beta_start), (float)sqrt(values->beta_end), count, betas);
         for (int i = 0; i < count; i++)
             betas[i] *= betas[i];
         break;
@@ -42,7 +43,7 @@ static void fill_betas(const struct scheduler_config *config, float *betas) {
         }
         break;
     default:
-        linspace_f32((float)config->beta_start, (float)config->beta_end, count, betas);
+        linspace_f32((float)values->beta_start, (float)values->beta_end, count, betas);
     }
 }
 
@@ -72,7 +73,7 @@ static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
 
 bool noise_schedule_init(
     const struct scheduler_config *config, struct noise_schedule *out, struct error *err) {
-    int count = config->num_train_timesteps;
+    int count = config->values.num_train_timesteps;
     *out = (struct noise_schedule){ .num_train_timesteps = count };
     float *betas = calloc((size_t)count, sizeof(*betas));
     out->alphas_cumprod = calloc((size_t)count, sizeof(*out->alphas_cumprod));
@@ -89,7 +90,7 @@ bool noise_schedule_init(
         cumulate(betas, count, out->alphas_cumprod);
         valid = out->alphas_cumprod[count - 1] < out->alphas_cumprod[0] || count == 1;
     }
-    if (valid && config->rescale_zero_snr)
+    if (valid && config->values.rescale_betas_zero_snr)
         rescale_zero_snr(betas, count, out->alphas_cumprod);
     free(betas);
     if (!valid) {
@@ -107,16 +108,17 @@ void noise_schedule_finish(struct noise_schedule *schedule) {
 
 bool noise_schedule_timesteps(
     const struct scheduler_config *config, int count, int *out, struct error *err) {
-    int total = config->num_train_timesteps;
+    const struct scheduler_values *values = &config->values;
+    int total = values->num_train_timesteps;
     char value[16];
     snprintf(value, sizeof(value), "%d", count);
     if (count < 1 || count > total)
         return error_field(
             err, "num_inference_steps", value, "the model was trained on 1 to %d", total);
-    switch (config->spacing) {
+    switch (values->timestep_spacing) {
     case SPACING_LEADING:
         for (int i = 0; i < count; i++)
-            out[i] = (count - 1 - i) * (total / count) + config->steps_offset;
+            out[i] = (count - 1 - i) * (total / count) + values->steps_offset;
         break;
     case SPACING_TRAILING: {
         /* numpy.arange(total, 0, -total / count): it steps by the rounded difference of its first
@@ -137,6 +139,6 @@ bool noise_schedule_timesteps(
         return error_field(err, "num_inference_steps", value,
             "with timestep_spacing leading and steps_offset %d the first timestep would be %d, and "
             "the model knows 0 to %d: take fewer steps or another spacing",
-            config->steps_offset, out[0], total - 1);
+            values->steps_offset, out[0], total - 1);
     return true;
 }

@@ -20,13 +20,13 @@
 #define PRK_MIN_STEPS 4
 
 static int count_evaluations(const struct scheduler_config *config, int steps) {
-    if (config->skip_prk_steps)
+    if (config->values.skip_prk_steps)
         return steps > 1 ? steps + 1 : 1;
     return PRK_EVALUATIONS + steps - PRK_GROUPS;
 }
 
 struct pndm {
-    const struct scheduler_config *config;
+    const struct scheduler_values *values;
     const float *alphas_cumprod;
     int stride;     /* training timesteps between two steps */
     int ring[RING]; /* slots of earlier outputs, newest first */
@@ -37,7 +37,7 @@ struct pndm {
  * update->weights. The weights of m become those of the step. */
 static void transfer(const struct pndm *pndm, struct scheduler_update *update,
     enum scheduler_term start, int t, int prev) {
-    float final_alpha = pndm->config->set_alpha_to_one ? 1.0f : pndm->alphas_cumprod[0];
+    float final_alpha = pndm->values->set_alpha_to_one ? 1.0f : pndm->alphas_cumprod[0];
     float alpha_prod_t = pndm->alphas_cumprod[t];
     float alpha_prod_prev = prev >= 0 ? pndm->alphas_cumprod[prev] : final_alpha;
     float beta_prod_t = 1.0f - alpha_prod_t, beta_prod_prev = 1.0f - alpha_prod_prev;
@@ -45,7 +45,7 @@ static void transfer(const struct pndm *pndm, struct scheduler_update *update,
     float denominator = alpha_prod_t * sqrtf(beta_prod_prev) +
                         sqrtf(alpha_prod_t * beta_prod_t * alpha_prod_prev);
     float noise_weight = -(alpha_prod_prev - alpha_prod_t) / denominator;
-    struct prediction_weights p = prediction_weights(pndm->config->prediction, alpha_prod_t);
+    struct prediction_weights p = prediction_weights(pndm->values->prediction_type, alpha_prod_t);
     for (int term = 0; term < TERM_COUNT; term++)
         update->weights[term] *= noise_weight * p.noise_output;
     update->weights[start] += sample_weight + noise_weight * p.noise_sample;
@@ -136,11 +136,11 @@ static void fill_prk(
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
-    struct pndm pndm = { .config = config,
+    struct pndm pndm = { .values = &config->values,
         .alphas_cumprod = schedule->alphas_cumprod,
         .stride = schedule->num_train_timesteps / steps };
     plan->slot_count = SLOT_START + 1;
-    if (!config->skip_prk_steps) {
+    if (!config->values.skip_prk_steps) {
         if (steps < PRK_MIN_STEPS)
             return error_set(err, ERROR_INVALID,
                 "num_inference_steps: pndm with skip_prk_steps false needs at least %d, not %d",
@@ -159,8 +159,6 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
 }
 
 static const char *const aliases[] = { "PNDM", "PNDMScheduler", "plms", "PLMS", NULL };
-static const char *const options[] = { "timestep_spacing", "prediction_type", "beta_schedule",
-    "steps_offset", "set_alpha_to_one", NULL };
 
 const struct scheduler_class scheduler_pndm = {
     .info = {
@@ -169,10 +167,13 @@ const struct scheduler_class scheduler_pndm = {
         .display_name = "PNDM (PLMS)",
         .description = "Stable Diffusion 1.5's own: a fourth-order multistep method, no fresh noise.",
         .aliases = aliases,
-        .options = options,
     },
-    .keys = KEY_SET_ALPHA_TO_ONE | KEY_SKIP_PRK_STEPS,
-    .predictions = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V,
+    .options = {
+        [OPTION_PREDICTION_TYPE] = { true, PREDICTION_EPSILON,
+            .words = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V },
+        [OPTION_SET_ALPHA_TO_ONE] = { true, false },
+        [OPTION_SKIP_PRK_STEPS] = { true, false },
+    },
     .count = count_evaluations,
     .fill = fill,
 };

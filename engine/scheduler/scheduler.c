@@ -7,17 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct scheduler_class *const classes[SCHEDULER_COUNT] = {
-    [SCHEDULER_DDPM] = &scheduler_ddpm,
-    [SCHEDULER_DDIM] = &scheduler_ddim,
-    [SCHEDULER_PNDM] = &scheduler_pndm,
-};
-
-static const char *const spacing_names[SPACING_COUNT] = { "leading", "trailing", "linspace" };
-static const char *const prediction_names[PREDICTION_COUNT] = { "epsilon", "v_prediction",
-    "sample" };
-static const char *const beta_names[BETA_SCHEDULE_COUNT] = { "linear", "scaled_linear",
-    "squaredcos_cap_v2" };
+#define SCHEDULER_ENTRY(id, name) [SCHEDULER_##id] = &scheduler_##name,
+static const struct scheduler_class *const classes[SCHEDULER_COUNT] = { SCHEDULERS(
+    SCHEDULER_ENTRY) };
 
 const struct scheduler_class *scheduler_get_class(enum scheduler_kind kind) {
     return classes[kind];
@@ -29,46 +21,6 @@ const struct scheduler_info *scheduler_get_info(enum scheduler_kind kind) {
 
 const char *scheduler_kind_name(enum scheduler_kind kind) {
     return classes[kind]->info.name;
-}
-
-const char *timestep_spacing_name(enum timestep_spacing spacing) {
-    return spacing_names[spacing];
-}
-
-const char *prediction_type_name(enum prediction_type prediction) {
-    return prediction_names[prediction];
-}
-
-const char *beta_schedule_name(enum beta_schedule schedule) {
-    return beta_names[schedule];
-}
-
-static int find_name(const char *const *names, int count, const char *name) {
-    for (int i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return i;
-    return -1;
-}
-
-bool timestep_spacing_from_name(const char *name, enum timestep_spacing *out) {
-    int found = find_name(spacing_names, SPACING_COUNT, name);
-    if (found >= 0)
-        *out = (enum timestep_spacing)found;
-    return found >= 0;
-}
-
-bool prediction_type_from_name(const char *name, enum prediction_type *out) {
-    int found = find_name(prediction_names, PREDICTION_COUNT, name);
-    if (found >= 0)
-        *out = (enum prediction_type)found;
-    return found >= 0;
-}
-
-bool beta_schedule_from_name(const char *name, enum beta_schedule *out) {
-    int found = find_name(beta_names, BETA_SCHEDULE_COUNT, name);
-    if (found >= 0)
-        *out = (enum beta_schedule)found;
-    return found >= 0;
 }
 
 bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out) {
@@ -83,6 +35,13 @@ bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out) {
         }
     }
     return false;
+}
+
+const char *scheduler_list_names(char *out, size_t size, const char *quote) {
+    const char *names[SCHEDULER_COUNT];
+    for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
+        names[kind] = classes[kind]->info.name;
+    return scheduler_list_words(out, size, names, SCHEDULER_COUNT, quote, " or ");
 }
 
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod) {

@@ -5,86 +5,87 @@
  * table; engine/sampler applies any table with the one fused operation op_combine. The numbers are
  * diffusers' own, with float32 scalars where diffusers has them.
  *
- * A new scheduler is one file that fills plans, its name in `enum scheduler_kind`, and its line in
- * the registry (scheduler.c).
+ * A new scheduler is one file that defines its struct scheduler_class (class.h), and its line in
+ * SCHEDULERS. What can be set about it is in options.h.
  */
 #ifndef ENGINE_SCHEDULER_SCHEDULER_H
 #define ENGINE_SCHEDULER_SCHEDULER_H
 
 #include "base/error.h"
+#include "engine/scheduler/options.h"
 
-#include <jansson.h>
-#include <stdbool.h>
 #include <stdint.h>
 
-enum scheduler_kind { SCHEDULER_DDPM, SCHEDULER_DDIM, SCHEDULER_PNDM, SCHEDULER_COUNT };
-enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_COUNT };
-enum prediction_type { PREDICTION_EPSILON, PREDICTION_V, PREDICTION_SAMPLE, PREDICTION_COUNT };
-enum beta_schedule {
-    BETA_LINEAR,
-    BETA_SCALED_LINEAR,
-    BETA_SQUAREDCOS_CAP_V2,
-    BETA_SCHEDULE_COUNT,
-};
-enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FIXED_LARGE };
+/* X(id, name): engine/scheduler/NAME.c defines scheduler_NAME. */
+#define SCHEDULERS(X)                                                                              \
+    X(DDPM, ddpm)                                                                                  \
+    X(DDIM, ddim)                                                                                  \
+    X(PNDM, pndm)
 
-/* What a request may override; `has_*` says which. Everything else comes from the checkpoint. */
-struct scheduler_options {
-    bool has_kind, has_spacing, has_prediction, has_eta, has_beta_schedule, has_steps_offset,
-        has_set_alpha_to_one, has_rescale_zero_snr;
-    enum scheduler_kind kind;
-    enum timestep_spacing spacing;
-    enum prediction_type prediction;
-    enum beta_schedule beta_schedule;
-    double eta; /* DDIM only, 0..1 */
-    int steps_offset;
-    bool set_alpha_to_one;
-    bool rescale_zero_snr;
-};
+#define SCHEDULER_KIND(id, name) SCHEDULER_##id,
+enum scheduler_kind { SCHEDULERS(SCHEDULER_KIND) SCHEDULER_COUNT };
+#undef SCHEDULER_KIND
 
-/* The words of the API and of scheduler_config.json: "ddim", "leading", "v_prediction", ... Static
- * strings. The parsers return false, with *out untouched, for an unknown word; a scheduler also
- * goes by its aliases. */
+/* The registry. All strings are static. */
+struct scheduler_info {
+    const char *name;           /* "ddim" */
+    const char *class_name;     /* "DDIMScheduler" */
+    const char *display_name;   /* "DDIM" */
+    const char *description;    /* one sentence */
+    const char *const *aliases; /* NULL-terminated */
+};
+const struct scheduler_info *scheduler_get_info(enum scheduler_kind kind);
 const char *scheduler_kind_name(enum scheduler_kind kind);
-const char *timestep_spacing_name(enum timestep_spacing spacing);
-const char *prediction_type_name(enum prediction_type prediction);
-const char *beta_schedule_name(enum beta_schedule schedule);
+/* By name or alias; false, with *out untouched, for an unknown one. */
 bool scheduler_kind_from_name(const char *name, enum scheduler_kind *out);
-bool timestep_spacing_from_name(const char *name, enum timestep_spacing *out);
-bool prediction_type_from_name(const char *name, enum prediction_type *out);
-bool beta_schedule_from_name(const char *name, enum beta_schedule *out);
+/* "ddpm, ddim or pndm", every name in `quote`. Returns `out`. */
+const char *scheduler_list_names(char *out, size_t size, const char *quote);
+
+/* Whether the class has the option, and which of its words it knows, as bits. */
+bool scheduler_has_option(enum scheduler_kind kind, enum scheduler_option_id id);
+unsigned scheduler_known_words(enum scheduler_kind kind, enum scheduler_option_id id);
+
+/* What a request says about its scheduler. Zeroed: nothing, the checkpoint's own is used. */
+struct scheduler_choice {
+    bool has_kind;
+    enum scheduler_kind kind;
+    bool given[SCHEDULER_OPTION_COUNT];
+    struct scheduler_values values; /* of the options given */
+};
+
+void scheduler_choose(struct scheduler_choice *choice, enum scheduler_option_id id, double value);
+
+/* The request's "scheduler": a name, or {"name": ..., "eta": ..., ...}. ERROR_INVALID with the
+ * param "scheduler", "scheduler.name" or "scheduler.OPTION". *out is zeroed first. */
+bool scheduler_choice_from_json(const json_t *json, struct scheduler_choice *out, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* A scheduler's configuration: the checkpoint's file, its class's defaults and the request's
- * options, resolved. Borrows trained_betas from the JSON. */
+ * choice, resolved. Borrows trained_betas from the JSON. */
 struct scheduler_config {
     enum scheduler_kind kind;
-    int num_train_timesteps;
-    double beta_start, beta_end;
-    enum beta_schedule beta_schedule;
+    struct scheduler_values values;
     const json_t *trained_betas; /* an array of num_train_timesteps numbers, or NULL */
-    enum prediction_type prediction;
-    enum timestep_spacing spacing;
-    int steps_offset;
-    bool set_alpha_to_one;
-    bool rescale_zero_snr;
-    bool skip_prk_steps;              /* PNDM */
-    enum variance_type variance_type; /* DDPM */
-    double eta;                       /* DDIM */
     /* What a Stable Diffusion pipeline changes in the file, as diffusers' does: clip_sample is
      * always off, and steps_offset is 1 unless the request says otherwise. */
     bool replaced_clip_sample, replaced_steps_offset;
     char ignored_keys[192]; /* keys that no scheduler of diffusers has, joined by ", "; or "" */
 };
 
-/* Reads diffusers' scheduler_config.json and applies the options. With a kind other than the file's
+/* Reads diffusers' scheduler_config.json and applies the choice. With a kind other than the file's
  * own class this is diffusers' X.from_config(file): keys of the file are kept where X has them, and
- * X's defaults fill the rest. ERROR_INVALID for a bad key or option, ERROR_UNSUPPORTED for a class
- * or a key's value that would change the arithmetic and that we do not do. */
-bool scheduler_config_resolve(const json_t *json, const struct scheduler_options *options,
+ * X's defaults fill the rest. ERROR_INVALID for a bad key or option (the param of a request's is
+ * "scheduler.OPTION"), ERROR_UNSUPPORTED for a class or a key's value that would change the
+ * arithmetic and that we do not do. */
+bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice *choice,
     struct scheduler_config *out, struct error *err) __attribute__((warn_unused_result));
 
 /* The class the file names; false (and no error) if it is none of ours. */
 bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out);
+
+/* {"name": ..., ...} with every option that a request may set for this class: as a request's
+ * "scheduler" it resolves to the same configuration. A new reference; NULL when memory is short. */
+json_t *scheduler_config_to_json(const struct scheduler_config *config);
 
 /* What an update may read: the running sample, this evaluation's model output (after guidance),
  * fresh noise, and slots, which keep tensors from one evaluation to later ones. */
@@ -127,16 +128,5 @@ struct scheduler_plan {
 bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
     struct scheduler_plan **out, struct error *err) __attribute__((warn_unused_result));
 void scheduler_plan_destroy(struct scheduler_plan *plan); /* NULL is fine */
-
-/* The registry, for GET /schedulers and the command line's help. */
-struct scheduler_info {
-    const char *name;           /* "ddim" */
-    const char *class_name;     /* "DDIMScheduler" */
-    const char *display_name;   /* "DDIM" */
-    const char *description;    /* one sentence */
-    const char *const *aliases; /* NULL-terminated */
-    const char *const *options; /* the API's names of what a request may set, NULL-terminated */
-};
-const struct scheduler_info *scheduler_get_info(enum scheduler_kind kind);
 
 #endif

@@ -23,38 +23,6 @@ static bool set(json_t *object, const char *key, json_t *value) {
     return json_object_set_new(object, key, value) == 0;
 }
 
-/* Only the options this scheduler has, so that the object is accepted when it is sent back. */
-static json_t *scheduler_json(const struct scheduler_config *config) {
-    const struct scheduler_info *info = scheduler_get_info(config->kind);
-    json_t *object = json_object();
-    bool ok = object && set(object, "name", json_string(info->name));
-    for (const char *const *option = info->options; ok && *option; option++) {
-        json_t *value = NULL;
-        if (strcmp(*option, "timestep_spacing") == 0)
-            value = json_string(timestep_spacing_name(config->spacing));
-        else if (strcmp(*option, "prediction_type") == 0)
-            value = json_string(prediction_type_name(config->prediction));
-        else if (strcmp(*option, "beta_schedule") == 0)
-            value = json_string(beta_schedule_name(config->beta_schedule));
-        else if (strcmp(*option, "eta") == 0)
-            value = number(config->eta);
-        else if (strcmp(*option, "steps_offset") == 0)
-            value = json_integer(config->steps_offset);
-        else if (strcmp(*option, "set_alpha_to_one") == 0)
-            value = json_boolean(config->set_alpha_to_one);
-        else if (strcmp(*option, "rescale_betas_zero_snr") == 0)
-            value = json_boolean(config->rescale_zero_snr);
-        else
-            continue; /* an option that requests cannot set yet */
-        ok = set(object, *option, value);
-    }
-    if (!ok) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
-}
-
 static json_t *prompts_json(const struct generate_request *asked) {
     if (asked->prompt_count == 1)
         return json_string(asked->prompts[0]);
@@ -84,7 +52,7 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "num_inference_steps", json_integer(asked->num_inference_steps)) &&
               set(p, "guidance_scale", number(asked->guidance_scale)) &&
               set(p, "guidance_rescale", number(asked->guidance_rescale)) &&
-              set(p, "scheduler", scheduler_json(&request->scheduler)) &&
+              set(p, "scheduler", scheduler_config_to_json(&request->scheduler)) &&
               set(p, "rng", json_string(rng_kind_name(asked->rng))) &&
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
@@ -132,8 +100,8 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
     fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", resolved_request_seed(request, index),
         asked->width, asked->height);
     bool ok = write_value(out, answer->model_name);
-    if (request->scheduler.eta > 0)
-        fprintf(out, ", Eta: %.10g", request->scheduler.eta);
+    if (request->scheduler.values.eta > 0)
+        fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
     if (asked->clip_skip > 0) /* there the last layer is 1 */
         fprintf(out, ", Clip skip: %d", asked->clip_skip + 1);
     fprintf(out, ", RNG: %s, Version: latentd %s", asked->rng == RNG_CUDA ? "NV" : "CPU",

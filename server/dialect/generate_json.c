@@ -32,13 +32,6 @@ static bool parse_number(const char *name, const json_t *value, double *out, str
     return true;
 }
 
-static bool parse_bool(const char *name, const json_t *value, bool *out, struct error *err) {
-    if (!json_is_boolean(value))
-        return bad_field(name, value, "true or false", err);
-    *out = json_is_true(value);
-    return true;
-}
-
 static bool parse_text(const char *name, const json_t *value, char **out, struct error *err) {
     if (!json_is_string(value))
         return bad_field(name, value, "a string", err);
@@ -140,74 +133,9 @@ static bool parse_timeout(
            bad_field("timeout_s", value, "seconds above 0; leave it out for no limit", err);
 }
 
-/* "\"ddpm\", \"ddim\", ..." from the registry. */
-static void scheduler_words(char *out, size_t size) {
-    size_t used = 0;
-    out[0] = 0;
-    for (int kind = 0; kind < SCHEDULER_COUNT && used < size; kind++)
-        used += (size_t)snprintf(out + used, size - used, "%s\"%s\"", kind ? ", " : "",
-            scheduler_get_info((enum scheduler_kind)kind)->name);
-}
-
-static bool parse_scheduler_name(
-    const char *param, const json_t *value, struct scheduler_options *o, struct error *err) {
-    const char *word = json_string_value(value);
-    o->has_kind = word && scheduler_kind_from_name(word, &o->kind);
-    if (o->has_kind)
-        return true;
-    char allowed[160];
-    scheduler_words(allowed, sizeof(allowed));
-    return bad_field(param, value, allowed, err);
-}
-
-static bool parse_scheduler_option(
-    const char *key, const json_t *value, struct scheduler_options *o, struct error *err) {
-    const char *word = json_is_string(value) ? json_string_value(value) : "";
-    char param[64];
-    snprintf(param, sizeof(param), "scheduler.%s", key);
-    if (strcmp(key, "name") == 0)
-        return parse_scheduler_name(param, value, o, err);
-    if (strcmp(key, "timestep_spacing") == 0) {
-        o->has_spacing = timestep_spacing_from_name(word, &o->spacing);
-        return o->has_spacing ||
-               bad_field(param, value, "\"leading\", \"trailing\" or \"linspace\"", err);
-    }
-    if (strcmp(key, "prediction_type") == 0) {
-        o->has_prediction = prediction_type_from_name(word, &o->prediction);
-        return o->has_prediction ||
-               bad_field(param, value, "\"epsilon\", \"v_prediction\" or \"sample\"", err);
-    }
-    if (strcmp(key, "beta_schedule") == 0) {
-        o->has_beta_schedule = beta_schedule_from_name(word, &o->beta_schedule);
-        return o->has_beta_schedule ||
-               bad_field(
-                   param, value, "\"linear\", \"scaled_linear\" or \"squaredcos_cap_v2\"", err);
-    }
-    if (strcmp(key, "eta") == 0)
-        return o->has_eta = parse_number(param, value, &o->eta, err);
-    if (strcmp(key, "steps_offset") == 0)
-        return o->has_steps_offset = parse_int(param, value, &o->steps_offset, err);
-    if (strcmp(key, "set_alpha_to_one") == 0)
-        return o->has_set_alpha_to_one = parse_bool(param, value, &o->set_alpha_to_one, err);
-    if (strcmp(key, "rescale_betas_zero_snr") == 0)
-        return o->has_rescale_zero_snr = parse_bool(param, value, &o->rescale_zero_snr, err);
-    return bad_field(param, value,
-        "known options are name, timestep_spacing, eta, prediction_type, beta_schedule, "
-        "steps_offset, set_alpha_to_one and rescale_betas_zero_snr",
-        err);
-}
-
 static bool parse_scheduler(
     const json_t *value, struct generate_request *request, struct error *err) {
-    if (!json_is_object(value))
-        return parse_scheduler_name("scheduler", value, &request->scheduler, err);
-    const char *key;
-    json_t *option;
-    json_object_foreach((json_t *)(uintptr_t)value, key, option) {
-        if (!parse_scheduler_option(key, option, &request->scheduler, err))
-            return false;
-    }
-    return true;
+    return scheduler_choice_from_json(value, &request->scheduler, err);
 }
 
 typedef bool parse_field(const json_t *value, struct generate_request *request, struct error *err);
@@ -260,8 +188,6 @@ static bool check_ranges(
     if (generate_request_check(request, &found))
         return true;
     const json_t *value = json_object_get(root, found.param);
-    if (!value && strncmp(found.param, "scheduler.", 10) == 0)
-        value = json_object_get(json_object_get(root, "scheduler"), found.param + 10);
     if (json_is_number(value) && found.code == ERROR_INVALID)
         return bad_field(found.param, value, found.allowed, err);
     if (err)

@@ -78,7 +78,15 @@ def wrong_command_lines():
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--width", "65"], "a multiple of 8"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--eta", "nan"], "a number"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--scheduler", "euler"],
-         "ddpm, ddim or pndm"),
+         "--scheduler: euler is not allowed; ddpm, ddim"),
+        (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--timestep-spacing", "log"],
+         "--timestep-spacing: log is not allowed; leading, trailing or linspace"),
+        (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--eta=1.5"],
+         "--eta: 1.5 is not allowed; a number from 0 to 1"),
+        (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--steps-offset", "0.5"],
+         "--steps-offset: 0.5 is not allowed; an integer from 0 to"),
+        (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--set-alpha-to-one", "yes"],
+         "--set-alpha-to-one: yes is not allowed; true or false"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--rng", "gpu"], "cpu or cuda"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--repeat", "0"], "--repeat: 0 is not"),
     ]
@@ -100,6 +108,16 @@ def pictures():
                                              "many.v2-2.png", "one.png"], f"{os.listdir(folder)}")
         with open(folder + "/one.png", "rb") as f:
             check(b"Steps: 3, Sampler: PNDM" in f.read(), "the picture says how it was made")
+        r = run("generate", "--model", "fake", "--prompt", "a", "-o", "ddim.png", "--scheduler", "ddim",
+                "--eta", "0.5", "--timestep-spacing=trailing", "--set-alpha-to-one", "true",
+                "--steps-offset", "2", cwd=folder)
+        with open(folder + "/ddim.png", "rb") as f:
+            png = f.read()
+        check(all(words in png for words in (b'"eta":0.5', b'"timestep_spacing":"trailing"', b'"steps_offset":2',
+                                             b'"set_alpha_to_one":true')), "the flags are the API's options")
+        r = run("generate", "--model", "fake", "--prompt", "a", "-o", "x.png", "--eta", "0.5", cwd=folder)
+        check(r.returncode == 1 and "scheduler.eta: 0.5 is not allowed; pndm has no such option" in r.stderr,
+              r.stderr)
         r = run("generate", "--model", "fake,step_ms=5", "--prompt", "a", "-o", "one.png", "--steps=4",
                 "--repeat", "3", cwd=folder)
         took = re.findall(r"^(\d+\.\d{4}) s: text encoder .* \(4 calls\)", r.stdout, re.M)

@@ -50,8 +50,8 @@ static void fill_request(struct generate_request *request, char **prompts, int p
     request->num_inference_steps = steps;
     request->scheduler.has_kind = true;
     request->scheduler.kind = SCHEDULER_DDIM;
-    request->scheduler.has_eta = true;
-    request->scheduler.eta = 0.5; /* draws noise in every step */
+    /* draws noise in every step */
+    scheduler_choose(&request->scheduler, OPTION_ETA, 0.5);
     request->guidance_rescale = 0.3;
     request->seed = 1;
     request->seed_given = true;

@@ -34,22 +34,12 @@ static uint32_t weights_sum(const char *folder) {
     return sum;
 }
 
-static void parse_scheduler(const json_t *item, struct scheduler_options *o) {
-    const json_t *options = json_object_get(item, "options"), *value;
-    o->has_kind = scheduler_kind_from_name(
-        json_string_value(json_object_get(item, "scheduler")), &o->kind);
-    if ((value = json_object_get(options, "timestep_spacing")))
-        o->has_spacing = timestep_spacing_from_name(json_string_value(value), &o->spacing);
-    if ((value = json_object_get(options, "prediction_type")))
-        o->has_prediction = prediction_type_from_name(json_string_value(value), &o->prediction);
-    if ((value = json_object_get(options, "eta"))) {
-        o->has_eta = true;
-        o->eta = json_number_value(value);
-    }
-    if ((value = json_object_get(options, "rescale_betas_zero_snr"))) {
-        o->has_rescale_zero_snr = true;
-        o->rescale_zero_snr = json_is_true(value);
-    }
+static void parse_scheduler(const json_t *item, struct scheduler_choice *out) {
+    struct error err = { 0 };
+    json_t *choice = json_copy(json_object_get(item, "options"));
+    json_object_set(choice, "name", json_object_get(item, "scheduler"));
+    CHECK(scheduler_choice_from_json(choice, out, &err), "%s", err.message);
+    json_decref(choice);
 }
 
 static void parse_request(const json_t *item, struct generate_request *request) {

@@ -43,7 +43,8 @@ static void fill_ramp(float *out, bool reversed) {
 
 struct published {
     const char *name, *file;
-    struct scheduler_options options;
+    enum scheduler_kind kind;
+    bool predicts_v;
     int steps, first; /* first > 0: starts there, with the ramp noised to its level */
     double sum, mean;
 };
@@ -73,11 +74,15 @@ static void sum_is_published(const struct published *p) {
     struct scheduler_config config;
     struct scheduler_plan *plan = NULL;
     struct noise_schedule schedule = { 0 };
-    bool clips = p->options.kind != SCHEDULER_PNDM;
-    bool ok = scheduler_config_resolve(file, &p->options, &config, &err);
-    enum prediction_type prediction = config.prediction;
+    bool clips = p->kind != SCHEDULER_PNDM;
+    struct scheduler_choice choice = { .has_kind = true, .kind = p->kind };
+    scheduler_choose(&choice, OPTION_STEPS_OFFSET, 0);
+    if (p->predicts_v)
+        scheduler_choose(&choice, OPTION_PREDICTION_TYPE, PREDICTION_V);
+    bool ok = scheduler_config_resolve(file, &choice, &config, &err);
+    enum prediction_type prediction = config.values.prediction_type;
     if (clips)
-        config.prediction = PREDICTION_SAMPLE;
+        config.values.prediction_type = PREDICTION_SAMPLE;
     ok = ok && scheduler_plan_create(&config, p->steps, &plan, &err) &&
          noise_schedule_init(&config, &schedule, &err);
     CHECK(ok, "%s: %s", p->name, err.message);
@@ -102,7 +107,7 @@ static void sum_is_published(const struct published *p) {
             run.terms[TERM_OUTPUT][i] = run.terms[TERM_SAMPLE][i] * t / (t + 1);
         if (clips)
             step_clipped(&run, evaluation, prediction, schedule.alphas_cumprod[(int)t],
-                p->options.kind == SCHEDULER_DDIM);
+                p->kind == SCHEDULER_DDIM);
         else
             apply(&run, evaluation);
     }
@@ -121,59 +126,36 @@ static void published_sums(void) {
 #define CLASS(name) "{\"_class_name\": \"" name "\"}"
 #define HIGH_BETA(alpha)                                                                           \
     "{\"beta_start\": 0.01, \"set_alpha_to_one\": " alpha ", \"steps_offset\": 0}"
-#define KIND(k) .has_kind = true, .kind = k, .has_steps_offset = true
-#define V .has_prediction = true, .prediction = PREDICTION_V
     const struct published cases[] = {
-        { "ddim", CLASS("x"), { KIND(SCHEDULER_DDIM) }, 10, 0, 172.0067, 0.223967 },
-        { "ddim v", CLASS("x"), { KIND(SCHEDULER_DDIM), V }, 10, 0, 52.5302, 0.0684 },
-        { "ddim alpha to one", HIGH_BETA("true"), { KIND(SCHEDULER_DDIM) }, 10, 0, 149.8295,
-            0.1951 },
-        { "ddim no alpha to one", HIGH_BETA("false"), { KIND(SCHEDULER_DDIM) }, 10, 0, 149.0784,
+        { "ddim", CLASS("x"), SCHEDULER_DDIM, false, 10, 0, 172.0067, 0.223967 },
+        { "ddim v", CLASS("x"), SCHEDULER_DDIM, true, 10, 0, 52.5302, 0.0684 },
+        { "ddim alpha to one", HIGH_BETA("true"), SCHEDULER_DDIM, false, 10, 0, 149.8295, 0.1951 },
+        { "ddim no alpha to one", HIGH_BETA("false"), SCHEDULER_DDIM, false, 10, 0, 149.0784,
             0.1941 },
-        { "ddim from noise", CLASS("x"), { KIND(SCHEDULER_DDIM) }, 10, 8, 354.5418, 0.4616 },
-        { "ddpm", CLASS("x"), { KIND(SCHEDULER_DDPM) }, 1000, 0, 258.9606, 0.3372 },
-        { "ddpm v", CLASS("x"), { KIND(SCHEDULER_DDPM), V }, 1000, 0, 202.0296, 0.2631 },
-        { "ddpm from noise", CLASS("x"), { KIND(SCHEDULER_DDPM) }, 1000, 998, 387.9466, 0.5051 },
-        { "pndm prk", CLASS("x"), { KIND(SCHEDULER_PNDM) }, 10, 0, 198.1318, 0.2580 },
-        { "pndm prk v", CLASS("x"), { KIND(SCHEDULER_PNDM), V }, 10, 0, 67.3986, 0.0878 },
-        { "pndm prk alpha to one", HIGH_BETA("true"), { KIND(SCHEDULER_PNDM) }, 10, 0, 230.0399,
+        { "ddim from noise", CLASS("x"), SCHEDULER_DDIM, false, 10, 8, 354.5418, 0.4616 },
+        { "ddpm", CLASS("x"), SCHEDULER_DDPM, false, 1000, 0, 258.9606, 0.3372 },
+        { "ddpm v", CLASS("x"), SCHEDULER_DDPM, true, 1000, 0, 202.0296, 0.2631 },
+        { "ddpm from noise", CLASS("x"), SCHEDULER_DDPM, false, 1000, 998, 387.9466, 0.5051 },
+        { "pndm prk", CLASS("x"), SCHEDULER_PNDM, false, 10, 0, 198.1318, 0.2580 },
+        { "pndm prk v", CLASS("x"), SCHEDULER_PNDM, true, 10, 0, 67.3986, 0.0878 },
+        { "pndm prk alpha to one", HIGH_BETA("true"), SCHEDULER_PNDM, false, 10, 0, 230.0399,
             0.2995 },
-        { "pndm prk no alpha to one", HIGH_BETA("false"), { KIND(SCHEDULER_PNDM) }, 10, 0, 186.9482,
+        { "pndm prk no alpha to one", HIGH_BETA("false"), SCHEDULER_PNDM, false, 10, 0, 186.9482,
             0.2434 },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         sum_is_published(&cases[i]);
 }
 
-/* The options of a recorded case, by the API's names. */
-static struct scheduler_options parse_options(const json_t *item) {
-    struct scheduler_options o = { .has_kind = true };
-    const json_t *options = json_object_get(item, "options"), *value;
-    const char *word = json_string_value(json_object_get(item, "scheduler"));
-    CHECK(scheduler_kind_from_name(word, &o.kind), "%s", word);
-    if ((value = json_object_get(options, "timestep_spacing")))
-        o.has_spacing = timestep_spacing_from_name(json_string_value(value), &o.spacing);
-    if ((value = json_object_get(options, "prediction_type")))
-        o.has_prediction = prediction_type_from_name(json_string_value(value), &o.prediction);
-    if ((value = json_object_get(options, "beta_schedule")))
-        o.has_beta_schedule = beta_schedule_from_name(json_string_value(value), &o.beta_schedule);
-    if ((value = json_object_get(options, "eta"))) {
-        o.has_eta = true;
-        o.eta = json_number_value(value);
-    }
-    if ((value = json_object_get(options, "steps_offset"))) {
-        o.has_steps_offset = true;
-        o.steps_offset = (int)json_integer_value(value);
-    }
-    if ((value = json_object_get(options, "set_alpha_to_one"))) {
-        o.has_set_alpha_to_one = true;
-        o.set_alpha_to_one = json_is_true(value);
-    }
-    if ((value = json_object_get(options, "rescale_betas_zero_snr"))) {
-        o.has_rescale_zero_snr = true;
-        o.rescale_zero_snr = json_is_true(value);
-    }
-    return o;
+/* A recorded case's as a request says it. */
+static struct scheduler_choice read_choice(const json_t *item) {
+    struct scheduler_choice choice;
+    struct error err = { 0 };
+    json_t *json = json_copy(json_object_get(item, "options"));
+    json_object_set(json, "name", json_object_get(item, "scheduler"));
+    CHECK(scheduler_choice_from_json(json, &choice, &err), "%s", err.message);
+    json_decref(json);
+    return choice;
 }
 
 static double trajectory_error(const json_t *item, const struct scheduler_plan *plan) {
@@ -209,10 +191,10 @@ static void recorded_trajectories(const json_t *cases) {
         struct error err = { 0 };
         struct scheduler_config config;
         struct scheduler_plan *plan = NULL;
-        struct scheduler_options options = parse_options(item);
+        struct scheduler_choice choice = read_choice(item);
         char *text = json_dumps(item, JSON_COMPACT);
         text[strcspn(text, "[")] = 0;
-        if (!scheduler_config_resolve(json_object_get(item, "file"), &options, &config, &err) ||
+        if (!scheduler_config_resolve(json_object_get(item, "file"), &choice, &config, &err) ||
             !scheduler_plan_create(
                 &config, (int)json_integer_value(json_object_get(item, "steps")), &plan, &err)) {
             CHECK(false, "case %zu: %s", index, err.message);
@@ -238,9 +220,10 @@ static void recorded_trajectories(const json_t *cases) {
 static void spaced_timesteps_of_every_length(const json_t *checksums) {
     int compared = 0;
     for (int spacing = 0; spacing < SPACING_COUNT; spacing++) {
-        struct scheduler_config config = { .num_train_timesteps = 1000,
-            .spacing = (enum timestep_spacing)spacing };
-        const json_t *sums = json_object_get(checksums, timestep_spacing_name(config.spacing));
+        const char *word = scheduler_options[OPTION_TIMESTEP_SPACING].words[spacing];
+        struct scheduler_config config = { .values = { .num_train_timesteps = 1000,
+                                               .timestep_spacing = (unsigned)spacing } };
+        const json_t *sums = json_object_get(checksums, word);
         for (int n = 1; n <= 1000; n++) {
             int timesteps[1000];
             json_int_t sum = 0;
@@ -248,10 +231,8 @@ static void spaced_timesteps_of_every_length(const json_t *checksums) {
             CHECK(noise_schedule_timesteps(&config, n, timesteps, &err), "%s", err.message);
             for (int i = 0; i < n; i++)
                 sum += (json_int_t)(i + 1) * timesteps[i];
-            CHECK(sum == json_integer_value(json_array_get(sums, (size_t)n - 1)), "%s %d",
-                timestep_spacing_name(config.spacing), n);
-            CHECK(timesteps[n - 1] >= 0, "%s %d ends at %d", timestep_spacing_name(config.spacing),
-                n, timesteps[n - 1]);
+            CHECK(sum == json_integer_value(json_array_get(sums, (size_t)n - 1)), "%s %d", word, n);
+            CHECK(timesteps[n - 1] >= 0, "%s %d ends at %d", word, n, timesteps[n - 1]);
             compared++;
         }
     }
@@ -264,29 +245,29 @@ static void alphas_of_stable_diffusion(void) {
         float value;
     } known[] = { { 0, 0.99914998f }, { 1, 0.99829602f }, { 500, 0.27633247f },
         { 999, 0.00466010f } };
-    struct scheduler_config config = { .num_train_timesteps = 1000,
-        .beta_start = 0.00085,
-        .beta_end = 0.012,
-        .beta_schedule = BETA_SCALED_LINEAR };
+    struct scheduler_config config = { .values = { .num_train_timesteps = 1000,
+                                           .beta_start = 0.00085,
+                                           .beta_end = 0.012,
+                                           .beta_schedule = BETA_SCALED_LINEAR } };
     struct noise_schedule schedule;
     struct error err = { 0 };
     CHECK(noise_schedule_init(&config, &schedule, &err), "%s", err.message);
     for (int i = 0; i < 4; i++)
         CHECK_NEAR(schedule.alphas_cumprod[known[i].t], known[i].value, 1e-8);
     noise_schedule_finish(&schedule);
-    config.rescale_zero_snr = true;
+    config.values.rescale_betas_zero_snr = true;
     CHECK(noise_schedule_init(&config, &schedule, &err), "%s", err.message);
     CHECK(schedule.alphas_cumprod[999] == 0, "%g", schedule.alphas_cumprod[999]);
     noise_schedule_finish(&schedule);
 }
 
-static void refused(const char *file, struct scheduler_options options, int steps,
+static void refused(const char *file, struct scheduler_choice choice, int steps,
     enum error_code code, const char *part) {
     struct error err = { 0 };
     struct scheduler_config config;
     struct scheduler_plan *plan = NULL;
     json_t *json = json_loads(file, JSON_DECODE_ANY, NULL);
-    CHECK(!scheduler_config_resolve(json, &options, &config, &err) ||
+    CHECK(!scheduler_config_resolve(json, &choice, &config, &err) ||
               !scheduler_plan_create(&config, steps, &plan, &err),
         "%s is taken", file);
     CHECK(err.code == code, "%s: %s", error_code_name(err.code), err.message);
@@ -295,8 +276,14 @@ static void refused(const char *file, struct scheduler_options options, int step
     json_decref(json);
 }
 
+static struct scheduler_choice chosen(enum scheduler_option_id id, double value) {
+    struct scheduler_choice choice = { 0 };
+    scheduler_choose(&choice, id, value);
+    return choice;
+}
+
 static void refusals_name_the_key(void) {
-    const struct scheduler_options none = { 0 };
+    const struct scheduler_choice none = { 0 };
 #define DDIM "{\"_class_name\": \"DDIMScheduler\", "
 #define PNDM "{\"_class_name\": \"PNDMScheduler\", "
     refused("[]", none, 5, ERROR_INVALID, "not a JSON object");
@@ -321,13 +308,14 @@ static void refusals_name_the_key(void) {
     refused(PNDM "\"skip_prk_steps\": false}", none, 3, ERROR_INVALID, "at least 4");
     refused(DDIM "\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\"}", none, 5,
         ERROR_INVALID, "v_prediction");
-    refused(PNDM "\"steps_offset\": 1}", (struct scheduler_options){ .has_eta = true }, 5,
-        ERROR_INVALID, "pndm has no such option");
-    refused(DDIM "\"steps_offset\": 1}", (struct scheduler_options){ .has_eta = true, .eta = 1.5 },
-        5, ERROR_INVALID, "0 to 1");
-    refused(DDIM "\"steps_offset\": 1}",
-        (struct scheduler_options){ .has_steps_offset = true, .steps_offset = -1 }, 5,
-        ERROR_INVALID, "steps_offset");
+    refused(PNDM "\"steps_offset\": 1}", chosen(OPTION_ETA, 0), 5, ERROR_INVALID,
+        "scheduler.eta: 0 is not allowed; pndm has no such option");
+    refused(DDIM "\"steps_offset\": 1}", chosen(OPTION_ETA, 1.5), 5, ERROR_INVALID,
+        "scheduler.eta: 1.5 is not allowed; a number from 0 to 1");
+    refused(DDIM "\"num_train_timesteps\": 20}", chosen(OPTION_STEPS_OFFSET, 20), 5, ERROR_INVALID,
+        "scheduler.steps_offset: 20 is not allowed; an integer from 0 to 19");
+    refused(PNDM "\"steps_offset\": 1}", chosen(OPTION_PREDICTION_TYPE, PREDICTION_SAMPLE), 5,
+        ERROR_INVALID, "scheduler.prediction_type: \"sample\" is not allowed; pndm knows");
 }
 
 static void pipeline_fixes_are_reported(void) {
@@ -335,12 +323,13 @@ static void pipeline_fixes_are_reported(void) {
     struct error err = { 0 };
     json_t *json = json_loads(
         DDIM "\"steps_offset\": 0, \"zeta\": 1, \"use_karras_sigmas\": true}", 0, NULL);
-    CHECK(scheduler_config_resolve(json, &(struct scheduler_options){ 0 }, &config, &err), "%s",
+    CHECK(scheduler_config_resolve(json, &(struct scheduler_choice){ 0 }, &config, &err), "%s",
         err.message);
-    CHECK(config.steps_offset == 1 && config.replaced_steps_offset, "%d", config.steps_offset);
+    CHECK(config.values.steps_offset == 1 && config.replaced_steps_offset, "%d",
+        config.values.steps_offset);
     CHECK(config.replaced_clip_sample, "DDIM's default clip_sample is true");
     CHECK_STRING(config.ignored_keys, "zeta");
-    CHECK(config.set_alpha_to_one, "DDIM's default");
+    CHECK(config.values.set_alpha_to_one, "DDIM's default");
     json_decref(json);
 }
 

@@ -70,6 +70,7 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
         .max_tokens = 77,
         .default_scheduler = "pndm",
         .prediction_type = "epsilon",
+        .scheduler_json = p->scheduler,
         .load_s = 0.001 * p->load_ms,
         .weight_bytes = 123456789,
     };

@@ -109,7 +109,8 @@ def errors(d):
     r = d.generate({"prompt": "a", "loras": []})
     check(r.status == 400 and r.error()["param"] == "loras", "later fields are refused")
     r = d.generate({"prompt": "a", "scheduler": {"name": "pndm", "eta": 0.5}})
-    check(r.status == 400 and "eta" in r.error()["message"], f"eta is not PNDM's: {r.body}")
+    check(r.status == 400 and r.error()["param"] == "scheduler.eta" and
+          "pndm has no such option" in r.error()["allowed"], f"eta is not PNDM's: {r.body}")
     r = d.generate({"prompt": "a", "num_images": 3, "prompt\u00e9\u732b" * 20: 1})
     check(r.status == 400 and "there is no such field" in r.error()["allowed"], "a long unknown key")
     r = d.request("POST", "/generate?async=1", "{}", {"Content-Type": "application/json"})
@@ -133,8 +134,20 @@ def routes(d):
     check(d.get("/health/ready").json() == {"status": "ready"}, "ready")
     info = d.get("/info").json()
     check(info["model"]["default_width"] == 64 and info["queue"] == {"depth": 0, "max": 64}, f"{info}")
-    names = [s["name"] for s in d.get("/schedulers").json()["schedulers"]]
-    check(names == ["ddpm", "ddim", "pndm"], f"{names}")
+    schedulers = d.get("/schedulers").json()
+    options = {s["name"]: s["options"] for s in schedulers["schedulers"]}
+    check({"ddpm", "ddim", "pndm"} <= set(options) and schedulers["default"] == "pndm", f"{options}")
+    check(options["ddim"]["eta"].items() >= {"type": "number", "minimum": 0, "maximum": 1,
+                                             "default": 0}.items(), f"{options['ddim']['eta']}")
+    check(options["pndm"]["prediction_type"]["enum"] == ["epsilon", "v_prediction"] and
+          options["ddim"]["prediction_type"]["enum"] == ["epsilon", "v_prediction", "sample"],
+          "each scheduler's own words")
+    check("eta" not in options["pndm"] and "skip_prk_steps" not in options["pndm"], "only what it takes")
+    check(info["model"]["default_scheduler_options"] == options["pndm"], "the same in /info")
+    for name in options:
+        resolved = d.generate({"prompt": "a", "scheduler": name}).json()["parameters"]["scheduler"]
+        check(resolved == {"name": name} | {k: v["default"] for k, v in options[name].items()},
+              f"{name}'s defaults are what it uses: {resolved}")
     for path in ("/", "/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
         check(d.get(path).status == 404, f"404 for {path}")
     check(d.request("POST", "/nope", "{}", {"Content-Type": "application/json"}).status == 404, "POST")

@@ -2,6 +2,7 @@
  * defaults, RFC 8259 for what is JSON, and the words of each error. */
 #include "server/dialect/generate_json.h"
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "server/http/accept.h"
 #include "tests/check.h"
@@ -23,7 +24,7 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK(r.num_inference_steps == 25, "%d", r.num_inference_steps);
     CHECK_NEAR(r.guidance_scale, 7.5, 0);
     CHECK(r.num_images == 1 && !r.seed_given && !r.latent_output, "%d", r.num_images);
-    CHECK(!r.scheduler.has_kind && !r.scheduler.has_eta, "nothing overridden");
+    CHECK(!r.scheduler.has_kind && !r.scheduler.given[OPTION_ETA], "nothing overridden");
     generate_request_finish(&r);
 }
 
@@ -53,15 +54,20 @@ static void every_field_arrives(void) {
         (unsigned long long)r.seed);
     CHECK(r.rng == RNG_CUDA && r.latent_output, "%d", r.rng);
     CHECK_NEAR(r.timeout_s, 1.5, 0);
-    const struct scheduler_options *s = &r.scheduler;
+    const struct scheduler_choice *s = &r.scheduler;
     CHECK(s->has_kind && s->kind == SCHEDULER_DDIM, "%d", s->kind);
-    CHECK(s->has_spacing && s->spacing == SPACING_TRAILING, "%d", s->spacing);
-    CHECK(s->has_eta && s->eta == 0.25, "%g", s->eta);
-    CHECK(s->has_prediction && s->prediction == PREDICTION_V, "%d", s->prediction);
-    CHECK(s->has_beta_schedule && s->beta_schedule == BETA_LINEAR, "%d", s->beta_schedule);
-    CHECK(s->has_steps_offset && s->steps_offset == 1, "%d", s->steps_offset);
-    CHECK(s->has_set_alpha_to_one && !s->set_alpha_to_one, "%d", s->set_alpha_to_one);
-    CHECK(s->has_rescale_zero_snr && s->rescale_zero_snr, "%d", s->rescale_zero_snr);
+    static const enum scheduler_option_id given[] = { OPTION_TIMESTEP_SPACING, OPTION_ETA,
+        OPTION_PREDICTION_TYPE, OPTION_BETA_SCHEDULE, OPTION_STEPS_OFFSET, OPTION_SET_ALPHA_TO_ONE,
+        OPTION_RESCALE_BETAS_ZERO_SNR };
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+        CHECK(s->given[given[i]], "%s", scheduler_options[given[i]].name);
+    CHECK(s->values.timestep_spacing == SPACING_TRAILING, "%d", s->values.timestep_spacing);
+    CHECK(s->values.eta == 0.25, "%g", s->values.eta);
+    CHECK(s->values.prediction_type == PREDICTION_V, "%d", s->values.prediction_type);
+    CHECK(s->values.beta_schedule == BETA_LINEAR, "%d", s->values.beta_schedule);
+    CHECK(s->values.steps_offset == 1, "%d", s->values.steps_offset);
+    CHECK(!s->values.set_alpha_to_one, "%d", s->values.set_alpha_to_one);
+    CHECK(s->values.rescale_betas_zero_snr, "%d", s->values.rescale_betas_zero_snr);
     generate_request_finish(&r);
 }
 
@@ -97,10 +103,12 @@ static const struct {
     { "\"timeout_s\": 0", "timeout_s", "0", "seconds above 0" },
     { "\"timeout_s\": -5", "timeout_s", "-5", "seconds above 0" },
     { "\"negative_prompt\": [\"a\"]", "negative_prompt", "[", "a string" },
-    { "\"scheduler\": \"dpm\"", "scheduler", "\"dpm\"", "\"ddpm\", \"ddim\", \"pndm\"" },
+    { "\"scheduler\": \"dpm\"", "scheduler", "\"dpm\"", "\"ddpm\", \"ddim\"" },
     { "\"scheduler\": 3", "scheduler", "3", "\"ddim\"" },
     { "\"scheduler\": {\"name\": \"x\"}", "scheduler.name", "\"x\"", "\"ddim\"" },
-    { "\"scheduler\": {\"eta\": \"1\"}", "scheduler.eta", "\"1\"", "a number" },
+    { "\"scheduler\": {\"eta\": \"1\"}", "scheduler.eta", "\"1\"", "a number from 0 to 1" },
+    { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 1.0625}", "scheduler.eta", "1.0625",
+        "a number from 0 to 1" },
     { "\"scheduler\": {\"steps_offset\": 0.5}", "scheduler.steps_offset", "0.5", "an integer" },
     { "\"scheduler\": {\"set_alpha_to_one\": 1}", "scheduler.set_alpha_to_one", "1",
         "true or false" },
@@ -138,6 +146,174 @@ static void wrong_fields_are_named(void) {
         CHECK_CONTAINS(err.message, wrong[i].allowed);
     }
     printf("%zu wrong fields\n", sizeof(wrong) / sizeof(wrong[0]));
+}
+
+/* What diffusers' constructors (and step(), for eta) take of what our API lets a request set. */
+static const struct {
+    const char *name, *options[8];
+} constructors[] = {
+    { "ddpm", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+                  "rescale_betas_zero_snr" } },
+    { "ddim", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+                  "rescale_betas_zero_snr", "set_alpha_to_one", "eta" } },
+    { "pndm", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+                  "set_alpha_to_one" } },
+};
+
+static void schedulers_have_their_constructors_options(void) {
+    for (size_t i = 0; i < sizeof(constructors) / sizeof(constructors[0]); i++) {
+        enum scheduler_kind kind = SCHEDULER_COUNT;
+        int wanted = 0, has = 0;
+        CHECK(scheduler_kind_from_name(constructors[i].name, &kind), "%s", constructors[i].name);
+        for (const char *const *name = constructors[i].options; *name; name++) {
+            enum scheduler_option_id id = SCHEDULER_OPTION_COUNT;
+            CHECK(scheduler_option_find(*name, &id) && scheduler_has_option(kind, id), "%s %s",
+                constructors[i].name, *name);
+            wanted++;
+        }
+        for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++)
+            has += scheduler_options[id].from != FILE_ONLY && scheduler_has_option(kind, id);
+        printf("%s: %d options, %d of diffusers\n", constructors[i].name, has, wanted);
+        CHECK(has >= wanted, "%d", has);
+    }
+}
+
+/* Stable Diffusion 1.5's file. */
+static const char sd15[] = "{\"_class_name\": \"PNDMScheduler\", \"beta_end\": 0.012,"
+                           "\"beta_schedule\": \"scaled_linear\", \"beta_start\": 0.00085,"
+                           "\"num_train_timesteps\": 1000, \"set_alpha_to_one\": false,"
+                           "\"skip_prk_steps\": true, \"steps_offset\": 1}";
+
+/* One option as a body has it: parsed, resolved and echoed; the echoed value (a new reference), or
+ * NULL and *err. */
+static json_t *echoed(
+    enum scheduler_kind kind, const char *option, const json_t *value, struct error *err) {
+    struct error ignored;
+    json_t *file = json_parse(sd15, strlen(sd15), &ignored), *echo = NULL;
+    json_t *body = json_pack("{s:s, s:{s:s, s:O}}", "prompt", "a", "scheduler", "name",
+        scheduler_kind_name(kind), option, value);
+    char *text = json_dumps(body, 0);
+    struct generate_request request;
+    struct scheduler_config config;
+    if (parse(text, &request, err)) {
+        if (scheduler_config_resolve(file, &request.scheduler, &config, err)) {
+            json_t *all = scheduler_config_to_json(&config);
+            echo = json_incref(json_object_get(all, option));
+            json_decref(all);
+        }
+        generate_request_finish(&request);
+    }
+    free(text);
+    json_decref(body);
+    json_decref(file);
+    return echo;
+}
+
+/* The value is a new reference. */
+static void is_refused(
+    enum scheduler_kind kind, const char *option, json_t *value, const char *const *allowed) {
+    struct error err = { 0 };
+    char param[64], described[128];
+    const char *wanted = param, *text = json_describe(value, described, sizeof(described));
+    snprintf(param, sizeof(param), "scheduler.%s", option);
+    json_t *echo = echoed(kind, option, value, &err);
+    CHECK(!echo && err.code == ERROR_INVALID, "%s %s %s", scheduler_kind_name(kind), option, text);
+    CHECK_STRING(err.param, wanted);
+    CHECK_STRING(err.value, text);
+    CHECK(strlen(err.allowed) < sizeof(err.allowed) - 1, "%s is cut", err.allowed);
+    for (; *allowed; allowed++)
+        CHECK_CONTAINS(err.allowed, *allowed);
+    CHECK_CONTAINS(err.message, err.allowed);
+    json_decref(echo);
+    json_decref(value);
+}
+
+static void is_echoed(enum scheduler_kind kind, const char *option, json_t *value) {
+    struct error err = { 0 };
+    json_t *echo = echoed(kind, option, value, &err);
+    CHECK(json_equal(echo, value), "%s %s: %s", scheduler_kind_name(kind), option, err.message);
+    json_decref(echo);
+    json_decref(value);
+}
+
+static json_t *number_json(const struct scheduler_option *option, double value) {
+    return option->type == VALUE_INTEGER || value == (int)value ? json_integer((json_int_t)value)
+                                                                : json_real(value);
+}
+
+/* Returns how many values it tried. */
+static int try_option(enum scheduler_kind kind, enum scheduler_option_id id) {
+    const struct scheduler_option *o = &scheduler_options[id];
+    const char *name = o->name;
+    char range[64], quoted[8][40];
+    snprintf(range, sizeof(range), "%s from %g to %g",
+        o->type == VALUE_INTEGER ? "an integer" : "a number", o->min, o->max);
+    const char *const in_range[] = { range, NULL }, *const flag[] = { "true or false", NULL };
+    const char *words[9] = { 0 };
+    for (int i = 0; o->words && o->words[i] && i < 8; i++) {
+        snprintf(quoted[i], sizeof(quoted[i]), "\"%s\"", o->words[i]);
+        words[i] = quoted[i];
+    }
+    switch (o->type) {
+    case VALUE_FLAG:
+        is_refused(kind, name, json_integer(1), flag);
+        is_refused(kind, name, json_string("true"), flag);
+        return 2;
+    case VALUE_WORD:
+        is_refused(kind, name, json_string("no such word"), words);
+        is_refused(kind, name, json_integer(0), words);
+        return 2;
+    default:
+        is_refused(kind, name, number_json(o, o->min - 1), in_range);
+        is_refused(kind, name, number_json(o, o->max + 1), in_range);
+        is_refused(kind, name, json_string("1"), in_range);
+        is_refused(kind, name, json_null(), in_range);
+        if (o->type == VALUE_INTEGER)
+            is_refused(kind, name, json_real(o->min + 0.5), in_range);
+        return o->type == VALUE_INTEGER ? 5 : 4;
+    }
+}
+
+static int try_good_values(enum scheduler_kind kind, enum scheduler_option_id id) {
+    const struct scheduler_option *o = &scheduler_options[id];
+    char refusal[64];
+    int tried = 0;
+    snprintf(refusal, sizeof(refusal), "%s %s", scheduler_kind_name(kind),
+        scheduler_has_option(kind, id) ? "knows \""
+                                       : "has no such option; it has timestep_spacing");
+    const char *const allowed[] = { refusal, NULL };
+    double last = o->type == VALUE_FLAG ? 1 : o->min + 1; /* of a range, its end and one more */
+    for (int i = 0; o->type == VALUE_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {
+        json_t *value = o->type == VALUE_WORD   ? json_string(o->words[i])
+                        : o->type == VALUE_FLAG ? json_boolean(i)
+                                                : number_json(o, i ? last : o->min);
+        bool known = o->type != VALUE_WORD || scheduler_known_words(kind, id) & 1u << i;
+        if (scheduler_has_option(kind, id) && known)
+            is_echoed(kind, o->name, value);
+        else
+            is_refused(kind, o->name, value, allowed);
+    }
+    return tried;
+}
+
+static void every_option_of_every_scheduler_is_read_refused_and_echoed(void) {
+    static const char *const unknown[] = { "known options are name, timestep_spacing", NULL };
+    int tried = 0;
+    for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
+        for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
+            if (scheduler_options[id].from == FILE_ONLY) {
+                is_refused((enum scheduler_kind)kind, scheduler_options[id].name, json_integer(1),
+                    unknown);
+                tried++;
+                continue;
+            }
+            tried += try_option((enum scheduler_kind)kind, (enum scheduler_option_id)id) +
+                     try_good_values((enum scheduler_kind)kind, (enum scheduler_option_id)id);
+        }
+    static const char *const of_1000[] = { "an integer from 0 to 999", NULL };
+    is_refused(SCHEDULER_PNDM, "steps_offset", json_integer(1000), of_1000);
+    printf("%d values of %d options of %d schedulers\n", tried, SCHEDULER_OPTION_COUNT,
+        SCHEDULER_COUNT);
 }
 
 /* Bodies that are wrong as a whole, and words of the message. */
@@ -260,6 +436,8 @@ int main(void) {
     a_prompt_alone_takes_the_defaults();
     every_field_arrives();
     wrong_fields_are_named();
+    schedulers_have_their_constructors_options();
+    every_option_of_every_scheduler_is_read_refused_and_echoed();
     wrong_bodies_say_why();
     brackets_in_strings_are_not_depth();
     a_prompt_has_a_ceiling();

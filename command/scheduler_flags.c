@@ -1,0 +1,95 @@
+#include "command/scheduler_flags.h"
+
+#include <string.h>
+
+#define HELP_COLUMNS 66 /* beside the flags */
+
+struct flag_text {
+    char name[48];
+    char help[480];
+};
+
+static void flag_name(const char *option, char *out, size_t size) {
+    snprintf(out, size, "%s", option);
+    for (char *dash = strchr(out, '_'); dash; dash = strchr(dash, '_'))
+        *dash = '-';
+}
+
+/* " (ddim, pndm)" for an option that not every class has. */
+static void list_classes(enum scheduler_option_id id, char *out, size_t size) {
+    const char *names[SCHEDULER_COUNT];
+    char list[160];
+    size_t count = 0;
+    for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
+        if (scheduler_has_option((enum scheduler_kind)kind, id))
+            names[count++] = scheduler_kind_name((enum scheduler_kind)kind);
+    out[0] = 0;
+    if (!scheduler_options[id].shared)
+        snprintf(
+            out, size, " (%s)", scheduler_list_words(list, sizeof(list), names, count, "", ", "));
+}
+
+static struct option_spec make_flag(enum scheduler_option_id id, struct flag_text *text) {
+    static const char *const metavars[] = {
+        [VALUE_FLAG] = "BOOL", [VALUE_INTEGER] = "N", [VALUE_NUMBER] = "X", [VALUE_WORD] = "WORD"
+    };
+    const struct scheduler_option *option = &scheduler_options[id];
+    char allowed[160], classes[176];
+    flag_name(option->name, text->name, sizeof(text->name));
+    scheduler_option_allowed(option, ALL_WORDS, "", allowed, sizeof(allowed));
+    list_classes(id, classes, sizeof(classes));
+    bool fits = strlen(option->help) + strlen(allowed) + strlen(classes) + 2 <= HELP_COLUMNS;
+    snprintf(text->help, sizeof(text->help), "%s:%s%s%s", option->help, fits ? " " : "\n", allowed,
+        classes);
+    return (struct option_spec){
+        .name = text->name, .metavar = metavars[option->type], .help = text->help
+    };
+}
+
+const struct option_spec *scheduler_flags(void) {
+    static struct option_spec flags[SCHEDULER_FLAGS_MAX + 1];
+    static struct flag_text texts[SCHEDULER_FLAGS_MAX];
+    if (flags[0].name)
+        return flags;
+    char names[160];
+    snprintf(texts[0].help, sizeof(texts[0].help), "%s [the model's]",
+        scheduler_list_names(names, sizeof(names), ""));
+    flags[0] =
+        (struct option_spec){ .name = "scheduler", .metavar = "NAME", .help = texts[0].help };
+    for (int id = 0, used = 1; id < SCHEDULER_OPTION_COUNT; id++)
+        if (scheduler_options[id].from != FILE_ONLY) {
+            flags[used] = make_flag((enum scheduler_option_id)id, &texts[used]);
+            used++;
+        }
+    return flags;
+}
+
+static bool bad_flag(const char *name, const char *value, const char *allowed, struct error *err) {
+    char param[64];
+    snprintf(param, sizeof(param), "--%s", name);
+    return error_field(err, param, value, "%s", allowed);
+}
+
+bool scheduler_flags_read(
+    const struct options *options, struct scheduler_choice *out, struct error *err) {
+    char allowed[160];
+    const char *name = options_get(options, "scheduler");
+    *out = (struct scheduler_choice){ 0 };
+    if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))
+        return bad_flag("scheduler", name, scheduler_list_names(allowed, sizeof(allowed), ""), err);
+    for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
+        const struct scheduler_option *option = &scheduler_options[id];
+        char flag[48];
+        double value;
+        flag_name(option->name, flag, sizeof(flag));
+        const char *text = options_get(options, flag);
+        if (!text)
+            continue;
+        if (!scheduler_option_from_text(option, text, &value)) {
+            scheduler_option_allowed(option, ALL_WORDS, "", allowed, sizeof(allowed));
+            return bad_flag(flag, text, allowed, err);
+        }
+        scheduler_choose(out, (enum scheduler_option_id)id, value);
+    }
+    return true;
+}

@@ -1,0 +1,117 @@
+/* Everything that can be said about a scheduler besides its name, in one table.
+ *
+ * Reading scheduler_config.json, a request's "scheduler" object and the command line, refusing what
+ * is wrong, echoing what was used, GET /schedulers and the command line's help all walk this table:
+ * a new option is one line of SCHEDULER_OPTIONS and the code that uses its member of struct
+ * scheduler_values. An option that not every class has is listed by those that have it, in their
+ * own files.
+ */
+#ifndef ENGINE_SCHEDULER_OPTIONS_H
+#define ENGINE_SCHEDULER_OPTIONS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Each enum in the order of its option's words. */
+enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_COUNT };
+enum prediction_type { PREDICTION_EPSILON, PREDICTION_V, PREDICTION_SAMPLE };
+enum beta_schedule { BETA_LINEAR, BETA_SCALED_LINEAR, BETA_SQUAREDCOS_CAP_V2 };
+enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FIXED_LARGE };
+
+/* X(id, C type, name, columns of struct scheduler_option): the name is the key in the file and in
+ * requests, and the member of struct scheduler_values; the C type says what values look like. */
+#define SCHEDULER_OPTIONS(X)                                                                       \
+    X(TIMESTEP_SPACING, enum timestep_spacing, timestep_spacing, .shared = true,                   \
+        WORDS("leading", "trailing", "linspace"),                                                  \
+        .help = "which of the trained timesteps are visited")                                      \
+    X(PREDICTION_TYPE, enum prediction_type, prediction_type, .shared = true,                      \
+        WORDS("epsilon", "v_prediction", "sample"), .help = "what the model predicts")             \
+    X(ETA, double, eta, .max = 1, .from = REQUEST_ONLY,                                            \
+        .help = "fresh noise in each step, from none at 0 to ddpm's at 1")                         \
+    X(BETA_SCHEDULE, enum beta_schedule, beta_schedule, .shared = true,                            \
+        WORDS("linear", "scaled_linear", "squaredcos_cap_v2"),                                     \
+        .help = "how noise grows with the timestep")                                               \
+    X(STEPS_OFFSET, int, steps_offset, .shared = true, .max = TRAIN_TIMESTEPS_MAX - 1,             \
+        .help = "added to every timestep of leading spacing")                                      \
+    X(SET_ALPHA_TO_ONE, bool, set_alpha_to_one,                                                    \
+        .help = "end at no noise, not at the first timestep's")                                    \
+    X(RESCALE_BETAS_ZERO_SNR, bool, rescale_betas_zero_snr,                                        \
+        .help = "let the last timestep be pure noise")                                             \
+    X(NUM_TRAIN_TIMESTEPS, int, num_train_timesteps, .shared = true, .from = FILE_ONLY, .min = 1,  \
+        .max = TRAIN_TIMESTEPS_MAX, .value = 1000)                                                 \
+    X(BETA_START, double, beta_start, .shared = true, .from = FILE_ONLY, .max = 1,                 \
+        .below_max = true, .value = 0.0001)                                                        \
+    X(BETA_END, double, beta_end, .shared = true, .from = FILE_ONLY, .max = 1, .below_max = true,  \
+        .value = 0.02)                                                                             \
+    X(VARIANCE_TYPE, enum variance_type, variance_type, .from = FILE_ONLY,                         \
+        WORDS("fixed_small", "fixed_small_log", "fixed_large"))                                    \
+    X(SKIP_PRK_STEPS, bool, skip_prk_steps, .from = FILE_ONLY)                                     \
+    X(CLIP_SAMPLE, bool, clip_sample, .from = FILE_ONLY)                                           \
+    X(THRESHOLDING, bool, thresholding, .from = FILE_ONLY)
+
+#define OPTION_ID(id, type, name, ...) OPTION_##id,
+enum scheduler_option_id { SCHEDULER_OPTIONS(OPTION_ID) SCHEDULER_OPTION_COUNT };
+#undef OPTION_ID
+
+/* A value for every option. */
+struct scheduler_values {
+#define OPTION_MEMBER(id, type, name, ...) type name;
+    SCHEDULER_OPTIONS(OPTION_MEMBER)
+#undef OPTION_MEMBER
+};
+
+enum value_type { VALUE_FLAG, VALUE_INTEGER, VALUE_NUMBER, VALUE_WORD };
+
+/* Where an option may be set: in both unless it says otherwise. A request's value replaces the
+ * file's. */
+enum option_source { FILE_OR_REQUEST, FILE_ONLY, REQUEST_ONLY };
+
+/* Values are passed around as doubles, which hold all of them exactly: a flag is 0 or 1, a word its
+ * index in `words`. */
+struct scheduler_option {
+    const char *name;
+    enum value_type type;
+    size_t offset;            /* of the member in struct scheduler_values */
+    const char *const *words; /* NULL-terminated */
+    double min, max;          /* of integers and numbers */
+    bool below_max;           /* max itself is too much */
+    double value;             /* the default, where the class has no other */
+    bool shared;              /* every class has it */
+    enum option_source from;
+    const char *help; /* one phrase, where requests may set it */
+};
+
+extern const struct scheduler_option scheduler_options[SCHEDULER_OPTION_COUNT];
+
+/* The option of that name that requests may set; false, with *out untouched, if there is none. */
+bool scheduler_option_find(const char *name, enum scheduler_option_id *out);
+
+double scheduler_option_get(
+    const struct scheduler_option *option, const struct scheduler_values *values);
+void scheduler_option_set(
+    const struct scheduler_option *option, struct scheduler_values *values, double value);
+
+/* Whether it is one of the words, in range, an integer where it has to be. */
+bool scheduler_option_allows(const struct scheduler_option *option, double value);
+
+/* JSON and command-line text to an allowed value; false, with *out untouched, for anything else. */
+bool scheduler_option_from_json(
+    const struct scheduler_option *option, const json_t *json, double *out);
+bool scheduler_option_from_text(
+    const struct scheduler_option *option, const char *text, double *out);
+/* NULL when memory is short. */
+json_t *scheduler_option_to_json(const struct scheduler_option *option, double value);
+
+/* "a, b or c" for the conjunction " or ", every word in `quote` ("" for none); "a, b, ..." where
+ * that does not fit. Returns `out`. */
+const char *scheduler_list_words(char *out, size_t size, const char *const *words, size_t count,
+    const char *quote, const char *conjunction);
+
+/* What is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"". `words`
+ * are the bits of the words to list. Returns `out`. */
+const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,
+    const char *quote, char *out, size_t size);
+#define ALL_WORDS (~0u)
+
+#endif

@@ -1,0 +1,79 @@
+#include "server/schedulers.h"
+
+/* Sets a new reference; a NULL one (memory was short) makes the whole object fail later. */
+static bool set(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static json_t *strings_json(const char *const *texts, unsigned chosen) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (unsigned i = 0; ok && texts[i]; i++)
+        if (chosen & 1u << i)
+            ok = json_array_append_new(list, json_string(texts[i])) == 0;
+    if (ok)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* `values` may be NULL. */
+static json_t *option_json(
+    enum scheduler_kind kind, enum scheduler_option_id id, const struct scheduler_values *values) {
+    static const char *const types[] = { [VALUE_FLAG] = "boolean",
+        [VALUE_INTEGER] = "integer",
+        [VALUE_NUMBER] = "number",
+        [VALUE_WORD] = "string" };
+    const struct scheduler_option *option = &scheduler_options[id];
+    json_t *json = json_object();
+    bool ok = json && set(json, "type", json_string(types[option->type]));
+    if (option->type == VALUE_WORD)
+        ok = ok && set(json, "enum", strings_json(option->words, scheduler_known_words(kind, id)));
+    else if (option->type != VALUE_FLAG)
+        ok = ok && set(json, "minimum", scheduler_option_to_json(option, option->min)) &&
+             set(json, option->below_max ? "exclusiveMaximum" : "maximum",
+                 scheduler_option_to_json(option, option->max));
+    ok = ok && set(json, "description", json_string(option->help));
+    if (values)
+        ok = ok && set(json, "default",
+                       scheduler_option_to_json(option, scheduler_option_get(option, values)));
+    if (ok)
+        return json;
+    json_decref(json);
+    return NULL;
+}
+
+json_t *scheduler_options_json(enum scheduler_kind kind, const struct pipeline_info *info) {
+    const struct scheduler_choice choice = { .has_kind = true, .kind = kind };
+    struct scheduler_config config;
+    bool resolved = info && scheduler_config_resolve(info->scheduler_json, &choice, &config, NULL);
+    json_t *options = json_object();
+    bool ok = options != NULL;
+    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
+        if (scheduler_options[id].from != FILE_ONLY && scheduler_has_option(kind, id))
+            ok = set(options, scheduler_options[id].name,
+                option_json(kind, id, resolved ? &config.values : NULL));
+    if (ok)
+        return options;
+    json_decref(options);
+    return NULL;
+}
+
+static json_t *scheduler_json(enum scheduler_kind kind, const struct pipeline_info *info) {
+    const struct scheduler_info *s = scheduler_get_info(kind);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "name", s->name, "class", s->class_name,
+        "display_name", s->display_name, "description", s->description, "aliases",
+        strings_json(s->aliases, ALL_WORDS), "options", scheduler_options_json(kind, info));
+}
+
+json_t *schedulers_json(const struct pipeline_info *info) {
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int kind = 0; ok && kind < SCHEDULER_COUNT; kind++)
+        ok = json_array_append_new(list, scheduler_json((enum scheduler_kind)kind, info)) == 0;
+    if (ok)
+        return json_pack(
+            "{s:o, s:s?}", "schedulers", list, "default", info ? info->default_scheduler : NULL);
+    json_decref(list);
+    return NULL;
+}
