@@ -1,0 +1,68 @@
+/* The six operations on AMX tiles: 8 registers of up to 16 rows of 64 bytes.
+ *
+ * By the processor, or, with TILE_TWIN defined, by plain C with the same bits (tile_twin.h), so
+ * that code on tiles runs under every check on machines without them. Tile numbers are constants.
+ * A thread configures its tiles before and releases them after its work; before the first of all,
+ * the process asks for permission (amx.h). In memory a tile's rows lie 64 bytes apart.
+ *
+ * Own assembly, because the compilers' intrinsics do not say that they read and write memory (GCC
+ * 12), so that stores of vectors could move past them.
+ */
+#ifndef KERNELS_CPU_TILE_H
+#define KERNELS_CPU_TILE_H
+
+#include <stdint.h>
+
+#define TILES 8
+#define TILE_ROWS 16
+#define TILE_ROW_BYTES 64
+
+/* As the processor reads it. */
+struct tile_config {
+    uint8_t palette; /* 1 */
+    uint8_t start_row;
+    uint8_t reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} __attribute__((aligned(64)));
+
+#if defined(TILE_TWIN)
+
+#include "kernels/cpu/tile_twin.h"
+
+#define tile_configure twin_configure
+#define tile_release twin_release
+#define tile_zero twin_zero
+#define tile_load twin_load
+#define tile_store twin_store
+#define tile_multiply twin_multiply
+
+#else
+
+/* All tiles become zero. */
+static inline void tile_configure(const struct tile_config *config) {
+    __asm__ volatile("ldtilecfg %0" : : "m"(*config) : "memory");
+}
+
+static inline void tile_release(void) {
+    __asm__ volatile("tilerelease" : : : "memory");
+}
+
+#define tile_zero(t) __asm__ volatile("tilezero %%tmm" #t : :)
+#define tile_load(t, from)                                                                         \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
+                     :                                                                             \
+                     : "r"(from), "r"((int64_t)TILE_ROW_BYTES)                                     \
+                     : "memory")
+#define tile_store(t, to)                                                                          \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                                           \
+                     :                                                                             \
+                     : "r"(to), "r"((int64_t)TILE_ROW_BYTES)                                       \
+                     : "memory")
+/* c f32 [rows][columns] += a [rows][pairs] . b [pairs][columns], whose elements are pairs of bf16
+ * that are multiplied member by member. */
+#define tile_multiply(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
+
+#endif
+
+#endif
