@@ -60,3 +60,7 @@ bool amx_permitted(void) {
 }
 
 #endif
+
+bool attention_tiles_takes(const struct attention_args *args) {
+    return args->y->dtype == DTYPE_BF16 && args->scale >= 0x1p-64f && args->scale <= 0x1p64f;
+}

@@ -21,6 +21,9 @@
 #if defined(__AVX512F__)
 #define LANES 16
 #define ISA avx512
+#elif defined(SIMD_16_LANES) /* as many without the instructions */
+#define LANES 16
+#define ISA wide
 #elif defined(__AVX2__)
 #define LANES 8
 #define ISA avx2
@@ -52,7 +55,7 @@ INLINE vf choose(vi mask, vf a, vf b) {
 
 /* The larger; b where either is NaN. */
 INLINE vf vf_max(vf a, vf b) {
-#if LANES == 16
+#if defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
 #elif LANES == 8
     return (vf)_mm256_max_ps((__m256)a, (__m256)b);
@@ -63,7 +66,7 @@ INLINE vf vf_max(vf a, vf b) {
 
 /* The smaller; b where either is NaN. */
 INLINE vf vf_min(vf a, vf b) {
-#if LANES == 16
+#if defined(__AVX512F__)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
 #elif LANES == 8
     return (vf)_mm256_min_ps((__m256)a, (__m256)b);
