@@ -1,0 +1,127 @@
+"""A single file without a tokenizer draws what its folder with CLIP's vocabulary draws.
+
+usage: single_file.py SMALL_CHECKPOINT LATENTD MERGES.txt LDM_NAMES.tsv
+
+The folder's vocab.json is made here, by the published rule, from the published merges; the single
+file is left to the tokenizer that the program carries. Same latents, to the last bit.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROMPT = "An astronaut's caf\u00e9 on Mars, 4k!!! \u732b"
+writer, latentd, merges_path, ldm_names = map(os.path.abspath, sys.argv[1:])
+passed = failed = 0
+
+
+def check(condition, *words):
+    global passed, failed
+    if condition:
+        passed += 1
+    else:
+        failed += 1
+        print("FAIL", *words)
+
+
+def clip_vocabulary():
+    """256 byte symbols, the same ending a word, what the merges make, begin and end."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    symbols = [chr(byte) for byte in printable] + [chr(0x100 + i) for i in range(len(others))]
+    with open(merges_path, encoding="utf-8") as f:
+        merges = f.read().split("\n")[1:-1]
+    tokens = symbols + [s + "</w>" for s in symbols] + [m.replace(" ", "") for m in merges]
+    tokens += ["<|startoftext|>", "<|endoftext|>"]
+    return {token: number for number, token in enumerate(tokens)}
+
+
+def run(*arguments):
+    done = subprocess.run([latentd, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=100)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def draw(model, *more):
+    """The latents' file, or what was said instead."""
+    out = os.path.join(work, "latents.safetensors")
+    status, _, said = run("generate", "--model", model, "--prompt", PROMPT, "--seed", "5",
+                          "--steps", "2", "--width", "64", "--height", "64", "--device", "cpu",
+                          "--save-latents", out, "-o", os.path.join(work, "out.png"), *more)
+    if status != 0:
+        return said
+    with open(out, "rb") as f:
+        return f.read()
+
+
+def make(name, tokens):
+    path = os.path.join(work, name)
+    subprocess.run([writer, ldm_names, str(tokens), path], check=True)
+    return path
+
+
+def give_tokenizer(folder, special=None):
+    path = os.path.join(folder, "tokenizer")
+    os.mkdir(path)
+    shutil.copy(merges_path, path)
+    with open(os.path.join(path, "vocab.json"), "w") as f:
+        json.dump(clip_vocabulary(), f)
+    if special:
+        with open(os.path.join(path, "special_tokens_map.json"), "w") as f:
+            json.dump(special, f)
+    return path
+
+
+def single_files_just_work():
+    folder = make("small", 49408)
+    single = folder + ".safetensors"
+    bare = draw(folder)
+    tokenizer = give_tokenizer(folder)
+    expected = draw(folder)
+    check(isinstance(expected, bytes) and len(expected) > 1000, "the folder:", expected)
+    check(draw(single) == expected, "the single file:", draw(single))
+    check(bare == expected, "the folder without a tokenizer draws something else")
+    check(draw(single, "--tokenizer", tokenizer) == expected, "with --tokenizer")
+    status, said, _ = run("inspect", single)
+    check(status == 0 and "CLIP's own 49408 tokens, padded with the end mark" in said, said)
+    status, said, _ = run("inspect", folder)
+    check(status == 0 and tokenizer in said, said)
+    print(f"49408 tokens: {len(expected)} bytes of latents are the same four times")
+    return folder
+
+
+def sd2_pads_with_0(folder):
+    """SD-2's text encoder is told by its activation."""
+    with_end = draw(folder)
+    path = os.path.join(folder, "text_encoder/config.json")
+    with open(path) as f:
+        config = json.load(f)
+    config["hidden_act"] = "gelu"
+    with open(path, "w") as f:
+        json.dump(config, f)
+    padded_with_end = draw(folder)
+    shutil.rmtree(os.path.join(folder, "tokenizer"))
+    bare = draw(folder)
+    status, said, _ = run("inspect", folder)
+    check(status == 0 and "padded with 0, as SD-2.x pads" in said, said)
+    give_tokenizer(folder, {"pad_token": "!"})
+    check(bare == draw(folder), "an SD-2 text encoder's prompts are not padded with 0")
+    check(len({with_end, padded_with_end, bare}) == 3, "the padding makes no difference")
+
+
+def other_sizes_are_refused():
+    said = draw(make("grown", 49410) + ".safetensors")
+    check(isinstance(said, str) and "its text encoder has 49410 tokens where CLIP's own vocabulary "
+          "has 49408: name the folder of the right one with --tokenizer" in said, said)
+    print(said.strip() if isinstance(said, str) else "drawn")
+    status, said, _ = run("inspect", os.path.join(work, "grown"))
+    check(status == 0 and "49410 tokens" in said and "--tokenizer" in said, said)
+
+
+with tempfile.TemporaryDirectory() as work:
+    sd2_pads_with_0(single_files_just_work())
+    other_sizes_are_refused()
+print(f"{passed} passed, {failed} failed")
+sys.exit(1 if failed else 0)
