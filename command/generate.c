@@ -39,7 +39,7 @@ static const struct option_spec own_options[] = {
     OPTION_DEVICE,
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
-        "a single-file checkpoint needs it" },
+        "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]" },
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file" },
     { "repeat", 0, "N", "draw the same request N times and say how long each took [1]" },
@@ -55,7 +55,7 @@ static const struct command_help help = {
     "Loads a checkpoint, draws, writes PNG files and ends. (latentd serve keeps it loaded.)",
     "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
     "      --guidance-scale 2.5 -o house.png\n"
-    "  latentd generate --model sd15.safetensors --tokenizer clip/ --prompt 'a cat' --steps 30 \\\n"
+    "  latentd generate --model sd15.safetensors --prompt 'a cat' --steps 30 \\\n"
     "      --scheduler ddim --eta 0.5 --seed 7 --num-images 4 -o cat.png\n"
     "  echo 'a blue boat at night' | latentd generate --model share/tiny-sd --prompt - -o - "
     ">boat.png",

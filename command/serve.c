@@ -23,7 +23,7 @@ static const struct option_spec table[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
-        "a single-file checkpoint needs it" },
+        "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]" },
     { "listen", 0, "HOST:PORT",
         "loopback address to listen on [127.0.0.1:8188];\nport 0 takes any free one" },
     OPTION_DEVICE,
