@@ -7,6 +7,7 @@
 #include "base/json.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #define CONFIG_MAX_SIZE (1 << 20) /* no width, vocabulary or image size is past it */
@@ -43,13 +44,32 @@ static int read_int(struct reader *r, const char *key, int fallback) {
     return r->ok ? (int)number : fallback;
 }
 
-static float read_float(struct reader *r, const char *key, double fallback) {
+static float read_float(
+    struct reader *r, const char *key, double fallback, double min, double max) {
     const json_t *value = json_object_get(r->json, key);
     if (!value || json_is_null(value))
         return (float)fallback;
-    if (!json_is_number(value))
-        invalid(r, key, value, "a number");
-    return (float)json_number_value(value);
+    const double number = json_number_value(value);
+    if (!json_is_number(value) || number < min || number > max) {
+        char needed[64];
+        snprintf(needed, sizeof(needed), "a number from %g to %g", min, max);
+        invalid(r, key, value, needed);
+    }
+    return (float)number;
+}
+
+/* A token of the vocabulary; -1 if the key is not there. */
+static int read_token(struct reader *r, const char *key, int vocab_size) {
+    const json_t *value = json_object_get(r->json, key);
+    int64_t id = -1;
+    if (!value || json_is_null(value))
+        return -1;
+    if (!json_exact_integer(value, &id) || id < 0 || id >= vocab_size) {
+        char needed[64];
+        snprintf(needed, sizeof(needed), "a token below vocab_size, %d,", vocab_size);
+        invalid(r, key, value, needed);
+    }
+    return (int)id;
 }
 
 static bool read_bool(struct reader *r, const char *key, bool fallback) {
@@ -202,8 +222,12 @@ bool text_encoder_config_parse(
     out->num_hidden_layers = read_int(&r, "num_hidden_layers", 12);
     out->num_attention_heads = read_int(&r, "num_attention_heads", 8);
     out->max_position_embeddings = read_int(&r, "max_position_embeddings", 77);
-    out->layer_norm_eps = read_float(&r, "layer_norm_eps", 1e-5);
+    out->layer_norm_eps = read_float(&r, "layer_norm_eps", 1e-5, 0, 1);
     out->hidden_act = read_text_activation(&r);
+    out->eos_token_id = read_token(&r, "eos_token_id", out->vocab_size);
+    /* Nothing here reads these two, but what is no token is no config either. */
+    (void)read_token(&r, "bos_token_id", out->vocab_size);
+    (void)read_token(&r, "pad_token_id", out->vocab_size);
     /* A transformers config lists dozens of keys that only its own machinery reads. */
     check_keys(&r, values, fixed, false);
     check_divides(
@@ -292,9 +316,9 @@ bool unet_config_parse(const json_t *json, struct unet_config *out, struct error
     read_sizes(&r, "attention_head_dim", out->block_count, 8, out->heads);
     out->cross_attention_dim = read_int(&r, "cross_attention_dim", 1280);
     out->norm_num_groups = read_int(&r, "norm_num_groups", 32);
-    out->norm_eps = read_float(&r, "norm_eps", 1e-5);
+    out->norm_eps = read_float(&r, "norm_eps", 1e-5, 0, 1);
     out->flip_sin_to_cos = read_bool(&r, "flip_sin_to_cos", true);
-    out->freq_shift = read_float(&r, "freq_shift", 0);
+    out->freq_shift = read_float(&r, "freq_shift", 0, 0, 1);
     out->use_linear_projection = read_bool(&r, "use_linear_projection", false);
     out->upcast_attention = read_bool(&r, "upcast_attention", false);
     check_keys(&r, unet_values, unet_fixed, true);
@@ -344,13 +368,10 @@ bool vae_config_parse(const json_t *json, struct vae_config *out, struct error *
     out->layers_per_block = read_layers_per_block(&r, out->block_count, 1);
     out->norm_num_groups = read_int(&r, "norm_num_groups", 32);
     out->sample_size = read_sample_size(&r, 32);
-    out->scaling_factor = read_float(&r, "scaling_factor", 0.18215);
+    out->scaling_factor = read_float(&r, "scaling_factor", 0.18215, 1e-4, 1e4);
     check_keys(&r, vae_values, vae_fixed, true);
     for (int i = 0; i < out->block_count; i++)
         check_divides(&r, "block_out_channels", out->block_out_channels[i], "norm_num_groups",
             out->norm_num_groups);
-    if (r.ok && !(out->scaling_factor > 0))
-        invalid(
-            &r, "scaling_factor", json_object_get(json, "scaling_factor"), "a number above zero");
     return r.ok || error_prefix(err, "vae config");
 }

@@ -17,6 +17,7 @@ struct text_encoder_config {
     int num_hidden_layers, num_attention_heads, max_position_embeddings;
     enum activation hidden_act; /* QUICK_GELU (CLIP-L) or GELU (OpenCLIP-H) */
     float layer_norm_eps;
+    int eos_token_id; /* -1: not said */
 };
 
 struct unet_config {

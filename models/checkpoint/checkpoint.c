@@ -194,7 +194,20 @@ enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
     return c->text_encoder.hidden_act == ACTIVATION_GELU ? CLIP_PADS_WITH_0 : CLIP_PADS_WITH_END;
 }
 
-bool tokenizer_from_checkpoint(
+/* An old config says 2, whatever the tokenizer: transformers then takes the highest id for the end.
+ */
+static bool check_end_mark(
+    const struct checkpoint *c, const struct tokenizer *tokenizer, struct error *err) {
+    const int said = c->text_encoder.eos_token_id, end = tokenizer_end_id(tokenizer);
+    return said == -1 || said == 2 || said == end ||
+           error_set(err, ERROR_INVALID,
+               "text_encoder: eos_token_id is %d, but the tokenizer's end mark is %d; that or 2, "
+               "as "
+               "in old files, is needed",
+               said, end);
+}
+
+static bool create_tokenizer(
     const struct checkpoint *c, struct tokenizer **out, struct error *err) {
     switch (checkpoint_tokenizer_source(c)) {
     case TOKENIZER_FOLDER:
@@ -209,6 +222,19 @@ bool tokenizer_from_checkpoint(
         "own "
         "vocabulary has %d: name the folder of the right one with --tokenizer",
         c->text_encoder.vocab_size, CLIP_VOCAB_SIZE);
+}
+
+bool tokenizer_from_checkpoint(
+    const struct checkpoint *c, struct tokenizer **out, struct error *err) {
+    struct tokenizer *tokenizer;
+    if (!create_tokenizer(c, &tokenizer, err))
+        return false;
+    if (!check_end_mark(c, tokenizer, err)) {
+        tokenizer_destroy(tokenizer);
+        return false;
+    }
+    *out = tokenizer;
+    return true;
 }
 
 bool checkpoint_is_single_file(const struct checkpoint *c) {

@@ -214,12 +214,21 @@ static bool check_index(const char *path, struct error *err) {
     json_t *index = read_json(path, "model_index.json", err);
     if (!index)
         return false;
-    bool ok = true;
+    char shown[96];
+    bool ok = json_is_object(index) ||
+              error_set(err, ERROR_INVALID, "%s/model_index.json is %s; an object is needed", path,
+                  json_describe(index, shown, sizeof(shown)));
     for (int i = 0; ok && i < COMPONENT_COUNT; i++) {
         const json_t *entry = json_object_get(index, component_name((enum component)i));
         const char *class = json_string_value(json_array_get(entry, 1));
-        if (!class)
+        if (!entry)
             continue;
+        if (!class) {
+            ok = error_set(err, ERROR_INVALID,
+                "%s/model_index.json: %s is %s; [library, class] is needed", path,
+                component_name((enum component)i), json_describe(entry, shown, sizeof(shown)));
+            break;
+        }
         ok = false;
         for (int k = 0; k < 3 && components[i].classes[k]; k++)
             ok = ok || strcmp(class, components[i].classes[k]) == 0;

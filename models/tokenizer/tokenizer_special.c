@@ -70,8 +70,20 @@ static bool add_described(struct special_tokens *special, const json_t *token, i
         special, content, (int32_t)id, json_is_true(json_object_get(token, "normalized")), err);
 }
 
+/* Absent, null, or of the right kind. */
+static bool check_kind(
+    const char *key, const json_t *value, bool is_right, const char *needed, struct error *err) {
+    char shown[96];
+    return !value || json_is_null(value) || is_right ||
+           error_set(err, ERROR_INVALID, "%s is %s; %s is needed", key,
+               json_describe(value, shown, sizeof(shown)), needed);
+}
+
 static bool add_listed(struct special_tokens *special, const json_t *added_tokens,
     const json_t *decoder, struct vocab *vocab, struct error *err) {
+    if (!check_kind("added_tokens", added_tokens, json_is_array(added_tokens), "a list", err) ||
+        !check_kind("added_tokens_decoder", decoder, json_is_object(decoder), "an object", err))
+        return false;
     for (size_t i = 0; i < json_array_size(added_tokens); i++)
         if (!add_described(special, json_array_get(added_tokens, i), -1, vocab, err))
             return false;

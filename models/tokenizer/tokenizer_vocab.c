@@ -192,6 +192,8 @@ static bool add_merge_line(
     return add_merge(vocab, line, left, space + 1, length - left - 1, rank, err);
 }
 
+static const char no_merges[] = "merges: there are none, so every word would be cut into bytes";
+
 bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *err) {
     size_t lines = 1;
     for (const char *at = text; *at; at++)
@@ -209,12 +211,14 @@ bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *
             return false;
         line = next;
     }
-    return true;
+    return rank > 0 || error_set(err, ERROR_INVALID, "%s", no_merges);
 }
 
 bool vocab_set_merges_json(struct vocab *vocab, const json_t *merges, struct error *err) {
     if (!json_is_array(merges))
         return error_set(err, ERROR_INVALID, "merges: not a list");
+    if (json_array_size(merges) == 0)
+        return error_set(err, ERROR_INVALID, "%s", no_merges);
     if (!merges_start(vocab, json_array_size(merges), err))
         return false;
     for (size_t i = 0; i < json_array_size(merges); i++) {

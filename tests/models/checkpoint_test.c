@@ -517,7 +517,7 @@ static void broken_folders_are_named(const char *path) {
         { "{\"attention_head_dim\":7}", "not a multiple of attention_head_dim, 7" },
         { "{\"in_channels\":-1}", "in_channels is -1; an integer from 1 to 1048576 is needed" },
         { "{\"in_channels\":4.5}", "in_channels is 4.5" },
-        { "{\"norm_eps\":\"x\"}", "norm_eps is \"x\"; a number is needed" },
+        { "{\"norm_eps\":\"x\"}", "norm_eps is \"x\"; a number from 0 to 1 is needed" },
         { "[]", "the config is not a JSON object" },
     };
     for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
@@ -525,6 +525,29 @@ static void broken_folders_are_named(const char *path) {
         expect_error(path, configs[i].words);
     }
     write_text(file, config_texts[1]);
+    static const struct {
+        const char *component, *config, *words;
+    } others[] = {
+        { "unet", "{\"norm_eps\":1e300}", "e300; a number from 0 to 1 is needed" },
+        { "unet", "{\"norm_eps\":-1e-5}", "e-5; a number from 0 to 1 is needed" },
+        { "unet", "{\"freq_shift\":1e300}", "freq_shift is 1.0" },
+        { "vae", "{\"scaling_factor\":1e300}", "e300; a number from 0.0001 to 10000 is needed" },
+        { "vae", "{\"scaling_factor\":1e-300}", "e-300; a number from" },
+        { "vae", "{\"scaling_factor\":0}", "scaling_factor is 0" },
+        { "text_encoder", "{\"layer_norm_eps\":1e300}", "e300; a number from 0 to 1 is needed" },
+        { "text_encoder", "{\"eos_token_id\":49408}",
+            "eos_token_id is 49408; a token below vocab_size, 49408, is needed" },
+        { "text_encoder", "{\"eos_token_id\":-1}", "eos_token_id is -1; a token" },
+        { "text_encoder", "{\"bos_token_id\":\"x\"}", "bos_token_id is \"x\"; a token" },
+        { "text_encoder", "{\"pad_token_id\":1.5}", "pad_token_id is 1.5; a token" },
+    };
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        const int part = others[i].component[0] == 'u' ? 1 : others[i].component[0] == 'v' ? 2 : 0;
+        snprintf(file, sizeof(file), "%s/%s/config.json", path, others[i].component);
+        write_text(file, others[i].config);
+        expect_error(path, others[i].words);
+        write_text(file, config_texts[part]);
+    }
     snprintf(file, sizeof(file), "%s/unet/diffusion_pytorch_model.safetensors.index.json", path);
     write_text(file, "{\"weight_map\":{\"x\":\"../../etc/passwd\"}}");
     expect_error(path, "\"../../etc/passwd\" is not the name of a file in this folder");
@@ -547,6 +570,10 @@ static void broken_folders_are_named(const char *path) {
     snprintf(file, sizeof(file), "%s/model_index.json", path);
     write_text(file, "{\"unet\":[\"diffusers\",\"UNet3DConditionModel\"]}");
     expect_error(path, "unet is a UNet3DConditionModel; supported: UNet2DConditionModel");
+    write_text(file, "[1]");
+    expect_error(path, "model_index.json is [1]; an object is needed");
+    write_text(file, "{\"unet\":5}");
+    expect_error(path, "model_index.json: unet is 5; [library, class] is needed");
     write_text(file, "{\"text_encoder_2\":[\"transformers\",\"CLIPTextModelWithProjection\"]}");
     expect_error(path, "text_encoder_2 is a CLIPTextModelWithProjection");
     unlink(file);

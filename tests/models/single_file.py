@@ -1,4 +1,5 @@
-"""A single file without a tokenizer draws what its folder with CLIP's vocabulary draws.
+"""A single file without a tokenizer draws what its folder with CLIP's vocabulary draws, and a
+checkpoint that does not go with its tokenizer is refused.
 
 usage: single_file.py SMALL_CHECKPOINT LATENTD MERGES.txt LDM_NAMES.tsv
 
@@ -74,6 +75,13 @@ def give_tokenizer(folder, special=None):
     return path
 
 
+def edit_config(path, **changes):
+    with open(path) as f:
+        config = json.load(f)
+    with open(path, "w") as f:
+        json.dump({**config, **changes}, f)
+
+
 def single_files_just_work():
     folder = make("small", 49408)
     single = folder + ".safetensors"
@@ -96,11 +104,7 @@ def sd2_pads_with_0(folder):
     """SD-2's text encoder is told by its activation."""
     with_end = draw(folder)
     path = os.path.join(folder, "text_encoder/config.json")
-    with open(path) as f:
-        config = json.load(f)
-    config["hidden_act"] = "gelu"
-    with open(path, "w") as f:
-        json.dump(config, f)
+    edit_config(path, hidden_act="gelu")
     padded_with_end = draw(folder)
     shutil.rmtree(os.path.join(folder, "tokenizer"))
     bare = draw(folder)
@@ -109,6 +113,19 @@ def sd2_pads_with_0(folder):
     give_tokenizer(folder, {"pad_token": "!"})
     check(bare == draw(folder), "an SD-2 text encoder's prompts are not padded with 0")
     check(len({with_end, padded_with_end, bare}) == 3, "the padding makes no difference")
+
+
+def the_end_mark_is_the_tokenizers(folder):
+    """2 is what configs said before transformers corrected it."""
+    path = os.path.join(folder, "text_encoder/config.json")
+    expected = draw(folder)
+    for token, right in (49407, True), (2, True), (49406, False), (320, False):
+        edit_config(path, eos_token_id=token)
+        drawn = draw(folder)
+        check((drawn == expected) == right, f"eos_token_id {token}", drawn)
+        check(right or f"eos_token_id is {token}, but the tokenizer's end mark is 49407" in str(drawn),
+              drawn)
+    edit_config(path, eos_token_id=2)
 
 
 def other_sizes_are_refused():
@@ -121,7 +138,9 @@ def other_sizes_are_refused():
 
 
 with tempfile.TemporaryDirectory() as work:
-    sd2_pads_with_0(single_files_just_work())
+    small = single_files_just_work()
+    the_end_mark_is_the_tokenizers(small)
+    sd2_pads_with_0(small)
     other_sizes_are_refused()
 print(f"{passed} passed, {failed} failed")
 sys.exit(1 if failed else 0)

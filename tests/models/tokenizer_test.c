@@ -158,26 +158,33 @@ static void expect_error(const char *dir, const char *words) {
     CHECK_CONTAINS(err.message, words);
 }
 
+static void remove_from(const char *dir, const char *name) {
+    char *path = file_join(dir, name);
+    unlink(path);
+    free(path);
+}
+
 static void broken_folders_are_named(const char *dir) {
     static const char head[] =
-        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":";
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":";
     static const struct {
         const char *rest, *words;
     } cases[] = {
         { "3}}", "merges: not a list" },
         { "[\"a\"]}}", "merges: number 0 is \"a\", not two tokens" },
-        { "[\"a b\"]}}", "joins \"a\" and \"b\", which are not both in the vocabulary" },
-        { "[]}}", "bos_token is \"<|startoftext|>\", which is not in the vocabulary" },
-        { "[]},\"added_tokens\":[{\"id\":2,\"content\":\"x\",\"lstrip\":true}]}",
+        { "[\"b a\"]}}", "joins \"b\" and \"a\", which are not both in the vocabulary" },
+        { "[]}}", "merges: there are none" },
+        { "[\"a b\"]}}", "bos_token is \"<|startoftext|>\", which is not in the vocabulary" },
+        { "[\"a b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"lstrip\":true}]}",
             "added token \"x\": lstrip is not supported" },
-        { "[]},\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]}",
+        { "[\"a b\"]},\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]}",
             "added token \"a\" has the id 1, but 0 in the vocabulary" },
-        { "[]},\"added_tokens\":[{\"content\":\"a\"}]}", "no valid id" },
+        { "[\"a b\"]},\"added_tokens\":[{\"content\":\"a\"}]}", "no valid id" },
+        { "[\"a b\"]},\"added_tokens\":\"x\"}", "added_tokens is \"x\"; a list is needed" },
+        { "[\"a b\"]},\"added_tokens\":{}}", "added_tokens is {}; a list is needed" },
     };
     char text[512];
-    char *map = file_join(dir, "special_tokens_map.json");
-    unlink(map);
-    free(map);
+    remove_from(dir, "special_tokens_map.json");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         snprintf(text, sizeof(text), "%s%s", head, cases[i].rest);
         write_text(dir, "tokenizer.json", text);
@@ -191,6 +198,17 @@ static void broken_folders_are_named(const char *dir) {
     expect_error(dir, "have the same id, 1");
     write_text(dir, "tokenizer.json", "{");
     expect_error(dir, "tokenizer.json: not valid JSON");
+    remove_from(dir, "tokenizer.json");
+    static const char *const empty[] = { "", "#version: 0.2\n", "\n\n" };
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++) {
+        remove_from(dir, "merges.txt");
+        write_text(dir, "merges.txt", empty[i]);
+        expect_error(dir, "merges.txt: merges: there are none");
+    }
+    remove_from(dir, "merges.txt");
+    link_from_data(dir, "merges.txt");
+    write_text(dir, "tokenizer_config.json", "{\"added_tokens_decoder\":[\"x\"]}");
+    expect_error(dir, "added_tokens_decoder is [\"x\"]; an object is needed");
     expect_error("/nowhere", "/nowhere holds no tokenizer: neither tokenizer.json nor vocab.json");
 }
 
