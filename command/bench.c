@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/monotonic.h"
+#include "kernels/pack.h"
 #include "kernels/recordings.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/text_encoder.h"

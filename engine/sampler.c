@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include "kernels/philox.h"
+#include "kernels/recordings.h"
 
 #include <math.h>
 #include <string.h>

@@ -20,7 +20,7 @@ struct recordings;
 struct compute {
     const struct kernels *kernels; /* borrowed */
     struct arena *arena;           /* borrowed */
-    /* Borrowed, or NULL: what compute_recorded keeps from one call to the next. */
+    /* Borrowed, or NULL: what compute_recorded (recordings.h) keeps from call to call. */
     struct recordings *recordings;
     bool dry_run;
     bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
@@ -57,35 +57,10 @@ const void *compute_view(struct compute *c, const struct tensor *from);
 void compute_pace(struct compute *c);
 void compute_synchronize(struct compute *c);
 
-/* Runs `run(c, user)`, whose operations the device may keep and replay as one at the next call.
- *
- * `key` (at most RECORDING_KEY_MAX bytes, no padding) and `run` say all that decides which
- * operations run calls, with which addresses and scalars: models, sizes, and the addresses of
- * tensors that were not allocated by run itself; where the arena stands is added here. Whatever
- * differs from call to call must come from the contents of tensors. `run` neither uploads nor
- * views nor waits. Without c->recordings, on a device that records nothing and in a dry run this
- * is only run(c, user). */
-#define RECORDING_KEY_MAX 128
-void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
-    void (*run)(struct compute *c, const void *user), const void *user);
-
 /* void op_NAME(struct compute *c, const struct NAME_args *args), for each operation (operations.h):
  * op_linear, op_conv2d, op_group_norm and so on. */
 #define WRAPPER(name) void op_##name(struct compute *c, const struct name##_args *args);
 OPERATIONS(WRAPPER)
 #undef WRAPPER
-
-/* Checked packing. `name` is the tensor's name, for the error. */
-bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
-    const struct tensor *bias, bool geglu, enum dtype dtype, struct packed **out, struct error *err)
-    __attribute__((warn_unused_result));
-bool conv2d_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
-    const struct tensor *bias, enum conv_kind kind, enum dtype dtype, struct packed **out,
-    struct error *err) __attribute__((warn_unused_result));
-/* NULL is fine. */
-void packed_destroy(struct packed *packed);
-
-/* The output size of a convolution kind for input size h; CONV_3X3_UP gives 2h. */
-int64_t conv_out_size(enum conv_kind kind, int64_t h);
 
 #endif

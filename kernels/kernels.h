@@ -43,6 +43,22 @@ enum conv_kind {
     CONV_3X3_UP,         /* nearest upsampling to the output's size (2h or 2h - 1), then CONV_3X3 */
 };
 
+/* The output size of a convolution kind for input size h; CONV_3X3_UP gives 2h. */
+static inline int64_t conv_out_size(enum conv_kind kind, int64_t h) {
+    switch (kind) {
+    case CONV_1X1:
+    case CONV_3X3:
+        return h;
+    case CONV_3X3_DOWN:
+        return (h - 1) / 2 + 1;
+    case CONV_3X3_DOWN_RIGHT:
+        return h / 2;
+    case CONV_3X3_UP:
+        return 2 * h;
+    }
+    return 0;
+}
+
 /* A weight in the form its device likes best, made once at load. Opaque outside the backends; the
  * fields here are what the validation reads. */
 struct packed {

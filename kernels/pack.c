@@ -1,5 +1,5 @@
 /* Checked packing: a weight's shape comes from a file, so what is wrong is said with its name. */
-#include "kernels/compute.h"
+#include "kernels/pack.h"
 
 static bool is_float(enum dtype dtype) {
     return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
@@ -84,19 +84,4 @@ bool conv2d_pack(const struct kernels *kernels, const char *name, const struct t
 void packed_destroy(struct packed *packed) {
     if (packed)
         packed->owner->packed_destroy(packed);
-}
-
-int64_t conv_out_size(enum conv_kind kind, int64_t h) {
-    switch (kind) {
-    case CONV_1X1:
-    case CONV_3X3:
-        return h;
-    case CONV_3X3_DOWN:
-        return (h - 1) / 2 + 1;
-    case CONV_3X3_DOWN_RIGHT:
-        return h / 2;
-    case CONV_3X3_UP:
-        return 2 * h;
-    }
-    return 0;
 }

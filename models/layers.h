@@ -11,6 +11,7 @@
 #define MODELS_LAYERS_H
 
 #include "kernels/compute.h"
+#include "kernels/pack.h"
 #include "models/weights.h"
 
 /* A model's last call while loading: it has taken all the tensors it needs. */

@@ -10,7 +10,6 @@
  * A mutex guards the scratch memory that all weights share: one call at a time.
  */
 #include "kernels/cpu/layers.h"
-#include "kernels/compute.h"
 #include "kernels/cpu/matmul.h"
 
 #include <oneapi/dnnl/dnnl.h>

@@ -9,7 +9,7 @@
 #include "kernels/cuda/tuner.h"
 
 extern "C" {
-#include "kernels/compute.h"
+#include "kernels/pack.h"
 }
 
 #include <math.h>

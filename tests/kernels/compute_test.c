@@ -1,5 +1,6 @@
 /* The validation seam: every rule's message, the sticky error, the dry run. */
 #include "kernels/compute.h"
+#include "kernels/pack.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

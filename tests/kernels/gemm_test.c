@@ -3,6 +3,7 @@
  * what the static choice must keep: path and parts that do not depend on the batch. */
 #include "kernels/cuda/gemm_candidates.h"
 #include "kernels/compute.h"
+#include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
 
 /* One operation: conv2d if weight has rank 4. */

@@ -10,6 +10,7 @@
 #define TESTS_KERNELS_KCHECK_H
 
 #include "kernels/compute.h"
+#include "kernels/pack.h"
 
 #include <stdio.h>
 

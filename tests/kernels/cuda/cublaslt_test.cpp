@@ -8,6 +8,7 @@
 
 extern "C" {
 #include "kernels/compute.h"
+#include "kernels/pack.h"
 }
 
 #include <fcntl.h>

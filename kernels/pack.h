@@ -1,0 +1,17 @@
+/* Weights in the form that a device likes best: the table's packing, checked. */
+#ifndef KERNELS_PACK_H
+#define KERNELS_PACK_H
+
+#include "kernels/kernels.h"
+
+/* `name` is the tensor's name, for the error. */
+bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
+    const struct tensor *bias, bool geglu, enum dtype dtype, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+bool conv2d_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
+    const struct tensor *bias, enum conv_kind kind, enum dtype dtype, struct packed **out,
+    struct error *err) __attribute__((warn_unused_result));
+/* NULL is fine. */
+void packed_destroy(struct packed *packed);
+
+#endif
