@@ -5,6 +5,11 @@
 
 /* kernels */
 #define TENSOR_MAX_RANK 4
+/* Address space that must be left before OpenMP makes threads (kernels/team.c), and before oneDNN
+ * makes a product's code (kernels/cpu/dnnl.c): neither survives a refusal. oneDNN keeps up to 2 MiB
+ * a product, and holds twice that while it makes it. */
+#define TEAM_HEADROOM_BYTES ((size_t)8 << 20)
+#define ONEDNN_HEADROOM_BYTES ((size_t)32 << 20)
 /* Operations on one shape that a device's tuner tells apart (kernels/tuner.h). SD-1.5 has about 130
  * at one size of picture. */
 #define TUNER_SHAPES_MAX 8192

@@ -289,45 +289,29 @@ static void pass(struct compute *c, void *user) {
 
 /* --- memory --- */
 
-/* Walks through the drawing without computing; *peak: bytes of activations that it takes. */
-static bool dry_pass(struct drawing *d, bool note, size_t *peak, struct error *err) {
-    struct compute dry = {
-        .kernels = d->models->kernels, .arena = d->models->arena, .dry_run = true, .note = note
-    };
-    arena_plan_begin(dry.arena);
-    pass(&dry, d);
-    *peak = arena_plan_end(dry.arena);
-    if (!compute_ok(&dry) && err)
-        *err = dry.error;
-    return compute_ok(&dry);
-}
-
-/* Refuses what does not fit before it is taken: a system promises any amount and kills the process
- * when it is used. */
-static bool reserve(struct drawing *d, struct error *err) {
-    struct arena *arena = d->models->arena;
-    size_t peak, reserved = arena_reserved_bytes(arena);
-    if (!dry_pass(d, false, &peak, err))
-        return false;
-    if (peak <= reserved)
-        return true;
-    size_t available = d->models->kernels->memory->available();
-    if (available < SIZE_MAX - reserved && peak > available + reserved)
-        return error_set(err, ERROR_NO_MEMORY,
-            "a %dx%d picture needs %zu MiB of memory and %zu MiB are available: ask for a smaller "
-            "one",
-            d->result->width, d->result->height, peak >> 20, (available + reserved) >> 20);
-    /* They hold addresses of the block that is about to go, and memory that may be wanted. */
-    recordings_clear(d->models->recordings);
-    return arena_reserve(arena, peak, err);
-}
-
-static bool draw(struct drawing *d, struct error *err) {
-    struct compute c = {
+static struct compute compute_of(const struct drawing *d) {
+    return (struct compute){
         .kernels = d->models->kernels,
         .arena = d->models->arena,
         .recordings = d->models->recordings,
     };
+}
+
+static bool reserve(struct drawing *d, struct error *err) {
+    struct compute c = compute_of(d);
+    struct error why = { 0 };
+    if (compute_plan(&c, pass, d, &why))
+        return true;
+    if (why.code == ERROR_NO_MEMORY)
+        return error_set(err, why.code, "a %dx%d picture: %.400s: ask for a smaller one",
+            d->result->width, d->result->height, why.message);
+    if (err)
+        *err = why;
+    return false;
+}
+
+static bool draw(struct drawing *d, struct error *err) {
+    struct compute c = compute_of(d);
     size_t mark = arena_mark(c.arena);
     pass(&c, d);
     arena_release(c.arena, mark);
@@ -361,8 +345,11 @@ static bool rehearse(const struct drawing_models *models, const struct resolved_
     bool note, struct error *err) {
     struct generate_result result = { 0 };
     struct drawing d = { .models = models, .request = request, .result = &result };
+    struct compute c = compute_of(&d);
     size_t peak;
-    bool ok = prepare(&d, err) && (note ? dry_pass(&d, true, &peak, err) : reserve(&d, err));
+    c.note = note;
+    bool ok = prepare(&d, err) &&
+              (note ? compute_measure(&c, pass, &d, &peak, err) : reserve(&d, err));
     drawing_finish(&d);
     generate_result_finish(&result);
     return ok;

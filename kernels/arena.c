@@ -43,6 +43,12 @@ bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
     if (bytes > SIZE_MAX / 2)
         return error_set(err, ERROR_NO_MEMORY, "%zu bytes of activations are too many", bytes);
     bytes = (bytes + page - 1) / page * page;
+    struct available left;
+    arena->memory->available(&left);
+    if (left.bytes < bytes && bytes - left.bytes > arena->reserved)
+        return error_set(err, ERROR_NO_MEMORY,
+            "%zu MiB of activations are needed and %zu MiB are available (%s)", bytes >> 20,
+            (left.bytes + arena->reserved) >> 20, left.why);
     /* The old block goes first, so that both never stand beside each other. */
     arena->memory->release(MEMORY_ACTIVATIONS, arena->base, arena->reserved);
     arena->base = NULL;

@@ -19,7 +19,9 @@ bool arena_create(const struct device_memory *memory, struct arena **out, struct
     __attribute__((warn_unused_result));
 void arena_destroy(struct arena *arena);
 
-/* Makes at least `bytes` available. The arena must be empty. ERROR_NO_MEMORY if refused. */
+/* Makes at least `bytes` available. The arena must be empty. ERROR_NO_MEMORY if refused, or if the
+ * device's memory says that there is less: a system promises any amount and kills the process when
+ * it is used. */
 bool arena_reserve(struct arena *arena, size_t bytes, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,6 +1,7 @@
 #include "kernels/compute.h"
 
 #include "kernels/check.h"
+#include "kernels/recordings.h"
 
 static struct tensor allocate(struct compute *c, struct tensor t) {
     char text[112];
@@ -41,19 +42,27 @@ struct tensor compute_tensor_4d(
     return allocate(c, tensor_4d(NULL, dtype, a, b, d, e));
 }
 
-bool compute_plan(
-    struct compute *c, void (*run)(struct compute *c, void *user), void *user, struct error *err) {
+bool compute_measure(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
+    size_t *peak, struct error *err) {
     struct compute dry = *c;
     dry.dry_run = true;
     dry.error = (struct error){ 0 };
     arena_plan_begin(c->arena);
     run(&dry, user);
-    size_t peak = arena_plan_end(c->arena);
-    if (!compute_ok(&dry)) {
-        if (err)
-            *err = dry.error;
+    *peak = arena_plan_end(c->arena);
+    if (!compute_ok(&dry) && err)
+        *err = dry.error;
+    return compute_ok(&dry);
+}
+
+bool compute_plan(
+    struct compute *c, void (*run)(struct compute *c, void *user), void *user, struct error *err) {
+    size_t peak;
+    if (!compute_measure(c, run, user, &peak, err))
         return false;
-    }
+    /* They hold addresses of the block that is about to go, and memory that may be wanted. */
+    if (peak > arena_reserved_bytes(c->arena))
+        recordings_clear(c->recordings);
     return arena_reserve(c->arena, peak, err);
 }
 

@@ -40,7 +40,11 @@ struct tensor compute_tensor_3d(
 struct tensor compute_tensor_4d(
     struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d, int64_t e);
 
-/* Runs `run(c, user)` once as a dry run and reserves the arena for it. The arena must be empty. */
+/* Runs `run(c, user)` once as a dry run; *peak: bytes of the arena that it takes. */
+bool compute_measure(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
+    size_t *peak, struct error *err) __attribute__((warn_unused_result));
+/* compute_measure, and reserves the arena for it, which must be empty. Recordings are dropped if
+ * its memory changes. */
 bool compute_plan(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -1,6 +1,7 @@
 #include "kernels/devices.h"
 
 #include "base/log.h"
+#include "kernels/team.h"
 #include "kernels/tuner_cache.h"
 
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static void use_tuned(const struct kernels *kernels) {
     tuner_cache_finish(&cache);
 }
 
-const struct kernels *devices_open(const struct device_choice *choice, struct error *err) {
+static const struct kernels *open_device(const struct device_choice *choice, struct error *err) {
     if (!choice->automatic && choice->kind == DEVICE_CPU)
         return kernels_cpu();
     struct error why = { 0 };
@@ -84,6 +85,12 @@ const struct kernels *devices_open(const struct device_choice *choice, struct er
     else
         log_warning("computing on the CPU, which is far slower: %s", why.message);
     return kernels_cpu();
+}
+
+const struct kernels *devices_open(const struct device_choice *choice, struct error *err) {
+    const struct kernels *kernels = open_device(choice, err);
+    /* The host's threads also feed a GPU. */
+    return kernels && team_start(err) ? kernels : NULL;
 }
 
 bool devices_choose_dtype(const struct kernels *kernels, const struct dtype_choice *choice,

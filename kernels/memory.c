@@ -1,9 +1,7 @@
 #include "kernels/memory.h"
 
 #include <malloc.h>
-#include <omp.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,12 +11,13 @@
 
 void memory_copy(void *to, const void *from, size_t bytes) {
     const int64_t pieces = (int64_t)((bytes + COPY_PIECE_BYTES - 1) / COPY_PIECE_BYTES);
-    const int most = omp_get_max_threads(), threads = most < COPY_THREADS ? most : COPY_THREADS;
+    /* One run of pieces for each of a few threads: a team made for a few would end the others. */
+    const int64_t run = (pieces + COPY_THREADS - 1) / COPY_THREADS;
     if (pieces < 2) {
         memcpy(to, from, bytes);
         return;
     }
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for schedule(static, run)
     for (int64_t i = 0; i < pieces; i++) {
         const size_t at = (size_t)i * COPY_PIECE_BYTES, left = bytes - at;
         memcpy((char *)to + at, (const char *)from + at,
@@ -69,19 +68,8 @@ static bool nothing_to_wait_for(struct error *err) {
     return true;
 }
 
-/* What this process could still take without swapping. */
-static size_t host_available(void) {
-    char line[128];
-    unsigned long long kib;
-    size_t available = SIZE_MAX;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return available;
-    while (fgets(line, sizeof(line), file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            available = (size_t)kib * 1024;
-    fclose(file);
-    return available;
+static void host_available(struct available *out) {
+    available_read("", out);
 }
 
 /* The heap: weights are what loading adds to it, whoever allocates them. Activations are not on it,

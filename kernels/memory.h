@@ -9,9 +9,7 @@
 #ifndef KERNELS_MEMORY_H
 #define KERNELS_MEMORY_H
 
-#include "base/error.h"
-
-#include <stddef.h>
+#include "kernels/available.h"
 
 enum memory_pool {
     MEMORY_WEIGHTS,     /* many blocks of any size, loaded once */
@@ -40,8 +38,8 @@ struct device_memory {
     /* Waits until all that was queued is done; errors of earlier work come out here. */
     bool (*synchronize)(struct error *err);
 
-    /* Bytes that alloc could still give; SIZE_MAX if nobody knows. May be slow. */
-    size_t (*available)(void);
+    /* What alloc could still give. May be slow. */
+    void (*available)(struct available *out);
     /* Bytes in use by a pool of this process, for differences. */
     size_t (*used)(enum memory_pool pool);
 };

@@ -10,6 +10,9 @@
  * A mutex guards the scratch memory that all weights share: one call at a time.
  */
 #include "kernels/cpu/layers.h"
+
+#include "base/limits.h"
+#include "kernels/available.h"
 #include "kernels/cpu/matmul.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -254,11 +257,19 @@ static bool describe(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_desc_t *out, struct error *err) {
     dnnl_primitive_attr_t attr;
     *out = NULL;
-    if (!make_attr(shape, &attr, err))
+    if (!available_headroom(ONEDNN_HEADROOM_BYTES, "describing a product", err) ||
+        !make_attr(shape, &attr, err))
         return false;
     bool ok = (l->is_conv ? describe_conv : describe_matmul)(l, shape, attr, out, err);
     dnnl_primitive_attr_destroy(attr);
     return ok;
+}
+
+/* Its generator of code writes through memory that it was refused. */
+static bool make_primitive(
+    dnnl_primitive_t *out, dnnl_primitive_desc_t description, struct error *err) {
+    return available_headroom(ONEDNN_HEADROOM_BYTES, "making a product's code", err) &&
+           check(dnnl_primitive_create(out, description), "making a primitive", err);
 }
 
 static void cached_destroy(struct cached *c) {
@@ -296,7 +307,7 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
          check(dnnl_reorder_primitive_desc_create(
                    &description, memory_md(l->layout), shared.engine, wanted, shared.engine, NULL),
              "describing a reorder", err) &&
-         check(dnnl_primitive_create(&reorder, description), "making a reorder", err);
+         make_primitive(&reorder, description, err);
     if (ok) {
         dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, l->layout }, { DNNL_ARG_TO, layout } };
         ok = check(dnnl_primitive_execute(reorder, shared.stream, 2, args), "a reorder", err) &&
@@ -338,7 +349,7 @@ static bool cached_create(
             c->scratch_bytes = dnnl_memory_desc_get_size(md);
         ok = memory_create(&c->memories[i], md, err);
     }
-    ok = ok && check(dnnl_primitive_create(&c->primitive, description), "making a primitive", err);
+    ok = ok && make_primitive(&c->primitive, description, err);
     if (description)
         dnnl_primitive_desc_destroy(description);
     if (!ok) {

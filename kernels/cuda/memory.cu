@@ -152,13 +152,17 @@ static size_t pool_used(enum memory_pool pool) {
         pool == MEMORY_WEIGHTS ? &memory.weight_bytes : &memory.activation_bytes, __ATOMIC_RELAXED);
 }
 
-static size_t pool_available(void) {
+static void pool_available(struct available *out) {
     size_t free_bytes = 0, total = 0;
+    out->bytes = SIZE_MAX;
+    out->why[0] = 0;
     if (!cuda_enter(NULL) || cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) {
         (void)cudaGetLastError();
-        return SIZE_MAX;
+        return;
     }
-    return free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : 0;
+    out->bytes = free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : 0;
+    snprintf(out->why, sizeof(out->why), "the device has %zu MiB free, the driver needs %zu of them",
+        free_bytes >> 20, SPARE_BYTES >> 20);
 }
 
 /* --- copies --- */

@@ -126,7 +126,9 @@ static void weights_pool() {
     CHECK(cuda_memory.used(MEMORY_WEIGHTS) == 300 * 1024 + (100 << 20), "%zu",
         cuda_memory.used(MEMORY_WEIGHTS));
     emulator_set_memory(emulator_memory_used() + (1 << 20));
-    CHECK(cuda_memory.available() == 0, "%zu", cuda_memory.available());
+    struct available left;
+    cuda_memory.available(&left);
+    CHECK(left.bytes == 0, "%zu", left.bytes);
     CHECK(!cuda_memory.alloc(MEMORY_WEIGHTS, 80 << 20, &huge, &err) && !huge, "full");
     CHECK(err.code == ERROR_NO_MEMORY, "%s", err.message);
     CHECK(!cuda_memory.alloc(MEMORY_ACTIVATIONS, 50 << 20, &huge, &err) && !huge, "full");
@@ -141,8 +143,9 @@ static void weights_pool() {
     CHECK(emulator_memory_used() == before && cuda_memory.used(MEMORY_WEIGHTS) == 0, "all back");
     emulator_set_memory((size_t)1 << 30);
     const size_t unused = ((size_t)1 << 30) - emulator_memory_used();
-    CHECK(cuda_memory.available() == unused - (256 << 20), "%zu of %zu: the rest is the driver's",
-        cuda_memory.available(), unused);
+    cuda_memory.available(&left);
+    CHECK(left.bytes == unused - (256 << 20), "%zu of %zu: the rest is the driver's", left.bytes,
+        unused);
 }
 
 /* Far more than the ring, in odd pieces, each source overwritten at once. */

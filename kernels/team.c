@@ -1,0 +1,53 @@
+#include "kernels/team.h"
+
+#include "base/limits.h"
+#include "kernels/available.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *wait_for_the_others(void *gate) {
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* As many threads at once as the team will have besides this one, with the stacks it will have. */
+static bool try_threads(int count, pthread_t *threads, struct error *err) {
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    int made = 0, refused = 0;
+    pthread_mutex_lock(&gate);
+    while (made < count && !refused) {
+        refused = pthread_create(&threads[made], NULL, wait_for_the_others, &gate);
+        made += !refused;
+    }
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < made; i++)
+        pthread_join(threads[i], NULL);
+    if (!refused)
+        return true;
+    struct available left;
+    available_read("", &left);
+    return error_set(err, ERROR_NO_MEMORY,
+        "the system gives %d threads of the %d to compute with: %s; %s; OMP_NUM_THREADS=%d would "
+        "ask for fewer",
+        made + 1, count + 1, strerror(refused), left.why, made + 1);
+}
+
+bool team_start(struct error *err) {
+    const int others = omp_get_max_threads() - 1;
+    pthread_t *threads = calloc((size_t)others + 1, sizeof(*threads));
+    if (!threads)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %d threads", others);
+    const bool ok = try_threads(others, threads, err) &&
+                    available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err);
+    free(threads);
+    if (!ok)
+        return false;
+    int started = 0;
+#pragma omp parallel reduction(+ : started)
+    started++;
+    return started > 0;
+}
