@@ -312,13 +312,8 @@ static void apply_update(const struct tick *t, const struct run *run, int index)
     int used[TERM_COUNT], count = 0;
     for (int term = 0; term < TERM_COUNT; term++)
         if (head->weights[term] != 0)
-            used[count++] = term;
-    if (count > COMBINE_MAX_TERMS) {
-        error_set(&t->c->error, ERROR_INTERNAL, "a scheduler step has %d terms, at most %d fit",
-            count, COMBINE_MAX_TERMS);
-        return;
-    }
-    if (count == 0) /* a step that forgets everything: 0 times the sample */
+            used[count++] = term; /* COMBINE_MAX_TERMS at most, as scheduler_plan_create checks */
+    if (count == 0)               /* a step that forgets everything: 0 times the sample */
         used[count++] = TERM_SAMPLE;
     float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS];
     struct combine_args args = { .count = count, .coefficients = weights, .y = &target };

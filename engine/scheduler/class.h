@@ -1,4 +1,4 @@
-/* What a scheduler's own file provides. Only this folder includes it. */
+/* What a scheduler's own file provides. Only this folder and its test include it. */
 #ifndef ENGINE_SCHEDULER_CLASS_H
 #define ENGINE_SCHEDULER_CLASS_H
 
@@ -15,12 +15,10 @@ struct class_option {
 struct scheduler_class {
     struct scheduler_info info;
     struct class_option options[SCHEDULER_OPTION_COUNT];
-    /* UNet evaluations for so many steps. */
-    int (*count)(const struct scheduler_config *config, int num_inference_steps);
-    /* Fills plan->evaluations, which are zeroed but for input_scale 1, and slot_count. `timesteps`
-     * are the descending, spaced ones, `steps` of them. */
+    /* Chooses the timesteps (or sigmas) of so many steps, 1..STEPS_MAX, calls
+     * scheduler_plan_allocate and fills the evaluations. */
     bool (*fill)(const struct scheduler_config *config, const struct noise_schedule *schedule,
-        const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err);
+        int steps, struct scheduler_plan *plan, struct error *err);
 };
 
 #define SCHEDULER_CLASS(id, name) extern const struct scheduler_class scheduler_##name;
@@ -28,6 +26,20 @@ SCHEDULERS(SCHEDULER_CLASS)
 #undef SCHEDULER_CLASS
 
 const struct scheduler_class *scheduler_get_class(enum scheduler_kind kind);
+
+/* scheduler_plan_create for a class that need not be in the registry. ERROR_INTERNAL for a plan
+ * that the sampler could not follow. */
+bool scheduler_class_plan(const struct scheduler_class *class,
+    const struct scheduler_config *config, int num_inference_steps, struct scheduler_plan **out,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* plan->evaluations[count]: zeroed, but input_scale is 1. */
+bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* ERROR_INVALID for so many steps, with what is allowed. Returns false. */
+bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* How x0 and the noise follow from the sample and the model's output:
  * x0 = x0_sample * sample + x0_output * output, and likewise noise. */
@@ -37,7 +49,8 @@ struct prediction_weights {
 };
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod);
 
-/* A new, empty update at the end of the evaluation. */
+/* A new, empty update at the end of the evaluation, never NULL: with more than
+ * SCHEDULER_MAX_UPDATES the plan as a whole is refused. */
 struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evaluation, int target);
 /* An update that keeps `term` in a slot. */
 void scheduler_keep(struct scheduler_evaluation *evaluation, int slot, enum scheduler_term term);

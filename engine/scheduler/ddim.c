@@ -2,36 +2,35 @@
  *
  * The step goes to t - T / n whatever the next timestep of the list is: that is how diffusers
  * defines it, and it only differs under trailing and linspace spacing. */
+#include "base/limits.h"
 #include "engine/scheduler/class.h"
 
 #include <math.h>
 
-static int count_evaluations(const struct scheduler_config *config, int steps) {
-    (void)config;
-    return steps;
-}
-
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
-    const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
-    (void)err;
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    int timesteps[STEPS_MAX];
+    if (!noise_schedule_timesteps(config, steps, timesteps, err) ||
+        !scheduler_plan_allocate(plan, steps, err))
+        return false;
+    const struct scheduler_values *values = &config->values;
     const float *alphas_cumprod = schedule->alphas_cumprod;
-    float final_alpha = config->values.set_alpha_to_one ? 1.0f : alphas_cumprod[0];
+    float final_alpha = values->set_alpha_to_one ? 1.0f : alphas_cumprod[0];
     for (int i = 0; i < steps; i++) {
         int t = timesteps[i], prev = t - schedule->num_train_timesteps / steps;
         float alpha_prod_t = alphas_cumprod[t];
         float alpha_prod_prev = prev >= 0 ? alphas_cumprod[prev] : final_alpha;
         float variance = (1.0f - alpha_prod_prev) / (1.0f - alpha_prod_t) *
                          (1.0f - alpha_prod_t / alpha_prod_prev);
-        float std = (float)config->values.eta * sqrtf(variance);
+        float std = (float)values->eta * sqrtf(variance);
         /* 0 in exact arithmetic where eta is 1 and alpha_prod_t is 0, so never a NaN. */
         float direction = sqrtf(fmaxf(1.0f - alpha_prod_prev - std * std, 0.0f));
         float root_prev = sqrtf(alpha_prod_prev);
-        struct prediction_weights p = prediction_weights(
-            config->values.prediction_type, alpha_prod_t);
+        struct prediction_weights p = prediction_weights(values->prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         evaluation->timestep = (float)t;
-        evaluation->draws_noise = config->values.eta > 0;
+        evaluation->draws_noise = values->eta > 0;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = root_prev * p.x0_sample + direction * p.noise_sample;
         update->weights[TERM_OUTPUT] = root_prev * p.x0_output + direction * p.noise_output;
@@ -57,6 +56,5 @@ const struct scheduler_class scheduler_ddim = {
         [OPTION_CLIP_SAMPLE] = { true, true },
         [OPTION_THRESHOLDING] = { true, false },
     },
-    .count = count_evaluations,
     .fill = fill,
 };

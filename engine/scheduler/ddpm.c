@@ -1,13 +1,9 @@
 /* DDPM: ancestral sampling with the posterior of the forward process (Ho et al., 2020, formula 7).
  */
+#include "base/limits.h"
 #include "engine/scheduler/class.h"
 
 #include <math.h>
-
-static int count_evaluations(const struct scheduler_config *config, int steps) {
-    (void)config;
-    return steps;
-}
 
 static float noise_weight(
     enum variance_type type, float beta_prod_t, float beta_prod_prev, float current_beta) {
@@ -23,8 +19,11 @@ static float noise_weight(
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
-    const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
-    (void)err;
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    int timesteps[STEPS_MAX];
+    if (!noise_schedule_timesteps(config, steps, timesteps, err) ||
+        !scheduler_plan_allocate(plan, steps, err))
+        return false;
     for (int i = 0; i < steps; i++) {
         int t = timesteps[i];
         float alpha_prod_t = schedule->alphas_cumprod[t];
@@ -66,6 +65,5 @@ const struct scheduler_class scheduler_ddpm = {
         [OPTION_CLIP_SAMPLE] = { true, true },
         [OPTION_THRESHOLDING] = { true, false },
     },
-    .count = count_evaluations,
     .fill = fill,
 };

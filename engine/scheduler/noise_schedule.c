@@ -1,5 +1,7 @@
 #include "engine/scheduler/noise_schedule.h"
 
+#include "engine/scheduler/class.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -110,11 +112,8 @@ bool noise_schedule_timesteps(
     const struct scheduler_config *config, int count, int *out, struct error *err) {
     const struct scheduler_values *values = &config->values;
     int total = values->num_train_timesteps;
-    char value[16];
-    snprintf(value, sizeof(value), "%d", count);
     if (count < 1 || count > total)
-        return error_field(
-            err, "num_inference_steps", value, "the model was trained on 1 to %d", total);
+        return scheduler_refuse_steps(err, count, "the model was trained on 1 to %d", total);
     switch (values->timestep_spacing) {
     case SPACING_LEADING:
         for (int i = 0; i < count; i++)
@@ -136,7 +135,7 @@ bool noise_schedule_timesteps(
     }
     }
     if (out[0] >= total)
-        return error_field(err, "num_inference_steps", value,
+        return scheduler_refuse_steps(err, count,
             "with timestep_spacing leading and steps_offset %d the first timestep would be %d, and "
             "the model knows 0 to %d: take fewer steps or another spacing",
             values->steps_offset, out[0], total - 1);

@@ -7,6 +7,7 @@
  *
  * Slots: 0..2 a ring of earlier outputs, 3 and 4 the second and third Runge-Kutta output of a
  * group, 5 the sample a step started from. */
+#include "base/limits.h"
 #include "engine/scheduler/class.h"
 
 #include <math.h>
@@ -18,12 +19,6 @@
 #define PRK_GROUPS 3
 #define PRK_EVALUATIONS (4 * PRK_GROUPS)
 #define PRK_MIN_STEPS 4
-
-static int count_evaluations(const struct scheduler_config *config, int steps) {
-    if (config->values.skip_prk_steps)
-        return steps > 1 ? steps + 1 : 1;
-    return PRK_EVALUATIONS + steps - PRK_GROUPS;
-}
 
 struct pndm {
     const struct scheduler_values *values;
@@ -135,25 +130,29 @@ static void fill_prk(
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
-    const int *timesteps, int steps, struct scheduler_plan *plan, struct error *err) {
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    int timesteps[STEPS_MAX];
     struct pndm pndm = { .values = &config->values,
         .alphas_cumprod = schedule->alphas_cumprod,
         .stride = schedule->num_train_timesteps / steps };
-    plan->slot_count = SLOT_START + 1;
+    if (!noise_schedule_timesteps(config, steps, timesteps, err))
+        return false;
     if (!config->values.skip_prk_steps) {
         if (steps < PRK_MIN_STEPS)
-            return error_set(err, ERROR_INVALID,
-                "num_inference_steps: pndm with skip_prk_steps false needs at least %d, not %d",
-                PRK_MIN_STEPS, steps);
+            return scheduler_refuse_steps(
+                err, steps, "pndm with skip_prk_steps false needs at least %d", PRK_MIN_STEPS);
+        if (!scheduler_plan_allocate(plan, PRK_EVALUATIONS + steps - PRK_GROUPS, err))
+            return false;
         fill_prk(&pndm, timesteps, steps, plan);
         return true;
     }
-    /* The re-done first step starts one stride above the second timestep. */
+    /* The second visit redoes the first step, from one stride above the second timestep. */
     if (steps > 1 && timesteps[1] + pndm.stride >= schedule->num_train_timesteps)
-        return error_set(err, ERROR_INVALID,
-            "num_inference_steps: pndm cannot take %d steps here: its first step would start at "
-            "timestep %d of %d; take fewer steps",
-            steps, timesteps[1] + pndm.stride, schedule->num_train_timesteps);
+        return scheduler_refuse_steps(err, steps,
+            "pndm's first step would start at timestep %d of %d: take fewer steps",
+            timesteps[1] + pndm.stride, schedule->num_train_timesteps);
+    if (!scheduler_plan_allocate(plan, steps > 1 ? steps + 1 : 1, err))
+        return false;
     fill_plms(&pndm, timesteps, steps, plan);
     return true;
 }
@@ -174,6 +173,5 @@ const struct scheduler_class scheduler_pndm = {
         [OPTION_SET_ALPHA_TO_ONE] = { true, false },
         [OPTION_SKIP_PRK_STEPS] = { true, false },
     },
-    .count = count_evaluations,
     .fill = fill,
 };

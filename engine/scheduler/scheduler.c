@@ -2,8 +2,10 @@
 
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +66,11 @@ struct prediction_weights prediction_weights(enum prediction_type prediction, fl
 }
 
 struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evaluation, int target) {
-    struct scheduler_update *update = &evaluation->updates[evaluation->update_count++];
+    if (evaluation->update_count <= SCHEDULER_MAX_UPDATES)
+        evaluation->update_count++; /* one too many is how check_evaluation sees it */
+    int last = evaluation->update_count <= SCHEDULER_MAX_UPDATES ? evaluation->update_count
+                                                                 : SCHEDULER_MAX_UPDATES;
+    struct scheduler_update *update = &evaluation->updates[last - 1];
     update->target = target;
     return update;
 }
@@ -73,65 +79,117 @@ void scheduler_keep(struct scheduler_evaluation *evaluation, int slot, enum sche
     scheduler_add_update(evaluation, TERM_SLOT + slot)->weights[term] = 1;
 }
 
-/* Epsilon prediction divides by sqrt(alphas_cumprod), which zero terminal SNR makes 0. */
-static bool check_finite(const struct scheduler_plan *plan, struct error *err) {
-    for (int i = 0; i < plan->count; i++) {
-        const struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        for (int u = 0; u < evaluation->update_count; u++)
-            for (int term = 0; term < TERM_COUNT; term++)
-                if (!isfinite(evaluation->updates[u].weights[term]))
-                    return error_set(err, ERROR_INVALID,
-                        "scheduler: the step at timestep %g divides by zero with this "
-                        "prediction_type and noise schedule; with rescale_betas_zero_snr, "
-                        "prediction_type must be v_prediction or sample",
-                        (double)evaluation->timestep);
-    }
-    return true;
+bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...) {
+    char value[16], text[160];
+    va_list args;
+    va_start(args, allowed);
+    vsnprintf(text, sizeof(text), allowed, args);
+    va_end(args);
+    snprintf(value, sizeof(value), "%d", steps);
+    return error_field(err, "num_inference_steps", value, "%s", text);
 }
 
-static bool plan_allocate(int count, struct scheduler_plan **out, struct error *err) {
-    struct scheduler_plan *plan = calloc(1, sizeof(*plan));
-    if (plan)
-        plan->evaluations = calloc((size_t)count, sizeof(*plan->evaluations));
-    if (!plan || !plan->evaluations) {
-        scheduler_plan_destroy(plan);
-        return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for %d evaluations", count);
+static bool is_finite(const struct scheduler_evaluation *evaluation) {
+    bool finite = isfinite(evaluation->timestep) && isfinite(evaluation->input_scale);
+    for (int u = 0; u < evaluation->update_count; u++)
+        for (int term = 0; term < TERM_COUNT; term++)
+            finite = finite && isfinite(evaluation->updates[u].weights[term]);
+    return finite;
+}
+
+/* What the sampler could not follow, in words, or NULL. `kept` are the slots written so far. */
+static const char *check_update(const struct scheduler_evaluation *evaluation,
+    const struct scheduler_update *update, bool kept[SCHEDULER_SLOTS]) {
+    int count = 0;
+    for (int term = 0; term < TERM_COUNT; term++) {
+        if (update->weights[term] == 0)
+            continue;
+        count++;
+        if (term == TERM_NOISE && !evaluation->draws_noise)
+            return "weighs noise that is not drawn";
+        if (term >= TERM_SLOT && !kept[term - TERM_SLOT])
+            return "reads a slot before it is written";
     }
+    if (count > COMBINE_MAX_TERMS)
+        return "has more terms than op_combine takes";
+    if (update->target == TERM_SAMPLE)
+        return NULL;
+    if (update->target < TERM_SLOT || update->target >= TERM_COUNT)
+        return "writes neither the sample nor a slot";
+    kept[update->target - TERM_SLOT] = true;
+    return NULL;
+}
+
+static bool check_evaluation(const struct scheduler_class *class, const struct scheduler_plan *plan,
+    int index, bool kept[SCHEDULER_SLOTS], struct error *err) {
+    const struct scheduler_evaluation *evaluation = &plan->evaluations[index];
+    bool fits = evaluation->update_count <= SCHEDULER_MAX_UPDATES;
+    const char *wrong = fits ? NULL : "has more updates than fit";
+    /* The configuration's fault, not the class's: epsilon prediction divides by
+     * sqrt(alphas_cumprod), which zero terminal SNR makes 0. */
+    if (fits && !is_finite(evaluation))
+        return error_set(err, ERROR_INVALID,
+            "scheduler: the step at timestep %g divides by zero with this prediction_type and "
+            "noise schedule; with rescale_betas_zero_snr, prediction_type must be v_prediction or "
+            "sample",
+            (double)evaluation->timestep);
+    for (int u = 0; u < evaluation->update_count && !wrong; u++)
+        wrong = check_update(evaluation, &evaluation->updates[u], kept);
+    return !wrong || error_set(err, ERROR_INTERNAL, "scheduler: %s's evaluation %d of %d %s",
+                         class->info.name, index, plan->count, wrong);
+}
+
+/* Checks what the class filled in, and counts its slots. */
+static bool finish_plan(
+    const struct scheduler_class *class, struct scheduler_plan *plan, struct error *err) {
+    bool kept[SCHEDULER_SLOTS] = { false };
+    for (int i = 0; i < plan->count; i++)
+        if (!check_evaluation(class, plan, i, kept, err))
+            return false;
+    for (int slot = 0; slot < SCHEDULER_SLOTS; slot++)
+        if (kept[slot])
+            plan->slot_count = slot + 1;
+    return isfinite(plan->init_noise_sigma) ||
+           error_set(err, ERROR_INVALID,
+               "scheduler: the first noise has no finite size with this noise schedule");
+}
+
+bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct error *err) {
+    plan->evaluations = calloc((size_t)count, sizeof(*plan->evaluations));
+    if (!plan->evaluations)
+        return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for %d evaluations", count);
     plan->count = count;
-    plan->init_noise_sigma = 1;
     for (int i = 0; i < count; i++)
         plan->evaluations[i].input_scale = 1;
-    *out = plan;
     return true;
 }
 
-bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
-    struct scheduler_plan **out, struct error *err) {
-    const struct scheduler_class *class = classes[config->kind];
+bool scheduler_class_plan(const struct scheduler_class *class,
+    const struct scheduler_config *config, int num_inference_steps, struct scheduler_plan **out,
+    struct error *err) {
     *out = NULL;
-    if (num_inference_steps < 1 || num_inference_steps > STEPS_MAX) {
-        char value[16];
-        snprintf(value, sizeof(value), "%d", num_inference_steps);
-        return error_field(err, "num_inference_steps", value, "1 to %d", STEPS_MAX);
-    }
-    int *timesteps = calloc((size_t)num_inference_steps, sizeof(*timesteps));
-    if (!timesteps)
-        return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for the timesteps");
+    if (num_inference_steps < 1 || num_inference_steps > STEPS_MAX)
+        return scheduler_refuse_steps(err, num_inference_steps, "1 to %d", STEPS_MAX);
+    struct scheduler_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for a plan");
+    plan->init_noise_sigma = 1;
     struct noise_schedule schedule = { 0 };
-    struct scheduler_plan *plan = NULL;
-    bool ok = noise_schedule_timesteps(config, num_inference_steps, timesteps, err) &&
-              noise_schedule_init(config, &schedule, err) &&
-              plan_allocate(class->count(config, num_inference_steps), &plan, err) &&
-              class->fill(config, &schedule, timesteps, num_inference_steps, plan, err) &&
-              check_finite(plan, err);
+    bool ok = noise_schedule_init(config, &schedule, err) &&
+              class->fill(config, &schedule, num_inference_steps, plan, err) &&
+              finish_plan(class, plan, err);
     noise_schedule_finish(&schedule);
-    free(timesteps);
     if (!ok) {
         scheduler_plan_destroy(plan);
         return false;
     }
     *out = plan;
     return true;
+}
+
+bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
+    struct scheduler_plan **out, struct error *err) {
+    return scheduler_class_plan(classes[config->kind], config, num_inference_steps, out, err);
 }
 
 void scheduler_plan_destroy(struct scheduler_plan *plan) {

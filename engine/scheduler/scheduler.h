@@ -98,7 +98,8 @@ enum scheduler_term {
     TERM_COUNT = TERM_SLOT + SCHEDULER_SLOTS
 };
 
-/* term[target] = sum over terms of weights[term] * term. */
+/* term[target] = sum over terms of weights[term] * term; at most COMBINE_MAX_TERMS weights are not
+ * 0. */
 struct scheduler_update {
     int target; /* TERM_SAMPLE or a slot */
     float weights[TERM_COUNT];
@@ -110,7 +111,7 @@ struct scheduler_update {
  * draws_noise (also where its weight is 0, so that the generator moves as diffusers' does), and the
  * updates are applied one after the other, each seeing what those before it wrote. */
 struct scheduler_evaluation {
-    float timestep;
+    float timestep; /* need not be whole */
     float input_scale;
     bool draws_noise;
     int update_count;

@@ -1,7 +1,7 @@
 /* Schedulers against diffusers: the sums that its own unit tests publish, the timesteps, and
  * trajectories recorded with tests/reference/schedulers.py. */
 #include "engine/noise.h"
-#include "engine/scheduler/noise_schedule.h"
+#include "engine/scheduler/class.h"
 #include "tests/check.h"
 
 #include <stdlib.h>
@@ -318,6 +318,90 @@ static void refusals_name_the_key(void) {
         ERROR_INVALID, "scheduler.prediction_type: \"sample\" is not allowed; pndm knows");
 }
 
+/* Classes that break what class.h and scheduler.h promise the sampler, one each. */
+enum breakage {
+    NOTHING_BROKEN,
+    TOO_MANY_UPDATES,
+    TOO_MANY_TERMS,
+    UNDRAWN_NOISE,
+    UNWRITTEN_SLOT,
+    NO_TARGET,
+    INFINITE_INPUT_SCALE,
+    INFINITE_FIRST_NOISE,
+    BREAKAGES
+};
+
+static enum breakage broken;
+
+static bool fill_broken(const struct scheduler_config *config,
+    const struct noise_schedule *schedule, int steps, struct scheduler_plan *plan,
+    struct error *err) {
+    (void)config, (void)schedule;
+    if (!scheduler_plan_allocate(plan, steps, err))
+        return false;
+    struct scheduler_evaluation *first = plan->evaluations, *last = &plan->evaluations[steps - 1];
+    first->timestep = 700.25f; /* not whole, and as the class chose it */
+    scheduler_keep(first, 2, TERM_OUTPUT);
+    scheduler_add_update(first, TERM_SAMPLE)->weights[TERM_SLOT + 2] = 0.5f;
+    struct scheduler_update *update = scheduler_add_update(last, TERM_SAMPLE);
+    update->weights[TERM_SAMPLE] = 1;
+    for (int i = 0; broken == TOO_MANY_UPDATES && i < SCHEDULER_MAX_UPDATES; i++)
+        scheduler_add_update(first, TERM_SAMPLE)->weights[TERM_SAMPLE] = 1;
+    for (int slot = 0; broken == TOO_MANY_TERMS && slot < SCHEDULER_SLOTS; slot++) {
+        scheduler_keep(&plan->evaluations[slot / SCHEDULER_MAX_UPDATES + 1], slot, TERM_OUTPUT);
+        update->weights[TERM_SLOT + slot] = 1;
+        update->weights[TERM_OUTPUT] = update->weights[TERM_NOISE] = 1;
+        last->draws_noise = true;
+    }
+    if (broken == UNDRAWN_NOISE)
+        update->weights[TERM_NOISE] = 1;
+    if (broken == UNWRITTEN_SLOT)
+        update->weights[TERM_SLOT + 3] = 1;
+    if (broken == NO_TARGET)
+        update->target = TERM_NOISE;
+    if (broken == INFINITE_INPUT_SCALE)
+        last->input_scale = 1.0f / (float)(steps - 5);
+    if (broken == INFINITE_FIRST_NOISE)
+        plan->init_noise_sigma = NAN;
+    return true;
+}
+
+static void plans_that_cannot_be_followed_are_refused(void) {
+    static const struct {
+        enum error_code code;
+        const char *words;
+    } expected[BREAKAGES] = {
+        [TOO_MANY_UPDATES] = { ERROR_INTERNAL, "broken's evaluation 0 of 5 has more updates" },
+        [TOO_MANY_TERMS] = { ERROR_INTERNAL, "evaluation 4 of 5 has more terms" },
+        [UNDRAWN_NOISE] = { ERROR_INTERNAL, "evaluation 4 of 5 weighs noise" },
+        [UNWRITTEN_SLOT] = { ERROR_INTERNAL, "evaluation 4 of 5 reads a slot" },
+        [NO_TARGET] = { ERROR_INTERNAL, "evaluation 4 of 5 writes neither" },
+        [INFINITE_INPUT_SCALE] = { ERROR_INVALID, "divides by zero" },
+        [INFINITE_FIRST_NOISE] = { ERROR_INVALID, "no finite size" },
+    };
+    const struct scheduler_class class = { .info = { .name = "broken" }, .fill = fill_broken };
+    struct scheduler_config config;
+    json_t *file = json_loads("{\"_class_name\": \"DDIMScheduler\"}", 0, NULL);
+    bool resolved = scheduler_config_resolve(file, &(struct scheduler_choice){ 0 }, &config, NULL);
+    CHECK(resolved, "DDIM's defaults");
+    for (int i = 0; resolved && i < BREAKAGES; i++) {
+        struct error err = { 0 };
+        struct scheduler_plan *plan = NULL;
+        broken = (enum breakage)i;
+        bool ok = scheduler_class_plan(&class, &config, 5, &plan, &err);
+        CHECK(
+            ok == (i == NOTHING_BROKEN) && err.code == expected[i].code, "%d: %s", i, err.message);
+        if (ok) {
+            CHECK(plan->slot_count == 3, "slots 0..2: %d", plan->slot_count);
+            CHECK(plan->evaluations[0].timestep == 700.25f, "%g", plan->evaluations[0].timestep);
+        } else if (expected[i].words) {
+            CHECK_CONTAINS(err.message, expected[i].words);
+        }
+        scheduler_plan_destroy(plan);
+    }
+    json_decref(file);
+}
+
 static void pipeline_fixes_are_reported(void) {
     struct scheduler_config config;
     struct error err = { 0 };
@@ -343,6 +427,7 @@ int main(int argc, char **argv) {
     recorded_trajectories(json_object_get(data, "cases"));
     spaced_timesteps_of_every_length(json_object_get(data, "checksums"));
     refusals_name_the_key();
+    plans_that_cannot_be_followed_are_refused();
     pipeline_fixes_are_reported();
     json_decref(data);
     return check_done();
