@@ -106,8 +106,10 @@ bool file_map_open(const char *path, struct file_map *out, struct error *err) {
 
 void file_map_close(struct file_map *map) {
     if (map->bytes) {
-        munmap((void *)(uintptr_t)map->bytes, map->size);
+        /* In this order: another map may get the range the moment it is free, and its damage must
+         * find one slot only. */
         free_slot(map);
+        munmap((void *)(uintptr_t)map->bytes, map->size);
     }
     if (map->fd >= 0)
         close(map->fd);

@@ -74,6 +74,46 @@ static void overwritten_file_is_noticed(void) {
     file_map_close(&map);
 }
 
+/* Called by the code under test in munmap's place: `during_munmap` runs while the range is free and
+ * file_map_close has not returned. */
+static void (*during_munmap)(void);
+int __real_munmap(void *address, size_t bytes);
+int __wrap_munmap(void *address, size_t bytes);
+int __wrap_munmap(void *address, size_t bytes) {
+    const int result = __real_munmap(address, bytes);
+    void (*action)(void) = during_munmap;
+    during_munmap = NULL;
+    if (action)
+        action();
+    return result;
+}
+
+static struct file_map second;
+
+/* As another thread might: takes the range, and has its file cut short and read. */
+static void open_cut_and_read(void) {
+    second = open_map();
+    CHECK(truncate(path, 2 * 4096) == 0, "cannot cut %s", path);
+    CHECK(sum(&second) == 7 * 2 * 4096, "sum %u", sum(&second));
+}
+
+static void damage_is_charged_to_the_map_that_has_the_range(void) {
+    struct error err = { 0 };
+    fill_file();
+    struct file_map first = open_map();
+    const uint8_t *range = first.bytes;
+    during_munmap = open_cut_and_read;
+    file_map_close(&first);
+    CHECK(second.bytes == range, "the range was not taken again, so nothing is shown");
+    /* The file is whole again, and as old as it was: only the damage tells. */
+    fill_file();
+    const struct timespec times[2] = { second.modified, second.modified };
+    CHECK(utimensat(AT_FDCWD, path, times, 0) == 0, "cannot date %s", path);
+    CHECK(!file_map_intact(&second, &err), "pages of zeros pass for the file");
+    printf("cut while another map was closed: %s\n", err.message);
+    file_map_close(&second);
+}
+
 /* The handler is for our maps only. */
 static void other_sigbus_still_kills(void) {
     struct file_map map = open_map();
@@ -106,6 +146,7 @@ int main(void) {
     cut_file_reads_as_zeros(4096 + 10);
     cut_file_reads_as_zeros(0);
     overwritten_file_is_noticed();
+    damage_is_charged_to_the_map_that_has_the_range();
     other_sigbus_still_kills();
     unlink(path);
     return check_done();
