@@ -81,9 +81,8 @@ static bool block_alloc(
     block->channels = channels;
     block->resnets = calloc((size_t)layers, sizeof(*block->resnets));
     block->attentions = has_attention ? calloc((size_t)layers, sizeof(*block->attentions)) : NULL;
-    if (!block->resnets || (has_attention && !block->attentions)) {
+    if (!block->resnets || (has_attention && !block->attentions))
         return error_set(b->err, ERROR_NO_MEMORY, "no memory for a block of %d layers", layers);
-    }
     block->layers = layers;
     return true;
 }

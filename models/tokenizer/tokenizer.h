@@ -34,7 +34,7 @@ void tokenizer_destroy(struct tokenizer *tokenizer); /* NULL is fine */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
     size_t *count, struct error *err) __attribute__((warn_unused_result));
 
-/* The text of ids [first, last) joined, for the warning about a cut prompt. malloc'd. */
+/* The text that `count` ids stand for, for the warning about a cut prompt. malloc'd. */
 char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count);
 
 /* Begin mark, at most length - 2 tokens of `text`, end mark, padding: exactly `length` ids (77 for

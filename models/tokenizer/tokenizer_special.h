@@ -9,8 +9,8 @@ struct special_token {
     char *content; /* owned; what is looked for: normalised itself if `normalized` */
     size_t length;
     int32_t id;
-    bool
-        normalized; /* looked for after normalisation (so in any case), else in the text as typed */
+    /* Looked for after normalisation (so in any case), else in the text as typed. */
+    bool normalized;
 };
 
 struct special_tokens {
