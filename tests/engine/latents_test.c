@@ -9,7 +9,10 @@
 
 #include <stdlib.h>
 
-#define TOLERANCE 1e-3
+/* What is allowed whatever the recording says of itself: a share of the root mean square. */
+#define TOLERANCE 1e-4
+/* A drawing rounds at every operation, the recorded figure at the start alone. */
+#define MOVES 10
 
 static double number(const json_t *item, const char *key) {
     return json_number_value(json_object_get(item, key));
@@ -86,6 +89,17 @@ static double difference(const struct generate_result *result, const struct tens
     return largest;
 }
 
+/* A latent may differ by TOLERANCE of the root mean square, or MOVES times as far as diffusers' own
+ * latents move when their start moves by one rounding. */
+static double allowed(const json_t *item, const struct tensor *expected) {
+    const float *values = expected->data;
+    double squares = 0;
+    for (int64_t i = 0; i < tensor_elements(expected); i++)
+        squares += (double)values[i] * values[i];
+    double share = TOLERANCE * sqrt(squares / (double)tensor_elements(expected));
+    return fmax(share, MOVES * number(item, "moved"));
+}
+
 static bool recorded(
     struct safetensors *file, const char *name, struct tensor *out, struct error *err) {
     ptrdiff_t index = safetensors_find(file, name);
@@ -120,12 +134,12 @@ static void case_matches_diffusers(
               pipeline_generate(pipeline, &resolved, NULL, &result, &err);
     CHECK(ok, "%s: %s", name, err.message);
     if (ok) {
-        double largest = difference(&result, &expected);
+        double largest = difference(&result, &expected), bound = allowed(item, &expected);
         char *options = json_dumps(json_object_get(item, "options"), JSON_COMPACT);
-        printf("%s %s %s %d steps: largest difference %.2g\n", name,
-            scheduler_kind_name(request.scheduler.kind), options, request.num_inference_steps,
-            largest);
-        CHECK(largest <= TOLERANCE, "%s: %g", name, largest);
+        printf("%s %s %s %d steps: largest difference %.2g of %.2g; diffusers moves by %.2g\n",
+            name, scheduler_kind_name(request.scheduler.kind), options, request.num_inference_steps,
+            largest, bound, number(item, "moved"));
+        CHECK(largest <= bound, "%s: %g, at most %g", name, largest, bound);
         CHECK(request.prompt_count == 1 || resolved.warning_count == 1, "the long prompt is cut");
         free(options);
     }

@@ -2,16 +2,25 @@
 bundled checkpoint, in float32 on the CPU: final latents for every scheduler, spacing and prediction
 type, for the other fields of a request, and one decoded picture.
 
+Each case says in `moved` how far diffusers' own latents move, at most, when every value of the start
+moves by one rounding, up or down by lot: a drawing that amplifies roundings cannot be asked for more.
+
 The cases travel as JSON in the file's metadata; `weights_sum` there ties the file to the weights, so
-run this again whenever share/tiny-sd changes (it takes under a minute).
+run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is held to AVX2, so that
+every x86 processor since Haswell draws the same bits.
 
 usage: python tests/reference/latents.py [MODEL_FOLDER]
 (diffusers 0.42.1, transformers 5.23.0, torch 2.15.0)
 """
 
 import json
+import os
 import pathlib
 import sys
+
+# Read when torch is loaded.
+os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+               "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 import numpy
 import torch
@@ -20,6 +29,7 @@ from safetensors.torch import save_file
 
 ROOT = pathlib.Path(__file__).parents[2]
 CLASSES = {"ddpm": DDPMScheduler, "ddim": DDIMScheduler, "pndm": PNDMScheduler}
+MOVES = 4  # draws of the roundings
 WEIGHTS = ("text_encoder/model", "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model")
 BASE = {"prompts": ["a red house on green hills at sunset"], "negative_prompt": "", "seed": 7,
         "num_images": 1, "steps": 25, "guidance_scale": 7.5, "guidance_rescale": 0.0, "clip_skip": 0,
@@ -57,6 +67,26 @@ def weights_sum(folder):
     return total % 2**32
 
 
+class Moved:
+    """In a `with` block, `pipe` starts from latents whose every value is one rounding off."""
+
+    def __init__(self, pipe, seed):
+        self.pipe, self.generator = pipe, torch.Generator().manual_seed(seed)
+
+    def __enter__(self):
+        prepare = self.pipe.prepare_latents
+
+        def moved(*args, **kwargs):
+            start = prepare(*args, **kwargs)
+            up = torch.rand(start.shape, generator=self.generator) < 0.5
+            return torch.nextafter(start, torch.where(up, torch.inf, -torch.inf))
+
+        self.pipe.prepare_latents = moved
+
+    def __exit__(self, *_):
+        del self.pipe.prepare_latents
+
+
 def draw(pipe, config, case, output_type):
     options = {k: v for k, v in case["options"].items() if k != "eta"}
     pipe.scheduler = CLASSES[case["scheduler"]].from_config(config, **options)
@@ -87,7 +117,13 @@ def main():
     tensors, listed = {}, []
     for index, changes in enumerate(cases()):
         case = BASE | changes
-        tensors[f"latents_{index:02}"] = draw(pipe, config, case, "latent").contiguous()
+        latents = draw(pipe, config, case, "latent").contiguous()
+        case["moved"] = 0.0
+        for seed in range(MOVES):
+            with Moved(pipe, seed):
+                distance = (draw(pipe, config, case, "latent") - latents).abs().max().item()
+            case["moved"] = max(case["moved"], distance)
+        tensors[f"latents_{index:02}"] = latents
         listed.append(case)
     picture = draw(pipe, config, BASE, "np")[0]
     tensors["picture"] = torch.from_numpy((picture * 255).round().astype("float32")).contiguous()
