@@ -47,16 +47,23 @@
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
 #define HTTP_DISCARD_MAX_BYTES (64u << 10) /* of a refused body, to keep the connection */
-#define HTTP_CONNECTIONS_MAX 256
+#define HTTP_CONNECTIONS 256 /* unless --max-connections says otherwise */
+#define HTTP_CONNECTIONS_LIMIT_MAX 4096
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
 #define HTTP_BODY_TIMEOUT_MS 120000        /* from the end of the headers to the end of the body */
 #define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
 #define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */
+#define HTTP_LAST_WORDS_MS 500             /* the same, once --drain-timeout is over */
+#define HTTP_CONNECTION_BYTES (64u << 10) /* of memory for a request's head and its answer's */
+#define HTTP_LINGER_MS 5000                /* to read on after a connection's last answer */
+#define HTTP_LINGER_MAX_BYTES (64u << 20)  /* and how much of it */
 #define HTTP_THREADS 2
 #define REQUEST_ID_MAX_BYTES 64
 #define JSON_MAX_DEPTH 16
-#define QUEUE_MAX_REQUESTS 64
+#define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */
+#define QUEUE_LIMIT_MAX 65536
+#define DRAIN_TIMEOUT_MAX_S 86400
 
 #endif

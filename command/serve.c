@@ -28,6 +28,11 @@ static const struct option_spec table[] = {
         "loopback address to listen on [127.0.0.1:8188];\nport 0 takes any free one" },
     OPTION_DEVICE,
     OPTION_DTYPE,
+    { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]" },
+    { "max-connections", 0, "N",
+        "clients connected at a time [256]; idle ones give way to new ones" },
+    { "drain-timeout", 0, "SECONDS",
+        "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]" },
     { "tune", 0, "MINUTES",
         "before listening, measure the kernels that were never measured on\n"
         "this GPU, for at most so long (see latentd tune) [not at all]" },
@@ -89,9 +94,13 @@ static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
     }
 }
 
+struct limits {
+    int connections, drain_s;
+};
+
 /* The listener is there, and so is a name for the model. */
 static int serve(const struct engine_options *engine_options, const struct listener *listener,
-    const char *model_name) {
+    const struct limits *limits, const char *model_name) {
     sigset_t signals;
     struct error err = { 0 };
     struct engine *engine = NULL;
@@ -102,11 +111,12 @@ static int serve(const struct engine_options *engine_options, const struct liste
         goto out;
     const struct http_options http_options = {
         .listen_fd = listener->fd,
-        .ipv6 = listener->ipv6,
         .own_host = listener->host,
         .engine = engine,
         .model_name = model_name,
         .queue_max = engine_options->queue_max,
+        .connections_max = limits->connections,
+        .drain_timeout_s = limits->drain_s,
     };
     if (!http_server_create(&http_options, &server, &err))
         goto out;
@@ -179,8 +189,14 @@ int serve_main(int argc, char **argv) {
     pipeline->model_path = options_get(&options, "model");
     pipeline->tokenizer_dir = options_get(&options, "tokenizer");
     const char *address = options_get(&options, "listen");
+    struct limits limits = { .connections = HTTP_CONNECTIONS };
     struct listener listener;
     if (!minutes_to_tune(&options, &minutes, &err))
+        return options_usage_error("serve", &err);
+    if (!options_int(&options, "max-queue", 1, QUEUE_LIMIT_MAX, &engine_options.queue_max, &err) ||
+        !options_int(&options, "max-connections", 1, HTTP_CONNECTIONS_LIMIT_MAX,
+            &limits.connections, &err) ||
+        !options_int(&options, "drain-timeout", 1, DRAIN_TIMEOUT_MAX_S, &limits.drain_s, &err))
         return options_usage_error("serve", &err);
     if (!options_device(&options, &pipeline->device, &err) ||
         !options_dtype(&options, &pipeline->dtype, &err))
@@ -194,7 +210,7 @@ int serve_main(int argc, char **argv) {
         return 1;
     }
     char *model_name = model_name_of_path(pipeline->model_path);
-    int status = model_name ? serve(&engine_options, &listener, model_name) : 1;
+    int status = model_name ? serve(&engine_options, &listener, &limits, model_name) : 1;
     free(model_name);
     close(listener.fd);
     return status;

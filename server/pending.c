@@ -65,7 +65,9 @@ void pending_cancel(void *argument) {
     if (!pending->done && !pending->cancelled && pending->ticket) {
         pending->cancelled = true;
         engine_cancel(pending->server->options.engine, pending->ticket);
-        log_info("%s: the client went away, cancelling", pending->id);
+        log_info("%s: cancelling, since %s", pending->id,
+            server_state(pending->server, NULL) == ENGINE_STOPPING ? "the server is stopping"
+                                                                   : "the client went away");
     }
     pthread_mutex_unlock(&pending->mutex);
 }
@@ -257,6 +259,8 @@ bool pending_start(struct exchange *exchange, struct resolved_request *request,
 
 enum MHD_Result pending_answer(struct exchange *exchange) {
     struct pending *pending = exchange->pending;
+    if (pending->error.code == ERROR_CANCELLED) /* and the client is there: we are in a hurry */
+        error_set(&pending->error, ERROR_UNAVAILABLE, "the server stopped before it was done");
     if (pending->error.code != ERROR_NONE)
         return respond_error(exchange, &pending->error);
     char seed[24];

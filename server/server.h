@@ -9,31 +9,34 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct acceptor;
 struct connections;
 struct MHD_Daemon;
 struct pending_worker;
 
 struct http_options {
-    int listen_fd;          /* bound and listening; stays the caller's */
-    bool ipv6;              /* the family of listen_fd */
-    const char *own_host;   /* allowed in Host besides the loopback names; borrowed */
+    int listen_fd;          /* bound, listening, non-blocking; stays the caller's */
+    const char *own_host;   /* allowed in Host besides the loopback names; borrowed; may be NULL */
     struct engine *engine;  /* borrowed, outlives the server */
     const char *model_name; /* borrowed */
     int queue_max;          /* what the engine was made with, for GET /info */
+    int connections_max;
+    int drain_timeout_s; /* for all that is accepted when it stops; 0: until the last is drawn */
 };
 
 struct http_server {
     struct http_options options;
     struct MHD_Daemon *daemon;
-    int quiesced_fd; /* ours to close once the daemon has stopped; -1 for none */
+    struct acceptor *acceptor;
     struct connections *connections;
     struct pending_worker *worker;
     pthread_mutex_t mutex;
-    pthread_cond_t idle; /* signalled when pending or exchanges fall to 0 */
+    pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;
-    int pending, exchanges; /* answers the engine works on; requests not yet answered in full */
-    size_t body_bytes;      /* of all request bodies held */
-    double last_total_s;    /* how long the last picture took, for Retry-After */
+    int pending;         /* answers the engine works on */
+    int owed;            /* requests that are here in full and not yet answered in full */
+    size_t body_bytes;   /* of all request bodies held */
+    double last_total_s; /* how long the last picture took, for Retry-After */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

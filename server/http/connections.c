@@ -4,95 +4,199 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <time.h>
+#include <unistd.h>
 
 #define TICK_MS 100
+#define LINGERING_MAX 32
+/* How long a connection is left alone after its last sign of life, before it may have to give way:
+ * long enough for a request that is on its way. */
+#define IDLE_GRACE_MS 100
+#define BODY_GRACE_MS 300
 
 struct connection {
     struct connection *previous, *next;
     int fd;
+    enum connection_phase phase;
+    int64_t alive_ms;    /* the last sign of life */
     int64_t deadline_ms; /* 0: none */
     void *watched;       /* NULL: nobody waits for this client */
+    bool closing;        /* we have shut it down; its thread will see that */
+    bool hung_up;        /* seen by the last look */
+    bool lingers;
+    void *request; /* of the connection's own thread */
+};
+
+/* A socket whose connection has ended and whose client may still write. */
+struct lingering {
+    int fd;
+    int64_t deadline_ms;
+    size_t left; /* bytes that we are ready to throw away */
 };
 
 /* The mutex guards everything below it and every node. */
 struct connections {
     pthread_t thread;
     void (*on_gone)(void *watched);
+    int max;
+    int wake_fd, place_fd; /* eventfds */
     pthread_mutex_t mutex;
-    pthread_cond_t changed;
     struct connection *first;
+    int places_taken;
+    struct lingering lingering[LINGERING_MAX];
+    int lingering_count;
     bool stopping;
 };
 
-/* POLLRDHUP: the peer will send nothing more. With a request waiting for its answer that is a
- * client that left (one that only closes its sending side is taken for gone, as other servers do).
- */
-static bool hung_up(int fd) {
+/* --- What the thread does --- */
+
+/* POLLRDHUP: the peer will send nothing more. POLLHUP, POLLERR: it will not read either. */
+static short peer_state(int fd) {
     struct pollfd entry = { .fd = fd, .events = POLLRDHUP };
-    return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR));
+    return poll(&entry, 1, 0) == 1 ? entry.revents : 0;
+}
+
+static bool has_unread(int fd) {
+    int bytes = 0;
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+static void shut_down(struct connection *c) {
+    c->closing = true;
+    c->deadline_ms = 0;
+    shutdown(c->fd, SHUT_RDWR); /* its thread sees the end of the stream and closes it */
+}
+
+/* A client that left. With a request waiting for its answer that is also one that only closes its
+ * sending side, as other servers take it; with a part of a request, one that will never send the
+ * rest. What it sent before may be on its way through the library, so we look twice. */
+static void look_for_hang_up(struct connections *connections, struct connection *c) {
+    const short state = peer_state(c->fd);
+    if (c->phase == CONNECTION_WORK) {
+        if (c->watched && (state & (POLLRDHUP | POLLHUP | POLLERR))) {
+            void *watched = c->watched;
+            c->watched = NULL;
+            connections->on_gone(watched);
+        }
+        return;
+    }
+    const short gone = c->phase == CONNECTION_SEND ? POLLHUP | POLLERR
+                                                   : POLLRDHUP | POLLHUP | POLLERR;
+    const bool hung_up = (state & gone) && !has_unread(c->fd);
+    if (hung_up && c->hung_up)
+        shut_down(c);
+    c->hung_up = hung_up;
 }
 
 static void look_at(struct connections *connections, struct connection *c, int64_t now) {
-    if (c->watched && hung_up(c->fd)) {
-        void *watched = c->watched;
-        c->watched = NULL;
-        connections->on_gone(watched);
-    }
+    if (c->closing)
+        return;
+    look_for_hang_up(connections, c);
     if (c->deadline_ms && now >= c->deadline_ms) {
-        c->deadline_ms = 0;
-        shutdown(c->fd, SHUT_RDWR); /* its thread sees the end of the stream and closes it */
+        shut_down(c);
         log_info("closed a connection that was too slow");
     }
 }
 
+/* Throws away what has come; false once that is enough. */
+static bool read_on(struct lingering *l, int64_t now) {
+    char buffer[1 << 16];
+    while (l->left > 0 && now < l->deadline_ms) {
+        ssize_t got = recv(l->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+        if (got < 0)
+            return true; /* nothing yet, or an error that poll will tell of as a hang-up */
+        if (got == 0)
+            return false;
+        l->left -= (size_t)got < l->left ? (size_t)got : l->left;
+    }
+    return false;
+}
+
+static void look_at_lingering(struct connections *connections, int64_t now) {
+    int kept = 0;
+    for (int i = 0; i < connections->lingering_count; i++) {
+        struct lingering l = connections->lingering[i];
+        if (!(peer_state(l.fd) & (POLLHUP | POLLERR)) && read_on(&l, now))
+            connections->lingering[kept++] = l;
+        else
+            close(l.fd);
+    }
+    connections->lingering_count = kept;
+}
+
+static void wait_a_tick(struct connections *connections) {
+    struct pollfd entries[1 + LINGERING_MAX];
+    const int count = connections->lingering_count;
+    entries[0] = (struct pollfd){ .fd = connections->wake_fd, .events = POLLIN };
+    for (int i = 0; i < count; i++)
+        entries[1 + i] = (struct pollfd){ .fd = connections->lingering[i].fd, .events = POLLIN };
+    const int timeout_ms = connections->first || count > 0 ? TICK_MS : -1;
+    pthread_mutex_unlock(&connections->mutex);
+    poll(entries, (nfds_t)(1 + count), timeout_ms);
+    uint64_t value;
+    if (entries[0].revents & POLLIN && read(connections->wake_fd, &value, sizeof(value)) < 0)
+        log_debug("the connections' wake-up was taken by nobody");
+    pthread_mutex_lock(&connections->mutex);
+}
+
 static void *watch(void *argument) {
     struct connections *connections = argument;
+    int64_t next_look_ms = 0;
     pthread_mutex_lock(&connections->mutex);
     while (!connections->stopping) {
-        if (!connections->first) {
-            pthread_cond_wait(&connections->changed, &connections->mutex);
-            continue;
+        const int64_t now = monotonic_ms();
+        look_at_lingering(connections, now);
+        if (now >= next_look_ms) { /* bytes of lingering clients come more often */
+            for (struct connection *c = connections->first; c; c = c->next)
+                look_at(connections, c, now);
+            next_look_ms = now + TICK_MS;
         }
-        int64_t now = monotonic_ms();
-        for (struct connection *c = connections->first; c; c = c->next)
-            look_at(connections, c, now);
-        struct timespec wake;
-        clock_gettime(CLOCK_MONOTONIC, &wake);
-        wake.tv_nsec += TICK_MS * 1000000L;
-        if (wake.tv_nsec >= 1000000000L) {
-            wake.tv_nsec -= 1000000000L;
-            wake.tv_sec++;
-        }
-        while (!connections->stopping &&
-               pthread_cond_timedwait(&connections->changed, &connections->mutex, &wake) == 0) {
-        }
+        wait_a_tick(connections);
     }
     pthread_mutex_unlock(&connections->mutex);
     return NULL;
 }
 
+static void signal_fd(int fd) {
+    const uint64_t one = 1;
+    if (write(fd, &one, sizeof(one)) < 0)
+        return; /* its counter is full: whoever waits for it is awake */
+}
+
+/* --- Their beginning and end --- */
+
+static void free_connections(struct connections *connections) {
+    for (int i = 0; i < connections->lingering_count; i++)
+        close(connections->lingering[i].fd);
+    if (connections->wake_fd >= 0)
+        close(connections->wake_fd);
+    if (connections->place_fd >= 0)
+        close(connections->place_fd);
+    pthread_mutex_destroy(&connections->mutex);
+    free(connections);
+}
+
 bool connections_create(
-    void (*on_gone)(void *watched), struct connections **out, struct error *err) {
+    int max, void (*on_gone)(void *watched), struct connections **out, struct error *err) {
     struct connections *connections = calloc(1, sizeof(*connections));
     if (!connections)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the connections");
+    connections->max = max;
     connections->on_gone = on_gone;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&connections->mutex, NULL);
-    pthread_cond_init(&connections->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&connections->thread, NULL, watch, connections) != 0) {
-        pthread_cond_destroy(&connections->changed);
-        pthread_mutex_destroy(&connections->mutex);
-        free(connections);
+    connections->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    connections->place_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (connections->wake_fd < 0 || connections->place_fd < 0 ||
+        pthread_create(&connections->thread, NULL, watch, connections) != 0) {
+        free_connections(connections);
         return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
     }
     *out = connections;
@@ -104,15 +208,80 @@ void connections_destroy(struct connections *connections) {
         return;
     pthread_mutex_lock(&connections->mutex);
     connections->stopping = true;
-    pthread_cond_signal(&connections->changed);
     pthread_mutex_unlock(&connections->mutex);
+    signal_fd(connections->wake_fd);
     pthread_join(connections->thread, NULL);
-    pthread_cond_destroy(&connections->changed);
-    pthread_mutex_destroy(&connections->mutex);
-    free(connections);
+    free_connections(connections);
 }
 
-static int64_t deadline(enum connection_phase phase) {
+/* --- Places --- */
+
+/* Who gives way first: 0 for a connection that keeps its place. */
+static int rank(const struct connection *c, int64_t now) {
+    const int64_t silent_ms = now - c->alive_ms;
+    if (c->closing)
+        return 0;
+    switch (c->phase) {
+    case CONNECTION_IDLE:
+        return silent_ms >= IDLE_GRACE_MS ? 3 : 0;
+    case CONNECTION_HEADERS:
+        return silent_ms >= IDLE_GRACE_MS ? 2 : 0;
+    case CONNECTION_BODY:
+        return silent_ms >= BODY_GRACE_MS ? 1 : 0;
+    default:
+        return 0;
+    }
+}
+
+/* Shuts down the one that is the first to give way. True if one did, or one that did before has not
+ * left yet, or one may do so soon. */
+static bool give_way(struct connections *connections) {
+    const int64_t now = monotonic_ms();
+    struct connection *best = NULL;
+    bool soon = false;
+    for (struct connection *c = connections->first; c; c = c->next) {
+        if (c->closing)
+            return true;
+        soon = soon || c->phase <= CONNECTION_BODY;
+        const int r = rank(c, now), best_rank = best ? rank(best, now) : 0;
+        if (r > best_rank || (r > 0 && r == best_rank && c->alive_ms < best->alive_ms))
+            best = c;
+    }
+    if (best)
+        shut_down(best);
+    return best || soon;
+}
+
+bool connections_take_place(struct connections *connections, bool *busy) {
+    pthread_mutex_lock(&connections->mutex);
+    const bool free_place = connections->places_taken < connections->max;
+    if (free_place)
+        connections->places_taken++;
+    *busy = !free_place && !give_way(connections);
+    pthread_mutex_unlock(&connections->mutex);
+    return free_place;
+}
+
+void connections_give_place(struct connections *connections) {
+    pthread_mutex_lock(&connections->mutex);
+    connections->places_taken--;
+    pthread_mutex_unlock(&connections->mutex);
+    signal_fd(connections->place_fd);
+}
+
+void connections_make_way(struct connections *connections) {
+    pthread_mutex_lock(&connections->mutex);
+    give_way(connections);
+    pthread_mutex_unlock(&connections->mutex);
+}
+
+int connections_place_fd(const struct connections *connections) {
+    return connections->place_fd;
+}
+
+/* --- One of them --- */
+
+static int64_t deadline(enum connection_phase phase, int64_t now) {
     static const int limits_ms[] = {
         [CONNECTION_IDLE] = HTTP_IDLE_TIMEOUT_S * 1000,
         [CONNECTION_HEADERS] = HTTP_HEADER_TIMEOUT_MS,
@@ -120,7 +289,15 @@ static int64_t deadline(enum connection_phase phase) {
         [CONNECTION_WORK] = 0,
         [CONNECTION_SEND] = HTTP_SEND_TIMEOUT_MS,
     };
-    return limits_ms[phase] ? monotonic_ms() + limits_ms[phase] : 0;
+    return limits_ms[phase] ? now + limits_ms[phase] : 0;
+}
+
+static void enter(struct connection *c, enum connection_phase phase, void *watched) {
+    c->phase = phase;
+    c->alive_ms = monotonic_ms();
+    c->deadline_ms = c->closing ? 0 : deadline(phase, c->alive_ms);
+    c->watched = watched;
+    c->hung_up = false;
 }
 
 struct connection *connections_add(struct connections *connections, int fd) {
@@ -128,16 +305,27 @@ struct connection *connections_add(struct connections *connections, int fd) {
     if (!c)
         return NULL;
     c->fd = fd;
-    c->deadline_ms = deadline(CONNECTION_HEADERS);
+    enter(c, CONNECTION_HEADERS, NULL);
     pthread_mutex_lock(&connections->mutex);
     c->next = connections->first;
     if (c->next)
         c->next->previous = c;
     connections->first = c;
-    if (!c->next) /* the thread sleeps while there is none */
-        pthread_cond_signal(&connections->changed);
+    const bool asleep = !c->next;
     pthread_mutex_unlock(&connections->mutex);
+    if (asleep)
+        signal_fd(connections->wake_fd);
     return c;
+}
+
+/* Whether something may yet come from the client that would turn the close into a reset, which can
+ * take the answer away again. */
+static bool wants_to_linger(const struct connection *c) {
+    char byte;
+    if (c->closing)
+        return false;
+    const ssize_t got = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got > 0 || (got < 0 && c->lingers);
 }
 
 void connections_remove(struct connections *connections, struct connection *c) {
@@ -148,21 +336,63 @@ void connections_remove(struct connections *connections, struct connection *c) {
         c->previous->next = c->next;
     else
         connections->first = c->next;
+    connections->places_taken--;
+    bool lingers = connections->lingering_count < LINGERING_MAX && wants_to_linger(c);
+    const int fd = lingers ? fcntl(c->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (fd >= 0)
+        connections->lingering[connections->lingering_count++] = (struct lingering){
+            .fd = fd,
+            .deadline_ms = monotonic_ms() + HTTP_LINGER_MS,
+            .left = HTTP_LINGER_MAX_BYTES,
+        };
     pthread_mutex_unlock(&connections->mutex);
+    if (fd >= 0)
+        signal_fd(connections->wake_fd);
+    signal_fd(connections->place_fd);
     free(c);
 }
 
 void connections_enter(
     struct connections *connections, struct connection *c, enum connection_phase phase) {
     pthread_mutex_lock(&connections->mutex);
-    c->deadline_ms = deadline(phase);
-    c->watched = NULL;
+    enter(c, phase, NULL);
+    pthread_mutex_unlock(&connections->mutex);
+}
+
+void connections_touch(struct connections *connections, struct connection *c) {
+    pthread_mutex_lock(&connections->mutex);
+    c->alive_ms = monotonic_ms();
+    c->hung_up = false;
     pthread_mutex_unlock(&connections->mutex);
 }
 
 void connections_watch(struct connections *connections, struct connection *c, void *watched) {
     pthread_mutex_lock(&connections->mutex);
-    c->deadline_ms = 0;
-    c->watched = watched;
+    enter(c, CONNECTION_WORK, watched);
     pthread_mutex_unlock(&connections->mutex);
+}
+
+void connections_cancel_all(struct connections *connections) {
+    pthread_mutex_lock(&connections->mutex);
+    for (struct connection *c = connections->first; c; c = c->next) {
+        void *watched = c->watched;
+        c->watched = NULL;
+        if (watched)
+            connections->on_gone(watched);
+    }
+    pthread_mutex_unlock(&connections->mutex);
+}
+
+void connections_linger(struct connections *connections, struct connection *c) {
+    pthread_mutex_lock(&connections->mutex);
+    c->lingers = true;
+    pthread_mutex_unlock(&connections->mutex);
+}
+
+void connection_set_request(struct connection *connection, void *request) {
+    connection->request = request;
+}
+
+void *connection_request(const struct connection *connection) {
+    return connection->request;
 }

@@ -25,9 +25,10 @@ struct exchange {
     char *target;                      /* owned: the request target as it came */
     char id[REQUEST_ID_MAX_BYTES + 1];
     bool headers_seen;
-    int status;          /* of the answer, once it is queued */
-    uint64_t body_bytes; /* how much the client says it will send */
-    char *body;          /* owned */
+    bool owed;                          /* counted in the server's `owed` */
+    int status;                         /* of the answer, once it is queued */
+    uint64_t body_bytes, body_received; /* how much the client says it sends, and has sent */
+    char *body;                         /* owned */
     size_t body_size, body_capacity;
     bool body_refused;       /* there was no room for it; the rest was thrown away */
     struct pending *pending; /* owned reference */

@@ -1,6 +1,8 @@
 #include "server/http/http.h"
 
 #include "base/log.h"
+#include "base/monotonic.h"
+#include "server/http/acceptor.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard.h"
@@ -8,15 +10,12 @@
 #include "server/http/respond.h"
 #include "server/routes.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 const char *exchange_header(const struct exchange *exchange, const char *name) {
     return MHD_lookup_connection_value(exchange->http, MHD_HEADER_KIND, name);
@@ -30,23 +29,8 @@ static struct connection *connection_of(struct MHD_Connection *http) {
 
 /* --- The life of a connection and of an exchange, as libmicrohttpd tells it --- */
 
-static void on_connection(void *user, struct MHD_Connection *http, void **context,
-    enum MHD_ConnectionNotificationCode code) {
-    struct http_server *server = user;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-            http, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
-    } else if (*context) {
-        connections_remove(server->connections, *context);
-        *context = NULL;
-    }
-}
-
-/* The request line has come; what we return is the handler's context. `target` is NULL when there
- * is none. It ends at its first NUL, which a request may hold: see target_is_whole. */
-static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
-    struct http_server *server = user;
+static struct exchange *exchange_create(
+    struct http_server *server, const char *target, struct MHD_Connection *http) {
     struct exchange *exchange = calloc(1, sizeof(*exchange));
     if (!exchange)
         return NULL;
@@ -59,11 +43,81 @@ static void *on_target(void *user, const char *target, struct MHD_Connection *ht
         free(exchange);
         return NULL;
     }
-    if (exchange->connection)
-        connections_enter(server->connections, exchange->connection, CONNECTION_HEADERS);
+    return exchange;
+}
+
+static void exchange_destroy(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    pending_unref(exchange->pending);
+    free(exchange->body);
+    free(exchange->target);
     pthread_mutex_lock(&server->mutex);
-    server->exchanges++;
+    server->body_bytes -= exchange->body_capacity;
+    if (exchange->owed && --server->owed == 0)
+        pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->mutex);
+    free(exchange);
+}
+
+/* From here on a stop waits until the answer is sent. */
+static void owe_answer(struct exchange *exchange) {
+    if (exchange->owed)
+        return;
+    exchange->owed = true;
+    pthread_mutex_lock(&exchange->server->mutex);
+    exchange->server->owed++;
+    pthread_mutex_unlock(&exchange->server->mutex);
+}
+
+/* The library forgets to tell of a request's end when it ran out of memory for its head. */
+static void end_forgotten(struct connection *connection) {
+    struct exchange *exchange = connection_request(connection);
+    connection_set_request(connection, NULL);
+    if (exchange)
+        exchange_destroy(exchange);
+}
+
+static void on_connection(void *user, struct MHD_Connection *http, void **context,
+    enum MHD_ConnectionNotificationCode code) {
+    struct http_server *server = user;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+            http, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
+    } else if (*context) {
+        end_forgotten(*context);
+        connections_remove(server->connections, *context);
+        *context = NULL;
+    } else {
+        connections_give_place(server->connections);
+    }
+}
+
+static const char no_cookies[] = "";
+
+/* Keeps the library from taking apart what nobody here reads, the arguments of the query and the
+ * cookies: it needs memory for each of them, and when that is too little it never answers. */
+static void leave_whole(const char *target, struct MHD_Connection *http) {
+    char *query = target ? strchr(target, '?') : NULL; /* in the library's own buffer */
+    for (char *p = query; p && *p; p++)
+        if (*p == '&')
+            *p = ';';
+    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found before others */
+}
+
+/* The request line has come; what we return is the handler's context. `target` is NULL when there
+ * is none. It ends at its first NUL, which a request may hold: see guard. */
+static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
+    struct http_server *server = user;
+    struct connection *connection = connection_of(http);
+    if (connection) {
+        end_forgotten(connection);
+        connections_enter(server->connections, connection, CONNECTION_HEADERS);
+    }
+    struct exchange *exchange = exchange_create(server, target, http);
+    if (connection)
+        connection_set_request(connection, exchange);
+    leave_whole(target, http);
     return exchange;
 }
 
@@ -76,18 +130,12 @@ static void on_completed(
     if (!exchange)
         return;
     *context = NULL;
-    /* The watch ends before the pending answer may go. */
-    if (exchange->connection)
+    if (exchange->connection) {
+        /* The watch ends before the pending answer may go. */
         connections_enter(server->connections, exchange->connection, CONNECTION_IDLE);
-    pending_unref(exchange->pending);
-    free(exchange->body);
-    free(exchange->target);
-    pthread_mutex_lock(&server->mutex);
-    server->body_bytes -= exchange->body_capacity;
-    if (--server->exchanges == 0)
-        pthread_cond_broadcast(&server->idle);
-    pthread_mutex_unlock(&server->mutex);
-    free(exchange);
+        connection_set_request(exchange->connection, NULL);
+    }
+    exchange_destroy(exchange);
 }
 
 /* --- A request --- */
@@ -96,6 +144,8 @@ static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const cha
     size_t name_size, const char *value, size_t value_size) {
     (void)kind;
     (void)name_size;
+    if (value == no_cookies)
+        return MHD_YES;
     guard_add_header(user, name, value, value_size);
     return MHD_YES;
 }
@@ -185,14 +235,17 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
  * can be used again; one whose client asks first, or would send much, is told now. */
 static enum MHD_Result begin(struct exchange *exchange, const char *method, const char *version) {
     struct guard_verdict verdict = guard(exchange, method, version);
-    if (verdict.status)
+    if (verdict.status) {
+        owe_answer(exchange);
         return respond_refusal(exchange, verdict.status, verdict.code, verdict.message, NULL, true);
+    }
     if (exchange->connection)
         connections_enter(exchange->server->connections, exchange->connection, CONNECTION_BODY);
     find_route(exchange, method);
     enum MHD_Result result = MHD_YES;
-    if (exchange->body_bytes > HTTP_DISCARD_MAX_BYTES || exchange_header(exchange, "Expect"))
-        answer_early(exchange, method, &result);
+    if ((exchange->body_bytes > HTTP_DISCARD_MAX_BYTES || exchange_header(exchange, "Expect")) &&
+        answer_early(exchange, method, &result))
+        owe_answer(exchange);
     return result;
 }
 
@@ -227,6 +280,7 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
+    owe_answer(exchange);
     if (exchange->pending) /* the connection was suspended, and the answer is there */
         return pending_answer(exchange);
     if (answer_early(exchange, method, &result))
@@ -257,6 +311,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
                       !exchange->body_refused;
         if (wanted && !append_body(exchange, upload_data, *upload_data_size))
             exchange->body_refused = true;
+        exchange->body_received += *upload_data_size;
+        if (exchange->connection)
+            connections_touch(exchange->server->connections, exchange->connection);
         *upload_data_size = 0;
         return MHD_YES;
     }
@@ -283,21 +340,22 @@ static void on_log(void *user, const char *format, va_list args) {
     log_debug("http: %s", line);
 }
 
+static bool adopt(void *user, int fd, const struct sockaddr *address, socklen_t size) {
+    struct http_server *server = user;
+    return MHD_add_connection(server->daemon, fd, address, size) == MHD_YES;
+}
+
 static bool start_daemon(struct http_server *server, struct error *err) {
-    /* The library closes its listening socket in some of its ways to end and not in others. */
-    int listen_fd = fcntl(server->options.listen_fd, F_DUPFD_CLOEXEC, 0);
-    if (listen_fd < 0)
-        return error_set(err, ERROR_IO, "the listening socket: %s", strerror(errno));
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    if (server->options.ipv6)
-        flags |= MHD_USE_IPv6;
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
+                           MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     const struct MHD_OptionItem options[] = {
         { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, NULL },
-        { MHD_OPTION_LISTEN_SOCKET, listen_fd, NULL },
         { MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS, NULL },
-        { MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS_MAX, NULL },
+        /* Split among the threads, any of which may get all of ours; the limit is the acceptor's.
+         */
+        { MHD_OPTION_CONNECTION_LIMIT, 2 * HTTP_THREADS * server->options.connections_max, NULL },
         { MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_TIMEOUT_S, NULL },
-        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, 64 * 1024, NULL },
+        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL },
         { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
         { MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server },
         { MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server },
@@ -316,15 +374,16 @@ bool http_server_create(
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
     server->options = *options;
-    server->quiesced_fd = -1;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (connections_create(pending_cancel, &server->connections, err) &&
-        pending_worker_create(&server->worker, err) && start_daemon(server, err)) {
+    if (connections_create(options->connections_max, pending_cancel, &server->connections, err) &&
+        pending_worker_create(&server->worker, err) && start_daemon(server, err) &&
+        acceptor_create(
+            options->listen_fd, server->connections, adopt, server, &server->acceptor, err)) {
         *out = server;
         return true;
     }
@@ -332,32 +391,48 @@ bool http_server_create(
     return false;
 }
 
+/* Waits until *count is 0; false if it is not by then. At `deadline_ms` 0 there is no such time.
+ * Under the lock. */
+static bool wait_for_none(struct http_server *server, const int *count, int64_t deadline_ms) {
+    const struct timespec deadline = { deadline_ms / 1000, deadline_ms % 1000 * 1000000L };
+    int failed = 0;
+    while (*count > 0 && failed == 0)
+        failed = deadline_ms ? pthread_cond_timedwait(&server->idle, &server->mutex, &deadline)
+                             : pthread_cond_wait(&server->idle, &server->mutex);
+    return *count == 0;
+}
+
 void http_server_drain(struct http_server *server) {
+    const int limit_s = server->options.drain_timeout_s;
+    const int64_t deadline_ms = limit_s ? monotonic_ms() + limit_s * INT64_C(1000) : 0;
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
-    server->quiesced_fd = MHD_quiesce_daemon(server->daemon);
-    if (server->quiesced_fd >= 0)
-        shutdown(server->quiesced_fd, SHUT_RDWR); /* refuse new clients instead of queueing them */
+    acceptor_destroy(server->acceptor);
+    server->acceptor = NULL;
     pthread_mutex_lock(&server->mutex);
-    while (server->pending > 0)
-        pthread_cond_wait(&server->idle, &server->mutex);
-    struct timespec limit;
-    clock_gettime(CLOCK_MONOTONIC, &limit);
-    limit.tv_sec += HTTP_DRAIN_TIMEOUT_S;
-    int waited = 0;
-    while (server->exchanges > 0 && waited == 0)
-        waited = pthread_cond_timedwait(&server->idle, &server->mutex, &limit);
+    if (!wait_for_none(server, &server->pending, deadline_ms)) {
+        log_warning("%d accepted requests are not done after %d s and are cancelled",
+            server->pending, limit_s);
+        pthread_mutex_unlock(&server->mutex);
+        connections_cancel_all(server->connections);
+        pthread_mutex_lock(&server->mutex);
+        (void)wait_for_none(server, &server->pending, 0);
+    }
+    int64_t sent_by_ms = monotonic_ms() + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
+    if (deadline_ms && deadline_ms < sent_by_ms)
+        sent_by_ms = deadline_ms + HTTP_LAST_WORDS_MS;
+    if (!wait_for_none(server, &server->owed, sent_by_ms))
+        log_warning("%d clients do not take their answers", server->owed);
     pthread_mutex_unlock(&server->mutex);
 }
 
 void http_server_destroy(struct http_server *server) {
     if (!server)
         return;
+    acceptor_destroy(server->acceptor);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    if (server->quiesced_fd >= 0)
-        close(server->quiesced_fd);
     pending_worker_destroy(server->worker);
     connections_destroy(server->connections);
     pthread_cond_destroy(&server->idle);

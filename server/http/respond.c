@@ -44,8 +44,11 @@ static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_R
     bool ok = add_headers(response, always, own) && add_headers(response, own, NULL) &&
               add_headers(response, headers, NULL) && add_headers(response, these, NULL);
     exchange->status = status;
-    if (exchange->connection)
+    if (exchange->connection) {
         connections_enter(exchange->server->connections, exchange->connection, CONNECTION_SEND);
+        if (exchange->body_received < exchange->body_bytes || close)
+            connections_linger(exchange->server->connections, exchange->connection);
+    }
     enum MHD_Result queued = ok ? MHD_queue_response(exchange->http, (unsigned)status, response)
                                 : MHD_NO;
     MHD_destroy_response(response);

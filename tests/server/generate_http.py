@@ -203,16 +203,6 @@ def a_large_body_is_refused_before_it_is_sent(d):
            b"Content-Length: %d\r\n" % size
     responses, closed = exchange(d, head + b"Expect: 100-continue\r\n\r\n", close=True)
     check([r.status for r in responses] == [413] and closed, "413 instead of 100")
-    with d.connect() as s:  # a client that sends on regardless is cut off
-        s.settimeout(10)
-        sent = 0
-        try:
-            s.sendall(head + b"\r\n")
-            while sent < size:
-                sent += s.send(b" " * 65536)
-        except (ConnectionError, TimeoutError):
-            pass
-        check(sent < size, f"{sent} of {size} bytes were taken")
     body = json.dumps({"prompt": "a" * 20000}).encode()
     r = d.request("POST", "/generate", body, {"Content-Type": "application/json"})
     check(r.status == 400 and "16384 bytes" in r.error()["allowed"], "a long prompt is a 400")

@@ -1,0 +1,249 @@
+"""Clients that come in crowds, stop half way, or leave: who is served, how soon, and what a stop waits
+for. usage: crowd.py EXECUTABLE"""
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from daemon import Daemon, check, done, exchange, generate_bytes, read_responses, wait_until
+
+executable = sys.argv[1]
+HALF_BODY = generate_bytes({"prompt": "a" * 100})[:-20]
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def connect_all(d, count, data=b""):
+    sockets = []
+    for _ in range(count):
+        s = d.connect()
+        s.sendall(data)
+        sockets.append(s)
+    return sockets
+
+
+def seconds_for_health(d):
+    begun = time.monotonic()
+    status = d.get("/health").status
+    check(status == 200, f"/health: {status}")
+    return time.monotonic() - begun
+
+
+def abandoned_bodies_hold_no_slots():
+    """300 clients send a part of a body and leave; 30 new ones are served."""
+    with Daemon(executable) as d:
+        for s in connect_all(d, 300, HALF_BODY):
+            s.close()
+        took = [seconds_for_health(d) for _ in range(30)]
+        print(f"after 300 abandoned bodies 30 new clients waited {max(took):.3f} s at most")
+        check(max(took) < 0.5, f"a new client waits {max(took):.3f} s")
+
+
+def half_sent_bodies_give_way():
+    """The same, but nobody leaves."""
+    with Daemon(executable) as d:
+        sockets = connect_all(d, 300, HALF_BODY)
+        took = [seconds_for_health(d) for _ in range(30)]
+        print(f"beside 300 half-sent bodies 30 new clients waited {max(took):.3f} s at most")
+        check(max(took) < 0.5, f"a new client waits {max(took):.3f} s")
+        for s in sockets:
+            s.close()
+
+
+def idle_connections_give_way():
+    with Daemon(executable) as d:
+        sockets = connect_all(d, 150) + connect_all(d, 150, HEALTH + b"\r\n")
+        took = [seconds_for_health(d) for _ in range(5)]
+        print(f"beside 300 idle connections 5 new clients waited {max(took):.3f} s at most")
+        check(max(took) < 1, f"a new client waits {max(took):.3f} s")
+        last = sockets[-1]
+        check(last.recv(4096).startswith(b"HTTP/1.1 200"), "the youngest of them was served")
+        last.sendall(HEALTH + b"\r\n")
+        check(last.recv(4096).startswith(b"HTTP/1.1 200"), "and is the last to give way")
+        for s in sockets:
+            s.close()
+
+
+def accepted_work_keeps_its_place():
+    """Connections that wait for a picture do not give way to idle ones."""
+    with Daemon(executable, "fake,step_ms=20", extra=["--max-connections", "16"]) as d:
+        working = connect_all(d, 8, generate_bytes({"prompt": "a", "num_inference_steps": 10}))
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] >= 6), "accepted")
+        idle = connect_all(d, 60)
+        for s in working:
+            responses, _ = read_responses(s, 30)
+            check([r.status for r in responses] == [200], "a picture in the crowd")
+        for s in idle:
+            s.close()
+
+
+def clients_past_the_limit_wait(what="every connection is busy"):
+    with Daemon(executable, "fake,step_ms=20", extra=["--max-connections", "8"]) as d:
+        body = generate_bytes({"prompt": "a", "num_inference_steps": 5})
+        working = connect_all(d, 12, body)
+        for s in working:
+            responses, _ = read_responses(s, 30)
+            check([r.status for r in responses] == [200], "all are served in the end")
+            s.close()
+        lines = [line for line in d.read_log().split("\n") if what in line]
+        check(len(lines) >= 1, f"the log says that {what}")
+        check(len(lines) <= 12, f"and not {len(lines)} times")
+
+
+def a_head_past_the_library_s_memory():
+    """Cookies, query arguments and headers by the thousand: an answer each, at once, nothing left."""
+    rows = [
+        ("cookies", HEALTH + b"Cookie: " + b"a=b; " * 3000 + b"\r\n\r\n", (200, 431)),
+        ("arguments", b"GET /health?" + b"a&" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+         (200, 414, 431)),
+        ("more arguments", b"GET /health?" + b"a&" * 20000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+         (200, 414, 431)),
+        ("headers", HEALTH + b"a: b\r\n" * 3000 + b"\r\n", (431,)),
+        ("a megabyte", HEALTH + b"a: b\r\n" * 170000 + b"\r\n", (431,)),
+        ("a long target", b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", (414, 431)),
+    ]
+    d = Daemon(executable)
+    with d:
+        for what, data, allowed in rows:
+            begun = time.monotonic()
+            responses, _ = exchange(d, data)
+            took = time.monotonic() - begun
+            statuses = [r.status for r in responses]
+            check(len(statuses) == 1 and statuses[0] in allowed, f"{what}: {statuses}")
+            check(took < 5, f"{what}: answered after {took:.1f} s")
+            print(f"{what}: {statuses} after {took:.2f} s")
+        begun = time.monotonic()
+        d.process.send_signal(signal.SIGTERM)
+        check(d.process.wait(40) == 0, "status 0")
+        took = time.monotonic() - begun
+        check(took < 2, f"SIGTERM takes {took:.1f} s afterwards")
+
+
+def a_stop_waits_for_accepted_work_only():
+    with Daemon(executable, "fake,step_ms=20") as d:
+        idle = connect_all(d, 5) + connect_all(d, 5, HEALTH + b"\r\n")
+        half = connect_all(d, 5, HALF_BODY) + connect_all(d, 5, HEALTH)
+        for s in connect_all(d, 5, HALF_BODY):
+            s.close()
+        working = d.connect()
+        working.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 50}))
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "accepted")
+        d.process.send_signal(signal.SIGTERM)
+        responses, _ = read_responses(working, 30)
+        answered = time.monotonic()
+        check([r.status for r in responses] == [200], "what was accepted is finished")
+        check(d.process.wait(40) == 0, "status 0")
+        took = time.monotonic() - answered
+        print(f"the daemon ended {took:.2f} s after the last accepted request")
+        check(took < 2, f"it ends {took:.1f} s after the last accepted request")
+        for s in idle + half:
+            s.close()
+
+
+def a_refusal_reaches_who_still_writes():
+    """A client that writes 40 MB before it reads gets its 413; so does one whose length is a lie."""
+    size = 40 << 20
+    head = b"POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with Daemon(executable) as d:
+        got = []
+        for _ in range(8):
+            with d.connect() as s:
+                try:
+                    s.sendall(head + b"Content-Length: %d\r\n\r\n" % size + b" " * size)
+                    responses, closed = read_responses(s, close=True)
+                    got += [r.status for r in responses]
+                    check(closed, "and the connection is closed")
+                except ConnectionError as e:
+                    got.append(type(e).__name__)
+        check(got == [413] * 8, f"40 MB, written before reading: {got}")
+        for what, more, status in (
+                ("two lengths", b"Content-Length: 1000000\r\nContent-Length: 5\r\n\r\n", 400),
+                ("no such path", None, 404)):
+            data = head + more if more else head.replace(b"/generate", b"/nope") + \
+                b"Content-Length: 1000000\r\n\r\n"
+            responses, closed = exchange(d, data + b" " * 1000000, close=True)
+            check([r.status for r in responses] == [status], f"{what}: {[r.status for r in responses]}")
+        with d.connect() as s:  # one that sends on for ever is cut off
+            s.settimeout(10)
+            sent = 0
+            try:
+                s.sendall(head + b"Content-Length: 100000000000\r\n\r\n")
+                while sent < 1 << 30:
+                    sent += s.send(b" " * (1 << 20))
+            except (ConnectionError, TimeoutError):
+                pass
+            check(sent < 1 << 29, f"{sent >> 20} MB were read of a refused request")
+        check(wait_until(lambda: d.open_files() < 30), f"{d.open_files()} open files")
+
+
+def processor_seconds(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def without_descriptors_it_waits():
+    """The listener has none left for a new client: it says so once and does not spin."""
+    with Daemon(executable) as d:
+        used = d.open_files()
+        resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
+        # they work, so none of them gives way
+        sockets = connect_all(d, 12, generate_bytes({"prompt": "a", "num_inference_steps": 1000})[:-1])
+        time.sleep(0.5)
+        before = processor_seconds(d.process.pid)
+        time.sleep(1.5)
+        spent = processor_seconds(d.process.pid) - before
+        print(f"without descriptors it used {spent:.2f} s of processor time in 1.5 s")
+        check(spent < 0.15, f"{spent} s of processor time in 1.5 s")
+        lines = [line for line in d.read_log().split("\n") if "no file descriptors" in line]
+        check(1 <= len(lines) <= 5, f"said {len(lines)} times")
+        for s in sockets:
+            s.close()
+        check(wait_until(lambda: d.get("/health").status == 200), "and then it serves again")
+
+
+def closed_standard_streams_are_not_sockets():
+    """With descriptors 0 to 2 closed at start the log must not go into a client's socket."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    p = subprocess.Popen([executable, "serve", "--model", "fake", "--listen", f"127.0.0.1:{port}"],
+                         preexec_fn=lambda: os.closerange(0, 3), close_fds=False)
+    try:
+        def answered():
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+                    s.sendall(HEALTH + b"\r\n")
+                    return read_responses(s)[0]
+            except ConnectionError:
+                return None
+        check(wait_until(answered), "it serves")
+        for n in range(3):
+            targets = [os.readlink(f"/proc/{p.pid}/fd/{n}")]
+            check(targets == ["/dev/null"], f"descriptor {n} is {targets}")
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as s:
+            s.sendall(generate_bytes({"prompt": "a"}))  # its end is logged
+            data = b""
+            while data.count(b"}") < 2 and len(data) < 1 << 20:
+                more = s.recv(65536)
+                if not more:
+                    break
+                data += more
+            check(data.startswith(b"HTTP/1.1 200"), f"{data[:60]}")
+            check(b" info " not in data, "no log line in an answer")
+    finally:
+        p.send_signal(signal.SIGTERM)
+        check(p.wait(30) == 0, "status 0")
+
+
+if __name__ == "__main__":
+    names = sys.argv[2:]
+    for test in (abandoned_bodies_hold_no_slots, half_sent_bodies_give_way, idle_connections_give_way,
+                 accepted_work_keeps_its_place, clients_past_the_limit_wait,
+                 a_head_past_the_library_s_memory, a_stop_waits_for_accepted_work_only,
+                 a_refusal_reaches_who_still_writes, without_descriptors_it_waits,
+                 closed_standard_streams_are_not_sockets):
+        if not names or test.__name__ in names:
+            test()
+    done()
