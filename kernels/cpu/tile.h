@@ -25,6 +25,7 @@ struct tile_config {
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } __attribute__((aligned(64)));
+_Static_assert(sizeof(struct tile_config) == 64, "ldtilecfg reads 64 bytes");
 
 #if defined(TILE_TWIN)
 

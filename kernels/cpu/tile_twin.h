@@ -6,7 +6,8 @@
  *
  * A fused step is computed in double and rounded once more to float. The product of two bf16 is
  * exact there, and where the sum is not, its terms are so far apart that the first rounding cannot
- * move it onto the middle between two floats.
+ * move it onto the middle between two floats. One corner has not been compared with a processor: a
+ * step whose exact result is less than 2^-150 below 2^-126 is rounded to 2^-126 first, and kept.
  */
 #ifndef KERNELS_CPU_TILE_TWIN_H
 #define KERNELS_CPU_TILE_TWIN_H
