@@ -163,9 +163,15 @@ static void run_peak(struct compute *c, void *user) {
     op_linear(c, &(struct linear_args){ .x = &run->x, .weight = run->weight, .y = &run->y });
 }
 
-/* The best rate of a square matrix product in the dtype under test. */
+static int64_t peak_size(const struct bench *b) {
+    return b->kernels->device == DEVICE_CPU ? 2048 : 8192;
+}
+
+/* The best rate of a square matrix product in the dtype under test. Its operand has one row of
+ * `n` tokens: the rows of a batch are computed one by one, and with rank 2 each token would be a
+ * row, n products of one token that never come near the processor's rate. */
 static bool measure_peak(struct bench *b, struct error *err) {
-    const int64_t n = b->kernels->device == DEVICE_CPU ? 2048 : 8192;
+    const int64_t n = peak_size(b);
     enum dtype activation = b->kernels->activation_dtype(b->dtype);
     struct peak_run run = { 0 };
     struct measurement m;
@@ -176,8 +182,8 @@ static bool measure_peak(struct bench *b, struct error *err) {
         const struct tensor weight = tensor_2d(numbers, DTYPE_F32, n, n);
         ok = linear_pack(b->kernels, "peak", &weight, NULL, false, b->dtype, &run.weight, err);
     }
-    ok = ok && buffer(b, tensor_2d(NULL, activation, n, n), &run.x, err) &&
-         buffer(b, tensor_2d(NULL, activation, n, n), &run.y, err);
+    ok = ok && buffer(b, tensor_3d(NULL, activation, 1, n, n), &run.x, err) &&
+         buffer(b, tensor_3d(NULL, activation, 1, n, n), &run.y, err);
     b->peak_flops_per_s = 0;
     for (int i = 0; ok && i < 5; i++) {
         ok = measure(b, "peak", run_peak, &run, 1, &m, err);
@@ -310,7 +316,16 @@ static double peak_memory_bytes(void) {
     return (double)usage.ru_maxrss * 1024.0;
 }
 
+/* Of the rate of the matrix product; -1 if it is over 1, which no share can be. Operations are
+ * counted as the plain algorithm has them: a convolution by a faster one (Winograd) may do fewer.
+ */
+static double share_of_peak(const struct bench *b, const struct measurement *m) {
+    const double share = m->flops / m->median_s / b->peak_flops_per_s;
+    return share <= 1 ? share : -1;
+}
+
 static void print_table(const struct bench *b) {
+    bool all_shares = true;
     printf("%s, %s weights, %s activations, %lldx%lld px, %d rows\n", b->kernels->name,
         dtype_name(b->dtype), dtype_name(b->kernels->activation_dtype(b->dtype)),
         (long long)(b->latent_w * vae_scale(b->vae)), (long long)(b->latent_h * vae_scale(b->vae)),
@@ -320,15 +335,24 @@ static void print_table(const struct bench *b) {
     printf("%-14s %10.3f\n", "load", b->load_s);
     for (int i = 0; i < 3; i++) {
         const struct measurement *m = &b->parts[i];
-        double rate = m->flops / m->median_s;
-        printf("%-14s %10.3f %10.4f %10.1f %12.1f %7.0f%%", m->name, m->first_s, m->median_s,
-            m->flops * 1e-9, rate * 1e-9, 100.0 * rate / b->peak_flops_per_s);
+        const double share = share_of_peak(b, m);
+        printf("%-14s %10.3f %10.4f %10.1f %12.1f ", m->name, m->first_s, m->median_s,
+            m->flops * 1e-9, m->flops / m->median_s * 1e-9);
+        if (share >= 0)
+            printf("%7.0f%%", 100.0 * share);
+        else
+            printf("%8s", "-");
+        all_shares = all_shares && share >= 0;
         if (m->launches)
             printf(" %9d", m->launches);
         putchar('\n');
     }
     printf("%-14s %10s %10s %10s %12.1f %7.0f%%\n", "matmul peak", "", "", "",
         b->peak_flops_per_s * 1e-9, 100.0);
+    if (!all_shares)
+        printf(
+            "-: faster than the product, by an algorithm with fewer operations than are counted, "
+            "or because the machine was disturbed\n");
     printf("peak memory    %10.2f GB\n", b->peak_memory_bytes * 1e-9);
     if (b->has_figures)
         printf("%s: weights %.2f GB, activations %.2f GB, %.2f GB in use by all processes\n",
@@ -341,19 +365,21 @@ static bool print_json(const struct bench *b) {
     json_t *parts = json_object();
     for (int i = 0; i < 3; i++) {
         const struct measurement *m = &b->parts[i];
+        const double share = share_of_peak(b, m);
         json_object_set_new(parts, m->name,
-            json_pack("{s:f, s:f, s:f, s:f, s:f, s:i}", "first_s", m->first_s, "median_s",
+            json_pack("{s:f, s:f, s:f, s:f, s:o, s:i}", "first_s", m->first_s, "median_s",
                 m->median_s, "flops", m->flops, "flops_per_s", m->flops / m->median_s,
-                "share_of_peak", m->flops / m->median_s / b->peak_flops_per_s, "launches",
+                "share_of_peak", share < 0 ? json_null() : json_real(share), "launches",
                 m->launches));
     }
     int scale = vae_scale(b->vae);
-    json_t *report = json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:o, s:f, s:f}", "device",
-        b->kernels->name, "dtype", dtype_name(b->dtype), "activation_dtype",
+    json_t *report = json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:o, s:f, s:[I,I,I], s:f}",
+        "device", b->kernels->name, "dtype", dtype_name(b->dtype), "activation_dtype",
         dtype_name(b->kernels->activation_dtype(b->dtype)), "width",
         (json_int_t)(b->latent_w * scale), "height", (json_int_t)(b->latent_h * scale), "rows",
         GUIDANCE_ROWS, "load_s", b->load_s, "parts", parts, "matmul_peak_flops_per_s",
-        b->peak_flops_per_s, "peak_memory_bytes", b->peak_memory_bytes);
+        b->peak_flops_per_s, "matmul_peak_shape", (json_int_t)1, (json_int_t)peak_size(b),
+        (json_int_t)peak_size(b), "peak_memory_bytes", b->peak_memory_bytes);
     if (report && b->has_figures)
         json_object_set_new(report, "device_figures",
             json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", b->figures.name, "weight_bytes",
