@@ -2,18 +2,22 @@
 """Times latentd beside diffusers and OpenVINO on this CPU, at full SD-1.5 size, in one run.
 
     scripts/bench-cpu [--peers latentd,diffusers,openvino] [--dtypes bf16,f32] [--rounds 5]
-                      [--limit 300] [--skip diffusers-bf16] [--threads 2] [--work DIR]
-                      [--models DIR] [--out DIR]
+                      [--old BUILD_FOLDER] [--limit 300] [--skip diffusers-bf16] [--threads 2]
+                      [--work DIR] [--models DIR] [--out DIR]
 
 Every peer is a process of its own that stays up; each round asks each for one UNet step (two rows,
 CFG, 512x512, 77 tokens a row) and one VAE decode, in an order that rotates, so that whatever else
 the machine does hits all alike. Random weights of realistic scale, the same ones for all. Medians
-of the rounds; the first call after loading is reported apart. A call that has not ended within
---limit seconds is stopped with its process, and its figure says "over" so many seconds: torch has
-no fast bf16 on a processor without instructions for it, and one such step takes minutes. Peak
+of the rounds; the first call after loading is reported apart. A first call that has not ended
+within --limit seconds is stopped with its process, and its figure says "over" so many seconds: torch
+has no fast bf16 on a processor without instructions for it, and one such step takes minutes. Peak
 memory is the process's VmHWM (Linux), file mappings included.
 
-Prints a table and whether the bars are met, and writes OUT/cpu-<model>.md and .json.
+--old times an older build of latentd (its Meson folder) as one more peer of the same rounds and
+prints by how much this one is faster.
+
+Writes OUT/cpu-<model>.md and .json anew after every peer and every round, prints the table at the
+end, and whether the bars are met. A part that fails, and Ctrl-C, lose nothing of what was measured.
 """
 
 import argparse
@@ -23,26 +27,24 @@ import os
 import platform
 import re
 import select
-import statistics
+import signal
 import subprocess
 import sys
 import time
 
+from bench_cpu_report import ACTIONS, OLD, check_bars, figures_of, over, report
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Multiplications and additions of one UNet step with two rows and of one decode, as the plain
-# algorithm counts them (not as a faster algorithm would).
-STEP_TFLOP, DECODE_TFLOP = 1.6065, 2.5145
-BARS = (  # (action, peer, dtype, latentd is at least this many times as fast)
-    ("step", "diffusers", "bf16", 1.2),
-    ("step", "openvino", "bf16", 1.05),
-    ("decode", "openvino", "bf16", 1.15),
-)
-PEAK_BAR_BYTES = 3.5e9
-FIRST_STEP_BAR = 1.5
+ROOT = os.path.dirname(os.path.dirname(HERE))
+WORKER = os.path.join(HERE, "bench_peer.py")
+PEERS = ("latentd", "diffusers", "openvino")
+# Any that a picture can be asked for with: the weights are random.
+TOKENIZER = os.path.join(ROOT, "share/tiny-sd/tokenizer")
+GENERATE_LIMITS = 4  # of --limit: loading, two steps and a decode
 
 
-class PeerEnded(Exception):
-    """A worker process ended before it should."""
+class PeerFailed(Exception):
+    """A worker process ended before it should, or says what it should not."""
 
 
 class PeerSlow(Exception):
@@ -50,166 +52,267 @@ class PeerSlow(Exception):
 
 
 class Peer:
-    """A worker process and the seconds it reported."""
+    """A worker process and the seconds it reported. What it has can be read at any time."""
 
     def __init__(self, name, dtype, command, environment, options):
         self.name, self.dtype = name, dtype
-        self.samples = {"step": [], "decode": []}
+        self.samples = {action: [] for action in ACTIONS}
         self.first, self.stopped = {}, set()
-        self.command, self.environment, self.peak_bytes = command, environment, 0
-        self.log = open(os.path.join(options.work, f"bench-{name}-{dtype}.log"), "w")
+        self.command, self.environment, self.limit = command, environment, options.limit
+        self.software = "latentd, an older build" if name == OLD else name
+        self.precision, self.load_s, self.peak_bytes = "-", None, 0
+        self.process = None
+        self.log_name = f"bench-{name}-{dtype}.log"
+        self.log_path = os.path.join(options.work, self.log_name)
+        open(self.log_path, "w", encoding="utf-8").close()  # what an earlier run left
+
+    def bring_up(self):
+        """Loads, and makes the first call of everything."""
         self.load_s = self._start()
-        for action in ("text", "step", "decode"):
+        for action in ("text", *ACTIONS):
             try:
-                self.first[action] = self._call(action, options.limit)
+                self.first[action] = self._call(action)
             except PeerSlow:
-                self.first[action] = options.limit
+                self.first[action] = self.limit
                 self.stopped.add(action)
-                self._end(kill=True)
+                self.end(at_once=True)
                 self._start()
-        self.ready_s = self.load_s + self.first["text"] + self.first["step"]
 
     def _start(self):
         """Starts the worker; the seconds until it has loaded."""
         begin = time.monotonic()
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=self.environment,
-        )
-        loaded = self._read(None)
-        self.software, self.precision = loaded["software"], loaded["precision"]
+        with open(self.log_path, "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,  # Ctrl-C is this script's to handle
+            )
+        try:
+            loaded = self._read()
+        except PeerSlow:
+            raise PeerFailed(f"not loaded within {self.limit:g} s; see {self.log_name}") from None
+        if self.name != OLD:
+            self.software = loaded["software"]
+        self.precision = loaded["precision"]
         return time.monotonic() - begin
 
-    def _end(self, kill):
-        with open(f"/proc/{self.process.pid}/status") as file:
-            peak = int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) * 1024
-        self.peak_bytes = max(self.peak_bytes, peak)
-        if kill:
-            self.process.kill()
-        self.process.communicate()
+    def end(self, at_once):
+        """Ends the process if it runs."""
+        if self.process:
+            self._note_peak()
+            if at_once:
+                self.process.kill()
+            try:
+                self.process.communicate(timeout=self.limit)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.communicate()
+        self.process = None
 
-    def _read(self, limit):
+    def _note_peak(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as file:
+            found = re.search(r"VmHWM:\s+(\d+) kB", file.read())
+        if found:  # a process that has ended has none
+            self.peak_bytes = max(self.peak_bytes, int(found.group(1)) * 1024)
+
+    def _read(self):
         # One line answers one call, so nothing is ever left in the pipe's buffer.
-        if limit and not select.select([self.process.stdout], [], [], limit)[0]:
+        if not select.select([self.process.stdout], [], [], self.limit)[0]:
             raise PeerSlow
         line = self.process.stdout.readline()
-        if not line:
-            raise PeerEnded(f"{self.name} {self.dtype} ended early; see {self.log.name}")
-        return json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            what = f"said {line[:80]!r}" if line else "ended early"
+            raise PeerFailed(f"{what}; see {self.log_name}") from None
+        self._note_peak()
+        return answer
 
-    def _call(self, action, limit=None):
-        self.process.stdin.write(action.encode() + b"\n")
-        self.process.stdin.flush()
-        return self._read(limit)["seconds"]
+    def _call(self, action):
+        try:
+            self.process.stdin.write(action.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise PeerFailed(f"ended early; see {self.log_name}") from None
+        return self._read()["seconds"]
 
     def measure(self, action):
-        self.samples[action].append(self._call(action))
+        try:
+            self.samples[action].append(self._call(action))
+        except PeerSlow:
+            raise PeerFailed(f"a {action} had not ended after {self.limit:g} s") from None
 
-    def finish(self):
-        """Ends the process and returns its figures."""
-        self._end(kill=False)
+    def figures(self):
+        """All there is so far."""
+        ready = [self.load_s, self.first.get("text"), self.first.get("step")]
         out = {
             "peer": self.name,
             "dtype": self.dtype,
             "software": self.software,
             "precision": self.precision,
             "load_s": self.load_s,
-            "ready_s": self.ready_s,
-            "text_s": self.first["text"],
+            "ready_s": None if None in ready else sum(ready),
+            "text_s": self.first.get("text"),
             "peak_bytes": self.peak_bytes,
         }
         for action, samples in self.samples.items():
-            # Slow peers are measured once, with the call that warms others up.
-            used = samples or [self.first[action]]
-            out[action] = {
-                "first_s": self.first[action],
-                "median_s": statistics.median(used),
-                "min_s": min(used),
-                "max_s": max(used),
-                "count": len(samples),
-                # Stopped at the limit: the seconds are a lower bound.
-                "stopped": action in self.stopped,
-            }
+            out[action] = figures_of(self.first.get(action), samples, action in self.stopped)
         return out
-
-
-def over(stopped):
-    """What to write before a figure that is a lower bound."""
-    return "over " if stopped else ""
 
 
 def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
+class Run:
+    """What is measured in one call of the script, and its two files."""
+
+    def __init__(self, options):
+        self.options = options
+        self.about = machine(options)
+        self.peers, self.generated, self.failures = [], [], []
+        self.state = "it is being measured"
+        slug = re.sub(r"[^a-z0-9]+", "-", self.about["cpu"].lower()).strip("-")
+        self.base = os.path.join(options.out, f"cpu-{slug}")
+
+    def fail(self, what):
+        self.failures.append(what)
+        note(f"bench-cpu: {what}")
+
+    def record(self):
+        results = [peer.figures() for peer in self.peers if peer.load_s is not None]
+        bars = check_bars(results, [g for g in self.generated if g["peer"] == "latentd"])
+        return {
+            "machine": self.about,
+            "state": self.state,
+            "rounds": self.options.rounds,
+            "results": results,
+            "generate": self.generated,
+            "bars": [dict(zip(("bar", "measured", "met"), bar)) for bar in bars],
+            "failures": self.failures,
+        }
+
+    def save(self):
+        """Both files, each whole at any time. Nothing before there is a figure: an older report is
+        worth more than an empty one."""
+        record = self.record()
+        if not record["results"]:
+            return record
+        for ending, text in ((".md", report(record)), (".json", json.dumps(record, indent=2) + "\n")):
+            with open(self.base + ending + ".part", "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(self.base + ending + ".part", self.base + ending)
+        return record
+
+
 def commands(options):
     """{peer: argument list without the dtype}"""
-    python, worker = sys.executable, os.path.join(HERE, "bench_peer.py")
     folder = os.path.join(options.models, "folder-f16")
     threads = ["--threads", str(options.threads)]
-    return {
+    out = {
         "latentd": [options.tool, "--serve", "--model", folder],
-        "diffusers": [python, worker, "diffusers", "--model", folder, *threads],
-        "openvino": [python, worker, "openvino", "--model", options.ir, *threads],
+        "diffusers": [sys.executable, WORKER, "diffusers", "--model", folder, *threads],
+        "openvino": [sys.executable, WORKER, "openvino", "--model", options.ir, *threads],
     }
+    if options.old:
+        out[OLD] = [old_program(options, "tests/reference/model_tool"), *out["latentd"][1:]]
+    return out
 
 
-def run_group(options, dtype, names, failures):
-    """All peers of one dtype, interleaved. One that does not come up is left out, and said."""
+def old_program(options, name):
+    return os.path.join(options.old or "", name)
+
+
+def run_group(run, dtype, names):
+    """All peers of one dtype, interleaved. One that fails is left alone from then on, and said."""
+    options = run.options
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads), PYTHONWARNINGS="ignore")
-    peers = []
-    for name in names:
-        command = commands(options)[name] + ["--dtype", dtype]
+    group = []
+
+    def attempt(peer, what, *arguments):
+        """Whether the peer can be asked for more."""
         try:
+            what(*arguments)
+            return True
+        except (PeerFailed, OSError) as failure:
+            run.fail(f"{peer.name} {dtype}: {failure}")
+            peer.end(at_once=True)
+            return False
+
+    at_once = True
+    try:
+        for name in names:
+            command = commands(options)[name] + ["--dtype", dtype]
             peer = Peer(name, dtype, command, environment, options)
-        except (PeerEnded, BrokenPipeError) as failure:
-            failures.append(str(failure))
-            note(f"bench-cpu: {failure}")
-            continue
-        peers.append(peer)
-        first = f"{over('step' in peer.stopped)}{peer.first['step']:.2f}"
-        note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {first} s")
-    for turn in range(options.rounds):
-        for action in ("step", "decode"):
-            order = peers[turn % len(peers) :] + peers[: turn % len(peers)]
-            for peer in order:
-                if peer.first[action] <= options.slow and action not in peer.stopped:
-                    peer.measure(action)
-                    note(f"  {action} {peer.name} {dtype}: {peer.samples[action][-1]:.3f} s")
-    return [peer.finish() for peer in peers]
+            run.peers.append(peer)
+            group.append(peer)
+            if attempt(peer, peer.bring_up):
+                first = f"{over('step' in peer.stopped)}{peer.first['step']:.2f}"
+                note(f"{name} {dtype}: loaded in {peer.load_s:.1f} s, first step {first} s")
+            run.save()
+        for turn in range(options.rounds):
+            start = turn % max(len(group), 1)
+            for action in ACTIONS:
+                for peer in group[start:] + group[:start]:
+                    wanted = peer.process and action not in peer.stopped
+                    if wanted and peer.first[action] <= options.slow:
+                        if attempt(peer, peer.measure, action):
+                            note(f"  {action} {peer.name} {dtype}: {peer.samples[action][-1]:.3f} s")
+            run.save()
+        at_once = False
+    finally:
+        for peer in group:
+            peer.end(at_once)
 
 
-def run_generate(options, dtype):
-    """The product itself: process start to PNG, two steps. None where it is not built."""
-    if not os.path.exists(options.latentd):
-        return None
-    png = os.path.join(options.work, "bench.png")
-    command = [options.latentd, "generate", "--model", os.path.join(options.models, "folder-f16")]
-    command += ["--dtype", dtype, "--steps", "2", "--prompt", "a photo of a cat", "-o", png]
+def run_generate(run, peer, latentd, dtype):
+    """The product itself: process start to PNG, two steps."""
+    options = run.options
+    folder = os.path.join(options.models, "folder-f16")
+    log_name = f"bench-generate-{peer}.log"
+    command = [latentd, "generate", "--model", folder, "--dtype", dtype, "--steps", "2"]
     command += ["--scheduler", "ddim", "--width", "512", "--height", "512"]
+    command += ["--prompt", "a photo of a cat", "-o", os.path.join(options.work, "bench.png")]
+    if not os.path.exists(os.path.join(folder, "tokenizer/vocab.json")):
+        command += ["--tokenizer", options.tokenizer or TOKENIZER]
     environment = dict(os.environ, OMP_NUM_THREADS=str(options.threads))
     begin = time.monotonic()
-    log_path = os.path.join(options.work, "bench-generate.log")
-    with open(log_path, "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
+    end = begin + GENERATE_LIMITS * options.limit
+    with open(os.path.join(options.work, log_name), "w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment,
+                                   start_new_session=True)
+    try:
+        pid = 0
+        while pid == 0:  # wait4: the peak memory of this child alone
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid == 0 and time.monotonic() > end:
+                raise PeerFailed(f"not done after {GENERATE_LIMITS * options.limit:g} s")
+            time.sleep(0 if pid else 0.02)
         process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
     if process.returncode:
-        raise SystemExit(f"bench-cpu: latentd generate failed; see {log_path}")
-    return {"seconds": time.monotonic() - begin, "peak_bytes": usage.ru_maxrss * 1024}
+        raise PeerFailed(f"ended with {process.returncode}; see {log_name}")
+    took = time.monotonic() - begin
+    run.generated.append(
+        {"peer": peer, "dtype": dtype, "seconds": took, "peak_bytes": usage.ru_maxrss * 1024}
+    )
+    run.save()
 
 
 def machine(options):
-    with open("/proc/cpuinfo") as file:
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
         text = file.read()
     model = re.search(r"model name\s*:\s*(.*)", text).group(1).strip()
     flags = re.search(r"flags\s*:\s*(.*)", text).group(1).split()
     family = [re.search(rf"{key}\s*:\s*(\d+)", text).group(1) for key in ("cpu family", "model")]
     known = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16")
-    with open("/proc/meminfo") as file:
+    with open("/proc/meminfo", encoding="utf-8") as file:
         memory = int(re.search(r"MemTotal:\s+(\d+)", file.read()).group(1)) * 1024
     return {
         "cpu": model,
@@ -223,123 +326,46 @@ def machine(options):
     }
 
 
-def find(results, peer, dtype):
-    return next((r for r in results if (r["peer"], r["dtype"]) == (peer, dtype)), None)
-
-
-def check_bars(results, generated):
-    """[(text, figure, met)]; a bar whose peers were not measured is left out."""
-    out = []
-    for action, peer, dtype, factor in BARS:
-        ours, theirs = find(results, "latentd", dtype), find(results, peer, dtype)
-        if ours and theirs:
-            ratio = theirs[action]["median_s"] / ours[action]["median_s"]
-            text = f"{dtype} {action}: at least {factor}x as fast as {peer}"
-            figure = f"{over(theirs[action]['stopped'])}{ratio:.2f}x"
-            out.append((text, figure, ratio >= factor))
-    ours = find(results, "latentd", "bf16")
-    if ours:
-        peak = max(ours["peak_bytes"], generated["peak_bytes"] if generated else 0)
-        text = "bf16 peak memory of the whole pipeline: at most 3.5 GB"
-        out.append((text, f"{peak / 1e9:.2f} GB", peak <= PEAK_BAR_BYTES))
-        if ours["step"]["count"]:
-            ratio = ours["step"]["first_s"] / ours["step"]["median_s"]
-            text = f"bf16 first step: at most {FIRST_STEP_BAR}x a later one"
-            out.append((text, f"{ratio:.2f}x", ratio <= FIRST_STEP_BAR))
-    return out
-
-
-def spread(action):
-    if action["stopped"]:
-        return f"over {action['median_s']:.0f} (stopped)"
-    if action["count"] < 2:
-        return f"{action['median_s']:.2f} (once)"
-    return f"{action['median_s']:.2f} ({action['min_s']:.2f} to {action['max_s']:.2f})"
-
-
-def rate(action, tflop):
-    """GFLOP/s in words."""
-    return f"{'under ' if action['stopped'] else ''}{tflop / action['median_s'] * 1e3:.0f}"
-
-
-def report(about, results, generated, bars, rounds):
-    lines = [
-        f"# SD-1.5 on {about['cpu']}, {about['threads']} threads",
-        "",
-        f"Measured by `scripts/bench-cpu` on {about['date']}: {about['cpu']} (family/model "
-        f"{about['family_model']}; {', '.join(about['instructions'])}), "
-        f"{about['memory_bytes'] / 1e9:.0f} GB, Linux {about['kernel']}, load average "
-        f"{about['load_average_at_start']:.2f} at the start.",
-        "",
-        "512x512, classifier-free guidance (two rows a step), 77 tokens a row, random weights of "
-        f"realistic scale, median of {rounds} interleaved rounds (least to most); the first call "
-        "after loading stands apart. GFLOP/s counts the plain algorithm's operations (1.6065 "
-        "TFLOP a step, 2.5145 a decode). Ready: process start to the end of the first step.",
-        "",
-        "| | asked for | runs as | s per step | GFLOP/s | first step | s per decode | GFLOP/s "
-        "| s to load | s to ready | peak GB |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for r in results:
-        step, decode = r["step"], r["decode"]
-        late = over(step["stopped"])
-        lines.append(
-            f"| {r['software']} | {r['dtype']} | {r['precision']} | {spread(step)} "
-            f"| {rate(step, STEP_TFLOP)} | {late}{step['first_s']:.2f} "
-            f"| {spread(decode)} | {rate(decode, DECODE_TFLOP)} "
-            f"| {r['load_s']:.1f} | {late}{r['ready_s']:.1f} | {r['peak_bytes'] / 1e9:.2f} |"
-        )
-    if not {"avx512_bf16", "amx_bf16"} & set(about["instructions"]):
-        lines += ["", "This processor has no bf16 instructions: what was asked for in bf16 runs as "]
-        lines[-1] += "something else, and the bars for bf16 mean little here; compare in f32."
-    ratios = []
-    for r in results:
-        ours = find(results, "latentd", r["dtype"])
-        if ours and r is not ours:
-            both = [
-                f"{over(r[a]['stopped'])}{r[a]['median_s'] / ours[a]['median_s']:.2f}x"
-                for a in ("step", "decode")
-            ]
-            ratios.append(
-                f"| {r['peer']} {r['dtype']} | {both[0]} | {both[1]} "
-                f"| {r['peak_bytes'] / ours['peak_bytes']:.2f}x |"
-            )
-    if ratios:
-        lines += ["", "latentd in the same dtype is this many times as fast, and needs this many "]
-        lines[-1] += "times less memory:"
-        lines += ["", "| than | step | decode | memory |", "|---|---|---|---|", *ratios]
-    if generated:
-        lines += [
-            "",
-            f"`latentd generate` ({generated['dtype']}, 2 steps, process start to PNG): "
-            f"{generated['seconds']:.1f} s, peak {generated['peak_bytes'] / 1e9:.2f} GB.",
-        ]
-    if bars:
-        lines += ["", "| bar | measured | |", "|---|---|---|"]
-        for text, figure, met in bars:
-            lines.append(f"| {text} | {figure} | {'met' if met else 'MISSED'} |")
-    return "\n".join(lines) + "\n"
-
-
-def ensure_inputs(options, names):
-    """The random checkpoint and OpenVINO's files, made once."""
-    if not os.path.exists(os.path.join(options.models, "folder-f16/vae/config.json")):
+def ensure_inputs(run, names):
+    """The random checkpoint and OpenVINO's files, made once; the names of those that can run."""
+    options = run.options
+    folder = os.path.join(options.models, "folder-f16")
+    if not os.path.exists(os.path.join(folder, "vae/config.json")):
         note("writing the random checkpoint")
-        script = os.path.join(HERE, "random_sd15.py")
-        out = os.path.join(options.models, "folder-f16")
-        command = [sys.executable, script, out, "--layout", "folder", "--dtype", "f16"]
+        command = [sys.executable, os.path.join(HERE, "random_sd15.py"), folder]
+        command += ["--layout", "folder", "--dtype", "f16"]
         if options.tokenizer:
             command += ["--tokenizer", options.tokenizer]
         subprocess.run(command, check=True)
     if "openvino" in names and not os.path.exists(os.path.join(options.ir, "vae_decoder.xml")):
         note("converting to OpenVINO's format")
-        script = os.path.join(HERE, "bench_peer.py")
-        folder = os.path.join(options.models, "folder-f16")
-        command = [sys.executable, script, "prepare-openvino", "--model", folder]
-        subprocess.run(command + ["--out", options.ir], check=True)
+        command = [sys.executable, WORKER, "prepare-openvino", "--model", folder]
+        try:
+            subprocess.run(command + ["--out", options.ir], check=True)
+        except subprocess.CalledProcessError as failure:
+            run.fail(f"openvino: the conversion ended with {failure.returncode}")
+            return [name for name in names if name != "openvino"]
+    return names
 
 
-def main():
+def measure_all(run, names):
+    options = run.options
+    names = ensure_inputs(run, names)
+    if options.old:
+        names.insert(names.index("latentd") + 1, OLD)
+    dtypes = options.dtypes.split(",")
+    for dtype in dtypes:
+        run_group(run, dtype, [n for n in names if f"{n}-{dtype}" not in options.skip.split(",")])
+    products = {"latentd": options.latentd, OLD: old_program(options, "latentd")}
+    for peer, latentd in products.items():
+        if peer in names and os.path.exists(latentd):
+            try:
+                run_generate(run, peer, latentd, dtypes[0])
+            except (PeerFailed, OSError) as failure:
+                run.fail(f"{peer} generate: {failure}")
+
+
+def parse_options():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -348,9 +374,12 @@ def main():
     parser.add_argument("--work", required=True, help="folder for logs and converted models")
     parser.add_argument("--models", help="folder of the random checkpoints (default: WORK/models)")
     parser.add_argument("--ir", help="folder of OpenVINO's files (default: WORK/openvino)")
-    parser.add_argument("--tokenizer", help="folder with CLIP's vocab.json and merges.txt")
+    parser.add_argument(
+        "--tokenizer", help="folder with vocab.json and merges.txt (default: the bundled one)"
+    )
     parser.add_argument("--out", required=True, help="folder of the report")
-    parser.add_argument("--peers", default="latentd,diffusers,openvino")
+    parser.add_argument("--peers", default=",".join(PEERS))
+    parser.add_argument("--old", help="Meson folder of an older build, timed in the same rounds")
     parser.add_argument("--dtypes", default="bf16,f32")
     parser.add_argument("--skip", default="", help="for example diffusers-bf16")
     parser.add_argument("--rounds", type=int, default=5)
@@ -359,45 +388,46 @@ def main():
         "--slow", type=float, default=60, help="a first call over so many seconds is the only one"
     )
     parser.add_argument(
-        "--limit", type=float, default=300, help="a first call over so many seconds is stopped"
+        "--limit", type=float, default=300, help="a call over so many seconds is stopped"
     )
     options = parser.parse_args()
     options.models = options.models or os.path.join(options.work, "models")
     options.ir = options.ir or os.path.join(options.work, "openvino")
+    names = options.peers.split(",")
+    if set(names) - set(PEERS) or set(options.dtypes.split(",")) - {"bf16", "f32"}:
+        parser.error("--peers: latentd, diffusers, openvino; --dtypes: bf16, f32")
+    if options.old and not os.access(old_program(options, "tests/reference/model_tool"), os.X_OK):
+        parser.error(f"--old: {options.old} holds no tests/reference/model_tool")
+    if options.old and "latentd" not in names:
+        parser.error("--old is compared with the peer latentd")
     os.makedirs(options.work, exist_ok=True)
     os.makedirs(options.out, exist_ok=True)
-    names = options.peers.split(",")
-    unknown = set(names) - {"latentd", "diffusers", "openvino"}
-    if unknown or set(options.dtypes.split(",")) - {"bf16", "f32"}:
-        parser.error("--peers: latentd, diffusers, openvino; --dtypes: bf16, f32")
-    ensure_inputs(options, names)
+    return options, names
 
-    about = machine(options)
-    results, failures = [], []
-    for dtype in options.dtypes.split(","):
-        chosen = [name for name in names if f"{name}-{dtype}" not in options.skip.split(",")]
-        results += run_group(options, dtype, chosen, failures)
-    generated = None
-    if "latentd" in names:
-        dtype = options.dtypes.split(",")[0]
-        generated = run_generate(options, dtype)
-        if generated:
-            generated["dtype"] = dtype
-    in_bf16 = generated if generated and generated["dtype"] == "bf16" else None
-    bars = check_bars(results, in_bf16)
-    text = report(about, results, generated, bars, options.rounds)
-    text += "".join(f"\nNot measured: {failure}\n" for failure in failures)
-    print(text)
-    slug = re.sub(r"[^a-z0-9]+", "-", about["cpu"].lower()).strip("-")
-    base = os.path.join(options.out, f"cpu-{slug}")
-    with open(base + ".md", "w") as file:
-        file.write(text)
-    with open(base + ".json", "w") as file:
-        record = {"machine": about, "results": results, "generate": generated}
-        record["bars"] = [dict(zip(("bar", "measured", "met"), bar)) for bar in bars]
-        json.dump(record, file, indent=2)
-        file.write("\n")
-    return 0 if all(met for _, _, met in bars) and not failures else 1
+
+def interrupted(number, frame):
+    raise KeyboardInterrupt
+
+
+def main():
+    options, names = parse_options()
+    run = Run(options)
+    signal.signal(signal.SIGTERM, interrupted)
+    try:
+        measure_all(run, names)
+        run.state = "complete" if not run.failures else "some parts failed, see below"
+    except KeyboardInterrupt:
+        run.state = "it was interrupted"
+    except Exception as failure:
+        run.state = f"it failed: {failure}"
+        raise
+    finally:
+        record = run.save()
+        print(report(record))
+        note(f"bench-cpu: {run.state}; {run.base}.md; the logs are in {options.work}")
+    if run.state == "it was interrupted":
+        return 130
+    return 0 if all(bar["met"] for bar in record["bars"]) and not run.failures else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""The tables and bars of scripts/bench-cpu, from the figures that bench_cpu.py took. A figure that is
+not there yet, or never came, is a dash."""
+
+import statistics
+
+# Multiplications and additions of one UNet step with two rows and of one decode, as the plain
+# algorithm counts them (not as a faster algorithm would).
+STEP_TFLOP, DECODE_TFLOP = 1.6065, 2.5145
+ACTIONS = ("step", "decode")
+OLD = "latentd-old"  # the peer that --old adds
+BARS = (  # (action, peer, dtype, latentd is at least this many times as fast)
+    ("step", "diffusers", "bf16", 1.2),
+    ("step", "openvino", "bf16", 1.05),
+    ("decode", "openvino", "bf16", 1.15),
+)
+PEAK_BAR_BYTES = 3.5e9
+FIRST_STEP_BAR = 1.5
+
+
+def over(stopped):
+    """What to write before a figure that is a lower bound."""
+    return "over " if stopped else ""
+
+
+def figures_of(first, samples, stopped):
+    """One action's figures, or None before its first call."""
+    if first is None:
+        return None
+    used = samples or [first]  # slow peers are measured once, with the call that warms others up
+    return {
+        "first_s": first,
+        "median_s": statistics.median(used),
+        "min_s": min(used),
+        "max_s": max(used),
+        "count": len(samples),
+        "stopped": stopped,  # at the limit: the seconds are a lower bound
+        "samples_s": samples,
+    }
+
+
+def find(results, peer, dtype):
+    return next((r for r in results if (r["peer"], r["dtype"]) == (peer, dtype)), None)
+
+
+def seconds(value):
+    return "-" if value is None else f"{value:.1f}"
+
+
+def spread(action):
+    if not action:
+        return "-"
+    if action["stopped"]:
+        return f"over {action['median_s']:.0f} (stopped)"
+    if action["count"] < 2:
+        return f"{action['median_s']:.2f} (once)"
+    return f"{action['median_s']:.2f} ({action['min_s']:.2f} to {action['max_s']:.2f})"
+
+
+def rate(action, tflop):
+    """GFLOP/s in words."""
+    if not action:
+        return "-"
+    return f"{'under ' if action['stopped'] else ''}{tflop / action['median_s'] * 1e3:.0f}"
+
+
+def ratio(theirs, ours):
+    """Of the medians, or None; a stopped call's is a lower bound for the peer alone."""
+    if not theirs or not ours or ours["stopped"]:
+        return None
+    return theirs["median_s"] / ours["median_s"]
+
+
+def ratio_text(theirs, ours):
+    value = ratio(theirs, ours)
+    return "-" if value is None else f"{over(theirs['stopped'])}{value:.2f}x"
+
+
+def paired_text(old, new):
+    """The old build's seconds in the new one's, and how far the rounds differ: each round's two were
+    taken one after the other."""
+    if ratio(old, new) is None:
+        return "-"
+    rounds = [a / b for a, b in zip(old["samples_s"], new["samples_s"])]
+    text = ratio_text(old, new)
+    return f"{text} ({min(rounds):.2f} to {max(rounds):.2f})" if rounds else text
+
+
+def check_bars(results, generated):
+    """[(text, figure, met)]; a bar whose peers were not measured is left out."""
+    out = []
+    for action, peer, dtype, factor in BARS:
+        ours, theirs = find(results, "latentd", dtype), find(results, peer, dtype)
+        value = ratio(theirs[action], ours[action]) if ours and theirs else None
+        if value is not None:
+            text = f"{dtype} {action}: at least {factor}x as fast as {peer}"
+            out.append((text, ratio_text(theirs[action], ours[action]), value >= factor))
+    ours = find(results, "latentd", "bf16")
+    if ours:
+        in_bf16 = [g["peak_bytes"] for g in generated if g["dtype"] == "bf16"]
+        peak = max(ours["peak_bytes"], *in_bf16, 0)
+        text = "bf16 peak memory of the whole pipeline: at most 3.5 GB"
+        out.append((text, f"{peak / 1e9:.2f} GB", peak <= PEAK_BAR_BYTES))
+        if ours["step"] and ours["step"]["count"]:
+            value = ours["step"]["first_s"] / ours["step"]["median_s"]
+            text = f"bf16 first step: at most {FIRST_STEP_BAR}x a later one"
+            out.append((text, f"{value:.2f}x", value <= FIRST_STEP_BAR))
+    return out
+
+
+def row(r):
+    step, decode = r["step"], r["decode"]
+    late = over(step and step["stopped"])
+    first = f"{late}{step['first_s']:.2f}" if step else "-"
+    return (
+        f"| {r['software']} | {r['dtype']} | {r['precision']} | {spread(step)} "
+        f"| {rate(step, STEP_TFLOP)} | {first} | {spread(decode)} | {rate(decode, DECODE_TFLOP)} "
+        f"| {seconds(r['load_s'])} | {late if r['ready_s'] else ''}{seconds(r['ready_s'])} "
+        f"| {r['peak_bytes'] / 1e9:.2f} |"
+    )
+
+
+def ratio_rows(results):
+    out = []
+    for r in results:
+        ours = find(results, "latentd", r["dtype"])
+        if ours and r["peer"] not in ("latentd", OLD):
+            both = [ratio_text(r[action], ours[action]) for action in ACTIONS]
+            memory = f"{r['peak_bytes'] / ours['peak_bytes']:.2f}x"
+            out.append(f"| {r['peer']} {r['dtype']} | {both[0]} | {both[1]} | {memory} |")
+    return out
+
+
+def old_rows(results):
+    out = []
+    for r in results:
+        ours = find(results, "latentd", r["dtype"])
+        if ours and r["peer"] == OLD:
+            both = [paired_text(r[action], ours[action]) for action in ACTIONS]
+            memory = f"{r['peak_bytes'] / ours['peak_bytes']:.2f}x"
+            out.append(f"| {r['dtype']} | {both[0]} | {both[1]} | {memory} |")
+    return out
+
+
+def report(run):
+    """The run as Markdown. `run` is what the JSON file holds."""
+    about, results = run["machine"], run["results"]
+    lines = [
+        f"# SD-1.5 on {about['cpu']}, {about['threads']} threads",
+        "",
+        f"Measured by `scripts/bench-cpu` on {about['date']}: {about['cpu']} (family/model "
+        f"{about['family_model']}; {', '.join(about['instructions'])}), "
+        f"{about['memory_bytes'] / 1e9:.0f} GB, Linux {about['kernel']}, load average "
+        f"{about['load_average_at_start']:.2f} at the start.",
+        "",
+    ]
+    if run["state"] != "complete":
+        lines += [f"**Not complete: {run['state']}.** What follows was measured by then.", ""]
+    lines += [
+        "512x512, classifier-free guidance (two rows a step), 77 tokens a row, random weights of "
+        f"realistic scale, median of {run['rounds']} interleaved rounds (least to most); the first "
+        "call after loading stands apart. GFLOP/s counts the plain algorithm's operations (1.6065 "
+        "TFLOP a step, 2.5145 a decode). Ready: process start to the end of the first step.",
+        "",
+        "| | asked for | runs as | s per step | GFLOP/s | first step | s per decode | GFLOP/s "
+        "| s to load | s to ready | peak GB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [row(r) for r in results]
+    if not {"avx512_bf16", "amx_bf16"} & set(about["instructions"]):
+        lines += ["", "This processor has no bf16 instructions: what was asked for in bf16 runs as "]
+        lines[-1] += "something else, and the bars for bf16 mean little here; compare in f32."
+    ratios, old = ratio_rows(results), old_rows(results)
+    if ratios:
+        lines += ["", "latentd in the same dtype is this many times as fast, and needs this many "]
+        lines[-1] += "times less memory:"
+        lines += ["", "| than | step | decode | memory |", "|---|---|---|---|", *ratios]
+    if old:
+        lines += ["", "The older build's seconds in this one's (least to most of a round's two calls, "]
+        lines[-1] += "taken one after the other); over 1 is a gain:"
+        lines += ["", "| | step | decode | memory |", "|---|---|---|---|", *old]
+    for g in run["generate"]:
+        whose = "The older build's `latentd generate`" if g["peer"] == OLD else "`latentd generate`"
+        lines += ["", f"{whose} ({g['dtype']}, 2 steps, process start to PNG): "]
+        lines[-1] += f"{g['seconds']:.1f} s, peak {g['peak_bytes'] / 1e9:.2f} GB."
+    if run["bars"]:
+        lines += ["", "| bar | measured | |", "|---|---|---|"]
+        for bar in run["bars"]:
+            lines.append(f"| {bar['bar']} | {bar['measured']} | {'met' if bar['met'] else 'MISSED'} |")
+    for failure in run["failures"]:
+        lines += ["", f"Not measured: {failure}"]
+    return "\n".join(lines) + "\n"
