@@ -16,8 +16,9 @@ memory is the process's VmHWM (Linux), file mappings included.
 --old times an older build of latentd (its Meson folder) as one more peer of the same rounds and
 prints by how much this one is faster.
 
-Writes OUT/cpu-<model>.md and .json anew after every peer and every round, prints the table at the
-end, and whether the bars are met. A part that fails, and Ctrl-C, lose nothing of what was measured.
+Writes OUT/cpu-<name>-<family>-<model>.md and .json anew after every peer and every round, and prints
+the table and whether the bars are met at the end. A part that fails, and Ctrl-C, lose nothing of what
+was measured.
 """
 
 import argparse
@@ -175,7 +176,9 @@ class Run:
         self.about = machine(options)
         self.peers, self.generated, self.failures = [], [], []
         self.state = "it is being measured"
-        slug = re.sub(r"[^a-z0-9]+", "-", self.about["cpu"].lower()).strip("-")
+        # Virtual machines call processors of several generations "AMD EPYC".
+        name = f"{self.about['cpu']} {self.about['family_model']}"
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         self.base = os.path.join(options.out, f"cpu-{slug}")
 
     def fail(self, what):
