@@ -1,6 +1,7 @@
 #include "kernels/tuner_cache.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -24,17 +25,10 @@ void tuner_cache_finish(struct tuner_cache *cache) {
     memset(cache, 0, sizeof(*cache));
 }
 
-static uint64_t hash(const char *text, size_t size) { /* FNV-1a */
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return h;
-}
-
 bool tuner_cache_path(const char *identity, char *path, size_t size) {
     const char *given = getenv("LATENTD_TUNER_CACHE");
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    uint64_t h = hash(identity, strlen(identity));
+    uint64_t h = hash_fnv1a(identity, strlen(identity));
     int used;
     if (given && *given)
         used = snprintf(path, size, "%s", given);
@@ -116,7 +110,7 @@ static bool parse(struct tuner_cache *cache, const char *text, size_t size, cons
             return false;
     }
     snprintf(tail, sizeof(tail), "end\t%d\t%016" PRIx64 "\n", cache->count,
-        hash(text, (size_t)(at - text)));
+        hash_fnv1a(text, (size_t)(at - text)));
     return strlen(at) == strlen(tail) && strcmp(at, tail) == 0 && (size_t)(at - text) < size;
 }
 
@@ -166,7 +160,7 @@ bool tuner_cache_store(const struct tuner_cache *cache, const char *path, struct
             e->candidates, e->wrong);
     }
     fflush(out);
-    fprintf(out, "end\t%d\t%016" PRIx64 "\n", cache->count, hash(text, size));
+    fprintf(out, "end\t%d\t%016" PRIx64 "\n", cache->count, hash_fnv1a(text, size));
     bool ok = fclose(out) == 0 || error_set(err, ERROR_NO_MEMORY, "no memory for the tuner's file");
     const struct file_part part = { text, size };
     ok = ok && file_write(path, &part, 1, err);

@@ -1,5 +1,6 @@
 #include "models/tokenizer/tokenizer_vocab.h"
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/limits.h"
 
@@ -7,9 +8,7 @@
 #include <string.h>
 
 static size_t hash_bytes(const char *bytes, size_t length) {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
+    uint64_t hash = hash_fnv1a(bytes, length);
     return (size_t)(hash ^ hash >> 32);
 }
 

@@ -1,5 +1,7 @@
 #include "tests/models/small_models.h"
 
+#include "base/hash.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +16,7 @@ static void *must(void *p, const char *what) {
 }
 
 void rule_numbers(const char *name, int64_t count, double *out) {
-    uint64_t state = 14695981039346656037u; /* FNV-1a */
-    for (const char *p = name; *p; p++)
-        state = (state ^ (unsigned char)*p) * 1099511628211u;
+    uint64_t state = hash_fnv1a(name, strlen(name));
     for (int64_t i = 0; i < count; i++) { /* splitmix64 */
         state += 0x9E3779B97F4A7C15u;
         uint64_t z = state;
