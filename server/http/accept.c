@@ -24,6 +24,19 @@ static int parse_quality(const char *p, const char *end) {
     return skip_spaces(p, end) == end && value <= 1000 ? value : 0;
 }
 
+/* From `p` to the first of the characters in `stop` that stands in no quoted string, or to the end.
+ */
+static const char *find(const char *p, const char *stop) {
+    bool quoted = false;
+    for (; *p && (quoted || !strchr(stop, *p)); p++) {
+        if (*p == '"')
+            quoted = !quoted;
+        else if (quoted && *p == '\\' && p[1])
+            p++;
+    }
+    return p;
+}
+
 /* How specific the range [p, end) is for the media type: 0 none, 1 any, 2 type/any, 3 exact. */
 static int match(const char *p, const char *end, const char *media_type) {
     size_t length = (size_t)(end - p), type_length = (size_t)(strchr(media_type, '/') - media_type);
@@ -35,16 +48,20 @@ static int match(const char *p, const char *end, const char *media_type) {
     return length == 3 && memcmp(p, "*/*", 3) == 0 ? 1 : 0;
 }
 
-/* The quality among the parameters at `p`, which are ";name=value;..." up to a comma or the end. */
-static int quality_of(const char *p) {
+/* The quality among the parameters at `p`, which are ";name=value;..." up to a comma or the end,
+ * and how many others there are. */
+static int quality_of(const char *p, int *others) {
     int quality = 1000;
+    *others = 0;
     while (*p == ';') {
         p++;
         p += strspn(p, " \t");
-        size_t length = strcspn(p, ";,");
+        const char *end = find(p, ";,");
         if ((*p == 'q' || *p == 'Q') && p[1] == '=')
-            quality = parse_quality(p + 2, p + length);
-        p += length;
+            quality = parse_quality(p + 2, end);
+        else if (end > p)
+            ++*others;
+        p = end;
     }
     return quality;
 }
@@ -59,12 +76,17 @@ int accept_quality(const char *header, const char *media_type) {
         const char *parameters = p + length;
         while (length > 0 && (p[length - 1] == ' ' || p[length - 1] == '\t'))
             length--;
-        int matched = match(p, p + length, media_type);
+        int others, quality = quality_of(parameters, &others);
+        /* Our types have no parameters. Clients that ask for "application/json; charset=utf-8" get
+         * the type, unless they name it without. */
+        int matched = 2 * match(p, p + length, media_type);
+        if (matched && others)
+            matched--;
         if (matched > best_match) {
             best_match = matched;
-            best_quality = quality_of(parameters);
+            best_quality = quality;
         }
-        p = parameters + strcspn(parameters, ",");
+        p = find(parameters, ",");
     }
     return best_quality;
 }
