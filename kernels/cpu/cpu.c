@@ -1,26 +1,47 @@
 #include "kernels/cpu/cpu.h"
 
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/attention_pairs.h"
+#include "kernels/cpu/level.h"
+
 #include <pthread.h>
 
-extern const struct simd simd_table_portable;
+/* bf16 goes to the level's own attention, if that takes it. */
+static bool cpu_attention(const struct attention_args *args, struct error *err) {
+    const struct cpu_level *level = cpu_level();
+    switch (level->attention) {
+    case ATTENTION_F32:
+        break;
 #if defined(__x86_64__)
-extern const struct simd simd_table_avx2, simd_table_avx512;
-#endif
-
-const struct simd *simd_best(void) {
-#if defined(__x86_64__)
-    static const struct simd *const all[] = { &simd_table_avx512, &simd_table_avx2,
-        &simd_table_portable };
-    return all[cpu_isa()];
+    case ATTENTION_PAIRS:
+        if (attention_pairs_takes(args))
+            return attention_pairs(args, err);
+        break;
+    case ATTENTION_TILES:
+        if (attention_tiles_takes(args))
+            return attention_tiles(args, err);
+        break;
 #else
-    return &simd_table_portable;
+    case ATTENTION_PAIRS:
+    case ATTENTION_TILES:
+        break;
 #endif
+    case ATTENTION_PAIRS_TWIN:
+        if (attention_pairs_takes(args))
+            return attention_pairs_twin(args, err);
+        break;
+    case ATTENTION_TILES_TWIN:
+        if (attention_tiles_takes(args))
+            return attention_tiles_twin(args, err);
+        break;
+    }
+    return level->simd->attention(args, err);
 }
 
 static struct kernels table;
 
 static void fill_table(void) {
-    const struct simd *simd = simd_best();
+    const struct simd *simd = cpu_level()->simd;
     table = *kernels_reference();
     table.name = "cpu";
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
@@ -30,6 +51,7 @@ static void fill_table(void) {
 #define ENTRY(name) table.name = simd->name;
     SIMD_OPERATIONS(ENTRY)
 #undef ENTRY
+    table.attention = cpu_attention;
     layers_register(&table);
 }
 

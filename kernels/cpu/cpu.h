@@ -1,10 +1,7 @@
 /* Inside the CPU back end: the parts that kernels/cpu/cpu.c puts together.
  *
  * layers.c does linear and conv2d. The rest is written once with the compiler's vector extensions
- * (simd.h) and compiled once per instruction set; the first call picks the best that the processor
- * has. The environment variable LATENTD_CPU=portable|avx2|avx512 asks for a lesser one, for tests
- * and measurements; a word that is none of these, or more than the processor has, changes nothing
- * and is logged.
+ * (simd.h) and compiled once per instruction set. level.h says which code runs where.
  */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
@@ -35,12 +32,5 @@ struct simd {
     SIMD_OPERATIONS(ENTRY)
 #undef ENTRY
 };
-
-/* How many better instruction sets were passed over: 0 for avx512, 1 for avx2, 2 for portable
- * (always 2 on other machines). What the processor has, or what LATENTD_CPU asks for. */
-int cpu_isa(void);
-
-/* The functions of cpu_isa(). */
-const struct simd *simd_best(void);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "base/limits.h"
 #include "kernels/available.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/level.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -42,10 +42,17 @@ struct cached {
     struct cached *next;
 };
 
+/* What a convolution reads: kernel x kernel pixels every `stride`, `top` and `left` zeros before
+ * the first and as many behind the last as an output of `size` needs. */
+struct geometry {
+    int64_t kernel; /* 0: a product, which a 1x1 convolution is too */
+    int64_t stride, top, left;
+    int64_t (*size)(int64_t in);
+};
+
 struct dnnl_layer {
     struct layer layer;
-    bool is_conv; /* 3x3; a 1x1 convolution is a linear layer */
-    enum conv_kind kind;
+    struct geometry geometry;
     int64_t n, k;
     bool geglu;
     enum dtype dtype;
@@ -234,18 +241,19 @@ static bool describe_matmul(const struct dnnl_layer *l, const struct shape *shap
 static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out, struct error *err) {
     md_t md[4] = { 0 };
-    int64_t stride = l->kind == CONV_3X3 ? 1 : 2, before = l->kind == CONV_3X3_DOWN_RIGHT ? 0 : 1;
-    int64_t h_out = conv_out_size(l->kind, shape->h), w_out = conv_out_size(l->kind, shape->w);
-    dnnl_dims_t x = { 1, l->k, shape->h, shape->w }, w = { l->n, l->k, 3, 3 }, b = { l->n };
-    dnnl_dims_t y = { 1, l->n, h_out, w_out };
-    dnnl_dims_t strides = { stride, stride }, dilates = { 0, 0 }, left = { before, before };
-    dnnl_dims_t right = { (h_out - 1) * stride + 3 - shape->h - before,
-        (w_out - 1) * stride + 3 - shape->w - before };
+    const struct geometry *g = &l->geometry;
+    int64_t h_out = g->size(shape->h), w_out = g->size(shape->w);
+    dnnl_dims_t x = { 1, l->k, shape->h, shape->w }, w = { l->n, l->k, g->kernel, g->kernel };
+    dnnl_dims_t y = { 1, l->n, h_out, w_out }, b = { l->n };
+    dnnl_dims_t strides = { g->stride, g->stride }, dilates = { 0, 0 };
+    dnnl_dims_t before = { g->top, g->left };
+    dnnl_dims_t after = { (h_out - 1) * g->stride + g->kernel - shape->h - g->top,
+        (w_out - 1) * g->stride + g->kernel - shape->w - g->left };
     bool ok = md_init(&md[0], 4, x, l->dtype, dnnl_nhwc, err) &&
               md_init(&md[1], 4, w, l->dtype, dnnl_format_tag_any, err) &&
               md_init(&md[2], 1, b, DTYPE_F32, dnnl_a, err) &&
               md_init(&md[3], 4, y, l->dtype, dnnl_nhwc, err);
-    if (ok && !create_conv(out, md, strides, dilates, left, right, attr))
+    if (ok && !create_conv(out, md, strides, dilates, before, after, attr))
         ok = error_set(err, ERROR_INTERNAL, "oneDNN has no convolution of %lld x %lld x %lld",
             (long long)shape->h, (long long)shape->w, (long long)l->k);
     for (int i = 0; i < 4; i++)
@@ -260,7 +268,7 @@ static bool describe(const struct dnnl_layer *l, const struct shape *shape,
     if (!available_headroom(ONEDNN_HEADROOM_BYTES, "describing a product", err) ||
         !make_attr(shape, &attr, err))
         return false;
-    bool ok = (l->is_conv ? describe_conv : describe_matmul)(l, shape, attr, out, err);
+    bool ok = (l->geometry.kernel ? describe_conv : describe_matmul)(l, shape, attr, out, err);
     dnnl_primitive_attr_destroy(attr);
     return ok;
 }
@@ -412,6 +420,9 @@ static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const
 static bool dnnl_start(struct error *err) {
     if (shared.stream)
         return true;
+    /* Refused where somebody else in the process asked before: then it is theirs. */
+    if (!shared.engine)
+        (void)dnnl_set_max_cpu_isa((dnnl_cpu_isa_t)cpu_level()->dnnl_isa);
     if (!shared.engine &&
         !check(dnnl_engine_create(&shared.engine, dnnl_cpu, 0), "making an engine", err))
         return false;
@@ -449,9 +460,10 @@ static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
     if (bias)
         convert_elements(l->bias, DTYPE_F32, bias->data, bias->dtype, l->n);
     md_t md = { 0 };
-    dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, 3, 3 };
-    bool ok = l->is_conv ? md_init(&md, 4, filter, l->dtype, dnnl_oihw, err)
-                         : md_init(&md, 2, matrix, l->dtype, dnnl_ba, err);
+    dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, 0, 0 };
+    filter[2] = filter[3] = l->geometry.kernel;
+    bool ok = l->geometry.kernel ? md_init(&md, 4, filter, l->dtype, dnnl_oihw, err)
+                                 : md_init(&md, 2, matrix, l->dtype, dnnl_ba, err);
 #if DNNL_VERSION_MAJOR >= 3
     ok = ok && memory_create(&l->layout, md, err);
 #else
@@ -461,22 +473,22 @@ static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
     return ok;
 }
 
-static bool dnnl_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
-    enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
+static bool pack(const struct tensor *weight, const struct tensor *bias,
+    const struct geometry *geometry, bool geglu, enum dtype dtype, struct layer **out,
+    struct error *err) {
     struct dnnl_layer *l = calloc(1, sizeof(*l));
     if (!l)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
-    l->is_conv = is_conv && kind != CONV_1X1;
-    l->kind = kind;
+    l->geometry = *geometry;
     l->n = weight->shape[0];
     l->k = weight->shape[1];
     l->geglu = geglu;
     l->dtype = dtype;
     pthread_mutex_lock(&shared.mutex);
     shared.users++;
-    struct shape typical = { .h = l->is_conv ? TYPICAL_SIZE
-                                  : geglu    ? GEGLU_ROWS
-                                             : TYPICAL_SIZE * TYPICAL_SIZE,
+    struct shape typical = { .h = geometry->kernel ? TYPICAL_SIZE
+                                  : geglu          ? GEGLU_ROWS
+                                                   : TYPICAL_SIZE * TYPICAL_SIZE,
         .w = TYPICAL_SIZE };
     dnnl_primitive_desc_t description = NULL;
     bool ok = dnnl_start(err) && take_weights(l, weight, bias, err) &&
@@ -491,6 +503,35 @@ static bool dnnl_pack(const struct tensor *weight, const struct tensor *bias, bo
     }
     *out = &l->layer;
     return true;
+}
+
+static int64_t size_same(int64_t in) {
+    return in;
+}
+
+static int64_t size_down(int64_t in) {
+    return conv_out_size(CONV_3X3_DOWN, in);
+}
+
+static int64_t size_down_right(int64_t in) {
+    return conv_out_size(CONV_3X3_DOWN_RIGHT, in);
+}
+
+static bool dnnl_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+    enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
+    static const struct geometry geometries[] = {
+        [CONV_1X1] = { 0 },
+        [CONV_3X3] = { 3, 1, 1, 1, size_same },
+        [CONV_3X3_DOWN] = { 3, 2, 1, 1, size_down },
+        [CONV_3X3_DOWN_RIGHT] = { 3, 2, 0, 0, size_down_right },
+    };
+    return pack(weight, bias, &geometries[is_conv ? kind : CONV_1X1], geglu, dtype, out, err);
+}
+
+bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int top, int left,
+    enum dtype dtype, struct layer **out, struct error *err) {
+    const struct geometry geometry = { 2, 1, top, left, size_same };
+    return pack(weight, bias, &geometry, false, dtype, out, err);
 }
 
 /* One row of a plain layer. A residual goes into y first and the product is added to it. */
@@ -514,7 +555,7 @@ static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, c
                 (char *)shared.scratch + product, err))
             return false;
         size_t at = (size_t)(first * l->n / 2) * element;
-        matmul_best()->geglu(
+        cpu_level()->matmul->geglu(
             shared.scratch, shape.h, l->n, l->dtype, residual ? residual + at : NULL, y + at);
     }
     return true;
@@ -563,7 +604,7 @@ static bool conv_rows(struct dnnl_layer *l, const struct conv2d_args *args, stru
     const struct tensor *x = args->x, *residual = args->residual;
     struct tensor *y = args->y;
     struct shape shape = { .h = x->shape[1], .w = x->shape[2], .sum = residual != NULL };
-    if (!l->is_conv)
+    if (!l->geometry.kernel)
         shape = (struct shape){ .h = x->shape[1] * x->shape[2], .sum = residual != NULL };
     struct cached *c = find(l, &shape, err);
     size_t pad = ((size_t)l->n * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

@@ -1,34 +1,42 @@
 #include "kernels/cpu/layers.h"
 
-#include "kernels/cpu/cpu.h"
-
-static bool multiplies_bf16(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
-#else
-    return false;
-#endif
-}
+#include "kernels/cpu/level.h"
 
 static enum dtype layers_activation_dtype(enum dtype weight_dtype) {
-    return weight_dtype == DTYPE_BF16 && multiplies_bf16() ? DTYPE_BF16 : DTYPE_F32;
+    return weight_dtype == DTYPE_BF16 && cpu_level()->multiplies_bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
-static const struct layer_engine *choose_engine(
+/* What the level multiplies a weight [n][k...] with. */
+static enum layer_code code_of(
     const struct tensor *weight, bool is_conv, enum conv_kind kind, enum dtype activation_dtype) {
+    const struct cpu_level *level = cpu_level();
+    const bool winograd = is_conv && panels_take_winograd(kind, weight->shape[1]);
     if (activation_dtype == DTYPE_F32)
-        return &panels_engine;
+        return winograd ? LAYER_WINOGRAD : LAYER_F32;
     if (is_conv && kind == CONV_3X3_UP)
+        return level->conv3x3_up;
+    if (!winograd)
+        return level->linear;
+    return weight->shape[0] >= LEVEL_DEEP ? level->conv3x3_deep : level->conv3x3;
+}
+
+static const struct layer_engine *engine_of(enum layer_code code) {
+    switch (code) {
+    case LAYER_F32:
+    case LAYER_WINOGRAD:
         return &panels_engine;
-    if (is_conv && kind == CONV_3X3 && panels_take_winograd(kind, weight->shape[1]))
-        return &panels_engine;
-    return &dnnl_engine;
+    case LAYER_ONEDNN:
+        return &dnnl_engine;
+    case LAYER_PHASES:
+        return &phases_engine;
+    }
+    return &panels_engine;
 }
 
 static bool pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
     enum conv_kind kind, bool geglu, enum dtype dtype, struct packed **out, struct error *err) {
     enum dtype activation_dtype = layers_activation_dtype(dtype);
-    const struct layer_engine *engine = choose_engine(weight, is_conv, kind, activation_dtype);
+    const struct layer_engine *engine = engine_of(code_of(weight, is_conv, kind, activation_dtype));
     struct layer *layer;
     if (!engine->pack(weight, bias, is_conv, kind, geglu, dtype, &layer, err))
         return false;

@@ -3,9 +3,11 @@
  * entries of the table.
  *
  *  - panels: our own f32 arithmetic (matmul.h), weights kept as f32 or bf16, activations f32 or
- *    bf16. Everything, everywhere; and where the processor multiplies bf16, still the convolutions
- *    that Winograd's form makes 3 times cheaper.
+ *    bf16. Everything, everywhere.
  *  - oneDNN: products of bf16 weights and bf16 activations, where the processor has them.
+ *  - phases: upsampling, as four of oneDNN's convolutions.
+ *
+ * level.h says which of them a level uses for what.
  */
 #ifndef KERNELS_CPU_LAYERS_H
 #define KERNELS_CPU_LAYERS_H
@@ -37,5 +39,14 @@ extern const struct layer_engine panels_engine;
 bool panels_take_winograd(enum conv_kind kind, int64_t k);
 
 extern const struct layer_engine dnnl_engine; /* not CONV_3X3_UP; x and weight of one dtype */
+
+/* CONV_3X3_UP of bf16 as four 2x2 convolutions of oneDNN's (phases.c). */
+extern const struct layer_engine phases_engine;
+
+/* A convolution of the oneDNN engine that no `enum conv_kind` names: h x w to h x w pixels, 2x2,
+ * stride 1, `top` rows of zeros above and 1 - `top` below, `left` columns likewise.
+ * weight: [n][k][2][2]. The layer runs through dnnl_engine. */
+bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int top, int left,
+    enum dtype dtype, struct layer **out, struct error *err);
 
 #endif

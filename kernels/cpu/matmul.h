@@ -63,8 +63,4 @@ struct matmul {
         const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 };
 
-/* What this processor can run, fastest first, NULL-terminated; and the first of them. */
-const struct matmul *const *matmul_tables(void);
-const struct matmul *matmul_best(void);
-
 #endif

@@ -3,7 +3,7 @@
  * Thread-safe; convolutions share one scratch buffer and so run one at a time.
  */
 #include "kernels/cpu/layers.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/level.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -91,7 +91,7 @@ static void lay_out(const struct tensor *weight, const struct tensor *bias, int 
 
 static bool panels_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
     enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
-    const int width = matmul_best()->width;
+    const int width = cpu_level()->matmul->width;
     struct matmul_weight w = { .bf16 = dtype == DTYPE_BF16,
         .n = weight->shape[0],
         .k = weight->shape[1],
@@ -155,7 +155,7 @@ static bool panels_linear(struct layer *layer, const struct linear_args *args, s
         .residual = args->residual ? args->residual->data : NULL,
         .y = args->y->data };
     job.h_out = job.h;
-    matmul_best()->direct(&job);
+    cpu_level()->matmul->direct(&job);
     return true;
 }
 
@@ -191,7 +191,7 @@ static bool direct_bf16(struct matmul_job job, struct error *err) {
         convert_elements(job.y, DTYPE_F32, job.residual, DTYPE_BF16, y_count);
         job.residual = job.y;
     }
-    matmul_best()->direct(&job);
+    cpu_level()->matmul->direct(&job);
     convert_elements(y, DTYPE_BF16, job.y, DTYPE_F32, y_count);
     return true;
 }
@@ -199,7 +199,7 @@ static bool direct_bf16(struct matmul_job job, struct error *err) {
 /* f32 weights take the smaller tile, whose error is nearly that of the direct sum; bf16 ones the
  * larger, whose error is far below that of rounding the weights. */
 static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error *err) {
-    const struct matmul *matmul = matmul_best();
+    const struct matmul *matmul = cpu_level()->matmul;
     int tile = job->weight->bf16 ? 4 : 2;
     if (winograd) {
         if (!reserve(matmul->winograd_scratch(job, tile), err))

@@ -1,5 +1,5 @@
 /* What one core can do at most: independent fused multiply-adds. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/level.h"
 #include "tests/kernels/kcheck.h"
 
 #define CHAINS 12
@@ -34,8 +34,11 @@ double measure_cpu_peak(void) {
     float (*chains)(float) = chains_portable;
 #if defined(__x86_64__)
     float (*const all[])(float) = { chains_avx512, chains_avx2, chains_portable };
-    chains = all[cpu_isa()];
-    lanes = 16 >> cpu_isa();
+    const int narrower = cpu_level()->matmul->width == 32   ? 0
+                         : cpu_level()->matmul->width == 16 ? 1
+                                                            : 2;
+    chains = all[narrower];
+    lanes = 16 >> narrower;
 #endif
     double best = 0;
     volatile float keep = 0;

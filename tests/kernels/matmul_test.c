@@ -1,7 +1,7 @@
 /* The f32 products of kernels/cpu, for every instruction set this processor runs, against a plain
  * sum in double: all shapes of convolution, sizes that fill no block, f32 and bf16 weights; and a
  * row's bits are the same whatever batch it is in. */
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/level.h"
 #include "tests/check.h"
 
 #include <stdlib.h>
@@ -221,7 +221,12 @@ static const struct shape shapes[] = {
 
 int main(void) {
     double worst[5] = { 0 };
-    for (const struct matmul *const *matmul = matmul_tables(); *matmul; matmul++) {
+    const struct matmul *seen = NULL;
+    for (const struct cpu_level *const *level = cpu_levels(); *level; level++) {
+        const struct matmul *const matmul = (*level)->matmul;
+        if (matmul == seen)
+            continue;
+        seen = matmul;
         for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
             const struct shape *s = &shapes[i];
             for (int tile = 0; tile <= 4; tile += 2) {
@@ -229,24 +234,24 @@ int main(void) {
                     continue;
                 for (int bf16 = 0; bf16 < 2; bf16++) {
                     struct problem p;
-                    problem_init(&p, s, bf16, (*matmul)->width);
-                    run(*matmul, &p.job, tile);
+                    problem_init(&p, s, bf16, matmul->width);
+                    run(matmul, &p.job, tile);
                     double error = relative_error(&p);
                     CHECK(error <= (tile == 4      ? 4e-6
                                        : tile == 2 ? 1e-6
                                                    : 5e-7),
-                        "%s, tile %d, %s%s: error %.2e", s->name, tile, (*matmul)->name,
+                        "%s, tile %d, %s%s: error %.2e", s->name, tile, matmul->name,
                         bf16 ? ", bf16" : "", error);
                     worst[tile] = error > worst[tile] ? error : worst[tile];
-                    last_row_alone_is_the_same(&p, *matmul, tile);
+                    last_row_alone_is_the_same(&p, matmul, tile);
                     if (tile)
-                        bf16_activations_match(&p, *matmul, tile);
+                        bf16_activations_match(&p, matmul, tile);
                     problem_finish(&p);
                 }
             }
         }
         printf("%s: worst relative error so far: direct %.1e, F(2,3) %.1e, F(4,3) %.1e\n",
-            (*matmul)->name, worst[0], worst[2], worst[4]);
+            matmul->name, worst[0], worst[2], worst[4]);
     }
     return check_done();
 }

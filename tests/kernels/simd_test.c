@@ -1,6 +1,6 @@
 /* The vector exp, 2^x and erf against the C library in double precision, on whatever instruction
  * set runs; and what they do with NaN and infinities. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/level.h"
 #include "tests/check.h"
 
 #define N 200000
@@ -23,7 +23,7 @@ static double worst_relative(double (*f)(double)) {
 }
 
 int main(void) {
-    const struct simd *simd = simd_best();
+    const struct simd *simd = cpu_level()->simd;
     fill(-87, 88);
     simd->exp(x, y, N);
     double worst = worst_relative(exp);

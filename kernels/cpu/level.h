@@ -1,0 +1,58 @@
+/* Which code computes what on which processor: one table (level.c), read by whoever chooses.
+ *
+ * A level is a set of instructions. The best one that the processor has is used; the environment
+ * variable LATENTD_CPU asks for a lesser one by its name, for tests and measurements. It binds
+ * oneDNN too. A word that names no level, or more than the processor has, changes nothing and is
+ * logged. Nothing here is measured at run time, so that the bits of a result follow from the
+ * processor's kind alone.
+ */
+#ifndef KERNELS_CPU_LEVEL_H
+#define KERNELS_CPU_LEVEL_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul.h"
+
+/* How a layer of bf16 weights is multiplied. */
+enum layer_code {
+    LAYER_F32,      /* our own products in f32 (panels.c) */
+    LAYER_WINOGRAD, /* the same in Winograd's form, in f32 */
+    LAYER_ONEDNN,   /* oneDNN's products of bf16 */
+    LAYER_PHASES,   /* upsampling as four of oneDNN's 2x2 convolutions (phases.c) */
+};
+
+enum attention_code {
+    ATTENTION_F32,        /* attention.c */
+    ATTENTION_PAIRS,      /* attention_pairs.c: vdpbf16ps */
+    ATTENTION_TILES,      /* attention_tiles.c: AMX */
+    ATTENTION_PAIRS_TWIN, /* both again, in plain C for tests */
+    ATTENTION_TILES_TWIN,
+};
+
+struct cpu_level {
+    const char *name;
+    const struct simd *simd;     /* norms, attention in f32, element by element */
+    const struct matmul *matmul; /* products in f32 */
+    bool multiplies_bf16;        /* bf16 weights go with bf16 activations */
+    enum layer_code linear;      /* and 1x1, stride 2, 3x3 of few input channels */
+    enum layer_code conv3x3;     /* stride 1, to fewer than LEVEL_DEEP channels */
+    enum layer_code conv3x3_deep;
+    enum layer_code conv3x3_up;
+    enum attention_code attention; /* of bf16 */
+    int dnnl_isa;                  /* oneDNN's limit, a dnnl_cpu_isa_t */
+};
+
+/* From this many output channels on, a 3x3 convolution works on so few pixels that transforming its
+ * filters costs Winograd's form more than it saves. */
+#define LEVEL_DEEP 1280
+
+/* The level in use. */
+const struct cpu_level *cpu_level(void);
+
+/* The levels that this processor has, best first, NULL behind the last. */
+const struct cpu_level *const *cpu_levels(void);
+
+/* Words for people. */
+const char *layer_code_name(enum layer_code code);
+const char *attention_code_name(enum attention_code code);
+
+#endif

@@ -1,0 +1,150 @@
+/* The phases engine: nearest upsampling and a 3x3 convolution as four 2x2 convolutions of the small
+ * image, one for each parity of the output's row and column, in oneDNN's bf16.
+ *
+ * Output row 2i reads the enlarged rows 2i - 1, 2i and 2i + 1, which are the small rows i - 1, i
+ * and i; row 2i + 1 reads i, i and i + 1. So the weights of a phase are sums of the 3x3's, and 4
+ * products an output are left of 9. A sum is rounded once, as a weight is. The phases come out
+ * dense and are put between each other here: oneDNN 2.6 has no fast code for a strided output.
+ *
+ * An output of 2h - 1 rows ends in zeros where the phases would read the last row once more. Such
+ * calls, and those that add a residual, go through the panels engine, from weights of its own.
+ *
+ * Thread-safe; calls share one scratch buffer and so run one at a time.
+ */
+#include "kernels/cpu/layers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PHASES 4 /* 2 * (parity of the row) + parity of the column */
+#define ALIGNMENT 64
+
+struct phases {
+    struct layer layer;
+    struct layer *phase[PHASES]; /* owned */
+    struct layer *whole;         /* owned: the panels engine's */
+};
+
+/* One phase's output: as large as the largest call so far; freed with the last weight. */
+static struct {
+    pthread_mutex_t mutex;
+    void *data;
+    size_t bytes;
+    int64_t users;
+} scratch = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static void phases_destroy(struct layer *layer) {
+    struct phases *p = (struct phases *)layer;
+    for (int i = 0; i < PHASES; i++)
+        if (p->phase[i])
+            dnnl_engine.destroy(p->phase[i]);
+    if (p->whole)
+        panels_engine.destroy(p->whole);
+    pthread_mutex_lock(&scratch.mutex);
+    if (--scratch.users == 0) {
+        free(scratch.data);
+        scratch.data = NULL;
+        scratch.bytes = 0;
+    }
+    pthread_mutex_unlock(&scratch.mutex);
+    free(p);
+}
+
+/* out[n][k][2][2]: the sums of weight[n][k][3][3] that the phase (row, column) reads. */
+static void sum_weights(const struct tensor *weight, int row, int column, float *out) {
+    int64_t filters = weight->shape[0] * weight->shape[1];
+    size_t size = dtype_size(weight->dtype);
+    for (int64_t i = 0; i < filters; i++, out += 4) {
+        float w[9];
+        convert_elements(
+            w, DTYPE_F32, (const char *)weight->data + (size_t)(9 * i) * size, weight->dtype, 9);
+        memset(out, 0, 4 * sizeof(float));
+        for (int y = 0; y < 3; y++)
+            for (int x = 0; x < 3; x++)
+                out[2 * ((y + 1 - row) / 2) + (x + 1 - column) / 2] += w[3 * y + x];
+    }
+}
+
+static bool phases_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
+    enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
+    int64_t n = weight->shape[0], k = weight->shape[1];
+    struct phases *p = calloc(1, sizeof(*p));
+    float *sums = calloc((size_t)(n * k), 4 * sizeof(*sums));
+    if (!p || !sums) {
+        free(p);
+        free(sums);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+    }
+    pthread_mutex_lock(&scratch.mutex);
+    scratch.users++;
+    pthread_mutex_unlock(&scratch.mutex);
+    bool ok = true;
+    for (int i = 0; ok && i < PHASES; i++) {
+        const struct tensor part = tensor_4d(sums, DTYPE_F32, n, k, 2, 2);
+        sum_weights(weight, i / 2, i % 2, sums);
+        ok = dnnl_pack_2x2(&part, bias, 1 - i / 2, 1 - i % 2, dtype, &p->phase[i], err);
+    }
+    free(sums);
+    ok = ok && panels_engine.pack(weight, bias, is_conv, kind, geglu, dtype, &p->whole, err);
+    if (!ok) {
+        phases_destroy(&p->layer);
+        return false;
+    }
+    /* What an engine's callers fill in, filled in for the parts. */
+    p->whole->packed.kind = kind;
+    p->layer.packed.bytes = p->whole->packed.bytes + sizeof(*p);
+    for (int i = 0; i < PHASES; i++)
+        p->layer.packed.bytes += p->phase[i]->packed.bytes;
+    *out = &p->layer;
+    return true;
+}
+
+/* At least `bytes` of scratch.data; the mutex is held. */
+static bool reserve(size_t bytes, struct error *err) {
+    if (bytes <= scratch.bytes)
+        return true;
+    free(scratch.data);
+    scratch.data = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    scratch.bytes = scratch.data ? bytes : 0;
+    return scratch.data ||
+           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+}
+
+/* y[2i + row][2j + column] = part[i][j] for images of [h][w] pixels of `pixel` bytes. */
+static void interleave(const char *part, int64_t images, int64_t h, int64_t w, size_t pixel,
+    int64_t row, int64_t column, char *y) {
+#pragma omp parallel for
+    for (int64_t line = 0; line < images * h; line++) {
+        const char *from = part + (size_t)(line * w) * pixel;
+        char *to = y + (size_t)((2 * line + row) * 2 * w + column) * pixel;
+        for (int64_t j = 0; j < w; j++)
+            memcpy(to + (size_t)(2 * j) * pixel, from + (size_t)j * pixel, pixel);
+    }
+}
+
+static bool phases_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
+    struct phases *p = (struct phases *)layer;
+    const struct tensor *x = args->x, *y = args->y;
+    int64_t n = x->shape[0], h = x->shape[1], w = x->shape[2], c = y->shape[3];
+    if (y->shape[1] != 2 * h || y->shape[2] != 2 * w || args->residual)
+        return panels_engine.conv2d(p->whole, args, err);
+    struct tensor part = tensor_4d(NULL, y->dtype, n, h, w, c);
+    struct conv2d_args one = { .x = x, .row_add = args->row_add, .y = &part };
+    pthread_mutex_lock(&scratch.mutex);
+    bool ok = reserve(tensor_bytes(&part), err);
+    part.data = scratch.data;
+    for (int i = 0; ok && i < PHASES; i++) {
+        ok = dnnl_engine.conv2d(p->phase[i], &one, err);
+        if (ok)
+            interleave(part.data, n, h, w, (size_t)c * dtype_size(y->dtype), i / 2, i % 2, y->data);
+    }
+    pthread_mutex_unlock(&scratch.mutex);
+    return ok;
+}
+
+const struct layer_engine phases_engine = {
+    .pack = phases_pack,
+    .destroy = phases_destroy,
+    .conv2d = phases_conv2d,
+};
