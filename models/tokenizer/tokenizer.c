@@ -66,7 +66,8 @@ static bool load_vocab_and_merges(
 }
 
 /* tokenizer.json if it is there, as transformers prefers it, else vocab.json and merges.txt. */
-static bool load(struct tokenizer *t, const char *dir, struct error *err) {
+static bool load_folder(struct tokenizer *t, const void *from, struct error *err) {
+    const char *dir = from;
     char *whole = file_join(dir, "tokenizer.json"), *vocab = file_join(dir, "vocab.json");
     char *merges = file_join(dir, "merges.txt");
     json_t *json = NULL;
@@ -91,23 +92,28 @@ static bool load(struct tokenizer *t, const char *dir, struct error *err) {
     return ok;
 }
 
-static bool load_clip(struct tokenizer *t, enum clip_padding padding, struct error *err) {
+static bool load_clip(struct tokenizer *t, const void *from, struct error *err) {
+    const enum clip_padding *padding = from;
     /* SD-2's tokenizer_config.json and special_tokens_map.json, as far as they differ. */
     static const char sd2[] =
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
         "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},"
         "\"unk_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},\"pad_token\":\"!\"}";
-    json_t *config = padding == CLIP_PADS_WITH_END ? NULL : json_loads(sd2, 0, NULL);
+    json_t *config = *padding == CLIP_PADS_WITH_END ? json_null() : json_loads(sd2, 0, NULL);
+    if (!config)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for special tokens");
     const bool ok = clip_vocab_init(&t->vocab, err) &&
                     special_tokens_init(&t->special, config, NULL, NULL, &t->vocab, err);
     json_decref(config);
     return ok;
 }
 
-/* Everything but the vocabulary and the special tokens, which are `loaded` or err says why not. */
-static bool finish_create(
-    struct tokenizer *t, bool loaded, struct tokenizer **out, struct error *err) {
-    if (!loaded || !piece_splitter_create(&t->splitter, err)) {
+static bool create(bool (*load_from)(struct tokenizer *t, const void *from, struct error *err),
+    const void *from, struct tokenizer **out, struct error *err) {
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
+    if (!load_from(t, from, err) || !piece_splitter_create(&t->splitter, err)) {
         tokenizer_destroy(t);
         return error_prefix(err, "tokenizer");
     }
@@ -117,17 +123,11 @@ static bool finish_create(
 }
 
 bool tokenizer_create(const char *dir, struct tokenizer **out, struct error *err) {
-    struct tokenizer *t = calloc(1, sizeof(*t));
-    if (!t)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
-    return finish_create(t, load(t, dir, err), out, err);
+    return create(load_folder, dir, out, err);
 }
 
 bool tokenizer_create_clip(enum clip_padding padding, struct tokenizer **out, struct error *err) {
-    struct tokenizer *t = calloc(1, sizeof(*t));
-    if (!t)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the tokenizer");
-    return finish_create(t, load_clip(t, padding, err), out, err);
+    return create(load_clip, &padding, out, err);
 }
 
 void tokenizer_destroy(struct tokenizer *tokenizer) {
