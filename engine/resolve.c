@@ -8,37 +8,52 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* `latent` is the size of the starting noise, 0 without. */
-static bool resolve_side(const struct resolve_figures *figures, const char *name, int64_t latent,
-    int *px, struct error *err) {
-    int scale = figures->vae_scale;
-    char value[64];
-    if (*px == 0 && latent == 0)
-        *px = figures->default_px;
-    if (*px == 0 &&
-        (latent < (IMAGE_MIN_PX + scale - 1) / scale || latent > IMAGE_MAX_PX / scale)) {
-        snprintf(value, sizeof(value), "a %s of %lld", name, (long long)latent);
-        return error_field(err, "init_latents", value, "%d to %d pixels, of which one covers %d",
-            IMAGE_MIN_PX, IMAGE_MAX_PX, scale);
+static bool refuse_latents(const struct init_latents *l, const char *allowed, struct error *err) {
+    char value[96];
+    snprintf(value, sizeof(value), "[%lld][%lld][%lld][%lld]", (long long)l->images,
+        (long long)l->channels, (long long)l->height, (long long)l->width);
+    return error_field(err, "init_latents", value, "%s", allowed);
+}
+
+/* An open size becomes that of the starting noise, if there is any, or the model's. */
+static bool resolve_open_size(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    const struct init_latents *l = &r->asked.init_latents;
+    int scale = figures->vae_scale, *sides[2] = { &r->asked.width, &r->asked.height };
+    const int64_t latent[2] = { l->width, l->height };
+    for (int i = 0; i < 2; i++) {
+        if (*sides[i] != 0)
+            continue;
+        if (l->values && (latent[i] * scale < IMAGE_MIN_PX || latent[i] > IMAGE_MAX_PX / scale)) {
+            char allowed[160];
+            snprintf(allowed, sizeof(allowed),
+                "[%d][%d][height/%d][width/%d] with sides of %d to %d pixels", r->images,
+                figures->latent_channels, scale, scale, IMAGE_MIN_PX, IMAGE_MAX_PX);
+            return refuse_latents(l, allowed, err);
+        }
+        *sides[i] = l->values ? (int)latent[i] * scale : figures->default_px;
     }
-    if (*px == 0)
-        *px = (int)latent * scale;
-    if (*px % scale == 0)
+    return true;
+}
+
+static bool check_multiple(
+    const struct resolve_figures *figures, const char *name, int px, struct error *err) {
+    if (px % figures->vae_scale == 0)
         return true;
-    snprintf(value, sizeof(value), "%d", *px);
-    return error_field(err, name, value, "a multiple of this model's %d", scale);
+    char value[16];
+    snprintf(value, sizeof(value), "%d", px);
+    return error_field(err, name, value, "a multiple of this model's %d", figures->vae_scale);
 }
 
 static bool resolve_size(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
-    struct generate_request *asked = &r->asked;
-    const struct init_latents *latents = &asked->init_latents;
-    if (!resolve_side(figures, "width", latents->width, &asked->width, err) ||
-        !resolve_side(figures, "height", latents->height, &asked->height, err))
+    if (!resolve_open_size(figures, r, err) ||
+        !check_multiple(figures, "width", r->asked.width, err) ||
+        !check_multiple(figures, "height", r->asked.height, err))
         return false;
     r->latent_channels = figures->latent_channels;
-    r->latent_width = asked->width / figures->vae_scale;
-    r->latent_height = asked->height / figures->vae_scale;
+    r->latent_width = r->asked.width / figures->vae_scale;
+    r->latent_height = r->asked.height / figures->vae_scale;
     return true;
 }
 
@@ -48,13 +63,11 @@ static bool check_init_latents(const struct resolved_request *r, struct error *e
         return true;
     if (l->images != r->images || l->channels != r->latent_channels ||
         l->height != r->latent_height || l->width != r->latent_width) {
-        char value[96];
-        snprintf(value, sizeof(value), "[%lld][%lld][%lld][%lld]", (long long)l->images,
-            (long long)l->channels, (long long)l->height, (long long)l->width);
-        return error_field(err, "init_latents", value,
-            "[%d][%d][%d][%d]: %d images of %dx%d pixels of this model", r->images,
-            r->latent_channels, r->latent_height, r->latent_width, r->images, r->asked.width,
-            r->asked.height);
+        char allowed[160];
+        snprintf(allowed, sizeof(allowed), "[%d][%d][%d][%d]: this model's for %d of %dx%d pixels",
+            r->images, r->latent_channels, r->latent_height, r->latent_width, r->images,
+            r->asked.width, r->asked.height);
+        return refuse_latents(l, allowed, err);
     }
     int64_t count = l->images * l->channels * l->height * l->width;
     for (int64_t i = 0; i < count; i++)

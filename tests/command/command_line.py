@@ -129,7 +129,7 @@ def pictures():
         with open(folder + "/l.safetensors", "rb") as a, open(folder + "/m.safetensors", "rb") as b:
             check(a.read() == b.read(), "latents go out as they came in")
         for more, words in ((["--num-images", "2"], "[3][4][8][8] is not allowed; [2][4][8][8]:"),
-                            (["--num-images", "3", "--width", "128"], "[3][4][8][16]: 3 images of 128x64 pixels")):
+                            (["--num-images", "3", "--width", "128"], "[3][4][8][16]: this model's for 3 of 128x64 pixels")):
             r = run("generate", "--model", "fake", "--prompt", "a", "-o", "x.png", "--init-latents",
                     "l.safetensors", *more, cwd=folder)
             check(r.returncode == 1 and words in r.stderr, f"{more}: {r.stderr}")
