@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -43,6 +45,8 @@ bool error_field(
     err->code = ERROR_INVALID;
     snprintf(err->param, sizeof(err->param), "%s", param);
     snprintf(err->value, sizeof(err->value), "%s", value);
+    utf8_drop_cut_character(err->param);
+    utf8_drop_cut_character(err->value);
     va_list args;
     va_start(args, allowed);
     vsnprintf(err->allowed, sizeof(err->allowed), allowed, args);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -86,8 +87,10 @@ bool json_exact_integer(const json_t *value, int64_t *out) {
     return true;
 }
 
+/* Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
 const char *json_describe(const json_t *value, char *text, size_t size) {
-    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15))
+                       : NULL;
     const char *shown = dump ? dump : value ? "(unprintable)" : "(missing)";
     int length = snprintf(text, size, "%s", shown);
     if (length >= 0 && (size_t)length >= size && size > 4) {
@@ -100,32 +103,6 @@ const char *json_describe(const json_t *value, char *text, size_t size) {
     return text;
 }
 
-/* How many bytes the character at p takes, at most `left`; 0 if it is not UTF-8 (overlong forms and
- * surrogates are not), -1 if it is the beginning of a character that goes on past `left`. */
-static int character_length(const unsigned char *p, size_t left) {
-    if (p[0] < 0x80)
-        return 1;
-    const int length = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4)
-        return 0;
-    for (int i = 1; i < length; i++) {
-        if ((size_t)i == left)
-            return -1;
-        unsigned char low = 0x80, high = 0xbf;
-        if (i == 1 && p[0] == 0xe0)
-            low = 0xa0;
-        else if (i == 1 && p[0] == 0xed)
-            high = 0x9f;
-        else if (i == 1 && p[0] == 0xf0)
-            low = 0x90;
-        else if (i == 1 && p[0] == 0xf4)
-            high = 0x8f;
-        if (p[i] < low || p[i] > high)
-            return 0;
-    }
-    return length;
-}
-
 json_t *json_lenient_string(const char *text) {
     static const char replacement[] = "\xef\xbf\xbd";
     const size_t size = strlen(text);
@@ -136,7 +113,7 @@ json_t *json_lenient_string(const char *text) {
         return NULL;
     size_t used = 0;
     for (size_t at = 0; at < size;) {
-        const int length = character_length((const unsigned char *)text + at, size - at);
+        const int length = utf8_character_bytes(text + at, size - at);
         if (length < 0)
             break;
         const char *from = length ? text + at : replacement;

@@ -1,6 +1,7 @@
 #include "engine/request.h"
 
 #include "base/limits.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,7 +84,7 @@ static bool check_double(
     if (value >= low && value <= high) /* false for a NaN */
         return true;
     char text[32];
-    snprintf(text, sizeof(text), "%g", value);
+    snprintf(text, sizeof(text), "%.15g", value);
     return error_field(err, param, text, "a number from %g to %g", low, high);
 }
 
@@ -97,13 +98,25 @@ static bool check_size(struct error *err, const char *param, int value) {
         IMAGE_MIN_PX, IMAGE_MAX_PX);
 }
 
-static bool check_text(struct error *err, const char *param, const char *text) {
-    size_t length = text ? strlen(text) : 0;
-    if (length <= PROMPT_MAX_BYTES)
+static bool check_timeout(struct error *err, double seconds) {
+    if (seconds == 0 || (seconds > 0 && seconds <= TIMEOUT_MAX_S))
         return true;
-    char value[32];
-    snprintf(value, sizeof(value), "%zu bytes", length);
-    return error_field(err, param, value, "at most %d bytes", PROMPT_MAX_BYTES);
+    char text[32];
+    snprintf(text, sizeof(text), "%.15g", seconds);
+    return error_field(err, "timeout_s", text, TIMEOUT_ALLOWED, TIMEOUT_MAX_S);
+}
+
+static bool check_text(struct error *err, const char *param, const char *text) {
+    size_t length = text ? strlen(text) : 0, valid = text ? utf8_valid_bytes(text, length) : 0;
+    char value[48];
+    if (length > PROMPT_MAX_BYTES) {
+        snprintf(value, sizeof(value), "%zu bytes", length);
+        return error_field(err, param, value, "at most %d bytes", PROMPT_MAX_BYTES);
+    }
+    if (valid == length)
+        return true;
+    snprintf(value, sizeof(value), "0x%02x at byte %zu", (unsigned char)text[valid], valid);
+    return error_field(err, param, value, "text in UTF-8");
 }
 
 static bool check_prompts(const struct generate_request *request, struct error *err) {
@@ -137,5 +150,5 @@ bool generate_request_check(const struct generate_request *request, struct error
            check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
            check_image_count(request, err) &&
            check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
-           check_double(err, "timeout_s", request->timeout_s, 0, TIMEOUT_MAX_S);
+           check_timeout(err, request->timeout_s);
 }

@@ -43,6 +43,9 @@ void generate_request_finish(struct generate_request *request);
 bool generate_request_copy(const struct generate_request *request, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* What timeout_s may be, in words that take TIMEOUT_MAX_S. */
+#define TIMEOUT_ALLOWED "seconds above 0, at most %g; leave it out for no limit"
+
 /* Range checks that need no model: every field against base/limits.h. ERROR_INVALID names the
  * field, the value and what is allowed, with the API's field names. */
 bool generate_request_check(const struct generate_request *request, struct error *err)

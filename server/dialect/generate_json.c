@@ -40,12 +40,12 @@ static bool parse_text(const char *name, const json_t *value, char **out, struct
 }
 
 static bool parse_prompt(const json_t *value, struct generate_request *request, struct error *err) {
-    size_t count = json_is_array(value) ? json_array_size(value) : 1;
-    if (count < 1 || count > IMAGES_PER_REQUEST_MAX ||
-        !(json_is_array(value) || json_is_string(value)))
-        return error_field(err, "prompt",
-            json_is_array(value) ? "a list of this length" : "this type",
+    size_t count = json_is_array(value) ? json_array_size(value) : json_is_string(value) ? 1 : 0;
+    if (count < 1 || count > IMAGES_PER_REQUEST_MAX) {
+        char text[128];
+        return error_field(err, "prompt", json_describe(value, text, sizeof(text)),
             "a string or a list of 1 to %d strings", IMAGES_PER_REQUEST_MAX);
+    }
     request->prompts = calloc(count, sizeof(*request->prompts));
     if (!request->prompts)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the prompt");
@@ -129,8 +129,8 @@ static bool parse_timeout(
     const json_t *value, struct generate_request *request, struct error *err) {
     if (!parse_number("timeout_s", value, &request->timeout_s, err))
         return false;
-    return request->timeout_s > 0 ||
-           bad_field("timeout_s", value, "seconds above 0; leave it out for no limit", err);
+    return request->timeout_s != 0 || /* which is no limit, in the request */
+           error_field(err, "timeout_s", "0", TIMEOUT_ALLOWED, TIMEOUT_MAX_S);
 }
 
 static bool parse_scheduler(

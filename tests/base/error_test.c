@@ -11,6 +11,26 @@ static void field_errors_name_field_value_and_allowed(void) {
     CHECK(error_http_status(err.code) == 400, "%d", error_http_status(err.code));
 }
 
+/* Where a buffer ends inside a character, the text ends before it: 63 and 127 bytes fit. */
+static void long_texts_are_cut_between_characters(void) {
+    static const char *const characters[] = { "\xc3\xa9", "\xe7\x8c\xab", "\xf0\x9f\x90\x88" };
+    for (size_t i = 0; i < 3; i++)
+        for (size_t lead = 0; lead < 4; lead++) {
+            struct error err = { 0 };
+            char text[256] = "abc";
+            size_t bytes = strlen(characters[i]);
+            text[lead] = 0;
+            while (strlen(text) < 200)
+                strcat(text, characters[i]);
+            error_field(&err, text, text, "less");
+            CHECK(strlen(err.param) == lead + (63 - lead) / bytes * bytes, "%zu bytes of %zu",
+                strlen(err.param), bytes);
+            CHECK(strlen(err.value) == lead + (127 - lead) / bytes * bytes, "%zu bytes of %zu",
+                strlen(err.value), bytes);
+            CHECK(memcmp(err.value, text, strlen(err.value)) == 0, "the text's beginning");
+        }
+}
+
 static void prefix_keeps_the_code_and_truncates_safely(void) {
     struct error err = { 0 };
     char huge[2000];
@@ -28,6 +48,7 @@ static void prefix_keeps_the_code_and_truncates_safely(void) {
 
 int main(void) {
     field_errors_name_field_value_and_allowed();
+    long_texts_are_cut_between_characters();
     prefix_keeps_the_code_and_truncates_safely();
     return check_done();
 }

@@ -219,6 +219,14 @@ def prompts():
                             (b"a\0b", "zero byte")):
             r = draw("--prompt", "-", "-o", "-", input=text, text=False)
             check(r.returncode != 0 and words in r.stderr.decode(), f"{r.stderr}")
+        for option in ("--prompt-file", "--negative-prompt"):
+            with open(path, "wb") as f:
+                f.write(b"caf\xe9")
+            more = [path] if option == "--prompt-file" else [b"caf\xe9", "--prompt", "a", "--guidance-scale", "1"]
+            r = draw(option, *more, "-o", "-", text=False)
+            param = b"prompt" if option == "--prompt-file" else b"negative_prompt"
+            check(r.returncode != 0 and b" " + param + b": 0xe9 at byte 3 is not allowed; text in UTF-8" in r.stderr,
+                  f"Latin-1: {r.stderr}")
         for name in ("none", "."):
             r = draw("--prompt-file", name, "-o", "x.png", cwd=folder)
             check(r.returncode == 1 and name in r.stderr, f"{name}: {r.stderr}")

@@ -58,7 +58,13 @@ int main(void) {
     REFUSED(guidance_rescale, 1.5, "1.5", "0 to 1");
     REFUSED(num_images, 17, "17", "1 to 16");
     REFUSED(clip_skip, -1, "-1", "0 to 31");
-    REFUSED(timeout_s, -1, "-1", "0 to 86400");
+    REFUSED(timeout_s, -1, "-1", "seconds above 0, at most 86400");
+    REFUSED(timeout_s, 86400.1, "86400.1", "seconds above 0, at most 86400");
+    REFUSED(timeout_s, NAN, "nan", "seconds above 0");
+    memcpy(request.prompts[0], "a\xff", 3);
+    refused("prompt", "0xff at byte 1", "text in UTF-8");
+    request.negative_prompt = strdup("caf\xc3");
+    refused("negative_prompt", "0xc3 at byte 3", "text in UTF-8");
     free(request.prompts[0]);
     request.prompts[0] = NULL;
     refused("prompt", "none", "a text");

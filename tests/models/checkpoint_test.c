@@ -530,7 +530,7 @@ static void broken_folders_are_named(const char *path) {
     } others[] = {
         { "unet", "{\"norm_eps\":1e300}", "e300; a number from 0 to 1 is needed" },
         { "unet", "{\"norm_eps\":-1e-5}", "e-5; a number from 0 to 1 is needed" },
-        { "unet", "{\"freq_shift\":1e300}", "freq_shift is 1.0" },
+        { "unet", "{\"freq_shift\":1e300}", "freq_shift is 1e300" },
         { "vae", "{\"scaling_factor\":1e300}", "e300; a number from 0.0001 to 10000 is needed" },
         { "vae", "{\"scaling_factor\":1e-300}", "e-300; a number from" },
         { "vae", "{\"scaling_factor\":0}", "scaling_factor is 0" },

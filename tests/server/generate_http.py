@@ -113,6 +113,9 @@ def errors(d):
           "pndm has no such option" in r.error()["allowed"], f"eta is not PNDM's: {r.body}")
     r = d.generate({"prompt": "a", "num_images": 3, "prompt\u00e9\u732b" * 20: 1})
     check(r.status == 400 and "there is no such field" in r.error()["allowed"], "a long unknown key")
+    key = "prompt\u00e9\u732b" * 20
+    check(len(r.error()["param"]) > 40 and key.startswith(r.error()["param"]) and
+          r.error()["message"].startswith(r.error()["param"] + ": 1 is not"), f"as it was: {r.error()}")
     r = d.request("POST", "/generate?async=1", "{}", {"Content-Type": "application/json"})
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
     r = d.generate({"prompt": "a"}, {"Idempotency-Key": "x"})
