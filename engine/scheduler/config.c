@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that schedulers of diffusers write and none of ours reads by the table. They are passed
- * over, as from_config does with keys of another class; whatever else is in a file is reported. */
+/* Keys that schedulers of diffusers write and ours need not have. They are ignored in silence, as
+ * from_config ignores another class's; every other key that is not in the table is reported. */
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
     "_use_default_values", "algorithm_type", "base_image_seq_len", "clip_sample_range",
     "disable_corrector", "dynamic_thresholding_ratio", "euler_at_final", "final_sigmas_type",

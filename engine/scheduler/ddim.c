@@ -1,7 +1,7 @@
 /* DDIM: from deterministic (eta 0) to ancestral (eta 1) (Song et al., 2021, formulas 12 and 16).
  *
- * The step goes to t - T / n whatever the next timestep of the list is: that is how diffusers
- * defines it, and it only differs under trailing and linspace spacing. */
+ * A step goes to t - T / n, as in diffusers, and not to the next timestep of the list; the two
+ * differ under trailing and linspace spacing. */
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
 
@@ -46,7 +46,7 @@ const struct scheduler_class scheduler_ddim = {
         .name = "ddim",
         .class_name = "DDIMScheduler",
         .display_name = "DDIM",
-        .description = "Deterministic at eta 0, ancestral at eta 1; the same seed keeps its composition.",
+        .description = "Deterministic at eta 0, ancestral at eta 1; a seed keeps its composition.",
         .aliases = aliases,
     },
     .options = {

@@ -56,7 +56,7 @@ const struct scheduler_class scheduler_ddpm = {
         .name = "ddpm",
         .class_name = "DDPMScheduler",
         .display_name = "DDPM",
-        .description = "The original ancestral sampler: fresh noise at every step, wants many steps.",
+        .description = "The original ancestral sampler: fresh noise at every step, needs many steps.",
         .aliases = aliases,
     },
     .options = {

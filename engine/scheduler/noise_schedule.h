@@ -15,8 +15,8 @@ bool noise_schedule_init(const struct scheduler_config *config, struct noise_sch
 void noise_schedule_finish(struct noise_schedule *schedule);
 
 /* out[0..count): descending timesteps, all inside the training range, as diffusers' DDPM, DDIM and
- * PNDM space them. (Where numpy's arange yields a stray count + 1st entry of -1 under "trailing",
- * diffusers 0.4x visits it; here there are exactly `count`.) */
+ * PNDM space them. (Under "trailing", numpy's arange sometimes yields one entry too many, -1, which
+ * diffusers 0.4x visits; here there are always `count`.) */
 bool noise_schedule_timesteps(const struct scheduler_config *config, int count, int *out,
     struct error *err) __attribute__((warn_unused_result));
 

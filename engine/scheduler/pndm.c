@@ -2,8 +2,8 @@
  * own scheduler.
  *
  * With skip_prk_steps (every Stable Diffusion checkpoint) it is PLMS: the second-highest timestep
- * is visited twice, the second time to redo the first step with the mean of both outputs. Without,
- * four Runge-Kutta evaluations for each of the three highest timesteps come first.
+ * is visited twice, the second time to redo the first step with the mean of both outputs. Without
+ * it, the three highest timesteps take four Runge-Kutta evaluations each.
  *
  * Slots: 0..2 a ring of earlier outputs, 3 and 4 the second and third Runge-Kutta output of a
  * group, 5 the sample a step started from. */
@@ -164,7 +164,7 @@ const struct scheduler_class scheduler_pndm = {
         .name = "pndm",
         .class_name = "PNDMScheduler",
         .display_name = "PNDM (PLMS)",
-        .description = "Stable Diffusion 1.5's own: a fourth-order multistep method, no fresh noise.",
+        .description = "Stable Diffusion 1.5's default: fourth-order multistep, no fresh noise.",
         .aliases = aliases,
     },
     .options = {

@@ -69,18 +69,17 @@ struct scheduler_config {
     /* What a Stable Diffusion pipeline changes in the file, as diffusers' does: clip_sample is
      * always off, and steps_offset is 1 unless the request says otherwise. */
     bool replaced_clip_sample, replaced_steps_offset;
-    char ignored_keys[192]; /* keys that no scheduler of diffusers has, joined by ", "; or "" */
+    char ignored_keys[192]; /* those that no scheduler of diffusers has, as "a, b"; or "" */
 };
 
 /* Reads diffusers' scheduler_config.json and applies the choice. With a kind other than the file's
- * own class this is diffusers' X.from_config(file): keys of the file are kept where X has them, and
- * X's defaults fill the rest. ERROR_INVALID for a bad key or option (the param of a request's is
- * "scheduler.OPTION"), ERROR_UNSUPPORTED for a class or a key's value that would change the
- * arithmetic and that we do not do. */
+ * own class this is diffusers' X.from_config(file): the file's keys that X has are kept, and X's
+ * defaults fill the rest. ERROR_INVALID for a bad key or option (a request's has the param
+ * "scheduler.OPTION"), ERROR_UNSUPPORTED for a class or a value that we do not implement. */
 bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice *choice,
     struct scheduler_config *out, struct error *err) __attribute__((warn_unused_result));
 
-/* The class the file names; false (and no error) if it is none of ours. */
+/* The class that the file names; false, without an error, if we do not have it. */
 bool scheduler_config_kind(const json_t *json, enum scheduler_kind *out);
 
 /* {"name": ..., ...} with every option that a request may set for this class: as a request's

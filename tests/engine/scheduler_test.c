@@ -288,8 +288,8 @@ static void refusals_name_the_key(void) {
 #define PNDM "{\"_class_name\": \"PNDMScheduler\", "
     refused("[]", none, 5, ERROR_INVALID, "not a JSON object");
     refused("{}", none, 5, ERROR_UNSUPPORTED, "_class_name");
-    refused("{\"_class_name\": \"EulerDiscreteScheduler\"}", none, 5, ERROR_UNSUPPORTED,
-        "EulerDiscreteScheduler");
+    refused("{\"_class_name\": \"NoSuchScheduler\"}", none, 5, ERROR_UNSUPPORTED,
+        "NoSuchScheduler");
     refused(DDIM "\"thresholding\": true}", none, 5, ERROR_UNSUPPORTED, "thresholding");
     refused(DDIM "\"beta_start\": 1.5}", none, 5, ERROR_INVALID, "beta_start: 1.5");
     refused(DDIM "\"beta_schedule\": \"sigmoid\"}", none, 5, ERROR_INVALID, "squaredcos_cap_v2");

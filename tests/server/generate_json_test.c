@@ -117,7 +117,7 @@ static const struct {
     { "\"scheduler\": {\"timestep_spacing\": \"log\"}", "scheduler.timestep_spacing", "\"log\"",
         "\"leading\", \"trailing\" or \"linspace\"" },
     { "\"scheduler\": {\"prediction_type\": 1}", "scheduler.prediction_type", "1", "\"epsilon\"" },
-    { "\"scheduler\": {\"use_karras_sigmas\": true}", "scheduler.use_karras_sigmas", "true",
+    { "\"scheduler\": {\"use_no_sigmas\": true}", "scheduler.use_no_sigmas", "true",
         "known options are" },
     { "\"steps\": 20", "steps", "20", "there is no such field" },
     { "\"\": 1", "", "1", "there is no such field" },
