@@ -498,8 +498,8 @@ static void folder_gives_every_tensor(const char *path) {
     checkpoint_close(c);
 }
 
-static void broken_folders_are_named(const char *path) {
-    char file[600], other[600];
+static void broken_configs_are_named(const char *path) {
+    char file[600];
     snprintf(file, sizeof(file), "%s/unet/config.json", path);
     static const struct {
         const char *config, *words;
@@ -548,6 +548,10 @@ static void broken_folders_are_named(const char *path) {
         expect_error(path, others[i].words);
         write_text(file, config_texts[part]);
     }
+}
+
+static void broken_folders_are_named(const char *path) {
+    char file[600], other[600];
     snprintf(file, sizeof(file), "%s/unet/diffusion_pytorch_model.safetensors.index.json", path);
     write_text(file, "{\"weight_map\":{\"x\":\"../../etc/passwd\"}}");
     expect_error(path, "\"../../etc/passwd\" is not the name of a file in this folder");
@@ -599,6 +603,7 @@ int main(int argc, char **argv) {
     wrong_tensors_are_named();
     sd2_is_told_by_its_shapes();
     folder_gives_every_tensor(path);
+    broken_configs_are_named(path);
     broken_folders_are_named(path);
     snprintf(command, sizeof(command), "rm -r %s", folder);
     CHECK(system(command) == 0, "%s", command);
