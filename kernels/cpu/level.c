@@ -16,6 +16,10 @@ extern const struct matmul matmul_table_portable;
 extern const struct simd simd_table_avx2, simd_table_avx512;
 extern const struct matmul matmul_table_avx2, matmul_table_avx512;
 #endif
+#if defined(NARROWED) /* for tests: AVX-512's code in AVX2's instructions */
+extern const struct simd simd_table_wide;
+extern const struct matmul matmul_table_wide;
+#endif
 
 /* clang-format off */
 
@@ -33,6 +37,9 @@ static const struct cpu_level all[] = {
     /* Attention for processors that are not here, on twins of their instructions in plain C. */
     { "amx_twin",         &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_TILES_TWIN, dnnl_cpu_isa_sse41 },
     { "avx512_bf16_twin", &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_PAIRS_TWIN, dnnl_cpu_isa_sse41 },
+#if defined(NARROWED)
+    { "avx512_narrow",    &simd_table_wide,     &matmul_table_wide,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx2 },
+#endif
 };
 
 /* clang-format on */
@@ -51,7 +58,7 @@ static void processor_has(const char *name, bool *can, bool *fast) {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (strcmp(name, "avx2") == 0)
+    if (strcmp(name, "avx2") == 0 || strcmp(name, "avx512_narrow") == 0)
         *can = *fast = avx2;
     if (strcmp(name, "avx512") == 0)
         *can = *fast = avx512;
