@@ -46,6 +46,7 @@
 
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
+#define HTTP_HEAD_MAX_BYTES (32u << 10)
 #define HTTP_DISCARD_MAX_BYTES (64u << 10) /* of a refused body, to keep the connection */
 #define HTTP_CONNECTIONS 256 /* unless --max-connections says otherwise */
 #define HTTP_CONNECTIONS_LIMIT_MAX 4096
@@ -56,7 +57,7 @@
 #define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */
 #define HTTP_LAST_WORDS_MS 500             /* the same, once --drain-timeout is over */
-#define HTTP_CONNECTION_BYTES (64u << 10) /* of memory for a request's head and its answer's */
+#define HTTP_CONNECTION_BYTES (128u << 10) /* of memory for a request's head and its answer's */
 #define HTTP_LINGER_MS 5000                /* to read on after a connection's last answer */
 #define HTTP_LINGER_MAX_BYTES (64u << 20)  /* and how much of it */
 #define HTTP_THREADS 2

@@ -8,6 +8,10 @@
 #define PASS ((struct guard_verdict){ 0 })
 #define REFUSE(status, code, message) ((struct guard_verdict){ status, code, message })
 
+static bool is_space(char c) {
+    return c == ' ' || c == '\t';
+}
+
 void guard_add_header(
     struct guard_headers *headers, const char *name, const char *value, size_t length) {
     const struct {
@@ -18,17 +22,28 @@ void guard_add_header(
         { "Origin", &headers->origin },
         { "Sec-Fetch-Site", &headers->sec_fetch_site },
         { "Content-Type", &headers->content_type },
+        { "Content-Encoding", &headers->content_encoding },
         { "Content-Length", &headers->content_length },
         { "Transfer-Encoding", &headers->transfer_encoding },
         { "X-Request-Id", &headers->request_id },
     };
+    if (!value)
+        value = "", length = 0;
+    for (; length > 0 && is_space(value[0]); length--)
+        value++;
+    while (length > 0 && is_space(value[length - 1]))
+        length--;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcasecmp(name, known[i].name) != 0)
             continue;
         known[i].header->count++;
-        known[i].header->value = value ? value : "";
-        known[i].header->length = value ? length : 0;
+        known[i].header->value = value;
+        known[i].header->length = length;
     }
+}
+
+static bool is_word(const struct guard_header *header, const char *word) {
+    return header->length == strlen(word) && strncasecmp(header->value, word, header->length) == 0;
 }
 
 static bool is_alphanumeric(unsigned char c) {
@@ -83,8 +98,7 @@ static struct guard_verdict check_framing(const struct guard_request *request) {
     if (length->count > 1)
         return REFUSE(400, "invalid_request", "a request has exactly one Content-Length");
     if (encoding->count > 0) {
-        bool chunked = encoding->count == 1 && encoding->length == 7 &&
-                       strncasecmp(encoding->value, "chunked", 7) == 0;
+        bool chunked = encoding->count == 1 && is_word(encoding, "chunked");
         return chunked ? REFUSE(411, "length_required", "send the body with a Content-Length")
                        : REFUSE(501, "unsupported", "no transfer encoding is supported");
     }
@@ -187,6 +201,11 @@ static bool host_is_allowed(const char *name, size_t length, const char *own_hos
     return false;
 }
 
+/* What a browser says of a request that the user, or a page of this host, has made. */
+static bool is_own_site(const struct guard_header *site) {
+    return is_word(site, "same-origin") || is_word(site, "same-site") || is_word(site, "none");
+}
+
 /* A page of another site has another Origin; a name that an attacker's DNS points at us is not one
  * of ours. Both together are what keeps a web page out of a server on the loopback address. */
 static struct guard_verdict check_site(const struct guard_request *request) {
@@ -210,7 +229,7 @@ static struct guard_verdict check_site(const struct guard_request *request) {
         if (!same)
             return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
     }
-    if (site->count == 1 && site->length == 10 && strncasecmp(site->value, "cross-site", 10) == 0)
+    if (site->count == 1 && !is_own_site(site))
         return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
     return PASS;
 }
@@ -227,6 +246,9 @@ struct guard_verdict guard_check(const struct guard_request *request) {
         return verdict;
     const struct guard_header *type = &request->headers.content_type;
     const struct guard_header *id = &request->headers.request_id;
+    const struct guard_header *encoding = &request->headers.content_encoding;
+    if (encoding->count > 1 || (encoding->count == 1 && !is_word(encoding, "identity")))
+        return REFUSE(415, "unsupported_media_type", "send the body without a Content-Encoding");
     if (type->count > 1)
         return REFUSE(400, "invalid_request", "Content-Type comes at most once");
     if (id->count > 1 || (id->count == 1 && !guard_id_is_valid(id->value, id->length)))

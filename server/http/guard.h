@@ -3,7 +3,8 @@
  * A daemon on the loopback address is reachable by every web page the user opens (DNS rebinding,
  * cross-site requests), and libmicrohttpd 0.9.75 lets through what a proxy in front may read
  * differently (two lengths, a length and chunks, two hosts, a NUL in the target). The guard says no
- * to all of them. No HTTP library here: headers come in one by one, a verdict comes out.
+ * to all of them; what is not even a well-formed head is guard_head.h's business. No HTTP library
+ * here: headers come in one by one, a verdict comes out.
  */
 #ifndef SERVER_HTTP_GUARD_H
 #define SERVER_HTTP_GUARD_H
@@ -19,10 +20,12 @@ struct guard_headers {
         int count;
         const char *value;
         size_t length;
-    } host, origin, sec_fetch_site, content_type, content_length, transfer_encoding, request_id;
+    } host, origin, sec_fetch_site, content_type, content_encoding, content_length,
+        transfer_encoding, request_id;
 };
 
-/* Takes one header in; others than the above are passed over. */
+/* Takes one header in, without the spaces around its value; others than the above are passed over.
+ */
 void guard_add_header(
     struct guard_headers *headers, const char *name, const char *value, size_t length);
 

@@ -5,7 +5,7 @@
 #include "server/http/acceptor.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
-#include "server/http/guard.h"
+#include "server/http/guard_head.h"
 #include "server/pending.h"
 #include "server/http/respond.h"
 #include "server/routes.h"
@@ -106,7 +106,7 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
 }
 
 /* The request line has come; what we return is the handler's context. `target` is NULL when there
- * is none. It ends at its first NUL, which a request may hold: see guard. */
+ * is none. It ends at its first NUL, which a request may hold: guard_head.c finds that out. */
 static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
     struct http_server *server = user;
     struct connection *connection = connection_of(http);
@@ -140,14 +140,36 @@ static void on_completed(
 
 /* --- A request --- */
 
+struct head {
+    struct guard_head form;
+    struct guard_headers headers;
+};
+
 static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const char *name,
     size_t name_size, const char *value, size_t value_size) {
+    struct head *head = user;
     (void)kind;
-    (void)name_size;
     if (value == no_cookies)
         return MHD_YES;
-    guard_add_header(user, name, value, value_size);
+    guard_head_add(&head->form, name, name_size, value ? value : "", value ? value_size : 0);
+    guard_add_header(&head->headers, name, value, value_size);
     return MHD_YES;
+}
+
+/* Reads the head as the library has cut it up. */
+static void read_head(
+    struct exchange *exchange, const char *method, const char *version, struct head *head) {
+    /* Later ones, which are strict themselves, cut differently. */
+    const char *library = MHD_get_version();
+    const bool known = strncmp(library, "0.9.7", 5) == 0 && library[5] <= '6';
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        exchange->http, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (known && info)
+        guard_head_begin(&head->form, method, info->header_size, exchange->raw_target,
+            strlen(exchange->target), version);
+    else
+        guard_head_begin_pieces(&head->form);
+    MHD_get_connection_values_n(exchange->http, MHD_HEADER_KIND, add_header, head);
 }
 
 static void choose_id(struct exchange *exchange, const struct guard_headers *headers) {
@@ -165,21 +187,20 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
 
 static struct guard_verdict guard(
     struct exchange *exchange, const char *method, const char *version) {
-    struct guard_request request = {
+    struct head head = { 0 };
+    read_head(exchange, method, version, &head);
+    const struct guard_request request = {
         .method = method,
         .target = exchange->target,
         .target_length = strlen(exchange->target),
+        .headers = head.headers,
         .own_host = exchange->server->options.own_host,
         .body_max_bytes = HTTP_BODY_MAX_BYTES,
     };
-    /* The library ends the target where the version begins, one byte before it. If our text ends
-     * earlier, a NUL is in the target; with its own terminator the guard sees one. */
-    if (exchange->raw_target && exchange->raw_target + request.target_length + 1 != version)
-        request.target_length++;
-    MHD_get_connection_values_n(exchange->http, MHD_HEADER_KIND, add_header, &request.headers);
-    choose_id(exchange, &request.headers);
-    exchange->body_bytes = guard_body_bytes(&request.headers);
-    return guard_check(&request);
+    choose_id(exchange, &head.headers);
+    exchange->body_bytes = guard_body_bytes(&head.headers);
+    const struct guard_verdict form = guard_head_end(&head.form);
+    return form.status ? form : guard_check(&request);
 }
 
 static void find_route(struct exchange *exchange, const char *method) {
@@ -356,7 +377,6 @@ static bool start_daemon(struct http_server *server, struct error *err) {
         { MHD_OPTION_CONNECTION_LIMIT, 2 * HTTP_THREADS * server->options.connections_max, NULL },
         { MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_TIMEOUT_S, NULL },
         { MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL },
-        { MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL },
         { MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server },
         { MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server },
         { MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server },
