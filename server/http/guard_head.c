@@ -22,6 +22,17 @@ static void take_line_end(struct guard_head *head) {
         head->at += 2;
 }
 
+/* RFC 9110, section 5.6.2. */
+static bool is_token(const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        const char c = text[i];
+        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (!letter && !(c >= '0' && c <= '9') && (!c || !strchr("!#$%&'*+-.^_`|~", c)))
+            return false;
+    }
+    return length > 0;
+}
+
 void guard_head_begin(struct guard_head *head, const char *method, size_t size, const char *target,
     size_t target_length, const char *version) {
     *head = (struct guard_head){ .at = method, .end = method + size, .by_bytes = true };
@@ -32,7 +43,8 @@ void guard_head_begin(struct guard_head *head, const char *method, size_t size, 
         return;
     }
     /* One space after the method, one after the target. */
-    const bool is_line = target && target == method + strlen(method) + 1 &&
+    const bool is_line = target && is_token(method, strlen(method)) &&
+                         target == method + strlen(method) + 1 &&
                          version == target + target_length + 1 && strlen(version) == VERSION_BYTES;
     if (!is_line) {
         refuse(head, 400, "invalid_request",
@@ -46,17 +58,6 @@ void guard_head_begin(struct guard_head *head, const char *method, size_t size, 
 
 void guard_head_begin_pieces(struct guard_head *head) {
     *head = (struct guard_head){ 0 };
-}
-
-/* RFC 9110, section 5.6.2. */
-static bool is_token(const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        const char c = text[i];
-        const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (!letter && !(c >= '0' && c <= '9') && (!c || !strchr("!#$%&'*+-.^_`|~", c)))
-            return false;
-    }
-    return length > 0;
 }
 
 static bool is_value(const char *text, size_t length) {

@@ -3,8 +3,9 @@
  * libmicrohttpd 0.9.75 takes a bare LF for a line end, folds lines, ends a value at a NUL and takes
  * anything before a colon for a name; a proxy in front of us may read the same bytes differently.
  * It cuts the head up where it lies: line ends, the first colon of a line and the spaces of the
- * request line become NULs. So where its pieces begin and end tells what stood between them. The
- * pieces come in one by one, in their order; no HTTP library here. */
+ * request line become NULs. So where its pieces begin and end tells what stood between them, with
+ * one exception: a NUL before a bare LF looks like CR LF, and is taken for it. The pieces come in
+ * one by one, in their order; no HTTP library here. */
 #ifndef SERVER_HTTP_GUARD_HEAD_H
 #define SERVER_HTTP_GUARD_HEAD_H
 

@@ -61,6 +61,7 @@ ROWS = [
     ("letters of other alphabets in a value", get(b"/health", H + b"X: \xe9\xc3\xa9\r\n"), 200, False),
     ("a value with tabs and spaces", get(b"/health", b"Host: \t localhost \t\r\nX:\t\r\nY:\r\n"), 200,
      False),
+    ("a method that is no token", b"G\rET /health HTTP/1.1\r\n" + H + b"\r\n", 400, True),
     ("two spaces in the request line", b"GET  /health HTTP/1.1\r\n" + H + b"\r\n", 400, True),
     ("a space after the version", b"GET /health HTTP/1.1 \r\n" + H + b"\r\n", 400, True),
     ("a compressed body", post(H + J + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n", b"{}"), 415,

@@ -41,7 +41,8 @@ static bool cut_request_line(char *line, size_t length, struct guard_request *re
         begin++;
     while (last > begin && last[-1] != ' ')
         last--;
-    if (last <= begin + 1 || end - last != 8 || memcmp(last, "HTTP/1.", 7) != 0)
+    if (last <= begin + 1 || end - last != 8 || memcmp(last, "HTTP/1.", 7) != 0 || last[7] < '0' ||
+        last[7] > '9')
         return false;
     last[-1] = 0;
     *target = begin;
@@ -173,20 +174,22 @@ static void check_header(struct text line, struct seen *seen) {
 static void check_by_the_letter(const char *head, size_t size) {
     struct seen seen = { 0 };
     const char *end = head + size;
-    require(size >= 4 && memcmp(end - 4, "\r\n\r\n", 4) == 0);
+    require(size >= 4 && end[-1] == '\n' && end[-3] == '\n');
     for (const char *p = head; p < end; p++) {
-        require(*p != 0 && *p != 0x7f && ((unsigned char)*p >= 0x20 || strchr("\t\r\n", *p)));
-        require((*p == '\r') == (p + 1 < end && p[1] == '\n'));
+        const bool ends_line = p + 1 < end && p[1] == '\n';
+        require(*p != 0x7f && (!*p || (unsigned char)*p >= 0x20 || strchr("\t\r\n", *p)));
+        /* The one form that the library's NULs hide: it looks like CR LF, and ends a line too. */
+        require((*p == '\r' || !*p) == ends_line);
     }
     const char *line = memchr(head, '\n', size);
     int spaces = 0;
     for (const char *p = head; p < line; p++)
         spaces += *p == ' ';
     require(spaces == 2);
-    for (line++; *line != '\r';) {
-        const char *line_end = memchr(line, '\r', (size_t)(end - line));
-        check_header((struct text){ line, line_end }, &seen);
-        line = line_end + 2;
+    for (line++; line[1] != '\n';) {
+        const char *next = (const char *)memchr(line, '\n', (size_t)(end - line)) + 1;
+        check_header((struct text){ line, next - 2 }, &seen);
+        line = next;
     }
     require(seen.hosts == 1 && seen.origins <= 1 && seen.lengths <= 1);
     check_host(seen.host);
