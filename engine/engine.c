@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIGURES_STALE_S 1.0
+
 /* One accepted request. In the queue until the engine thread takes it out; shared by the engine and
  * the caller who asked for it, the last one frees it. */
 struct engine_ticket {
@@ -29,8 +31,11 @@ struct engine {
     pthread_cond_t changed;
     enum engine_state state;
     struct error why_failed;
-    bool loaded;
+    bool opened, loaded;
     struct pipeline_info info;
+    struct device_figures figures;
+    double figures_at_s; /* 0: there are none */
+    bool figures_wanted;
     struct engine_ticket *first, *last;
     int waiting;
     bool drawing;
@@ -122,10 +127,26 @@ struct current {
     struct engine_ticket *ticket;
 };
 
+/* Asks the device, which takes the driver's time, if somebody wants to know. */
+static void renew_figures(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const bool wanted = engine->figures_wanted;
+    engine->figures_wanted = false;
+    pthread_mutex_unlock(&engine->lock);
+    struct device_figures figures;
+    if (!wanted || !pipeline_get_figures(engine->pipeline, &figures))
+        return;
+    pthread_mutex_lock(&engine->lock);
+    engine->figures = figures;
+    engine->figures_at_s = monotonic_seconds();
+    pthread_mutex_unlock(&engine->lock);
+}
+
 static bool progress(int step, int steps, void *user) {
     struct current *current = user;
     const struct engine_ticket *ticket = current->ticket;
     end_expired(current->engine);
+    renew_figures(current->engine);
     if (atomic_load(&ticket->cancelled) || atomic_load(&current->engine->cancel_all))
         return false;
     if (ticket->callbacks.progress)
@@ -181,8 +202,15 @@ static void end_all(struct engine *engine) {
 /* The next request, waiting for one; NULL when the engine stops and none is left. */
 static struct engine_ticket *take_next(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    while (!engine->first && engine->state != ENGINE_STOPPING)
-        pthread_cond_wait(&engine->changed, &engine->lock);
+    while (!engine->first && engine->state != ENGINE_STOPPING) {
+        if (!engine->figures_wanted) {
+            pthread_cond_wait(&engine->changed, &engine->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&engine->lock);
+        renew_figures(engine);
+        pthread_mutex_lock(&engine->lock);
+    }
     struct engine_ticket *ticket = engine->first;
     if (ticket) {
         engine->first = ticket->next;
@@ -195,6 +223,13 @@ static struct engine_ticket *take_next(struct engine *engine) {
     return ticket;
 }
 
+static void on_opened(void *user) {
+    struct engine *engine = user;
+    pthread_mutex_lock(&engine->lock);
+    engine->opened = true;
+    pthread_mutex_unlock(&engine->lock);
+}
+
 static void load(struct engine *engine) {
     struct error err = { 0 };
     struct pipeline *pipeline = NULL;
@@ -202,6 +237,7 @@ static void load(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     engine->pipeline = ok ? pipeline : NULL;
     engine->loaded = ok;
+    engine->figures_wanted = ok;
     if (ok)
         pipeline_get_info(pipeline, &engine->info);
     else
@@ -255,6 +291,8 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     pthread_cond_init(&engine->changed, NULL);
     engine->queue_max = options->queue_max;
     engine->pipeline_options = options->pipeline;
+    engine->pipeline_options.opened = on_opened;
+    engine->pipeline_options.user = engine;
     const char *path = options->pipeline.model_path, *dir = options->pipeline.tokenizer_dir;
     engine->pipeline_options.model_path = path ? strdup(path) : NULL;
     engine->pipeline_options.tokenizer_dir = dir ? strdup(dir) : NULL;
@@ -301,11 +339,26 @@ bool engine_get_info(struct engine *engine, struct pipeline_info *out) {
     return loaded;
 }
 
-bool engine_get_figures(struct engine *engine, struct device_figures *out) {
+bool engine_is_opened(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    const struct pipeline *pipeline = engine->loaded ? engine->pipeline : NULL;
+    bool opened = engine->opened;
     pthread_mutex_unlock(&engine->lock);
-    return pipeline && pipeline_get_figures(pipeline, out);
+    return opened;
+}
+
+bool engine_get_figures(struct engine *engine, struct device_figures *out, double *age_s) {
+    pthread_mutex_lock(&engine->lock);
+    const bool known = engine->figures_at_s > 0;
+    if (known) {
+        *out = engine->figures;
+        *age_s = monotonic_seconds() - engine->figures_at_s;
+        if (*age_s >= FIGURES_STALE_S) {
+            engine->figures_wanted = true;
+            pthread_cond_signal(&engine->changed);
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return known;
 }
 
 int engine_queue_depth(struct engine *engine) {

@@ -32,8 +32,13 @@ void engine_destroy(struct engine *engine, bool drain);
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
 /* Only in ENGINE_READY; the strings live as long as the engine. */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
-/* As pipeline_get_figures; false until the checkpoint is loaded. */
-bool engine_get_figures(struct engine *engine, struct device_figures *out);
+/* Whether the device, the dtype and the checkpoint's headers were found right, which comes early in
+ * ENGINE_LOADING. */
+bool engine_is_opened(struct engine *engine);
+/* As pipeline_get_figures, but never asks the device itself: what the engine's thread was told
+ * *age_s ago; if that is long, it asks again as soon as it can. False until the checkpoint is
+ * loaded. */
+bool engine_get_figures(struct engine *engine, struct device_figures *out, double *age_s);
 /* Requests waiting and being drawn. */
 int engine_queue_depth(struct engine *engine);
 

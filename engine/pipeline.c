@@ -130,6 +130,8 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     struct checkpoint *checkpoint = NULL;
     if (!checkpoint_open(options->model_path, options->tokenizer_dir, &checkpoint, err))
         return false;
+    if (options->opened)
+        options->opened(options->user);
     bool ok = load_models(p, checkpoint, dtype, err) && memory->synchronize(err);
     p->scheduler_json = ok ? json_deep_copy(checkpoint_scheduler_json(checkpoint)) : NULL;
     checkpoint_close(checkpoint);

@@ -18,6 +18,10 @@ struct pipeline_options {
     struct device_choice device;
     struct dtype_choice dtype; /* how weights are held */
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
+    /* Called once device, dtype and the checkpoint's headers are known to be right, before the
+     * weights are read. May be NULL. */
+    void (*opened)(void *user);
+    void *user;
 };
 
 bool pipeline_create(const struct pipeline_options *options, struct pipeline **out,

@@ -38,18 +38,20 @@ static json_t *default_options_json(const struct pipeline_info *p) {
                                                            : json_null();
 }
 
-/* What the device says of itself now; null for the CPU. */
+/* What the device said of itself lately; null for the CPU. */
 static json_t *device_json(struct engine *engine) {
     struct device_figures f;
-    if (!engine_get_figures(engine, &f))
+    double age_s;
+    if (!engine_get_figures(engine, &f, &age_s))
         return json_null();
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f}", "name", f.name,
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:f, s:f, s:f}", "name", f.name,
         "memory_total_bytes", (json_int_t)f.memory_total, "memory_free_bytes",
         (json_int_t)f.memory_free, "weight_bytes", (json_int_t)f.weight_bytes, "activation_bytes",
         (json_int_t)f.activation_bytes, "utilisation_percent", percent_json(f.utilisation_percent),
         "memory_utilisation_percent", percent_json(f.memory_utilisation_percent),
         "driver_cuda_version", f.driver_version / 1000 + f.driver_version % 1000 / 10 / 10.0,
-        "cuda_version", f.runtime_version / 1000 + f.runtime_version % 1000 / 10 / 10.0);
+        "cuda_version", f.runtime_version / 1000 + f.runtime_version % 1000 / 10 / 10.0, "age_s",
+        age_s);
 }
 
 static enum MHD_Result info(struct exchange *exchange) {

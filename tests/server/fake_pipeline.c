@@ -1,12 +1,14 @@
 /* A pipeline without a model, under the real engine, the real daemon and the real command line: its
  * pictures are stripes of the seed, its pace and its failures are told to it.
  *
- * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load". A prompt of "fail:device",
- * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
+ * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" it
+ * has a device that takes so long to say how it is. A prompt of "fail:device", "fail:lost",
+ * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 
 #include "base/monotonic.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,7 +16,7 @@
 #define DEFAULT_SIZE 64
 
 struct pipeline {
-    int load_ms, step_ms;
+    int load_ms, step_ms, figures_ms;
     char *model_path;
     json_t *scheduler;
     struct tokenizer *tokenizer;
@@ -38,12 +40,17 @@ bool pipeline_create(
         " \"set_alpha_to_one\": false, \"skip_prk_steps\": true, \"steps_offset\": 1,"
         " \"clip_sample\": false, \"trained_betas\": null}";
     const char *path = options->model_path;
-    sleep_ms(setting(path, "load_ms="));
-    if (strncmp(path, "fake", 4) != 0 || strstr(path, "fail_load"))
+    if (strncmp(path, "fake", 4) != 0)
         return error_set(err, ERROR_NOT_FOUND, "%s: there is no such checkpoint", path);
+    if (options->opened)
+        options->opened(options->user);
+    sleep_ms(setting(path, "load_ms="));
+    if (strstr(path, "fail_load"))
+        return error_set(err, ERROR_INVALID, "%s: its weights are cut short", path);
     struct pipeline *p = calloc(1, sizeof(*p));
     p->load_ms = setting(path, "load_ms=");
     p->step_ms = setting(path, "step_ms=");
+    p->figures_ms = setting(path, "figures_ms=");
     p->model_path = strdup(path);
     p->scheduler = json_loads(json, 0, NULL);
     *out = p;
@@ -118,8 +125,12 @@ static void draw(const struct resolved_request *request, struct generate_result 
 }
 
 bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
-    (void)p, (void)out;
-    return false;
+    if (!p->figures_ms)
+        return false;
+    sleep_ms(p->figures_ms);
+    *out = (struct device_figures){ .memory_total = 1000, .memory_free = 400 };
+    snprintf(out->name, sizeof(out->name), "a slow device");
+    return true;
 }
 
 /* The real resolving, as of an SD-1.5 checkpoint with a small picture and the bundled tokenizer. */
