@@ -1,17 +1,45 @@
 #include "base/log.h"
 
+#include "base/monotonic.h"
+
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+static const char *const names[] = { "debug", "info", "warning", "error" };
 static enum log_level threshold = LOG_LEVEL_INFO;
 
 void log_set_level(enum log_level level) {
     threshold = level;
 }
 
+bool log_level_from_name(const char *name, enum log_level *out) {
+    for (int i = 0; i < (int)(sizeof(names) / sizeof(names[0])); i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum log_level)i;
+            return true;
+        }
+    return false;
+}
+
+bool log_limit_allows(struct log_limit *limit, int *dropped) {
+    const int64_t second = monotonic_ms() / 1000;
+    if (second != limit->second) {
+        limit->second = second;
+        limit->count = 0;
+    }
+    if (limit->count >= LOG_LIMIT_PER_S) {
+        limit->dropped++;
+        return false;
+    }
+    limit->count++;
+    *dropped = limit->dropped;
+    limit->dropped = 0;
+    return true;
+}
+
 void log_line(enum log_level level, const char *format, ...) {
-    static const char *const names[] = { "debug", "info", "warning", "error" };
     if (level < threshold)
         return;
     struct timespec now;

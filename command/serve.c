@@ -23,9 +23,11 @@ static const struct option_spec table[] = {
     { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
     { "tokenizer", 0, "DIR",
         "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
-        "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]" },
-    { "listen", 0, "HOST:PORT",
-        "loopback address to listen on [127.0.0.1:8188];\nport 0 takes any free one" },
+        "a single-file checkpoint needs it" },
+    { "listen", 0, "HOST:PORT|unix:PATH",
+        "loopback address to listen on [127.0.0.1:8188], where port 0 takes\n"
+        "any free one; or a unix socket, whose file is removed at the end" },
+    { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]" },
     OPTION_DEVICE,
     OPTION_DTYPE,
     { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]" },
@@ -33,6 +35,7 @@ static const struct option_spec table[] = {
         "clients connected at a time [256]; idle ones give way to new ones" },
     { "drain-timeout", 0, "SECONDS",
         "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]" },
+    { "log-level", 0, "LEVEL", "debug, info, warning or error [info]" },
     { "tune", 0, "MINUTES",
         "before listening, measure the kernels that were never measured on\n"
         "this GPU, for at most so long (see latentd tune) [not at all]" },
@@ -41,9 +44,11 @@ static const struct option_spec table[] = {
 
 static const struct command_help help = {
     "latentd serve --model PATH [options]",
-    "Loads a checkpoint once and draws over HTTP until it is told to stop (SIGTERM or Ctrl-C:\n"
-    "accepted requests are finished; a second signal stops at once). Its exit status is 70 if the\n"
-    "GPU was lost and a restart is worth a try.",
+    "Loads a checkpoint once and draws over HTTP until it is told to stop. SIGTERM, SIGHUP and "
+    "Ctrl-C\n"
+    "finish the requests that were accepted; a second signal stops at once. The exit status is 70 "
+    "if\n"
+    "the GPU was lost and a restart is worth a try.",
     "  latentd serve --model share/tiny-sd\n"
     "  curl -s localhost:8188/generate -H 'Content-Type: application/json' \\\n"
     "       -H 'Accept: image/png' -d '{\"prompt\": \"a red house by the sea\"}' -o house.png\n"
@@ -51,76 +56,115 @@ static const struct command_help help = {
     "  curl -s localhost:8188/info             model, sizes, limits, queue",
 };
 
+struct settings {
+    struct engine_options engine;
+    int connections_max, drain_timeout_s;
+    const char *address;
+    mode_t socket_mode;
+    enum log_level log_level;
+    double tune_minutes; /* 0: no tuning */
+};
+
 /* The second signal. */
 static void stop_now(int signal_number) {
     _exit(128 + signal_number);
 }
 
-/* SIGTERM and SIGINT are blocked in every thread and taken by sigtimedwait in this one; once the
- * first has come they are let through, to stop_now. */
+/* Every thread has the signals that stop us blocked, and this one takes them with sigtimedwait.
+ * After the first they are let through, to stop_now. A SIGHUP that whoever started us has had
+ * ignored (nohup) stays ignored. */
 static void block_signals(sigset_t *set) {
-    struct sigaction action = { .sa_handler = stop_now };
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &action, NULL);
+    static const int stops[] = { SIGTERM, SIGINT, SIGHUP };
     sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
+    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
+        struct sigaction action = { .sa_handler = stop_now }, before;
+        sigaction(stops[i], NULL, &before);
+        if (stops[i] == SIGHUP && before.sa_handler == SIG_IGN)
+            continue;
+        sigaction(stops[i], &action, NULL);
+        sigaddset(set, stops[i]);
+    }
+    const struct sigaction ignore = { .sa_handler = SIG_IGN };
+    sigaction(SIGPIPE, &ignore, NULL);
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
-/* Until a signal comes; the exit status. A checkpoint that cannot be loaded will not load the next
- * time either, an engine that failed at work may. */
+enum wait_end { WAIT_OVER, WAIT_SIGNAL, WAIT_FAILED };
+
+/* Waits for a signal up to `ms`, and looks at the engine. */
+static enum wait_end wait_once(
+    struct engine *engine, const sigset_t *set, int ms, struct error *why) {
+    if (engine_get_state(engine, why) == ENGINE_FAILED)
+        return WAIT_FAILED;
+    const struct timespec tick = { ms / 1000, ms % 1000 * 1000000L };
+    const int got = sigtimedwait(set, NULL, &tick);
+    if (got <= 0)
+        return WAIT_OVER;
+    log_info("%s: finishing what was accepted", strsignal(got));
+    return WAIT_SIGNAL;
+}
+
+/* Until the device and the checkpoint's headers are known to be right: a wrong --model or --dtype
+ * ends the daemon before it says that it listens. True if they are; otherwise *status is the exit
+ * status. */
+static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *status) {
+    while (!engine_is_opened(engine)) {
+        struct error why = { 0 };
+        const enum wait_end end = wait_once(engine, set, 10, &why);
+        if (end == WAIT_OVER)
+            continue;
+        if (end == WAIT_FAILED)
+            log_error("%s", why.message);
+        *status = end == WAIT_SIGNAL ? 0 : why.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
+        return false;
+    }
+    return true;
+}
+
+/* Until a signal comes or the engine fails; the exit status. A checkpoint that could not be loaded
+ * will not load next time either, but an engine that failed while drawing may work again. */
 static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
     bool ready = false;
     for (;;) {
         struct error why = { 0 };
-        enum engine_state state = engine_get_state(engine, &why);
-        if (state == ENGINE_FAILED) {
-            log_error("%s", why.message);
-            return ready || why.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
-        }
-        if (state == ENGINE_READY && !ready) {
+        if (!ready && engine_get_state(engine, NULL) == ENGINE_READY) {
             ready = true;
             log_info("ready");
         }
-        const struct timespec tick = { ready ? 1 : 0, ready ? 0 : 50000000 };
-        int got = sigtimedwait(set, NULL, &tick);
-        if (got > 0) {
-            log_info("%s: finishing what was accepted", strsignal(got));
+        const enum wait_end end = wait_once(engine, set, ready ? 1000 : 50, &why);
+        if (end == WAIT_SIGNAL)
             return 0;
+        if (end == WAIT_FAILED) {
+            log_error("%s", why.message);
+            return ready || why.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
         }
     }
 }
 
-struct limits {
-    int connections, drain_s;
-};
-
-/* The listener is there, and so is a name for the model. */
-static int serve(const struct engine_options *engine_options, const struct listener *listener,
-    const struct limits *limits, const char *model_name) {
+/* What is left once there is a listener and a name for the model; the exit status. */
+static int serve(
+    const struct settings *settings, const struct listener *listener, const char *model_name) {
     sigset_t signals;
     struct error err = { 0 };
     struct engine *engine = NULL;
     struct http_server *server = NULL;
     int status = 1;
-    block_signals(&signals); /* before there are threads, which inherit it */
-    if (!engine_create(engine_options, &engine, &err))
+    block_signals(&signals); /* before there are threads, which inherit the mask */
+    if (!engine_create(&settings->engine, &engine, &err) ||
+        !wait_for_opening(engine, &signals, &status))
         goto out;
     const struct http_options http_options = {
         .listen_fd = listener->fd,
-        .own_host = listener->host,
+        .own_host = listener->host[0] ? listener->host : NULL,
         .engine = engine,
         .model_name = model_name,
-        .queue_max = engine_options->queue_max,
-        .connections_max = limits->connections,
-        .drain_timeout_s = limits->drain_s,
+        .queue_max = settings->engine.queue_max,
+        .connections_max = settings->connections_max,
+        .drain_timeout_s = settings->drain_timeout_s,
     };
     if (!http_server_create(&http_options, &server, &err))
         goto out;
-    printf("listening on http://%s:%d\n", listener->host, listener->port);
+    printf("listening on %s\n", listener->url);
     if (fflush(stdout) != 0)
         clearerr(stdout); /* serving does without a standard output */
     status = wait_for_the_end(engine, &signals);
@@ -130,8 +174,8 @@ out:
     if (err.code != ERROR_NONE)
         log_error("%s", err.message);
     http_server_destroy(server);
-    /* Every answer is on its way. What a lost device holds cannot be given back, and asking for it
-     * may hang or fault: the process ends here. */
+    /* Every answer has been sent. What a lost device holds cannot be given back, and asking for it
+     * may hang or fault, so the process ends here. */
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
     engine_destroy(engine, true);
@@ -140,23 +184,11 @@ out:
     return status;
 }
 
-/* What --tune asks for. Serving does without it: a failure is only said. */
-static void tune_first(const struct options *options, double minutes) {
-    static const char *const passed[] = { "model", "tokenizer", "device", "dtype" };
-    char *argv[1 + 2 * 4], names[4][16], command[] = "tune";
-    int argc = 0;
-    argv[argc++] = command;
-    for (int i = 0; i < 4; i++) {
-        const char *value = options_get(options, passed[i]);
-        if (!value)
-            continue;
-        snprintf(names[i], sizeof(names[i]), "--%s", passed[i]);
-        argv[argc++] = names[i];
-        argv[argc++] = (char *)value;
-    }
+/* What --tune asks for. Serving does not need it, so a failure is a warning. */
+static void tune_first(const struct settings *settings) {
     struct error err = { 0 };
-    struct tune t = { .argv = argv, .argc = argc, .only_new = true };
-    t.deadline_s = monotonic_seconds() + 60 * minutes;
+    struct tune t = { .options.pipeline = settings->engine.pipeline, .only_new = true };
+    t.deadline_s = monotonic_seconds() + 60 * settings->tune_minutes;
     if (tune_run(&t, &err))
         log_info("%d of %d kernels were measured before serving", t.measured, t.count);
     else
@@ -165,7 +197,6 @@ static void tune_first(const struct options *options, double minutes) {
 }
 
 static bool minutes_to_tune(const struct options *options, double *out, struct error *err) {
-    *out = 0;
     if (!options_double(options, "tune", out, err))
         return false;
     if (!options_get(options, "tune") || (*out > 0 && *out <= TUNE_MINUTES_MAX))
@@ -174,44 +205,71 @@ static bool minutes_to_tune(const struct options *options, double *out, struct e
         TUNE_MINUTES_MAX);
 }
 
+static bool socket_mode(const struct options *options, mode_t *out, struct error *err) {
+    const char *text = options_get(options, "socket-mode");
+    if (!text)
+        return true;
+    char *end;
+    const unsigned long mode = strtoul(text, &end, 8);
+    if (strlen(text) < 3 || strlen(text) > 4 || strspn(text, "01234567") != strlen(text) ||
+        mode > 0777)
+        return error_field(err, "--socket-mode", text, "an octal number from 000 to 777");
+    *out = (mode_t)mode;
+    return true;
+}
+
+static bool log_level(const struct options *options, enum log_level *out, struct error *err) {
+    const char *text = options_get(options, "log-level");
+    return !text || log_level_from_name(text, out) ||
+           error_field(err, "--log-level", text, "debug, info, warning or error");
+}
+
+static bool read_settings(const struct options *given, struct settings *s, struct error *err) {
+    const char *address = options_get(given, "listen");
+    struct pipeline_options *pipeline = &s->engine.pipeline;
+    pipeline->model_path = options_get(given, "model");
+    pipeline->tokenizer_dir = options_get(given, "tokenizer");
+    s->address = address ? address : "127.0.0.1:8188";
+    return options_device(given, &pipeline->device, err) &&
+           options_dtype(given, &pipeline->dtype, err) &&
+           options_int(given, "max-queue", 1, QUEUE_LIMIT_MAX, &s->engine.queue_max, err) &&
+           options_int(
+               given, "max-connections", 1, HTTP_CONNECTIONS_LIMIT_MAX, &s->connections_max, err) &&
+           options_int(given, "drain-timeout", 1, DRAIN_TIMEOUT_MAX_S, &s->drain_timeout_s, err) &&
+           socket_mode(given, &s->socket_mode, err) && log_level(given, &s->log_level, err) &&
+           minutes_to_tune(given, &s->tune_minutes, err);
+}
+
 int serve_main(int argc, char **argv) {
-    struct options options;
+    struct options given;
     struct error err = { 0 };
-    double minutes;
-    struct engine_options engine_options = { .queue_max = QUEUE_MAX_REQUESTS };
-    if (!options_parse(table, false, argc, argv, &options, &err))
+    struct listener listener;
+    struct settings settings = {
+        .engine.queue_max = QUEUE_MAX_REQUESTS,
+        .connections_max = HTTP_CONNECTIONS,
+        .socket_mode = 0600,
+        .log_level = LOG_LEVEL_INFO,
+    };
+    if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("serve", &err);
-    if (options.help) {
+    if (given.help) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    struct pipeline_options *pipeline = &engine_options.pipeline;
-    pipeline->model_path = options_get(&options, "model");
-    pipeline->tokenizer_dir = options_get(&options, "tokenizer");
-    const char *address = options_get(&options, "listen");
-    struct limits limits = { .connections = HTTP_CONNECTIONS };
-    struct listener listener;
-    if (!minutes_to_tune(&options, &minutes, &err))
+    if (!read_settings(&given, &settings, &err))
         return options_usage_error("serve", &err);
-    if (!options_int(&options, "max-queue", 1, QUEUE_LIMIT_MAX, &engine_options.queue_max, &err) ||
-        !options_int(&options, "max-connections", 1, HTTP_CONNECTIONS_LIMIT_MAX,
-            &limits.connections, &err) ||
-        !options_int(&options, "drain-timeout", 1, DRAIN_TIMEOUT_MAX_S, &limits.drain_s, &err))
-        return options_usage_error("serve", &err);
-    if (!options_device(&options, &pipeline->device, &err) ||
-        !options_dtype(&options, &pipeline->dtype, &err))
-        return options_usage_error("serve", &err);
-    if (minutes > 0) /* before there is a listener: no request waits for it */
-        tune_first(&options, minutes);
-    if (!listen_on(address ? address : "127.0.0.1:8188", &listener, &err)) {
+    log_set_level(settings.log_level);
+    if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
+        tune_first(&settings);
+    if (!listener_init(&listener, settings.address, settings.socket_mode, &err)) {
         if (err.code == ERROR_INVALID)
             return options_usage_error("serve", &err);
         fprintf(stderr, "latentd serve: %s\n", err.message);
         return 1;
     }
-    char *model_name = model_name_of_path(pipeline->model_path);
-    int status = model_name ? serve(&engine_options, &listener, &limits, model_name) : 1;
+    char *model_name = model_name_of_path(settings.engine.pipeline.model_path);
+    const int status = model_name ? serve(&settings, &listener, model_name) : 1;
     free(model_name);
-    close(listener.fd);
+    listener_finish(&listener);
     return status;
 }

@@ -147,7 +147,7 @@ int tune_main(int argc, char **argv) {
     }
     if (worker)
         return tune_work(&options, strcmp(worker, "all") == 0);
-    struct tune t = { .argv = argv, .argc = argc };
+    struct tune t = { .options = options };
     t.deadline_s = monotonic_seconds() + 60 * minutes;
     bool ok = tune_run(&t, &err);
     if (ok && options_get(&given, "json"))

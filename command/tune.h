@@ -54,8 +54,7 @@ struct tune_problem {
 
 /* What is known of a device while its candidates are tried. */
 struct tune {
-    char **argv; /* borrowed: of the command, for the workers */
-    int argc;
+    struct tune_options options; /* for the workers; strings borrowed */
     double deadline_s; /* monotonic; what is not tried by then stays untried */
     bool only_new;     /* leaves alone what an earlier run measured */
     struct tuner_cache cache;
@@ -73,7 +72,7 @@ struct tune {
 };
 
 /* Tries all candidates that the time is enough for, and keeps what is chosen in the cache after
- * every problem. On failure what was kept until then stays. t: zeroed but for argv, argc and
+ * every problem. On failure what was kept until then stays. t: zeroed but for options and
  * deadline_s; finished by the caller in either case. */
 bool tune_run(struct tune *t, struct error *err) __attribute__((warn_unused_result));
 void tune_finish(struct tune *t);

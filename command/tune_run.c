@@ -27,7 +27,7 @@
 #define FAULTS_MAX 40
 #define SILENCE_MAX_S 120 /* loading a checkpoint is the longest that a worker says nothing */
 #define LINE_MAX_BYTES 1024
-#define WORKER_ARGUMENTS_MAX 64
+#define WORKER_ARGUMENTS_MAX 20
 
 struct worker {
     pid_t pid;    /* -1: none */
@@ -62,18 +62,51 @@ void tune_finish(struct tune *t) {
 
 /* --- processes --- */
 
+struct worker_arguments {
+    char *argv[WORKER_ARGUMENTS_MAX];
+    int count;
+    char texts[WORKER_ARGUMENTS_MAX][32]; /* of those that are not the caller's */
+};
+
+static void add_argument(struct worker_arguments *a, const char *option, const char *value) {
+    if (!value || a->count + 3 > WORKER_ARGUMENTS_MAX)
+        return;
+    a->argv[a->count++] = (char *)option;
+    a->argv[a->count++] = (char *)value;
+    a->argv[a->count] = NULL;
+}
+
+static void add_number(struct worker_arguments *a, const char *option, const char *prefix, int n) {
+    char *text = a->texts[a->count];
+    snprintf(text, sizeof(a->texts[0]), "%s%d", prefix, n);
+    add_argument(a, option, text);
+}
+
+/* The command line of `latentd tune --worker asked` that means these options. */
+static void make_arguments(const struct tune_options *options, struct worker_arguments *a) {
+    const struct pipeline_options *p = &options->pipeline;
+    *a = (struct worker_arguments){ .count = 0 };
+    add_argument(a, "latentd", "tune");
+    add_argument(a, "--model", p->model_path);
+    add_argument(a, "--tokenizer", p->tokenizer_dir);
+    if (!p->device.automatic && p->device.kind == DEVICE_CPU)
+        add_argument(a, "--device", "cpu");
+    else if (!p->device.automatic)
+        add_number(a, "--device", "cuda:", p->device.index);
+    if (!p->dtype.automatic)
+        add_argument(a, "--dtype", dtype_name(p->dtype.dtype));
+    if (options->width)
+        add_number(a, "--width", "", options->width);
+    if (options->height)
+        add_number(a, "--height", "", options->height);
+    add_argument(a, "--worker", "asked");
+}
+
 /* This program again as a worker. It dies with its parent, also while it waits for the device. */
 static bool worker_start(const struct tune *t, struct worker *w, struct error *err) {
     int out[2], in[2];
-    char *argv[WORKER_ARGUMENTS_MAX];
-    char program[] = "latentd", option[] = "--worker", asked[] = "asked";
-    int argc = 0;
-    argv[argc++] = program;
-    for (int i = 0; i < t->argc && argc < WORKER_ARGUMENTS_MAX - 3; i++)
-        argv[argc++] = t->argv[i];
-    argv[argc++] = option;
-    argv[argc++] = asked;
-    argv[argc] = NULL;
+    struct worker_arguments arguments;
+    make_arguments(&t->options, &arguments);
     if (pipe2(out, O_CLOEXEC) != 0)
         return error_set(err, ERROR_IO, "a pipe: %s", strerror(errno));
     if (pipe2(in, O_CLOEXEC) != 0) {
@@ -90,7 +123,7 @@ static bool worker_start(const struct tune *t, struct worker *w, struct error *e
         signal(SIGPIPE, SIG_DFL);
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
-        execv("/proc/self/exe", argv);
+        execv("/proc/self/exe", arguments.argv);
         _exit(127);
     }
     close(in[0]);

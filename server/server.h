@@ -3,6 +3,7 @@
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
+#include "base/log.h"
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -37,6 +38,7 @@ struct http_server {
     int owed;            /* requests that are here in full and not yet answered in full */
     size_t body_bytes;   /* of all request bodies held */
     double last_total_s; /* how long the last picture took, for Retry-After */
+    struct log_limit refusals;
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */
@@ -44,5 +46,10 @@ enum engine_state server_state(struct http_server *server, struct error *why_fai
 
 /* Whole seconds that a client should wait before it tries again. */
 int server_retry_after_s(struct http_server *server);
+
+/* One line for a request that was refused, at a bounded rate; what the client sent is made
+ * printable. */
+void server_log_refusal(struct http_server *server, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 #endif

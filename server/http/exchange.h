@@ -22,6 +22,7 @@ struct exchange {
     const struct route *route;         /* NULL if the path is not known */
     const struct route_method *method; /* NULL if the path does not answer it */
     const char *raw_target;            /* where the target lies in the HTTP library's memory */
+    const char *method_name;           /* as it came, "" until the headers are in; the library\'s */
     char *target;                      /* owned: the request target as it came */
     char id[REQUEST_ID_MAX_BYTES + 1];
     bool headers_seen;

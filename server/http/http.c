@@ -37,6 +37,7 @@ static struct exchange *exchange_create(
     exchange->server = server;
     exchange->http = http;
     exchange->raw_target = target;
+    exchange->method_name = "";
     exchange->target = strdup(target ? target : "");
     exchange->connection = connection_of(http);
     if (!exchange->target) {
@@ -325,6 +326,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
         return MHD_NO; /* memory was short: the connection is closed */
     if (!exchange->headers_seen) {
         exchange->headers_seen = true;
+        exchange->method_name = method;
         return begin(exchange, method, version);
     }
     if (*upload_data_size > 0) {
@@ -350,11 +352,14 @@ static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) 
     return strlen(text);
 }
 
+/* What the library says for itself, above all that it has refused a request. */
 static void on_log(void *user, const char *format, va_list args) {
+    struct http_server *server = user;
     char line[256];
-    (void)user;
     vsnprintf(line, sizeof(line), format, args);
     line[strcspn(line, "\r\n")] = 0;
+    if (strncmp(format, "Error processing request", 24) == 0)
+        server_log_refusal(server, "refused by the HTTP library: %s", line);
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?'; /* it may quote the client */
@@ -370,7 +375,7 @@ static bool start_daemon(struct http_server *server, struct error *err) {
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
                            MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     const struct MHD_OptionItem options[] = {
-        { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, NULL },
+        { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, server },
         { MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS, NULL },
         /* Split among the threads, any of which may get all of ours; the limit is the acceptor's.
          */

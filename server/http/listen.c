@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 union address {
@@ -16,8 +18,8 @@ union address {
 };
 
 static bool bad_address(const char *address, struct error *err) {
-    return error_field(
-        err, "--listen", address, "HOST:PORT such as 127.0.0.1:8188, localhost:0 or [::1]:8188");
+    return error_field(err, "--listen", address,
+        "HOST:PORT such as 127.0.0.1:8188, localhost:0 or [::1]:8188, or unix:PATH");
 }
 
 /* Host and port of "host:port" and "[host]:port". */
@@ -74,7 +76,11 @@ static bool resolve(const char *text, const char *host, int port, union address 
         text);
 }
 
-bool listen_on(const char *text, struct listener *out, struct error *err) {
+static bool system_error(const char *text, struct error *err) {
+    return error_set(err, ERROR_IO, "--listen %s: %s", text, strerror(errno));
+}
+
+static bool listen_tcp(struct listener *out, const char *text, struct error *err) {
     char host[INET6_ADDRSTRLEN];
     int port = 0;
     union address address;
@@ -82,26 +88,86 @@ bool listen_on(const char *text, struct listener *out, struct error *err) {
     if (!split(text, host, sizeof(host), &port, err) ||
         !resolve(text, host, port, &address, &size, err))
         return false;
-    memset(out, 0, sizeof(*out));
-    out->ipv6 = address.any.sa_family == AF_INET6;
+    const bool ipv6 = address.any.sa_family == AF_INET6;
     out->fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (out->fd < 0)
-        return error_set(err, ERROR_IO, "--listen %s: %s", text, strerror(errno));
+        return system_error(text, err);
     const int on = 1;
     /* A restarted daemon gets its port back at once. */
     setsockopt(out->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(out->fd, &address.any, size) != 0 || listen(out->fd, SOMAXCONN) != 0 ||
-        getsockname(out->fd, &address.any, &size) != 0) {
-        error_set(err, ERROR_IO, "--listen %s: %s", text, strerror(errno));
-        close(out->fd);
-        out->fd = -1;
-        return false;
-    }
-    out->port = ntohs(out->ipv6 ? address.v6.sin6_port : address.v4.sin_port);
+        getsockname(out->fd, &address.any, &size) != 0)
+        return system_error(text, err);
     char name[INET6_ADDRSTRLEN];
-    const void *binary = out->ipv6 ? (const void *)&address.v6.sin6_addr
-                                   : (const void *)&address.v4.sin_addr;
+    const void *binary = ipv6 ? (const void *)&address.v6.sin6_addr
+                              : (const void *)&address.v4.sin_addr;
     inet_ntop(address.any.sa_family, binary, name, sizeof(name));
-    snprintf(out->host, sizeof(out->host), out->ipv6 ? "[%s]" : "%s", name);
+    snprintf(out->host, sizeof(out->host), ipv6 ? "[%s]" : "%s", name);
+    snprintf(out->url, sizeof(out->url), "http://%s:%d", out->host,
+        ntohs(ipv6 ? address.v6.sin6_port : address.v4.sin_port));
     return true;
+}
+
+/* Removes the socket of a daemon that has ended without doing so: nobody answers there. */
+static bool remove_stale(const char *text, const struct sockaddr_un *address, struct error *err) {
+    struct stat status;
+    if (lstat(address->sun_path, &status) != 0)
+        return errno == ENOENT || system_error(text, err);
+    if (!S_ISSOCK(status.st_mode))
+        return error_set(err, ERROR_IO, "--listen %s: there is a file that is no socket", text);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return system_error(text, err);
+    const bool refused = connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0 &&
+                         errno == ECONNREFUSED;
+    close(fd);
+    if (!refused)
+        return error_set(err, ERROR_IO, "--listen %s: Address already in use", text);
+    return unlink(address->sun_path) == 0 || errno == ENOENT || system_error(text, err);
+}
+
+static bool listen_unix(struct listener *out, const char *text, mode_t mode, struct error *err) {
+    const char *path = text + strlen("unix:");
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    if (!*path || strlen(path) >= sizeof(address.sun_path))
+        return error_field(err, "--listen", text, "unix: and a path of 1 to %zu bytes",
+            sizeof(address.sun_path) - 1);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    if (!remove_stale(text, &address, err))
+        return false;
+    out->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (out->fd < 0)
+        return system_error(text, err);
+    struct stat status;
+    /* The file is never open to more than `mode`, not for a moment. No thread runs yet. */
+    const mode_t before = umask(0777 & ~mode);
+    const bool bound = bind(out->fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+    umask(before);
+    if (!bound || lstat(path, &status) != 0)
+        return system_error(text, err);
+    memcpy(out->path, address.sun_path, sizeof(out->path));
+    out->device = status.st_dev;
+    out->inode = status.st_ino;
+    snprintf(out->url, sizeof(out->url), "%s", text);
+    return listen(out->fd, SOMAXCONN) == 0 || system_error(text, err);
+}
+
+bool listener_init(struct listener *listener, const char *address, mode_t mode, struct error *err) {
+    *listener = (struct listener){ .fd = -1 };
+    const bool is_unix = strncmp(address, "unix:", 5) == 0;
+    const bool ok = is_unix ? listen_unix(listener, address, mode, err)
+                            : listen_tcp(listener, address, err);
+    if (!ok)
+        listener_finish(listener);
+    return ok;
+}
+
+void listener_finish(struct listener *listener) {
+    struct stat status;
+    if (listener->path[0] && lstat(listener->path, &status) == 0 &&
+        status.st_dev == listener->device && status.st_ino == listener->inode)
+        unlink(listener->path);
+    if (listener->fd >= 0)
+        close(listener->fd);
+    *listener = (struct listener){ .fd = -1 };
 }

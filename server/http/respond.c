@@ -91,6 +91,13 @@ static void set_text(json_t *object, const char *key, const char *text) {
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
+/* The target cut short: the line is for people. */
+static void log_refusal(const struct exchange *exchange, int status, const char *message) {
+    server_log_refusal(exchange->server, "%s: %d to %.16s %.100s: %s",
+        exchange->id[0] ? exchange->id : "-", status, exchange->method_name, exchange->target,
+        message);
+}
+
 enum MHD_Result respond_error(struct exchange *exchange, const struct error *err) {
     int status = error_http_status(err->code);
     char seconds[16];
@@ -99,6 +106,7 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
         { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
         { NULL, NULL },
     };
+    log_refusal(exchange, status, err->message);
     json_t *inner = json_object();
     set_text(inner, "code", error_code_name(err->code));
     set_text(inner, "message", err->message);
@@ -110,6 +118,7 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
 
 enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,
     const char *message, const struct answer_header *headers, bool close) {
+    log_refusal(exchange, status, message);
     json_t *json = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
     return respond_dump(exchange, status, json, headers, close);
 }

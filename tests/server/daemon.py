@@ -65,10 +65,10 @@ class Daemon:
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log_file,
                                         text=True)
         line = self.process.stdout.readline()
-        found = re.fullmatch(r"listening on http://(.+):(\d+)\n", line)
+        found = re.fullmatch(r"listening on (?:http://(.+):(\d+)|unix:(.+))\n", line)
         if not found:
             raise SystemExit(f"the daemon said {line!r}: {self.read_log()}")
-        self.host, self.port = found[1], int(found[2])
+        self.host, self.port, self.path = found[1], int(found[2] or 0), found[3]
         if self.wait_ready and not wait_until(lambda: self.get("/health/ready").status == 200,
                                               self.patience_s):
             raise SystemExit("the daemon does not get ready")
@@ -96,12 +96,20 @@ class Daemon:
         return os.pread(self.log_file.fileno(), 1 << 20, 0).decode()
 
     def connect(self):
+        if self.path:
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(20)
+            s.connect(self.path)
+            return s
         s = socket.create_connection((self.host.strip("[]"), self.port), timeout=20)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
 
     def request(self, method, path, body=None, headers=None):
-        c = http.client.HTTPConnection(self.host.strip("[]"), self.port, timeout=self.patience_s)
+        c = http.client.HTTPConnection((self.host or "localhost").strip("[]"), self.port or None,
+                                       timeout=self.patience_s)
+        if self.path:
+            c.sock = self.connect()
         try:
             c.request(method, path, body=body, headers=headers or {})
             r = c.getresponse()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from daemon import Daemon, check, done, generate_bytes, read_responses, wait_until
 
@@ -38,6 +39,10 @@ def a_bad_checkpoint_ends_the_daemon_with_its_name():
                        capture_output=True, text=True, timeout=30)
     check(p.returncode == 1 and "/no/such: there is no such checkpoint" in p.stderr,
           f"{p.returncode}: {p.stderr}")
+    check(p.stdout == "", f"it never said that it listens: {p.stdout}")
+    p = subprocess.run([executable, "serve", "--model", "fake,fail_load", "--listen", "127.0.0.1:0"],
+                       capture_output=True, text=True, timeout=30)
+    check(p.returncode == 1 and "cut short" in p.stderr, f"{p.returncode}: {p.stderr}")
 
 
 def sigterm_finishes_what_is_accepted():
@@ -67,6 +72,132 @@ def sigterm_finishes_what_is_accepted():
                   responses[0].json()["images"][0]["seed"] == 6, "an accepted request is finished")
         check(d.process.wait(20) == 0, "status 0")
         check("stopped" in d.read_log(), "and it says so")
+
+
+def sighup_finishes_what_is_accepted():
+    with Daemon(executable, "fake,step_ms=20") as d, d.connect() as s:
+        s.sendall(LONG)
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "accepted")
+        d.process.send_signal(signal.SIGHUP)
+        responses, _ = read_responses(s, 30)
+        check([r.status for r in responses] == [200], "an accepted request is finished")
+        check(d.process.wait(20) == 0, "status 0")
+    command = [executable, "serve", "--model", "fake", "--listen", "127.0.0.1:0"]
+    p = subprocess.Popen(["nohup", *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    check("listening" in p.stdout.readline(), "under nohup")
+    p.send_signal(signal.SIGHUP)
+    check(wait_until(lambda: p.poll() is not None, 0.5) is False, "nohup's SIGHUP is ignored")
+    p.send_signal(signal.SIGTERM)
+    check(p.wait(20) == 0, "status 0")
+
+
+def a_drain_timeout_cancels_what_is_not_done():
+    with Daemon(executable, "fake,step_ms=20", extra=["--drain-timeout", "1"]) as d:
+        waiting = [d.connect() for _ in range(3)]
+        for s in waiting:
+            s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 500}))
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 3), "accepted")
+        d.process.send_signal(signal.SIGTERM)
+        for s in waiting:
+            responses, _ = read_responses(s, 15)
+            check([r.status for r in responses] == [503], f"told so: {[r.status for r in responses]}")
+        check(d.process.wait(15) == 0, "status 0")
+        check("not done after 1 s" in d.read_log(), "and the log says so")
+
+
+def limits_are_what_was_asked_for():
+    with Daemon(executable, "fake,step_ms=50", extra=["--max-queue", "2"]) as d:
+        check(d.get("/info").json()["queue"]["max"] == 2, "a queue of 2")
+        clients = []
+        for n in range(3):  # one is drawn, two wait
+            clients.append(d.connect())
+            clients[-1].sendall(generate_bytes({"prompt": "a", "num_inference_steps": 100}))
+            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == n + 1), f"{n + 1} in it")
+            time.sleep(0.5)  # for the engine to take the first out of the queue
+        check(d.generate({"prompt": "a"}).status == 429, "a fourth is one too many")
+        for s in clients:
+            s.close()
+    for option, value, words in (
+            ("max-queue", "0", "--max-queue: 0 is not allowed; a whole number from 1 to 65536"),
+            ("max-connections", "5000", "--max-connections: 5000 is not allowed"),
+            ("drain-timeout", "1.5", "--drain-timeout: 1.5 is not allowed"),
+            ("log-level", "loud", "debug, info, warning or error"),
+            ("socket-mode", "888", "an octal number"), ("socket-mode", "1777", "an octal number")):
+        p = subprocess.run([executable, "serve", "--model", "fake", f"--{option}", value],
+                           capture_output=True, text=True, timeout=30)
+        check(p.returncode == 2 and words in p.stderr, f"--{option} {value}: {p.stderr}")
+
+
+def every_refusal_is_logged_within_bounds():
+    with Daemon(executable) as d:
+        check(d.get("/nope", {"X-Request-Id": "r1"}).status == 404, "404")
+        check(d.get("/health", {"Host": "evil.example", "X-Request-Id": "r2"}).status == 403, "403")
+        check(d.generate({"prompt": "a", "width": 3}, {"X-Request-Id": "r3"}).status == 400, "400")
+        with d.connect() as s:
+            s.sendall(b"GET /health HTTP/1.1\r\nfoo\r\n\r\n")
+            read_responses(s)
+        log = d.read_log()
+        for words in ("r1: 404 to GET /nope: there is no such path here", "r2: 403 to GET /health: ",
+                      "r3: 400 to POST /generate: width: 3 is not allowed", "refused by the HTTP library"):
+            check(words in log, f"the log says {words}")
+        for _ in range(300):
+            d.get("/nope")
+        lines = [line for line in d.read_log().split("\n") if "/nope" in line]
+        print(f"{len(lines)} of 301 refusals were logged one by one")
+        check(2 <= len(lines) <= 150, f"{len(lines)} lines of 301 refusals")
+    with Daemon(executable, extra=["--log-level", "warning"]) as d:
+        check(d.get("/nope").status == 404 and " info " not in d.read_log(), "--log-level warning")
+    with Daemon(executable, extra=["--log-level", "debug"]) as d:
+        check(d.get("/nope").status == 404, "--log-level debug")
+
+
+def a_unix_socket_works():
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/socket"
+        with Daemon(executable, listen="unix:" + path) as d:
+            check(d.generate({"prompt": "a"}).status == 200, "over a unix socket")
+            check(os.stat(path).st_mode & 0o777 == 0o600, f"mode {os.stat(path).st_mode:o}")
+            p = subprocess.run([executable, "serve", "--model", "fake", "--listen", "unix:" + path],
+                               capture_output=True, text=True, timeout=30)
+            check(p.returncode == 1 and "already in use" in p.stderr, f"a second one: {p.stderr}")
+            check(d.get("/health").status == 200, "and the first serves on")
+        check(not os.path.exists(path), "its file is removed at the end")
+        with Daemon(executable, listen="unix:" + path, extra=["--socket-mode", "660"]) as d:
+            check(os.stat(path).st_mode & 0o777 == 0o660, f"mode {os.stat(path).st_mode:o}")
+            d.process.kill()
+            d.process.wait()
+        check(os.path.exists(path), "left over")
+        with Daemon(executable, listen="unix:" + path) as d:
+            check(d.get("/health").status == 200, "replaces what was left over")
+            os.unlink(path)
+            socket.socket(socket.AF_UNIX).bind(path)  # somebody else's
+        check(os.path.exists(path), "another's file is left alone")
+        with open(folder + "/file", "w") as f:
+            f.write("precious")
+        for listen, words in (("unix:" + folder + "/file", "no socket"), ("unix:", "unix: and a path"),
+                              ("unix:" + "x" * 108, "unix: and a path"),
+                              ("unix:" + folder + "/no/such", "No such file")):
+            p = subprocess.run([executable, "serve", "--model", "fake", "--listen", listen],
+                               capture_output=True, text=True, timeout=30)
+            check(p.returncode in (1, 2) and words in p.stderr, f"{listen}: {p.stderr}")
+        with open(folder + "/file") as f:
+            check(f.read() == "precious", "a file is not touched")
+
+
+def a_slow_device_does_not_hold_up_info():
+    """What the device says of itself is asked for by the engine's thread, not by an HTTP one."""
+    with Daemon(executable, "fake,figures_ms=1500") as d:
+        def figures():
+            return d.get("/info").json()["device"]
+        check(wait_until(lambda: figures() is not None), "once it has answered")
+        wait_until(lambda: figures()["age_s"] > 1)
+        begun = time.monotonic()
+        for _ in range(20):
+            check(figures()["memory_free_bytes"] == 400, "what it said last")
+        took = time.monotonic() - begun
+        print(f"20 GET /info took {took:.2f} s while the device takes 1.5 s to answer")
+        check(took < 1.2, f"20 GET /info took {took:.2f} s")
+        check(wait_until(lambda: figures()["age_s"] < 1), "and it is asked again")
 
 
 def a_second_signal_is_the_end():
@@ -156,6 +287,12 @@ loading_is_a_503()
 a_stop_while_loading_is_a_clean_end()
 a_bad_checkpoint_ends_the_daemon_with_its_name()
 sigterm_finishes_what_is_accepted()
+sighup_finishes_what_is_accepted()
+a_drain_timeout_cancels_what_is_not_done()
+limits_are_what_was_asked_for()
+every_refusal_is_logged_within_bounds()
+a_unix_socket_works()
+a_slow_device_does_not_hold_up_info()
 a_second_signal_is_the_end()
 sigkill_and_restart_leave_nothing_broken()
 the_port_is_taken()

@@ -77,8 +77,10 @@ static void a_route_s_headers_replace_the_usual_ones(void) {
         { "Vary", "Accept" },
         { NULL, NULL },
     };
+    struct http_server server = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    char target[] = "/nope";
     static const struct route route = { .path = "/", .headers = page };
-    struct exchange exchange = { 0 };
+    struct exchange exchange = { .server = &server, .method_name = "GET", .target = target };
     CHECK(respond_json(&exchange, 200, json_object()) == MHD_YES, "nothing was answered");
     CHECK_STRING(values("Content-Security-Policy"), "default-src 'none'");
     CHECK_STRING(values("Cache-Control"), "no-store");
