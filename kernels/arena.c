@@ -105,6 +105,10 @@ size_t arena_plan_end(struct arena *arena) {
     return arena->peak;
 }
 
+bool arena_is_planning(const struct arena *arena) {
+    return arena->planning;
+}
+
 size_t arena_reserved_bytes(const struct arena *arena) {
     return arena->reserved;
 }

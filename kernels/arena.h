@@ -38,6 +38,8 @@ void arena_release(struct arena *arena, size_t mark);
 void arena_plan_begin(struct arena *arena);
 size_t arena_plan_end(struct arena *arena);
 
+bool arena_is_planning(const struct arena *arena);
+
 size_t arena_reserved_bytes(const struct arena *arena);
 /* Changes whenever the arena's memory does: addresses from before mean nothing afterwards. */
 unsigned arena_generation(const struct arena *arena);

@@ -348,20 +348,39 @@ static double flops_of(enum operation operation, const void *args) {
     }
 }
 
-/* Of a call whose arguments are right: whether it is to be computed now. */
+/* Of a call whose arguments are right: whether its entry is to be called, which in a dry run may
+ * want scratch memory planned. */
 static bool begin(struct compute *c, enum operation operation, const void *args) {
     c->flops += flops_of(operation, args);
     if (c->dry_run && c->note && c->kernels->tuner)
         c->kernels->tuner->note(operation, args);
-    return !c->dry_run;
+    if (c->dry_run && !(c->arena && arena_is_planning(c->arena) &&
+                          c->kernels->scratch_operations >> operation & 1))
+        return false;
+    if (c->kernels->lend)
+        c->kernels->lend(c->arena);
+    return true;
+}
+
+/* After the entry, whose scratch memory began at `mark`. */
+static void end(struct compute *c, size_t mark, const char *name) {
+    if (c->arena)
+        arena_release(c->arena, mark);
+    if (c->kernels->lend)
+        c->kernels->lend(NULL);
+    if (!compute_ok(c))
+        error_prefix(&c->error, "%s", name);
 }
 
 #define WRAPPER(name)                                                                              \
     void op_##name(struct compute *c, const struct name##_args *args) {                            \
         if (!compute_ok(c) || !name##_is_right(&(struct check){ c, #name }, args))                 \
             return;                                                                                \
-        if (begin(c, OPERATION_##name, args) && !c->kernels->name(args, &c->error))                \
-            error_prefix(&c->error, "%s", #name);                                                  \
+        const size_t mark = c->arena ? arena_mark(c->arena) : 0;                                   \
+        if (!begin(c, OPERATION_##name, args))                                                     \
+            return;                                                                                \
+        (void)c->kernels->name(args, &c->error);                                                   \
+        end(c, mark, #name);                                                                       \
     }
 OPERATIONS(WRAPPER)
 #undef WRAPPER

@@ -59,6 +59,8 @@ static inline int64_t conv_out_size(enum conv_kind kind, int64_t h) {
     return 0;
 }
 
+struct arena;
+
 /* A weight in the form its device likes best, made once at load. Opaque outside the backends; the
  * fields here are what the validation reads. */
 struct packed {
@@ -227,6 +229,14 @@ struct kernels {
      * more memory. */
     int batch_images;
     int64_t batch_px;
+
+    /* Optional: NULL where calls need no memory beside their tensors. Until it is called again, the
+     * calling thread's entries take scratch memory from the top of `arena` (NULL: from elsewhere),
+     * and the caller gives it back. */
+    void (*lend)(struct arena *arena);
+    /* Bits 1 << OPERATION_x of the entries that take some: while the arena is planning they are
+     * called too, take it and make ready what they need, but touch no tensor. */
+    unsigned scratch_operations;
 
     /* The activation dtype that goes with weights of `dtype` here: bf16 weights go with bf16
      * activations where the processor multiplies bf16, and with f32 ones where it does not. */

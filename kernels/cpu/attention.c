@@ -9,10 +9,10 @@
  * q is multiplied by scale / ln 2 first, hence powers of two. Both products run in register tiles.
  * What a query computes depends on its own row's shape alone, never on the other rows.
  */
+#include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 #if LANES == 16
 #define TILE_Q 12 /* score tile: 12 x 2 accumulators of 32 registers */
@@ -264,9 +264,9 @@ bool NAME(attention)(const struct attention_args *args, struct error *err) {
     size_t packed_floats = (size_t)at_once * s.head_floats; /* whole panels: a multiple of 8 */
     size_t threads = (size_t)omp_get_max_threads();
     size_t floats = (packed_floats + threads * s.query_floats + 15) / 16 * 16;
-    float *memory = aligned_alloc(64, floats * sizeof(float));
-    if (!memory)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for packed keys and values");
+    float *memory = cpu_scratch(floats * sizeof(float), err);
+    if (!memory || cpu_plans())
+        return memory != NULL;
 #pragma omp parallel
     {
         float *own = memory + packed_floats + (size_t)omp_get_thread_num() * s.query_floats;
@@ -279,6 +279,5 @@ bool NAME(attention)(const struct attention_args *args, struct error *err) {
             heads_of_team(
                 args, &s, &b, memory, first, heads - first < at_once ? heads - first : at_once);
     }
-    free(memory);
     return true;
 }

@@ -13,9 +13,9 @@
 #include "kernels/cpu/attention_pairs.h"
 
 #include "kernels/cpu/pairs.h"
+#include "kernels/cpu/scratch.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 #define BLOCK_VECTORS 3 /* of queries */
 #define BLOCK_Q (BLOCK_VECTORS * LANES)
@@ -285,9 +285,9 @@ bool PAIRS(attention)(const struct attention_args *args, struct error *err) {
     size_t own = (size_t)(BLOCK_Q * (s.pairs + BLOCK_K + BLOCK_K / 2 + s.channels));
     size_t packed = ((size_t)at_once * s.head_words + LANES - 1) / LANES * LANES;
     size_t words = packed + (size_t)omp_get_max_threads() * own;
-    uint32_t *memory = aligned_alloc(64, words * sizeof(uint32_t));
-    if (!memory)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for packed keys and values");
+    uint32_t *memory = cpu_scratch(words * sizeof(uint32_t), err);
+    if (!memory || cpu_plans())
+        return memory != NULL;
 #pragma omp parallel
     {
         struct block b = { .q = memory + packed + (size_t)omp_get_thread_num() * own };
@@ -298,6 +298,5 @@ bool PAIRS(attention)(const struct attention_args *args, struct error *err) {
             heads_of_team(
                 args, &s, &b, memory, first, heads - first < at_once ? heads - first : at_once);
     }
-    free(memory);
     return true;
 }

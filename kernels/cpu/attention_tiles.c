@@ -14,11 +14,11 @@
  * plain C. Both give the same bits, so no arithmetic is left to the compiler's choice.
  */
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/tile_simd.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 #define WORDS 256 /* of a tile */
 #define GROUP 16  /* queries: the columns of a tile */
@@ -389,10 +389,10 @@ bool attention_tiles(const struct attention_args *args, struct error *err) {
     const size_t packed_words = (size_t)at_once * s.head_words;
     const size_t threads = (size_t)omp_get_max_threads();
     /* Both are whole cache lines, so that no tile's row crosses one. */
-    uint32_t *memory = aligned_alloc(
-        64, (packed_words + threads * s.block_words) * sizeof(uint32_t));
-    if (!memory)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for packed keys and values");
+    uint32_t *memory = cpu_scratch(
+        (packed_words + threads * s.block_words) * sizeof(uint32_t), err);
+    if (!memory || cpu_plans())
+        return memory != NULL;
 #pragma omp parallel
     {
         uint32_t *own = memory + packed_words + (size_t)omp_get_thread_num() * s.block_words;
@@ -402,6 +402,5 @@ bool attention_tiles(const struct attention_args *args, struct error *err) {
             heads_of_team(args, &s, &b, memory, first, at_most(heads - first, at_once));
         tile_release();
     }
-    free(memory);
     return true;
 }

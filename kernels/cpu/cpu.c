@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/scratch.h"
 
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/attention_pairs.h"
@@ -53,6 +54,9 @@ static void fill_table(void) {
 #undef ENTRY
     table.attention = cpu_attention;
     layers_register(&table);
+    table.lend = cpu_lend;
+    table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
+                               1u << OPERATION_group_norm | 1u << OPERATION_attention;
 }
 
 const struct kernels *kernels_cpu(void) {

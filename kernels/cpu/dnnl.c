@@ -7,13 +7,14 @@
  * weight, CACHE_MAX of them. The weight is laid out once for a typical shape; should another shape
  * want another layout, the weight is laid out anew and the kept primitives go.
  *
- * A mutex guards the scratch memory that all weights share: one call at a time.
+ * A mutex guards the kept primitives, whose memories are set for each call: one call at a time.
  */
 #include "kernels/cpu/layers.h"
 
 #include "base/limits.h"
 #include "kernels/available.h"
 #include "kernels/cpu/level.h"
+#include "kernels/cpu/scratch.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -66,9 +67,6 @@ static struct {
     pthread_mutex_t mutex;
     dnnl_engine_t engine; /* made at the first pack, kept for good */
     dnnl_stream_t stream;
-    void *scratch;
-    size_t bytes;
-    int64_t users; /* weights alive; the last one frees the scratch */
 } shared = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static bool check(dnnl_status_t status, const char *what, struct error *err) {
@@ -389,17 +387,6 @@ static struct cached *find(struct dnnl_layer *l, const struct shape *shape, stru
     return c;
 }
 
-/* At least `bytes` of shared.scratch. */
-static bool reserve(size_t bytes, struct error *err) {
-    if (bytes <= shared.bytes)
-        return true;
-    free(shared.scratch);
-    shared.scratch = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    shared.bytes = shared.scratch ? bytes : 0;
-    return shared.scratch ||
-           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
-}
-
 static bool execute(struct dnnl_layer *l, struct cached *c, const void *x, const float *bias,
     void *y, void *scratchpad, struct error *err) {
     static const int names[MEMORIES] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS,
@@ -432,13 +419,6 @@ static bool dnnl_start(struct error *err) {
 
 static void dnnl_layer_destroy(struct layer *layer) {
     struct dnnl_layer *l = (struct dnnl_layer *)layer;
-    pthread_mutex_lock(&shared.mutex);
-    if (--shared.users == 0) {
-        free(shared.scratch);
-        shared.scratch = NULL;
-        shared.bytes = 0;
-    }
-    pthread_mutex_unlock(&shared.mutex);
     cache_clear(&l->cache);
     if (l->layout)
         dnnl_memory_destroy(l->layout);
@@ -485,7 +465,6 @@ static bool pack(const struct tensor *weight, const struct tensor *bias,
     l->geglu = geglu;
     l->dtype = dtype;
     pthread_mutex_lock(&shared.mutex);
-    shared.users++;
     struct shape typical = { .h = geometry->kernel ? TYPICAL_SIZE
                                   : geglu          ? GEGLU_ROWS
                                                    : TYPICAL_SIZE * TYPICAL_SIZE,
@@ -536,27 +515,49 @@ bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int t
 
 /* One row of a plain layer. A residual goes into y first and the product is added to it. */
 static bool run_row(struct dnnl_layer *l, struct cached *c, const void *x, const float *bias,
-    const void *residual, void *y, size_t y_bytes, struct error *err) {
+    const void *residual, void *y, size_t y_bytes, void *scratch, struct error *err) {
     if (residual && residual != y)
         memcpy(y, residual, y_bytes);
-    return execute(l, c, x, bias, y, shared.scratch, err);
+    return execute(l, c, x, bias, y, scratch, err);
+}
+
+/* Bytes of a GEGLU layer's product. */
+static size_t geglu_bytes(const struct dnnl_layer *l) {
+    return GEGLU_ROWS * (size_t)l->n * sizeof(float);
+}
+
+/* What one row of a layer takes besides its tensors; makes its primitives. */
+static bool row_scratch(
+    struct dnnl_layer *l, struct shape shape, size_t *bytes, struct error *err) {
+    const int64_t tokens = shape.h, whole = tokens < GEGLU_ROWS ? tokens : GEGLU_ROWS;
+    const int64_t parts[2] = { whole, tokens % GEGLU_ROWS };
+    *bytes = 0;
+    for (int i = 0; i < (l->geglu ? 2 : 1); i++) {
+        if (l->geglu)
+            shape = (struct shape){ .h = parts[i] };
+        struct cached *c = shape.h ? find(l, &shape, err) : NULL;
+        if (shape.h && !c)
+            return false;
+        if (c && c->scratch_bytes > *bytes)
+            *bytes = c->scratch_bytes;
+    }
+    *bytes += l->geglu ? geglu_bytes(l) : 0;
+    return true;
 }
 
 /* One row of a GEGLU layer: GEGLU_ROWS tokens at a time, so that the product stays in the cache. */
 static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, const char *residual,
-    char *y, struct error *err) {
+    char *y, char *scratch, struct error *err) {
     size_t element = dtype_size(l->dtype);
-    size_t product = GEGLU_ROWS * (size_t)l->n * sizeof(float);
     for (int64_t first = 0; first < tokens; first += GEGLU_ROWS) {
         struct shape shape = { .h = tokens - first < GEGLU_ROWS ? tokens - first : GEGLU_ROWS };
         struct cached *c = find(l, &shape, err);
-        if (!c || !reserve(product + c->scratch_bytes, err) ||
-            !execute(l, c, x + (size_t)(first * l->k) * element, l->bias, shared.scratch,
-                (char *)shared.scratch + product, err))
+        if (!c || !execute(l, c, x + (size_t)(first * l->k) * element, l->bias, scratch,
+                      scratch + geglu_bytes(l), err))
             return false;
         size_t at = (size_t)(first * l->n / 2) * element;
-        cpu_level()->matmul->geglu(
-            shared.scratch, shape.h, l->n, l->dtype, residual ? residual + at : NULL, y + at);
+        cpu_level()->matmul->geglu((const float *)scratch, shape.h, l->n, l->dtype,
+            residual ? residual + at : NULL, y + at);
     }
     return true;
 }
@@ -568,14 +569,18 @@ static bool linear_rows(struct dnnl_layer *l, const struct tensor *x, enum activ
     size_t x_bytes = (size_t)(tokens * l->k) * element;
     size_t y_bytes = (size_t)(tokens * (l->geglu ? l->n / 2 : l->n)) * element;
     struct shape shape = { .h = tokens, .activation = activation, .sum = residual != NULL };
+    size_t bytes;
+    char *scratch = row_scratch(l, shape, &bytes, err) ? cpu_scratch(bytes, err) : NULL;
+    if (!scratch || cpu_plans())
+        return scratch != NULL;
     struct cached *c = l->geglu ? NULL : find(l, &shape, err);
-    bool ok = l->geglu || (c && reserve(c->scratch_bytes, err));
+    bool ok = l->geglu || c;
     for (int64_t row = 0; ok && row < rows; row++) {
         const char *from = (const char *)x->data + (size_t)row * x_bytes;
         const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
         char *to = (char *)y->data + (size_t)row * y_bytes;
-        ok = l->geglu ? run_row_geglu(l, from, tokens, add, to, err)
-                      : run_row(l, c, from, l->bias, add, to, y_bytes, err);
+        ok = l->geglu ? run_row_geglu(l, from, tokens, add, to, scratch, err)
+                      : run_row(l, c, from, l->bias, add, to, y_bytes, scratch, err);
     }
     return ok;
 }
@@ -608,18 +613,19 @@ static bool conv_rows(struct dnnl_layer *l, const struct conv2d_args *args, stru
         shape = (struct shape){ .h = x->shape[1] * x->shape[2], .sum = residual != NULL };
     struct cached *c = find(l, &shape, err);
     size_t pad = ((size_t)l->n * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (!c || !reserve(pad + c->scratch_bytes, err))
-        return false;
+    char *scratch = c ? cpu_scratch(pad + c->scratch_bytes, err) : NULL;
+    if (!scratch || cpu_plans())
+        return scratch != NULL;
     int64_t rows = x->shape[0];
     size_t x_bytes = tensor_bytes(x) / (size_t)rows, y_bytes = tensor_bytes(y) / (size_t)rows;
     for (int64_t row = 0; row < rows; row++) {
-        const float *bias = row_bias(l, args->row_add, row, shared.scratch);
+        const float *bias = row_bias(l, args->row_add, row, (float *)scratch);
         const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
         char *to = (char *)y->data + (size_t)row * y_bytes;
         if (add && add != to)
             memcpy(to, add, y_bytes);
-        if (!execute(l, c, (const char *)x->data + (size_t)row * x_bytes, bias, to,
-                (char *)shared.scratch + pad, err))
+        if (!execute(
+                l, c, (const char *)x->data + (size_t)row * x_bytes, bias, to, scratch + pad, err))
             return false;
     }
     return true;

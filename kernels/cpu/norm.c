@@ -1,9 +1,9 @@
 /* group_norm and layer_norm. Both take the variance in a second pass over data that is still in the
  * cache, around the mean of that data, so that a mean far from zero costs no digits. */
+#include "kernels/cpu/scratch.h"
 #include "kernels/cpu/simd.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 /* Floats of one chunk: the pixels of a chunk stay in the second-level cache between its passes. */
 #define CHUNK 16384
@@ -124,13 +124,14 @@ bool NAME(group_norm)(const struct group_norm_args *args, struct error *err) {
     int64_t per_chunk = channels < CHUNK ? CHUNK / channels : 1;
     int64_t chunks = (pixels + per_chunk - 1) / per_chunk;
     size_t threads = (size_t)omp_get_max_threads();
-    struct moments *moments = calloc((size_t)(rows * chunks * args->groups), sizeof(*moments));
-    float *scales = calloc(((size_t)rows + threads) * (size_t)(3 * padded), sizeof(float));
-    if (!moments || !scales) {
-        free(moments);
-        free(scales);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for the moments of a group norm");
-    }
+    size_t moments_count = (size_t)(rows * chunks * args->groups);
+    size_t scales_count = ((size_t)rows + threads) * (size_t)(3 * padded);
+    struct moments *moments = cpu_scratch(
+        moments_count * sizeof(*moments) + scales_count * sizeof(float), err);
+    if (!moments || cpu_plans())
+        return moments != NULL;
+    float *scales = (float *)(moments + moments_count);
+    memset(scales, 0, scales_count * sizeof(float)); /* what pads the channels */
     bool bf16 = args->x->dtype == DTYPE_BF16;
 #pragma omp parallel if (rows * chunks > 1)
     {
@@ -164,8 +165,6 @@ bool NAME(group_norm)(const struct group_norm_args *args, struct error *err) {
                 normalise(args, DTYPE_F32, first, count, channels, own);
         }
     }
-    free(moments);
-    free(scales);
     return true;
 }
 

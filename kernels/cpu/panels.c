@@ -1,12 +1,9 @@
-/* The panels engine: weights in the panels of matmul.h.
- *
- * Thread-safe; convolutions share one scratch buffer and so run one at a time.
- */
+/* The panels engine: weights in the panels of matmul.h. Thread-safe. */
 #include "kernels/cpu/layers.h"
 #include "kernels/cpu/level.h"
+#include "kernels/cpu/scratch.h"
 
 #include <omp.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +14,6 @@ struct panels {
     struct matmul_weight weight;
     void *memory; /* owned: panels, bias and zeros */
 };
-
-/* What Winograd works in: as large as the largest call so far; freed with the last weight. */
-static struct {
-    pthread_mutex_t mutex;
-    void *data;
-    size_t bytes;
-    int64_t users;
-} scratch = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static size_t align(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -121,28 +110,20 @@ static bool panels_pack(const struct tensor *weight, const struct tensor *bias, 
     p->weight = w;
     p->memory = memory;
     p->layer.packed.bytes = bytes + sizeof(*p);
-    pthread_mutex_lock(&scratch.mutex);
-    scratch.users++;
-    pthread_mutex_unlock(&scratch.mutex);
     *out = &p->layer;
     return true;
 }
 
 static void panels_destroy(struct layer *layer) {
     struct panels *p = (struct panels *)layer;
-    pthread_mutex_lock(&scratch.mutex);
-    if (--scratch.users == 0) {
-        free(scratch.data);
-        scratch.data = NULL;
-        scratch.bytes = 0;
-    }
-    pthread_mutex_unlock(&scratch.mutex);
     free(p->memory);
     free(p);
 }
 
 static bool panels_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
     (void)err;
+    if (cpu_plans())
+        return true;
     struct panels *p = (struct panels *)layer;
     struct matmul_job job = { .weight = &p->weight,
         .x = args->x->data,
@@ -163,30 +144,20 @@ bool panels_take_winograd(enum conv_kind kind, int64_t k) {
     return (kind == CONV_3X3 || kind == CONV_3X3_UP) && k % 16 == 0;
 }
 
-/* At least `bytes` of scratch.data; the mutex is held. */
-static bool reserve(size_t bytes, struct error *err) {
-    if (bytes <= scratch.bytes)
-        return true;
-    free(scratch.data);
-    scratch.data = aligned_alloc(ALIGNMENT, align(bytes));
-    scratch.bytes = scratch.data ? bytes : 0;
-    return scratch.data ||
-           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
-}
-
 /* bf16 activations by way of f32 copies: for the rare convolutions that neither Winograd's form nor
  * oneDNN takes. */
 static bool direct_bf16(struct matmul_job job, struct error *err) {
     int64_t x_count = job.rows * job.h * job.w * job.weight->k;
     int64_t y_count = job.rows * job.h_out * job.w_out * job.weight->n;
     size_t x_bytes = align((size_t)x_count * sizeof(float));
-    if (!reserve(x_bytes + (size_t)y_count * sizeof(float), err))
-        return false;
+    char *scratch = cpu_scratch(x_bytes + (size_t)y_count * sizeof(float), err);
+    if (!scratch || cpu_plans())
+        return scratch != NULL;
     void *y = job.y;
-    float *x = scratch.data;
+    float *x = (float *)scratch;
     convert_elements(x, DTYPE_F32, job.x, DTYPE_BF16, x_count);
     job.x = x;
-    job.y = (char *)scratch.data + x_bytes;
+    job.y = scratch + x_bytes;
     if (job.residual) {
         convert_elements(job.y, DTYPE_F32, job.residual, DTYPE_BF16, y_count);
         job.residual = job.y;
@@ -196,20 +167,34 @@ static bool direct_bf16(struct matmul_job job, struct error *err) {
     return true;
 }
 
+/* What the plan of a batch reserves is enough for a part of it, whose tiles may be cut otherwise.
+ */
+static size_t winograd_scratch(
+    const struct matmul *matmul, const struct matmul_job *job, int tile) {
+    size_t most = 0;
+    struct matmul_job part = *job;
+    for (part.rows = 1; part.rows <= job->rows; part.rows++) {
+        const size_t bytes = matmul->winograd_scratch(&part, tile);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* f32 weights take the smaller tile, whose error is nearly that of the direct sum; bf16 ones the
  * larger, whose error is far below that of rounding the weights. */
 static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error *err) {
     const struct matmul *matmul = cpu_level()->matmul;
     int tile = job->weight->bf16 ? 4 : 2;
     if (winograd) {
-        if (!reserve(matmul->winograd_scratch(job, tile), err))
-            return false;
-        matmul->winograd(job, tile, scratch.data);
-        return true;
+        void *scratch = cpu_scratch(winograd_scratch(matmul, job, tile), err);
+        if (scratch && !cpu_plans())
+            matmul->winograd(job, tile, scratch);
+        return scratch != NULL;
     }
     if (job->bf16)
         return direct_bf16(*job, err);
-    matmul->direct(job);
+    if (!cpu_plans())
+        matmul->direct(job);
     return true;
 }
 
@@ -232,10 +217,7 @@ static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, s
         .row_add = args->row_add ? args->row_add->data : NULL,
         .residual = args->residual ? args->residual->data : NULL,
         .y = y->data };
-    pthread_mutex_lock(&scratch.mutex);
-    bool ok = run_conv2d(&job, panels_take_winograd(kind, p->weight.k), err);
-    pthread_mutex_unlock(&scratch.mutex);
-    return ok;
+    return run_conv2d(&job, panels_take_winograd(kind, p->weight.k), err);
 }
 
 const struct layer_engine panels_engine = {

@@ -9,30 +9,21 @@
  * An output of 2h - 1 rows ends in zeros where the phases would read the last row once more. Such
  * calls, and those that add a residual, go through the panels engine, from weights of its own.
  *
- * Thread-safe; calls share one scratch buffer and so run one at a time.
+ * Thread-safe.
  */
 #include "kernels/cpu/layers.h"
+#include "kernels/cpu/scratch.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PHASES 4 /* 2 * (parity of the row) + parity of the column */
-#define ALIGNMENT 64
 
 struct phases {
     struct layer layer;
     struct layer *phase[PHASES]; /* owned */
     struct layer *whole;         /* owned: the panels engine's */
 };
-
-/* One phase's output: as large as the largest call so far; freed with the last weight. */
-static struct {
-    pthread_mutex_t mutex;
-    void *data;
-    size_t bytes;
-    int64_t users;
-} scratch = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 static void phases_destroy(struct layer *layer) {
     struct phases *p = (struct phases *)layer;
@@ -41,13 +32,6 @@ static void phases_destroy(struct layer *layer) {
             dnnl_engine.destroy(p->phase[i]);
     if (p->whole)
         panels_engine.destroy(p->whole);
-    pthread_mutex_lock(&scratch.mutex);
-    if (--scratch.users == 0) {
-        free(scratch.data);
-        scratch.data = NULL;
-        scratch.bytes = 0;
-    }
-    pthread_mutex_unlock(&scratch.mutex);
     free(p);
 }
 
@@ -76,9 +60,6 @@ static bool phases_pack(const struct tensor *weight, const struct tensor *bias, 
         free(sums);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
     }
-    pthread_mutex_lock(&scratch.mutex);
-    scratch.users++;
-    pthread_mutex_unlock(&scratch.mutex);
     bool ok = true;
     for (int i = 0; ok && i < PHASES; i++) {
         const struct tensor part = tensor_4d(sums, DTYPE_F32, n, k, 2, 2);
@@ -98,17 +79,6 @@ static bool phases_pack(const struct tensor *weight, const struct tensor *bias, 
         p->layer.packed.bytes += p->phase[i]->packed.bytes;
     *out = &p->layer;
     return true;
-}
-
-/* At least `bytes` of scratch.data; the mutex is held. */
-static bool reserve(size_t bytes, struct error *err) {
-    if (bytes <= scratch.bytes)
-        return true;
-    free(scratch.data);
-    scratch.data = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    scratch.bytes = scratch.data ? bytes : 0;
-    return scratch.data ||
-           error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
 }
 
 /* y[2i + row][2j + column] = part[i][j] for images of [h][w] pixels of `pixel` bytes. */
@@ -131,15 +101,13 @@ static bool phases_conv2d(struct layer *layer, const struct conv2d_args *args, s
         return panels_engine.conv2d(p->whole, args, err);
     struct tensor part = tensor_4d(NULL, y->dtype, n, h, w, c);
     struct conv2d_args one = { .x = x, .row_add = args->row_add, .y = &part };
-    pthread_mutex_lock(&scratch.mutex);
-    bool ok = reserve(tensor_bytes(&part), err);
-    part.data = scratch.data;
+    part.data = cpu_scratch_outer(tensor_bytes(&part), err);
+    bool ok = part.data != NULL;
     for (int i = 0; ok && i < PHASES; i++) {
         ok = dnnl_engine.conv2d(p->phase[i], &one, err);
-        if (ok)
+        if (ok && !cpu_plans())
             interleave(part.data, n, h, w, (size_t)c * dtype_size(y->dtype), i / 2, i % 2, y->data);
     }
-    pthread_mutex_unlock(&scratch.mutex);
     return ok;
 }
 

@@ -25,12 +25,17 @@ bool reference_embedding(const struct embedding_args *args, struct error *err) {
     return ok;
 }
 
+/* Without a buffer for the whole: a step of the CPU's table comes here too, and allocates nothing.
+ */
+static void put(struct tensor *y, int64_t i, float x) {
+    convert_elements(
+        (char *)y->data + (size_t)i * dtype_size(y->dtype), y->dtype, &x, DTYPE_F32, 1);
+}
+
 bool reference_timestep_embedding(const struct timestep_embedding_args *args, struct error *err) {
     const float *timesteps = args->timesteps->data;
     int64_t n = args->y->shape[0], dim = args->y->shape[1], half = dim / 2;
-    struct float_output y = { 0 };
-    if (!float_output_init(&y, args->y, err))
-        return false;
+    (void)err;
     int64_t sin_at = args->flip_sin_to_cos ? half : 0, cos_at = half - sin_at;
     for (int64_t row = 0; row < n; row++) {
         for (int64_t i = 0; i < half; i++) {
@@ -38,11 +43,9 @@ bool reference_timestep_embedding(const struct timestep_embedding_args *args, st
             float exponent = (float)-9.210340371976184 * (float)i; /* ln(10000) */
             float frequency = expf(exponent / ((float)half - args->freq_shift));
             float angle = timesteps[row] * frequency;
-            y.data[row * dim + sin_at + i] = sinf(angle);
-            y.data[row * dim + cos_at + i] = cosf(angle);
+            put(args->y, row * dim + sin_at + i, sinf(angle));
+            put(args->y, row * dim + cos_at + i, cosf(angle));
         }
     }
-    bool ok = float_output_store(&y);
-    float_output_finish(&y);
-    return ok;
+    return true;
 }
