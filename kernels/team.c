@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Ends as a team's thread does: the first pthread_exit of a process loads what it unwinds with, and
+ * aborts where there is no memory for it. */
 static void *wait_for_the_others(void *gate) {
     pthread_mutex_lock(gate);
     pthread_mutex_unlock(gate);
-    return NULL;
+    pthread_exit(NULL);
 }
 
 /* As many threads at once as the team will have besides this one, with the stacks it will have. */
@@ -41,7 +43,9 @@ bool team_start(struct error *err) {
     pthread_t *threads = calloc((size_t)others + 1, sizeof(*threads));
     if (!threads)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %d threads", others);
-    const bool ok = try_threads(others, threads, err) &&
+    /* Before, for what the trial itself loads; after, for what the team takes besides stacks. */
+    const bool ok = available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err) &&
+                    try_threads(others, threads, err) &&
                     available_headroom(TEAM_HEADROOM_BYTES, "starting threads", err);
     free(threads);
     if (!ok)
