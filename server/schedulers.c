@@ -32,7 +32,8 @@ static json_t *option_json(
     else if (option->type != VALUE_FLAG)
         ok = ok && set(json, "minimum", scheduler_option_to_json(option, option->min)) &&
              set(json, option->below_max ? "exclusiveMaximum" : "maximum",
-                 scheduler_option_to_json(option, option->max));
+                 scheduler_option_to_json(
+                     option, values ? scheduler_option_max(option, values) : option->max));
     ok = ok && set(json, "description", json_string(option->help));
     if (values)
         ok = ok && set(json, "default",

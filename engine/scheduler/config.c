@@ -242,14 +242,12 @@ static bool apply_choice(
         if (!scheduler_option_allows(option, value))
             return refuse_option(err, option, value,
                 scheduler_option_allowed(option, ALL_WORDS, "\"", allowed, sizeof(allowed)));
+        double max = scheduler_option_max(option, &config->values);
+        if (option->type == VALUE_INTEGER && value > max) {
+            snprintf(allowed, sizeof(allowed), "an integer from %g to %g", option->min, max);
+            return refuse_option(err, option, value, allowed);
+        }
         scheduler_option_set(option, &config->values, value);
-    }
-    if (choice->given[OPTION_STEPS_OFFSET] &&
-        config->values.steps_offset >= config->values.num_train_timesteps) {
-        snprintf(allowed, sizeof(allowed), "an integer from 0 to %d",
-            config->values.num_train_timesteps - 1);
-        return refuse_option(
-            err, &scheduler_options[OPTION_STEPS_OFFSET], config->values.steps_offset, allowed);
     }
     if (choice->given[OPTION_BETA_SCHEDULE])
         config->trained_betas = NULL;

@@ -74,6 +74,12 @@ void scheduler_option_set(
     }
 }
 
+double scheduler_option_max(
+    const struct scheduler_option *option, const struct scheduler_values *values) {
+    return option == &scheduler_options[OPTION_STEPS_OFFSET] ? values->num_train_timesteps - 1
+                                                             : option->max;
+}
+
 static int word_count(const struct scheduler_option *option) {
     int count = 0;
     while (option->words[count])

@@ -92,6 +92,10 @@ double scheduler_option_get(
 void scheduler_option_set(
     const struct scheduler_option *option, struct scheduler_values *values, double value);
 
+/* The largest integer or number that goes with these other values. */
+double scheduler_option_max(
+    const struct scheduler_option *option, const struct scheduler_values *values);
+
 /* Whether it is one of the words, in range, an integer where it has to be. */
 bool scheduler_option_allows(const struct scheduler_option *option, double value);
 

@@ -80,7 +80,7 @@ void scheduler_keep(struct scheduler_evaluation *evaluation, int slot, enum sche
 }
 
 bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...) {
-    char value[16], text[160];
+    char value[16], text[192];
     va_list args;
     va_start(args, allowed);
     vsnprintf(text, sizeof(text), allowed, args);
@@ -120,32 +120,43 @@ static const char *check_update(const struct scheduler_evaluation *evaluation,
     return NULL;
 }
 
-static bool check_evaluation(const struct scheduler_class *class, const struct scheduler_plan *plan,
-    int index, bool kept[SCHEDULER_SLOTS], struct error *err) {
-    const struct scheduler_evaluation *evaluation = &plan->evaluations[index];
-    bool fits = evaluation->update_count <= SCHEDULER_MAX_UPDATES;
-    const char *wrong = fits ? NULL : "has more updates than fit";
-    /* The configuration's fault, not the class's: epsilon prediction divides by
-     * sqrt(alphas_cumprod), which zero terminal SNR makes 0. */
-    if (fits && !is_finite(evaluation))
-        return error_set(err, ERROR_INVALID,
-            "scheduler: the step at timestep %g divides by zero with this prediction_type and "
-            "noise schedule; with rescale_betas_zero_snr, prediction_type must be v_prediction or "
-            "sample",
-            (double)evaluation->timestep);
+static const char *check_evaluation(
+    const struct scheduler_evaluation *evaluation, bool kept[SCHEDULER_SLOTS]) {
+    const char *wrong = NULL;
     for (int u = 0; u < evaluation->update_count && !wrong; u++)
         wrong = check_update(evaluation, &evaluation->updates[u], kept);
-    return !wrong || error_set(err, ERROR_INTERNAL, "scheduler: %s's evaluation %d of %d %s",
-                         class->info.name, index, plan->count, wrong);
+    return wrong;
+}
+
+/* The configuration's fault, not the class's. Epsilon prediction divides by sqrt(alphas_cumprod),
+ * which zero terminal SNR makes 0. */
+static bool refuse_division(
+    const struct scheduler_config *config, float timestep, struct error *err) {
+    const struct scheduler_values *values = &config->values;
+    if (values->rescale_betas_zero_snr && values->prediction_type == PREDICTION_EPSILON)
+        return error_field(err, "scheduler.prediction_type", "\"epsilon\"",
+            "\"v_prediction\" or \"sample\" with rescale_betas_zero_snr: the step at timestep %g "
+            "divides by zero",
+            (double)timestep);
+    return error_set(err, ERROR_INVALID,
+        "scheduler: the step at timestep %g divides by zero with this noise schedule",
+        (double)timestep);
 }
 
 /* Checks what the class filled in, and counts its slots. */
-static bool finish_plan(
-    const struct scheduler_class *class, struct scheduler_plan *plan, struct error *err) {
+static bool finish_plan(const struct scheduler_class *class, const struct scheduler_config *config,
+    struct scheduler_plan *plan, struct error *err) {
     bool kept[SCHEDULER_SLOTS] = { false };
-    for (int i = 0; i < plan->count; i++)
-        if (!check_evaluation(class, plan, i, kept, err))
-            return false;
+    for (int i = 0; i < plan->count; i++) {
+        const struct scheduler_evaluation *evaluation = &plan->evaluations[i];
+        bool fits = evaluation->update_count <= SCHEDULER_MAX_UPDATES;
+        if (fits && !is_finite(evaluation))
+            return refuse_division(config, evaluation->timestep, err);
+        const char *wrong = fits ? check_evaluation(evaluation, kept) : "has more updates than fit";
+        if (wrong)
+            return error_set(err, ERROR_INTERNAL, "scheduler: %s's evaluation %d of %d %s",
+                class->info.name, i, plan->count, wrong);
+    }
     for (int slot = 0; slot < SCHEDULER_SLOTS; slot++)
         if (kept[slot])
             plan->slot_count = slot + 1;
@@ -177,7 +188,7 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     struct noise_schedule schedule = { 0 };
     bool ok = noise_schedule_init(config, &schedule, err) &&
               class->fill(config, &schedule, num_inference_steps, plan, err) &&
-              finish_plan(class, plan, err);
+              finish_plan(class, config, plan, err);
     noise_schedule_finish(&schedule);
     if (!ok) {
         scheduler_plan_destroy(plan);

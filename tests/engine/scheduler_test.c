@@ -288,8 +288,8 @@ static void refusals_name_the_key(void) {
 #define PNDM "{\"_class_name\": \"PNDMScheduler\", "
     refused("[]", none, 5, ERROR_INVALID, "not a JSON object");
     refused("{}", none, 5, ERROR_UNSUPPORTED, "_class_name");
-    refused("{\"_class_name\": \"NoSuchScheduler\"}", none, 5, ERROR_UNSUPPORTED,
-        "NoSuchScheduler");
+    refused(
+        "{\"_class_name\": \"NoSuchScheduler\"}", none, 5, ERROR_UNSUPPORTED, "NoSuchScheduler");
     refused(DDIM "\"thresholding\": true}", none, 5, ERROR_UNSUPPORTED, "thresholding");
     refused(DDIM "\"beta_start\": 1.5}", none, 5, ERROR_INVALID, "beta_start: 1.5");
     refused(DDIM "\"beta_schedule\": \"sigmoid\"}", none, 5, ERROR_INVALID, "squaredcos_cap_v2");
@@ -307,7 +307,9 @@ static void refusals_name_the_key(void) {
     refused(DDIM "\"steps_offset\": 1}", none, 0, ERROR_INVALID, "num_inference_steps");
     refused(PNDM "\"skip_prk_steps\": false}", none, 3, ERROR_INVALID, "at least 4");
     refused(DDIM "\"rescale_betas_zero_snr\": true, \"timestep_spacing\": \"trailing\"}", none, 5,
-        ERROR_INVALID, "v_prediction");
+        ERROR_INVALID, "scheduler.prediction_type: \"epsilon\" is not allowed; \"v_prediction\"");
+    refused(DDIM "\"beta_start\": 0, \"timestep_spacing\": \"linspace\"}", none, 5, ERROR_INVALID,
+        "timestep 0 divides by zero");
     refused(PNDM "\"steps_offset\": 1}", chosen(OPTION_ETA, 0), 5, ERROR_INVALID,
         "scheduler.eta: 0 is not allowed; pndm has no such option");
     refused(DDIM "\"steps_offset\": 1}", chosen(OPTION_ETA, 1.5), 5, ERROR_INVALID,

@@ -142,6 +142,7 @@ def routes(d):
     check({"ddpm", "ddim", "pndm"} <= set(options) and schedulers["default"] == "pndm", f"{options}")
     check(options["ddim"]["eta"].items() >= {"type": "number", "minimum": 0, "maximum": 1,
                                              "default": 0}.items(), f"{options['ddim']['eta']}")
+    check(options["pndm"]["steps_offset"]["maximum"] == 999, "below the model's 1000 timesteps")
     check(options["pndm"]["prediction_type"]["enum"] == ["epsilon", "v_prediction"] and
           options["ddim"]["prediction_type"]["enum"] == ["epsilon", "v_prediction", "sample"],
           "each scheduler's own words")
