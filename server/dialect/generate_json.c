@@ -169,6 +169,13 @@ static const struct {
     { "long_prompt", NULL },
 };
 
+const char *generate_json_field(size_t index) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].parse && index-- == 0)
+            return fields[i].name;
+    return NULL;
+}
+
 static bool parse_one(
     const char *key, const json_t *value, struct generate_request *request, struct error *err) {
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {

@@ -15,4 +15,7 @@
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* The names of the fields that this version knows, one after the other; NULL after the last. */
+const char *generate_json_field(size_t index);
+
 #endif

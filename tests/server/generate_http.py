@@ -215,8 +215,58 @@ def a_large_body_is_refused_before_it_is_sent(d):
     check(r.status == 200, f"20 MB of white space are no crime: {r.status}")
 
 
+# Requests that this model cannot draw, and the field that is named. The lower half is wrong for this
+# model only: 12 layers of text encoder, 1000 timesteps, a scheduler that has no such option.
+UNDRAWABLE = [
+    ({"prompt": 1}, "prompt"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": "a" * 16385}, "prompt"),
+    ({"negative_prompt": "a" * 16385}, "negative_prompt"),
+    ({"width": 511}, "width"),
+    ({"height": 4096}, "height"),
+    ({"num_inference_steps": 0}, "num_inference_steps"),
+    ({"guidance_scale": 101}, "guidance_scale"),
+    ({"guidance_rescale": -0.5}, "guidance_rescale"),
+    ({"scheduler": "unknown"}, "scheduler"),
+    ({"scheduler": {"eta": "x"}}, "scheduler.eta"),
+    ({"seed": -1}, "seed"),
+    ({"rng": "gpu"}, "rng"),
+    ({"num_images": 17}, "num_images"),
+    ({"prompt": ["a", "b"], "num_images": 9}, "num_images"),
+    ({"clip_skip": -1}, "clip_skip"),
+    ({"output": "jpeg"}, "output"),
+    ({"timeout_s": 86401}, "timeout_s"),
+    ({"loras": []}, "loras"),
+    ({"unknown": 1}, "unknown"),
+
+    ({"clip_skip": 12}, "clip_skip"),
+    ({"num_inference_steps": 1000}, "num_inference_steps"),
+    ({"num_inference_steps": 1000, "scheduler": "ddim"}, "num_inference_steps"),
+    ({"scheduler": {"name": "pndm", "eta": 0.5}}, "scheduler.eta"),
+    ({"scheduler": {"name": "pndm", "rescale_betas_zero_snr": True}}, "scheduler.rescale_betas_zero_snr"),
+    ({"scheduler": {"name": "pndm", "prediction_type": "sample"}}, "scheduler.prediction_type"),
+    ({"scheduler": {"name": "ddim", "steps_offset": 1000}}, "scheduler.steps_offset"),
+]
+
+
+def what_cannot_be_drawn_is_refused_at_once(d, depth):
+    """While `depth` requests are in front of it."""
+    for fields, param in UNDRAWABLE:
+        r = d.generate({"prompt": "a", **fields})
+        check(r.status == 400 and r.error()["param"] == param and r.error()["allowed"],
+              f"{str(fields)[:80]}: {r.status} {r.body[:300]}")
+    check(d.get("/info").json()["queue"]["depth"] == depth, f"none of them waited")
+
+
+def every_field_can_be_refused(d):
+    """The table above has a row for each field there is."""
+    fields = set(d.generate({"prompt": "a", "timeout_s": 9}).json()["parameters"])
+    missing = fields - {param for _, param in UNDRAWABLE}
+    check(len(fields) >= 14 and not missing, f"without a row: {missing}")
+
+
 def a_full_queue_is_a_429(executable):
-    with Daemon(executable, "fake,step_ms=100") as d:
+    with Daemon(executable, "fake,step_ms=1000") as d:
         waiting = [d.connect() for _ in range(66)]  # one is drawn, 64 wait
         body = generate_bytes({"prompt": "a", "num_inference_steps": 20})
         waiting[0].sendall(body)
@@ -230,6 +280,7 @@ def a_full_queue_is_a_429(executable):
         check(responses[0].error()["code"] == "queue_full", "queue_full")
         check(int(responses[0].headers["retry-after"]) >= 1, "Retry-After")
         check(not closed, "the connection may be used again")
+        what_cannot_be_drawn_is_refused_at_once(d, 65)
         for s in waiting:
             s.close()
         check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0),
@@ -282,6 +333,8 @@ if __name__ == "__main__":
         png_answer(daemon)
         latent_answer(daemon)
         errors(daemon)
+        what_cannot_be_drawn_is_refused_at_once(daemon, 0)
+        every_field_can_be_refused(daemon)
         routes(daemon)
         two_requests_share_a_connection(daemon)
         a_body_may_come_in_pieces(daemon)

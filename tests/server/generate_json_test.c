@@ -150,6 +150,19 @@ static void wrong_fields_are_named(void) {
     printf("%zu wrong fields\n", sizeof(wrong) / sizeof(wrong[0]));
 }
 
+/* Each row of the parser's table has one of the table above, or of the bodies below. */
+static void every_field_can_be_wrong(void) {
+    const char *name;
+    size_t count = 0;
+    for (; (name = generate_json_field(count)); count++) {
+        bool found = strcmp(name, "prompt") == 0;
+        for (size_t i = 0; !found && i < sizeof(wrong) / sizeof(wrong[0]); i++)
+            found = strcmp(wrong[i].param, name) == 0;
+        CHECK(found, "no wrong %s is tried", name);
+    }
+    CHECK(count >= 14, "%zu fields", count);
+}
+
 /* What diffusers' constructors (and step(), for eta) take of what our API lets a request set. */
 static const struct {
     const char *name, *options[8];
@@ -439,6 +452,7 @@ int main(void) {
     a_prompt_alone_takes_the_defaults();
     every_field_arrives();
     wrong_fields_are_named();
+    every_field_can_be_wrong();
     schedulers_have_their_constructors_options();
     every_option_of_every_scheduler_is_read_refused_and_echoed();
     wrong_bodies_say_why();

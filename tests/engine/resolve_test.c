@@ -1,0 +1,155 @@
+/* What a request becomes for one checkpoint, and what is refused because of it: the same request is
+ * right for one and wrong for another. The names of the fields are the API's. */
+#include "engine/resolve.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static struct tokenizer *tokenizer;
+static json_t *scheduler;
+static struct generate_request request;
+
+/* SD-1.5's, with the bundled tokenizer. */
+static struct resolve_figures sd15(void) {
+    return (struct resolve_figures){
+        .tokenizer = tokenizer,
+        .scheduler_json = scheduler,
+        .default_px = 512,
+        .vae_scale = 8,
+        .latent_channels = 4,
+        .context_length = 77,
+        .text_layers = 12,
+    };
+}
+
+static void reset(void) {
+    generate_request_finish(&request);
+    generate_request_init(&request);
+    request.prompts = calloc(2, sizeof(*request.prompts));
+    request.prompts[0] = strdup("a red boat");
+    request.prompt_count = 1;
+}
+
+static void give_latents(int images, int channels, int height, int width) {
+    size_t count = (size_t)(images * channels * height * width);
+    free(request.init_latents.values);
+    request.init_latents = (struct init_latents){ calloc(count, sizeof(float)), images, channels,
+        height, width };
+}
+
+static void refused(const struct resolve_figures *figures, const char *param, const char *value,
+    const char *allowed) {
+    struct resolved_request out;
+    struct error err = { 0 };
+    CHECK(!resolve_request(figures, &request, &out, &err), "%s %s is taken", param, value);
+    CHECK(err.code == ERROR_INVALID, "%s", error_code_name(err.code));
+    CHECK_STRING(err.param, param);
+    CHECK_STRING(err.value, value);
+    CHECK_CONTAINS(err.allowed, allowed);
+    reset();
+}
+
+static void what_is_open_is_the_models(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    request.prompts[1] = strdup("a dog");
+    request.prompt_count = 2;
+    request.num_images = 3;
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.asked.width == 512 && r.asked.height == 512, "%dx%d", r.asked.width, r.asked.height);
+    CHECK(r.latent_channels == 4 && r.latent_height == 64 && r.latent_width == 64, "latents");
+    CHECK(r.guided && r.images == 6 && r.texts == 3 && r.tokens == 77, "%d images, %d texts",
+        r.images, r.texts);
+    CHECK(r.scheduler.kind == SCHEDULER_PNDM && r.plan->count == 26, "25 steps of PNDM are 26");
+    CHECK(r.asked.seed_given && r.asked.seed <= UINT32_MAX, "a seed of 32 bits");
+    CHECK(resolved_request_seed(&r, 5) == r.asked.seed + 5, "image k uses seed + k");
+    CHECK_STRING(resolved_request_prompt(&r, 2), "a red boat");
+    CHECK_STRING(resolved_request_prompt(&r, 3), "a dog");
+    CHECK(r.ids[0] == r.ids[77] && r.ids[76] == r.ids[1] && r.ids[78] != r.ids[1],
+        "the empty negative prompt is begin and ends");
+    CHECK(memcmp(r.ids + 77, r.ids + 2 * 77, 77 * sizeof(*r.ids)) != 0, "two prompts");
+    CHECK(!request.seed_given && request.width == 0, "the request itself stays as it is");
+    resolved_request_finish(&r);
+    resolved_request_finish(&r); /* zeroed */
+
+    reset();
+    request.guidance_scale = 1;
+    char *text = malloc(400);
+    for (int i = 0; i < 100; i++)
+        memcpy(text + 4 * i, "a b ", 4);
+    text[399] = 0;
+    free(request.prompts[0]);
+    request.prompts[0] = text;
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(!r.guided && r.texts == 1, "without guidance no negative prompt: %d", r.texts);
+    CHECK(r.warning_count == 1, "%d warnings", r.warning_count);
+    CHECK_CONTAINS(r.warnings[0], "prompt: only the first 75 tokens were used");
+    resolved_request_finish(&r);
+    reset();
+}
+
+static void a_models_own_limits(void) {
+    struct resolve_figures figures = sd15();
+    request.clip_skip = 12;
+    refused(&figures, "clip_skip", "12", "from 0 to 11: this text encoder has 12 layers");
+    request.clip_skip = 3;
+    figures.text_layers = 3;
+    refused(&figures, "clip_skip", "3", "from 0 to 2");
+    figures.vae_scale = 16;
+    request.width = 520;
+    refused(&figures, "width", "520", "a multiple of this model's 16");
+    request.height = 520;
+    refused(&figures, "height", "520", "a multiple of this model's 16");
+    figures = sd15();
+    request.num_inference_steps = 1000; /* and steps_offset 1 */
+    refused(&figures, "num_inference_steps", "1000", "fewer steps");
+    request.width = 511;
+    refused(&figures, "width", "511", "a multiple of 8");
+}
+
+static void starting_noise_has_the_models_shape(void) {
+    struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    request.num_images = 2;
+    give_latents(2, 4, 16, 24);
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.asked.width == 192 && r.asked.height == 128, "their size: %dx%d", r.asked.width,
+        r.asked.height);
+    CHECK(r.asked.init_latents.values != request.init_latents.values, "a copy");
+    resolved_request_finish(&r);
+    request.num_images = 1;
+    refused(&figures, "init_latents", "[2][4][16][24]", "[1][4][16][24]");
+    give_latents(1, 16, 16, 16);
+    refused(&figures, "init_latents", "[1][16][16][16]", "[1][4][16][16]");
+    give_latents(1, 4, 16, 16);
+    request.width = 256;
+    refused(&figures, "init_latents", "[1][4][16][16]", "[1][4][16][32]");
+    give_latents(1, 4, 4, 16);
+    refused(&figures, "init_latents", "[1][4][4][16]", "[1][4][height/8][width/8]");
+    give_latents(1, 4, 512, 8);
+    refused(&figures, "init_latents", "[1][4][512][8]", "64 to 2048 pixels");
+    give_latents(1, 4, 16, 16);
+    request.init_latents.values[7] = INFINITY;
+    refused(&figures, "init_latents", "not finite", "finite numbers");
+}
+
+int main(void) {
+    struct error err = { 0 };
+    if (!tokenizer_create(BUNDLED_TOKENIZER, &tokenizer, &err)) {
+        printf("%s\n", err.message);
+        return 1;
+    }
+    scheduler = json_pack("{s:s, s:f, s:f, s:s, s:i, s:b, s:b, s:i}", "_class_name",
+        "PNDMScheduler", "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear",
+        "num_train_timesteps", 1000, "set_alpha_to_one", 0, "skip_prk_steps", 1, "steps_offset", 1);
+    reset();
+    what_is_open_is_the_models();
+    a_models_own_limits();
+    starting_noise_has_the_models_shape();
+    generate_request_finish(&request);
+    tokenizer_destroy(tokenizer);
+    json_decref(scheduler);
+    return check_done();
+}
