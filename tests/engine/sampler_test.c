@@ -1,0 +1,211 @@
+/* Images that share UNet calls draw the bits that each draws alone: of other schedulers, steps,
+ * guidance, texts and generators, in any order, coming and going while others are on their way. On
+ * a small UNet with the weights of tests/models/small_models.h. */
+#include "engine/sampler.h"
+#include "tests/check.h"
+#include "tests/models/small_models.h"
+
+#include <stdlib.h>
+
+enum {
+    IMAGES = 6,
+    ROWS = 4,
+    HEIGHT = 12,
+    WIDTH = 8,
+    CHANNELS = 4,
+    TOKENS = 5,
+    TEXTS = 4,
+    DIM = 32
+};
+#define ELEMENTS (CHANNELS * HEIGHT * WIDTH)
+
+/* Seven rows in a call are filled up to eight on a device that records. */
+static const struct {
+    enum scheduler_kind scheduler;
+    int steps;
+    double eta, guidance_scale, guidance_rescale;
+    enum rng_kind rng;
+    int text, negative_text;
+    bool has_init;
+    int begins; /* the tick before which it comes, if there is a row */
+} cases[IMAGES] = {
+    { SCHEDULER_DDIM, 4, 0.5, 5, 0, RNG_CPU, 1, 0, false, 0 },
+    { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 0 },
+    { SCHEDULER_PNDM, 6, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 1 },
+    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1 },
+    { SCHEDULER_DDPM, 5, 0, 2, 0, RNG_CUDA, 0, 3, false, 2 },
+    { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 4 },
+};
+
+struct run {
+    const struct unet *unet;
+    const struct scheduler_plan *plans[IMAGES];
+    const float *contexts; /* [TEXTS][TOKENS][DIM] */
+    const float *init;
+    int first, count; /* the images that take part */
+    float (*latents)[ELEMENTS];
+    int calls, rows; /* seen: the most rows of a call */
+};
+
+static void fill(const struct run *r, int index, struct image *image) {
+    *image = (struct image){
+        .plan = r->plans[index],
+        .init_latents = cases[index].has_init ? r->init : NULL,
+        .guided = cases[index].guidance_scale > 1,
+        .guidance_scale = cases[index].guidance_scale,
+        .guidance_rescale = cases[index].guidance_rescale,
+        .text = cases[index].text,
+        .negative_text = cases[index].negative_text,
+        .latents = r->latents[index],
+    };
+    noise_init(&image->generator, cases[index].rng, (uint64_t)(100 + index));
+}
+
+static int rows_of(struct image *const *images, int count) {
+    int rows = count;
+    for (int i = 0; i < count; i++)
+        rows += images[i]->guided;
+    return rows;
+}
+
+/* Turns the order of a call's images by one, so that rows are neighbours in some ticks only. */
+static void turn(struct image **images, int count) {
+    struct image *first = images[0];
+    for (int i = 1; i < count; i++)
+        images[i - 1] = images[i];
+    images[count - 1] = first;
+}
+
+static void sample(struct compute *c, void *user) {
+    struct run *r = user;
+    struct sampler s;
+    struct image images[IMAGES], *active[ROWS];
+    const struct sampler_size size = { .height = HEIGHT,
+        .width = WIDTH,
+        .images = r->count < ROWS ? r->count : ROWS,
+        .guided = true,
+        .slots = SCHEDULER_SLOTS,
+        .texts = TEXTS,
+        .tokens = TOKENS };
+    size_t mark = arena_mark(c->arena);
+    sampler_init(c, &s, r->unet, &size);
+    struct tensor contexts = compute_tensor_3d(c, DTYPE_F32, TEXTS, TOKENS, DIM);
+    compute_upload(c, r->contexts, &contexts);
+    sampler_encode_texts(c, &s, &contexts);
+    int count = 0, next = r->first;
+    r->calls = r->rows = 0;
+    for (int tick = 0; compute_ok(c) && (count || next < r->first + r->count); tick++) {
+        for (; next < r->first + r->count && count < size.images; next++) {
+            if (count && tick < cases[next].begins)
+                break;
+            fill(r, next, &images[next]);
+            active[count] = &images[next];
+            sampler_start(c, &s, &active[count++], 1);
+        }
+        r->rows = rows_of(active, count) > r->rows ? rows_of(active, count) : r->rows;
+        sampler_tick(c, &s, active, count);
+        r->calls++;
+        for (int i = count - 1; i >= 0; i--)
+            if (image_is_done(active[i])) {
+                sampler_finish(c, &s, &active[i], 1);
+                active[i] = active[--count];
+            }
+        if (count)
+            turn(active, count);
+    }
+    arena_release(c->arena, mark);
+}
+
+static struct unet *make_unet(const struct kernels *kernels, struct rule_source *source) {
+    struct error err = { 0 };
+    struct unet_config config;
+    struct unet *unet = NULL;
+    json_t *json = json_pack("{s:i, s:i, s:i, s:[i,i], s:[s,s], s:[s,s], s:i, s:i, s:i, s:i}",
+        "sample_size", 8, "in_channels", CHANNELS, "out_channels", CHANNELS, "block_out_channels",
+        16, 32, "down_block_types", "CrossAttnDownBlock2D", "DownBlock2D", "up_block_types",
+        "UpBlock2D", "CrossAttnUpBlock2D", "layers_per_block", 1, "attention_head_dim", 2,
+        "cross_attention_dim", DIM, "norm_num_groups", 8);
+    const struct weights w = rule_weights(source, kernels, DTYPE_F32);
+    if (!unet_config_parse(json, &config, &err) || !unet_create(&config, &w, &unet, &err)) {
+        CHECK(false, "%s", err.message);
+        exit(check_done());
+    }
+    json_decref(json);
+    return unet;
+}
+
+static struct scheduler_plan *make_plan(int index) {
+    json_t *json = json_pack("{s:s, s:f, s:f, s:s, s:b}", "_class_name", "DDIMScheduler",
+        "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear", "clip_sample",
+        0);
+    json_t *choice = json_pack("{s:s}", "name", scheduler_kind_name(cases[index].scheduler));
+    if (cases[index].eta > 0)
+        json_object_set_new(choice, "eta", json_real(cases[index].eta));
+    struct scheduler_choice options = { 0 };
+    struct scheduler_config config;
+    struct scheduler_plan *plan = NULL;
+    struct error err = { 0 };
+    if (!scheduler_choice_from_json(choice, &options, &err) ||
+        !scheduler_config_resolve(json, &options, &config, &err) ||
+        !scheduler_plan_create(&config, cases[index].steps, &plan, &err)) {
+        CHECK(false, "%s", err.message);
+        exit(check_done());
+    }
+    json_decref(json);
+    json_decref(choice);
+    return plan;
+}
+
+static bool never_begin(struct error *err) {
+    return error_set(err, ERROR_INTERNAL, "nothing is recorded here");
+}
+
+static void mates_do_not_change_bits(const struct kernels *kernels, const char *what) {
+    static float alone[IMAGES][ELEMENTS], together[IMAGES][ELEMENTS];
+    struct rule_source source = { .gain = 1 };
+    struct unet *unet = make_unet(kernels, &source);
+    float *contexts = rule_signal("contexts", TEXTS * TOKENS * DIM);
+    float *init = rule_signal("init", ELEMENTS);
+    struct run r = { .unet = unet, .contexts = contexts, .init = init, .latents = alone };
+    int evaluations = 0;
+    for (int i = 0; i < IMAGES; i++) {
+        r.plans[i] = make_plan(i);
+        evaluations += r.plans[i]->count;
+    }
+    for (int i = 0; i < IMAGES; i++) {
+        r.first = i;
+        r.count = 1;
+        run_model(kernels, sample, &r);
+        CHECK(r.calls == r.plans[i]->count, "%d calls", r.calls);
+    }
+    r.first = 0;
+    r.count = IMAGES;
+    r.latents = together;
+    run_model(kernels, sample, &r);
+    CHECK(r.calls <= evaluations / 2 && r.rows >= 7, "%d calls of up to %d rows", r.calls, r.rows);
+    for (int i = 0; i < IMAGES; i++) {
+        double size = 0;
+        for (int k = 0; k < ELEMENTS; k++)
+            size += (double)alone[i][k] * alone[i][k];
+        CHECK(size > 0, "image %d is empty", i);
+        CHECK(memcmp(alone[i], together[i], sizeof(alone[i])) == 0, "%s: image %d, %s, %d steps",
+            what, i, scheduler_kind_name(cases[i].scheduler), cases[i].steps);
+        scheduler_plan_destroy((struct scheduler_plan *)(uintptr_t)r.plans[i]);
+    }
+    printf("%s: %d images, %d evaluations in %d calls of up to %d rows: the same bits\n", what,
+        IMAGES, evaluations, r.calls, r.rows);
+    free(contexts);
+    free(init);
+    unet_destroy(unet);
+    rule_source_finish(&source);
+}
+
+int main(void) {
+    const struct recorder recorder = { .begin = never_begin };
+    struct kernels records = *kernels_cpu();
+    records.recorder = &recorder;
+    mates_do_not_change_bits(kernels_cpu(), "cpu");
+    mates_do_not_change_bits(kernels_reference(), "reference");
+    mates_do_not_change_bits(&records, "rows filled up as for recordings");
+    return check_done();
+}
