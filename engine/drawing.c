@@ -17,20 +17,6 @@ struct drawing {
     double begun_s, deadline_s; /* deadline 0: none */
 };
 
-void drawing_figures(const struct drawing_models *models, struct resolve_figures *out) {
-    const struct text_encoder_config *text = text_encoder_get_config(models->text_encoder);
-    int scale = vae_scale(models->vae);
-    *out = (struct resolve_figures){
-        .tokenizer = models->tokenizer,
-        .scheduler_json = models->scheduler_json,
-        .default_px = unet_get_config(models->unet)->sample_size * scale,
-        .vae_scale = scale,
-        .latent_channels = vae_get_config(models->vae)->latent_channels,
-        .context_length = text->max_position_embeddings,
-        .text_layers = text->num_hidden_layers,
-    };
-}
-
 static size_t latent_elements(const struct resolved_request *r) {
     return (size_t)r->latent_channels * (size_t)r->latent_height * (size_t)r->latent_width;
 }

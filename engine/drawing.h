@@ -12,13 +12,11 @@
 /* What drawing needs of a pipeline; everything borrowed. */
 struct drawing_models {
     const struct kernels *kernels;
-    const struct tokenizer *tokenizer;
     const struct text_encoder *text_encoder;
     const struct unet *unet;
     const struct vae *vae;
     struct arena *arena;
     struct recordings *recordings; /* NULL: every step is launched call by call */
-    const json_t *scheduler_json;
 };
 
 /* Draws `request` into *result (zeroed; finished by the caller, also on failure). */
@@ -33,8 +31,5 @@ bool drawing_plan(const struct drawing_models *models, const struct resolved_req
 /* Makes its operations known to the device's tuner; reserves nothing. */
 bool drawing_note(const struct drawing_models *models, const struct resolved_request *request,
     struct error *err) __attribute__((warn_unused_result));
-
-/* What requests are resolved against; it borrows from the models. */
-void drawing_figures(const struct drawing_models *models, struct resolve_figures *out);
 
 #endif

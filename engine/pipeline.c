@@ -17,7 +17,7 @@ struct pipeline {
     struct recordings *recordings;
     json_t *scheduler_json;
     char *model_path;
-    struct resolve_figures figures;
+    struct resolve_figures figures; /* what requests are resolved against */
     struct pipeline_info info;
 };
 
@@ -90,6 +90,20 @@ static bool read_scheduler(struct pipeline *p, struct error *err) {
     return true;
 }
 
+static void fill_figures(struct pipeline *p) {
+    const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
+    int scale = vae_scale(p->vae);
+    p->figures = (struct resolve_figures){
+        .tokenizer = p->tokenizer,
+        .scheduler_json = p->scheduler_json,
+        .default_px = unet_get_config(p->unet)->sample_size * scale,
+        .vae_scale = scale,
+        .latent_channels = vae_get_config(p->vae)->latent_channels,
+        .context_length = text->max_position_embeddings,
+        .text_layers = text->num_hidden_layers,
+    };
+}
+
 static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64_t bytes) {
     p->info.model_path = p->model_path;
     p->info.device = p->models.kernels->name;
@@ -144,14 +158,12 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(memory, &p->arena, err) ||
         (!options->no_recordings && !recordings_create(p->models.kernels, &p->recordings, err)))
         return false;
-    p->models.tokenizer = p->tokenizer;
     p->models.text_encoder = p->text_encoder;
     p->models.unet = p->unet;
     p->models.vae = p->vae;
     p->models.arena = p->arena;
     p->models.recordings = p->recordings;
-    p->models.scheduler_json = p->scheduler_json;
-    drawing_figures(&p->models, &p->figures);
+    fill_figures(p);
     if (!plan_default(p, err))
         return error_prefix(err, "planning a picture of the model's own size");
     fill_info(p, dtype, monotonic_seconds() - begun, weight_bytes);
