@@ -1,6 +1,6 @@
 """The real program on the bundled checkpoint under limits of its address space and of its data, from
 just enough to start to plenty: a picture, or an error that says why, never a signal.
-usage: refused_memory.py EXECUTABLE MODEL"""
+usage: refused_memory.py EXECUTABLE MODEL [LEVELS]"""
 import os
 import re
 import resource
@@ -12,7 +12,8 @@ import threading
 
 from daemon import Daemon, check, done, wait_until
 
-executable, model = sys.argv[1:]
+executable, model = sys.argv[1:3]
+LEVELS = int(sys.argv[3]) if len(sys.argv) > 3 else 24
 PNG = b"\x89PNG\r\n\x1a\n"
 MIB = 1 << 20
 environment = {**os.environ, "OMP_NUM_THREADS": "2"}
@@ -92,7 +93,7 @@ def serve(name, kind, mib):
 
 
 for name, kind, most_mib in (("RLIMIT_AS", resource.RLIMIT_AS, 800), ("RLIMIT_DATA", resource.RLIMIT_DATA, 250)):
-    steps = levels(kind, most_mib, 24)
+    steps = levels(kind, most_mib, LEVELS)
     print(f"{name}: {steps[0]} to {steps[-1]} MiB")
     drawn = [generate(name, kind, mib, "f32" if i % 3 == 2 else "auto")
              for i, mib in enumerate(steps)]
