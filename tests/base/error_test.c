@@ -3,7 +3,8 @@
 
 static void field_errors_name_field_value_and_allowed(void) {
     struct error err = { 0 };
-    CHECK(!error_field(&err, "width", "511", "a multiple of %d from %d to %d", 8, 64, 2048), "-");
+    CHECK(!error_field(&err, "width", "511", "a multiple of %d from %d to %d", 8, 64, 2048),
+        "an error is never true");
     CHECK_STRING(err.param, "width");
     CHECK_STRING(err.value, "511");
     CHECK_STRING(err.allowed, "a multiple of 8 from 64 to 2048");

@@ -146,17 +146,18 @@ static void loading_and_failing_refuse(void) {
     struct engine_ticket *ticket = NULL;
     struct pipeline_info info;
     struct engine *engine = start(2, false);
-    CHECK(engine_get_state(engine, NULL) == ENGINE_LOADING, "-");
-    CHECK(!engine_get_info(engine, &info), "-");
-    CHECK(!submit(engine, 1, 0, &outcome, &ticket, &err), "-");
+    CHECK(engine_get_state(engine, NULL) == ENGINE_LOADING, "state %d",
+        engine_get_state(engine, NULL));
+    CHECK(!engine_get_info(engine, &info), "a model that is still loading has no info");
+    CHECK(!submit(engine, 1, 0, &outcome, &ticket, &err), "accepted while loading");
     CHECK(err.code == ERROR_UNAVAILABLE && !ticket, "%s", err.message);
     fake.fail_load = true;
     sem_post(&fake.may_load);
     while (engine_get_state(engine, &err) == ENGINE_LOADING)
         sched_yield();
-    CHECK(engine_get_state(engine, &err) == ENGINE_FAILED, "-");
+    CHECK(engine_get_state(engine, &err) == ENGINE_FAILED, "%s", err.message);
     CHECK_STRING(err.message, "fake: no such model");
-    CHECK(!submit(engine, 1, 0, &outcome, NULL, &err), "-");
+    CHECK(!submit(engine, 1, 0, &outcome, NULL, &err), "accepted after the load failed");
     CHECK_CONTAINS(err.message, "no such model");
     engine_destroy(engine, true);
     CHECK(atomic_load(&outcome.done_count) == 0, "a refused request has no done");
@@ -168,7 +169,8 @@ static void order_bound_and_results(void) {
     struct outcome outcomes[4];
     struct pipeline_info info;
     struct engine *engine = start(2, true);
-    CHECK(engine_get_info(engine, &info) && info.max_tokens == 77, "-");
+    CHECK(
+        engine_get_info(engine, &info) && info.max_tokens == 77, "a model that is loaded has info");
     CHECK(fake.sees_faults && !fake.sees_stops,
         "a weight file that is cut short raises SIGBUS where it is read; SIGTERM is another's");
     CHECK(submit(engine, 10, 0, &outcomes[0], NULL, &err), "%s", err.message);
@@ -176,14 +178,16 @@ static void order_bound_and_results(void) {
     CHECK(submit(engine, 11, 0, &outcomes[1], NULL, &err), "%s", err.message);
     CHECK(submit(engine, 12, 0, &outcomes[2], NULL, &err), "%s", err.message);
     CHECK(engine_queue_depth(engine) == 3, "%d", engine_queue_depth(engine));
-    CHECK(!submit(engine, 13, 0, &outcomes[3], NULL, &err), "-");
+    CHECK(!submit(engine, 13, 0, &outcomes[3], NULL, &err), "a third waits where two may");
     CHECK(err.code == ERROR_BUSY, "%s", err.message);
     CHECK_CONTAINS(err.message, "2 requests wait, 2 may");
     sem_post(&fake.may_step);
     let_steps(3 * STEPS - 1);
     for (int i = 0; i < 3; i++) {
         sem_wait(&outcomes[i].ended);
-        CHECK(outcomes[i].code == ERROR_NONE && outcomes[i].seed == 10 + (uint64_t)i, "-");
+        CHECK(outcomes[i].code == ERROR_NONE && outcomes[i].seed == 10 + (uint64_t)i,
+            "%s, seed %llu", error_code_name(outcomes[i].code),
+            (unsigned long long)outcomes[i].seed);
         CHECK(outcomes[i].order == i, "request %d ended as number %d", i, outcomes[i].order);
         CHECK(outcomes[i].progress_count == STEPS + 1, "%d", outcomes[i].progress_count);
         CHECK(outcomes[i].queue_s >= 0, "%g", outcomes[i].queue_s);
@@ -210,7 +214,7 @@ static void cancel_and_timeout(void) {
     sem_wait(&late.ended);
     CHECK(waiting.code == ERROR_CANCELLED, "%s", error_code_name(waiting.code));
     CHECK(late.code == ERROR_TIMEOUT, "%s", error_code_name(late.code));
-    CHECK(atomic_load(&running.done_count) == 0, "-");
+    CHECK(atomic_load(&running.done_count) == 0, "the one being drawn is done already");
     CHECK(engine_queue_depth(engine) == 2, "%d", engine_queue_depth(engine));
     sem_wait(&fake.step_begun);
     engine_cancel(engine, running_ticket);
@@ -251,7 +255,8 @@ static void stopping_drains_or_cancels(void) {
     while (engine_get_state(engine, NULL) != ENGINE_STOPPING)
         sched_yield();
     struct outcome refused;
-    CHECK(!submit(engine, 1, 0, &refused, NULL, &err) && err.code == ERROR_UNAVAILABLE, "-");
+    CHECK(!submit(engine, 1, 0, &refused, NULL, &err) && err.code == ERROR_UNAVAILABLE,
+        "while stopping: %s", err.message);
     sem_post(&fake.may_step);
     pthread_join(destroyer, NULL);
     for (int i = 0; i < 3; i++)
@@ -302,7 +307,9 @@ static void many_threads_get_one_done_each(void) {
             accepted += submitters[i].accepted[k];
             finished += submitters[i].outcomes[k].done_count;
             succeeded += submitters[i].accepted[k] && !submitters[i].outcomes[k].code;
-            CHECK(submitters[i].outcomes[k].done_count == submitters[i].accepted[k], "-");
+            CHECK(submitters[i].outcomes[k].done_count == submitters[i].accepted[k],
+                "submitter %d, request %d: done %d times", i, k,
+                submitters[i].outcomes[k].done_count);
         }
     printf("%d accepted, %d finished, %d drawn\n", accepted, finished, succeeded);
     CHECK(accepted == finished && succeeded == fake.drawn, "%d drawn", fake.drawn);

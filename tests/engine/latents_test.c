@@ -175,7 +175,8 @@ static void picture_matches_diffusers(
     }
     printf("picture: %d of %d values differ, by at most %d of 255\n", off, count, worst);
     CHECK(worst <= 1 && off * 200 < count, "%d values, worst %d", off, worst);
-    CHECK(result.seeds[0] == request.seed && result.timings.steps > 0, "-");
+    CHECK(result.seeds[0] == request.seed && result.timings.steps > 0, "seed %llu, %d steps",
+        (unsigned long long)result.seeds[0], result.timings.steps);
     generate_result_finish(&result);
     generate_request_finish(&request);
 }
@@ -217,24 +218,24 @@ static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) 
     int reached = 0;
     parse_request(item, &request);
     const struct generate_hooks hooks = { stop_at_two, &reached };
-    CHECK(!generate(pipeline, &request, &hooks, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, &hooks, &result, &err), "drawn although cancelled");
     CHECK(err.code == ERROR_CANCELLED && reached == 2, "%s", err.message);
     CHECK(!result.latents, "a failed request leaves nothing");
     request.timeout_s = 1e-9;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "drawn within a nanosecond");
     CHECK(err.code == ERROR_TIMEOUT, "%s", err.message);
     request.timeout_s = 0;
     request.clip_skip = 31;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "more layers skipped than there are");
     CHECK_STRING(err.param, "clip_skip");
     request.clip_skip = 0;
     request.init_latents = (struct init_latents){ calloc(4 * 16 * 16, sizeof(float)), 1, 4, 16,
         16 };
     request.init_latents.values[5] = NAN;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "a NaN was drawn from");
     CHECK_STRING(err.param, "init_latents");
     request.init_latents.values[5] = INFINITY;
-    CHECK(!generate(pipeline, &request, NULL, &result, &err), "-");
+    CHECK(!generate(pipeline, &request, NULL, &result, &err), "an infinity was drawn from");
     generate_request_finish(&request);
 }
 

@@ -44,10 +44,14 @@ static void linear_refuses(void) {
     struct tensor w = f32_2d(0, 6, 4), bias = tensor_1d(memory, DTYPE_F32, 6);
     struct packed *weight = NULL, *geglu = NULL, *conv = NULL, *foreign = NULL;
     struct tensor cw = f32_4d(0, 6, 4, 1, 1);
-    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, false, DTYPE_F32, &weight, &err), "-");
-    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, true, DTYPE_F32, &geglu, &err), "-");
-    CHECK(linear_pack(kernels_cpu(), "fc", &w, &bias, false, DTYPE_F32, &foreign, &err), "-");
-    CHECK(conv2d_pack(kernels_reference(), "cv", &cw, NULL, CONV_1X1, DTYPE_F32, &conv, &err), "-");
+    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, false, DTYPE_F32, &weight, &err), "%s",
+        err.message);
+    CHECK(linear_pack(kernels_reference(), "fc", &w, &bias, true, DTYPE_F32, &geglu, &err), "%s",
+        err.message);
+    CHECK(linear_pack(kernels_cpu(), "fc", &w, &bias, false, DTYPE_F32, &foreign, &err), "%s",
+        err.message);
+    CHECK(conv2d_pack(kernels_reference(), "cv", &cw, NULL, CONV_1X1, DTYPE_F32, &conv, &err), "%s",
+        err.message);
     struct tensor x = f32_2d(0, 3, 4), y = f32_2d(64, 3, 6), r = f32_2d(128, 3, 6);
     struct tensor other = f32_2d(128, 3, 5), half = f32_2d(64, 3, 3), empty = f32_2d(0, 0, 4);
     struct tensor ints = tensor_2d(memory, DTYPE_I32, 3, 4), absent = f32_2d(0, 3, 4);
@@ -92,9 +96,10 @@ static void conv2d_refuses(void) {
     struct packed *same = NULL, *up = NULL, *right = NULL;
     struct tensor w = f32_4d(0, 2, 3, 3, 3);
     const struct kernels *k = kernels_reference();
-    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3, DTYPE_F32, &same, &err), "-");
-    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_UP, DTYPE_F32, &up, &err), "-");
-    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_DOWN_RIGHT, DTYPE_F32, &right, &err), "-");
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3, DTYPE_F32, &same, &err), "%s", err.message);
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_UP, DTYPE_F32, &up, &err), "%s", err.message);
+    CHECK(conv2d_pack(k, "c", &w, NULL, CONV_3X3_DOWN_RIGHT, DTYPE_F32, &right, &err), "%s",
+        err.message);
     struct tensor x = f32_4d(0, 2, 4, 5, 3), y = f32_4d(1000, 2, 4, 5, 2), flat = f32_2d(0, 8, 3);
     struct tensor odd = f32_4d(1000, 2, 7, 10, 2), double_size = f32_4d(1000, 2, 8, 10, 2);
     struct tensor six = f32_4d(1000, 2, 6, 10, 2), narrow = f32_4d(0, 2, 4, 5, 4);

@@ -177,7 +177,7 @@ static void what_makes_a_sequence(void) {
     for (int i = 0; i < 3; i++)
         call(&s, run_other, 3);
     CHECK(fake.begun == 3, "another function: %d recorded", fake.begun);
-    CHECK(arena_alloc(s.c.arena, 1) != NULL, "-");
+    CHECK(arena_alloc(s.c.arena, 1) != NULL, "the arena is full");
     for (int i = 0; i < 3; i++)
         call(&s, run_other, 4);
     CHECK(fake.begun == 4, "another place in the arena: %d recorded", fake.begun);
@@ -190,7 +190,7 @@ static void what_makes_a_sequence(void) {
     call(&s, run_twice, 6);
     CHECK(fake.live == 0 && fake.begun == 4, "new memory: all are dropped, %d live", fake.live);
     call(&s, run_twice, 6);
-    CHECK(fake.live == 1, "-");
+    CHECK(fake.live == 1, "recorded again in the new memory: %d live", fake.live);
     recordings_clear(s.c.recordings);
     recordings_clear(NULL);
     CHECK(fake.live == 0, "dropped when asked to");
