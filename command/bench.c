@@ -394,14 +394,17 @@ static bool print_json(const struct bench *b) {
 }
 
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "a diffusers folder or a single .safetensors file", true },
-    { "width", 0, "PX", "picture size, a multiple of 8 [the model's]" },
-    { "height", 0, "PX", "picture size, a multiple of 8 [the model's]" },
-    { "steps", 0, "N", "UNet steps to take the median of [5]" },
-    OPTION_DEVICE,
-    OPTION_DTYPE,
-    { "no-graphs", 0, NULL, "launch every kernel of a step by itself (GPU)" },
-    { "json", 0, NULL, "print JSON instead of a table" },
+    OPTION_MODEL_ROW(struct bench_options, model_path),
+    OPTION_SIZE_ROW("width", struct bench_options, width),
+    OPTION_SIZE_ROW("height", struct bench_options, height),
+    { "steps", 0, "N", "UNet steps to take the median of [5]",
+        .to = OPTION_TO_INT(struct bench_options, steps, 1, BENCH_MAX_STEPS) },
+    OPTION_DEVICE_ROW(struct bench_options, device),
+    OPTION_DTYPE_ROW(struct bench_options, dtype),
+    { "no-graphs", 0, NULL, "launch every kernel of a step by itself (GPU)",
+        .to = OPTION_TO_FLAG(struct bench_options, no_recordings) },
+    { "json", 0, NULL, "print JSON instead of a table",
+        .to = OPTION_TO_FLAG(struct bench_options, json) },
     { 0 },
 };
 
@@ -413,17 +416,6 @@ static const struct command_help help = {
     "  latentd bench --model share/tiny-sd\n"
     "  latentd bench --model stable-diffusion-v1-5/ --dtype f32 --steps 3 --json",
 };
-
-static bool fill_options(
-    const struct options *given, struct bench_options *out, struct error *err) {
-    out->model_path = options_get(given, "model");
-    out->json = options_get(given, "json") != NULL;
-    out->no_recordings = options_get(given, "no-graphs") != NULL;
-    return options_int(given, "width", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->width, err) &&
-           options_int(given, "height", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->height, err) &&
-           options_int(given, "steps", 1, BENCH_MAX_STEPS, &out->steps, err) &&
-           options_device(given, &out->device, err) && options_dtype(given, &out->dtype, err);
-}
 
 static bool run_all(struct bench *b, struct error *err) {
     if (!load(b, err) || !measure_text_encoder(b, err) || !measure_unet(b, err) ||
@@ -451,7 +443,7 @@ int bench_main(int argc, char **argv) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    if (!fill_options(&given, &b.options, &err))
+    if (!options_fill(&given, &b.options, &err))
         return options_usage_error("bench", &err);
     bool ok = run_all(&b, &err);
     if (!ok)

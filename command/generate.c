@@ -17,33 +17,50 @@
 
 #define REPEAT_MAX 1000
 
+/* A command line that was understood. */
+struct run {
+    struct pipeline_options load;
+    struct generate_request request;
+    struct outputs outputs;
+    const char *init_latents; /* path, or NULL */
+    int repeat;
+    bool quiet;
+};
+
 /* scheduler_flags() come after these. */
 static const struct option_spec own_options[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
+    OPTION_MODEL_ROW(struct run, load.model_path),
     { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
     { "prompt-file", 0, "FILE", "reads it from a file" },
     { "out", 'o', "FILE.png",
         "the picture; several go to FILE-0.png, FILE-1.png, ...;\n"
         "- writes one to standard output" },
     { "negative-prompt", 0, "TEXT", "what not to draw" },
-    { "steps", 0, "N", "[25]" },
-    { "guidance-scale", 0, "X", "[7.5]; 1 or less turns guidance off" },
-    { "guidance-rescale", 0, "X", "0 to 1, for v-prediction models [0]" },
-    { "seed", 0, "N", "[random]; image k uses N + k" },
+    { "steps", 0, "N", "[25]",
+        .to = OPTION_TO_INT(struct run, request.num_inference_steps, 1, STEPS_MAX) },
+    { "guidance-scale", 0, "X", "[7.5]; 1 or less turns guidance off",
+        .to = OPTION_TO_DOUBLE(struct run, request.guidance_scale, 0, 0) },
+    { "guidance-rescale", 0, "X", "0 to 1, for v-prediction models [0]",
+        .to = OPTION_TO_DOUBLE(struct run, request.guidance_rescale, 0, 0) },
+    { "seed", 0, "N", "[random]; image k uses N + k",
+        .to = OPTION_TO_UINT64(struct run, request.seed, 0, SEED_MAX) },
     { "rng", 0, "cpu|cuda", "which of torch's generators draws the noise [cpu]" },
-    { "num-images", 0, "N", "[1]" },
-    { "width", 0, "PX", "a multiple of 8 [the model's]" },
-    { "height", 0, "PX", "a multiple of 8 [the model's]" },
-    { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]" },
-    OPTION_DTYPE,
-    OPTION_DEVICE,
-    { "tokenizer", 0, "DIR",
-        "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
-        "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]" },
+    { "num-images", 0, "N", "[1]",
+        .to = OPTION_TO_INT(struct run, request.num_images, 1, IMAGES_PER_REQUEST_MAX) },
+    OPTION_SIZE_ROW("width", struct run, request.width),
+    OPTION_SIZE_ROW("height", struct run, request.height),
+    { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]",
+        .to = OPTION_TO_INT(struct run, request.clip_skip, 0, CLIP_SKIP_MAX) },
+    OPTION_DTYPE_ROW(struct run, load.dtype),
+    OPTION_DEVICE_ROW(struct run, load.device),
+    OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
-    { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file" },
-    { "repeat", 0, "N", "draw the same request N times and say how long each took [1]" },
-    { "quiet", 'q', NULL, "say nothing but warnings and errors" },
+    { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
+        .to = OPTION_TO_TEXT(struct run, init_latents) },
+    { "repeat", 0, "N", "draw the same request N times and say how long each took [1]",
+        .to = OPTION_TO_INT(struct run, repeat, 1, REPEAT_MAX) },
+    { "quiet", 'q', NULL, "say nothing but warnings and errors",
+        .to = OPTION_TO_FLAG(struct run, quiet) },
     { 0 },
 };
 
@@ -60,12 +77,6 @@ static const struct command_help help = {
     "  echo 'a blue boat at night' | latentd generate --model share/tiny-sd --prompt - -o - "
     ">boat.png",
 };
-
-static bool bad_word(const char *name, const char *value, const char *allowed, struct error *err) {
-    char param[32];
-    snprintf(param, sizeof(param), "--%s", name);
-    return error_field(err, param, value, "%s", allowed);
-}
 
 static bool copy_text(const char *text, char **out, struct error *err) {
     *out = strdup(text);
@@ -96,11 +107,11 @@ static bool fill_prompt(const struct options *o, char **out, struct error *err) 
     return read_prompt(file ? file : "-", out, err);
 }
 
-/* The whole command line as a request; ranges are the same as over HTTP. */
-static bool fill_request(
-    const struct options *o, struct generate_request *request, struct error *err) {
+/* Ranges are the same as over HTTP. */
+static bool fill_run(const struct options *o, struct run *run, struct error *err) {
     const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
-    int64_t seed = 0;
+    const char *out = options_get(o, "out");
+    struct generate_request *request = &run->request;
     generate_request_init(request);
     request->prompts = calloc(1, sizeof(*request->prompts));
     if (!request->prompts)
@@ -110,32 +121,14 @@ static bool fill_request(
         (negative && !copy_text(negative, &request->negative_prompt, err)))
         return false;
     if (rng && !rng_kind_from_name(rng, &request->rng))
-        return bad_word("rng", rng, "cpu or cuda: torch's two generators", err);
-    if (!options_int(o, "steps", 1, STEPS_MAX, &request->num_inference_steps, err) ||
-        !options_int(o, "width", IMAGE_MIN_PX, IMAGE_MAX_PX, &request->width, err) ||
-        !options_int(o, "height", IMAGE_MIN_PX, IMAGE_MAX_PX, &request->height, err) ||
-        !options_int(o, "num-images", 1, IMAGES_PER_REQUEST_MAX, &request->num_images, err) ||
-        !options_int(o, "clip-skip", 0, CLIP_SKIP_MAX, &request->clip_skip, err) ||
-        !options_double(o, "guidance-scale", &request->guidance_scale, err) ||
-        !options_double(o, "guidance-rescale", &request->guidance_rescale, err) ||
-        !options_int64(o, "seed", 0, SEED_MAX, &seed, err) ||
-        !scheduler_flags_read(o, &request->scheduler, err))
-        return false;
+        return options_refuse("rng", rng, "cpu or cuda: torch's two generators", err);
     request->seed_given = options_get(o, "seed") != NULL;
-    request->seed = (uint64_t)seed;
-    request->latent_output = !options_get(o, "out");
-    return generate_request_check(request, err);
+    request->latent_output = !out;
+    return options_fill(o, run, err) && scheduler_flags_read(o, &request->scheduler, err) &&
+           generate_request_check(request, err) &&
+           outputs_init(&run->outputs, out, request->prompt_count * request->num_images,
+               options_get(o, "save-latents"), err);
 }
-
-/* A command line that was understood. */
-struct run {
-    struct pipeline_options load;
-    struct generate_request request;
-    struct outputs outputs;
-    const char *init_latents; /* path, or NULL */
-    int repeat;
-    bool quiet;
-};
 
 static bool write_pictures(
     const struct generate_answer *answer, const struct run *run, struct error *err) {
@@ -215,20 +208,6 @@ static bool draw_all(struct pipeline *pipeline, const struct run *run, struct er
             (double)figures.activation_bytes * 1e-9,
             (double)(figures.memory_total - figures.memory_free) * 1e-9);
     return true;
-}
-
-static bool fill_run(const struct options *options, struct run *run, struct error *err) {
-    run->quiet = options_get(options, "quiet") != NULL;
-    run->init_latents = options_get(options, "init-latents");
-    run->load.model_path = options_get(options, "model");
-    run->load.tokenizer_dir = options_get(options, "tokenizer");
-    return fill_request(options, &run->request, err) &&
-           options_int(options, "repeat", 1, REPEAT_MAX, &run->repeat, err) &&
-           options_device(options, &run->load.device, err) &&
-           options_dtype(options, &run->load.dtype, err) &&
-           outputs_init(&run->outputs, options_get(options, "out"),
-               run->request.prompt_count * run->request.num_images,
-               options_get(options, "save-latents"), err);
 }
 
 int generate_main(int argc, char **argv) {

@@ -1,5 +1,6 @@
 #include "command/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -83,61 +84,93 @@ const char *options_get(const struct options *options, const char *name) {
     return NULL;
 }
 
-static bool bad_value(const char *name, const char *value, const char *allowed, struct error *err) {
+bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err) {
     char param[64];
     snprintf(param, sizeof(param), "--%s", name);
     return error_field(err, param, value, "%s", allowed);
 }
 
-bool options_int64(const struct options *options, const char *name, int64_t min, int64_t max,
-    int64_t *out, struct error *err) {
-    const char *text = options_get(options, name);
-    if (!text)
-        return true;
+/* Numbers as they are written on a command line: nothing before them and nothing behind. */
+static bool whole_number(const char *text, int64_t *out) {
     char *end;
     errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < min || value > max) {
-        char allowed[80];
-        snprintf(allowed, sizeof(allowed), "a whole number from %" PRId64 " to %" PRId64, min, max);
-        return bad_value(name, text, allowed, err);
-    }
-    *out = value;
-    return true;
+    *out = strtoll(text, &end, 10);
+    return !errno && end != text && !*end && !isspace((unsigned char)*text);
 }
 
-bool options_int(const struct options *options, const char *name, int min, int max, int *out,
-    struct error *err) {
-    int64_t value = *out;
-    if (!options_int64(options, name, min, max, &value, err))
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-bool options_double(
-    const struct options *options, const char *name, double *out, struct error *err) {
-    const char *text = options_get(options, name);
-    if (!text)
-        return true;
+static bool number(const char *text, double *out) {
     char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value))
-        return bad_value(name, text, "a number", err);
-    *out = value;
+    *out = strtod(text, &end);
+    return end != text && !*end && !isspace((unsigned char)*text) && isfinite(*out);
+}
+
+static bool fill_integer(
+    const struct option_spec *spec, const char *text, void *member, struct error *err) {
+    int64_t value;
+    char allowed[80];
+    if (!whole_number(text, &value) || value < spec->to.min || value > spec->to.max) {
+        snprintf(allowed, sizeof(allowed), "a whole number from %" PRId64 " to %" PRId64,
+            spec->to.min, spec->to.max);
+        return options_refuse(spec->name, text, allowed, err);
+    }
+    if (spec->to.type == OPTION_INT)
+        *(int *)member = (int)value;
+    else
+        *(uint64_t *)member = (uint64_t)value;
     return true;
 }
 
-bool options_dtype(const struct options *options, struct dtype_choice *out, struct error *err) {
-    const char *text = options_get(options, "dtype");
-    return dtype_choice_parse(text ? text : "auto", out) ||
-           bad_value("dtype", text, "auto, f32, f16 or bf16", err);
+static bool fill_double(
+    const struct option_spec *spec, const char *text, double *member, struct error *err) {
+    const struct option_target *to = &spec->to;
+    double value;
+    char allowed[80] = "a number";
+    if (to->max > 0)
+        snprintf(allowed, sizeof(allowed), "a number above %" PRId64 ", at most %" PRId64, to->min,
+            to->max);
+    if (!number(text, &value) ||
+        (to->max > 0 && !(value > (double)to->min && value <= (double)to->max)))
+        return options_refuse(spec->name, text, allowed, err);
+    *member = value;
+    return true;
 }
 
-bool options_device(const struct options *options, struct device_choice *out, struct error *err) {
-    const char *text = options_get(options, "device");
-    return device_choice_parse(text ? text : "auto", out) ||
-           bad_value("device", text, "auto, cpu, cuda or cuda:N", err);
+/* text: NULL if it was not given. */
+static bool fill_one(
+    const struct option_spec *spec, const char *text, void *member, struct error *err) {
+    switch (spec->to.type) {
+    case OPTION_NOWHERE:
+        return true;
+    case OPTION_DEVICE:
+        return device_choice_parse(text ? text : "auto", member) ||
+               options_refuse(spec->name, text, "auto, cpu, cuda or cuda:N", err);
+    case OPTION_DTYPE:
+        return dtype_choice_parse(text ? text : "auto", member) ||
+               options_refuse(spec->name, text, "auto, f32, f16 or bf16", err);
+    case OPTION_TEXT:
+        if (text)
+            *(const char **)member = text;
+        return true;
+    case OPTION_FLAG:
+        if (text)
+            *(bool *)member = true;
+        return true;
+    case OPTION_INT:
+    case OPTION_UINT64:
+        return !text || fill_integer(spec, text, member, err);
+    case OPTION_DOUBLE:
+        return !text || fill_double(spec, text, member, err);
+    }
+    return true;
+}
+
+bool options_fill(const struct options *options, void *target, struct error *err) {
+    for (int i = 0; options->table[i].name; i++) {
+        const struct option_spec *spec = &options->table[i];
+        if (!fill_one(spec, options->values[i], (char *)target + spec->to.offset, err))
+            return false;
+    }
+    return true;
 }
 
 void options_print_help(

@@ -4,13 +4,48 @@
 #define COMMAND_OPTIONS_H
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "kernels/devices.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define OPTIONS_MAX 40
+
+/* Where an option's value goes: a member of the struct that options_fill is given, which has the
+ * type on the right. A zeroed one goes nowhere; its command asks options_get. */
+enum option_type {
+    OPTION_NOWHERE,
+    OPTION_TEXT,   /* const char *, borrowed from argv */
+    OPTION_FLAG,   /* bool */
+    OPTION_INT,    /* int, min to max */
+    OPTION_UINT64, /* uint64_t, min to max */
+    OPTION_DOUBLE, /* double, finite; with max > 0 above min, at most max */
+    OPTION_DEVICE, /* struct device_choice */
+    OPTION_DTYPE,  /* struct dtype_choice */
+};
+
+struct option_target {
+    enum option_type type;
+    size_t offset;
+    int64_t min, max;
+};
+
+/* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. A member of another type
+ * does not compile. */
+#define OPTION_OFFSET(T, member, type) _Generic(((T *)0)->member, type : offsetof(T, member))
+#define OPTION_TO_TEXT(T, member)                                                                  \
+    { OPTION_TEXT, OPTION_OFFSET(T, member, const char *), 0, 0 }
+#define OPTION_TO_FLAG(T, member)                                                                  \
+    { OPTION_FLAG, OPTION_OFFSET(T, member, bool), 0, 0 }
+#define OPTION_TO_INT(T, member, min, max)                                                         \
+    { OPTION_INT, OPTION_OFFSET(T, member, int), min, max }
+#define OPTION_TO_UINT64(T, member, min, max)                                                      \
+    { OPTION_UINT64, OPTION_OFFSET(T, member, uint64_t), min, max }
+#define OPTION_TO_DOUBLE(T, member, min, max)                                                      \
+    { OPTION_DOUBLE, OPTION_OFFSET(T, member, double), min, max }
 
 struct option_spec {
     const char *name;    /* without dashes; NULL ends the table */
@@ -18,7 +53,51 @@ struct option_spec {
     const char *metavar; /* NULL: a flag without a value */
     const char *help;    /* lines may be broken with \n */
     bool required;
+    struct option_target to;
 };
+
+/* What every command that loads a model takes. */
+#define OPTION_MODEL_ROW(T, member)                                                                \
+    {                                                                                              \
+        "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true,         \
+            OPTION_TO_TEXT(T, member)                                                              \
+    }
+#define OPTION_TOKENIZER_ROW(T, member)                                                            \
+    {                                                                                              \
+        "tokenizer", 0, "DIR",                                                                     \
+            "folder with CLIP's vocab.json and merges.txt (or tokenizer.json)\n"                   \
+            "[the checkpoint's own, or CLIP's 49,408 tokens if it brings none]",                   \
+            .to = OPTION_TO_TEXT(T, member)                                                        \
+    }
+#define OPTION_DTYPE_ROW(T, member)                                                                \
+    {                                                                                              \
+        "dtype", 0, "auto|f32|f16|bf16",                                                           \
+            "how weights are held [auto: bf16; f16 on GPUs older than compute\n"                   \
+            "capability 8.0]; f16 on GPUs only",                                                   \
+            .to = {                                                                                \
+                OPTION_DTYPE,                                                                      \
+                OPTION_OFFSET(T, member, struct dtype_choice),                                     \
+                0,                                                                                 \
+                0                                                                                  \
+            }                                                                                      \
+    }
+#define OPTION_DEVICE_ROW(T, member)                                                               \
+    {                                                                                              \
+        "device", 0, "auto|cpu|cuda[:N]",                                                          \
+            "where to compute [auto: the first NVIDIA GPU if there is one,\nelse the CPU]",        \
+            .to = {                                                                                \
+                OPTION_DEVICE,                                                                     \
+                OPTION_OFFSET(T, member, struct device_choice),                                    \
+                0,                                                                                 \
+                0                                                                                  \
+            }                                                                                      \
+    }
+/* "width" or "height". */
+#define OPTION_SIZE_ROW(name, T, member)                                                           \
+    {                                                                                              \
+        name, 0, "PX", "of the picture, a multiple of 8 [the model's]",                            \
+            .to = OPTION_TO_INT(T, member, IMAGE_MIN_PX, IMAGE_MAX_PX)                             \
+    }
 
 struct command_help {
     const char *usage;    /* "latentd serve --model PATH [options]" */
@@ -47,30 +126,14 @@ bool options_parse(const struct option_spec *table, bool takes_argument, int arg
 /* The value of an option, or NULL. The name must be in the table. */
 const char *options_get(const struct options *options, const char *name);
 
-/* Numbers, whole and in range; *out is untouched if the option was not given. */
-bool options_int(const struct options *options, const char *name, int min, int max, int *out,
-    struct error *err) __attribute__((warn_unused_result));
-bool options_int64(const struct options *options, const char *name, int64_t min, int64_t max,
-    int64_t *out, struct error *err) __attribute__((warn_unused_result));
-bool options_double(const struct options *options, const char *name, double *out, struct error *err)
+/* Puts every value that was given where its row says, in `target`, a struct of the type that the
+ * table was written for; what was not given stays, but for a device and a dtype, which are chosen
+ * automatically then. ERROR_INVALID names the option, its value and what is allowed. */
+bool options_fill(const struct options *options, void *target, struct error *err)
     __attribute__((warn_unused_result));
 
-/* --dtype and --device, as every command that loads a model takes them. */
-#define OPTION_DTYPE                                                                               \
-    {                                                                                              \
-        "dtype", 0, "auto|f32|f16|bf16",                                                           \
-            "how weights are held [auto: bf16; f16 on GPUs older than compute\n"                   \
-            "capability 8.0]; f16 on GPUs only"                                                    \
-    }
-#define OPTION_DEVICE                                                                              \
-    {                                                                                              \
-        "device", 0, "auto|cpu|cuda[:N]",                                                          \
-            "where to compute [auto: the first NVIDIA GPU if there is one,\nelse the CPU]"         \
-    }
-bool options_dtype(const struct options *options, struct dtype_choice *out, struct error *err)
-    __attribute__((warn_unused_result));
-bool options_device(const struct options *options, struct device_choice *out, struct error *err)
-    __attribute__((warn_unused_result));
+/* "--NAME: VALUE is not allowed; ALLOWED". Returns false. */
+bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err);
 
 void options_print_help(
     FILE *out, const struct command_help *help, const struct option_spec *table);

@@ -64,19 +64,14 @@ const struct option_spec *scheduler_flags(void) {
     return flags;
 }
 
-static bool bad_flag(const char *name, const char *value, const char *allowed, struct error *err) {
-    char param[64];
-    snprintf(param, sizeof(param), "--%s", name);
-    return error_field(err, param, value, "%s", allowed);
-}
-
 bool scheduler_flags_read(
     const struct options *options, struct scheduler_choice *out, struct error *err) {
     char allowed[160];
     const char *name = options_get(options, "scheduler");
     *out = (struct scheduler_choice){ 0 };
     if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))
-        return bad_flag("scheduler", name, scheduler_list_names(allowed, sizeof(allowed), ""), err);
+        return options_refuse(
+            "scheduler", name, scheduler_list_names(allowed, sizeof(allowed), ""), err);
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
         char flag[48];
@@ -87,7 +82,7 @@ bool scheduler_flags_read(
             continue;
         if (!scheduler_option_from_text(option, text, &value)) {
             scheduler_option_allowed(option, ALL_WORDS, "", allowed, sizeof(allowed));
-            return bad_flag(flag, text, allowed, err);
+            return options_refuse(flag, text, allowed, err);
         }
         scheduler_choose(out, (enum scheduler_option_id)id, value);
     }

@@ -19,26 +19,38 @@
 #include <time.h>
 #include <unistd.h>
 
+struct settings {
+    struct engine_options engine;
+    int connections_max, drain_timeout_s;
+    const char *address;
+    mode_t socket_mode;
+    enum log_level log_level;
+    double tune_minutes; /* 0: no tuning */
+};
+
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
-    { "tokenizer", 0, "DIR",
-        "folder with CLIP's vocab.json and merges.txt (or tokenizer.json);\n"
-        "a single-file checkpoint needs it" },
+    OPTION_MODEL_ROW(struct settings, engine.pipeline.model_path),
+    OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
     { "listen", 0, "HOST:PORT|unix:PATH",
         "loopback address to listen on [127.0.0.1:8188], where port 0 takes\n"
-        "any free one; or a unix socket, whose file is removed at the end" },
+        "any free one; or a unix socket, whose file is removed at the end",
+        .to = OPTION_TO_TEXT(struct settings, address) },
     { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]" },
-    OPTION_DEVICE,
-    OPTION_DTYPE,
-    { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]" },
+    OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
+    OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
+    { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]",
+        .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
     { "max-connections", 0, "N",
-        "clients connected at a time [256]; idle ones give way to new ones" },
+        "clients connected at a time [256]; idle ones give way to new ones",
+        .to = OPTION_TO_INT(struct settings, connections_max, 1, HTTP_CONNECTIONS_LIMIT_MAX) },
     { "drain-timeout", 0, "SECONDS",
-        "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]" },
+        "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]",
+        .to = OPTION_TO_INT(struct settings, drain_timeout_s, 1, DRAIN_TIMEOUT_MAX_S) },
     { "log-level", 0, "LEVEL", "debug, info, warning or error [info]" },
     { "tune", 0, "MINUTES",
         "before listening, measure the kernels that were never measured on\n"
-        "this GPU, for at most so long (see latentd tune) [not at all]" },
+        "this GPU, for at most so long (see latentd tune) [not at all]",
+        .to = OPTION_TO_DOUBLE(struct settings, tune_minutes, 0, TUNE_MINUTES_MAX) },
     { 0 },
 };
 
@@ -54,15 +66,6 @@ static const struct command_help help = {
     "       -H 'Accept: image/png' -d '{\"prompt\": \"a red house by the sea\"}' -o house.png\n"
     "  curl -s localhost:8188/health/ready     200 once the checkpoint is loaded\n"
     "  curl -s localhost:8188/info             model, sizes, limits, queue",
-};
-
-struct settings {
-    struct engine_options engine;
-    int connections_max, drain_timeout_s;
-    const char *address;
-    mode_t socket_mode;
-    enum log_level log_level;
-    double tune_minutes; /* 0: no tuning */
 };
 
 /* The second signal. */
@@ -196,15 +199,6 @@ static void tune_first(const struct settings *settings) {
     tune_finish(&t);
 }
 
-static bool minutes_to_tune(const struct options *options, double *out, struct error *err) {
-    if (!options_double(options, "tune", out, err))
-        return false;
-    if (!options_get(options, "tune") || (*out > 0 && *out <= TUNE_MINUTES_MAX))
-        return true;
-    return error_field(err, "--tune", options_get(options, "tune"), "minutes above 0, at most %g",
-        TUNE_MINUTES_MAX);
-}
-
 static bool socket_mode(const struct options *options, mode_t *out, struct error *err) {
     const char *text = options_get(options, "socket-mode");
     if (!text)
@@ -213,7 +207,7 @@ static bool socket_mode(const struct options *options, mode_t *out, struct error
     const unsigned long mode = strtoul(text, &end, 8);
     if (strlen(text) < 3 || strlen(text) > 4 || strspn(text, "01234567") != strlen(text) ||
         mode > 0777)
-        return error_field(err, "--socket-mode", text, "an octal number from 000 to 777");
+        return options_refuse("socket-mode", text, "an octal number from 000 to 777", err);
     *out = (mode_t)mode;
     return true;
 }
@@ -221,23 +215,7 @@ static bool socket_mode(const struct options *options, mode_t *out, struct error
 static bool log_level(const struct options *options, enum log_level *out, struct error *err) {
     const char *text = options_get(options, "log-level");
     return !text || log_level_from_name(text, out) ||
-           error_field(err, "--log-level", text, "debug, info, warning or error");
-}
-
-static bool read_settings(const struct options *given, struct settings *s, struct error *err) {
-    const char *address = options_get(given, "listen");
-    struct pipeline_options *pipeline = &s->engine.pipeline;
-    pipeline->model_path = options_get(given, "model");
-    pipeline->tokenizer_dir = options_get(given, "tokenizer");
-    s->address = address ? address : "127.0.0.1:8188";
-    return options_device(given, &pipeline->device, err) &&
-           options_dtype(given, &pipeline->dtype, err) &&
-           options_int(given, "max-queue", 1, QUEUE_LIMIT_MAX, &s->engine.queue_max, err) &&
-           options_int(
-               given, "max-connections", 1, HTTP_CONNECTIONS_LIMIT_MAX, &s->connections_max, err) &&
-           options_int(given, "drain-timeout", 1, DRAIN_TIMEOUT_MAX_S, &s->drain_timeout_s, err) &&
-           socket_mode(given, &s->socket_mode, err) && log_level(given, &s->log_level, err) &&
-           minutes_to_tune(given, &s->tune_minutes, err);
+           options_refuse("log-level", text, "debug, info, warning or error", err);
 }
 
 int serve_main(int argc, char **argv) {
@@ -247,6 +225,7 @@ int serve_main(int argc, char **argv) {
     struct settings settings = {
         .engine.queue_max = QUEUE_MAX_REQUESTS,
         .connections_max = HTTP_CONNECTIONS,
+        .address = "127.0.0.1:8188",
         .socket_mode = 0600,
         .log_level = LOG_LEVEL_INFO,
     };
@@ -256,7 +235,9 @@ int serve_main(int argc, char **argv) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    if (!read_settings(&given, &settings, &err))
+    if (!options_fill(&given, &settings, &err) ||
+        !socket_mode(&given, &settings.socket_mode, &err) ||
+        !log_level(&given, &settings.log_level, &err))
         return options_usage_error("serve", &err);
     log_set_level(settings.log_level);
     if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */

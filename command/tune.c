@@ -13,18 +13,28 @@
 
 #define MINUTES 10.0
 
+struct command {
+    struct tune_options options;
+    const char *worker;
+    double minutes;
+    bool json;
+};
+
 static const struct option_spec table[] = {
-    { "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true },
-    { "tokenizer", 0, "DIR", "as for latentd serve" },
-    OPTION_DEVICE,
-    OPTION_DTYPE,
-    { "width", 0, "PX", "of the pictures to tune for [the model's]" },
-    { "height", 0, "PX", "of the pictures to tune for [the model's]" },
-    { "minutes", 0, "N", "stop after so long; what was measured by then is kept [10]" },
-    { "json", 0, NULL, "print JSON instead of a table" },
+    OPTION_MODEL_ROW(struct command, options.pipeline.model_path),
+    OPTION_TOKENIZER_ROW(struct command, options.pipeline.tokenizer_dir),
+    OPTION_DEVICE_ROW(struct command, options.pipeline.device),
+    OPTION_DTYPE_ROW(struct command, options.pipeline.dtype),
+    OPTION_SIZE_ROW("width", struct command, options.width),
+    OPTION_SIZE_ROW("height", struct command, options.height),
+    { "minutes", 0, "N", "stop after so long; what was measured by then is kept [10]",
+        .to = OPTION_TO_DOUBLE(struct command, minutes, 0, TUNE_MINUTES_MAX) },
+    { "json", 0, NULL, "print JSON instead of a table",
+        .to = OPTION_TO_FLAG(struct command, json) },
     { "worker", 0, "asked|all",
         "in this process try what standard input asks for (as tune itself\n"
-        "does), or every candidate once (to run it under a sanitizer)" },
+        "does), or every candidate once (to run it under a sanitizer)",
+        .to = OPTION_TO_TEXT(struct command, worker) },
     { 0 },
 };
 
@@ -112,45 +122,29 @@ static bool print_json(const struct tune *t) {
     return ok;
 }
 
-static bool fill_options(
-    const struct options *given, struct tune_options *out, double *minutes, struct error *err) {
-    out->pipeline.model_path = options_get(given, "model");
-    out->pipeline.tokenizer_dir = options_get(given, "tokenizer");
-    if (!options_double(given, "minutes", minutes, err))
-        return false;
-    if (!(*minutes > 0 && *minutes <= TUNE_MINUTES_MAX))
-        return error_field(err, "--minutes", options_get(given, "minutes"),
-            "a number above 0, at most %g", TUNE_MINUTES_MAX);
-    return options_int(given, "width", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->width, err) &&
-           options_int(given, "height", IMAGE_MIN_PX, IMAGE_MAX_PX, &out->height, err) &&
-           options_device(given, &out->pipeline.device, err) &&
-           options_dtype(given, &out->pipeline.dtype, err);
-}
-
 int tune_main(int argc, char **argv) {
     struct options given;
     struct error err = { 0 };
-    struct tune_options options = { 0 };
-    double minutes = MINUTES;
+    struct command command = { .minutes = MINUTES };
     if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("tune", &err);
     if (given.help) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    if (!fill_options(&given, &options, &minutes, &err))
+    if (!options_fill(&given, &command, &err))
         return options_usage_error("tune", &err);
-    const char *worker = options_get(&given, "worker");
+    const char *worker = command.worker;
     if (worker && strcmp(worker, "asked") != 0 && strcmp(worker, "all") != 0) {
-        error_field(&err, "--worker", worker, "asked or all");
+        options_refuse("worker", worker, "asked or all", &err);
         return options_usage_error("tune", &err);
     }
     if (worker)
-        return tune_work(&options, strcmp(worker, "all") == 0);
-    struct tune t = { .options = options };
-    t.deadline_s = monotonic_seconds() + 60 * minutes;
+        return tune_work(&command.options, strcmp(worker, "all") == 0);
+    struct tune t = { .options = command.options };
+    t.deadline_s = monotonic_seconds() + 60 * command.minutes;
     bool ok = tune_run(&t, &err);
-    if (ok && options_get(&given, "json"))
+    if (ok && command.json)
         ok = print_json(&t) || error_set(&err, ERROR_IO, "the report could not be written");
     else if (ok)
         print_table(&t);

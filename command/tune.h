@@ -50,7 +50,7 @@ struct tune_problem {
 };
 
 #define TUNE_FAMILIES_MAX 128
-#define TUNE_MINUTES_MAX 1440.0
+#define TUNE_MINUTES_MAX 1440
 
 /* What is known of a device while its candidates are tried. */
 struct tune {
