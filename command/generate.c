@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "command/latents_file.h"
 #include "command/options.h"
 #include "command/outputs.h"
@@ -225,6 +226,8 @@ int generate_main(int argc, char **argv) {
         return 0;
     }
     const bool understood = fill_run(&options, &run, &err);
+    if (run.quiet)
+        log_set_level(LOG_LEVEL_WARNING);
     const bool ok = understood &&
                     (!run.init_latents ||
                         latents_load(run.init_latents, &run.request.init_latents, &err)) &&
