@@ -130,7 +130,7 @@ def a_run_that_is_cut_short_is_continued():
 def a_worker_does_not_outlive_its_parent():
     with subprocess.Popen([executable, "tune", "--model", "fake,slow"], env=environment,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
-        check(wait_until(lambda: os.path.exists(log)), "a worker")
+        check(wait_until(lambda: os.path.exists(log) and os.path.getsize(log) > 0), "a worker")
         with open(log, encoding="utf-8") as f:
             worker = int(f.readline().split(" ")[1])
         p.kill()
