@@ -11,7 +11,7 @@ import threading
 from daemon import check, done, wait_until
 
 executable = os.path.abspath(sys.argv[1])
-MODEL = sys.argv[2]
+MODEL = os.path.abspath(sys.argv[2])
 
 
 def run(*args, cwd=None, **more):
