@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,15 @@ bool file_read(const char *path, size_t max_bytes, char **out, size_t *size, str
     return true;
 }
 
+/* Whether a read or write that failed may be tried again: it was interrupted, or the descriptor was
+ * told not to wait and has nothing or no room, which is waited for. */
+static bool may_try_again(int fd, short events) {
+    struct pollfd wait = { fd, events, 0 };
+    if (errno != EAGAIN)
+        return errno == EINTR;
+    return poll(&wait, 1, -1) >= 0 || errno == EINTR;
+}
+
 bool file_read_stream(
     const char *path, size_t max_bytes, char **out, size_t *size, struct error *err) {
     const bool standard = strcmp(path, "-") == 0;
@@ -83,7 +93,7 @@ bool file_read_stream(
     ssize_t n = 1;
     while (bytes && n != 0 && done <= max_bytes) {
         n = read(fd, bytes + done, max_bytes + 1 - done);
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && !may_try_again(fd, POLLIN))
             break;
         done += n > 0 ? (size_t)n : 0;
     }
@@ -113,7 +123,7 @@ static bool write_all(int fd, const struct file_part *parts, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t done = 0; done < parts[i].size;) {
             ssize_t n = write(fd, (const char *)parts[i].bytes + done, parts[i].size - done);
-            if (n < 0 && errno != EINTR)
+            if (n < 0 && !may_try_again(fd, POLLOUT))
                 return false;
             if (n > 0)
                 done += (size_t)n;

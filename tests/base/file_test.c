@@ -165,6 +165,70 @@ static void standard_output_is_a_dash(void) {
     close(kept);
 }
 
+/* The other end of a pipe may have been told not to wait, which holds for both sides of a terminal
+ * or of an inherited descriptor: a full one is no error. */
+static void a_full_pipe_is_waited_for(void) {
+    enum { SIZE = 1 << 20 }; /* far more than a pipe holds */
+    struct error err = { 0 };
+    int ends[2], status = 0;
+    char *bytes = calloc(1, SIZE);
+    const struct file_part part = { bytes, SIZE };
+    CHECK(bytes && pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0, "a pipe");
+    fflush(stdout);
+    const pid_t reader = fork();
+    if (reader == 0) {
+        ssize_t n, sum = 0;
+        close(ends[1]);
+        usleep(50000); /* until it is full */
+        while ((n = read(ends[0], bytes, SIZE)) > 0)
+            sum += n;
+        _exit(sum != SIZE);
+    }
+    int kept = dup(STDOUT_FILENO);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    bool ok = file_write("-", &part, 1, &err);
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+    waitpid(reader, &status, 0);
+    CHECK(ok && status == 0, "%s, the reader's status %d", err.message, status);
+    free(bytes);
+}
+
+/* As above for what is read. */
+static void an_empty_pipe_is_waited_for(void) {
+    struct error err = { 0 };
+    int ends[2];
+    char *got = NULL;
+    size_t size = 0;
+    CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0, "a pipe");
+    fflush(stdout);
+    const pid_t writer = fork();
+    if (writer == 0) {
+        usleep(50000);
+        _exit(write(ends[1], "late", 4) != 4);
+    }
+    int kept = dup(STDIN_FILENO);
+    dup2(ends[0], STDIN_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    bool ok = file_read_stream("-", 9, &got, &size, &err);
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+    waitpid(writer, NULL, 0);
+    CHECK(ok && size == 4 && strcmp(got, "late") == 0, "%s", err.message);
+    free(got);
+    got = NULL;
+    const char *path = in_folder("stream");
+    CHECK(write_text(path, "0123456789", &err), "%s", err.message);
+    CHECK(!file_read_stream(path, 9, &got, &size, &err), "10 bytes where 9 are allowed");
+    CHECK(err.code == ERROR_TOO_LARGE, "%s", err.message);
+    CHECK(file_read_stream(path, 10, &got, &size, &err) && size == 10, "%s", err.message);
+    free(got);
+    CHECK(!file_read_stream(folder, 9, &got, &size, &err) && err.code == ERROR_IO, "a folder");
+}
+
 static void check_both_refuse(const char *path, const char *words) {
     struct error asked = { 0 }, written = { 0 };
     CHECK(!file_check_writable(path, &asked), "%s can be written", path);
@@ -242,6 +306,8 @@ int main(void) {
     fifos_and_devices_are_written_through();
     a_failure_leaves_the_old_file();
     standard_output_is_a_dash();
+    a_full_pipe_is_waited_for();
+    an_empty_pipe_is_waited_for();
     what_cannot_be_written_is_known_before();
     without_rights();
     reading_has_a_ceiling();
