@@ -1,6 +1,6 @@
 /* Conversions between f32, f16 and bf16. The loops are branch-free, so that the compiler can use
  * whole vectors: a checkpoint of a billion f16 weights passes through here at load. */
-#include "kernels/tensor.h"
+#include "kernels/dtype.h"
 
 #include <string.h>
 
@@ -108,4 +108,34 @@ void convert_elements(
         for (int64_t i = 0; i < n; i++)
             to16[i] = narrow_f16(widen_bf16(from16[i]));
     }
+}
+
+size_t dtype_size(enum dtype dtype) {
+    switch (dtype) {
+    case DTYPE_F16:
+    case DTYPE_BF16:
+        return 2;
+    case DTYPE_F32:
+    case DTYPE_I32:
+        return 4;
+    case DTYPE_I64:
+        return 8;
+    }
+    return 0;
+}
+
+const char *dtype_name(enum dtype dtype) {
+    switch (dtype) {
+    case DTYPE_F32:
+        return "f32";
+    case DTYPE_F16:
+        return "f16";
+    case DTYPE_BF16:
+        return "bf16";
+    case DTYPE_I32:
+        return "i32";
+    case DTYPE_I64:
+        return "i64";
+    }
+    return "unknown";
 }

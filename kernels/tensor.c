@@ -2,36 +2,6 @@
 
 #include <stdio.h>
 
-size_t dtype_size(enum dtype dtype) {
-    switch (dtype) {
-    case DTYPE_F16:
-    case DTYPE_BF16:
-        return 2;
-    case DTYPE_F32:
-    case DTYPE_I32:
-        return 4;
-    case DTYPE_I64:
-        return 8;
-    }
-    return 0;
-}
-
-const char *dtype_name(enum dtype dtype) {
-    switch (dtype) {
-    case DTYPE_F32:
-        return "f32";
-    case DTYPE_F16:
-        return "f16";
-    case DTYPE_BF16:
-        return "bf16";
-    case DTYPE_I32:
-        return "i32";
-    case DTYPE_I64:
-        return "i64";
-    }
-    return "unknown";
-}
-
 int64_t tensor_elements(const struct tensor *t) {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++)

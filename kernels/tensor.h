@@ -7,12 +7,9 @@
 #define KERNELS_TENSOR_H
 
 #include "base/limits.h"
+#include "kernels/dtype.h"
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I64 };
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
@@ -25,12 +22,8 @@ struct tensor {
     int64_t shape[TENSOR_MAX_RANK];
 };
 
-/* Bytes of one element. */
-size_t dtype_size(enum dtype dtype);
-/* "f32", "f16", "bf16", "i32", "i64". */
-const char *dtype_name(enum dtype dtype);
-
-/* Elements, and bytes, of the whole tensor. Shapes come from validated sources: no overflow check. */
+/* Elements, and bytes, of the whole tensor. Shapes come from validated sources: no overflow check.
+ */
 int64_t tensor_elements(const struct tensor *t);
 size_t tensor_bytes(const struct tensor *t);
 
@@ -50,16 +43,5 @@ struct tensor tensor_rows(const struct tensor *t, int64_t first, int64_t count);
 bool tensor_same_shape(const struct tensor *a, const struct tensor *b);
 /* Writes "bf16 [2][64][64][320]" and returns `text`. */
 const char *tensor_describe(const struct tensor *t, char *text, size_t size);
-
-/* Scalar conversions, round to nearest even; NaN stays NaN. */
-float f16_to_f32(uint16_t h);
-uint16_t f32_to_f16(float f);
-float bf16_to_f32(uint16_t h);
-uint16_t f32_to_bf16(float f);
-
-/* Converts n host elements between f32, f16 and bf16. Source and destination must not overlap unless
- * they are the same memory and the same dtype. */
-void convert_elements(
-    void *dst, enum dtype dst_dtype, const void *src, enum dtype src_dtype, int64_t n);
 
 #endif

@@ -57,10 +57,10 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err);
 /* The engine's stream, on which every entry launches. NULL before cuda_open. */
 cudaStream_t cuda_stream(void);
 
-/* For the launch of each kernel, whether it may start while the one before it ends, which it wants
- * to or not. Not with code for chips before sm_90, which knows nothing of griddepcontrol. Nor right
- * behind a kernel that did not want to: that one may have written what others read without waiting,
- * as gemm_hopper reads weights. */
+/* Called for every launch, in order: whether this kernel may start while the one before it is still
+ * ending. `wanted`: the kernel is written for that. It never may with code for chips before sm_90,
+ * which lack griddepcontrol, nor directly after a kernel that was not written for it: that one may
+ * have written memory which others read without waiting first, as gemm_hopper reads weights. */
 bool cuda_may_overlap(bool wanted);
 
 /* Scratch of the entries, CUDA_WORKSPACE_BYTES of device memory that nobody owns: whatever is

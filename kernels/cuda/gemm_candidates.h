@@ -14,7 +14,7 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-/* A new path goes to the end: numbers are kept in the tuner's cache. */
+/* A candidate's name, which the tuner's cache keeps, begins with that of its path. */
 enum gemm_path {
     GEMM_SIMT,     /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
     GEMM_VECTOR,   /* a linear layer with one token a row (timesteps), the same arithmetic */

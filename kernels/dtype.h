@@ -1,0 +1,26 @@
+/* What a tensor's elements are, and conversions between the floating kinds. */
+#ifndef KERNELS_DTYPE_H
+#define KERNELS_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I32, DTYPE_I64 };
+
+/* Bytes of one element. */
+size_t dtype_size(enum dtype dtype);
+/* "f32", "f16", "bf16", "i32", "i64". */
+const char *dtype_name(enum dtype dtype);
+
+/* Scalar conversions, round to nearest even; NaN stays NaN. */
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f);
+float bf16_to_f32(uint16_t h);
+uint16_t f32_to_bf16(float f);
+
+/* Converts n host elements between f32, f16 and bf16. Source and destination must not overlap
+ * unless they are the same memory and the same dtype. */
+void convert_elements(
+    void *dst, enum dtype dst_dtype, const void *src, enum dtype src_dtype, int64_t n);
+
+#endif
