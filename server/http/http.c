@@ -356,6 +356,8 @@ static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) 
 static void on_log(void *user, const char *format, va_list args) {
     struct http_server *server = user;
     char line[256];
+    if (!format)
+        return;
     vsnprintf(line, sizeof(line), format, args);
     line[strcspn(line, "\r\n")] = 0;
     if (strncmp(format, "Error processing request", 24) == 0)
