@@ -4,8 +4,8 @@
  * anything before a colon for a name; a proxy in front of us may read the same bytes differently.
  * It cuts the head up where it lies: line ends, the first colon of a line and the spaces of the
  * request line become NULs. So where its pieces begin and end tells what stood between them, with
- * one exception: a NUL before a bare LF looks like CR LF, and is taken for it. The pieces come in
- * one by one, in their order; no HTTP library here. */
+ * one exception: a NUL beside a bare LF can look like CR LF, and is then taken for it. The pieces
+ * come in one by one, in their order; no HTTP library here. */
 #ifndef SERVER_HTTP_GUARD_HEAD_H
 #define SERVER_HTTP_GUARD_HEAD_H
 
