@@ -6,6 +6,7 @@
 #include "engine/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
+#include "tests/kernels/level.h"
 
 #include <stdlib.h>
 
@@ -245,6 +246,8 @@ int main(int argc, char **argv) {
     struct pipeline *pipeline = NULL;
     if (argc != 3)
         return 2;
+    if (level_is_missing())
+        return 77; /* skipped */
     const struct pipeline_options options = { .model_path = argv[1],
         .dtype = { .dtype = DTYPE_F32 } };
     if (!safetensors_open(argv[2], &file, &err) || !pipeline_create(&options, &pipeline, &err)) {
