@@ -156,8 +156,7 @@ INLINE void soften(
         shift[v] = vf_max(most[v] * s->factor, b->largest[v]);
         vf less = b->largest[v] - shift[v];
         shrink[v] = vf_exp2(less);
-        for (int i = 0; i < LANES; i++)
-            grown |= less[i] != 0;
+        grown |= any_below_zero(less);
         b->largest[v] = shift[v];
         b->total[v] *= shrink[v];
     }

@@ -30,6 +30,10 @@ INLINE vf pairs_dot(vf sum, vu a, vu b) {
     return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 
+INLINE bool any_below_zero(vf x) {
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_setzero_ps(), _CMP_LT_OQ) != 0;
+}
+
 /* Lane i: (first[i], second[i]), each rounded to nearest even. */
 INLINE vu pairs_of(vf first, vf second) {
     const __m512i interleave = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25,
@@ -60,6 +64,13 @@ INLINE vf pairs_dot(vf sum, vu a, vu b) {
     vf a0 = pairs_flush((vf)(a << 16)), b0 = pairs_flush((vf)(b << 16));
     vf a1 = pairs_flush((vf)(a & 0xffff0000)), b1 = pairs_flush((vf)(b & 0xffff0000));
     return pairs_fused(pairs_fused(pairs_flush(sum), a1, b1), a0, b0);
+}
+
+INLINE bool any_below_zero(vf x) {
+    bool any = false;
+    for (int i = 0; i < LANES; i++)
+        any |= x[i] < 0;
+    return any;
 }
 
 INLINE vu pairs_of(vf first, vf second) {
