@@ -218,7 +218,7 @@ static bool make_attr(const struct shape *shape, dnnl_primitive_attr_t *out, str
     return check(status, "making attributes", err);
 }
 
-/* Describes the matrix product of `shape`. The product of a GEGLU layer stays f32 for its gate. */
+/* Describes the matrix product of `shape`. */
 static bool describe_matmul(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out, struct error *err) {
     md_t md[4] = { 0 };
@@ -227,7 +227,7 @@ static bool describe_matmul(const struct dnnl_layer *l, const struct shape *shap
     bool ok = md_init(&md[0], 2, x, l->dtype, dnnl_ab, err) &&
               md_init(&md[1], 2, w, l->dtype, dnnl_format_tag_any, err) &&
               md_init(&md[2], 2, b, DTYPE_F32, dnnl_ab, err) &&
-              md_init(&md[3], 2, y, l->geglu ? DTYPE_F32 : l->dtype, dnnl_ab, err);
+              md_init(&md[3], 2, y, l->dtype, dnnl_ab, err);
     if (ok && !create_matmul(out, md, attr))
         ok = error_set(err, ERROR_INTERNAL, "oneDNN has no product [%lld][%lld] x [%lld]",
             (long long)shape->h, (long long)l->k, (long long)l->n);
@@ -523,7 +523,7 @@ static bool run_row(struct dnnl_layer *l, struct cached *c, const void *x, const
 
 /* Bytes of a GEGLU layer's product. */
 static size_t geglu_bytes(const struct dnnl_layer *l) {
-    return GEGLU_ROWS * (size_t)l->n * sizeof(float);
+    return GEGLU_ROWS * (size_t)l->n * dtype_size(l->dtype);
 }
 
 /* What one row of a layer takes besides its tensors; makes its primitives. */
@@ -556,7 +556,7 @@ static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, c
                       scratch + geglu_bytes(l), err))
             return false;
         size_t at = (size_t)(first * l->n / 2) * element;
-        cpu_level()->matmul->geglu((const float *)scratch, shape.h, l->n, l->dtype,
+        cpu_level()->matmul->geglu(scratch, shape.h, l->n, l->dtype,
             residual ? residual + at : NULL, y + at);
     }
     return true;

@@ -57,10 +57,10 @@ struct matmul {
     void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
     size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
 
-    /* y[i][j] = h[i][j] * gelu(h[i][n/2 + j]) + residual; h: [rows][n] f32; y and residual (or
-     * NULL): [rows][n/2] of `dtype`, f32 or bf16. */
+    /* y[i][j] = h[i][j] * gelu(h[i][n/2 + j]) + residual; h: [rows][n], y and residual (or NULL):
+     * [rows][n/2], all of `dtype`, f32 or bf16. */
     void (*geglu)(
-        const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
+        const void *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 };
 
 #endif

@@ -154,9 +154,8 @@ static void sum_block(const struct matmul_job *job, int64_t first, int count, in
                 tile = tile_rows(count - r);
                 for (int p = 0; p < panels; p++)
                     MATMUL(tile_product)
-                    (tile, block->rows + r, at, length, weights[p],
-                        block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS,
-                        tap > 0 || at > 0);
+                (tile, block->rows + r, at, length, weights[p],
+                    block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS, tap > 0 || at > 0);
             }
         }
     }
@@ -229,19 +228,27 @@ void MATMUL(direct)(const struct matmul_job *job) {
     }
 }
 
-void MATMUL(geglu)(
-    const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y) {
+/* `bf16` is a constant. */
+INLINE void gate_rows(
+    const void *h, int64_t rows, int64_t n, bool bf16, const void *residual, void *y) {
     int64_t half = n / 2;
-    bool bf16 = dtype == DTYPE_BF16;
 #pragma omp parallel for
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t c = 0; c < half; c += LANES) {
             int lanes = half - c < LANES ? (int)(half - c) : LANES;
-            finish_gate(load_lanes(h, i * n + c, lanes, false),
-                load_lanes(h, i * n + half + c, lanes, false), residual, y, i * half + c, lanes,
+            finish_gate(load_lanes(h, i * n + c, lanes, bf16),
+                load_lanes(h, i * n + half + c, lanes, bf16), residual, y, i * half + c, lanes,
                 bf16);
         }
     }
+}
+
+void MATMUL(geglu)(
+    const void *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y) {
+    if (dtype == DTYPE_BF16)
+        gate_rows(h, rows, n, true, residual, y);
+    else
+        gate_rows(h, rows, n, false, residual, y);
 }
 
 const struct matmul MATMUL(table) = {

@@ -26,7 +26,7 @@
 void MATMUL(direct)(const struct matmul_job *job);
 void MATMUL(winograd)(const struct matmul_job *job, int tile, void *scratch);
 void MATMUL(geglu)(
-    const float *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
+    const void *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 size_t MATMUL(winograd_scratch)(const struct matmul_job *job, int tile);
 
 /* `lanes` elements of f32 or bf16 from element `at` on, zeros behind them. */
