@@ -19,6 +19,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -496,21 +497,47 @@ static int64_t size_down_right(int64_t in) {
     return conv_out_size(CONV_3X3_DOWN_RIGHT, in);
 }
 
+static const struct geometry geometries[] = {
+    [CONV_1X1] = { 0 },
+    [CONV_3X3] = { 3, 1, 1, 1, size_same },
+    [CONV_3X3_DOWN] = { 3, 2, 1, 1, size_down },
+    [CONV_3X3_DOWN_RIGHT] = { 3, 2, 0, 0, size_down_right },
+};
+
+static struct geometry geometry_2x2(int top, int left) {
+    return (struct geometry){ 2, 1, top, left, size_same };
+}
+
 static bool dnnl_pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
     enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err) {
-    static const struct geometry geometries[] = {
-        [CONV_1X1] = { 0 },
-        [CONV_3X3] = { 3, 1, 1, 1, size_same },
-        [CONV_3X3_DOWN] = { 3, 2, 1, 1, size_down },
-        [CONV_3X3_DOWN_RIGHT] = { 3, 2, 0, 0, size_down_right },
-    };
     return pack(weight, bias, &geometries[is_conv ? kind : CONV_1X1], geglu, dtype, out, err);
 }
 
 bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int top, int left,
     enum dtype dtype, struct layer **out, struct error *err) {
-    const struct geometry geometry = { 2, 1, top, left, size_same };
+    const struct geometry geometry = geometry_2x2(top, left);
     return pack(weight, bias, &geometry, false, dtype, out, err);
+}
+
+bool dnnl_implementation(
+    const struct dnnl_question *question, char *out, size_t size, struct error *err) {
+    struct dnnl_layer l = { .n = question->n, .k = question->k, .dtype = DTYPE_BF16 };
+    l.geometry = question->kind == CONV_3X3_UP
+                     ? geometry_2x2(question->phase / 2 ^ 1, question->phase % 2 ^ 1)
+                     : geometries[question->kind];
+    const struct shape shape = { .h = question->h, .w = question->w, .sum = question->residual };
+    dnnl_primitive_desc_t description = NULL;
+    const char *name = NULL;
+    pthread_mutex_lock(&shared.mutex);
+    bool ok = dnnl_start(err) && describe(&l, &shape, &description, err) &&
+              check(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name),
+                  "asking for an implementation", err);
+    if (ok)
+        snprintf(out, size, "%s", name);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    pthread_mutex_unlock(&shared.mutex);
+    return ok;
 }
 
 /* One row of a plain layer. A residual goes into y first and the product is added to it. */
@@ -556,8 +583,8 @@ static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, c
                       scratch + geglu_bytes(l), err))
             return false;
         size_t at = (size_t)(first * l->n / 2) * element;
-        cpu_level()->matmul->geglu(scratch, shape.h, l->n, l->dtype,
-            residual ? residual + at : NULL, y + at);
+        cpu_level()->matmul->geglu(
+            scratch, shape.h, l->n, l->dtype, residual ? residual + at : NULL, y + at);
     }
     return true;
 }

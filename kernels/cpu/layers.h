@@ -43,6 +43,18 @@ extern const struct layer_engine dnnl_engine; /* not CONV_3X3_UP; x and weight o
 /* CONV_3X3_UP of bf16 as four 2x2 convolutions of oneDNN's (phases.c). */
 extern const struct layer_engine phases_engine;
 
+struct dnnl_question {
+    enum conv_kind kind; /* CONV_1X1: a product of h tokens */
+    int phase;           /* of CONV_3X3_UP: 0 to 3 */
+    int64_t n, k, h, w;
+    bool residual;
+};
+
+/* What oneDNN computes a layer of bf16 with, in its words ("brgconv:avx512_core_bf16"): for the
+ * test that no shape of SD-1.5 falls to its reference. */
+bool dnnl_implementation(
+    const struct dnnl_question *question, char *out, size_t size, struct error *err);
+
 /* A convolution of the oneDNN engine that no `enum conv_kind` names: h x w to h x w pixels, 2x2,
  * stride 1, `top` rows of zeros above and 1 - `top` below, `left` columns likewise.
  * weight: [n][k][2][2]. The layer runs through dnnl_engine. */
