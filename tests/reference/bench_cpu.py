@@ -187,7 +187,8 @@ class Run:
 
     def record(self):
         results = [peer.figures() for peer in self.peers if peer.load_s is not None]
-        bars = check_bars(results, [g for g in self.generated if g["peer"] == "latentd"])
+        ours = [g for g in self.generated if g["peer"] == "latentd"]
+        bars = check_bars(results, ours, self.about["instructions"])
         return {
             "machine": self.about,
             "state": self.state,

@@ -136,7 +136,7 @@ def a_whole_run():
     check(status == 0 and report["state"] == "complete", f"{status} {report['state']} {case.errors}")
     peers = ("latentd", "diffusers", "openvino")
     check(counts(report) == {(p, d): (2, 2) for p in peers for d in ("bf16", "f32")}, f"{counts(report)}")
-    check([b["measured"] for b in report["bars"]][:3] == ["2.50x", "2.00x", "1.50x"], f"{report['bars']}")
+    check([b["measured"] for b in report["bars"]][:2] == ["2.00x", "1.50x"], f"{report['bars']}")
     check("| diffusers bf16 | 2.50x | 2.00x |" in text and text in out, text)
     check("older build" not in text, "no older build")
     with open(case.pids + ".generate", encoding="utf-8") as f:
