@@ -128,7 +128,8 @@ def counts(report):
 
 def a_whole_run():
     plan = {"latentd-bf16": {"step": 2.0, "decode": 4.0}, "latentd-old-bf16": {"step": 3.0, "decode": 3.0},
-            "diffusers-bf16": {"step": 5.0, "decode": 8.0}, "openvino-bf16": {"step": 4.0, "decode": 6.0},
+            "diffusers-bf16": {"step": 5.0, "decode": 8.0}, "openvino-bf16": {"step": 4.0, "decode": 8.0},
+            "openvino-f32": {"step": 4.0, "decode": 4.0},
             "latentd-f32": {"step": 2.0, "decode": 2.0}, "latentd-old-f32": {"step": 2.5, "decode": 1.0}}
     case = Case(plan)
     status, out = case.wait()
@@ -136,7 +137,7 @@ def a_whole_run():
     check(status == 0 and report["state"] == "complete", f"{status} {report['state']} {case.errors}")
     peers = ("latentd", "diffusers", "openvino")
     check(counts(report) == {(p, d): (2, 2) for p in peers for d in ("bf16", "f32")}, f"{counts(report)}")
-    check([b["measured"] for b in report["bars"]][:2] == ["2.00x", "1.50x"], f"{report['bars']}")
+    check([b["measured"] for b in report["bars"]][:2] == ["2.00x", "2.00x"], f"{report['bars']}")
     check("| diffusers bf16 | 2.50x | 2.00x |" in text and text in out, text)
     check("older build" not in text, "no older build")
     with open(case.pids + ".generate", encoding="utf-8") as f:
