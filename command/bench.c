@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/monotonic.h"
+#include "engine/implementations.h"
 #include "kernels/pack.h"
 #include "kernels/recordings.h"
 #include "models/checkpoint/checkpoint.h"
@@ -330,6 +331,7 @@ static void print_table(const struct bench *b) {
         dtype_name(b->dtype), dtype_name(b->kernels->activation_dtype(b->dtype)),
         (long long)(b->latent_w * vae_scale(b->vae)), (long long)(b->latent_h * vae_scale(b->vae)),
         GUIDANCE_ROWS);
+    implementations_print(implementations_of(b->kernels, b->dtype), stdout);
     printf("%-14s %10s %10s %10s %12s %8s %9s\n", "", "first s", "median s", "GFLOP", "GFLOP/s",
         "of peak", "launches");
     printf("%-14s %10.3f\n", "load", b->load_s);
@@ -373,9 +375,10 @@ static bool print_json(const struct bench *b) {
                 m->launches));
     }
     int scale = vae_scale(b->vae);
-    json_t *report = json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:f, s:o, s:f, s:[I,I,I], s:f}",
+    json_t *report = json_pack("{s:s, s:s, s:s, s:o, s:I, s:I, s:i, s:f, s:o, s:f, s:[I,I,I], s:f}",
         "device", b->kernels->name, "dtype", dtype_name(b->dtype), "activation_dtype",
-        dtype_name(b->kernels->activation_dtype(b->dtype)), "width",
+        dtype_name(b->kernels->activation_dtype(b->dtype)), "implementations",
+        implementations_json(implementations_of(b->kernels, b->dtype)), "width",
         (json_int_t)(b->latent_w * scale), "height", (json_int_t)(b->latent_h * scale), "rows",
         GUIDANCE_ROWS, "load_s", b->load_s, "parts", parts, "matmul_peak_flops_per_s",
         b->peak_flops_per_s, "matmul_peak_shape", (json_int_t)1, (json_int_t)peak_size(b),

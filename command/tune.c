@@ -6,6 +6,7 @@
 #include "base/monotonic.h"
 #include "command/command.h"
 #include "command/options.h"
+#include "engine/implementations.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ static const struct command_help help = {
     "$XDG_CACHE_HOME/latentd (or LATENTD_TUNER_CACHE, a file) and used by every later start on\n"
     "the same GPU with the same driver and build. The candidates expected to be the fastest are\n"
     "tried first, and what has never been measured before what has: a run that was cut short\n"
-    "loses nothing and is continued by the next.",
+    "loses nothing and is continued by the next. On the CPU there is nothing to measure: it says\n"
+    "what computes what.",
     "  latentd tune --model stable-diffusion-v1-5/\n"
     "  latentd tune --model stable-diffusion-v1-5/ --width 768 --json > tuned.json",
 };
@@ -110,16 +112,41 @@ static json_t *problem_json(const struct tune_problem *p) {
         "skipped", tune_count(p, TUNE_SKIPPED), "untried", tune_count(p, TUNE_UNTRIED));
 }
 
-static bool print_json(const struct tune *t) {
-    json_t *problems = json_array();
-    for (int i = 0; i < t->count; i++)
-        json_array_append_new(problems, problem_json(&t->problems[i]));
-    json_t *report = json_pack("{s:s, s:s, s:i, s:o}", "device", t->cache.identity, "cache",
-        t->path, "measured", t->measured, "problems", problems);
+/* Takes it. */
+static bool print_report(json_t *report, struct error *err) {
     bool ok = report && json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) == 0;
     putchar('\n');
     json_decref(report);
-    return ok;
+    return ok || error_set(err, ERROR_IO, "the report could not be written");
+}
+
+static bool print_json(const struct tune *t, struct error *err) {
+    json_t *problems = json_array();
+    for (int i = 0; i < t->count; i++)
+        json_array_append_new(problems, problem_json(&t->problems[i]));
+    return print_report(json_pack("{s:s, s:s, s:i, s:o}", "device", t->cache.identity, "cache",
+                            t->path, "measured", t->measured, "problems", problems),
+        err);
+}
+
+/* Of a device with one way to compute each layer: which that is. */
+static bool print_untuned(const struct command *command, struct error *err) {
+    const struct pipeline_options *p = &command->options.pipeline;
+    const struct kernels *kernels = devices_open(&p->device, err);
+    enum dtype dtype;
+    if (!kernels || !devices_choose_dtype(kernels, &p->dtype, &dtype, err))
+        return false;
+    const struct implementation *list = implementations_of(kernels, dtype);
+    if (!command->json) {
+        printf("%s, %s weights: there is nothing to choose between\n", kernels->name,
+            dtype_name(dtype));
+        implementations_print(list, stdout);
+        return true;
+    }
+    return print_report(
+        json_pack("{s:s, s:s, s:o, s:[]}", "device", kernels->name, "dtype", dtype_name(dtype),
+            "implementations", implementations_json(list), "problems"),
+        err);
 }
 
 int tune_main(int argc, char **argv) {
@@ -145,9 +172,11 @@ int tune_main(int argc, char **argv) {
     t.deadline_s = monotonic_seconds() + 60 * command.minutes;
     bool ok = tune_run(&t, &err);
     if (ok && command.json)
-        ok = print_json(&t) || error_set(&err, ERROR_IO, "the report could not be written");
+        ok = print_json(&t, &err);
     else if (ok)
         print_table(&t);
+    else if (err.code == ERROR_UNSUPPORTED)
+        ok = print_untuned(&command, &err);
     if (!ok)
         fprintf(stderr, "latentd tune: %s\n", err.message);
     tune_finish(&t);

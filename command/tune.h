@@ -10,6 +10,10 @@
  *   candidate TAB NAME          then those expected to be fast; the last is the plainest
  *   ready
  *
+ * or, on a device where there is nothing to choose between, and that is all,
+ *
+ *   nothing TAB DEVICE
+ *
  * and then one line for each line it reads:
  *
  *   right TAB US TAB ERROR TAB FLOPS
@@ -55,8 +59,8 @@ struct tune_problem {
 /* What is known of a device while its candidates are tried. */
 struct tune {
     struct tune_options options; /* for the workers; strings borrowed */
-    double deadline_s; /* monotonic; what is not tried by then stays untried */
-    bool only_new;     /* leaves alone what an earlier run measured */
+    double deadline_s;           /* monotonic; what is not tried by then stays untried */
+    bool only_new;               /* leaves alone what an earlier run measured */
     struct tuner_cache cache;
     char path[4096];               /* of the cache */
     struct tune_problem *problems; /* owned */
@@ -72,7 +76,8 @@ struct tune {
 };
 
 /* Tries all candidates that the time is enough for, and keeps what is chosen in the cache after
- * every problem. On failure what was kept until then stays. t: zeroed but for options and
+ * every problem. On failure what was kept until then stays; ERROR_UNSUPPORTED if there is nothing
+ * to choose between. t: zeroed but for options and
  * deadline_s; finished by the caller in either case. */
 bool tune_run(struct tune *t, struct error *err) __attribute__((warn_unused_result));
 void tune_finish(struct tune *t);

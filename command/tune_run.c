@@ -225,6 +225,9 @@ static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
         if (sscanf(w->line, "identity\t%255[^\n]", text) == 1) {
             if (!on_identity(t, text, err))
                 return false;
+        } else if (sscanf(w->line, "nothing\t%159[^\n]", name) == 1) {
+            return error_set(
+                err, ERROR_UNSUPPORTED, "there is nothing to choose between on the %s", name);
         } else if (sscanf(w->line, "problem\t%127[^\n]", key) == 1) {
             listed++;
             if (!again && !add_problem(t, key, err))

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/drawing.h"
+#include "engine/implementations.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,7 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.device = p->models.kernels->name;
     p->info.dtype = dtype;
     p->info.activation_dtype = unet_activation_dtype(p->unet);
+    p->info.implementations = implementations_of(p->models.kernels, dtype);
     p->info.default_width = p->info.default_height = p->figures.default_px;
     p->info.max_tokens = p->figures.context_length;
     p->info.scheduler_json = p->scheduler_json;

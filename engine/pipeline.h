@@ -33,9 +33,10 @@ struct pipeline_info {
     const char *model_path; /* borrowed */
     const char *device;     /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
-    int default_width, default_height; /* px */
-    int max_tokens;                    /* 77 */
-    const char *default_scheduler;     /* "pndm"; NULL if the checkpoint names none of ours */
+    const struct implementation *implementations; /* struct kernels', or NULL */
+    int default_width, default_height;            /* px */
+    int max_tokens;                               /* 77 */
+    const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;

@@ -209,6 +209,11 @@ struct device_figures {
     int memory_utilisation_percent;         /* of its memory's bandwidth; -1: unknown */
 };
 
+/* What computes a kind of layer: words for people. */
+struct implementation {
+    const char *layer, *code; /* "conv 3x3", "oneDNN, bf16" */
+};
+
 /* The table. `weight` is host memory in f32, f16 or bf16: [n][k] for a linear layer (also given as
  * [n][k][1][1]), [c_out][c_in][kh][kw] for a convolution; bias is [n] or NULL. The packed form may
  * keep bf16 or f16 if `dtype` says so; it is what `activation_dtype(dtype)` activations multiply.
@@ -241,6 +246,10 @@ struct kernels {
     /* The activation dtype that goes with weights of `dtype` here: bf16 weights go with bf16
      * activations where the processor multiplies bf16, and with f32 ones where it does not. */
     enum dtype (*activation_dtype)(enum dtype weight_dtype);
+
+    /* Optional: what computes what with weights of `dtype` on this machine, the kinds that go the
+     * same way as one; a NULL layer ends it. Lives forever. Any thread. */
+    const struct implementation *(*implementations)(enum dtype weight_dtype);
 
     bool (*linear_pack)(const struct tensor *weight, const struct tensor *bias, bool geglu,
         enum dtype dtype, struct packed **out, struct error *err);

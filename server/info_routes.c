@@ -1,5 +1,6 @@
 /* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
 #include "base/json.h"
+#include "engine/implementations.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/schedulers.h"
@@ -58,7 +59,7 @@ static enum MHD_Result info(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     enum engine_state state = server_state(server, NULL);
     struct pipeline_info p;
-    json_t *model = NULL, *device = json_null();
+    json_t *model = NULL, *device = json_null(), *implementations = json_null();
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
         model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:s?, s:o, s:s, s:f, s:I}", "name",
@@ -70,12 +71,13 @@ static enum MHD_Result info(struct exchange *exchange) {
             "weight_bytes", (json_int_t)p.weight_bytes);
         depth = engine_queue_depth(server->options.engine);
         device = device_json(server->options.engine);
+        implementations = implementations_json(p.implementations);
     }
     json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
     return respond_json(exchange, 200,
-        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o}", "name", "latentd", "version",
+        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o, s:o}", "name", "latentd", "version",
             LATENTD_VERSION, "state", engine_state_name(state), "model", model, "device", device,
-            "queue", queue, "limits", limits_json()));
+            "implementations", implementations, "queue", queue, "limits", limits_json()));
 }
 
 static enum MHD_Result schedulers(struct exchange *exchange) {

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/attention_pairs.h"
-#include "kernels/cpu/level.h"
+#include "kernels/cpu/layers.h"
 
 #include <pthread.h>
 
@@ -39,6 +39,43 @@ static bool cpu_attention(const struct attention_args *args, struct error *err) 
     return level->simd->attention(args, err);
 }
 
+/* The layers that implementations tell apart: one of each. */
+#define TEXT(x) #x
+#define TEXT_OF(x) TEXT(x)
+static const struct {
+    const char *name;
+    bool is_conv;
+    enum conv_kind kind;
+    int64_t c_out;
+} layers[] = {
+    { "linear", false, CONV_1X1, 320 },
+    { "conv 1x1 and stride 2", true, CONV_3X3_DOWN, 320 },
+    { "conv 3x3", true, CONV_3X3, 320 },
+    { "conv 3x3 to " TEXT_OF(LEVEL_DEEP) " channels and more", true, CONV_3X3, LEVEL_DEEP },
+    { "upsampling", true, CONV_3X3_UP, 320 },
+};
+
+#define LAYERS (sizeof(layers) / sizeof(layers[0]))
+
+/* For f32 and bf16 activations; the last one of each is empty. */
+static struct implementation implementations[2][LAYERS + 3];
+
+static void list_implementations(enum dtype activation_dtype, struct implementation *out) {
+    const struct cpu_level *level = cpu_level();
+    const bool f32 = activation_dtype == DTYPE_F32;
+    *out++ = (struct implementation){ "level", level->name };
+    for (size_t i = 0; i < LAYERS; i++)
+        *out++ = (struct implementation){ layers[i].name,
+            layer_code_name(layers_code(
+                layers[i].is_conv, layers[i].kind, layers[i].c_out, 320, activation_dtype)) };
+    *out++ = (struct implementation){ "attention",
+        attention_code_name(f32 ? ATTENTION_F32 : level->attention) };
+}
+
+static const struct implementation *cpu_implementations(enum dtype weight_dtype) {
+    return implementations[kernels_cpu()->activation_dtype(weight_dtype) == DTYPE_BF16];
+}
+
 static struct kernels table;
 
 static void fill_table(void) {
@@ -54,6 +91,9 @@ static void fill_table(void) {
 #undef ENTRY
     table.attention = cpu_attention;
     layers_register(&table);
+    list_implementations(DTYPE_F32, implementations[0]);
+    list_implementations(DTYPE_BF16, implementations[1]);
+    table.implementations = cpu_implementations;
     table.lend = cpu_lend;
     table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
                                1u << OPERATION_group_norm | 1u << OPERATION_attention;

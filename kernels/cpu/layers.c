@@ -1,23 +1,20 @@
 #include "kernels/cpu/layers.h"
 
-#include "kernels/cpu/level.h"
-
 static enum dtype layers_activation_dtype(enum dtype weight_dtype) {
     return weight_dtype == DTYPE_BF16 && cpu_level()->multiplies_bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* What the level multiplies a weight [n][k...] with. */
-static enum layer_code code_of(
-    const struct tensor *weight, bool is_conv, enum conv_kind kind, enum dtype activation_dtype) {
+enum layer_code layers_code(
+    bool is_conv, enum conv_kind kind, int64_t n, int64_t k, enum dtype activation_dtype) {
     const struct cpu_level *level = cpu_level();
-    const bool winograd = is_conv && panels_take_winograd(kind, weight->shape[1]);
+    const bool winograd = is_conv && panels_take_winograd(kind, k);
     if (activation_dtype == DTYPE_F32)
         return winograd ? LAYER_WINOGRAD : LAYER_F32;
     if (is_conv && kind == CONV_3X3_UP)
         return level->conv3x3_up;
     if (!winograd)
         return level->linear;
-    return weight->shape[0] >= LEVEL_DEEP ? level->conv3x3_deep : level->conv3x3;
+    return n >= LEVEL_DEEP ? level->conv3x3_deep : level->conv3x3;
 }
 
 static const struct layer_engine *engine_of(enum layer_code code) {
@@ -36,7 +33,8 @@ static const struct layer_engine *engine_of(enum layer_code code) {
 static bool pack(const struct tensor *weight, const struct tensor *bias, bool is_conv,
     enum conv_kind kind, bool geglu, enum dtype dtype, struct packed **out, struct error *err) {
     enum dtype activation_dtype = layers_activation_dtype(dtype);
-    const struct layer_engine *engine = engine_of(code_of(weight, is_conv, kind, activation_dtype));
+    const struct layer_engine *engine = engine_of(
+        layers_code(is_conv, kind, weight->shape[0], weight->shape[1], activation_dtype));
     struct layer *layer;
     if (!engine->pack(weight, bias, is_conv, kind, geglu, dtype, &layer, err))
         return false;

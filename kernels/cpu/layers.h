@@ -12,6 +12,7 @@
 #ifndef KERNELS_CPU_LAYERS_H
 #define KERNELS_CPU_LAYERS_H
 
+#include "kernels/cpu/level.h"
 #include "kernels/kernels.h"
 
 struct layer_engine;
@@ -32,6 +33,10 @@ struct layer_engine {
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
     bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
 };
+
+/* What the level in use multiplies a weight [n][k...] with. kind is meaningful if is_conv. */
+enum layer_code layers_code(
+    bool is_conv, enum conv_kind kind, int64_t n, int64_t k, enum dtype activation_dtype);
 
 extern const struct layer_engine panels_engine;
 

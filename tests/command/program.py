@@ -18,6 +18,10 @@ def bench():
                            capture_output=True, text=True, timeout=500)
         check(r.returncode == 0, r.stderr)
         report = json.loads(r.stdout)
+        used, level = report["implementations"], report["implementations"]["level"]
+        bf16 = dtype == "bf16" and level in ("amx", "avx512_bf16")
+        check(report["activation_dtype"] == ("bf16" if bf16 else "f32") and
+              used["linear"] == ("oneDNN, bf16" if bf16 else "f32"), f"{report['activation_dtype']}, {used}")
         check(report["dtype"] == dtype and report["width"] == report["height"] == 64, f"{report}")
         # The rows of a batch are computed one by one: a product is large only if its one row is.
         rows, tokens, channels = report.get("matmul_peak_shape", [0, 0, 0])

@@ -170,6 +170,29 @@ def what_cannot_work():
     check(p.returncode == 1 and "set HOME, XDG_CACHE_HOME" in p.stderr, p.stderr)
 
 
+def a_device_without_a_choice_says_what_it_uses():
+    """Which is what LATENTD_CPU asks for, where weights are f32 or the processor has no bf16."""
+    for dtype in ("f32", "bf16"):
+        for arguments in ((), ("--json",)):
+            p = subprocess.run([executable, "tune", "--model", "fake,cpu", "--device", "cpu", "--dtype", dtype,
+                                *arguments], capture_output=True, text=True, timeout=60,
+                               env=dict(environment, LATENTD_CPU="portable"))
+            check(p.returncode == 0 and p.stderr == "", f"{p.returncode}: {p.stderr}")
+            if arguments:
+                report = json.loads(p.stdout)
+                check(report["device"] == "cpu" and report["problems"] == [], p.stdout)
+                used = list(report["implementations"].items())
+            else:
+                lines = p.stdout.splitlines()
+                check(lines[0] == f"cpu, {dtype} weights: there is nothing to choose between", lines[0])
+                used = [tuple(line.strip().split("  ", 1)) for line in lines[1:]]
+                used = [(layer, code.strip()) for layer, code in used]
+            check(used == [("level", "portable"), ("linear", "f32"), ("conv 1x1 and stride 2", "f32"),
+                           ("conv 3x3", "f32, Winograd's form"),
+                           ("conv 3x3 to 1280 channels and more", "f32, Winograd's form"),
+                           ("upsampling", "f32, Winograd's form"), ("attention", "f32")], f"{used}")
+
+
 the_fastest_right_one_is_kept()
 what_is_kept()
 a_damaged_file_is_said_and_replaced()
@@ -178,5 +201,6 @@ the_promising_ones_come_first()
 a_run_that_is_cut_short_is_continued()
 a_worker_does_not_outlive_its_parent()
 serving_can_begin_with_it()
+a_device_without_a_choice_says_what_it_uses()
 what_cannot_work()
 done()

@@ -1,6 +1,6 @@
 /* kcheck [--device D] [--seed N] [--filter TEXT] [--quick|--channels] [--kernel NAME] [--bench]:
- * see kcheck.h. The environment variable LATENTD_CPU=portable|avx2|avx512 chooses the CPU's
- * instruction set. */
+ * see kcheck.h. The environment variable LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses
+ * the CPU's instruction set. */
 #include "tests/kernels/kcheck.h"
 #include "kernels/devices.h"
 #include "tests/kernels/level.h"
@@ -19,7 +19,7 @@ static int usage(void) {
            "  --channels     and real channel counts on small images\n"
            "  --kernel NAME  where a kernel's name begins so, that one (\"hopper\", \"cublaslt\")\n"
            "  --bench        measure real shapes instead of checking; with --quick small ones\n"
-           "LATENTD_CPU=portable|avx2|avx512 chooses the instruction set.\n");
+           "LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses the instruction set.\n");
     return 2;
 }
 

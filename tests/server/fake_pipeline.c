@@ -72,6 +72,7 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
         .device = "cpu",
         .dtype = DTYPE_F32,
         .activation_dtype = DTYPE_F32,
+        .implementations = kernels_cpu()->implementations(DTYPE_F32),
         .default_width = DEFAULT_SIZE,
         .default_height = DEFAULT_SIZE,
         .max_tokens = 77,

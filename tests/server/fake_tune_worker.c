@@ -1,7 +1,8 @@
 /* Stands in for command/tune_worker.c in fake_latentd: a device some of whose candidates are
  * wrong, fault, find no memory or end the process, so that `latentd tune` has to cope. The model
  * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", or "fake,no_worker",
- * which ends at once. What is tried is written to the file FAKE_TUNE_LOG, after the process's id.
+ * which ends at once, or "fake,cpu", where there is nothing to try. What is tried is written to the
+ * file FAKE_TUNE_LOG, after the process's id.
  */
 #include "command/tune.h"
 
@@ -91,6 +92,10 @@ int tune_work(const struct tune_options *options, bool everything) {
     int problem, candidate;
     if (strstr(device, "no_worker") || everything)
         return 1;
+    if (strstr(device, "cpu")) {
+        printf("nothing\tcpu\n");
+        return 0;
+    }
     note("worker", (int)getpid());
     list(device);
     printf("identity\tfake chip, build 1\n");

@@ -11,6 +11,8 @@ import zlib
 from daemon import (Daemon, check, done, exchange, generate_bytes, read_responses,
                     wait_until)
 
+LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")  # of the CPU
+
 
 def png_chunks(data):
     """{type: [data]} of a PNG whose checksums are right (the standard's, by zlib)."""
@@ -137,6 +139,9 @@ def routes(d):
     check(d.get("/health/ready").json() == {"status": "ready"}, "ready")
     info = d.get("/info").json()
     check(info["model"]["default_width"] == 64 and info["queue"] == {"depth": 0, "max": 64}, f"{info}")
+    used = info["implementations"]
+    check(used["level"] in LEVELS and used["linear"] == used["attention"] == "f32" and
+          used["conv 3x3"] == used["upsampling"] == "f32, Winograd's form", f"weights are f32: {used}")
     schedulers = d.get("/schedulers").json()
     options = {s["name"]: s["options"] for s in schedulers["schedulers"]}
     check({"ddpm", "ddim", "pndm"} <= set(options) and schedulers["default"] == "pndm", f"{options}")
