@@ -174,6 +174,8 @@ static int serve(
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     http_server_drain(server);
 out:
+    /* Also from before the end was waited for: a second signal stops at once. */
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     if (err.code != ERROR_NONE)
         log_error("%s", err.message);
     http_server_destroy(server);

@@ -28,7 +28,7 @@ extern const struct matmul matmul_table_wide;
 static const struct cpu_level all[] = {
 /*    name                vectors               f32 products            bf16?  linear        3x3             3x3 deep        3x3 up          attention             oneDNN at most */
 #if defined(__x86_64__)
-    { "amx",              &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_ONEDNN,   LAYER_ONEDNN,   LAYER_PHASES,   ATTENTION_TILES,      dnnl_cpu_isa_all },
+    { "amx",              &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_ONEDNN,   LAYER_ONEDNN,   LAYER_PHASES,   ATTENTION_TILES,      0 /* no limit */ },
     { "avx512_bf16",      &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_WINOGRAD, LAYER_ONEDNN,   LAYER_PHASES,   ATTENTION_PAIRS,      dnnl_cpu_isa_avx512_core_bf16 },
     { "avx512",           &simd_table_avx512,   &matmul_table_avx512,   false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx512_core },
     { "avx2",             &simd_table_avx2,     &matmul_table_avx2,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx2 },

@@ -446,9 +446,11 @@ void http_server_drain(struct http_server *server) {
         pthread_mutex_lock(&server->mutex);
         (void)wait_for_none(server, &server->pending, 0);
     }
-    int64_t sent_by_ms = monotonic_ms() + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
+    /* The step that was under way may have ended long after the deadline. */
+    const int64_t now_ms = monotonic_ms();
+    int64_t sent_by_ms = now_ms + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
     if (deadline_ms && deadline_ms < sent_by_ms)
-        sent_by_ms = deadline_ms + HTTP_LAST_WORDS_MS;
+        sent_by_ms = (deadline_ms > now_ms ? deadline_ms : now_ms) + HTTP_LAST_WORDS_MS;
     if (!wait_for_none(server, &server->owed, sent_by_ms))
         log_warning("%d clients do not take their answers", server->owed);
     pthread_mutex_unlock(&server->mutex);

@@ -44,7 +44,8 @@ static void expect_engine(const struct implementation *list, const char *layer, 
     enum conv_kind kind, int64_t c_out, enum dtype dtype) {
     const struct kernels *cpu = kernels_cpu();
     const int64_t c_in = 16;
-    float *zeros = calloc((size_t)(c_out * c_in * side * side), sizeof(*zeros));
+    const int64_t taps = side ? side * side : 1;
+    float *zeros = calloc((size_t)(c_out * c_in * taps), sizeof(*zeros));
     struct tensor weight = tensor_4d(zeros, DTYPE_F32, c_out, c_in, side, side);
     struct packed *packed = NULL;
     struct error err = { 0 };

@@ -59,6 +59,7 @@ class Daemon:
         self.command = [executable, "serve", "--model", model, "--listen", listen, *extra]
         self.wait_ready = ready
         self.patience_s = patience_s  # for it to get ready, and for an answer
+        self.host = self.port = self.path = None  # where it listens, known once it runs
 
     def __enter__(self):
         self.log_file = tempfile.TemporaryFile()
