@@ -59,14 +59,15 @@ static bool read_number(const char *path, const char *key, uint64_t *out) {
 
 /* The files of one version of control groups. */
 struct cgroup_files {
-    const char *mount, *limit, *used, *idle; /* idle: the key in memory.stat */
+    const char *mount, *limit, *used;
+    const char *idle[2]; /* keys in memory.stat: cached files, which are given up when asked for */
 };
 
 /* One group: what it leaves, if it limits anything. `folder` ends with no slash. */
 static void consider_group(
     struct available *a, const struct cgroup_files *files, const char *folder, const char *group) {
     char path[PATH_BYTES + 64], name[96];
-    uint64_t limit, used, idle = 0;
+    uint64_t limit, used, idle = 0, part;
     snprintf(path, sizeof(path), "%s/%s", folder, files->limit);
     if (!read_number(path, NULL, &limit) || limit > (uint64_t)INT64_MAX / 2)
         return; /* version 1 writes no limit as one that nothing reaches */
@@ -74,7 +75,9 @@ static void consider_group(
     if (!read_number(path, NULL, &used))
         return;
     snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    (void)read_number(path, files->idle, &idle);
+    for (int i = 0; i < 2; i++)
+        if (read_number(path, files->idle[i], &part))
+            idle += part;
     snprintf(
         name, sizeof(name), "%s of the control group %.48s", files->limit, *group ? group : "/");
     consider_limit(a, name, limit, used, idle);
@@ -103,11 +106,12 @@ static void consider_groups(
 /* /proc/self/cgroup: lines "0::/group" of version 2, "4:cpu,memory:/group" of version 1. */
 static void consider_cgroups(struct available *a, const char *root) {
     static const struct cgroup_files v2 = { "/sys/fs/cgroup", "memory.max", "memory.current",
-        "inactive_file" },
+        { "inactive_file", "active_file" } },
                                      hybrid = { "/sys/fs/cgroup/unified", "memory.max",
-                                         "memory.current", "inactive_file" },
+                                         "memory.current", { "inactive_file", "active_file" } },
                                      v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                         "memory.usage_in_bytes", "total_inactive_file" };
+                                         "memory.usage_in_bytes",
+                                         { "total_inactive_file", "total_active_file" } };
     char line[PATH_BYTES];
     snprintf(line, sizeof(line), "%s/proc/self/cgroup", root);
     FILE *file = fopen(line, "re");

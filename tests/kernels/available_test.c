@@ -64,13 +64,13 @@ static void version_2(void) {
     put("/sys/fs/cgroup/memory.max", "2147483648\n");
     put("/sys/fs/cgroup/memory.current", "1610612736\n");
     put("/sys/fs/cgroup/memory.stat",
-        "anon 1073741824\ninactive_file 268435456\nactive_file 4096\n");
-    expect(768 * MIB, "memory.max of the control group / is 2048 MiB, 1280 MiB are in use",
-        "a container of 2 GiB, 1.5 used, 0.25 of it idle files");
+        "anon 1073741824\ninactive_file 268435456\nactive_file 134217728\n");
+    expect(896 * MIB, "memory.max of the control group / is 2048 MiB, 1152 MiB are in use",
+        "a container of 2 GiB, 1.5 used, 0.375 of it cached files");
     put("/sys/fs/cgroup/memory.max", "max\n");
     expect(8192 * MIB, "MemAvailable", "the same without a limit");
     put("/sys/fs/cgroup/memory.max", "1073741824\n");
-    expect(0, "1024 MiB, 1280 MiB are in use", "a limit below what is used");
+    expect(0, "1024 MiB, 1152 MiB are in use", "a limit below what is used");
     put("/sys/fs/cgroup/memory.max", "");
     expect(8192 * MIB, "MemAvailable", "an empty file");
 }
