@@ -33,7 +33,7 @@ extern "C" struct attention_shape attention_shape_of(const struct attention_args
     return s;
 }
 
-extern "C" const struct attention_tile *attention_tiles(enum attention_path path, int *count) {
+extern "C" const struct attention_tile *attention_tile_list(enum attention_path path, int *count) {
     static const struct attention_tile plain = { "32 by 32", 0, 32, 32, 256, true, false, 0 };
     switch (path) {
     case ATTENTION_FLASH:
@@ -81,7 +81,7 @@ extern "C" int attention_candidates(
         if (count == 0 && order[p] == ATTENTION_HOPPER)
             out[count++] = plain;
         int tile_count = 0;
-        const struct attention_tile *tiles = attention_tiles(order[p], &tile_count);
+        const struct attention_tile *tiles = attention_tile_list(order[p], &tile_count);
         for (int tile = 0; tile < tile_count; tile++)
             if (takes(shape, order[p], tile, &tiles[tile]) &&
                 (count < ATTENTION_MAX_CANDIDATES - 1 || order[p] == ATTENTION_PLAIN)) {
@@ -96,7 +96,7 @@ extern "C" const char *attention_candidate_name(
     const struct attention_candidate *candidate, char *text, size_t size) {
     static const char *const paths[] = { "plain", "wide", "flash", "whole", "hopper" };
     int count = 0;
-    const struct attention_tile *tiles = attention_tiles(candidate->path, &count);
+    const struct attention_tile *tiles = attention_tile_list(candidate->path, &count);
     snprintf(text, size, "%s %s", paths[candidate->path], tiles[candidate->tile].name);
     return text;
 }

@@ -24,7 +24,7 @@ enum attention_path {
 
 struct attention_candidate {
     enum attention_path path;
-    int tile; /* index into attention_tiles(path), 0 where a path has one tile only */
+    int tile; /* index into attention_tile_list(path), 0 where a path has one tile only */
 };
 
 #define ATTENTION_MAX_CANDIDATES 24
@@ -51,7 +51,7 @@ struct attention_shape {
 struct attention_shape attention_shape_of(const struct attention_args *args);
 
 /* The tiles of a path; *count may be 0. */
-const struct attention_tile *attention_tiles(enum attention_path path, int *count);
+const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
 
 /* All that can compute this shape on the open device, the static choice first; the last is always
  * ATTENTION_PLAIN, the plainest, which is then there twice if it is the static choice among others.
