@@ -40,7 +40,8 @@ def info_and_what_does_not_fit():
         before = device["activation_bytes"]
         r = d.generate(SMALL | {"width": 2048, "height": 2048})
         check(r.status == 507 and r.error()["code"] == "out_of_memory", f"{r.status}: {r.body}")
-        check("2048x2048 picture needs" in r.error()["message"], r.error()["message"])
+        check("2048x2048 picture" in r.error()["message"] and "are needed" in r.error()["message"],
+              r.error()["message"])
         check(d.get("/info").json()["device"]["activation_bytes"] == before, "nothing was taken")
         check(d.get("/health/ready").status == 200, "and the daemon goes on")
         if "draw" in sys.argv:
