@@ -16,7 +16,7 @@
 
 /* models: weight files (models/checkpoint/safetensors.c) */
 #define CHECKPOINT_RESIDENT_BYTES (64u << 20) /* of mapped weights, while a model copies them */
-#define FILE_MAPS_MAX 256 /* files mapped at a time */
+#define FILE_MAPS_MAX 256                     /* files mapped at a time */
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256
@@ -44,11 +44,16 @@
 /* Images of one UNet call, on any device; a request's other images wait for the next call. */
 #define UNET_CALL_MAX_IMAGES 8
 
+/* engine: adapters (engine/adapters/adapters.h) */
+#define ADAPTER_NAME_MAX_BYTES 128
+#define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of a file that is sent to the daemon */
+#define ADAPTER_WEIGHT_MAX 100.0                   /* either sign */
+
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
 #define HTTP_HEAD_MAX_BYTES (32u << 10)
 #define HTTP_DISCARD_MAX_BYTES (64u << 10) /* of a refused body, to keep the connection */
-#define HTTP_CONNECTIONS 256 /* unless --max-connections says otherwise */
+#define HTTP_CONNECTIONS 256               /* unless --max-connections says otherwise */
 #define HTTP_CONNECTIONS_LIMIT_MAX 4096
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
