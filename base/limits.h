@@ -3,6 +3,9 @@
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
+/* base */
+#define METRICS_LORAS_MAX 64 /* adapters with a series of their own (base/metrics.h) */
+
 /* kernels */
 #define TENSOR_MAX_RANK 4
 /* Address space that must be left before OpenMP makes threads (kernels/team.c), and before oneDNN

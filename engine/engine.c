@@ -361,11 +361,17 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
     return known;
 }
 
-int engine_queue_depth(struct engine *engine) {
+void engine_get_queue(struct engine *engine, int *waiting, int *drawing) {
     pthread_mutex_lock(&engine->lock);
-    int depth = engine->waiting + engine->drawing;
+    *waiting = engine->waiting;
+    *drawing = engine->drawing;
     pthread_mutex_unlock(&engine->lock);
-    return depth;
+}
+
+int engine_queue_depth(struct engine *engine) {
+    int waiting, drawing;
+    engine_get_queue(engine, &waiting, &drawing);
+    return waiting + drawing;
 }
 
 /* Under the lock. */

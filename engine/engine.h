@@ -41,6 +41,7 @@ bool engine_is_opened(struct engine *engine);
 bool engine_get_figures(struct engine *engine, struct device_figures *out, double *age_s);
 /* Requests waiting and being drawn. */
 int engine_queue_depth(struct engine *engine);
+void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 
 /* Exactly one `done` per accepted request, from the engine thread: result (owned by the callee, who
  * calls generate_result_finish) or NULL and the error. */

@@ -1,6 +1,8 @@
 #include "server/pending.h"
 
 #include "base/log.h"
+#include "base/metrics.h"
+#include "base/monotonic.h"
 #include "server/http/connections.h"
 #include "server/dialect/generate_answer.h"
 #include "server/http/respond.h"
@@ -110,12 +112,35 @@ static void encode(struct pending *pending) {
     }
 }
 
+static void count_end(const struct pending *pending) {
+    switch (pending->error.code) {
+    case ERROR_NONE:
+        metric_add(METRIC_requests_total_succeeded, 1);
+        metric_add(METRIC_images_total, (uint64_t)pending->result.image_count);
+        metric_observe(METRIC_queue_seconds, pending->result.timings.queue_s);
+        metric_observe(METRIC_request_seconds, pending->result.timings.total_s);
+        break;
+    case ERROR_CANCELLED:
+        metric_add(METRIC_requests_total_cancelled, 1);
+        break;
+    case ERROR_TIMEOUT:
+        metric_add(METRIC_requests_total_timed_out, 1);
+        break;
+    default:
+        metric_add(METRIC_requests_total_failed, 1);
+    }
+}
+
 /* Makes the answer and wakes the connection. */
 static void finish(struct pending *pending) {
     struct http_server *server = pending->server;
     double total_s = pending->result.timings.total_s;
-    if (pending->error.code == ERROR_NONE)
+    if (pending->error.code == ERROR_NONE) {
+        const double begun_s = monotonic_seconds();
         encode(pending);
+        metric_observe(METRIC_png_seconds, monotonic_seconds() - begun_s);
+    }
+    count_end(pending);
     if (pending->error.code == ERROR_NONE)
         log_info("%s: %d image(s) in %.2f s", pending->id, pending->result.image_count, total_s);
     else if (error_http_status(pending->error.code) >= 500)

@@ -8,6 +8,7 @@
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \
     X(route_info)                                                                                  \
+    X(route_metrics)                                                                               \
     X(route_schedulers)
 
 #define DECLARE(name) extern const struct route name;

@@ -1,6 +1,7 @@
 #include "server/http/respond.h"
 
 #include "base/json.h"
+#include "base/metrics.h"
 #include "server/http/connections.h"
 
 #include <stdlib.h>
@@ -91,8 +92,32 @@ static void set_text(json_t *object, const char *key, const char *text) {
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
+/* A request that was accepted is counted by how it ends (server/pending.c). */
+static void count_refusal(const struct exchange *exchange, int status) {
+    static const struct {
+        int status;
+        enum metric metric;
+    } reasons[] = {
+        { 400, METRIC_rejected_total_invalid },
+        { 403, METRIC_rejected_total_forbidden },
+        { 404, METRIC_rejected_total_not_found },
+        { 409, METRIC_rejected_total_conflict },
+        { 413, METRIC_rejected_total_too_large },
+        { 429, METRIC_rejected_total_queue_full },
+        { 503, METRIC_rejected_total_unavailable },
+        { 507, METRIC_rejected_total_no_memory },
+    };
+    enum metric metric = METRIC_rejected_total_other;
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        if (reasons[i].status == status)
+            metric = reasons[i].metric;
+    if (!exchange->pending)
+        metric_add(metric, 1);
+}
+
 /* The target cut short: the line is for people. */
-static void log_refusal(const struct exchange *exchange, int status, const char *message) {
+static void note_refusal(const struct exchange *exchange, int status, const char *message) {
+    count_refusal(exchange, status);
     server_log_refusal(exchange->server, "%s: %d to %.16s %.100s: %s",
         exchange->id[0] ? exchange->id : "-", status, exchange->method_name, exchange->target,
         message);
@@ -106,7 +131,7 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
         { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
         { NULL, NULL },
     };
-    log_refusal(exchange, status, err->message);
+    note_refusal(exchange, status, err->message);
     json_t *inner = json_object();
     set_text(inner, "code", error_code_name(err->code));
     set_text(inner, "message", err->message);
@@ -118,7 +143,7 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
 
 enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,
     const char *message, const struct answer_header *headers, bool close) {
-    log_refusal(exchange, status, message);
+    note_refusal(exchange, status, message);
     json_t *json = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
     return respond_dump(exchange, status, json, headers, close);
 }

@@ -1,0 +1,209 @@
+#include "base/metrics.h"
+
+#include "base/limits.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS_MAX 16
+#define NANO 1e9
+
+enum kind { COUNTER, GAUGE, SECONDS, COUNTS };
+
+static const struct series {
+    enum kind kind;
+    const char *family, *label, *help;
+} table[] = {
+#define METRIC_ROW(symbol, kind, family, label, help) { kind, family, label, help },
+    METRICS(METRIC_ROW)
+#undef METRIC_ROW
+};
+
+/* Upper ends, inclusive: from a small model's step on a GPU to a queue of large pictures on a CPU.
+ */
+static const double seconds_ends[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
+    2.5, 5, 10, 30, 60, 300 };
+static const double counts_ends[] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64 };
+
+_Static_assert(sizeof(seconds_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
+_Static_assert(sizeof(counts_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets have room");
+
+/* A histogram's buckets each count their own values; the last one those above all ends. What is
+ * rendered adds them up once, so that its count and its buckets agree whatever happens meanwhile.
+ */
+static struct {
+    _Atomic uint64_t value; /* a counter, a gauge's bits, or a histogram's sum in units of 1e-9 */
+    _Atomic uint64_t buckets[BUCKETS_MAX + 1];
+    atomic_bool known; /* a gauge has been set */
+} values[METRIC_COUNT];
+
+/* Names are added under the mutex and never change, so that reading them needs no lock. */
+static struct {
+    pthread_mutex_t mutex;
+    _Atomic(const char *) names[METRICS_LORAS_MAX];
+    _Atomic uint64_t counts[METRICS_LORAS_MAX + 1]; /* the last is for all other names */
+} loras = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static int ends_of(enum kind kind, const double **ends) {
+    *ends = kind == COUNTS ? counts_ends : seconds_ends;
+    return (int)((kind == COUNTS ? sizeof(counts_ends) : sizeof(seconds_ends)) / sizeof(double));
+}
+
+void metric_add(enum metric metric, uint64_t n) {
+    atomic_fetch_add_explicit(&values[metric].value, n, memory_order_relaxed);
+}
+
+void metric_set(enum metric metric, int64_t value) {
+    atomic_store_explicit(&values[metric].value, (uint64_t)value, memory_order_relaxed);
+    atomic_store_explicit(&values[metric].known, true, memory_order_release);
+}
+
+void metric_observe(enum metric metric, double value) {
+    const double *ends;
+    const int count = ends_of(table[metric].kind, &ends);
+    const double v = value > 0 ? fmin(value, 1e9) : 0; /* a NaN is 0 as well */
+    int i = 0;
+    while (i < count && v > ends[i])
+        i++;
+    atomic_fetch_add_explicit(&values[metric].buckets[i], 1, memory_order_relaxed);
+    metric_add(metric, (uint64_t)llrint(v * NANO));
+}
+
+enum metric metric_step_seconds(int rows) {
+    return rows <= 1    ? METRIC_step_seconds_1
+           : rows == 2  ? METRIC_step_seconds_2
+           : rows <= 4  ? METRIC_step_seconds_4
+           : rows <= 8  ? METRIC_step_seconds_8
+           : rows <= 16 ? METRIC_step_seconds_16
+                        : METRIC_step_seconds_more;
+}
+
+/* The name's place, or that of a free one; METRICS_LORAS_MAX if there is neither. */
+static int find_lora(const char *name, bool *found) {
+    for (int i = 0; i < METRICS_LORAS_MAX; i++) {
+        const char *known = atomic_load_explicit(&loras.names[i], memory_order_acquire);
+        *found = known && strcmp(known, name) == 0;
+        if (*found || !known)
+            return i;
+    }
+    *found = true;
+    return METRICS_LORAS_MAX;
+}
+
+void metric_add_lora_request(const char *name) {
+    bool found;
+    int place = find_lora(name, &found);
+    if (!found) {
+        pthread_mutex_lock(&loras.mutex);
+        place = find_lora(name, &found);
+        const char *own = found ? NULL : strdup(name); /* for ever */
+        if (own)
+            atomic_store_explicit(&loras.names[place], own, memory_order_release);
+        else if (!found)
+            place = METRICS_LORAS_MAX;
+        pthread_mutex_unlock(&loras.mutex);
+    }
+    atomic_fetch_add_explicit(&loras.counts[place], 1, memory_order_relaxed);
+}
+
+static void put_head(FILE *out, const char *family, const char *help, const char *type) {
+    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", family, help, family, type);
+}
+
+static void put_histogram(FILE *out, enum metric metric) {
+    const struct series *s = &table[metric];
+    const double *ends;
+    const int count = ends_of(s->kind, &ends);
+    const char *comma = s->label[0] ? "," : "";
+    uint64_t below = 0;
+    for (int i = 0; i <= count; i++) {
+        below += atomic_load_explicit(&values[metric].buckets[i], memory_order_relaxed);
+        char end[32] = "+Inf";
+        if (i < count)
+            snprintf(end, sizeof(end), "%g", ends[i]);
+        fprintf(
+            out, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", s->family, s->label, comma, end, below);
+    }
+    const uint64_t sum = atomic_load_explicit(&values[metric].value, memory_order_relaxed);
+    const char *open = s->label[0] ? "{" : "", *close = s->label[0] ? "}" : "";
+    fprintf(out, "%s_sum%s%s%s %" PRIu64 ".%09" PRIu64 "\n", s->family, open, s->label, close,
+        sum / (uint64_t)NANO, sum % (uint64_t)NANO);
+    fprintf(out, "%s_count%s%s%s %" PRIu64 "\n", s->family, open, s->label, close, below);
+}
+
+static void put_plain(FILE *out, enum metric metric) {
+    const struct series *s = &table[metric];
+    const uint64_t value = atomic_load_explicit(&values[metric].value, memory_order_relaxed);
+    const char *open = s->label[0] ? "{" : "", *close = s->label[0] ? "}" : "";
+    fprintf(out, "%s%s%s%s ", s->family, open, s->label, close);
+    if (s->kind == GAUGE)
+        fprintf(out, "%" PRId64 "\n", (int64_t)value);
+    else
+        fprintf(out, "%" PRIu64 "\n", value);
+}
+
+static void put_label_value(FILE *out, const char *text) {
+    for (; *text; text++)
+        if (*text == '\n')
+            fputs("\\n", out);
+        else if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else
+            fputc(*text, out);
+}
+
+static void put_loras(FILE *out) {
+    put_head(
+        out, "sd_lora_requests_total", "Requests that used an adapter, by its name.", "counter");
+    for (int i = 0; i <= METRICS_LORAS_MAX; i++) {
+        const char *name = i < METRICS_LORAS_MAX
+                               ? atomic_load_explicit(&loras.names[i], memory_order_acquire)
+                               : "";
+        if (!name)
+            continue;
+        fputs("sd_lora_requests_total{lora=\"", out);
+        put_label_value(out, name);
+        fprintf(
+            out, "\"} %" PRIu64 "\n", atomic_load_explicit(&loras.counts[i], memory_order_relaxed));
+    }
+}
+
+static bool is_left_out(enum metric metric) {
+    return table[metric].kind == GAUGE &&
+           !atomic_load_explicit(&values[metric].known, memory_order_acquire);
+}
+
+char *metrics_render(size_t *size) {
+    static const char *const types[] = { "counter", "gauge", "histogram", "histogram" };
+    char *text = NULL;
+    FILE *out = open_memstream(&text, size);
+    if (!out)
+        return NULL;
+    const char *help = "", *family = "", *headed = "";
+    for (int m = 0; m < METRIC_COUNT; m++) {
+        const struct series *s = &table[m];
+        if (strcmp(s->family, family) != 0)
+            help = s->help;
+        family = s->family;
+        if (is_left_out((enum metric)m))
+            continue;
+        if (strcmp(family, headed) != 0)
+            put_head(out, family, help, types[s->kind]);
+        headed = family;
+        if (s->kind == SECONDS || s->kind == COUNTS)
+            put_histogram(out, (enum metric)m);
+        else
+            put_plain(out, (enum metric)m);
+    }
+    put_loras(out);
+    const bool ok = !ferror(out);
+    if (fclose(out) == 0 && ok)
+        return text;
+    free(text);
+    return NULL;
+}

@@ -1,0 +1,99 @@
+/* What the daemon counts of itself, in one table, in the text format of Prometheus.
+ *
+ * Any thread adds, without a lock, wherever something happens:
+ *     metric_add(METRIC_unet_rows_total, rows);
+ *     metric_observe(METRIC_queue_seconds, seconds);
+ *     metric_observe(metric_step_seconds(rows), seconds);
+ * What is only known when somebody asks (memory, the queue) is set right before it is rendered.
+ */
+#ifndef BASE_METRICS_H
+#define BASE_METRICS_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* X(symbol, kind, family, label, help): one line a series. Series of one family stand together, and
+ * the first one's help is the family's. Names and units are Prometheus's: counters end in _total,
+ * times are seconds, sizes bytes. */
+#define METRICS(X)                                                                                 \
+    X(requests_total_succeeded, COUNTER, "sd_requests_total", "outcome=\"succeeded\"",             \
+        "Accepted requests, by how they ended.")                                                   \
+    X(requests_total_cancelled, COUNTER, "sd_requests_total", "outcome=\"cancelled\"", "")         \
+    X(requests_total_timed_out, COUNTER, "sd_requests_total", "outcome=\"timed_out\"", "")         \
+    X(requests_total_failed, COUNTER, "sd_requests_total", "outcome=\"failed\"", "")               \
+    X(rejected_total_invalid, COUNTER, "sd_rejected_total", "reason=\"invalid\"",                  \
+        "HTTP requests that were refused, by why.")                                                \
+    X(rejected_total_forbidden, COUNTER, "sd_rejected_total", "reason=\"forbidden\"", "")          \
+    X(rejected_total_not_found, COUNTER, "sd_rejected_total", "reason=\"not_found\"", "")          \
+    X(rejected_total_conflict, COUNTER, "sd_rejected_total", "reason=\"conflict\"", "")            \
+    X(rejected_total_too_large, COUNTER, "sd_rejected_total", "reason=\"too_large\"", "")          \
+    X(rejected_total_queue_full, COUNTER, "sd_rejected_total", "reason=\"queue_full\"", "")        \
+    X(rejected_total_unavailable, COUNTER, "sd_rejected_total", "reason=\"unavailable\"", "")      \
+    X(rejected_total_no_memory, COUNTER, "sd_rejected_total", "reason=\"no_memory\"", "")          \
+    X(rejected_total_other, COUNTER, "sd_rejected_total", "reason=\"other\"", "")                  \
+    X(cancelled_total_waiting, COUNTER, "sd_cancelled_total", "phase=\"waiting\"",                 \
+        "Requests whose client left or whose time ran out, by where they were.")                   \
+    X(cancelled_total_drawing, COUNTER, "sd_cancelled_total", "phase=\"drawing\"", "")             \
+    X(requests_running, GAUGE, "sd_requests_running", "", "Requests being drawn.")                 \
+    X(requests_waiting, GAUGE, "sd_requests_waiting", "", "Requests waiting to be drawn.")         \
+    X(queue_seconds, SECONDS, "sd_queue_seconds", "", "From admission to the first work.")         \
+    X(request_seconds, SECONDS, "sd_request_seconds", "", "From admission to the last picture.")   \
+    X(step_seconds_1, SECONDS, "sd_step_seconds", "rows=\"1\"",                                    \
+        "One call of the UNet, by its rows.")                                                      \
+    X(step_seconds_2, SECONDS, "sd_step_seconds", "rows=\"2\"", "")                                \
+    X(step_seconds_4, SECONDS, "sd_step_seconds", "rows=\"3-4\"", "")                              \
+    X(step_seconds_8, SECONDS, "sd_step_seconds", "rows=\"5-8\"", "")                              \
+    X(step_seconds_16, SECONDS, "sd_step_seconds", "rows=\"9-16\"", "")                            \
+    X(step_seconds_more, SECONDS, "sd_step_seconds", "rows=\"17-\"", "")                           \
+    X(unet_calls_total, COUNTER, "sd_unet_calls_total", "", "Calls of the UNet.")                  \
+    X(unet_rows_total, COUNTER, "sd_unet_rows_total", "",                                          \
+        "Rows of those calls: a picture has two, one without guidance.")                           \
+    X(batch_distinct_loras, COUNTS, "sd_batch_distinct_loras", "",                                 \
+        "Different adapters in one call of the UNet.")                                             \
+    X(steps_total, COUNTER, "sd_steps_total", "", "Steps of single pictures.")                     \
+    X(images_total, COUNTER, "sd_images_total", "", "Finished pictures.")                          \
+    X(text_encoder_seconds, SECONDS, "sd_text_encoder_seconds", "",                                \
+        "The text encoder, a request at a time.")                                                  \
+    X(vae_seconds, SECONDS, "sd_vae_seconds", "", "Decoding one picture.")                         \
+    X(png_seconds, SECONDS, "sd_png_seconds", "", "Making one answer's PNGs and JSON.")            \
+    X(lora_loaded, GAUGE, "sd_lora_loaded", "", "Adapters in memory.")                             \
+    X(lora_bytes, GAUGE, "sd_lora_bytes", "", "Memory of the adapters and what is made of them.")  \
+    X(lora_load_seconds, SECONDS, "sd_lora_load_seconds", "",                                      \
+        "From an adapter's last byte until it can be used.")                                       \
+    X(gpu_memory_bytes_total, GAUGE, "sd_gpu_memory_bytes", "kind=\"total\"",                      \
+        "Memory of the accelerator.")                                                              \
+    X(gpu_memory_bytes_free, GAUGE, "sd_gpu_memory_bytes", "kind=\"free\"", "")                    \
+    X(gpu_memory_bytes_weights, GAUGE, "sd_gpu_memory_bytes", "kind=\"weights\"", "")              \
+    X(gpu_memory_bytes_activations, GAUGE, "sd_gpu_memory_bytes", "kind=\"activations\"", "")      \
+    X(process_resident_bytes, GAUGE, "sd_process_resident_bytes", "",                              \
+        "Memory of this process that is resident.")
+
+enum metric {
+#define METRIC_ENUMERATOR(symbol, kind, family, label, help) METRIC_##symbol,
+    METRICS(METRIC_ENUMERATOR)
+#undef METRIC_ENUMERATOR
+        METRIC_COUNT
+};
+
+/* For a counter. */
+void metric_add(enum metric metric, uint64_t n);
+/* For a gauge; one that was never set is left out. */
+void metric_set(enum metric metric, int64_t value);
+/* For a histogram: seconds, or a number of things. Below 0 counts as 0. */
+void metric_observe(enum metric metric, double value);
+
+/* The series of step_seconds for a call of so many rows. */
+enum metric metric_step_seconds(int rows);
+
+/* One more request that used this adapter. The first METRICS_LORAS_MAX names have a series of their
+ * own, all others share the one with an empty name. */
+void metric_add_lora_request(const char *name);
+
+/* Everything in the text format 0.0.4, malloc'd; NULL when memory is short. */
+char *metrics_render(size_t *size);
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+#endif

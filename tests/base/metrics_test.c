@@ -1,0 +1,139 @@
+/* Counting from many threads at once, and the text format of Prometheus (exposition formats,
+ * version 0.0.4), read here the way that format is written down. */
+#include "base/metrics.h"
+
+#include "base/limits.h"
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define THREADS 4
+#define ROUNDS 50000
+
+/* The value of the line that begins with `series` and a space; NAN if there is none. */
+static double value_of(const char *text, const char *series) {
+    const size_t length = strlen(series);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, series, length) == 0 && line[length] == ' ')
+            return strtod(line + length, NULL);
+    }
+    return NAN;
+}
+
+static double rendered(const char *series) {
+    size_t size;
+    char *text = metrics_render(&size);
+    CHECK(text && strlen(text) == size, "as long as it says");
+    const double value = text ? value_of(text, series) : NAN;
+    free(text);
+    return value;
+}
+
+static void *count(void *user) {
+    const char *const names[] = { "snow", "ink" };
+    (void)user;
+    for (int i = 0; i < ROUNDS; i++) {
+        metric_add(METRIC_unet_rows_total, 3);
+        metric_observe(METRIC_vae_seconds, i % 2 ? 0.002 : 20);
+        metric_observe(METRIC_batch_distinct_loras, i % 4);
+        metric_add_lora_request(names[i % 2]);
+    }
+    return NULL;
+}
+
+static void no_count_is_lost_between_threads(void) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, count, NULL) == 0, "thread %d", i);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    const double all = THREADS * ROUNDS;
+    CHECK(rendered("sd_unet_rows_total") == 3 * all, "%g", rendered("sd_unet_rows_total"));
+    CHECK(rendered("sd_vae_seconds_count") == all, "%g", rendered("sd_vae_seconds_count"));
+    CHECK_NEAR(rendered("sd_vae_seconds_sum"), all * 10.001, 1e-6);
+    CHECK(rendered("sd_vae_seconds_bucket{le=\"0.001\"}") == 0, "none below 1 ms");
+    CHECK(rendered("sd_vae_seconds_bucket{le=\"0.0025\"}") == all / 2, "half at 2 ms");
+    CHECK(rendered("sd_vae_seconds_bucket{le=\"10\"}") == all / 2, "half above 10 s");
+    CHECK(rendered("sd_vae_seconds_bucket{le=\"30\"}") == all, "all below 30 s");
+    CHECK(rendered("sd_vae_seconds_bucket{le=\"+Inf\"}") == all, "all");
+    CHECK(rendered("sd_batch_distinct_loras_bucket{le=\"1\"}") == all / 2, "ends are inclusive");
+    CHECK(rendered("sd_lora_requests_total{lora=\"snow\"}") == all / 2, "snow");
+    CHECK(rendered("sd_lora_requests_total{lora=\"ink\"}") == all / 2, "ink");
+    printf("compared: %d threads of %d rounds lost nothing\n", THREADS, ROUNDS);
+}
+
+static void a_gauge_is_there_once_it_is_set(void) {
+    CHECK(isnan(rendered("sd_lora_bytes")), "never set: %g", rendered("sd_lora_bytes"));
+    size_t size;
+    char *text = metrics_render(&size);
+    CHECK(text && !strstr(text, "sd_lora_bytes"), "nor its head");
+    free(text);
+    metric_set(METRIC_lora_bytes, -5);
+    CHECK(rendered("sd_lora_bytes") == -5, "%g", rendered("sd_lora_bytes"));
+    metric_set(METRIC_gpu_memory_bytes_weights, INT64_C(1) << 40);
+    CHECK(rendered("sd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
+    text = metrics_render(&size);
+    CHECK(text && strstr(text, "# HELP sd_gpu_memory_bytes Memory of the accelerator.\n"),
+        "the family's help, though its first series is not set");
+    free(text);
+}
+
+static void odd_values_do_no_harm(void) {
+    metric_observe(METRIC_png_seconds, NAN);
+    metric_observe(METRIC_png_seconds, -1);
+    metric_observe(METRIC_png_seconds, INFINITY);
+    CHECK(rendered("sd_png_seconds_count") == 3, "counted");
+    CHECK(rendered("sd_png_seconds_bucket{le=\"0.001\"}") == 2, "NaN and negative as 0");
+    CHECK_NEAR(rendered("sd_png_seconds_sum"), 1e9, 1);
+}
+
+static void steps_are_told_apart_by_their_rows(void) {
+    static const struct {
+        int rows;
+        enum metric metric;
+    } cases[] = {
+        { 1, METRIC_step_seconds_1 },
+        { 2, METRIC_step_seconds_2 },
+        { 3, METRIC_step_seconds_4 },
+        { 4, METRIC_step_seconds_4 },
+        { 5, METRIC_step_seconds_8 },
+        { 8, METRIC_step_seconds_8 },
+        { 16, METRIC_step_seconds_16 },
+        { 17, METRIC_step_seconds_more },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        CHECK(metric_step_seconds(cases[i].rows) == cases[i].metric, "%d rows", cases[i].rows);
+    metric_observe(metric_step_seconds(4), 0.3);
+    CHECK(rendered("sd_step_seconds_bucket{rows=\"3-4\",le=\"0.5\"}") == 1, "its label");
+    CHECK(rendered("sd_step_seconds_count{rows=\"3-4\"}") == 1, "its count");
+}
+
+static void names_are_escaped_and_bounded(void) {
+    char name[32];
+    metric_add_lora_request("a\"b\\c\nd");
+    CHECK(rendered("sd_lora_requests_total{lora=\"a\\\"b\\\\c\\nd\"}") == 1, "escaped");
+    for (int i = 0; i < 2 * METRICS_LORAS_MAX; i++) {
+        snprintf(name, sizeof(name), "lora-%d", i);
+        metric_add_lora_request(name);
+    }
+    size_t size;
+    int series = 0;
+    char *text = metrics_render(&size);
+    for (const char *p = text; p && (p = strstr(p, "\nsd_lora_requests_total{")); p++)
+        series++;
+    CHECK(series == METRICS_LORAS_MAX + 1, "%d series", series);
+    free(text);
+    CHECK(rendered("sd_lora_requests_total{lora=\"\"}") == METRICS_LORAS_MAX + 3, "the others: %g",
+        rendered("sd_lora_requests_total{lora=\"\"}"));
+}
+
+int main(void) {
+    no_count_is_lost_between_threads();
+    a_gauge_is_there_once_it_is_set();
+    odd_values_do_no_harm();
+    steps_are_told_apart_by_their_rows();
+    names_are_escaped_and_bounded();
+    return check_done();
+}

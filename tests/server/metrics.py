@@ -1,0 +1,140 @@
+"""GET /metrics: the text format of Prometheus 0.0.4, read strictly, and figures that follow from what
+was asked of the daemon. usage: metrics.py EXECUTABLE"""
+import math
+import re
+import sys
+
+from daemon import Daemon, check, done, generate_bytes, wait_until
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{((?:{LABEL})(?:,{LABEL})*)\}})? (-?[0-9.]+|[+-]Inf|NaN)")
+
+
+def parse(text):
+    """{family: (type, {(sample name, labels): value})}; ValueError says which line is wrong."""
+    families, family = {}, None
+    if not text.endswith("\n"):
+        raise ValueError("the last line does not end")
+    for line in text[:-1].split("\n"):
+        head = re.fullmatch(rf"# (HELP|TYPE) ({NAME}) (.+)", line)
+        if head and head[1] == "HELP":
+            if head[2] in families:
+                raise ValueError(f"a second HELP: {line}")
+            family = head[2]
+            families[family] = (None, {})
+            continue
+        if head:
+            if head[2] != family or families[family][0] or families[family][1]:
+                raise ValueError(f"TYPE not right behind its HELP: {line}")
+            if head[3] not in ("counter", "gauge", "histogram"):
+                raise ValueError(f"an unknown type: {line}")
+            families[family] = (head[3], {})
+            continue
+        sample = SAMPLE.fullmatch(line)
+        if not sample:
+            raise ValueError(f"not a sample: {line!r}")
+        kind, samples = families[family]
+        endings = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+        if sample[1] not in [family + e for e in endings]:
+            raise ValueError(f"outside of its family {family}: {line}")
+        key = (sample[1], tuple(re.findall(LABEL, sample[2] or "")))
+        if key in samples:
+            raise ValueError(f"twice: {line}")
+        samples[key] = float(sample[3])
+    return families
+
+
+def check_histogram(family, samples):
+    """Buckets rise to +Inf, which is the count."""
+    groups = {}
+    for (name, labels), value in samples.items():
+        if name.endswith("_bucket"):
+            rest = tuple(l for l in labels if not l.startswith('le="'))
+            end = float(labels[-1][4:-1].replace("+Inf", "inf"))
+            groups.setdefault(rest, []).append((end, value))
+    for rest, buckets in groups.items():
+        check(buckets == sorted(buckets) and all(a[1] <= b[1] for a, b in zip(buckets, buckets[1:])),
+              f"{family}{rest}: buckets rise")
+        check(math.isinf(buckets[-1][0]) and buckets[-1][1] == samples[family + "_count", rest],
+              f"{family}{rest}: +Inf is the count")
+        check((family + "_sum", rest) in samples, f"{family}{rest}: a sum")
+    check(groups, f"{family}: it has buckets")
+
+
+def read(d):
+    """{sample: value}, as `name{labels}`."""
+    r = d.get("/metrics")
+    check(r.status == 200 and r.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8",
+          f"{r.status} {r.headers.get('content-type')}")
+    values = {}
+    for family, (kind, samples) in parse(r.body.decode()).items():
+        check(family.startswith("sd_"), f"{family}: our prefix")
+        check((kind == "counter") == family.endswith("_total"), f"{family}: {kind}")
+        if kind == "histogram":
+            check_histogram(family, samples)
+        for (name, labels), value in samples.items():
+            values[name + ("{" + ",".join(labels) + "}" if labels else "")] = value
+    return values
+
+
+def they_follow_from_what_was_asked(executable):
+    with Daemon(executable, "fake,step_ms=2") as d:
+        before = read(d)
+        for n in (1, 3):
+            check(d.generate({"prompt": "a", "num_images": n, "num_inference_steps": 5}).status == 200,
+                  "drawn")
+        check(d.generate({"prompt": "a", "width": 3}).status == 400, "400")
+        check(d.get("/nope").status == 404, "404")
+        check(d.get("/health", {"Host": "evil.example"}).status == 403, "403")
+        check(d.generate({"prompt": "fail:device"}).status == 500, "500")
+        check(d.generate({"prompt": "a", "num_inference_steps": 900, "timeout_s": 0.1}).status == 504,
+              "504")
+        after = read(d)
+        expected = {
+            'sd_requests_total{outcome="succeeded"}': 2,
+            'sd_requests_total{outcome="failed"}': 1,
+            'sd_requests_total{outcome="timed_out"}': 1,
+            'sd_requests_total{outcome="cancelled"}': 0,
+            'sd_rejected_total{reason="invalid"}': 1,
+            'sd_rejected_total{reason="not_found"}': 1,
+            'sd_rejected_total{reason="forbidden"}': 1,
+            'sd_rejected_total{reason="other"}': 0,
+            "sd_images_total": 4,
+            "sd_request_seconds_count": 2,
+            "sd_queue_seconds_count": 2,
+            "sd_png_seconds_count": 2,
+        }
+        for name, growth in expected.items():
+            check(after[name] - before[name] == growth,
+                  f"{name} grew by {after[name] - before[name]}, not {growth}")
+        seconds = after["sd_request_seconds_sum"] - before["sd_request_seconds_sum"]
+        check(0.02 <= seconds < 10, f"two requests of 5 steps of 2 ms took {seconds} s")
+        check(abs(after["sd_process_resident_bytes"] / 1024 - d.rss_kb()) < 4096,
+              f"{after['sd_process_resident_bytes']} B resident, {d.rss_kb()} kB by the system")
+        check("sd_gpu_memory_bytes" not in "".join(after), "no GPU, so no figures of one")
+        print(f"compared: {len(after)} samples, {len(expected)} of them with what was asked")
+
+
+def the_queue_and_the_device_are_read_when_asked(executable):
+    with Daemon(executable, "fake,step_ms=20,figures_ms=1", extra=["--max-queue", "1"]) as d:
+        with d.connect() as first, d.connect() as second:
+            for s in (first, second):
+                s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 400}))
+                wait_until(lambda: read(d)["sd_requests_running"] == 1)
+            check(wait_until(lambda: read(d)["sd_requests_waiting"] == 1), "one waits")
+            check(d.generate({"prompt": "a"}).status == 429, "429")
+            values = read(d)
+            check(values["sd_requests_running"] == 1, "one is drawn")
+            check(values['sd_rejected_total{reason="queue_full"}'] == 1, "counted")
+            check(values['sd_gpu_memory_bytes{kind="total"}'] == 1000 and
+                  values['sd_gpu_memory_bytes{kind="free"}'] == 400, "the device's memory")
+        check(wait_until(lambda: read(d)['sd_requests_total{outcome="cancelled"}'] == 2),
+              "both clients left")
+        check(read(d)["sd_requests_running"] == 0, "none is drawn")
+
+
+if __name__ == "__main__":
+    they_follow_from_what_was_asked(sys.argv[1])
+    the_queue_and_the_device_are_read_when_asked(sys.argv[1])
+    done()
