@@ -5,50 +5,68 @@
 #include <string.h>
 
 struct suffix {
-    const char *text, *kind; /* kind NULL: plain LoRA */
+    const char *text;
+    enum adapter_kind kind;
     enum adapter_part part;
 };
 
 static const struct suffix suffixes[] = {
-    { ".lora_down.weight", NULL, ADAPTER_DOWN },
-    { ".lora_up.weight", NULL, ADAPTER_UP },
-    { ".lora_mid.weight", "LoCon with Tucker factors", ADAPTER_OTHER },
-    { ".lora_A.weight", NULL, ADAPTER_DOWN },
-    { ".lora_B.weight", NULL, ADAPTER_UP },
-    { ".lora.down.weight", NULL, ADAPTER_DOWN },
-    { ".lora.up.weight", NULL, ADAPTER_UP },
-    { ".lora_linear_layer.down.weight", NULL, ADAPTER_DOWN },
-    { ".lora_linear_layer.up.weight", NULL, ADAPTER_UP },
-    { "_lora.down.weight", NULL, ADAPTER_DOWN },
-    { "_lora.up.weight", NULL, ADAPTER_UP },
-    { ".alpha", NULL, ADAPTER_ALPHA },
-    { ".dora_scale", "DoRA", ADAPTER_OTHER },
-    { ".lora_magnitude_vector", "DoRA", ADAPTER_OTHER },
-    { ".hada_w1_a", "LyCORIS LoHa", ADAPTER_OTHER },
-    { ".hada_w1_b", "LyCORIS LoHa", ADAPTER_DOWN },
-    { ".hada_w2_a", "LyCORIS LoHa", ADAPTER_OTHER },
-    { ".hada_w2_b", "LyCORIS LoHa", ADAPTER_OTHER },
-    { ".hada_t1", "LyCORIS LoHa", ADAPTER_OTHER },
-    { ".hada_t2", "LyCORIS LoHa", ADAPTER_OTHER },
-    { ".lokr_w1", "LyCORIS LoKr", ADAPTER_OTHER },
-    { ".lokr_w1_a", "LyCORIS LoKr", ADAPTER_OTHER },
-    { ".lokr_w1_b", "LyCORIS LoKr", ADAPTER_DOWN },
-    { ".lokr_w2", "LyCORIS LoKr", ADAPTER_OTHER },
-    { ".lokr_w2_a", "LyCORIS LoKr", ADAPTER_OTHER },
-    { ".lokr_w2_b", "LyCORIS LoKr", ADAPTER_DOWN },
-    { ".lokr_t2", "LyCORIS LoKr", ADAPTER_OTHER },
-    { ".diff", "LyCORIS full difference", ADAPTER_OTHER },
-    { ".diff_b", "LyCORIS full difference", ADAPTER_OTHER },
-    { ".w_norm", "LyCORIS norm", ADAPTER_OTHER },
-    { ".b_norm", "LyCORIS norm", ADAPTER_OTHER },
-    { ".on_input", "LyCORIS IA3", ADAPTER_OTHER },
-    { ".oft_blocks", "LyCORIS OFT", ADAPTER_OTHER },
-    { ".oft_diag", "LyCORIS OFT", ADAPTER_OTHER },
-    { ".a1.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
-    { ".a2.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
-    { ".b1.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
-    { ".b2.weight", "LyCORIS GLoRA", ADAPTER_OTHER },
+    { ".lora_down.weight", ADAPTER_LORA, ADAPTER_DOWN },
+    { ".lora_up.weight", ADAPTER_LORA, ADAPTER_UP },
+    { ".lora_mid.weight", ADAPTER_LORA, ADAPTER_MID },
+    { ".lora_A.weight", ADAPTER_LORA, ADAPTER_DOWN },
+    { ".lora_B.weight", ADAPTER_LORA, ADAPTER_UP },
+    { ".lora_B.bias", ADAPTER_LORA, ADAPTER_UP_BIAS },
+    { ".lora.down.weight", ADAPTER_LORA, ADAPTER_DOWN },
+    { ".lora.up.weight", ADAPTER_LORA, ADAPTER_UP },
+    { ".lora_linear_layer.down.weight", ADAPTER_LORA, ADAPTER_DOWN },
+    { ".lora_linear_layer.up.weight", ADAPTER_LORA, ADAPTER_UP },
+    { "_lora.down.weight", ADAPTER_LORA, ADAPTER_DOWN },
+    { "_lora.up.weight", ADAPTER_LORA, ADAPTER_UP },
+    { ".alpha", ADAPTER_ANY, ADAPTER_ALPHA },
+    { ".dora_scale", ADAPTER_ANY, ADAPTER_DORA_SCALE },
+    { ".lora_magnitude_vector", ADAPTER_ANY, ADAPTER_MAGNITUDE },
+    { ".lora_magnitude_vector.weight", ADAPTER_ANY, ADAPTER_MAGNITUDE },
+    { ".hada_w1_a", ADAPTER_LOHA, ADAPTER_W1_A },
+    { ".hada_w1_b", ADAPTER_LOHA, ADAPTER_W1_B },
+    { ".hada_w2_a", ADAPTER_LOHA, ADAPTER_W2_A },
+    { ".hada_w2_b", ADAPTER_LOHA, ADAPTER_W2_B },
+    { ".hada_t1", ADAPTER_LOHA, ADAPTER_T1 },
+    { ".hada_t2", ADAPTER_LOHA, ADAPTER_T2 },
+    { ".lokr_w1", ADAPTER_LOKR, ADAPTER_W1 },
+    { ".lokr_w1_a", ADAPTER_LOKR, ADAPTER_W1_A },
+    { ".lokr_w1_b", ADAPTER_LOKR, ADAPTER_W1_B },
+    { ".lokr_w2", ADAPTER_LOKR, ADAPTER_W2 },
+    { ".lokr_w2_a", ADAPTER_LOKR, ADAPTER_W2_A },
+    { ".lokr_w2_b", ADAPTER_LOKR, ADAPTER_W2_B },
+    { ".lokr_t2", ADAPTER_LOKR, ADAPTER_T2 },
+    { ".diff", ADAPTER_FULL, ADAPTER_DIFF },
+    { ".diff_b", ADAPTER_FULL, ADAPTER_DIFF_B },
+    { ".w_norm", ADAPTER_NORM, ADAPTER_OTHER },
+    { ".b_norm", ADAPTER_NORM, ADAPTER_OTHER },
+    { ".on_input", ADAPTER_IA3, ADAPTER_OTHER },
+    { ".oft_blocks", ADAPTER_OFT, ADAPTER_OTHER },
+    { ".oft_diag", ADAPTER_OFT, ADAPTER_OTHER },
+    { ".a1.weight", ADAPTER_GLORA, ADAPTER_OTHER },
+    { ".a2.weight", ADAPTER_GLORA, ADAPTER_OTHER },
+    { ".b1.weight", ADAPTER_GLORA, ADAPTER_OTHER },
+    { ".b2.weight", ADAPTER_GLORA, ADAPTER_OTHER },
 };
+
+static const char *const kind_names[] = {
+    [ADAPTER_LORA] = "LoRA",
+    [ADAPTER_LOHA] = "LyCORIS LoHa",
+    [ADAPTER_LOKR] = "LyCORIS LoKr",
+    [ADAPTER_FULL] = "LyCORIS full difference",
+    [ADAPTER_NORM] = "LyCORIS norm",
+    [ADAPTER_IA3] = "LyCORIS IA3",
+    [ADAPTER_OFT] = "LyCORIS OFT",
+    [ADAPTER_GLORA] = "LyCORIS GLoRA",
+};
+
+const char *adapter_kind_name(enum adapter_kind kind) {
+    return kind_names[kind];
+}
 
 /* The layers that adapters hang on, longest names first among those with a common end. */
 static const char *const leafs[] = { "to_out_0", "to_out", "to_q", "to_k", "to_v", "ff_net_0_proj",
@@ -110,11 +128,17 @@ static const char *format_of(const char *name) {
     return NULL;
 }
 
-/* A module is counted once, by the tensor that tells its rank, or by the first of its kind. */
+/* Its first dimension is the rank, and no other tensor of its product tells the same. */
+static bool tells_rank(const struct adapter_name *name) {
+    return name->part == ADAPTER_DOWN || name->part == ADAPTER_W1_B ||
+           (name->part == ADAPTER_W2_B && name->kind == ADAPTER_LOKR);
+}
+
+/* A module is counted once, by a tensor that each of its kind has. */
 static bool counts_module(const struct adapter_name *name) {
-    static const char *const first[] = { ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm", ".on_input",
-        ".oft_blocks", ".oft_diag", ".a1.weight" };
-    if (name->part == ADAPTER_DOWN && !strstr(name->suffix, "lokr"))
+    static const char *const first[] = { ".hada_w1_b", ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm",
+        ".on_input", ".oft_blocks", ".oft_diag", ".a1.weight" };
+    if (name->part == ADAPTER_DOWN)
         return true;
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++)
         if (strcmp(name->suffix, first[i]) == 0)
@@ -162,11 +186,15 @@ static void add_tensor(
     if (!s->format)
         s->format = format_of(entry->name);
     const bool wide = entry->rank == 4 && entry->shape[2] > 1;
-    if (name.kind)
-        add_kind(s, name.kind);
-    else if (name.part == ADAPTER_DOWN)
-        add_kind(s, wide ? "LoCon (LoRA on convolutions)" : "LoRA");
-    if (name.part == ADAPTER_DOWN && entry->rank > 0)
+    if (name.part == ADAPTER_DORA_SCALE || name.part == ADAPTER_MAGNITUDE)
+        add_kind(s, "DoRA");
+    else if (name.part == ADAPTER_MID)
+        add_kind(s, "LoCon with Tucker factors");
+    else if (name.part == ADAPTER_DOWN && wide)
+        add_kind(s, "LoCon (LoRA on convolutions)");
+    else if (name.part == ADAPTER_DOWN || (name.kind != ADAPTER_LORA && name.kind != ADAPTER_ANY))
+        add_kind(s, adapter_kind_name(name.kind));
+    if (tells_rank(&name) && entry->rank > 0)
         count_value(s->ranks, &s->rank_count, (double)entry->shape[0]);
     if (name.part == ADAPTER_ALPHA)
         count_value(s->alphas, &s->alpha_count, scalar(file, i));

@@ -9,20 +9,53 @@
 #define ADAPTER_KINDS_MAX 8
 #define ADAPTER_TARGETS_MAX 32
 
+/* How a module's tensors make a change of weights. */
+enum adapter_kind {
+    ADAPTER_LORA, /* and LoCon */
+    ADAPTER_LOHA,
+    ADAPTER_LOKR,
+    ADAPTER_FULL, /* a difference as it is */
+    ADAPTER_NORM, /* the same of a norm's scale and shift */
+    ADAPTER_IA3,
+    ADAPTER_OFT,
+    ADAPTER_GLORA,
+    ADAPTER_ANY, /* a tensor that several kinds have: alpha, DoRA's magnitude */
+};
+
+/* What a tensor is in its module. LoHa's and LoKr's _a and _b are products, T1 and T2 the cores of
+ * their Tucker form. */
 enum adapter_part {
     ADAPTER_DOWN, /* its first dimension is the rank */
     ADAPTER_UP,
+    ADAPTER_MID, /* between the two: LoCon's Tucker core */
+    ADAPTER_UP_BIAS,
+    ADAPTER_W1_A,
+    ADAPTER_W1_B,
+    ADAPTER_T1,
+    ADAPTER_W2_A,
+    ADAPTER_W2_B,
+    ADAPTER_T2,
+    ADAPTER_W1,
+    ADAPTER_W2,
+    ADAPTER_DIFF,
+    ADAPTER_DIFF_B,
+    ADAPTER_DORA_SCALE, /* LyCORIS's: its shape says whether outputs or inputs are scaled */
+    ADAPTER_MAGNITUDE,  /* peft's: outputs are scaled */
     ADAPTER_ALPHA,
-    ADAPTER_OTHER,
+    ADAPTER_OTHER, /* of a kind that is only listed */
+    ADAPTER_PART_COUNT
 };
 
 /* A tensor's name taken apart. */
 struct adapter_name {
     enum adapter_part part;
-    const char *kind;     /* "LyCORIS LoHa", "DoRA", ...; NULL: plain LoRA */
+    enum adapter_kind kind;
     const char *suffix;   /* what follows the module's name: ".lora_down.weight" */
     size_t module_length; /* the module's name is this much of the tensor's */
 };
+
+/* "LyCORIS LoHa", "LyCORIS IA3", ...; "LoRA" for ADAPTER_LORA; never ADAPTER_ANY. */
+const char *adapter_kind_name(enum adapter_kind kind);
 
 /* False if the tensor is no part of an adapter. */
 bool adapter_name_parse(const char *name, struct adapter_name *out);

@@ -7,28 +7,28 @@ static void names_come_apart(void) {
     static const struct {
         const char *name, *module;
         enum adapter_part part;
-        const char *kind;
+        enum adapter_kind kind;
     } cases[] = {
         { "lora_unet_mid_block_attentions_0_proj_in.lora_down.weight",
-            "lora_unet_mid_block_attentions_0_proj_in", ADAPTER_DOWN, NULL },
+            "lora_unet_mid_block_attentions_0_proj_in", ADAPTER_DOWN, ADAPTER_LORA },
         { "lora_te_text_model_encoder_layers_0_mlp_fc1.alpha",
-            "lora_te_text_model_encoder_layers_0_mlp_fc1", ADAPTER_ALPHA, NULL },
+            "lora_te_text_model_encoder_layers_0_mlp_fc1", ADAPTER_ALPHA, ADAPTER_ANY },
         { "unet.mid_block.attentions.0.proj_in.lora_A.weight",
-            "unet.mid_block.attentions.0.proj_in", ADAPTER_DOWN, NULL },
+            "unet.mid_block.attentions.0.proj_in", ADAPTER_DOWN, ADAPTER_LORA },
         { "base_model.model.mid_block.attentions.0.proj_in.lora_B.weight",
-            "base_model.model.mid_block.attentions.0.proj_in", ADAPTER_UP, NULL },
+            "base_model.model.mid_block.attentions.0.proj_in", ADAPTER_UP, ADAPTER_LORA },
         { "unet.mid_block.attentions.0.proj_in.lora.up.weight",
-            "unet.mid_block.attentions.0.proj_in", ADAPTER_UP, NULL },
+            "unet.mid_block.attentions.0.proj_in", ADAPTER_UP, ADAPTER_LORA },
         { "text_encoder.text_model.encoder.layers.0.self_attn.q_proj.lora_linear_layer.down.weight",
-            "text_encoder.text_model.encoder.layers.0.self_attn.q_proj", ADAPTER_DOWN, NULL },
+            "text_encoder.text_model.encoder.layers.0.self_attn.q_proj", ADAPTER_DOWN,
+            ADAPTER_LORA },
         { "mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
             "mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q", ADAPTER_DOWN,
-            NULL },
-        { "lora_unet_conv_in.hada_w1_b", "lora_unet_conv_in", ADAPTER_DOWN, "LyCORIS LoHa" },
-        { "lora_unet_conv_in.lokr_w1", "lora_unet_conv_in", ADAPTER_OTHER, "LyCORIS LoKr" },
-        { "lora_unet_conv_in.dora_scale", "lora_unet_conv_in", ADAPTER_OTHER, "DoRA" },
-        { "lora_unet_conv_in.diff_b", "lora_unet_conv_in", ADAPTER_OTHER,
-            "LyCORIS full difference" },
+            ADAPTER_LORA },
+        { "lora_unet_conv_in.hada_w1_b", "lora_unet_conv_in", ADAPTER_W1_B, ADAPTER_LOHA },
+        { "lora_unet_conv_in.lokr_w1", "lora_unet_conv_in", ADAPTER_W1, ADAPTER_LOKR },
+        { "lora_unet_conv_in.dora_scale", "lora_unet_conv_in", ADAPTER_DORA_SCALE, ADAPTER_ANY },
+        { "lora_unet_conv_in.diff_b", "lora_unet_conv_in", ADAPTER_DIFF_B, ADAPTER_FULL },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct adapter_name name = { 0 };
@@ -38,9 +38,7 @@ static void names_come_apart(void) {
                   strcmp(name.suffix, cases[i].name + name.module_length) == 0,
             "%s: the module is its first %zu bytes", cases[i].name, name.module_length);
         CHECK(name.part == cases[i].part, "%s: part %d", cases[i].name, (int)name.part);
-        CHECK((!name.kind && !cases[i].kind) ||
-                  (name.kind && cases[i].kind && strcmp(name.kind, cases[i].kind) == 0),
-            "%s: %s", cases[i].name, name.kind ? name.kind : "plain");
+        CHECK(name.kind == cases[i].kind, "%s: kind %d", cases[i].name, (int)name.kind);
     }
     printf("%zu names taken apart\n", sizeof(cases) / sizeof(cases[0]));
 }
