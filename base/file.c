@@ -10,6 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool file_is_regular(int fd, const char *path, uint64_t *size, struct error *err) {
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return error_set(err, ERROR_IO, "cannot stat %s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return error_set(err, ERROR_INVALID, "%s is not a regular file", path);
+    *size = (uint64_t)st.st_size;
+    return true;
+}
+
 int file_open_regular(const char *path, uint64_t *size, struct error *err) {
     /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused right after. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -18,15 +28,8 @@ int file_open_regular(const char *path, uint64_t *size, struct error *err) {
             "cannot open %s: %s", path, strerror(errno));
         return -1;
     }
-    struct stat st;
-    if (fstat(fd, &st) != 0) {
-        error_set(err, ERROR_IO, "cannot stat %s: %s", path, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        error_set(err, ERROR_INVALID, "%s is not a regular file", path);
-    } else {
-        *size = (uint64_t)st.st_size;
+    if (file_is_regular(fd, path, size, err))
         return fd;
-    }
     close(fd);
     return -1;
 }

@@ -19,6 +19,9 @@ bool file_read_stream(const char *path, size_t max_bytes, char **out, size_t *si
 /* Opens a regular file for reading; its descriptor, or -1. */
 int file_open_regular(const char *path, uint64_t *size, struct error *err)
     __attribute__((warn_unused_result));
+/* Whether `fd` is a regular file's, and how long it is. `path` is for the message. */
+bool file_is_regular(int fd, const char *path, uint64_t *size, struct error *err)
+    __attribute__((warn_unused_result));
 
 struct file_part {
     const void *bytes;

@@ -95,10 +95,17 @@ static bool map_file(const char *path, uint64_t length, struct file_map *map, st
 
 bool file_map_open(const char *path, struct file_map *out, struct error *err) {
     uint64_t length;
-    *out = (struct file_map){ .fd = file_open_regular(path, &length, err) };
-    if (out->fd < 0)
-        return false;
-    if (map_file(path, length, out, err))
+    const int fd = file_open_regular(path, &length, err);
+    if (fd >= 0)
+        return file_map_open_fd(fd, path, out, err);
+    *out = (struct file_map){ .fd = -1 };
+    return false;
+}
+
+bool file_map_open_fd(int fd, const char *path, struct file_map *out, struct error *err) {
+    uint64_t length;
+    *out = (struct file_map){ .fd = fd };
+    if (file_is_regular(fd, path, &length, err) && map_file(path, length, out, err))
         return true;
     file_map_close(out);
     return false;

@@ -25,6 +25,9 @@ struct file_map {
  * SIGBUS elsewhere still ends the process. Thread-safe. */
 bool file_map_open(const char *path, struct file_map *out, struct error *err)
     __attribute__((warn_unused_result));
+/* The same of a file that is open: `fd` is taken over, also on failure; `path` is for messages. */
+bool file_map_open_fd(int fd, const char *path, struct file_map *out, struct error *err)
+    __attribute__((warn_unused_result));
 /* On what file_map_open filled, successfully or not. */
 void file_map_close(struct file_map *map);
 

@@ -295,15 +295,15 @@ static void explain_path(const char *path, struct error *err) {
                                    : "device");
 }
 
-bool safetensors_open(const char *path, struct safetensors **out, struct error *err) {
+/* Takes the map over, also on failure. */
+static bool open_map(
+    struct file_map *map, const char *path, struct safetensors **out, struct error *err) {
     struct safetensors *file = calloc(1, sizeof(*file));
-    if (!file)
+    if (!file) {
+        file_map_close(map);
         return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
-    if (!file_map_open(path, &file->map, err)) {
-        explain_path(path, err);
-        safetensors_close(file);
-        return false;
     }
+    file->map = *map;
     file->path = strdup(path);
     if (!file->path || !open_mapped(file, err) || !file_map_intact(&file->map, err)) {
         if (!file->path)
@@ -314,6 +314,19 @@ bool safetensors_open(const char *path, struct safetensors **out, struct error *
     }
     *out = file;
     return true;
+}
+
+bool safetensors_open(const char *path, struct safetensors **out, struct error *err) {
+    struct file_map map;
+    if (file_map_open(path, &map, err))
+        return open_map(&map, path, out, err);
+    explain_path(path, err);
+    return false;
+}
+
+bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err) {
+    struct file_map map;
+    return file_map_open_fd(fd, path, &map, err) && open_map(&map, path, out, err);
 }
 
 bool safetensors_intact(const struct safetensors *file, struct error *err) {

@@ -62,6 +62,9 @@ struct safetensors;
 /* Maps a file and checks all of it but the numbers. Errors begin with the path. */
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
+/* The same of a file that is open: `fd` is taken over, also on failure; `path` is for messages. */
+bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err)
+    __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
 /* Whether what was read through views so far is what the file held when it was opened; else
  * ERROR_IO, beginning with the path. Ask after reading weights: somebody may have cut or

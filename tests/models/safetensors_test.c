@@ -4,6 +4,7 @@
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -158,6 +159,24 @@ static void misaligned_data_is_read(void) {
     CHECK(memcmp(t.data, wanted, sizeof(wanted)) == 0, "%g", (double)*(float *)t.data);
     CHECK(safetensors_view(file, at, &again, &err) && again.data == t.data, "copied once");
     safetensors_close(file);
+}
+
+/* By descriptor: what a name meant when it was opened, whatever became of the name. */
+static void an_open_file_needs_no_name(void) {
+    const char *header = "{\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+    const char *path = make_raw(strlen(header), header, strlen(header), 8);
+    struct safetensors *file = NULL;
+    struct error err = { 0 };
+    const int fd = open(path, O_RDONLY);
+    unlink(path);
+    CHECK(safetensors_open_fd(fd, "the upload", &file, &err), "%s", err.message);
+    CHECK(file && safetensors_find(file, "f") == 0, "its tensor is not there");
+    safetensors_close(file);
+    CHECK(fcntl(fd, F_GETFD) == -1, "its descriptor is still open");
+    const int directory = open(folder, O_RDONLY);
+    CHECK(!safetensors_open_fd(directory, "the upload", &file, &err), "a folder");
+    CHECK_STRING(err.message, "the upload is not a regular file");
+    CHECK(fcntl(directory, F_GETFD) == -1, "the descriptor is still open after a failure");
 }
 
 static void broken_frames_are_refused(void) {
@@ -332,6 +351,7 @@ int main(int argc, char **argv) {
     reads_what_the_library_wrote(argv[1]);
     writes_what_the_library_writes(argv[1]);
     misaligned_data_is_read();
+    an_open_file_needs_no_name();
     broken_frames_are_refused();
     broken_entries_are_refused();
     limits_are_enforced();
