@@ -1,6 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include "base/limits.h"
+#include "engine/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/kernels.h"
 
@@ -145,13 +146,21 @@ static bool refuse_division(
 
 /* Checks what the class filled in, and counts its slots. */
 static bool finish_plan(const struct scheduler_class *class, const struct scheduler_config *config,
-    struct scheduler_plan *plan, struct error *err) {
+    int steps, struct scheduler_plan *plan, struct error *err) {
     bool kept[SCHEDULER_SLOTS] = { false };
     for (int i = 0; i < plan->count; i++) {
         const struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         bool fits = evaluation->update_count <= SCHEDULER_MAX_UPDATES;
         if (fits && !is_finite(evaluation))
             return refuse_division(config, evaluation->timestep, err);
+        if (fits && evaluation_is_brownian(evaluation) &&
+            !brownian_resolves(plan->brownian_low, plan->brownian_high, evaluation->brownian_from,
+                evaluation->brownian_to))
+            return scheduler_refuse_steps(err, steps,
+                "%s draws noise between sigmas %.9g and %.9g, and its Brownian motion resolves a "
+                "millionth: take fewer steps",
+                class->info.name, (double)evaluation->brownian_from,
+                (double)evaluation->brownian_to);
         const char *wrong = fits ? check_evaluation(evaluation, kept) : "has more updates than fit";
         if (wrong)
             return error_set(err, ERROR_INTERNAL, "scheduler: %s's evaluation %d of %d %s",
@@ -188,7 +197,7 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     struct noise_schedule schedule = { 0 };
     bool ok = noise_schedule_init(config, &schedule, err) &&
               class->fill(config, &schedule, num_inference_steps, plan, err) &&
-              finish_plan(class, config, plan, err);
+              finish_plan(class, config, num_inference_steps, plan, err);
     noise_schedule_finish(&schedule);
     if (!ok) {
         scheduler_plan_destroy(plan);

@@ -108,21 +108,37 @@ struct scheduler_update {
 
 /* One UNet evaluation: the model sees input_scale * sample at `timestep`; then noise is drawn if
  * draws_noise (also where its weight is 0, so that the generator moves as diffusers' does), and the
- * updates are applied one after the other, each seeing what those before it wrote. */
+ * updates are applied one after the other, each seeing what those before it wrote.
+ *
+ * The noise is fresh from the image's generator, or, where brownian_from and brownian_to differ,
+ * what the image's Brownian motion did between these two sigmas (engine/brownian.h); the generator
+ * then stays where it is. */
 struct scheduler_evaluation {
     float timestep; /* need not be whole */
     float input_scale;
     bool draws_noise;
+    float brownian_from, brownian_to;
     int update_count;
     struct scheduler_update updates[SCHEDULER_MAX_UPDATES];
 };
+
+static inline bool evaluation_is_brownian(const struct scheduler_evaluation *evaluation) {
+    return evaluation->draws_noise && evaluation->brownian_from != evaluation->brownian_to;
+}
 
 struct scheduler_plan {
     int count;                                /* UNet evaluations; PNDM has one more than steps */
     struct scheduler_evaluation *evaluations; /* owned, [count] */
     float init_noise_sigma;
     int slot_count; /* slots in use: 0..slot_count-1 */
+    /* The sigmas that the Brownian motion spans; both 0 if no evaluation draws from one. */
+    float brownian_low, brownian_high;
 };
+
+/* Whether its images need a Brownian motion each. */
+static inline bool scheduler_plan_is_brownian(const struct scheduler_plan *plan) {
+    return plan->brownian_high > 0;
+}
 
 /* ERROR_INVALID if so many steps cannot be taken with this configuration, and why. */
 bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
