@@ -309,7 +309,18 @@ static bool draw(struct drawing *d, struct error *err) {
 }
 
 static void drawing_finish(struct drawing *d) {
+    for (int i = 0; d->images && i < d->request->images; i++)
+        brownian_destroy(d->images[i].brownian);
     free(d->images);
+}
+
+/* Each image's own, so that they are drawn while the texts are encoded. */
+static bool create_motions(struct drawing *d, struct error *err) {
+    bool ok = true;
+    for (int i = 0; scheduler_plan_is_brownian(d->request->plan) && i < d->request->images; i++)
+        ok = ok && brownian_create(d->request->plan, d->request->asked.rng, d->result->seeds[i],
+                       (int64_t)latent_elements(d->request), true, &d->images[i].brownian, err);
+    return ok;
 }
 
 bool drawing_run(const struct drawing_models *models, const struct resolved_request *request,
@@ -319,7 +330,7 @@ bool drawing_run(const struct drawing_models *models, const struct resolved_requ
     d.begun_s = hooks && hooks->begun_s > 0 ? hooks->begun_s : now;
     if (request->asked.timeout_s > 0)
         d.deadline_s = d.begun_s + request->asked.timeout_s;
-    bool ok = prepare(&d, err) && reserve(&d, err) && draw(&d, err);
+    bool ok = prepare(&d, err) && reserve(&d, err) && create_motions(&d, err) && draw(&d, err);
     result->timings.queue_s = now - d.begun_s;
     result->timings.total_s = monotonic_seconds() - d.begun_s;
     drawing_finish(&d);

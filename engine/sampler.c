@@ -106,12 +106,15 @@ static void draw_on_device(const struct tick *t, const struct run *run) {
         t->images[run->first + i]->generator.offset += (uint64_t)philox_rounds(elements);
 }
 
-/* drawn: what the host draws passes through the memory that the result will lie in. */
-static void draw_on_host(const struct tick *t, const struct run *run) {
+/* drawn: what the host draws, from the generators or from the Brownian motions, passes through the
+ * memory that the result will lie in. */
+static void draw_on_host(const struct tick *t, const struct run *run, bool brownian) {
     for (int i = run->first; i < run->first + run->count; i++) {
         struct image *image = t->images[i];
         struct tensor drawn = tensor_rows(&t->s->drawn, i, 1);
-        if (compute_ok(t->c) && !t->c->dry_run)
+        if (compute_ok(t->c) && !t->c->dry_run && brownian)
+            brownian_draw(image->brownian, image->latents);
+        else if (compute_ok(t->c) && !t->c->dry_run)
             noise_draw(&image->generator, image->latents, tensor_elements(&drawn));
         compute_upload(t->c, image->latents, &drawn);
     }
@@ -127,12 +130,13 @@ static void upload_given(const struct tick *t, const struct run *run) {
 /* noise: each image's from its own generator in torch's order, or, before its first step, what it
  * is given. */
 static void make_noise(const struct tick *t, const struct run *run, bool first_step) {
+    bool brownian = !first_step && evaluation_is_brownian(evaluation_of(run->head));
     if (first_step && run->head->init_latents)
         upload_given(t, run);
-    else if (run->head->generator.kind == RNG_CUDA)
+    else if (run->head->generator.kind == RNG_CUDA && !brownian)
         draw_on_device(t, run);
     else
-        draw_on_host(t, run);
+        draw_on_host(t, run, brownian);
     struct tensor drawn = call_rows(&t->s->drawn, run), noise = call_rows(&t->s->noise, run);
     op_convert(
         t->c, &(struct convert_args){ .x = &drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &noise });
@@ -282,6 +286,7 @@ static void guide(const struct tick *t, const struct run *run) {
 
 static bool draw_alike(const struct image *a, const struct image *b) {
     return evaluation_of(a)->draws_noise == evaluation_of(b)->draws_noise &&
+           evaluation_is_brownian(evaluation_of(a)) == evaluation_is_brownian(evaluation_of(b)) &&
            a->generator.kind == b->generator.kind;
 }
 

@@ -11,6 +11,7 @@
 #define ENGINE_SAMPLER_H
 
 #include "base/limits.h"
+#include "engine/brownian.h"
 #include "engine/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
@@ -19,6 +20,7 @@
 struct image {
     const struct scheduler_plan *plan;
     struct noise_generator generator; /* its initial noise, then that of its steps */
+    struct brownian *brownian;        /* of a plan that draws Brownian noise, else NULL */
     const float *init_latents;        /* [c][height][width] to start from, or NULL */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
