@@ -44,6 +44,8 @@
 #define SEED_MAX (INT64_MAX - IMAGES_PER_REQUEST_MAX)
 #define CLIP_SKIP_MAX 31 /* and below the text encoder's number of layers */
 #define TIMEOUT_MAX_S 86400.0
+#define PRIORITY_MAX 3 /* either sign */
+#define LORAS_PER_REQUEST_MAX 64
 /* Images of one UNet call, on any device; a request's other images wait for the next call. */
 #define UNET_CALL_MAX_IMAGES 8
 

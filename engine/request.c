@@ -22,7 +22,16 @@ void generate_request_finish(struct generate_request *request) {
     free(request->prompts);
     free(request->negative_prompt);
     free(request->init_latents.values);
+    free(request->loras);
     memset(request, 0, sizeof(*request));
+}
+
+/* A copy of `count` things; NULL where there are none, or no memory for them. */
+static void *copy_of(const void *things, size_t count, size_t size) {
+    void *copy = things && count > 0 ? malloc(count * size) : NULL;
+    if (copy)
+        memcpy(copy, things, count * size);
+    return copy;
 }
 
 /* The owned parts of *out, which still are the original's. */
@@ -30,11 +39,13 @@ static bool copy_owned(struct generate_request *out) {
     char **prompts = calloc((size_t)out->prompt_count, sizeof(*prompts)), **given = out->prompts;
     const char *negative_prompt = out->negative_prompt;
     const float *latents = out->init_latents.values;
+    const struct lora_choice *loras = out->loras;
     int count = out->prompt_count;
     out->prompts = prompts;
     out->prompt_count = 0;
     out->negative_prompt = NULL;
     out->init_latents.values = NULL;
+    out->loras = NULL;
     for (int i = 0; prompts && i < count; i++) {
         if (!(prompts[i] = strdup(given[i])))
             return false;
@@ -42,15 +53,11 @@ static bool copy_owned(struct generate_request *out) {
     }
     if (!prompts || (negative_prompt && !(out->negative_prompt = strdup(negative_prompt))))
         return false;
-    if (!latents)
-        return true;
     const struct init_latents *l = &out->init_latents;
-    size_t bytes = sizeof(float) * (size_t)(l->images * l->channels * l->height * l->width);
-    out->init_latents.values = malloc(bytes);
-    if (!out->init_latents.values)
-        return false;
-    memcpy(out->init_latents.values, latents, bytes);
-    return true;
+    const size_t values = (size_t)(l->images * l->channels * l->height * l->width);
+    out->loras = copy_of(loras, (size_t)out->lora_count, sizeof(*loras));
+    out->init_latents.values = copy_of(latents, values, sizeof(*latents));
+    return (!latents || out->init_latents.values) && (out->lora_count == 0 || out->loras);
 }
 
 bool generate_request_copy(
@@ -141,6 +148,31 @@ static bool check_image_count(const struct generate_request *request, struct err
         "prompts times num_images is at most %d images a request", IMAGES_PER_REQUEST_MAX);
 }
 
+static bool check_loras(const struct generate_request *request, struct error *err) {
+    char param[64], value[32];
+    if (request->lora_count > LORAS_PER_REQUEST_MAX) {
+        snprintf(value, sizeof(value), "%d of them", request->lora_count);
+        return error_field(err, "loras", value, "at most %d", LORAS_PER_REQUEST_MAX);
+    }
+    for (int i = 0; i < request->lora_count; i++) {
+        const struct lora_choice *lora = &request->loras[i];
+        for (int k = 0; k < i; k++) {
+            if (strcmp(request->loras[k].name, lora->name) != 0)
+                continue;
+            snprintf(param, sizeof(param), "loras[%d].name", i);
+            return error_field(err, param, lora->name, "each adapter at most once");
+        }
+        snprintf(param, sizeof(param), "loras[%d].weight", i);
+        if (!check_double(err, param, lora->weight, -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX))
+            return false;
+        snprintf(param, sizeof(param), "loras[%d].text_encoder_weight", i);
+        if (!check_double(
+                err, param, lora->text_encoder_weight, -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX))
+            return false;
+    }
+    return true;
+}
+
 bool generate_request_check(const struct generate_request *request, struct error *err) {
     return check_prompts(request, err) && check_size(err, "width", request->width) &&
            check_size(err, "height", request->height) &&
@@ -150,5 +182,7 @@ bool generate_request_check(const struct generate_request *request, struct error
            check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
            check_image_count(request, err) &&
            check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
-           check_timeout(err, request->timeout_s);
+           check_timeout(err, request->timeout_s) &&
+           check_int(err, "priority", request->priority, -PRIORITY_MAX, PRIORITY_MAX) &&
+           check_loras(request, err);
 }

@@ -4,6 +4,7 @@
 #define ENGINE_REQUEST_H
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "engine/noise.h"
 #include "engine/scheduler/scheduler.h"
 
@@ -14,6 +15,12 @@
 struct init_latents {
     float *values; /* owned; NULL: none is given, and the seeds draw it */
     int64_t images, channels, height, width;
+};
+
+/* One adapter of a request. */
+struct lora_choice {
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    double weight, text_encoder_weight;
 };
 
 /* Zeroed plus generate_request_init is a valid request but for the prompt. Strings are owned. */
@@ -33,7 +40,11 @@ struct generate_request {
     int clip_skip;      /* as diffusers counts: 0 is the last layer */
     bool latent_output; /* return latents instead of pictures */
     struct init_latents init_latents;
-    double timeout_s; /* 0: none */
+    double timeout_s;          /* 0: none */
+    int priority;              /* larger is sooner; 0 is everybody's */
+    struct lora_choice *loras; /* owned, lora_count of them */
+    int lora_count;
+    bool loras_given; /* false: the server's defaults apply */
 };
 
 /* Defaults: 25 steps, guidance 7.5, one image, the model's scheduler, RNG_CPU. */

@@ -151,6 +151,12 @@ static bool tokenize(
     return true;
 }
 
+/* Until there is a registry to ask. */
+static bool resolve_loras(const struct resolved_request *r, struct error *err) {
+    return r->asked.lora_count == 0 ||
+           error_field(err, "loras[0].name", r->asked.loras[0].name, "there are no adapters here");
+}
+
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
     struct resolved_request *r = out;
@@ -161,7 +167,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     r->images = request->prompt_count * request->num_images;
     if (resolve_size(figures, r, err) && check_init_latents(r, err) &&
         resolve_clip_skip(figures, r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_seed(r, err) && tokenize(figures, r, err))
+        resolve_seed(r, err) && resolve_loras(r, err) && tokenize(figures, r, err))
         return true;
     resolved_request_finish(r);
     return false;

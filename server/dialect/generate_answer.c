@@ -36,6 +36,20 @@ static json_t *prompts_json(const struct generate_request *asked) {
     return list;
 }
 
+static json_t *loras_json(const struct generate_request *asked) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < asked->lora_count; i++) {
+        const struct lora_choice *lora = &asked->loras[i];
+        if (json_array_append_new(list,
+                json_pack("{s:s, s:o, s:o}", "name", lora->name, "weight", number(lora->weight),
+                    "text_encoder_weight", number(lora->text_encoder_weight))) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 json_t *generate_parameters_json(const struct resolved_request *request, int index) {
     const struct generate_request *asked = &request->asked;
     bool whole = index < 0;
@@ -56,9 +70,10 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "rng", json_string(rng_kind_name(asked->rng))) &&
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
-              set(p, "seed", json_integer((json_int_t)seed));
+              set(p, "loras", loras_json(asked)) && set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)
-        ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png"));
+        ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png")) &&
+             set(p, "priority", json_integer(asked->priority));
     if (ok && whole && asked->timeout_s > 0)
         ok = set(p, "timeout_s", number(asked->timeout_s));
     if (!ok) {

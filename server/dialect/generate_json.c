@@ -133,6 +133,70 @@ static bool parse_timeout(
            error_field(err, "timeout_s", "0", TIMEOUT_ALLOWED, TIMEOUT_MAX_S);
 }
 
+static bool parse_priority(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("priority", value, &request->priority, err);
+}
+
+/* A member of loras[index]. */
+static bool parse_lora_member(int index, const char *key, const json_t *value,
+    struct lora_choice *out, bool *text_encoder_given, struct error *err) {
+    char param[64];
+    snprintf(param, sizeof(param), "loras[%d].%.40s", index, key);
+    if (strcmp(key, "weight") == 0)
+        return parse_number(param, value, &out->weight, err);
+    if (strcmp(key, "text_encoder_weight") == 0) {
+        *text_encoder_given = true;
+        return parse_number(param, value, &out->text_encoder_weight, err);
+    }
+    if (strcmp(key, "name") != 0)
+        return bad_field(param, value, "known are name, weight and text_encoder_weight", err);
+    const char *name = json_string_value(value);
+    if (!name || !name[0] || strlen(name) > ADAPTER_NAME_MAX_BYTES)
+        return bad_field(param, value, "the name of an adapter; GET /loras lists them", err);
+    snprintf(out->name, sizeof(out->name), "%s", name);
+    return true;
+}
+
+static bool parse_lora(int index, const json_t *value, struct lora_choice *out, struct error *err) {
+    const char *key;
+    json_t *member;
+    char param[64];
+    bool text_encoder_given = false;
+    snprintf(param, sizeof(param), "loras[%d]", index);
+    if (!json_is_object(value))
+        return bad_field(
+            param, value, "{\"name\": TEXT, \"weight\": 1, \"text_encoder_weight\": 1}", err);
+    *out = (struct lora_choice){ .weight = 1 };
+    json_object_foreach((json_t *)value, key, member) {
+        if (!parse_lora_member(index, key, member, out, &text_encoder_given, err))
+            return false;
+    }
+    if (!out->name[0])
+        return bad_field(param, value, "with the name of an adapter", err);
+    if (!text_encoder_given)
+        out->text_encoder_weight = out->weight;
+    return true;
+}
+
+static bool parse_loras(const json_t *value, struct generate_request *request, struct error *err) {
+    const size_t count = json_array_size(value);
+    if (!json_is_array(value) || count > LORAS_PER_REQUEST_MAX) {
+        char text[128];
+        return error_field(err, "loras", json_describe(value, text, sizeof(text)),
+            "a list of at most %d objects with name, weight and text_encoder_weight",
+            LORAS_PER_REQUEST_MAX);
+    }
+    request->loras_given = true;
+    request->loras = calloc(count + 1, sizeof(*request->loras)); /* never of nothing */
+    if (!request->loras)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
+    for (size_t i = 0; i < count; i++, request->lora_count++)
+        if (!parse_lora((int)i, json_array_get(value, i), &request->loras[i], err))
+            return false;
+    return true;
+}
+
 static bool parse_scheduler(
     const json_t *value, struct generate_request *request, struct error *err) {
     return scheduler_choice_from_json(value, &request->scheduler, err);
@@ -158,12 +222,12 @@ static const struct {
     { "clip_skip", parse_clip_skip },
     { "output", parse_output },
     { "timeout_s", parse_timeout },
-    { "loras", NULL },
+    { "loras", parse_loras },
+    { "priority", parse_priority },
     { "init_image", NULL },
     { "strength", NULL },
     { "mask_image", NULL },
     { "preview_every", NULL },
-    { "priority", NULL },
     { "model", NULL },
     { "stream", NULL },
     { "long_prompt", NULL },

@@ -108,8 +108,8 @@ def errors(d):
         "code": "invalid_request", "param": "width", "value": "511",
         "allowed": "a multiple of 8 from 64 to 2048",
         "message": "width: 511 is not allowed; a multiple of 8 from 64 to 2048"}, f"{r.body}")
-    r = d.generate({"prompt": "a", "loras": []})
-    check(r.status == 400 and r.error()["param"] == "loras", "later fields are refused")
+    r = d.generate({"prompt": "a", "stream": True})
+    check(r.status == 400 and r.error()["param"] == "stream", "later fields are refused")
     r = d.generate({"prompt": "a", "scheduler": {"name": "pndm", "eta": 0.5}})
     check(r.status == 400 and r.error()["param"] == "scheduler.eta" and
           "pndm has no such option" in r.error()["allowed"], f"eta is not PNDM's: {r.body}")
@@ -241,10 +241,12 @@ UNDRAWABLE = [
     ({"clip_skip": -1}, "clip_skip"),
     ({"output": "jpeg"}, "output"),
     ({"timeout_s": 86401}, "timeout_s"),
-    ({"loras": []}, "loras"),
+    ({"loras": {}}, "loras"),
+    ({"priority": 4}, "priority"),
     ({"unknown": 1}, "unknown"),
 
     ({"clip_skip": 12}, "clip_skip"),
+    ({"loras": [{"name": "snow"}]}, "loras[0].name"),
     ({"num_inference_steps": 1000}, "num_inference_steps"),
     ({"num_inference_steps": 1000, "scheduler": "ddim"}, "num_inference_steps"),
     ({"scheduler": {"name": "pndm", "eta": 0.5}}, "scheduler.eta"),

@@ -25,6 +25,7 @@ static void a_prompt_alone_takes_the_defaults(void) {
     CHECK_NEAR(r.guidance_scale, 7.5, 0);
     CHECK(r.num_images == 1 && !r.seed_given && !r.latent_output, "%d", r.num_images);
     CHECK(!r.scheduler.has_kind && !r.scheduler.given[OPTION_ETA], "nothing overridden");
+    CHECK(!r.loras_given && r.lora_count == 0 && r.priority == 0, "the server's adapters");
     generate_request_finish(&r);
 }
 
@@ -37,7 +38,9 @@ static void every_field_arrives(void) {
             "\"width\": 512, \"height\": 768.0, \"num_inference_steps\": 30,"
             "\"guidance_scale\": 3, \"guidance_rescale\": 0.7, \"seed\": 9007199254740993,"
             "\"rng\": \"cuda\", \"num_images\": 2, \"clip_skip\": 1, \"output\": \"latent\","
-            "\"timeout_s\": 1.5, \"scheduler\": {\"name\": \"ddim\","
+            "\"timeout_s\": 1.5, \"priority\": -2, \"loras\": [{\"name\": \"snow\"},"
+            "{\"weight\": -0.3, \"name\": \"ink.v2\"}, {\"text_encoder_weight\": 0,"
+            "\"name\": \"x\", \"weight\": 2}], \"scheduler\": {\"name\": \"ddim\","
             "\"timestep_spacing\": \"trailing\", \"eta\": 0.25, \"prediction_type\":"
             "\"v_prediction\", \"beta_schedule\": \"linear\", \"steps_offset\": 1,"
             "\"set_alpha_to_one\": false, \"rescale_betas_zero_snr\": true}}",
@@ -54,6 +57,15 @@ static void every_field_arrives(void) {
         (unsigned long long)r.seed);
     CHECK(r.rng == RNG_CUDA && r.latent_output, "%d", r.rng);
     CHECK_NEAR(r.timeout_s, 1.5, 0);
+    CHECK(r.priority == -2, "%d", r.priority);
+    static const struct lora_choice loras[] = { { "snow", 1, 1 }, { "ink.v2", -0.3, -0.3 },
+        { "x", 2, 0 } };
+    CHECK(r.loras_given && r.lora_count == 3, "%d", r.lora_count);
+    for (int i = 0; i < r.lora_count; i++) {
+        CHECK_STRING(r.loras[i].name, loras[i].name);
+        CHECK_NEAR(r.loras[i].weight, loras[i].weight, 0);
+        CHECK_NEAR(r.loras[i].text_encoder_weight, loras[i].text_encoder_weight, 0);
+    }
     const struct scheduler_choice *s = &r.scheduler;
     CHECK(s->has_kind && s->kind == SCHEDULER_DDIM, "%d", s->kind);
     static const enum scheduler_option_id given[] = { OPTION_TIMESTEP_SPACING, OPTION_ETA,
@@ -104,6 +116,23 @@ static const struct {
     { "\"timeout_s\": -5", "timeout_s", "-5", "seconds above 0, at most 86400; leave it out" },
     { "\"timeout_s\": 86400.1", "timeout_s", "86400.1", "seconds above 0, at most 86400" },
     { "\"guidance_scale\": 100.1", "guidance_scale", "100.1", "from 0 to 100" },
+    { "\"priority\": 4", "priority", "4", "an integer from -3 to 3" },
+    { "\"priority\": \"high\"", "priority", "\"high\"", "an integer" },
+    { "\"loras\": \"snow\"", "loras", "\"snow\"", "a list of at most 64 objects" },
+    { "\"loras\": {\"name\": \"a\"}", "loras", "{", "a list" },
+    { "\"loras\": [\"snow\"]", "loras[0]", "\"snow\"", "{\"name\": TEXT" },
+    { "\"loras\": [{}]", "loras[0]", "{}", "with the name of an adapter" },
+    { "\"loras\": [{\"name\": 3}]", "loras[0].name", "3", "the name of an adapter" },
+    { "\"loras\": [{\"name\": \"\"}]", "loras[0].name", "\"\"", "the name of an adapter" },
+    { "\"loras\": [{\"name\": \"a\", \"scale\": 1}]", "loras[0].scale", "1",
+        "known are name, weight and text_encoder_weight" },
+    { "\"loras\": [{\"name\": \"a\"}, {\"name\": \"a\", \"weight\": 2}]", "loras[1].name", "a",
+        "at most once" },
+    { "\"loras\": [{\"name\": \"a\", \"weight\": \"1\"}]", "loras[0].weight", "\"1\"", "a number" },
+    { "\"loras\": [{\"name\": \"a\"}, {\"name\": \"b\", \"weight\": -100.5}]", "loras[1].weight",
+        "-100.5", "a number from -100 to 100" },
+    { "\"loras\": [{\"name\": \"a\", \"text_encoder_weight\": 101}]",
+        "loras[0].text_encoder_weight", "101", "a number from -100 to 100" },
     { "\"negative_prompt\": [\"a\"]", "negative_prompt", "[", "a string" },
     { "\"scheduler\": \"dpm\"", "scheduler", "\"dpm\"", "\"ddpm\", \"ddim\"" },
     { "\"scheduler\": 3", "scheduler", "3", "\"ddim\"" },
@@ -122,7 +151,6 @@ static const struct {
     { "\"steps\": 20", "steps", "20", "there is no such field" },
     { "\"\": 1", "", "1", "there is no such field" },
     /* fields of later versions are refused, not passed over */
-    { "\"loras\": []", "loras", "[]", "this version does not support" },
     { "\"init_image\": \"x\"", "init_image", "\"x\"", "this version does not support" },
     { "\"stream\": false", "stream", "false", "this version does not support" },
     { "\"model\": \"sd15\"", "model", "\"sd15\"", "this version does not support" },
