@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTIONS_MAX 40
+#define OPTIONS_MAX 64
 
 /* Where an option's value goes: a member of the struct that options_fill is given, which has the
  * type on the right. A zeroed one goes nowhere; its command asks options_get. */

@@ -6,8 +6,25 @@
 
 struct flag_text {
     char name[48];
-    char help[480];
+    char help[640];
 };
+
+/* Lines of at most so many columns, broken at spaces. */
+static void wrap(char *text, size_t columns) {
+    char *line = text, *space = NULL;
+    for (char *c = text; *c; c++) {
+        if (*c == '\n') {
+            line = c + 1;
+            space = NULL;
+        } else if (*c == ' ') {
+            space = c;
+        } else if ((size_t)(c - line) >= columns && space) {
+            *space = '\n';
+            line = space + 1;
+            space = NULL;
+        }
+    }
+}
 
 static void flag_name(const char *option, char *out, size_t size) {
     snprintf(out, size, "%s", option);
@@ -18,13 +35,13 @@ static void flag_name(const char *option, char *out, size_t size) {
 /* " (ddim, pndm)" for an option that not every class has. */
 static void list_classes(enum scheduler_option_id id, char *out, size_t size) {
     const char *names[SCHEDULER_COUNT];
-    char list[160];
+    char list[320];
     size_t count = 0;
     for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
         if (scheduler_has_option((enum scheduler_kind)kind, id))
             names[count++] = scheduler_kind_name((enum scheduler_kind)kind);
     out[0] = 0;
-    if (!scheduler_options[id].shared)
+    if (!scheduler_options[id].shared && count)
         snprintf(
             out, size, " (%s)", scheduler_list_words(list, sizeof(list), names, count, "", ", "));
 }
@@ -34,13 +51,14 @@ static struct option_spec make_flag(enum scheduler_option_id id, struct flag_tex
         [VALUE_FLAG] = "BOOL", [VALUE_INTEGER] = "N", [VALUE_NUMBER] = "X", [VALUE_WORD] = "WORD"
     };
     const struct scheduler_option *option = &scheduler_options[id];
-    char allowed[160], classes[176];
+    char allowed[160], classes[340];
     flag_name(option->name, text->name, sizeof(text->name));
     scheduler_option_allowed(option, ALL_WORDS, "", allowed, sizeof(allowed));
     list_classes(id, classes, sizeof(classes));
     bool fits = strlen(option->help) + strlen(allowed) + strlen(classes) + 2 <= HELP_COLUMNS;
     snprintf(text->help, sizeof(text->help), "%s:%s%s%s", option->help, fits ? " " : "\n", allowed,
         classes);
+    wrap(text->help, HELP_COLUMNS);
     return (struct option_spec){
         .name = text->name, .metavar = metavars[option->type], .help = text->help
     };
@@ -51,9 +69,10 @@ const struct option_spec *scheduler_flags(void) {
     static struct flag_text texts[SCHEDULER_FLAGS_MAX];
     if (flags[0].name)
         return flags;
-    char names[160];
+    char names[320];
     snprintf(texts[0].help, sizeof(texts[0].help), "%s [the model's]",
         scheduler_list_names(names, sizeof(names), ""));
+    wrap(texts[0].help, HELP_COLUMNS);
     flags[0] =
         (struct option_spec){ .name = "scheduler", .metavar = "NAME", .help = texts[0].help };
     for (int id = 0, used = 1; id < SCHEDULER_OPTION_COUNT; id++)
@@ -66,7 +85,7 @@ const struct option_spec *scheduler_flags(void) {
 
 bool scheduler_flags_read(
     const struct options *options, struct scheduler_choice *out, struct error *err) {
-    char allowed[160];
+    char allowed[320];
     const char *name = options_get(options, "scheduler");
     *out = (struct scheduler_choice){ 0 };
     if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))

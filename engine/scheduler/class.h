@@ -21,6 +21,11 @@ struct scheduler_class {
         int steps, struct scheduler_plan *plan, struct error *err);
 };
 
+/* The spacings of classes whose timesteps are whole. */
+#define WHOLE_SPACING_OPTION                                                                       \
+    [OPTION_TIMESTEP_SPACING] = { true, SPACING_LEADING,                                           \
+        1 << SPACING_LEADING | 1 << SPACING_TRAILING | 1 << SPACING_LINSPACE }
+
 #define SCHEDULER_CLASS(id, name) extern const struct scheduler_class scheduler_##name;
 SCHEDULERS(SCHEDULER_CLASS)
 #undef SCHEDULER_CLASS
@@ -40,6 +45,11 @@ bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct erro
 /* ERROR_INVALID for so many steps, with what is allowed. Returns false. */
 bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* ERROR_INVALID for a step that divides by 0 or is not finite with this configuration. Returns
+ * false. */
+bool scheduler_refuse_division(
+    const struct scheduler_config *config, float timestep, struct error *err);
 
 /* How x0 and the noise follow from the sample and the model's output:
  * x0 = x0_sample * sample + x0_output * output, and likewise noise. */

@@ -11,12 +11,11 @@
  * from_config ignores another class's; every other key that is not in the table is reported. */
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
     "_use_default_values", "algorithm_type", "base_image_seq_len", "clip_sample_range",
-    "disable_corrector", "dynamic_thresholding_ratio", "euler_at_final", "final_sigmas_type",
-    "flow_shift", "interpolation_type", "lambda_min_clipped", "lower_order_final",
-    "noise_sampler_seed", "original_inference_steps", "predict_x0", "sample_max_value", "sigma_max",
-    "sigma_min", "solver_order", "solver_p", "solver_type", "timestep_scaling", "timestep_type",
-    "trained_betas", "use_beta_sigmas", "use_dynamic_shifting", "use_exponential_sigmas",
-    "use_flow_sigmas", "use_karras_sigmas", "use_lu_lambdas", NULL };
+    "disable_corrector", "dynamic_thresholding_ratio", "euler_at_final", "flow_shift",
+    "lambda_min_clipped", "lower_order_final", "noise_sampler_seed", "original_inference_steps",
+    "predict_x0", "sample_max_value", "sigma_max", "sigma_min", "solver_order", "solver_p",
+    "solver_type", "timestep_scaling", "trained_betas", "use_dynamic_shifting", "use_flow_sigmas",
+    "use_lu_lambdas", NULL };
 
 bool scheduler_has_option(enum scheduler_kind kind, enum scheduler_option_id id) {
     return scheduler_options[id].shared || scheduler_get_class(kind)->options[id].has;
@@ -278,6 +277,27 @@ static bool check_words(const struct scheduler_choice *choice,
     return true;
 }
 
+/* Each replaces the list of sigmas, so there is one at most, as in diffusers. */
+static bool check_sigma_schedules(const struct scheduler_choice *choice,
+    const struct scheduler_config *config, struct error *err) {
+    static const enum scheduler_option_id exclusive[] = { OPTION_USE_KARRAS_SIGMAS,
+        OPTION_USE_EXPONENTIAL_SIGMAS, OPTION_USE_BETA_SIGMAS, OPTION_USE_AYS_SIGMAS };
+    int used[sizeof(exclusive) / sizeof(exclusive[0])], count = 0;
+    for (size_t i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++)
+        if (scheduler_option_get(&scheduler_options[exclusive[i]], &config->values) != 0)
+            used[count++] = (int)exclusive[i];
+    if (count < 2)
+        return true;
+    bool first = choice->given[used[0]] && !choice->given[used[1]];
+    const struct scheduler_option *option = &scheduler_options[used[first ? 0 : 1]];
+    char allowed[96];
+    snprintf(allowed, sizeof(allowed), "false, unless %s is: one list of sigmas at a time",
+        scheduler_options[used[first ? 1 : 0]].name);
+    return choice->given[used[0]] || choice->given[used[1]]
+               ? refuse_option(err, option, 1, allowed)
+               : bad_key(err, option->name, json_true(), allowed);
+}
+
 static bool choose_kind(const json_t *json, const struct scheduler_choice *choice,
     enum scheduler_kind *out, struct error *err) {
     if (choice->has_kind) {
@@ -303,5 +323,5 @@ bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice 
     list_unknown_keys(json, out->ignored_keys, sizeof(out->ignored_keys));
     return read_file(json, out, err) && read_trained_betas(json, out, err) &&
            adapt_to_pipeline(out, err) && apply_choice(choice, out, err) &&
-           check_words(choice, out, err);
+           check_words(choice, out, err) && check_sigma_schedules(choice, out, err);
 }

@@ -50,6 +50,7 @@ const struct scheduler_class scheduler_ddim = {
         .aliases = aliases,
     },
     .options = {
+        WHOLE_SPACING_OPTION,
         [OPTION_ETA] = { true, 0 },
         [OPTION_SET_ALPHA_TO_ONE] = { true, true },
         [OPTION_RESCALE_BETAS_ZERO_SNR] = { true, false },

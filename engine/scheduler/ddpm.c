@@ -60,6 +60,7 @@ const struct scheduler_class scheduler_ddpm = {
         .aliases = aliases,
     },
     .options = {
+        WHOLE_SPACING_OPTION,
         [OPTION_RESCALE_BETAS_ZERO_SNR] = { true, false },
         [OPTION_VARIANCE_TYPE] = { true, VARIANCE_FIXED_SMALL },
         [OPTION_CLIP_SAMPLE] = { true, true },

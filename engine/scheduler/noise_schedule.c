@@ -18,6 +18,12 @@ static void linspace_f32(float start, float end, int count, float *out) {
         out[i] = fmaf(-step, (float)(count - 1 - i), end);
 }
 
+double linspace_at(double start, double stop, int count, int i) {
+    if (i > 0 && i == count - 1)
+        return stop;
+    return count > 1 ? start + i * ((stop - start) / (count - 1)) : start;
+}
+
 static double cosine_alpha_bar(double t) {
     double c = cos((t + 0.008) / 1.008 * M_PI / 2);
     return c * c;
@@ -73,13 +79,25 @@ static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
     cumulate(betas, count, alphas_cumprod);
 }
 
+/* diffusers' sigma-space classes put the least float16 for an alphas_cumprod of 0 at the end. */
+static void fill_sigmas(bool zero_snr, struct noise_schedule *schedule) {
+    for (int i = 0; i < schedule->num_train_timesteps; i++) {
+        bool last = i == schedule->num_train_timesteps - 1;
+        float alpha = zero_snr && last ? 0x1p-24f : schedule->alphas_cumprod[i];
+        schedule->sigmas[i] = sqrtf((1.0f - alpha) / alpha);
+        schedule->log_sigmas[i] = logf(schedule->sigmas[i]);
+    }
+}
+
 bool noise_schedule_init(
     const struct scheduler_config *config, struct noise_schedule *out, struct error *err) {
     int count = config->values.num_train_timesteps;
     *out = (struct noise_schedule){ .num_train_timesteps = count };
     float *betas = calloc((size_t)count, sizeof(*betas));
     out->alphas_cumprod = calloc((size_t)count, sizeof(*out->alphas_cumprod));
-    if (!betas || !out->alphas_cumprod) {
+    out->sigmas = calloc((size_t)count, sizeof(*out->sigmas));
+    out->log_sigmas = calloc((size_t)count, sizeof(*out->log_sigmas));
+    if (!betas || !out->alphas_cumprod || !out->sigmas || !out->log_sigmas) {
         free(betas);
         noise_schedule_finish(out);
         return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for %d timesteps", count);
@@ -100,12 +118,22 @@ bool noise_schedule_init(
         return error_set(err, ERROR_INVALID,
             "scheduler: the betas of this noise schedule are not all in [0, 1) and above 0 in sum");
     }
+    fill_sigmas(config->values.rescale_betas_zero_snr, out);
     return true;
 }
 
 void noise_schedule_finish(struct noise_schedule *schedule) {
     free(schedule->alphas_cumprod);
-    schedule->alphas_cumprod = NULL;
+    free(schedule->sigmas);
+    free(schedule->log_sigmas);
+    *schedule = (struct noise_schedule){ 0 };
+}
+
+int trailing_timestep(int num_train_timesteps, int count, int i) {
+    /* numpy.arange(total, 0, -total / count): it steps by the rounded difference of its first two
+     * entries, which decides some of the ties. */
+    double total = num_train_timesteps, second = total - total / count, step = second - total;
+    return (int)rint(i == 1 ? second : total + i * step) - 1;
 }
 
 bool noise_schedule_timesteps(
@@ -119,20 +147,13 @@ bool noise_schedule_timesteps(
         for (int i = 0; i < count; i++)
             out[i] = (count - 1 - i) * (total / count) + values->steps_offset;
         break;
-    case SPACING_TRAILING: {
-        /* numpy.arange(total, 0, -total / count): it steps by the rounded difference of its first
-         * two entries, which decides some of the ties below. */
-        double second = (double)total - (double)total / count;
-        double step = second - (double)total;
+    case SPACING_TRAILING:
         for (int i = 0; i < count; i++)
-            out[i] = (int)rint(i == 1 ? second : (double)total + i * step) - 1;
+            out[i] = trailing_timestep(total, count, i);
         break;
-    }
-    default: {
-        double step = count > 1 ? (double)(total - 1) / (count - 1) : 0;
+    default:
         for (int i = 0; i < count; i++)
-            out[count - 1 - i] = i > 0 && i == count - 1 ? total - 1 : (int)rint(i * step);
-    }
+            out[i] = (int)rint(linspace_at(0, total - 1, count, count - 1 - i));
     }
     if (out[0] >= total)
         return scheduler_refuse_steps(err, count,

@@ -1,5 +1,5 @@
 /* What all schedulers share: how much of the picture is left at each training timestep, and which
- * timesteps a run visits. Float32 throughout, rounded where torch rounds. */
+ * timesteps a run visits. Float32 where torch has it, rounded where torch and numpy round. */
 #ifndef ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 #define ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 
@@ -7,12 +7,22 @@
 
 struct noise_schedule {
     int num_train_timesteps;
-    float *alphas_cumprod; /* owned, [num_train_timesteps] */
+    /* owned, [num_train_timesteps] each */
+    float *alphas_cumprod;
+    /* sqrt((1 - alphas_cumprod) / alphas_cumprod), rising, and its logarithm; finite also at zero
+     * terminal SNR, where diffusers takes 2^-24 for the 0. */
+    float *sigmas, *log_sigmas;
 };
 
 bool noise_schedule_init(const struct scheduler_config *config, struct noise_schedule *out,
     struct error *err) __attribute__((warn_unused_result));
 void noise_schedule_finish(struct noise_schedule *schedule);
+
+/* numpy.linspace(start, stop, count)[i] */
+double linspace_at(double start, double stop, int count, int i);
+
+/* Entry i of the `count` under trailing spacing; whole. */
+int trailing_timestep(int num_train_timesteps, int count, int i);
 
 /* out[0..count): descending timesteps, all inside the training range, as diffusers' DDPM, DDIM and
  * PNDM space them. (Under "trailing", numpy's arange sometimes yields one entry too many, -1, which

@@ -14,16 +14,19 @@
 #include <stddef.h>
 
 /* Each enum in the order of its option's words. */
-enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_COUNT };
+enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_SGM_UNIFORM };
 enum prediction_type { PREDICTION_EPSILON, PREDICTION_V, PREDICTION_SAMPLE };
 enum beta_schedule { BETA_LINEAR, BETA_SCALED_LINEAR, BETA_SQUAREDCOS_CAP_V2 };
 enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FIXED_LARGE };
+enum final_sigmas_type { FINAL_SIGMA_ZERO, FINAL_SIGMA_MIN };
+enum interpolation_type { INTERPOLATION_LINEAR, INTERPOLATION_LOG_LINEAR };
+enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
 
 /* X(id, C type, name, columns of struct scheduler_option): the name is the key in the file and in
  * requests, and the member of struct scheduler_values; the C type says what values look like. */
 #define SCHEDULER_OPTIONS(X)                                                                       \
     X(TIMESTEP_SPACING, enum timestep_spacing, timestep_spacing, .shared = true,                   \
-        WORDS("leading", "trailing", "linspace"),                                                  \
+        WORDS("leading", "trailing", "linspace", "sgm_uniform"),                                   \
         .help = "which of the trained timesteps are visited")                                      \
     X(PREDICTION_TYPE, enum prediction_type, prediction_type, .shared = true,                      \
         WORDS("epsilon", "v_prediction", "sample"), .help = "what the model predicts")             \
@@ -38,6 +41,15 @@ enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FI
         .help = "end at no noise, not at the first timestep's")                                    \
     X(RESCALE_BETAS_ZERO_SNR, bool, rescale_betas_zero_snr,                                        \
         .help = "let the last timestep be pure noise")                                             \
+    X(USE_KARRAS_SIGMAS, bool, use_karras_sigmas, .help = "noise levels even in sigma^(1/7)")      \
+    X(USE_EXPONENTIAL_SIGMAS, bool, use_exponential_sigmas,                                        \
+        .help = "noise levels even in log sigma")                                                  \
+    X(USE_BETA_SIGMAS, bool, use_beta_sigmas,                                                      \
+        .help = "noise levels at the quantiles of Beta(0.6, 0.6)")                                 \
+    X(USE_AYS_SIGMAS, bool, use_ays_sigmas, .from = REQUEST_ONLY,                                  \
+        .help = "Align Your Steps' noise levels for Stable Diffusion 1.5")                         \
+    X(FINAL_SIGMAS_TYPE, enum final_sigmas_type, final_sigmas_type, WORDS("zero", "sigma_min"),    \
+        .help = "the noise left at the end")                                                       \
     X(NUM_TRAIN_TIMESTEPS, int, num_train_timesteps, .shared = true, .from = FILE_ONLY, .min = 1,  \
         .max = TRAIN_TIMESTEPS_MAX, .value = 1000)                                                 \
     X(BETA_START, double, beta_start, .shared = true, .from = FILE_ONLY, .max = 1,                 \
@@ -46,6 +58,10 @@ enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FI
         .value = 0.02)                                                                             \
     X(VARIANCE_TYPE, enum variance_type, variance_type, .from = FILE_ONLY,                         \
         WORDS("fixed_small", "fixed_small_log", "fixed_large"))                                    \
+    X(INTERPOLATION_TYPE, enum interpolation_type, interpolation_type, .from = FILE_ONLY,          \
+        WORDS("linear", "log_linear"))                                                             \
+    X(TIMESTEP_TYPE, enum timestep_type, timestep_type, .from = FILE_ONLY,                         \
+        WORDS("discrete", "continuous"))                                                           \
     X(SKIP_PRK_STEPS, bool, skip_prk_steps, .from = FILE_ONLY)                                     \
     X(CLIP_SAMPLE, bool, clip_sample, .from = FILE_ONLY)                                           \
     X(THRESHOLDING, bool, thresholding, .from = FILE_ONLY)

@@ -168,6 +168,7 @@ const struct scheduler_class scheduler_pndm = {
         .aliases = aliases,
     },
     .options = {
+        WHOLE_SPACING_OPTION,
         [OPTION_PREDICTION_TYPE] = { true, PREDICTION_EPSILON,
             .words = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V },
         [OPTION_SET_ALPHA_TO_ONE] = { true, false },

@@ -131,7 +131,7 @@ static const char *check_evaluation(
 
 /* The configuration's fault, not the class's. Epsilon prediction divides by sqrt(alphas_cumprod),
  * which zero terminal SNR makes 0. */
-static bool refuse_division(
+bool scheduler_refuse_division(
     const struct scheduler_config *config, float timestep, struct error *err) {
     const struct scheduler_values *values = &config->values;
     if (values->rescale_betas_zero_snr && values->prediction_type == PREDICTION_EPSILON)
@@ -152,7 +152,7 @@ static bool finish_plan(const struct scheduler_class *class, const struct schedu
         const struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         bool fits = evaluation->update_count <= SCHEDULER_MAX_UPDATES;
         if (fits && !is_finite(evaluation))
-            return refuse_division(config, evaluation->timestep, err);
+            return scheduler_refuse_division(config, evaluation->timestep, err);
         if (fits && evaluation_is_brownian(evaluation) &&
             !brownian_resolves(plan->brownian_low, plan->brownian_high, evaluation->brownian_from,
                 evaluation->brownian_to))

@@ -80,7 +80,7 @@ def wrong_command_lines():
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--scheduler", "nonesuch"],
          "--scheduler: nonesuch is not allowed; ddpm, ddim"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--timestep-spacing", "log"],
-         "--timestep-spacing: log is not allowed; leading, trailing or linspace"),
+         "--timestep-spacing: log is not allowed; leading, trailing, linspace or sgm_uniform"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--eta=1.5"],
          "--eta: 1.5 is not allowed; a number from 0 to 1"),
         (["generate", "--model", "fake", "--prompt", "a", "-o", "x", "--steps-offset", "0.5"],

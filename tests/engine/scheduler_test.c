@@ -219,7 +219,7 @@ static void recorded_trajectories(const json_t *cases) {
 
 static void spaced_timesteps_of_every_length(const json_t *checksums) {
     int compared = 0;
-    for (int spacing = 0; spacing < SPACING_COUNT; spacing++) {
+    for (int spacing = 0; spacing <= SPACING_LINSPACE; spacing++) {
         const char *word = scheduler_options[OPTION_TIMESTEP_SPACING].words[spacing];
         struct scheduler_config config = { .values = { .num_train_timesteps = 1000,
                                                .timestep_spacing = (unsigned)spacing } };

@@ -144,7 +144,7 @@ static const struct {
     { "\"scheduler\": {\"set_alpha_to_one\": 1}", "scheduler.set_alpha_to_one", "1",
         "true or false" },
     { "\"scheduler\": {\"timestep_spacing\": \"log\"}", "scheduler.timestep_spacing", "\"log\"",
-        "\"leading\", \"trailing\" or \"linspace\"" },
+        "\"leading\", \"trailing\", \"linspace\" or \"sgm_uniform\"" },
     { "\"scheduler\": {\"prediction_type\": 1}", "scheduler.prediction_type", "1", "\"epsilon\"" },
     { "\"scheduler\": {\"use_no_sigmas\": true}", "scheduler.use_no_sigmas", "true",
         "known options are" },

@@ -1,0 +1,85 @@
+/* Noise levels of the sigma-space classes: the sample is x0 + sigma * noise, and a run goes down a
+ * list of sigmas. Which list is a matter of options, the same for all of these classes:
+ *
+ *   timestep_spacing            sigmas of spaced timesteps; sgm_uniform is k-diffusion's
+ *   use_karras_sigmas           between the first and last of those (or of the whole table):
+ *                               even in sigma^(1/7),
+ *   use_exponential_sigmas      even in log sigma,
+ *   use_beta_sigmas             at the quantiles of Beta(0.6, 0.6)
+ *   use_ays_sigmas              Align Your Steps: the published list, interpolated in log sigma
+ *   final_sigmas_type           what comes after the last
+ *
+ * The numbers are numpy's and scipy's in double, rounded to float32 where diffusers does.
+ */
+#ifndef ENGINE_SCHEDULER_SIGMAS_H
+#define ENGINE_SCHEDULER_SIGMAS_H
+
+#include "base/limits.h"
+#include "engine/scheduler/class.h"
+
+/* From sigmas[i] at timesteps[i] to sigmas[i + 1], 0 <= i < count. */
+struct sigma_run {
+    int count;
+    float timesteps[STEPS_MAX]; /* need not be whole */
+    float sigmas[STEPS_MAX + 1];
+};
+
+/* Two habits of diffusers' classes. */
+enum sigma_family {
+    /* Euler, Heun, LMS, DPM2, DPM-Solver SDE: timesteps as they come; Karras and its kind between
+     * the spaced ones' ends. */
+    SIGMAS_SPACED,
+    /* DPM-Solver++, UniPC, DEIS: whole timesteps, of which the spacing drops the lowest; Karras and
+     * its kind between the table's ends. */
+    SIGMAS_WHOLE,
+};
+
+/* ERROR_INVALID where the reference raises or divides by zero: more steps than leading spacing has
+ * timesteps, a sigma of 0 before the end. */
+bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config,
+    const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* The largest sigma; what the first sample's deviation is under this spacing. */
+float sigma_run_max(const struct sigma_run *run);
+float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_config *config);
+
+/* Of a timestep: between whole ones linear in sigma (diffusers), or in log sigma (k-diffusion). */
+double sigma_of_timestep(const struct noise_schedule *schedule, double timestep);
+double sigma_of_timestep_log(const struct noise_schedule *schedule, double timestep);
+/* Linear in log sigma, and within the table. */
+double timestep_of_sigma(const struct noise_schedule *schedule, double sigma);
+
+/* How the model wants to see a sample of that level: 1 / sqrt(sigma^2 + 1). */
+float sigma_input_scale(float sigma);
+
+/* x0 and the noise, which is the derivative (sample - x0) / sigma, from the sample and the model's
+ * output. */
+struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, float sigma);
+
+/* One step down from `from` to `to` with part of the noise forgotten and drawn anew: to
+ * sqrt(down^2 + up^2) = to. Float32, so that it is not a number where diffusers' is not. */
+struct ancestral_sigmas {
+    float down, up;
+};
+struct ancestral_sigmas ancestral_step(float from, float to);
+
+/* The lists between two levels, entry i of count; sigma_beta takes its quantile from
+ * beta_quantile. */
+double sigma_karras(double max, double min, int count, int i);
+double sigma_exponential(double max, double min, int count, int i);
+double sigma_beta(double max, double min, int count, int i);
+double sigma_align_your_steps(int count, int i);
+
+/* x with a share p of the Beta(0.6, 0.6) distribution below it. */
+double beta_quantile(double p);
+
+/* What a class lists among its options to have them. */
+#define SIGMA_SCHEDULE_OPTIONS                                                                     \
+    [OPTION_USE_KARRAS_SIGMAS] = { true, false },                                                  \
+    [OPTION_USE_EXPONENTIAL_SIGMAS] = { true, false }, [OPTION_USE_BETA_SIGMAS] = { true, false }, \
+    [OPTION_USE_AYS_SIGMAS] = { true, false }
+/* With timesteps that need not be whole; the others' default. */
+#define SIGMA_SPACING_OPTION [OPTION_TIMESTEP_SPACING] = { true, SPACING_LINSPACE }
+
+#endif
