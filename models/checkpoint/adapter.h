@@ -76,8 +76,9 @@ uint64_t adapter_file_bytes(const struct adapter *adapter);
 int64_t adapter_target_taps(const struct named_weight *target);
 /* Of a low_rank module: down [rank][k][taps] (a convolution's [rank][k][3][3]) and up [n][rank],
  * f32. Its change at strength 1 is scale * up . down, which is exact: a Tucker core is folded into
- * down. */
-void adapter_module_factors(const struct adapter_module *module, float *down, float *up);
+ * down. Fails when memory for that is refused. */
+bool adapter_module_factors(const struct adapter_module *module, float *down, float *up,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* weights += strength * change, f32 [n][k][taps], for any module that has_weight. `pristine`, of
  * the same shape, holds the layer's weights as the checkpoint has them, which is what DoRA's change

@@ -125,6 +125,10 @@ static const char *format_of(const char *name) {
         return "diffusers (lora.down, lora.up)";
     if (kohya_prefix)
         return "kohya";
+    if (strncmp(name, "diffusion_model.", 16) == 0)
+        return "ComfyUI";
+    if (strncmp(name, "lycoris_", 8) == 0)
+        return "LyCORIS";
     return NULL;
 }
 

@@ -228,3 +228,58 @@ enum ldm_kind ldm_translate(
                                                                                     : LDM_UNKNOWN;
     return LDM_UNKNOWN;
 }
+
+/* put the other way round: stem + LDM leaf for the diffusers leaf `text`, which is all of it. */
+static bool put_ldm(
+    char *out, size_t size, const char *stem, const struct leaf *leafs, const char *text) {
+    for (; leafs->ldm; leafs++)
+        if (strcmp(leafs->diffusers, text) == 0)
+            return snprintf(out, size, "%s%s", stem, leafs->ldm) < (int)size;
+    return false;
+}
+
+/* A resnet, an attention or a resampler of input_blocks or output_blocks. `layer` ends in a dot. */
+static bool block_layer(
+    const char *layer, int layers_per_block, bool attends, char *out, size_t size) {
+    const char *rest, *leaf;
+    char stem[64];
+    const bool up = after(layer, "up_blocks.");
+    const int level = ldm_number_after(layer, up ? "up_blocks." : "down_blocks.", &rest);
+    if (level < 0)
+        return false;
+    const char *side = up ? "output_blocks" : "input_blocks";
+    const int first = level * (layers_per_block + 1) + (up ? 0 : 1);
+    if (strcmp(rest, up ? "upsamplers.0.conv." : "downsamplers.0.conv.") == 0)
+        return snprintf(out, size, "%s.%d.%d.%s.", side, first + layers_per_block,
+                   !up       ? 0
+                   : attends ? 2
+                             : 1,
+                   up ? "conv" : "op") < (int)size;
+    int number = ldm_number_after(rest, "resnets.", &leaf);
+    if (number >= 0) {
+        snprintf(stem, sizeof(stem), "%s.%d.0.", side, first + number);
+        return put_ldm(out, size, stem, unet_resnet, leaf);
+    }
+    number = ldm_number_after(rest, "attentions.", &leaf);
+    return number >= 0 && snprintf(out, size, "%s.%d.1.%s", side, first + number, leaf) < (int)size;
+}
+
+bool ldm_unet_layer(const char *layer, int layers_per_block, bool attends, char *out, size_t size) {
+    char dotted[SAFETENSORS_MAX_NAME_BYTES + 2], stem[64];
+    const char *leaf;
+    snprintf(dotted, sizeof(dotted), "%s.", layer);
+    const int resnet = ldm_number_after(dotted, "mid_block.resnets.", &leaf);
+    bool ok;
+    if (resnet >= 0) {
+        snprintf(stem, sizeof(stem), "middle_block.%d.", 2 * resnet);
+        ok = put_ldm(out, size, stem, unet_resnet, leaf);
+    } else if ((leaf = after(dotted, "mid_block.attentions.0."))) {
+        ok = snprintf(out, size, "middle_block.1.%s", leaf) < (int)size;
+    } else {
+        ok = put_ldm(out, size, "", unet_plain, dotted) ||
+             block_layer(dotted, layers_per_block, attends, out, size);
+    }
+    if (ok)
+        out[strlen(out) - 1] = 0; /* the dot */
+    return ok;
+}

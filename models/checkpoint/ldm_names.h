@@ -28,6 +28,11 @@ struct ldm_name {
 enum ldm_kind ldm_translate(
     const char *ldm_name, const struct ldm_layout *layout, struct ldm_name *out);
 
+/* The way back for a layer of the UNet: "down_blocks.0.resnets.0.conv1" of a model with 2 layers a
+ * block is "input_blocks.1.0.in_layers.2". `attends`: the layer's up block has attention, behind
+ * which its upsampler is numbered. False if there is no such layer in that layout. */
+bool ldm_unet_layer(const char *layer, int layers_per_block, bool attends, char *out, size_t size);
+
 /* "input_blocks.12.1.rest" with prefix "input_blocks.": 12, and *rest at "1.rest". -1 if the text
  * has another prefix or no such number. Numbers stay below 1000. */
 int ldm_number_after(const char *text, const char *prefix, const char **rest);

@@ -2,6 +2,7 @@
  * nothing but holes where the numbers would be, so that every name, shape and offset is real. */
 #include "base/file.h"
 #include "models/checkpoint/checkpoint.h"
+#include "models/checkpoint/ldm_names.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 
@@ -239,6 +240,28 @@ static void single_file_maps_every_tensor(void) {
         CHECK(stats.parameters == 83653863, "%llu", (unsigned long long)stats.parameters);
         checkpoint_close(c);
     }
+}
+
+/* The way back, by which adapters in LDM's names find the UNet's layers. */
+static void layers_have_ldm_names(void) {
+    char layer[128], ldm[160], wanted[160];
+    int compared = 0;
+    for (int i = 0; i < row_count; i++) {
+        const char *leaf = strrchr(rows[i].name, '.');
+        if (rows[i].component != COMPONENT_UNET || strcmp(leaf, ".weight") != 0)
+            continue;
+        snprintf(layer, sizeof(layer), "%.*s", (int)(leaf - rows[i].name), rows[i].name);
+        snprintf(wanted, sizeof(wanted), "%s", rows[i].ldm_name + strlen(ldm_prefixes[1]));
+        wanted[strlen(wanted) - strlen(leaf)] = 0;
+        /* SD-1.5's first up block is the one without attention. */
+        const bool attends = strncmp(layer, "up_blocks.0.", 12) != 0;
+        CHECK(ldm_unet_layer(layer, 2, attends, ldm, sizeof(ldm)), "%s", layer);
+        CHECK(strcmp(ldm, wanted) == 0, "%s is called %s, not %s", layer, ldm, wanted);
+        compared++;
+    }
+    CHECK(!ldm_unet_layer("text_model.final_layer_norm", 2, false, ldm, sizeof(ldm)), "%s", ldm);
+    CHECK(compared == 391, "%d", compared);
+    printf("%d layers of the UNet have their LDM names\n", compared);
 }
 
 /* A renamed tensor must also be the right one: its bytes lie where the LDM name's do. */
@@ -600,6 +623,7 @@ int main(int argc, char **argv) {
     read_rows(argv[1]);
     single_file_maps_every_tensor();
     single_file_bytes_follow_names();
+    layers_have_ldm_names();
     wrong_tensors_are_named();
     sd2_is_told_by_its_shapes();
     folder_gives_every_tensor(path);

@@ -1,0 +1,187 @@
+/* Names of modules with underscores for dots cannot be taken apart again, so the model's own names
+ * are written the way each format writes them, and compared. */
+#include "models/checkpoint/adapter_internal.h"
+#include "models/checkpoint/ldm_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_BYTES (SAFETENSORS_MAX_NAME_BYTES + 64)
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), n = strlen(end);
+    return length >= n && strcmp(text + length - n, end) == 0;
+}
+
+static void flatten(char *text) {
+    for (; *text; text++)
+        if (*text == '.')
+            *text = '_';
+}
+
+static bool add(struct adapter_index *index, enum component component,
+    const struct named_weight *target, const char *name, struct error *err) {
+    char key[KEY_BYTES];
+    const int length = snprintf(
+        key, sizeof(key), "%s_%s", component == COMPONENT_UNET ? "unet" : "te", name);
+    if (length < 0 || (size_t)length >= sizeof(key))
+        return true; /* no tensor's name is that long */
+    flatten(key);
+    if (index->count == index->capacity) {
+        const size_t capacity = index->capacity ? 2 * index->capacity : 512;
+        struct adapter_index_entry *items = reallocarray(
+            index->items, capacity, sizeof(*index->items));
+        if (!items)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu names of layers", capacity);
+        index->items = items;
+        index->capacity = capacity;
+    }
+    char *copy = strdup(key);
+    if (!copy)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the name of a layer");
+    index->items[index->count++] = (struct adapter_index_entry){ copy, component, target };
+    return true;
+}
+
+static bool list_has(const struct weight_list *list, const char *prefix) {
+    for (size_t i = 0; i < list->count; i++)
+        if (strncmp(list->items[i].name, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* The name in the LDM layout, if it has one there. */
+static bool add_ldm(struct adapter_index *index, const struct weight_list *unet, int layers,
+    const struct named_weight *target, struct error *err) {
+    char ldm[KEY_BYTES], attention[64];
+    const char *rest;
+    const int level = ldm_number_after(target->name, "up_blocks.", &rest);
+    bool attends = false;
+    if (level >= 0) {
+        snprintf(attention, sizeof(attention), "up_blocks.%d.attentions.", level);
+        attends = list_has(unet, attention);
+    }
+    return !ldm_unet_layer(target->name, layers, attends, ldm, sizeof(ldm)) ||
+           add(index, COMPONENT_UNET, target, ldm, err);
+}
+
+static bool add_unet(struct adapter_index *index, const struct weight_list *unet,
+    const struct named_weight *target, int layers, struct error *err) {
+    char old[KEY_BYTES];
+    if (!add(index, COMPONENT_UNET, target, target->name, err) ||
+        !add_ldm(index, unet, layers, target, err))
+        return false;
+    /* Attention processors of 2023 called the output projection by its folder. */
+    if (!ends_with(target->name, ".to_out.0"))
+        return true;
+    snprintf(old, sizeof(old), "%.*s", (int)(strlen(target->name) - 2), target->name);
+    return add(index, COMPONENT_UNET, target, old, err);
+}
+
+static bool add_text_name(struct adapter_index *index, const struct named_weight *target,
+    const char *name, struct error *err) {
+    static const char *const old_leafs[][2] = { { ".q_proj", ".to_q" }, { ".k_proj", ".to_k" },
+        { ".v_proj", ".to_v" }, { ".out_proj", ".to_out" } };
+    if (!add(index, COMPONENT_TEXT_ENCODER, target, name, err))
+        return false;
+    for (size_t i = 0; i < sizeof(old_leafs) / sizeof(old_leafs[0]); i++) {
+        char old[KEY_BYTES];
+        if (!ends_with(name, old_leafs[i][0]))
+            continue;
+        snprintf(old, sizeof(old), "%.*s%s", (int)(strlen(name) - strlen(old_leafs[i][0])), name,
+            old_leafs[i][1]);
+        return add(index, COMPONENT_TEXT_ENCODER, target, old, err);
+    }
+    return true;
+}
+
+/* transformers 5 leaves "text_model." out. */
+static bool add_text(
+    struct adapter_index *index, const struct named_weight *target, struct error *err) {
+    static const char prefix[] = "text_model.";
+    const char *name = target->name;
+    return add_text_name(index, target, name, err) &&
+           (strncmp(name, prefix, strlen(prefix)) != 0 ||
+               add_text_name(index, target, name + strlen(prefix), err));
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct adapter_index_entry *)a)->name,
+        ((const struct adapter_index_entry *)b)->name);
+}
+
+static int layers_per_block(const struct weight_list *unet) {
+    int layers = 0;
+    char resnet[64];
+    do
+        snprintf(resnet, sizeof(resnet), "down_blocks.0.resnets.%d.", layers++);
+    while (layers <= UNET_MAX_LAYERS_PER_BLOCK && list_has(unet, resnet));
+    return layers - 1;
+}
+
+bool adapter_index_create(
+    const struct adapter_targets *targets, struct adapter_index *out, struct error *err) {
+    *out = (struct adapter_index){ 0 };
+    const int layers = layers_per_block(targets->unet);
+    bool ok = true;
+    for (size_t i = 0; ok && i < targets->unet->count; i++)
+        ok = add_unet(out, targets->unet, &targets->unet->items[i], layers, err);
+    for (size_t i = 0; ok && i < targets->text_encoder->count; i++)
+        ok = add_text(out, &targets->text_encoder->items[i], err);
+    if (!ok) {
+        adapter_index_finish(out);
+        return false;
+    }
+    if (out->count > 0)
+        qsort(out->items, out->count, sizeof(*out->items), by_name);
+    for (size_t i = 1; i < out->count; i++)
+        if (strcmp(out->items[i].name, out->items[i - 1].name) == 0 &&
+            out->items[i].target != out->items[i - 1].target)
+            out->items[i].target = out->items[i - 1].target = NULL;
+    return true;
+}
+
+void adapter_index_finish(struct adapter_index *index) {
+    for (size_t i = 0; i < index->count; i++)
+        free(index->items[i].name);
+    free(index->items);
+    *index = (struct adapter_index){ 0 };
+}
+
+static const struct adapter_index_entry *find_key(
+    const struct adapter_index *index, const char *component, const char *name) {
+    char key[KEY_BYTES];
+    snprintf(key, sizeof(key), "%s%s", component, name);
+    flatten(key);
+    const struct adapter_index_entry wanted = { .name = key };
+    return index->count
+               ? bsearch(&wanted, index->items, index->count, sizeof(*index->items), by_name)
+               : NULL;
+}
+
+static void cut_out(char *text, const char *part) {
+    char *at = strstr(text, part);
+    if (at)
+        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+}
+
+const struct adapter_index_entry *adapter_index_find(
+    const struct adapter_index *index, const char *module, size_t length) {
+    static const struct {
+        const char *prefix, *component;
+    } prefixes[] = { { "lora_unet_", "unet_" }, { "lora_te_", "te_" }, { "lora_te1_", "te_" },
+        { "unet.", "unet_" }, { "diffusion_model.", "unet_" }, { "text_encoder.", "te_" } };
+    static const char *const wrappers[] = { "base_model.model.", "lycoris_" };
+    char text[SAFETENSORS_MAX_NAME_BYTES + 1], *name = text;
+    snprintf(text, sizeof(text), "%.*s", (int)length, module);
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++)
+        if (strncmp(name, wrappers[i], strlen(wrappers[i])) == 0)
+            name += strlen(wrappers[i]);
+    cut_out(name, ".processor");
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(name, prefixes[i].prefix, strlen(prefixes[i].prefix)) == 0)
+            return find_key(index, prefixes[i].component, name + strlen(prefixes[i].prefix));
+    const struct adapter_index_entry *found = find_key(index, "unet_", name);
+    return found ? found : find_key(index, "te_", name);
+}
