@@ -72,6 +72,8 @@
 #define HTTP_LINGER_MS 5000                /* to read on after a connection's last answer */
 #define HTTP_LINGER_MAX_BYTES (64u << 20)  /* and how much of it */
 #define HTTP_THREADS 2
+#define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
+#define HTTP_ENCODERS_MAX 8
 #define REQUEST_ID_MAX_BYTES 64
 #define JSON_MAX_DEPTH 16
 #define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */

@@ -3,9 +3,10 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
-#include "server/http/connections.h"
+#include "server/deferred.h"
 #include "server/dialect/generate_answer.h"
 #include "server/http/respond.h"
+#include "server/workers.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -13,92 +14,58 @@
 #include <string.h>
 
 struct pending {
-    /* Set before the engine has it, constant afterwards. */
-    struct http_server *server;
-    struct MHD_Connection *http;
+    struct deferred deferred; /* the first member */
+
+    /* Set before anybody else has it, constant afterwards. */
     char id[REQUEST_ID_MAX_BYTES + 1];
     enum pending_format format;
     time_t created;
 
-    /* From here to `next`: one thread after the other. */
+    /* One thread after the other. */
+    struct work work;
+    struct generate_request asked;   /* until it is resolved */
     struct resolved_request request; /* the engine borrows it while it draws */
     struct generate_result result;
     struct error error; /* code ERROR_NONE: `body` is the answer */
     char *body;         /* owned */
     size_t body_size;
     uint64_t seed; /* of the one picture of a PENDING_PNG */
-    struct pending *next;
+    bool admitted;
 
-    pthread_mutex_t mutex; /* guards what follows */
-    int references;
-    struct engine_ticket *ticket; /* owned */
-    bool suspended, done, cancelled;
+    struct engine_ticket *ticket; /* owned; under the deferred's mutex */
 };
 
-/* Answers whose pictures are drawn, in order; the mutex guards the list and `stopping`. */
-struct pending_worker {
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    struct pending *first, *last;
-    bool stopping;
-};
+static struct pending *pending_of(struct deferred *deferred) {
+    return (struct pending *)deferred;
+}
 
-void pending_unref(struct pending *pending) {
-    if (!pending)
-        return;
-    pthread_mutex_lock(&pending->mutex);
-    bool last = --pending->references == 0;
-    pthread_mutex_unlock(&pending->mutex);
-    if (!last)
-        return;
-    if (pending->ticket)
-        engine_ticket_release(pending->ticket);
+static void destroy(struct deferred *deferred) {
+    struct pending *pending = pending_of(deferred);
+    engine_ticket_release(pending->ticket);
     generate_result_finish(&pending->result);
     resolved_request_finish(&pending->request);
+    generate_request_finish(&pending->asked);
     free(pending->body);
-    pthread_mutex_destroy(&pending->mutex);
     free(pending);
 }
 
-void pending_cancel(void *argument) {
-    struct pending *pending = argument;
-    pthread_mutex_lock(&pending->mutex);
-    if (!pending->done && !pending->cancelled && pending->ticket) {
-        pending->cancelled = true;
-        engine_cancel(pending->server->options.engine, pending->ticket);
-        log_info("%s: cancelling, since %s", pending->id,
-            server_state(pending->server, NULL) == ENGINE_STOPPING ? "the server is stopping"
-                                                                   : "the client went away");
-    }
-    pthread_mutex_unlock(&pending->mutex);
+static void cancel(struct deferred *deferred) {
+    struct pending *pending = pending_of(deferred);
+    struct http_server *server = deferred->server;
+    if (pending->ticket)
+        engine_cancel(server->options.engine, pending->ticket);
+    log_info("%s: cancelling, since %s", pending->id,
+        server_state(server, NULL) == ENGINE_STOPPING ? "the server is stopping"
+                                                      : "the client went away");
 }
 
-/* From the engine's thread: must not wait. The result's contents become ours. */
-static void on_done(struct generate_result *result, const struct error *err, void *user) {
-    struct pending *pending = user;
-    struct pending_worker *worker = pending->server->worker;
-    if (result) {
-        pending->result = *result;
-        memset(result, 0, sizeof(*result));
-    } else {
-        pending->error = *err;
-    }
-    pthread_mutex_lock(&worker->mutex);
-    if (worker->last)
-        worker->last->next = pending;
-    else
-        worker->first = pending;
-    worker->last = pending;
-    pthread_cond_signal(&worker->changed);
-    pthread_mutex_unlock(&worker->mutex);
-}
+/* --- The answer's bytes, on an encoder's thread --- */
 
 static void encode(struct pending *pending) {
     struct generate_answer answer = {
         .id = pending->id,
         .created = pending->created,
-        .model_name = pending->server->options.model_name,
+        .model_name = pending->deferred.server->options.model_name,
         .request = &pending->request,
         .result = &pending->result,
     };
@@ -131,10 +98,16 @@ static void count_end(const struct pending *pending) {
     }
 }
 
-/* Makes the answer and wakes the connection. */
-static void finish(struct pending *pending) {
-    struct http_server *server = pending->server;
-    double total_s = pending->result.timings.total_s;
+static void remember_total(struct http_server *server, double total_s) {
+    pthread_mutex_lock(&server->mutex);
+    if (total_s > 0)
+        server->last_total_s = total_s;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void finish(struct work *work) {
+    struct pending *pending = (struct pending *)((char *)work - offsetof(struct pending, work));
+    const double total_s = pending->result.timings.total_s;
     if (pending->error.code == ERROR_NONE) {
         const double begun_s = monotonic_seconds();
         encode(pending);
@@ -146,148 +119,75 @@ static void finish(struct pending *pending) {
     else if (error_http_status(pending->error.code) >= 500)
         log_error("%s: %s", pending->id, pending->error.message);
     generate_result_finish(&pending->result);
-    memset(&pending->result, 0, sizeof(pending->result));
-
-    pthread_mutex_lock(&pending->mutex);
-    pending->done = true;
-    if (pending->suspended) {
-        pending->suspended = false;
-        MHD_resume_connection(pending->http);
-    }
-    pthread_mutex_unlock(&pending->mutex);
-    pending_unref(pending);
-
-    pthread_mutex_lock(&server->mutex);
-    if (total_s > 0)
-        server->last_total_s = total_s;
-    if (--server->pending == 0)
-        pthread_cond_broadcast(&server->idle);
-    pthread_mutex_unlock(&server->mutex);
+    remember_total(pending->deferred.server, total_s);
+    deferred_done(&pending->deferred);
 }
 
-static void *work(void *argument) {
-    struct pending_worker *worker = argument;
-    pthread_mutex_lock(&worker->mutex);
-    for (;;) {
-        while (!worker->first && !worker->stopping)
-            pthread_cond_wait(&worker->changed, &worker->mutex);
-        struct pending *pending = worker->first;
-        if (!pending)
-            break;
-        worker->first = pending->next;
-        if (!worker->first)
-            worker->last = NULL;
-        pthread_mutex_unlock(&worker->mutex);
-        finish(pending);
-        pthread_mutex_lock(&worker->mutex);
+/* From the engine's thread: must not wait. The result's contents become ours. */
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct pending *pending = user;
+    if (result) {
+        pending->result = *result;
+        memset(result, 0, sizeof(*result));
+    } else {
+        pending->error = *err;
     }
-    pthread_mutex_unlock(&worker->mutex);
-    return NULL;
+    pending->work.run = finish;
+    workers_give(pending->deferred.server->encoders, &pending->work);
 }
 
-bool pending_worker_create(struct pending_worker **out, struct error *err) {
-    struct pending_worker *worker = calloc(1, sizeof(*worker));
-    if (!worker)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the worker");
-    pthread_mutex_init(&worker->mutex, NULL);
-    pthread_cond_init(&worker->changed, NULL);
-    if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
-        pthread_cond_destroy(&worker->changed);
-        pthread_mutex_destroy(&worker->mutex);
-        free(worker);
-        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
-    }
-    *out = worker;
+/* --- From the request to the engine --- */
+
+/* One picture fits into an image/png answer: no list, no second image, no latents. */
+static bool check_format(
+    const struct resolved_request *request, enum pending_format format, struct error *err) {
+    if (format == PENDING_JSON)
+        return true;
+    if (request->asked.latent_output)
+        return error_field(err, "output", "\"latent\"",
+            "\"png\" with Accept: image/png; latents come with Accept: application/json");
+    if (request->images > 1)
+        return error_field(err, request->asked.num_images > 1 ? "num_images" : "prompt",
+            "more than one image",
+            "one image with Accept: image/png; several come with Accept: application/json");
     return true;
 }
 
-void pending_worker_destroy(struct pending_worker *worker) {
-    if (!worker)
-        return;
-    pthread_mutex_lock(&worker->mutex);
-    worker->stopping = true;
-    pthread_cond_signal(&worker->changed);
-    pthread_mutex_unlock(&worker->mutex);
-    pthread_join(worker->thread, NULL);
-    pthread_cond_destroy(&worker->changed);
-    pthread_mutex_destroy(&worker->mutex);
-    free(worker);
-}
-
-/* Counts the answer in, unless the server stops: from then on http_server_drain waits for it. */
-static bool admit(struct http_server *server, struct error *err) {
-    pthread_mutex_lock(&server->mutex);
-    bool stopping = server->stopping;
-    if (!stopping)
-        server->pending++;
-    pthread_mutex_unlock(&server->mutex);
-    return !stopping || engine_state_takes(ENGINE_STOPPING, NULL, err);
-}
-
-static void take_back(struct http_server *server) {
-    pthread_mutex_lock(&server->mutex);
-    if (--server->pending == 0)
-        pthread_cond_broadcast(&server->idle);
-    pthread_mutex_unlock(&server->mutex);
-}
-
-static struct pending *pending_create(struct exchange *exchange, enum pending_format format) {
-    struct pending *pending = calloc(1, sizeof(*pending));
-    if (!pending)
-        return NULL;
-    pending->server = exchange->server;
-    pending->http = exchange->http;
-    pending->format = format;
-    pending->created = time(NULL);
-    pending->references = 2; /* the exchange's, and the engine's that the worker takes over */
-    memcpy(pending->id, exchange->id, sizeof(pending->id));
-    pthread_mutex_init(&pending->mutex, NULL);
-    return pending;
-}
-
-bool pending_start(struct exchange *exchange, struct resolved_request *request,
-    enum pending_format format, bool *suspended, struct error *err) {
-    struct http_server *server = exchange->server;
-    struct pending *pending = pending_create(exchange, format);
-    if (!pending)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+/* All that can be wrong with the request is said here, whoever waits. On success the engine has it,
+ * and whoever calls holds a reference of their own. */
+static bool admit(struct pending *pending, struct error *err) {
+    struct engine *engine = pending->deferred.server->options.engine;
     const struct engine_callbacks callbacks = { .done = on_done, .user = pending };
     struct engine_ticket *ticket = NULL;
-    pending->request = *request;
-    bool ok = admit(server, err);
-    if (ok && !engine_submit(server->options.engine, &pending->request, &callbacks, &ticket, err)) {
-        take_back(server);
-        ok = false;
-    }
-    if (!ok) {
-        memset(&pending->request, 0, sizeof(pending->request)); /* the caller's again */
-        pending->references = 1;
-        pending_unref(pending);
+    if (!engine_resolve(engine, &pending->asked, &pending->request, err) ||
+        !check_format(&pending->request, pending->format, err))
+        return false;
+    pending->admitted = true; /* before the engine can be done with it */
+    if (!engine_submit(engine, &pending->request, &callbacks, &ticket, err)) {
+        pending->admitted = false;
         return false;
     }
-    memset(request, 0, sizeof(*request));
-    exchange->pending = pending;
-    pthread_mutex_lock(&pending->mutex);
+    pthread_mutex_lock(&pending->deferred.mutex);
     pending->ticket = ticket;
-    pthread_mutex_unlock(&pending->mutex);
-    if (exchange->connection)
-        connections_watch(server->connections, exchange->connection, pending);
-    pthread_mutex_lock(&pending->mutex);
-    *suspended = !pending->done;
-    if (!pending->done) {
-        pending->suspended = true;
-        MHD_suspend_connection(exchange->http);
-    }
-    pthread_mutex_unlock(&pending->mutex);
+    if (pending->deferred.cancelled) /* while an adapter was read */
+        engine_cancel(engine, ticket);
+    pthread_mutex_unlock(&pending->deferred.mutex);
     return true;
 }
 
-enum MHD_Result pending_answer(struct exchange *exchange) {
-    struct pending *pending = exchange->pending;
-    if (pending->error.code == ERROR_CANCELLED) /* and the client is there: we are in a hurry */
-        error_set(&pending->error, ERROR_UNAVAILABLE, "the server stopped before it was done");
-    if (pending->error.code != ERROR_NONE)
-        return respond_error(exchange, &pending->error);
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    struct pending *pending = pending_of(deferred);
+    struct error *err = &pending->error;
+    exchange->accepted = pending->admitted;
+    if (err->code == ERROR_CANCELLED) { /* and yet somebody may read this */
+        if (server_state(deferred->server, NULL) == ENGINE_STOPPING)
+            error_set(err, ERROR_UNAVAILABLE, "the server stopped before it was done");
+        else
+            error_set(err, ERROR_CANCELLED,
+                "the client closed its side of the connection, which is taken for leaving");
+    }
+    if (err->code != ERROR_NONE)
+        return respond_error(exchange, err);
     char seed[24];
     snprintf(seed, sizeof(seed), "%" PRIu64, pending->seed);
     const struct answer_header headers[] = {
@@ -299,4 +199,40 @@ enum MHD_Result pending_answer(struct exchange *exchange) {
     return respond_bytes(exchange, 200,
         pending->format == PENDING_PNG ? "image/png" : "application/json", body, pending->body_size,
         headers, false);
+}
+
+static const struct deferred_kind kind = { answer, cancel, destroy };
+
+static struct pending *pending_create(struct exchange *exchange, struct generate_request *asked,
+    enum pending_format format, struct error *err) {
+    struct pending *pending = calloc(1, sizeof(*pending));
+    if (!pending) {
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return NULL;
+    }
+    memcpy(pending->id, exchange->id, sizeof(pending->id));
+    pending->format = format;
+    pending->created = time(NULL);
+    pending->asked = *asked;
+    memset(asked, 0, sizeof(*asked));
+    if (deferred_init(&pending->deferred, &kind, exchange, err))
+        return pending;
+    deferred_unref(&pending->deferred);
+    return NULL;
+}
+
+enum MHD_Result pending_generate(
+    struct exchange *exchange, struct generate_request *asked, enum pending_format format) {
+    struct error err = { 0 };
+    struct pending *pending = pending_create(exchange, asked, format, &err);
+    generate_request_finish(asked);
+    if (!pending)
+        return respond_error(exchange, &err);
+    if (!admit(pending, &err)) {
+        deferred_take_back(&pending->deferred);
+        deferred_unref(&pending->deferred);
+        return respond_error(exchange, &err);
+    }
+    return deferred_suspend(&pending->deferred, exchange) ? MHD_YES
+                                                          : answer(&pending->deferred, exchange);
 }

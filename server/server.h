@@ -13,7 +13,7 @@
 struct acceptor;
 struct connections;
 struct MHD_Daemon;
-struct pending_worker;
+struct workers;
 
 struct http_options {
     int listen_fd;          /* bound, listening, non-blocking; stays the caller's */
@@ -30,11 +30,11 @@ struct http_server {
     struct MHD_Daemon *daemon;
     struct acceptor *acceptor;
     struct connections *connections;
-    struct pending_worker *worker;
+    struct workers *encoders; /* of finished pictures */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;
-    int pending;         /* answers the engine works on */
+    int pending;         /* answers that somebody works on (server/deferred.h) */
     int owed;            /* requests that are here in full and not yet answered in full */
     size_t body_bytes;   /* of all request bodies held */
     double last_total_s; /* how long the last picture took, for Retry-After */

@@ -34,51 +34,16 @@ static bool negotiate(struct exchange *exchange, enum pending_format *format) {
     return json > 0 || png > 0;
 }
 
-/* One picture fits into an image/png answer: no list, no second image, no latents. */
-static bool check_format(
-    const struct resolved_request *request, enum pending_format format, struct error *err) {
-    if (format == PENDING_JSON)
-        return true;
-    if (request->asked.latent_output)
-        return error_field(err, "output", "\"latent\"",
-            "\"png\" with Accept: image/png; latents come with Accept: application/json");
-    if (request->images > 1)
-        return error_field(err, request->asked.num_images > 1 ? "num_images" : "prompt",
-            "more than one image",
-            "one image with Accept: image/png; several come with Accept: application/json");
-    return true;
-}
-
-/* From the body to what is drawn: all that can be wrong with it is said here, whoever waits. */
-static bool admit(struct exchange *exchange, enum pending_format format,
-    struct resolved_request *out, struct error *err) {
-    struct generate_request request;
-    if (!generate_json_parse(exchange->body, exchange->body_size, &request, err))
-        return false;
-    bool ok = engine_resolve(exchange->server->options.engine, &request, out, err);
-    generate_request_finish(&request);
-    if (ok && !check_format(out, format, err)) {
-        resolved_request_finish(out);
-        return false;
-    }
-    return ok;
-}
-
 static enum MHD_Result handle(struct exchange *exchange) {
     enum pending_format format;
     if (!negotiate(exchange, &format))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with application/json or image/png", NULL, false);
     struct error err = { 0 };
-    struct resolved_request request;
-    bool suspended = false;
-    if (!admit(exchange, format, &request, &err))
-        return respond_error(exchange, &err);
-    if (!pending_start(exchange, &request, format, &suspended, &err)) {
-        resolved_request_finish(&request);
-        return respond_error(exchange, &err);
-    }
-    return suspended ? MHD_YES : pending_answer(exchange);
+    struct generate_request request;
+    return generate_json_parse(exchange->body, exchange->body_size, &request, &err)
+               ? pending_generate(exchange, &request, format)
+               : respond_error(exchange, &err);
 }
 
 const struct route route_generate = { .path = "/generate",

@@ -1,5 +1,5 @@
 /* One HTTP request and its answer, between the files that handle it (http.c, respond.c, the
- * routes). Belongs to one libmicrohttpd thread; only `pending` is shared with others, and locks
+ * routes). Belongs to one libmicrohttpd thread; only `deferred` is shared with others, and locks
  * itself.
  */
 #ifndef SERVER_HTTP_EXCHANGE_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct connection;
-struct pending;
+struct deferred;
 
 struct exchange {
     struct http_server *server;
@@ -31,8 +31,9 @@ struct exchange {
     uint64_t body_bytes, body_received; /* how much the client says it sends, and has sent */
     char *body;                         /* owned */
     size_t body_size, body_capacity;
-    bool body_refused;       /* there was no room for it; the rest was thrown away */
-    struct pending *pending; /* owned reference */
+    bool body_refused;         /* there was no room for it; the rest was thrown away */
+    struct deferred *deferred; /* owned reference */
+    bool accepted;             /* by the engine: whatever comes is no refusal */
 };
 
 /* A request header's value, or NULL. */

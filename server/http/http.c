@@ -6,9 +6,10 @@
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard_head.h"
-#include "server/pending.h"
+#include "server/deferred.h"
 #include "server/http/respond.h"
 #include "server/routes.h"
+#include "server/workers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 const char *exchange_header(const struct exchange *exchange, const char *name) {
     return MHD_lookup_connection_value(exchange->http, MHD_HEADER_KIND, name);
@@ -49,7 +51,7 @@ static struct exchange *exchange_create(
 
 static void exchange_destroy(struct exchange *exchange) {
     struct http_server *server = exchange->server;
-    pending_unref(exchange->pending);
+    deferred_unref(exchange->deferred);
     free(exchange->body);
     free(exchange->target);
     pthread_mutex_lock(&server->mutex);
@@ -132,7 +134,7 @@ static void on_completed(
         return;
     *context = NULL;
     if (exchange->connection) {
-        /* The watch ends before the pending answer may go. */
+        /* The watch ends before the deferred answer may go. */
         connections_enter(server->connections, exchange->connection, CONNECTION_IDLE);
         connection_set_request(exchange->connection, NULL);
     }
@@ -303,8 +305,8 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
     owe_answer(exchange);
-    if (exchange->pending) /* the connection was suspended, and the answer is there */
-        return pending_answer(exchange);
+    if (exchange->deferred) /* the connection was suspended, and the answer is there */
+        return exchange->deferred->kind->answer(exchange->deferred, exchange);
     if (answer_early(exchange, method, &result))
         return result;
     if (exchange->body_refused) {
@@ -395,6 +397,14 @@ static bool start_daemon(struct http_server *server, struct error *err) {
     return server->daemon || error_set(err, ERROR_IO, "the HTTP server could not be started");
 }
 
+/* Pictures that end together are not worth all processors, which draw the next ones. */
+static int encoder_threads(void) {
+    const long quarter = sysconf(_SC_NPROCESSORS_ONLN) / 4;
+    return quarter < HTTP_ENCODERS_MIN   ? HTTP_ENCODERS_MIN
+           : quarter > HTTP_ENCODERS_MAX ? HTTP_ENCODERS_MAX
+                                         : (int)quarter;
+}
+
 bool http_server_create(
     const struct http_options *options, struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
@@ -407,8 +417,8 @@ bool http_server_create(
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (connections_create(options->connections_max, pending_cancel, &server->connections, err) &&
-        pending_worker_create(&server->worker, err) && start_daemon(server, err) &&
+    if (connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
+        workers_create(encoder_threads(), &server->encoders, err) && start_daemon(server, err) &&
         acceptor_create(
             options->listen_fd, server->connections, adopt, server, &server->acceptor, err)) {
         *out = server;
@@ -462,7 +472,7 @@ void http_server_destroy(struct http_server *server) {
     acceptor_destroy(server->acceptor);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    pending_worker_destroy(server->worker);
+    workers_destroy(server->encoders);
     connections_destroy(server->connections);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->mutex);

@@ -111,7 +111,7 @@ static void count_refusal(const struct exchange *exchange, int status) {
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         if (reasons[i].status == status)
             metric = reasons[i].metric;
-    if (!exchange->pending)
+    if (!exchange->accepted)
         metric_add(metric, 1);
 }
 

@@ -3,6 +3,7 @@ usage: generate_http.py EXECUTABLE"""
 import base64
 import http.client
 import json
+import socket
 import struct
 import sys
 import threading
@@ -311,6 +312,15 @@ def a_client_that_leaves_cancels(executable):
             responses, _ = read_responses(first)
             check([r.status for r in responses] == [200], "the other is not disturbed")
         check("the client went away" in d.read_log(), "the log says so")
+        # one that only closes its sending side has left too, and may read why
+        with d.connect() as s:
+            s.sendall(long)
+            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
+            s.shutdown(socket.SHUT_WR)
+            responses, _ = read_responses(s)
+            check([r.status for r in responses] == [499] and
+                  "closed its side" in responses[0].error()["message"],
+                  f"{[(r.status, r.body) for r in responses]}")
 
 
 def many_at_once(executable):

@@ -1,0 +1,75 @@
+#include "server/workers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* The mutex guards the list and `stopping`. */
+struct workers {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct work *first, *last;
+    bool stopping;
+    int count;
+    pthread_t threads[];
+};
+
+static void *work_on(void *argument) {
+    struct workers *workers = argument;
+    pthread_mutex_lock(&workers->mutex);
+    for (;;) {
+        while (!workers->first && !workers->stopping)
+            pthread_cond_wait(&workers->changed, &workers->mutex);
+        struct work *work = workers->first;
+        if (!work)
+            break;
+        workers->first = work->next;
+        if (!workers->first)
+            workers->last = NULL;
+        pthread_mutex_unlock(&workers->mutex);
+        work->run(work);
+        pthread_mutex_lock(&workers->mutex);
+    }
+    pthread_mutex_unlock(&workers->mutex);
+    return NULL;
+}
+
+bool workers_create(int threads, struct workers **out, struct error *err) {
+    struct workers *workers = calloc(1, sizeof(*workers) + (size_t)threads * sizeof(pthread_t));
+    if (!workers)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for worker threads");
+    pthread_mutex_init(&workers->mutex, NULL);
+    pthread_cond_init(&workers->changed, NULL);
+    for (; workers->count < threads; workers->count++)
+        if (pthread_create(&workers->threads[workers->count], NULL, work_on, workers) != 0) {
+            workers_destroy(workers);
+            return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+        }
+    *out = workers;
+    return true;
+}
+
+void workers_destroy(struct workers *workers) {
+    if (!workers)
+        return;
+    pthread_mutex_lock(&workers->mutex);
+    workers->stopping = true;
+    pthread_cond_broadcast(&workers->changed);
+    pthread_mutex_unlock(&workers->mutex);
+    for (int i = 0; i < workers->count; i++)
+        pthread_join(workers->threads[i], NULL);
+    pthread_cond_destroy(&workers->changed);
+    pthread_mutex_destroy(&workers->mutex);
+    free(workers);
+}
+
+void workers_give(struct workers *workers, struct work *work) {
+    work->next = NULL;
+    pthread_mutex_lock(&workers->mutex);
+    if (workers->last)
+        workers->last->next = work;
+    else
+        workers->first = work;
+    workers->last = work;
+    pthread_cond_signal(&workers->changed);
+    pthread_mutex_unlock(&workers->mutex);
+}

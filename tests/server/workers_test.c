@@ -1,0 +1,90 @@
+/* Threads that work on what they are given. */
+#include "server/workers.h"
+
+#include "tests/check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define JOBS 100
+
+static struct job {
+    struct work work;
+    int number;
+} jobs[JOBS];
+
+static int order[JOBS];
+static atomic_int done;
+static pthread_barrier_t together;
+
+static struct workers *create(int threads) {
+    struct error err = { 0 };
+    struct workers *workers = NULL;
+    CHECK(workers_create(threads, &workers, &err), "%s", err.message);
+    return workers;
+}
+
+static void give_all(struct workers *workers, int count, void (*run)(struct work *work)) {
+    atomic_store(&done, 0);
+    for (int i = 0; i < count; i++) {
+        jobs[i] = (struct job){ .work.run = run, .number = i };
+        workers_give(workers, &jobs[i].work);
+    }
+}
+
+static void note(struct work *work) {
+    order[atomic_fetch_add(&done, 1)] = ((struct job *)work)->number;
+}
+
+static void one_thread_keeps_their_order(void) {
+    struct workers *workers = create(1);
+    give_all(workers, JOBS, note);
+    workers_destroy(workers); /* not before all are done */
+    CHECK(done == JOBS, "%d of %d", done, JOBS);
+    for (int i = 0; i < done; i++)
+        CHECK(order[i] == i, "%d at %d", order[i], i);
+    printf("compared: %d jobs in their order\n", done);
+}
+
+static void meet(struct work *work) {
+    (void)work;
+    pthread_barrier_wait(&together);
+    atomic_fetch_add(&done, 1);
+}
+
+/* Three that wait for each other end only if each has a thread. */
+static void threads_work_beside_each_other(void) {
+    struct workers *workers = create(3);
+    pthread_barrier_init(&together, NULL, 3);
+    give_all(workers, 9, meet);
+    workers_destroy(workers);
+    CHECK(done == 9, "%d", done);
+    pthread_barrier_destroy(&together);
+}
+
+static struct workers *again;
+
+static void give_again(struct work *work) {
+    struct job *job = (struct job *)work;
+    if (atomic_fetch_add(&done, 1) + 1 < JOBS)
+        workers_give(again, &job->work);
+}
+
+/* What is done may be given again from where it was done. */
+static void work_may_be_given_by_a_worker(void) {
+    struct workers *workers = create(2);
+    again = workers;
+    give_all(workers, 1, give_again);
+    while (atomic_load(&done) < JOBS)
+        continue;
+    workers_destroy(workers);
+    CHECK(done == JOBS, "%d", done);
+}
+
+int main(void) {
+    one_thread_keeps_their_order();
+    threads_work_beside_each_other();
+    work_may_be_given_by_a_worker();
+    workers_destroy(NULL);
+    return check_done();
+}
