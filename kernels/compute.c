@@ -1,6 +1,7 @@
 #include "kernels/compute.h"
 
 #include "kernels/check.h"
+#include "kernels/overlay.h"
 #include "kernels/recordings.h"
 
 static struct tensor allocate(struct compute *c, struct tensor t) {
@@ -117,11 +118,32 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
             (long long)a->weight->k, (long long)a->weight->k);
     if (a->weight->geglu && a->activation != ACTIVATION_NONE)
         return check_fail(k, "a geglu weight takes no further activation");
+    if (a->ungated && (!a->weight->geglu || a->residual))
+        return check_fail(k, "only a geglu weight without a residual can be ungated");
+    const bool gated = a->weight->geglu && !a->ungated;
     struct tensor want = *a->x;
-    want.shape[want.rank - 1] = a->weight->geglu ? a->weight->n / 2 : a->weight->n;
+    want.shape[want.rank - 1] = gated ? a->weight->n / 2 : a->weight->n;
     return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false) &&
            (!a->residual || (check_like(k, "residual", a->residual, "y", a->y) &&
                                 check_apart(k, a->y, "residual", a->residual, true)));
+}
+
+/* y follows from x by a convolution to n channels, and they lie apart. */
+static bool conv_output_is_right(const struct check *k, enum conv_kind kind, const struct tensor *x,
+    int64_t n, const struct tensor *y) {
+    char text[112];
+    struct tensor want = *x;
+    for (int i = 1; i <= 2; i++) {
+        want.shape[i] = conv_out_size(kind, x->shape[i]);
+        /* An upsampling may stop one pixel short, where an odd size was halved before. */
+        if (kind == CONV_3X3_UP && y->shape[i] == want.shape[i] - 1)
+            want.shape[i]--;
+        if (want.shape[i] < 1)
+            return check_fail(k, "x is %s, too small for this convolution",
+                tensor_describe(x, text, sizeof(text)));
+    }
+    want.shape[3] = n;
+    return check_shape(k, "y", y, &want, "x", x) && check_apart(k, y, "x", x, false);
 }
 
 static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
@@ -133,19 +155,7 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
         return check_fail(k, "x is %s, the weight [%lld][%lld] needs %lld channels",
             tensor_describe(a->x, text, sizeof(text)), (long long)a->weight->n,
             (long long)a->weight->k, (long long)a->weight->k);
-    enum conv_kind kind = a->weight->kind;
-    struct tensor want = *a->x;
-    for (int i = 1; i <= 2; i++) {
-        want.shape[i] = conv_out_size(kind, a->x->shape[i]);
-        /* An upsampling may stop one pixel short, where an odd size was halved before. */
-        if (kind == CONV_3X3_UP && a->y->shape[i] == want.shape[i] - 1)
-            want.shape[i]--;
-        if (want.shape[i] < 1)
-            return check_fail(k, "x is %s, too small for this convolution",
-                tensor_describe(a->x, text, sizeof(text)));
-    }
-    want.shape[3] = a->weight->n;
-    if (!check_shape(k, "y", a->y, &want, "x", a->x) || !check_apart(k, a->y, "x", a->x, false))
+    if (!conv_output_is_right(k, a->weight->kind, a->x, a->weight->n, a->y))
         return false;
     if (a->row_add) {
         struct tensor row = tensor_2d(
@@ -327,6 +337,56 @@ static bool noise_is_right(const struct check *k, const struct noise_args *a) {
     return check_tensor(k, "y", a->y, 1, 4) && check_dtype(k, "y", a->y, DTYPE_F32, NULL);
 }
 
+static bool term_is_right(const struct check *k, const struct low_rank_term *t, int64_t channels) {
+    if (!t->down || !t->up)
+        return check_fail(k, "a term's factors are missing");
+    if (t->rank < 1 || t->n < 1 || t->first < 0 || t->n > channels - t->first)
+        return check_fail(k, "a term of rank %lld to %lld outputs from %lld on does not fit %lld",
+            (long long)t->rank, (long long)t->n, (long long)t->first, (long long)channels);
+    return true;
+}
+
+static bool low_rank_is_right(const struct check *k, const struct low_rank_args *a) {
+    if (a->kind < CONV_1X1 || a->kind > CONV_3X3_UP)
+        return check_fail(k, "convolution kind %d is unknown", (int)a->kind);
+    const int least = a->kind == CONV_1X1 ? 2 : 4;
+    if (!check_activation(k, "x", a->x, least, 4) || !check_activation(k, "y", a->y, least, 4))
+        return false;
+    if (!a->rows)
+        return check_fail(k, "rows are missing");
+    const int64_t channels = a->y->shape[a->y->rank - 1];
+    for (int64_t row = 0; row < a->x->shape[0]; row++)
+        for (int i = 0; i < a->rows[row].count; i++)
+            if (!term_is_right(k, &a->rows[row].terms[i], channels))
+                return false;
+    if (a->kind != CONV_1X1)
+        return conv_output_is_right(k, a->kind, a->x, channels, a->y);
+    struct tensor want = *a->x;
+    want.shape[want.rank - 1] = channels;
+    return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false);
+}
+
+static bool geglu_is_right(const struct check *k, const struct geglu_args *a) {
+    if (!check_activation(k, "h", a->h, 2, 4) || !check_activation(k, "y", a->y, 2, 4))
+        return false;
+    struct tensor want = *a->y;
+    want.shape[want.rank - 1] *= 2;
+    return check_shape(k, "h", a->h, &want, "y", a->y) && check_apart(k, a->y, "h", a->h, false) &&
+           (!a->residual || (check_like(k, "residual", a->residual, "y", a->y) &&
+                                check_apart(k, a->y, "residual", a->residual, true)));
+}
+
+static double low_rank_flops(const struct low_rank_args *a) {
+    const int64_t rows = a->x->shape[0], channels = a->y->shape[a->y->rank - 1];
+    const double taps = a->kind == CONV_1X1 ? 1 : 9, k = (double)a->x->shape[a->x->rank - 1];
+    double products = 0; /* of a token, all rows' together */
+    for (int64_t row = 0; row < rows; row++)
+        for (int i = 0; i < a->rows[row].count; i++)
+            products += (double)a->rows[row].terms[i].rank *
+                        (taps * k + (double)a->rows[row].terms[i].n);
+    return 2.0 * products * (double)(tensor_elements(a->y) / rows / channels);
+}
+
 /* What struct compute counts of a call: the multiplications and additions of products. */
 static double flops_of(enum operation operation, const void *args) {
     switch (operation) {
@@ -343,6 +403,8 @@ static double flops_of(enum operation operation, const void *args) {
         const struct attention_args *a = args;
         return 4.0 * (double)tensor_elements(a->y) * (double)a->k->shape[1];
     }
+    case OPERATION_low_rank:
+        return low_rank_flops(args);
     default:
         return 0;
     }
@@ -375,6 +437,8 @@ static void end(struct compute *c, size_t mark, const char *name) {
 #define WRAPPER(name)                                                                              \
     void op_##name(struct compute *c, const struct name##_args *args) {                            \
         if (!compute_ok(c) || !name##_is_right(&(struct check){ c, #name }, args))                 \
+            return;                                                                                \
+        if (c->overlay && overlay_run(c, OPERATION_##name, args))                                  \
             return;                                                                                \
         const size_t mark = c->arena ? arena_mark(c->arena) : 0;                                   \
         if (!begin(c, OPERATION_##name, args))                                                     \

@@ -16,12 +16,16 @@
 #include "kernels/kernels.h"
 
 struct recordings;
+struct overlay;
 
 struct compute {
     const struct kernels *kernels; /* borrowed */
     struct arena *arena;           /* borrowed */
     /* Borrowed, or NULL: what compute_recorded (recordings.h) keeps from call to call. */
     struct recordings *recordings;
+    /* Borrowed, or NULL: what each row of a call changes of the weights (overlay.h); op_linear and
+     * op_conv2d see to it. */
+    const struct overlay *overlay;
     bool dry_run;
     bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
     struct error error; /* the first failure; code ERROR_NONE while all is well */

@@ -69,8 +69,10 @@ struct packed {
     int64_t n, k;        /* linear: outputs, inputs; convolution: c_out, c_in */
     bool geglu;          /* linear whose n outputs are stored as n/2: a * gelu(gate) */
     size_t bytes;        /* resident memory */
-    /* The table it was packed with: set by the wrapper, because tables share entries. */
+    /* Set by the wrapper (pack.c): the table it was packed with, because tables share entries, and
+     * a number that no other weight of the process has or had. */
     const struct kernels *owner;
+    uint64_t serial;
 };
 
 /* y[m][n] = activation(x[m][k] . W[n][k]^T + bias) + residual
@@ -83,6 +85,7 @@ struct linear_args {
     enum activation activation;    /* NONE with geglu */
     const struct tensor *residual; /* like y, or NULL; may be y itself */
     struct tensor *y;
+    bool ungated; /* with packed->geglu: y is h, [m][n], for op_geglu; no residual then */
 };
 
 /* y = conv(x) + bias + row_add[row][c_out] + residual.  x [n][h][w][c_in], y [n][h'][w'][c_out]. */
@@ -182,6 +185,47 @@ struct noise_args {
     struct tensor *y;
 };
 
+/* Ranks, and outputs, that lie side by side in a term's factors. */
+#define LOW_RANK_PANEL 16
+
+/* One product of two thin factors. Both are f32 in the table's memory, in panels padded with zeros,
+ * and are made by low_rank_pair_create (overlay.h). taps: 1, or 9 for a 3x3 convolution. */
+struct low_rank_term {
+    const float *down; /* [ceil(rank / 16)][taps][k][16] */
+    const float *up;   /* [ceil(n / 16)][rank][16] */
+    int64_t rank;
+    int64_t first, n; /* it adds to y's channels first .. first + n - 1 */
+    float scale;
+};
+
+/* The terms of one row of the batch: none or more. Host memory. */
+struct low_rank_row {
+    const struct low_rank_term *terms;
+    int count;
+};
+
+/* y[row][t][first + j] += sum over the row's terms, in order, of
+ *     scale * sum over r of (sum over k of x[row][t][k] down[r][k]) up[j][r]
+ * with f32 sums; a row without terms is left alone. x and y as in linear_args if kind is CONV_1X1;
+ * for the others as in conv2d_args, and the inner sum is that convolution, with rank outputs. */
+struct low_rank_args {
+    const struct tensor *x;
+    enum conv_kind kind;
+    const struct low_rank_row *rows; /* host memory: one for each row of x */
+    /* What a device of its own memory reads instead of `rows`, once it was uploaded (overlay.h);
+     * NULL: the entry uploads what it needs. */
+    const void *table;
+    struct tensor *y;
+};
+
+/* y[m][j] = h[m][j] * gelu(h[m][n/2 + j]) + residual[m][j]: the end of a linear layer with
+ * packed->geglu whose h was made by itself. h: [m][n]; y: [m][n/2]; rank 2..4. */
+struct geglu_args {
+    const struct tensor *h;
+    const struct tensor *residual; /* like y, or NULL; may be y itself */
+    struct tensor *y;
+};
+
 /* A sequence of calls that a device keeps and runs again without the host: the same entries on the
  * same addresses with the same scalars; only the contents of the memory differ. */
 struct recording;
@@ -234,6 +278,8 @@ struct kernels {
      * more memory. */
     int batch_images;
     int64_t batch_px;
+    /* Tokens whose ungated GEGLU products stay in a cache; 0: as many as there are. */
+    int64_t geglu_tokens;
 
     /* Optional: NULL where calls need no memory beside their tensors. Until it is called again, the
      * calling thread's entries take scratch memory from the top of `arena` (NULL: from elsewhere),

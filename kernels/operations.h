@@ -26,7 +26,9 @@
     X(concat)                                                                                      \
     X(combine)                                                                                     \
     X(convert)                                                                                     \
-    X(noise)
+    X(noise)                                                                                       \
+    X(low_rank)                                                                                    \
+    X(geglu)
 
 /* OPERATION_linear and so on. */
 enum operation {

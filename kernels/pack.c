@@ -44,6 +44,13 @@ static bool is_packable(const struct kernels *kernels, const char *name,
     return true;
 }
 
+/* Any thread packs. */
+static void sign(struct packed *packed, const struct kernels *kernels) {
+    static _Atomic uint64_t last;
+    packed->owner = kernels;
+    packed->serial = ++last;
+}
+
 bool linear_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
     const struct tensor *bias, bool geglu, enum dtype dtype, struct packed **out,
     struct error *err) {
@@ -60,7 +67,7 @@ bool linear_pack(const struct kernels *kernels, const char *name, const struct t
     struct tensor matrix = tensor_view_2d(weight, weight->shape[0], weight->shape[1]);
     if (!kernels->linear_pack(&matrix, bias, geglu, dtype, out, err))
         return error_prefix(err, "%s", name);
-    (*out)->owner = kernels;
+    sign(*out, kernels);
     return true;
 }
 
@@ -77,7 +84,7 @@ bool conv2d_pack(const struct kernels *kernels, const char *name, const struct t
         return false;
     if (!kernels->conv2d_pack(weight, bias, kind, dtype, out, err))
         return error_prefix(err, "%s", name);
-    (*out)->owner = kernels;
+    sign(*out, kernels);
     return true;
 }
 

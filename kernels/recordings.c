@@ -133,7 +133,7 @@ void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
     if (!compute_ok(c))
         return;
     struct recordings *r = c->recordings;
-    if (!r || !r->recorder || c->dry_run) {
+    if (!r || !r->recorder || c->dry_run || c->overlay) { /* whose terms a launch may hold */
         run(c, user);
         return;
     }

@@ -86,6 +86,7 @@ static void fill_table(void) {
     table.default_dtype = DTYPE_BF16;
     table.batch_images = 4;
     table.batch_px = 2 * 512 * 512;
+    table.geglu_tokens = 128;
 #define ENTRY(name) table.name = simd->name;
     SIMD_OPERATIONS(ENTRY)
 #undef ENTRY
@@ -96,7 +97,8 @@ static void fill_table(void) {
     table.implementations = cpu_implementations;
     table.lend = cpu_lend;
     table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
-                               1u << OPERATION_group_norm | 1u << OPERATION_attention;
+                               1u << OPERATION_group_norm | 1u << OPERATION_attention |
+                               1u << OPERATION_low_rank;
 }
 
 const struct kernels *kernels_cpu(void) {

@@ -555,12 +555,12 @@ static size_t geglu_bytes(const struct dnnl_layer *l) {
 
 /* What one row of a layer takes besides its tensors; makes its primitives. */
 static bool row_scratch(
-    struct dnnl_layer *l, struct shape shape, size_t *bytes, struct error *err) {
+    struct dnnl_layer *l, struct shape shape, bool geglu, size_t *bytes, struct error *err) {
     const int64_t tokens = shape.h, whole = tokens < GEGLU_ROWS ? tokens : GEGLU_ROWS;
     const int64_t parts[2] = { whole, tokens % GEGLU_ROWS };
     *bytes = 0;
-    for (int i = 0; i < (l->geglu ? 2 : 1); i++) {
-        if (l->geglu)
+    for (int i = 0; i < (geglu ? 2 : 1); i++) {
+        if (geglu)
             shape = (struct shape){ .h = parts[i] };
         struct cached *c = shape.h ? find(l, &shape, err) : NULL;
         if (shape.h && !c)
@@ -568,7 +568,7 @@ static bool row_scratch(
         if (c && c->scratch_bytes > *bytes)
             *bytes = c->scratch_bytes;
     }
-    *bytes += l->geglu ? geglu_bytes(l) : 0;
+    *bytes += geglu ? geglu_bytes(l) : 0;
     return true;
 }
 
@@ -589,25 +589,26 @@ static bool run_row_geglu(struct dnnl_layer *l, const char *x, int64_t tokens, c
     return true;
 }
 
-static bool linear_rows(struct dnnl_layer *l, const struct tensor *x, enum activation activation,
-    const struct tensor *residual, struct tensor *y, struct error *err) {
+static bool linear_rows(struct dnnl_layer *l, const struct linear_args *args, struct error *err) {
+    const struct tensor *x = args->x, *residual = args->residual, *y = args->y;
+    const bool geglu = l->geglu && !args->ungated;
     int64_t rows = x->shape[0], tokens = tensor_elements(x) / l->k / rows;
     size_t element = dtype_size(l->dtype);
     size_t x_bytes = (size_t)(tokens * l->k) * element;
-    size_t y_bytes = (size_t)(tokens * (l->geglu ? l->n / 2 : l->n)) * element;
-    struct shape shape = { .h = tokens, .activation = activation, .sum = residual != NULL };
+    size_t y_bytes = (size_t)(tokens * (geglu ? l->n / 2 : l->n)) * element;
+    struct shape shape = { .h = tokens, .activation = args->activation, .sum = residual != NULL };
     size_t bytes;
-    char *scratch = row_scratch(l, shape, &bytes, err) ? cpu_scratch(bytes, err) : NULL;
+    char *scratch = row_scratch(l, shape, geglu, &bytes, err) ? cpu_scratch(bytes, err) : NULL;
     if (!scratch || cpu_plans())
         return scratch != NULL;
-    struct cached *c = l->geglu ? NULL : find(l, &shape, err);
-    bool ok = l->geglu || c;
+    struct cached *c = geglu ? NULL : find(l, &shape, err);
+    bool ok = geglu || c;
     for (int64_t row = 0; ok && row < rows; row++) {
         const char *from = (const char *)x->data + (size_t)row * x_bytes;
         const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
         char *to = (char *)y->data + (size_t)row * y_bytes;
-        ok = l->geglu ? run_row_geglu(l, from, tokens, add, to, scratch, err)
-                      : run_row(l, c, from, l->bias, add, to, y_bytes, scratch, err);
+        ok = geglu ? run_row_geglu(l, from, tokens, add, to, scratch, err)
+                   : run_row(l, c, from, l->bias, add, to, y_bytes, scratch, err);
     }
     return ok;
 }
@@ -615,7 +616,7 @@ static bool linear_rows(struct dnnl_layer *l, const struct tensor *x, enum activ
 static bool dnnl_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
     struct dnnl_layer *l = (struct dnnl_layer *)layer;
     pthread_mutex_lock(&shared.mutex);
-    bool ok = linear_rows(l, args->x, args->activation, args->residual, args->y, err);
+    bool ok = linear_rows(l, args, err);
     pthread_mutex_unlock(&shared.mutex);
     return ok;
 }

@@ -37,6 +37,7 @@ struct matmul_job {
     int64_t stride, padding; /* zeros above and left; below and right they follow */
     bool upsample;
     enum activation activation; /* before row_add and residual; NONE for winograd */
+    bool ungated;               /* with geglu: y is [m][n], values, then gates */
     bool row_add_bf16;
     const void *row_add;  /* [rows][n] or NULL */
     const void *residual; /* like y, may be y, or NULL */

@@ -199,15 +199,17 @@ static void finish_row_geglu(const struct matmul_job *job, int64_t pixel, int64_
 static void finish_block(const struct matmul_job *job, int64_t first, int count, int64_t panel,
     int panels, const struct block *block) {
     const struct matmul_weight *weight = job->weight;
+    const bool gate = weight->geglu && !job->ungated;
     int64_t n = weight->geglu ? weight->n / 2 : weight->n;
     for (int r = 0; r < count; r++) {
-        for (int p = 0; p < panels; p += weight->geglu ? 2 : 1) {
+        for (int p = 0; p < panels; p += gate ? 2 : 1) {
             int64_t column = (weight->geglu ? (panel + p) / 2 : panel + p) * PANEL;
             int columns = n - column < PANEL ? (int)(n - column) : PANEL;
             const float *sum = block->sum + r * BLOCK_COLUMNS + p * PANEL;
             const float *bias = weight->bias + (panel + p) * PANEL;
-            (weight->geglu ? finish_row_geglu : finish_row)(
-                job, first + r, column, columns, sum, bias);
+            if (weight->geglu && !gate)
+                column += (panel + p) % 2 * n;
+            (gate ? finish_row_geglu : finish_row)(job, first + r, column, columns, sum, bias);
         }
     }
 }

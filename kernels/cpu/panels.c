@@ -133,6 +133,7 @@ static bool panels_linear(struct layer *layer, const struct linear_args *args, s
         .w_out = 1,
         .stride = 1,
         .activation = args->activation,
+        .ungated = args->ungated,
         .residual = args->residual ? args->residual->data : NULL,
         .y = args->y->data };
     job.h_out = job.h;

@@ -15,15 +15,16 @@ static int rounded_up(int n, int to) {
 }
 
 /* What follows from the rest. */
-static void complete(struct gemm *g, const struct cuda_packed *p) {
+static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) {
     g->n = (int)p->base.n;
-    g->n_out = p->base.geglu ? g->n / 2 : g->n;
-    g->geglu = p->base.geglu;
+    g->geglu = p->base.geglu && !ungated;
+    g->halves = ungated;
+    g->n_out = g->geglu ? g->n / 2 : g->n;
     g->bias = p->bias;
     g->rounded_bias = p->rounded_bias;
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
-    g->vectors = g->n_out % 8 == 0 && is_aligned(g->y) && is_aligned(g->residual) &&
+    g->vectors = !g->halves && g->n_out % 8 == 0 && is_aligned(g->y) && is_aligned(g->residual) &&
                  is_aligned(g->row_add); /* NULL is */
 }
 
@@ -32,8 +33,8 @@ struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {
     int64_t tokens = tensor_elements(x) / x->shape[0] / x->shape[x->rank - 1];
     struct gemm_shape s = {};
     s.dtype = x->dtype;
-    s.geglu = args->weight->geglu;
-    s.plain = !s.geglu && args->activation == ACTIVATION_NONE;
+    s.geglu = args->weight->geglu && !args->ungated;
+    s.plain = !args->weight->geglu && args->activation == ACTIVATION_NONE;
     s.n = args->weight->n;
     s.k = args->weight->k;
     s.h = s.h_out = 1;
@@ -163,7 +164,7 @@ extern "C" bool gemm_linear_with(
     g.y = args->y->data;
     g.activation = args->activation;
     set_geometry(&g, &shape, rows);
-    complete(&g, p);
+    complete(&g, p, args->ungated);
     return run(candidate, &g, &shape, rows, args->x->dtype, err);
 }
 
@@ -182,7 +183,7 @@ extern "C" bool gemm_conv2d_with(
         g.row_add_is_f32 = args->row_add->dtype == DTYPE_F32;
     }
     set_geometry(&g, &shape, rows);
-    complete(&g, p);
+    complete(&g, p, false);
     return run(candidate, &g, &shape, rows, args->x->dtype, err);
 }
 

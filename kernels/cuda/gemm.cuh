@@ -162,6 +162,11 @@ template <class T> struct gemm_addends {
     }
 };
 
+/* Where GEMM column j stands in a line of y. */
+__device__ __forceinline__ int gemm_column(const struct gemm &g, int j) {
+    return g.halves ? (j & 1) * (g.n_out / 2) + j / 2 : j;
+}
+
 /* Sums with bias become up to 8 outputs, channels j to j + 7 of a pixel: activation, row_add,
  * residual, one rounding. */
 template <class T>
@@ -185,7 +190,7 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
                                          : to_float(((const T *)g.row_add)[of_row]);
             if (g.residual)
                 v[i] += to_float(((const T *)g.residual)[p.at + j + i]);
-            ((T *)g.y)[p.at + j + i] = from_float<T>(v[i]);
+            ((T *)g.y)[p.at + gemm_column(g, j + i)] = from_float<T>(v[i]);
         }
 }
 

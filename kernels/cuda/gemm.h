@@ -39,6 +39,7 @@ struct gemm {
     int split, n_partial;
     enum activation activation;
     bool geglu, row_add_is_f32;
+    bool halves; /* columns are GEGLU's value and gate in turn, and leave as halves of y */
     bool vectors; /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
 };
 

@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct ge
             v = activate(v, g.activation);
         if (g.residual)
             v += to_float(((const T *)g.residual)[at]);
-        ((T *)g.y)[at] = from_float<T>(v);
+        ((T *)g.y)[at - j + gemm_column(g, j)] = from_float<T>(v);
     }
 }
 

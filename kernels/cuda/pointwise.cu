@@ -1,5 +1,5 @@
-/* Element by element: add, concat, combine, convert. Bound by memory: 16 bytes at a time where all
- * addresses allow it, and one element at a time in the tail and elsewhere, with the same
+/* Element by element: add, geglu, concat, combine, convert. Bound by memory: 16 bytes at a time
+ * where all addresses allow it, and one element at a time in the tail and elsewhere, with the same
  * arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
@@ -61,6 +61,48 @@ template <class T> static bool add_of(const struct add_args *args, struct error 
 
 extern "C" bool cuda_add(const struct add_args *args, struct error *err) {
     return CALL_FOR_DTYPE(args->y->dtype, add_of, args, err);
+}
+
+/* ---- geglu: y[m][j] = h[m][j] * gelu(h[m][n/2 + j]) + residual[m][j] ---- */
+
+/* By eights if `vectors`, else by ones. residual may be y. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    geglu(const T *h, const T *residual, T *y, int64_t items, int64_t half, bool vectors) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = grid_index(); i < items; i += grid_stride()) {
+        const int64_t at = vectors ? 8 * i : i, from = at / half * 2 * half + at % half;
+        float a[8], gate[8], more[8] = {};
+        if (!vectors) {
+            const float sum = to_float(h[from]) * gelu(to_float(h[from + half]));
+            y[at] = from_float<T>(sum + (residual ? to_float(residual[at]) : 0.0f));
+            continue;
+        }
+        load_8(h + from, a);
+        load_8(h + from + half, gate);
+        if (residual)
+            load_8(residual + at, more);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            a[j] = a[j] * gelu(gate[j]) + more[j];
+        store_8(y + at, a);
+    }
+}
+
+template <class T> static bool geglu_of(const struct geglu_args *args, struct error *err) {
+    const int64_t n = tensor_elements(args->y), half = args->y->shape[args->y->rank - 1];
+    const T *h = (const T *)args->h->data;
+    const T *residual = args->residual ? (const T *)args->residual->data : NULL;
+    T *y = (T *)args->y->data;
+    const bool vectors = half % 8 == 0 && aligned_16(h) && aligned_16(residual) && aligned_16(y);
+    const int64_t items = vectors ? n / 8 : n;
+    return launch(
+        geglu<T>, grid_for(items), THREADS, 0, "geglu", err, h, residual, y, items, half, vectors);
+}
+
+extern "C" bool cuda_geglu(const struct geglu_args *args, struct error *err) {
+    return CALL_FOR_DTYPE(args->y->dtype, geglu_of, args, err);
 }
 
 /* ---- concat: y[...][0..ca) = a, y[...][ca..ca+cb) = b ---- */

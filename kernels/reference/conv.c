@@ -1,31 +1,23 @@
 #include "kernels/reference/reference.h"
 
-/* How a kind walks over its input: output pixel o, tap t reads pixel o * stride + t - before of an
- * input that is `scale` times as large by repetition, with zeros outside. */
-struct walk {
-    int64_t taps, stride, before, scale;
-};
-
-static struct walk walk_of(enum conv_kind kind) {
+struct reference_walk reference_walk(enum conv_kind kind) {
     switch (kind) {
     case CONV_1X1:
-        return (struct walk){ 1, 1, 0, 1 };
+        return (struct reference_walk){ 1, 1, 0, 1 };
     case CONV_3X3:
-        return (struct walk){ 3, 1, 1, 1 };
+        return (struct reference_walk){ 3, 1, 1, 1 };
     case CONV_3X3_DOWN:
-        return (struct walk){ 3, 2, 1, 1 };
+        return (struct reference_walk){ 3, 2, 1, 1 };
     case CONV_3X3_DOWN_RIGHT:
-        return (struct walk){ 3, 2, 0, 1 };
+        return (struct reference_walk){ 3, 2, 0, 1 };
     case CONV_3X3_UP:
-        return (struct walk){ 3, 1, 1, 2 };
+        return (struct reference_walk){ 3, 1, 1, 2 };
     }
-    return (struct walk){ 0 };
+    return (struct reference_walk){ 0 };
 }
 
-/* The input coordinate for one output coordinate and tap, or -1 for padding. `size` is the input's,
- * `out_size` the output's size. */
-static int64_t source(
-    const struct walk *w, int64_t out, int64_t tap, int64_t size, int64_t out_size) {
+int64_t reference_source(
+    const struct reference_walk *w, int64_t out, int64_t tap, int64_t size, int64_t out_size) {
     int64_t at = out * w->stride + tap - w->before;
     int64_t limit = w->scale == 2 ? out_size : size;
     return at < 0 || at >= limit ? -1 : at / w->scale;
@@ -35,7 +27,7 @@ bool reference_conv2d(const struct conv2d_args *args, struct error *err) {
     const struct reference_packed *p = (const struct reference_packed *)args->weight;
     const int64_t *in = args->x->shape, *out = args->y->shape;
     int64_t c_in = in[3], c_out = out[3];
-    struct walk w = walk_of(p->base.kind);
+    struct reference_walk w = reference_walk(p->base.kind);
     struct floats x = { 0 }, residual = { 0 }, row_add = { 0 };
     struct float_output y = { 0 };
     bool ok = floats_init(&x, args->x, err) && floats_init(&residual, args->residual, err) &&
@@ -48,8 +40,8 @@ bool reference_conv2d(const struct conv2d_args *args, struct error *err) {
             for (int64_t c = 0; c < c_out; c++) {
                 double sum = p->bias ? (double)p->bias[c] : 0.0;
                 for (int64_t tap = 0; tap < w.taps * w.taps; tap++) {
-                    int64_t si = source(&w, i, tap / w.taps, in[1], out[1]);
-                    int64_t sj = source(&w, j, tap % w.taps, in[2], out[2]);
+                    int64_t si = reference_source(&w, i, tap / w.taps, in[1], out[1]);
+                    int64_t sj = reference_source(&w, j, tap % w.taps, in[2], out[2]);
                     if (si >= 0 && sj >= 0)
                         sum += reference_dot(x.data + ((row * in[1] + si) * in[2] + sj) * c_in,
                             p->weight + (c * w.taps * w.taps + tap) * c_in, c_in);

@@ -37,6 +37,19 @@ double reference_activation(enum activation activation, double x);
 /* sum of a[i] b[i], i = 0..n-1 */
 double reference_dot(const float *a, const float *b, int64_t n);
 
+/* How a convolution walks over its input: output pixel o, tap t of a line reads pixel
+ * o * stride + t - before of an input that is `scale` times as large by repetition, with zeros
+ * outside. */
+struct reference_walk {
+    int64_t taps, stride, before, scale;
+};
+
+struct reference_walk reference_walk(enum conv_kind kind);
+/* The input coordinate for one output coordinate and tap, or -1 for padding. `size` is the input's,
+ * `out_size` the output's size. */
+int64_t reference_source(
+    const struct reference_walk *w, int64_t out, int64_t tap, int64_t size, int64_t out_size);
+
 /* A packed weight: f32 values (rounded to f16 or bf16 first if that was asked for). Linear [n][k],
  * convolution [c_out][kh][kw][c_in]. */
 struct reference_packed {

@@ -84,11 +84,58 @@ static void linear_refuses(void) {
     REFUSES(
         linear, good, a.residual = &other, "residual is f32 [3][5], it must be like y, f32 [3][6]");
     REFUSES(linear, good, a.residual = &shifted, "overlaps residual");
+    ACCEPTS(linear, good, (a.weight = geglu, a.ungated = true));
+    REFUSES(linear, good, a.ungated = true, "only a geglu weight without a residual");
+    REFUSES(linear, good, (a.weight = geglu, a.ungated = true, a.residual = &r),
+        "only a geglu weight without a residual");
+    REFUSES(linear, good, (a.weight = geglu, a.ungated = true, a.y = &half),
+        "y is f32 [3][3], it must be f32 [3][6]");
     packed_destroy(weight);
     packed_destroy(geglu);
     packed_destroy(conv);
     packed_destroy(foreign);
     packed_destroy(NULL);
+}
+
+static void geglu_refuses(void) {
+    struct tensor h = f32_2d(0, 3, 8), y = f32_2d(64, 3, 4), r = f32_2d(128, 3, 4);
+    struct tensor over = f32_2d(8, 3, 4), shifted = f32_2d(65, 3, 4);
+    struct geglu_args good = { &h, NULL, &y };
+    ACCEPTS(geglu, good, (void)0);
+    ACCEPTS(geglu, good, a.residual = &r);
+    ACCEPTS(geglu, good, a.residual = &y);
+    REFUSES(geglu, good, a.h = NULL, "geglu: h is missing");
+    REFUSES(geglu, good, a.h = &r, "h is f32 [3][4], it must be f32 [3][8] for y f32 [3][4]");
+    REFUSES(geglu, good, a.y = &over, "y (f32 [3][4]) overlaps h");
+    REFUSES(geglu, good, a.residual = &h, "residual is f32 [3][8], it must be like y");
+    REFUSES(geglu, good, a.residual = &shifted, "overlaps residual");
+}
+
+static void low_rank_refuses(void) {
+    struct tensor x = f32_2d(0, 2, 4), y = f32_2d(64, 2, 6), over = f32_2d(4, 2, 6);
+    struct tensor image = f32_4d(0, 2, 3, 3, 4), out = f32_4d(128, 2, 3, 3, 6);
+    const float *down = memory + 1024, *up = memory + 2048;
+    const struct low_rank_term term = { down, up, 2, 1, 5, 1 };
+    const struct low_rank_term bad[] = { { NULL, up, 2, 1, 5, 1 }, { down, up, 0, 1, 5, 1 },
+        { down, up, 2, 2, 5, 1 }, { down, up, 2, -1, 5, 1 } };
+    const struct low_rank_row rows[] = { { NULL, 0 }, { &term, 1 } };
+    struct low_rank_row wrong[] = { { NULL, 0 }, { NULL, 1 } };
+    struct low_rank_args good = { .x = &x, .rows = rows, .y = &y };
+    ACCEPTS(low_rank, good, (void)0);
+    ACCEPTS(low_rank, good, (a.kind = CONV_3X3, a.x = &image, a.y = &out));
+    REFUSES(low_rank, good, a.x = NULL, "low_rank: x is missing");
+    REFUSES(low_rank, good, a.kind = (enum conv_kind)7, "convolution kind 7 is unknown");
+    REFUSES(low_rank, good, a.kind = CONV_3X3, "x is f32 [2][4], its rank must be 4 to 4");
+    REFUSES(low_rank, good, (a.kind = CONV_3X3_DOWN, a.x = &image, a.y = &out),
+        "y is f32 [2][3][3][6], it must be f32 [2][2][2][6]");
+    REFUSES(low_rank, good, a.rows = NULL, "rows are missing");
+    REFUSES(low_rank, good, a.y = &over, "y (f32 [2][6]) overlaps x");
+    REFUSES(low_rank, good, a.x = &image, "y is f32 [2][6], it must be f32 [2][3][3][6]");
+    REFUSES(low_rank, good, (wrong[1].terms = &bad[0], a.rows = wrong), "factors are missing");
+    REFUSES(low_rank, good, (wrong[1].terms = &bad[1], a.rows = wrong), "a term of rank 0");
+    REFUSES(low_rank, good, (wrong[1].terms = &bad[2], a.rows = wrong),
+        "to 5 outputs from 2 on does not fit 6");
+    REFUSES(low_rank, good, (wrong[1].terms = &bad[3], a.rows = wrong), "from -1 on");
 }
 
 static void conv2d_refuses(void) {
@@ -346,6 +393,8 @@ static void output_sizes(void) {
 
 int main(void) {
     linear_refuses();
+    geglu_refuses();
+    low_rank_refuses();
     conv2d_refuses();
     norms_refuse();
     attention_refuses();

@@ -15,6 +15,7 @@ struct linear_case {
     enum activation activation;
     bool geglu, bias, residual;
     enum when when;
+    bool ungated;
 };
 
 static void run_linear(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
@@ -22,8 +23,8 @@ static void run_linear(struct compute *c, const struct subject *s, int64_t row, 
     struct tensor x = subject_row(s, 0, row), residual = { 0 };
     if (p->residual)
         residual = subject_row(s, 1, row);
-    op_linear(c,
-        &(struct linear_args){ &x, s->weight, p->activation, p->residual ? &residual : NULL, y });
+    op_linear(c, &(struct linear_args){
+                     &x, s->weight, p->activation, p->residual ? &residual : NULL, y, p->ungated });
 }
 
 static void pack_both(struct kcheck *k, struct subject *s, const struct tensor *weight,
@@ -59,11 +60,13 @@ static void check_linear_case(struct kcheck *k, const struct linear_case *p, enu
     struct subject s;
     if (!subject_start(k, &s, "linear", "%lldx%lldx%lldx%lld%s%s%s%s %s", (long long)p->rows,
             (long long)p->m, (long long)p->n, (long long)p->k, activations[p->activation],
-            p->geglu ? " geglu" : "", p->bias ? " bias" : "", p->residual ? " residual" : "",
-            dtype_name(weights)))
+            p->ungated ? " ungated"
+            : p->geglu ? " geglu"
+                       : "",
+            p->bias ? " bias" : "", p->residual ? " residual" : "", dtype_name(weights)))
         return;
     enum dtype dtype = k->table->activation_dtype(weights);
-    int64_t n_out = p->geglu ? p->n / 2 : p->n;
+    int64_t n_out = p->geglu && !p->ungated ? p->n / 2 : p->n;
     subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->m, p->k), 1, 0);
     s.y = tensor_3d(NULL, dtype, p->rows, p->m, n_out);
     if (p->residual) {
@@ -80,7 +83,7 @@ static void check_linear_case(struct kcheck *k, const struct linear_case *p, enu
     s.run = run_linear;
     s.params = p;
     s.tolerance = tolerance_for("linear", dtype, weights);
-    if (p->geglu && dtype == DTYPE_BF16 && k->table->device == DEVICE_CPU)
+    if (p->geglu && !p->ungated && dtype == DTYPE_BF16 && k->table->device == DEVICE_CPU)
         s.tolerance = (struct tolerance){ 4e-3, "both halves rounded to bf16 (2^-9), then y" };
     s.flops = 2.0 * (double)(p->rows * p->m) * (double)(p->n * p->k);
     subject_check(k, &s);
@@ -100,8 +103,14 @@ void check_linear(struct kcheck *k) {
         { 3, 9, 72, 72, ACTIVATION_NONE, false, false, true, QUICK },
         { 3, 5, 176, 136, ACTIVATION_NONE, true, true, true, QUICK },
         { 3, 1, 40, 56, ACTIVATION_SILU, false, true, false, QUICK },
+        { 3, 1, 2, 1, ACTIVATION_NONE, true, false, false, QUICK, true },
+        { 3, 7, 62, 31, ACTIVATION_NONE, true, true, false, QUICK, true },
+        { 3, 25, 64, 64, ACTIVATION_NONE, true, true, false, QUICK, true },
+        { 3, 5, 176, 136, ACTIVATION_NONE, true, true, false, QUICK, true },
+        { 3, 1, 80, 56, ACTIVATION_NONE, true, true, false, QUICK, true },
         { 2, 13, 320, 320, ACTIVATION_NONE, false, true, true, CHANNELS },
         { 2, 7, 640, 320, ACTIVATION_NONE, true, true, false, CHANNELS },
+        { 2, 7, 640, 320, ACTIVATION_NONE, true, true, false, CHANNELS, true },
         { 2, 5, 320, 1280, ACTIVATION_NONE, false, true, true, CHANNELS },
         { 2, 7, 1280, 1280, ACTIVATION_NONE, false, true, true, CHANNELS },
         { 2, 1, 1280, 320, ACTIVATION_SILU, false, true, false, CHANNELS },

@@ -31,6 +31,8 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
         { "combine", { 1e-6, "up to 8 terms that may cancel in a small tensor" }, { 0, "" } },
         { "convert", { 0, "rounding is exact" }, { 0, "" } },
         { "noise", { 2e-6, "another sine and logarithm than the host's" }, { 0, "" } },
+        { "low_rank", { 2e-6, "f32 sums of up to 11520 products, a small part of y" }, { 0, "" } },
+        { "geglu", { 3e-7, "gelu good to 2 units in the last place" }, { 0, "" } },
         { "timestep_embedding", { 2e-7, "f32 as diffusers computes it" }, { 0, "" } },
     };
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -1,0 +1,287 @@
+/* low_rank: y += scale * up (down x) of each row's own terms, all rows and terms in one kernel.
+ *
+ *   t[token][r] = scale * sum over taps and k of x[pixel(token, tap)][k] down[r][tap][k]
+ *   y[token][first + j] += sum over r of t[token][r] up[j][r]
+ *
+ * A block takes TOKENS tokens of one row. It goes through the panels of 16 ranks of all terms of
+ * its row, as many at a time as its registers hold sums of (a pass), and reads x once for all of
+ * them; t stays in shared memory. Terms to the same outputs are added before y is rounded, as far
+ * as they are of one pass.
+ *
+ * Which terms a row has is read from a table in device memory, so that a recorded call keeps its
+ * arguments while the terms change: a struct table_row for each row, then the terms.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/numeric.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+#include <stdlib.h>
+
+#define THREADS 256
+#define TOKENS 64
+#define TOKENS_EACH 4 /* of a thread: 16 lanes of a panel by 16 groups of tokens */
+#define PASS 8        /* panels */
+#define STEP 32       /* inputs that are loaded at once */
+/* A line of 64 tokens, and 16 bytes that spread lines over the banks. */
+#define LINE (TOKENS + 4)
+
+struct table_row {
+    uint32_t first, count; /* of the terms behind the rows */
+};
+
+struct low_rank {
+    const void *x; /* [rows][h][w][k] */
+    void *y;       /* [rows][h_out][w_out][channels] */
+    const struct table_row *table;
+    int rows, h, w, h_out, w_out, k, channels;
+    int taps, stride, before, shift; /* as in struct gemm */
+    int limit_h, limit_w;
+};
+
+struct low_rank_shared {
+    float x[STEP][LINE];
+    float t[PASS * LOW_RANK_PANEL][LINE];
+};
+
+/* The panels of a pass: panel[i] of term term[i]. */
+struct pass {
+    const struct low_rank_term *term[PASS];
+    int panel[PASS];
+    int count;
+};
+
+/* Fills the pass from panel *panel of term *term on, and moves both on. */
+__device__ __forceinline__ void pass_next(
+    const struct low_rank_term *terms, uint32_t count, uint32_t *term, int *panel, struct pass *p) {
+    p->count = 0;
+#pragma unroll
+    for (int i = 0; i < PASS; i++) {
+        p->term[i] = terms;
+        p->panel[i] = 0;
+        if (*term >= count)
+            continue;
+        p->term[i] = terms + *term;
+        p->panel[i] = *panel;
+        p->count = i + 1;
+        if (++*panel * LOW_RANK_PANEL >= (int)terms[*term].rank) {
+            *panel = 0;
+            ++*term;
+        }
+    }
+}
+
+/* Where tap `tap` of output token `token` of a row reads; negative outside. */
+__device__ __forceinline__ int64_t source(const struct low_rank &g, int token, int tap) {
+    if (token >= g.h_out * g.w_out)
+        return -1;
+    if (g.taps == 1)
+        return token;
+    const int y = token / g.w_out * g.stride + tap / 3 - g.before;
+    const int x = token % g.w_out * g.stride + tap % 3 - g.before;
+    if ((unsigned)y >= (unsigned)g.limit_h || (unsigned)x >= (unsigned)g.limit_w)
+        return -1;
+    return (int64_t)(y >> g.shift) * g.w + (x >> g.shift);
+}
+
+/* s->x[i][token] = x[tap of token first + token][from + i], zeros beyond k and outside. */
+template <class T>
+__device__ __forceinline__ void load_inputs(
+    const struct low_rank &g, const T *x, int first, int tap, int from, struct low_rank_shared *s) {
+    const int i = (int)threadIdx.x % STEP;
+    for (int token = (int)threadIdx.x / STEP; token < TOKENS; token += THREADS / STEP) {
+        const int64_t at = source(g, first + token, tap);
+        s->x[i][token] = at >= 0 && from + i < g.k ? to_float(x[at * g.k + from + i]) : 0.0f;
+    }
+}
+
+/* s->t = scale * (x . down) of the pass's panels. */
+template <class T>
+__device__ __forceinline__ void inner_products(const struct low_rank &g, const T *x, int first,
+    const struct pass &p, struct low_rank_shared *s) {
+    const int lane = (int)threadIdx.x % LOW_RANK_PANEL;
+    const int group = (int)threadIdx.x / LOW_RANK_PANEL * TOKENS_EACH;
+    float sums[PASS][TOKENS_EACH] = {};
+    const float *down[PASS];
+#pragma unroll
+    for (int i = 0; i < PASS; i++)
+        down[i] = p.term[i]->down + (int64_t)p.panel[i] * g.taps * g.k * LOW_RANK_PANEL + lane;
+    for (int tap = 0; tap < g.taps; tap++) {
+        for (int from = 0; from < g.k; from += STEP) {
+            const int steps = min(STEP, g.k - from);
+            const int64_t at = (int64_t)(tap * g.k + from) * LOW_RANK_PANEL;
+            __syncthreads();
+            load_inputs(g, x, first, tap, from, s);
+            __syncthreads();
+#pragma unroll 2
+            for (int i = 0; i < steps; i++) {
+                const float4 v = *(const float4 *)&s->x[i][group];
+#pragma unroll
+                for (int panel = 0; panel < PASS; panel++) {
+                    if (panel >= p.count)
+                        break;
+                    const float d = down[panel][at + i * LOW_RANK_PANEL];
+                    sums[panel][0] = fmaf(v.x, d, sums[panel][0]);
+                    sums[panel][1] = fmaf(v.y, d, sums[panel][1]);
+                    sums[panel][2] = fmaf(v.z, d, sums[panel][2]);
+                    sums[panel][3] = fmaf(v.w, d, sums[panel][3]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int panel = 0; panel < PASS; panel++) {
+        if (panel >= p.count)
+            break;
+        const float scale = p.term[panel]->scale;
+        *(float4 *)&s->t[panel * LOW_RANK_PANEL + lane][group] = make_float4(scale * sums[panel][0],
+            scale * sums[panel][1], scale * sums[panel][2], scale * sums[panel][3]);
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ bool same_outputs(
+    const struct low_rank_term *a, const struct low_rank_term *b) {
+    return a->first == b->first && a->n == b->n;
+}
+
+/* y += what the pass's panels from `from` on that go to the same outputs as that one add. */
+template <class T>
+__device__ __forceinline__ void add_outputs(const struct low_rank &g, T *y, int first,
+    const struct pass &p, int from, const struct low_rank_shared *s) {
+    const struct low_rank_term *to = p.term[from];
+    const int lane = (int)threadIdx.x % LOW_RANK_PANEL;
+    const int group = (int)threadIdx.x / LOW_RANK_PANEL * TOKENS_EACH;
+    const int tokens = g.h_out * g.w_out, n = (int)to->n;
+    for (int column = 0; column < n; column += LOW_RANK_PANEL) {
+        float sums[TOKENS_EACH] = {};
+        for (int i = from; i < p.count; i++) {
+            const struct low_rank_term *term = p.term[i];
+            if (!same_outputs(term, to))
+                continue;
+            const int rank = (int)term->rank, begin = p.panel[i] * LOW_RANK_PANEL;
+            const int ranks = min(LOW_RANK_PANEL, rank - begin);
+            const float *up = term->up + ((int64_t)column * rank + begin * LOW_RANK_PANEL) + lane;
+            for (int r = 0; r < ranks; r++) {
+                const float4 t = *(const float4 *)&s->t[i * LOW_RANK_PANEL + r][group];
+                const float u = up[r * LOW_RANK_PANEL];
+                sums[0] = fmaf(t.x, u, sums[0]);
+                sums[1] = fmaf(t.y, u, sums[1]);
+                sums[2] = fmaf(t.z, u, sums[2]);
+                sums[3] = fmaf(t.w, u, sums[3]);
+            }
+        }
+        if (column + lane >= n)
+            continue;
+#pragma unroll
+        for (int i = 0; i < TOKENS_EACH; i++) {
+            if (first + group + i >= tokens)
+                break;
+            T *out = y + (int64_t)(first + group + i) * g.channels + to->first + column + lane;
+            *out = from_float<T>(to_float(*out) + sums[i]);
+        }
+    }
+    __syncthreads(); /* other outputs may overlap these */
+}
+
+/* Grid: x counts blocks of tokens, y rows. */
+template <class T> __global__ void __launch_bounds__(THREADS) low_rank(const struct low_rank g) {
+    DYNAMIC_SHARED(struct low_rank_shared, s);
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    const int row = (int)blockIdx.y, first = (int)blockIdx.x * TOKENS;
+    const struct table_row at = g.table[row];
+    const struct low_rank_term *terms = (const struct low_rank_term *)(g.table + g.rows) + at.first;
+    const T *x = (const T *)g.x + (int64_t)row * g.h * g.w * g.k;
+    T *y = (T *)g.y + (int64_t)row * g.h_out * g.w_out * g.channels;
+    uint32_t term = 0;
+    int panel = 0;
+    while (term < at.count) {
+        struct pass p;
+        pass_next(terms, at.count, &term, &panel, &p);
+        inner_products(g, x, first, p, s);
+        for (int i = 0; i < p.count; i++) {
+            bool done = false;
+            for (int before = 0; before < i; before++)
+                done = done || same_outputs(p.term[before], p.term[i]);
+            if (!done)
+                add_outputs(g, y, first, p, i, s);
+        }
+    }
+}
+
+static int64_t table_bytes(const struct low_rank_row *rows, int64_t count, int64_t *terms) {
+    *terms = 0;
+    for (int64_t row = 0; row < count; row++)
+        *terms += rows[row].count;
+    return count * (int64_t)sizeof(struct table_row) +
+           *terms * (int64_t)sizeof(struct low_rank_term);
+}
+
+/* The table of a call that brings none, in the scratch memory. */
+static const struct table_row *upload(
+    const struct low_rank_row *rows, int64_t count, struct error *err) {
+    int64_t term_count;
+    const size_t bytes = (size_t)table_bytes(rows, count, &term_count);
+    struct table_row *host = (struct table_row *)malloc(bytes);
+    void *device = cuda_workspace(bytes);
+    if (!host || !device) {
+        free(host);
+        error_set(err, ERROR_NO_MEMORY, "no memory for a table of %lld low-rank terms",
+            (long long)term_count);
+        return NULL;
+    }
+    cuda_low_rank_table(rows, count, host);
+    const bool ok = cuda_upload(device, host, bytes, err);
+    free(host);
+    return ok ? (const struct table_row *)device : NULL;
+}
+
+extern "C" void cuda_low_rank_table(const struct low_rank_row *rows, int64_t count, void *out) {
+    struct table_row *lines = (struct table_row *)out;
+    struct low_rank_term *terms = (struct low_rank_term *)(lines + count);
+    uint32_t first = 0;
+    for (int64_t row = 0; row < count; row++) {
+        lines[row].first = first;
+        lines[row].count = (uint32_t)rows[row].count;
+        for (int i = 0; i < rows[row].count; i++)
+            terms[first++] = rows[row].terms[i];
+    }
+}
+
+static void set_geometry(struct low_rank *g, const struct low_rank_args *args) {
+    const int64_t *x = args->x->shape, *y = args->y->shape;
+    const int last = args->x->rank - 1;
+    g->rows = (int)x[0];
+    g->k = (int)x[last];
+    g->channels = (int)y[last];
+    g->taps = args->kind == CONV_1X1 ? 1 : 9;
+    g->stride = args->kind == CONV_3X3_DOWN || args->kind == CONV_3X3_DOWN_RIGHT ? 2 : 1;
+    g->before = args->kind == CONV_1X1 || args->kind == CONV_3X3_DOWN_RIGHT ? 0 : 1;
+    g->shift = args->kind == CONV_3X3_UP;
+    g->h = g->h_out = 1;
+    g->w = g->w_out = (int)(tensor_elements(args->x) / x[0] / x[last]);
+    if (args->kind != CONV_1X1) {
+        g->h = (int)x[1];
+        g->w = (int)x[2];
+        g->h_out = (int)y[1];
+        g->w_out = (int)y[2];
+    }
+    g->limit_h = g->shift ? g->h_out : g->h;
+    g->limit_w = g->shift ? g->w_out : g->w;
+}
+
+extern "C" bool cuda_low_rank(const struct low_rank_args *args, struct error *err) {
+    struct low_rank g = {};
+    set_geometry(&g, args);
+    g.x = args->x->data;
+    g.y = args->y->data;
+    g.table = args->table ? (const struct table_row *)args->table : upload(args->rows, g.rows, err);
+    if (!g.table)
+        return false;
+    const dim3 grid((unsigned)((g.h_out * g.w_out + TOKENS - 1) / TOKENS), (unsigned)g.rows);
+    void (*kernel)(const struct low_rank) = args->y->dtype == DTYPE_F32   ? low_rank<float>
+                                            : args->y->dtype == DTYPE_F16 ? low_rank<__half>
+                                                                          : low_rank<__nv_bfloat16>;
+    return launch(kernel, grid, THREADS, sizeof(struct low_rank_shared), "low_rank", err, g);
+}

@@ -1,0 +1,437 @@
+#include "kernels/overlay.h"
+
+#include "kernels/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- pairs --- */
+
+struct low_rank_pair {
+    const struct kernels *kernels; /* borrowed */
+    void *memory;                  /* owned, of the table's device: down, then up */
+    size_t bytes;
+    const float *down, *up;
+    int64_t rank, n, k, taps;
+};
+
+static int64_t panels_of(int64_t count) {
+    return (count + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL;
+}
+
+static int64_t taps_of(const struct packed *target) {
+    return target->is_conv && target->kind != CONV_1X1 ? 9 : 1;
+}
+
+/* Whether t is a matrix [..][..], maybe with `taps` elements behind. */
+static bool is_factor(const struct tensor *t, int64_t taps) {
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
+        return false;
+    const int64_t side = taps == 9 ? 3 : 1;
+    return (t->rank == 2 && taps == 1) ||
+           (t->rank == 4 && t->shape[2] == side && t->shape[3] == side);
+}
+
+static bool refuse(const char *name, const char *what, const struct tensor *t, struct error *err,
+    const char *want, int64_t a, int64_t b) {
+    char text[112];
+    return error_set(err, ERROR_INVALID, "%s: its %s factor is %s; %s [%lld][%lld] is wanted", name,
+        what, tensor_describe(t, text, sizeof(text)), want, (long long)a, (long long)b);
+}
+
+static bool factors_fit(const char *name, const struct packed *target, int64_t n,
+    const struct tensor *down, const struct tensor *up, struct error *err) {
+    const int64_t taps = taps_of(target), rank = down->rank ? down->shape[0] : 0;
+    if (rank < 1 || !is_factor(down, taps) || down->shape[1] != target->k)
+        return refuse(
+            name, "down", down, err, taps == 9 ? "a 3x3 one of" : "one of", rank, target->k);
+    if (!is_factor(up, 1) || up->shape[0] != n || up->shape[1] != rank)
+        return refuse(name, "up", up, err, "one of", n, rank);
+    return n >= 1 && n <= target->n ? true
+                                    : error_set(err, ERROR_INTERNAL, "%s: %lld outputs of %lld",
+                                          name, (long long)n, (long long)target->n);
+}
+
+/* to[panel][inner][lane] = from[panel * 16 + lane][inner], with zeros in lanes beyond `outer`. */
+static void lay_out(const float *from, int64_t outer, int64_t inner, float *to) {
+    for (int64_t first = 0; first < outer; first += LOW_RANK_PANEL) {
+        const int lanes = outer - first < LOW_RANK_PANEL ? (int)(outer - first) : LOW_RANK_PANEL;
+        for (int64_t i = 0; i < inner; i++, to += LOW_RANK_PANEL) {
+            for (int lane = 0; lane < lanes; lane++)
+                to[lane] = from[(first + lane) * inner + i];
+            for (int lane = lanes; lane < LOW_RANK_PANEL; lane++)
+                to[lane] = 0;
+        }
+    }
+}
+
+/* The same from [outer][k][taps] to inner = [taps][k]. */
+static void taps_first(const float *from, int64_t outer, int64_t k, int64_t taps, float *to) {
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t i = 0; i < k; i++)
+            for (int64_t tap = 0; tap < taps; tap++)
+                to[(o * taps + tap) * k + i] = from[(o * k + i) * taps + tap];
+}
+
+/* Fills the host's copy of the panels: both factors, one behind the other. `work`: as much as the
+ * larger of them twice. */
+static void fill(const struct low_rank_pair *p, const struct tensor *down, const struct tensor *up,
+    float *work, float *panels) {
+    const int64_t count = p->rank * p->taps * p->k;
+    float *ordered = work;
+    convert_elements(work, DTYPE_F32, down->data, down->dtype, count);
+    if (p->taps > 1) {
+        ordered = work + count;
+        taps_first(work, p->rank, p->k, p->taps, ordered);
+    }
+    lay_out(ordered, p->rank, p->taps * p->k, panels);
+    convert_elements(work, DTYPE_F32, up->data, up->dtype, p->n * p->rank);
+    lay_out(work, p->n, p->rank, panels + panels_of(p->rank) * p->taps * p->k * LOW_RANK_PANEL);
+}
+
+bool low_rank_pair_create(const char *name, const struct packed *target, int64_t n,
+    const struct tensor *down, const struct tensor *up, struct low_rank_pair **out,
+    struct error *err) {
+    *out = NULL;
+    if (!factors_fit(name, target, n, down, up, err))
+        return false;
+    const int64_t taps = taps_of(target), rank = down->shape[0], k = target->k;
+    const int64_t down_floats = panels_of(rank) * taps * k * LOW_RANK_PANEL;
+    const int64_t floats = down_floats + panels_of(n) * rank * LOW_RANK_PANEL;
+    const int64_t largest = rank * (2 * taps * k > n ? 2 * taps * k : n);
+    struct low_rank_pair *p = calloc(1, sizeof(*p));
+    float *panels = malloc((size_t)floats * sizeof(float));
+    float *work = malloc((size_t)largest * sizeof(float));
+    bool ok = p && panels && work;
+    if (!ok)
+        error_set(
+            err, ERROR_NO_MEMORY, "%s: no memory for factors of rank %lld", name, (long long)rank);
+    if (ok) {
+        *p = (struct low_rank_pair){ .kernels = target->owner,
+            .bytes = (size_t)floats * sizeof(float),
+            .rank = rank,
+            .n = n,
+            .k = k,
+            .taps = taps };
+        fill(p, down, up, work, panels);
+        const struct device_memory *memory = p->kernels->memory;
+        ok = (memory->alloc(MEMORY_WEIGHTS, p->bytes, &p->memory, err) &&
+                 memory->upload(p->memory, panels, p->bytes, err)) ||
+             error_prefix(err, "%s", name);
+        p->down = p->memory;
+        p->up = p->down + down_floats;
+    }
+    free(work);
+    free(panels);
+    if (!ok) {
+        low_rank_pair_destroy(p);
+        return false;
+    }
+    *out = p;
+    return true;
+}
+
+void low_rank_pair_destroy(struct low_rank_pair *pair) {
+    if (!pair)
+        return;
+    if (pair->kernels)
+        pair->kernels->memory->release(MEMORY_WEIGHTS, pair->memory, pair->bytes);
+    free(pair);
+}
+
+size_t low_rank_pair_bytes(const struct low_rank_pair *pair) {
+    return pair->bytes + sizeof(*pair);
+}
+
+struct low_rank_term low_rank_pair_term(
+    const struct low_rank_pair *pair, int64_t first, float scale) {
+    return (struct low_rank_term){ pair->down, pair->up, pair->rank, first, pair->n, scale };
+}
+
+/* --- what a row changes --- */
+
+/* Of one weight. */
+struct change {
+    const struct packed *target;      /* borrowed, and so is what it becomes: */
+    const struct packed *replacement; /* or NULL */
+    struct low_rank_term *terms;      /* owned */
+    int count, room;
+};
+
+struct row_overlay {
+    struct change *changes; /* owned, by their targets' serial numbers */
+    size_t count, room;
+};
+
+bool row_overlay_create(struct row_overlay **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for an overlay");
+}
+
+void row_overlay_destroy(struct row_overlay *overlay) {
+    for (size_t i = 0; overlay && i < overlay->count; i++)
+        free(overlay->changes[i].terms);
+    if (overlay)
+        free(overlay->changes);
+    free(overlay);
+}
+
+/* The index of the first change whose target's number is not below `serial`. */
+static size_t place_of(const struct row_overlay *overlay, uint64_t serial) {
+    size_t low = 0, high = overlay->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (overlay->changes[middle].target->serial < serial)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static const struct change *change_of(
+    const struct row_overlay *overlay, const struct packed *target) {
+    if (!overlay)
+        return NULL;
+    const size_t i = place_of(overlay, target->serial);
+    return i < overlay->count && overlay->changes[i].target == target ? &overlay->changes[i] : NULL;
+}
+
+/* The same, made if it is not there; NULL without memory. */
+static struct change *change_for(
+    struct row_overlay *overlay, const struct packed *target, struct error *err) {
+    const size_t at = place_of(overlay, target->serial);
+    if (at < overlay->count && overlay->changes[at].target == target)
+        return &overlay->changes[at];
+    if (overlay->count == overlay->room) {
+        const size_t room = overlay->room ? 2 * overlay->room : 64;
+        struct change *changes = reallocarray(overlay->changes, room, sizeof(*changes));
+        if (!changes) {
+            error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu weights", room);
+            return NULL;
+        }
+        overlay->changes = changes;
+        overlay->room = room;
+    }
+    struct change *change = &overlay->changes[at];
+    memmove(change + 1, change, (overlay->count - at) * sizeof(*change));
+    overlay->count++;
+    *change = (struct change){ .target = target };
+    return change;
+}
+
+bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *target,
+    int64_t first, const struct low_rank_pair *pair, float scale, struct error *err) {
+    if (pair->kernels != target->owner || pair->k != target->k || pair->taps != taps_of(target) ||
+        first < 0 || pair->n > target->n - first)
+        return error_set(err, ERROR_INTERNAL,
+            "factors for [%lld][%lld] do not fit outputs from %lld on of a weight [%lld][%lld]",
+            (long long)pair->n, (long long)pair->k, (long long)first, (long long)target->n,
+            (long long)target->k);
+    struct change *change = change_for(overlay, target, err);
+    if (!change)
+        return false;
+    if (change->count == change->room) {
+        const int room = change->room ? 2 * change->room : 4;
+        struct low_rank_term *terms = reallocarray(change->terms, (size_t)room, sizeof(*terms));
+        if (!terms)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %d terms of a weight", room);
+        change->terms = terms;
+        change->room = room;
+    }
+    change->terms[change->count++] = low_rank_pair_term(pair, first, scale);
+    return true;
+}
+
+bool row_overlay_replace(struct row_overlay *overlay, const struct packed *target,
+    const struct packed *replacement, struct error *err) {
+    if (replacement->owner != target->owner || replacement->is_conv != target->is_conv ||
+        (target->is_conv && replacement->kind != target->kind) || replacement->n != target->n ||
+        replacement->k != target->k || replacement->geglu != target->geglu)
+        return error_set(err, ERROR_INTERNAL,
+            "a weight [%lld][%lld] cannot stand for one of [%lld][%lld]", (long long)replacement->n,
+            (long long)replacement->k, (long long)target->n, (long long)target->k);
+    struct change *change = change_for(overlay, target, err);
+    if (!change)
+        return false;
+    change->replacement = replacement;
+    return true;
+}
+
+/* --- running --- */
+
+#define ROWS_AT_ONCE 32
+
+static const struct packed *weight_of(
+    const struct overlay *o, int64_t row, const struct packed *target) {
+    const struct change *change = change_of(o->rows[row], target);
+    return change && change->replacement ? change->replacement : target;
+}
+
+static bool has_terms(const struct overlay *o, int64_t row, const struct packed *target) {
+    const struct change *change = change_of(o->rows[row], target);
+    return change && change->count;
+}
+
+/* y += the terms of the rows from `row` on, of which x and y are as many as x has. */
+static void add_low_rank(struct compute *c, const struct overlay *o, const struct packed *target,
+    int64_t row, const struct tensor *x, struct tensor *y) {
+    struct low_rank_row rows[ROWS_AT_ONCE];
+    for (int64_t first = 0, count; first < x->shape[0]; first += count) {
+        const int64_t left = x->shape[0] - first;
+        count = left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE;
+        bool any = false;
+        for (int64_t i = 0; i < count; i++) {
+            const struct change *change = change_of(o->rows[row + first + i], target);
+            rows[i] = change ? (struct low_rank_row){ change->terms, change->count }
+                             : (struct low_rank_row){ NULL, 0 };
+            any |= rows[i].count > 0;
+        }
+        const struct tensor from = tensor_rows(x, first, count);
+        struct tensor to = tensor_rows(y, first, count);
+        if (any)
+            op_low_rank(c, &(struct low_rank_args){ .x = &from,
+                               .kind = target->is_conv ? target->kind : CONV_1X1,
+                               .rows = rows,
+                               .y = &to });
+    }
+}
+
+/* The tensor t [rows][...][c] as [rows][tokens][c], and of that `count` tokens of row `row` from
+ * `first` on. */
+static struct tensor tokens_of(const struct tensor *t, int64_t row, int64_t first, int64_t count) {
+    const int64_t channels = t->shape[t->rank - 1];
+    const int64_t tokens = tensor_elements(t) / t->shape[0] / channels;
+    struct tensor piece = *t;
+    piece.data = (char *)t->data +
+                 (size_t)((row * tokens + first) * channels) * dtype_size(t->dtype);
+    piece.rank = 3;
+    piece.shape[0] = 1;
+    piece.shape[1] = count;
+    piece.shape[2] = channels;
+    return piece;
+}
+
+/* h = the product without its gate, h += terms, y = a * gelu(gate) + residual; by pieces that stay
+ * in a cache where the table says so. All rows of `a` have terms. */
+static void run_geglu(struct compute *c, const struct overlay *o, const struct linear_args *a,
+    int64_t row, const struct packed *weight) {
+    const int64_t rows = a->x->shape[0], tokens = tensor_elements(a->x) / rows / a->weight->k;
+    const int64_t most = c->kernels->geglu_tokens;
+    const int64_t step = most && most < tokens ? most : tokens;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t first = 0; first < tokens; first += step) {
+            const int64_t count = tokens - first < step ? tokens - first : step;
+            const size_t mark = arena_mark(c->arena);
+            const struct tensor x = tokens_of(a->x, i, first, count);
+            struct tensor y = tokens_of(a->y, i, first, count), residual;
+            struct tensor h = compute_tensor_3d(c, y.dtype, 1, count, a->weight->n);
+            if (a->residual)
+                residual = tokens_of(a->residual, i, first, count);
+            op_linear(
+                c, &(struct linear_args){ .x = &x, .weight = weight, .y = &h, .ungated = true });
+            add_low_rank(c, o, a->weight, row + i, &x, &h);
+            op_geglu(c, &(struct geglu_args){ &h, a->residual ? &residual : NULL, &y });
+            arena_release(c->arena, mark);
+        }
+    }
+}
+
+/* y = activation(product + terms) + residual */
+static void run_activated(struct compute *c, const struct overlay *o, const struct linear_args *a,
+    int64_t row, const struct packed *weight) {
+    const size_t mark = arena_mark(c->arena);
+    struct tensor h = *a->y;
+    if (a->residual) { /* which may be y */
+        h = compute_tensor_1d(c, a->y->dtype, tensor_elements(a->y));
+        h.rank = a->y->rank;
+        memcpy(h.shape, a->y->shape, sizeof(h.shape));
+    }
+    op_linear(c, &(struct linear_args){ .x = a->x, .weight = weight, .y = &h });
+    add_low_rank(c, o, a->weight, row, a->x, &h);
+    op_add(c, &(struct add_args){ .a = &h, .activation = a->activation, .y = &h });
+    if (a->residual)
+        op_add(c, &(struct add_args){ .a = a->residual, .b = &h, .y = a->y });
+    arena_release(c->arena, mark);
+}
+
+/* Rows first .. first + *count - 1 go one way: the same weight, and, where terms come before an
+ * activation, all with terms or none. */
+static bool next_run(const struct overlay *o, const struct packed *target, bool activated,
+    int64_t rows, int64_t first, int64_t *count) {
+    const bool terms = activated && has_terms(o, first, target);
+    for (*count = 1; first + *count < rows; ++*count)
+        if (weight_of(o, first + *count, target) != weight_of(o, first, target) ||
+            (activated && has_terms(o, first + *count, target) != terms))
+            break;
+    return terms;
+}
+
+static void run_linear(struct compute *c, const struct overlay *o, const struct linear_args *args) {
+    const struct packed *target = args->weight;
+    const bool activated = args->activation != ACTIVATION_NONE || (target->geglu && !args->ungated);
+    for (int64_t first = 0, count; first < o->count; first += count) {
+        const bool apart = next_run(o, target, activated, o->count, first, &count);
+        const struct packed *weight = weight_of(o, first, target);
+        const struct tensor x = tensor_rows(args->x, first, count);
+        struct tensor y = tensor_rows(args->y, first, count), residual;
+        if (args->residual)
+            residual = tensor_rows(args->residual, first, count);
+        struct linear_args a = *args;
+        a.x = &x;
+        a.y = &y;
+        a.residual = args->residual ? &residual : NULL;
+        if (apart) {
+            (target->geglu ? run_geglu : run_activated)(c, o, &a, first, weight);
+            continue;
+        }
+        a.weight = weight;
+        op_linear(c, &a);
+    }
+    if (!activated)
+        add_low_rank(c, o, target, 0, args->x, args->y);
+}
+
+static void run_conv2d(struct compute *c, const struct overlay *o, const struct conv2d_args *args) {
+    const struct packed *target = args->weight;
+    for (int64_t first = 0, count; first < o->count; first += count) {
+        next_run(o, target, false, o->count, first, &count);
+        const struct tensor x = tensor_rows(args->x, first, count);
+        struct tensor y = tensor_rows(args->y, first, count), row_add, residual;
+        if (args->row_add)
+            row_add = tensor_rows(args->row_add, first, count);
+        if (args->residual)
+            residual = tensor_rows(args->residual, first, count);
+        op_conv2d(c, &(struct conv2d_args){ &x, weight_of(o, first, target),
+                         args->row_add ? &row_add : NULL, args->residual ? &residual : NULL, &y });
+    }
+    add_low_rank(c, o, target, 0, args->x, args->y);
+}
+
+static bool has_rows(struct compute *c, const struct tensor *x, const char *name) {
+    char text[112];
+    return c->overlay->count == x->shape[0] ||
+           check_fail(&(struct check){ c, name }, "x is %s, the overlay has %d rows",
+               tensor_describe(x, text, sizeof(text)), c->overlay->count);
+}
+
+bool overlay_run(struct compute *c, enum operation operation, const void *args) {
+    const struct overlay *overlay = c->overlay;
+    if (operation == OPERATION_linear) {
+        const struct linear_args *a = args;
+        if (has_rows(c, a->x, "linear")) {
+            c->overlay = NULL; /* for the calls that it is made of */
+            run_linear(c, overlay, a);
+        }
+    } else if (operation == OPERATION_conv2d) {
+        const struct conv2d_args *a = args;
+        if (has_rows(c, a->x, "conv2d")) {
+            c->overlay = NULL;
+            run_conv2d(c, overlay, a);
+        }
+    } else {
+        return false;
+    }
+    c->overlay = overlay;
+    return true;
+}

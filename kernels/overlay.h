@@ -1,0 +1,71 @@
+/* What the rows of a call change of a model's weights: adapters, without writing to any weight.
+ *
+ * A `struct low_rank_pair` holds the two factors of one low-rank change (LoRA, LoCon) in the
+ * device's memory, made once. A `struct row_overlay` says what one row of a batch changes: from
+ * weights of the model to low-rank terms (a pair, times a scale) and to whole replacements. A
+ * `struct overlay` names one of them for each row of a call and stands in `struct compute`
+ * (compute.h), where op_linear and op_conv2d find it:
+ *
+ *   const struct row_overlay *rows[] = { NULL, mine, mine, theirs };
+ *   c->overlay = &(struct overlay){ rows, 4 };
+ *   unet_forward(unet, c, ...);
+ *
+ * Rows without a change of a weight take exactly the path that they take without an overlay; a
+ * row's bits do not depend on the other rows. A row's replacement comes first, its terms are added
+ * to what the replacement (or the base) gives, and activation and GEGLU come after both. A residual
+ * may be added before the terms.
+ *
+ * Memory: a call with an overlay may take more of the arena than one without. What it takes for one
+ * row is given back before the next row's is taken wherever the device is the CPU, so that a plan
+ * (compute_plan) with each row_overlay in every row holds for any mixture of them.
+ *
+ * A pair is made by the thread that computes (a device that is not the CPU has one thread only). An
+ * overlay is read by one thread at a time; a row_overlay may be part of many overlays.
+ */
+#ifndef KERNELS_OVERLAY_H
+#define KERNELS_OVERLAY_H
+
+#include "kernels/compute.h"
+
+struct low_rank_pair;
+
+/* For outputs of `target`: n of them, whichever they are. Host memory, f32, f16 or bf16:
+ * down [rank][k] or [rank][k][1][1], for a 3x3 convolution [rank][k][3][3];
+ * up [n][rank] or [n][rank][1][1]. `name` is the layer's, for the error. Both are copied. */
+bool low_rank_pair_create(const char *name, const struct packed *target, int64_t n,
+    const struct tensor *down, const struct tensor *up, struct low_rank_pair **out,
+    struct error *err) __attribute__((warn_unused_result));
+void low_rank_pair_destroy(struct low_rank_pair *pair); /* NULL is fine */
+size_t low_rank_pair_bytes(const struct low_rank_pair *pair);
+/* What op_low_rank takes; row_overlay_add_low_rank makes it. */
+struct low_rank_term low_rank_pair_term(
+    const struct low_rank_pair *pair, int64_t first, float scale);
+
+struct row_overlay;
+
+bool row_overlay_create(struct row_overlay **out, struct error *err)
+    __attribute__((warn_unused_result));
+void row_overlay_destroy(struct row_overlay *overlay); /* NULL is fine */
+
+/* Adds scale * up down to outputs first .. first + n - 1 of `target` (n as the pair has it). Terms
+ * of one weight are summed in the order in which they were added. The pair stays the caller's, who
+ * keeps it as long as the overlay. */
+bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *target,
+    int64_t first, const struct low_rank_pair *pair, float scale, struct error *err)
+    __attribute__((warn_unused_result));
+/* From now on `replacement` stands for `target`, of whose kind and shape it is. Borrowed likewise.
+ */
+bool row_overlay_replace(struct row_overlay *overlay, const struct packed *target,
+    const struct packed *replacement, struct error *err) __attribute__((warn_unused_result));
+
+/* For one call: rows[i] of the call's outermost dimension, or NULL: the base weights only. */
+struct overlay {
+    const struct row_overlay *const *rows; /* borrowed */
+    int count;
+};
+
+/* Inside kernels/: runs a linear or conv2d whose arguments are right, as c->overlay wants it. False
+ * if this operation does not ask for weights. */
+bool overlay_run(struct compute *c, enum operation operation, const void *args);
+
+#endif

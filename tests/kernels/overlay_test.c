@@ -1,0 +1,314 @@
+/* What rows change of weights (kernels/overlay.h): every layer against the same layer with merged
+ * weights, rows against the same rows alone and against a call without an overlay. */
+#include "kernels/overlay.h"
+#include "kernels/pack.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROWS 5
+#define K 32
+
+static uint64_t state = 1;
+
+static float random_float(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(state >> 32) * 0x1p-31f;
+}
+
+/* Host memory of random numbers, owned by the caller. */
+static struct tensor random_tensor(struct tensor shape, float scale) {
+    shape.data = malloc(tensor_bytes(&shape));
+    for (int64_t i = 0; i < tensor_elements(&shape); i++) {
+        float x = random_float() * scale;
+        convert_elements((char *)shape.data + (size_t)i * dtype_size(shape.dtype), shape.dtype, &x,
+            DTYPE_F32, 1);
+    }
+    return shape;
+}
+
+/* One layer under test: n outputs, as a linear layer or a convolution. */
+struct layer_case {
+    const char *name;
+    bool is_conv;
+    enum conv_kind kind;
+    int64_t h, w, n;
+    enum activation activation;
+    bool geglu, residual;
+};
+
+static const struct layer_case cases[] = {
+    { "linear", false, CONV_1X1, 3, 7, 48, ACTIVATION_NONE, false, false },
+    { "linear, residual", false, CONV_1X1, 3, 7, 48, ACTIVATION_NONE, false, true },
+    { "silu", false, CONV_1X1, 1, 1, 48, ACTIVATION_SILU, false, false },
+    { "quick_gelu, residual", false, CONV_1X1, 3, 7, 48, ACTIVATION_QUICK_GELU, false, true },
+    { "geglu", false, CONV_1X1, 15, 17, 96, ACTIVATION_NONE, true, false },
+    { "geglu, residual", false, CONV_1X1, 3, 7, 96, ACTIVATION_NONE, true, true },
+    { "1x1", true, CONV_1X1, 5, 4, 48, ACTIVATION_NONE, false, true },
+    { "3x3", true, CONV_3X3, 5, 4, 48, ACTIVATION_NONE, false, true },
+    { "3x3 down", true, CONV_3X3_DOWN, 6, 5, 48, ACTIVATION_NONE, false, false },
+    { "3x3 up", true, CONV_3X3_UP, 3, 5, 48, ACTIVATION_NONE, false, false },
+};
+
+/* Of outputs [first, first + n) of the layer. */
+struct change_case {
+    int64_t rank, first, n; /* n 0: all from first on */
+    float scale;
+};
+
+/* What the rows change: none, one term, one and another, a replacement, a replacement and a term.
+ */
+static const struct change_case changes[] = { { 4, 0, 0, 0.7f }, { 17, 16, 16, -0.3f },
+    { 3, 16, 16, 1.5f } };
+static const struct {
+    bool replaced;
+    unsigned terms; /* bits of `changes` */
+} row_cases[ROWS] = { { false, 0 }, { false, 1 }, { false, 7 }, { true, 0 }, { true, 5 } };
+
+/* A layer with everything that its rows change. */
+struct fixture {
+    const struct kernels *kernels;
+    const struct layer_case *p;
+    enum dtype dtype;
+    struct arena *arena;
+    struct tensor weight, other, bias; /* f32 on the host */
+    struct tensor down[3], up[3];
+    struct packed *base, *replacement, *merged[ROWS];
+    struct low_rank_pair *pairs[3];
+    struct row_overlay *overlays[ROWS];
+    struct tensor x, residual; /* all rows */
+};
+
+static struct packed *pack(const struct fixture *f, const struct tensor *weight) {
+    struct packed *out = NULL;
+    struct error err = { 0 };
+    bool ok = f->p->is_conv ? conv2d_pack(f->kernels, f->p->name, weight, &f->bias, f->p->kind,
+                                  f->dtype, &out, &err)
+                            : linear_pack(f->kernels, f->p->name, weight, &f->bias, f->p->geglu,
+                                  f->dtype, &out, &err);
+    CHECK(ok, "%s", err.message);
+    return out;
+}
+
+static int64_t side(const struct layer_case *p) {
+    return p->is_conv && p->kind != CONV_1X1 ? 3 : 1;
+}
+
+/* weight += scale * up down, in double. */
+static void merge(const struct fixture *f, int index, struct tensor *weight) {
+    const int64_t inner = tensor_elements(weight) / weight->shape[0];
+    const struct change_case *c = &changes[index];
+    for (int64_t j = 0; j < f->up[index].shape[0]; j++) {
+        for (int64_t i = 0; i < inner; i++) {
+            double sum = 0;
+            for (int64_t r = 0; r < c->rank; r++)
+                sum += (double)((const float *)f->up[index].data)[j * c->rank + r] *
+                       (double)((const float *)f->down[index].data)[r * inner + i];
+            float *w = (float *)weight->data + (c->first + j) * inner + i;
+            *w = (float)((double)*w + (double)c->scale * sum);
+        }
+    }
+}
+
+static void make_row(struct fixture *f, int row) {
+    struct error err = { 0 };
+    const struct tensor *start = row_cases[row].replaced ? &f->other : &f->weight;
+    struct tensor merged = *start;
+    merged.data = malloc(tensor_bytes(start));
+    memcpy(merged.data, start->data, tensor_bytes(start));
+    CHECK(row_overlay_create(&f->overlays[row], &err), "%s", err.message);
+    if (row_cases[row].replaced)
+        CHECK(row_overlay_replace(f->overlays[row], f->base, f->replacement, &err), "%s",
+            err.message);
+    for (int i = 0; i < 3; i++) {
+        if (!(row_cases[row].terms >> i & 1))
+            continue;
+        merge(f, i, &merged);
+        CHECK(row_overlay_add_low_rank(
+                  f->overlays[row], f->base, changes[i].first, f->pairs[i], changes[i].scale, &err),
+            "%s", err.message);
+    }
+    f->merged[row] = pack(f, &merged);
+    free(merged.data);
+}
+
+static void start(struct fixture *f, const struct kernels *kernels, enum dtype dtype,
+    const struct layer_case *p) {
+    const int64_t s = side(p);
+    struct error err = { 0 };
+    *f = (struct fixture){ .kernels = kernels, .p = p, .dtype = dtype };
+    CHECK(arena_create(kernels->memory, &f->arena, &err) &&
+              arena_reserve(f->arena, (size_t)4 << 20, &err),
+        "%s", err.message);
+    f->weight = random_tensor(tensor_4d(NULL, DTYPE_F32, p->n, K, s, s), 0.3f / (float)s);
+    f->other = random_tensor(f->weight, 0.3f / (float)s);
+    f->bias = random_tensor(tensor_1d(NULL, DTYPE_F32, p->n), 0.3f);
+    f->base = pack(f, &f->weight);
+    f->replacement = pack(f, &f->other);
+    for (int i = 0; i < 3; i++) {
+        const int64_t n = changes[i].n ? changes[i].n : p->n;
+        f->down[i] = random_tensor(
+            tensor_4d(NULL, DTYPE_F32, changes[i].rank, K, s, s), 0.3f / (float)s);
+        f->up[i] = random_tensor(tensor_2d(NULL, DTYPE_F32, n, changes[i].rank), 0.5f);
+        CHECK(low_rank_pair_create(p->name, f->base, n, &f->down[i], &f->up[i], &f->pairs[i], &err),
+            "%s", err.message);
+    }
+    for (int row = 0; row < ROWS; row++)
+        make_row(f, row);
+    const enum dtype activations = kernels->activation_dtype(dtype);
+    f->x = random_tensor(tensor_4d(NULL, activations, ROWS, p->h, p->w, K), 1);
+    f->residual = random_tensor(tensor_4d(NULL, activations, ROWS, conv_out_size(p->kind, p->h),
+                                    conv_out_size(p->kind, p->w), p->geglu ? p->n / 2 : p->n),
+        1);
+}
+
+static void finish(struct fixture *f) {
+    for (int row = 0; row < ROWS; row++) {
+        row_overlay_destroy(f->overlays[row]);
+        packed_destroy(f->merged[row]);
+    }
+    for (int i = 0; i < 3; i++) {
+        low_rank_pair_destroy(f->pairs[i]);
+        free(f->down[i].data);
+        free(f->up[i].data);
+    }
+    packed_destroy(f->base);
+    packed_destroy(f->replacement);
+    free(f->weight.data);
+    free(f->other.data);
+    free(f->bias.data);
+    free(f->x.data);
+    free(f->residual.data);
+    arena_destroy(f->arena);
+}
+
+/* The rows [first, first + count) with `weight`; y is the residual where there is one. */
+static struct tensor run(const struct fixture *f, const struct packed *weight,
+    const struct overlay *overlay, int64_t first, int64_t count) {
+    struct compute c = { .kernels = f->kernels, .arena = f->arena, .overlay = overlay };
+    struct tensor x = tensor_rows(&f->x, first, count), y = tensor_rows(&f->residual, first, count);
+    const size_t bytes = tensor_bytes(&y);
+    y.data = memcpy(malloc(bytes), y.data, bytes);
+    if (f->p->is_conv)
+        op_conv2d(
+            &c, &(struct conv2d_args){
+                    .x = &x, .weight = weight, .residual = f->p->residual ? &y : NULL, .y = &y });
+    else
+        op_linear(&c, &(struct linear_args){ .x = &x,
+                          .weight = weight,
+                          .activation = f->p->activation,
+                          .residual = f->p->residual ? &y : NULL,
+                          .y = &y });
+    CHECK(compute_ok(&c), "%s: %s", f->p->name, c.error.message);
+    CHECK(c.overlay == overlay, "%s: the overlay is gone", f->p->name);
+    return y;
+}
+
+static double distance(const struct tensor *a, const struct tensor *b) {
+    const int64_t n = tensor_elements(a);
+    float *x = malloc((size_t)n * sizeof(float)), *y = malloc((size_t)n * sizeof(float));
+    double difference = 0, size = 0;
+    convert_elements(x, DTYPE_F32, a->data, a->dtype, n);
+    convert_elements(y, DTYPE_F32, b->data, b->dtype, n);
+    for (int64_t i = 0; i < n; i++) {
+        difference += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        size += (double)y[i] * (double)y[i];
+    }
+    free(x);
+    free(y);
+    return sqrt(difference / size);
+}
+
+static bool same_bits(const struct tensor *a, const struct tensor *b) {
+    return memcmp(a->data, b->data, tensor_bytes(a)) == 0;
+}
+
+static void check_row(const struct fixture *f, const struct tensor *all, int row, double *worst) {
+    const struct row_overlay *mine[] = { f->overlays[row] };
+    struct tensor here = tensor_rows(all, row, 1);
+    struct tensor merged = run(f, f->merged[row], NULL, row, 1);
+    struct tensor alone = run(f, f->base, &(struct overlay){ mine, 1 }, row, 1);
+    const double error = distance(&here, &merged);
+    const double allowed = here.dtype == DTYPE_BF16 ? 1.5e-2 : f->dtype == DTYPE_BF16 ? 5e-3 : 1e-5;
+    *worst = error > *worst ? error : *worst;
+    CHECK(error <= allowed, "%s, %s, %s, row %d: %.2e from the merged weights", f->kernels->name,
+        f->p->name, dtype_name(f->dtype), row, error);
+    CHECK(same_bits(&here, &alone), "%s, %s, %s: row %d has other bits alone", f->kernels->name,
+        f->p->name, dtype_name(f->dtype), row);
+    if (!row_cases[row].terms)
+        CHECK(same_bits(&here, &merged), "%s, %s, %s: row %d has other bits than %s",
+            f->kernels->name, f->p->name, dtype_name(f->dtype), row,
+            row_cases[row].replaced ? "its replacement" : "without an overlay");
+    free(merged.data);
+    free(alone.data);
+}
+
+static void rows_are_like_merged_weights(const struct kernels *kernels, enum dtype dtype) {
+    double worst = 0;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct fixture f;
+        start(&f, kernels, dtype, &cases[i]);
+        const struct row_overlay *rows[ROWS];
+        memcpy(rows, f.overlays, sizeof(rows));
+        rows[0] = NULL;
+        const struct overlay overlay = { rows, ROWS };
+        struct tensor all = run(&f, f.base, &overlay, 0, ROWS);
+        for (int row = 0; row < ROWS; row++)
+            check_row(&f, &all, row, &worst);
+        free(all.data);
+        finish(&f);
+    }
+    printf("%s, %s: %.2e at most from the layers with merged weights\n", kernels->name,
+        dtype_name(dtype), worst);
+}
+
+/* A change of another weight, and an overlay of the wrong number of rows. */
+static void others_are_left_alone(void) {
+    struct fixture f;
+    start(&f, kernels_cpu(), DTYPE_F32, &cases[0]);
+    const struct row_overlay *rows[] = { f.overlays[2], f.overlays[4] };
+    struct tensor plain = run(&f, f.replacement, NULL, 0, 2);
+    struct tensor with = run(&f, f.replacement, &(struct overlay){ rows, 2 }, 0, 2);
+    CHECK(same_bits(&plain, &with), "a change of one weight has changed another");
+    struct compute c = { .kernels = f.kernels, .overlay = &(struct overlay){ rows, 2 } };
+    op_linear(&c, &(struct linear_args){ .x = &f.x, .weight = f.base, .y = &f.residual });
+    CHECK(!compute_ok(&c), "an overlay of 2 rows was taken for %d", ROWS);
+    CHECK_CONTAINS(c.error.message, "linear: x is f32 [5][3][7][32], the overlay has 2 rows");
+    free(plain.data);
+    free(with.data);
+    finish(&f);
+}
+
+/* What comes from a file is refused with the layer's name, what comes from code by the mistake. */
+static void wrong_factors_are_refused(void) {
+    struct fixture f;
+    struct error err = { 0 };
+    struct low_rank_pair *pair = NULL;
+    start(&f, kernels_reference(), DTYPE_F32, &cases[7]);
+    struct tensor down = f.down[0], up = f.up[0];
+    struct tensor flat = random_tensor(tensor_2d(NULL, DTYPE_F32, 4, K), 1);
+    CHECK(!low_rank_pair_create("conv", f.base, 48, &flat, &up, &pair, &err), "taken");
+    CHECK_CONTAINS(
+        err.message, "conv: its down factor is f32 [4][32]; a 3x3 one of [4][32] is wanted");
+    CHECK(!low_rank_pair_create("conv", f.base, 40, &down, &up, &pair, &err), "taken");
+    CHECK_CONTAINS(err.message, "conv: its up factor is f32 [48][4]; one of [40][4] is wanted");
+    down.shape[1] = K / 2;
+    CHECK(!low_rank_pair_create("conv", f.base, 48, &down, &up, &pair, &err), "taken");
+    CHECK_CONTAINS(err.message, "a 3x3 one of [4][32] is wanted");
+    CHECK(!row_overlay_add_low_rank(f.overlays[0], f.base, 1, f.pairs[0], 1, &err), "taken");
+    CHECK_CONTAINS(err.message, "do not fit outputs from 1 on of a weight [48][32]");
+    CHECK(!pair && err.code == ERROR_INTERNAL, "code %d", (int)err.code);
+    free(flat.data);
+    finish(&f);
+}
+
+int main(void) {
+    rows_are_like_merged_weights(kernels_reference(), DTYPE_F32);
+    rows_are_like_merged_weights(kernels_cpu(), DTYPE_F32);
+    rows_are_like_merged_weights(kernels_cpu(), DTYPE_BF16);
+    others_are_left_alone();
+    wrong_factors_are_refused();
+    return check_done();
+}
