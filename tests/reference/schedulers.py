@@ -1,120 +1,258 @@
-"""Writes tests/engine/data/schedulers.json: what diffusers' schedulers do with a small model.
+"""Writes tests/engine/data/schedulers/NAME.json: what the reference's schedulers do, step by step,
+with a small model, and spacing.json: checksums of the spaced timesteps for every number of steps.
 
-For every scheduler, spacing, prediction type, eta and a few numbers of steps: the timesteps visited
-and the sample after the last step, starting from torch.randn(16) with seed SEED, fresh noise from
-the same generator. The model is output(x, t) = sin(3 x) / 2 + x (t + 1) / 2000, in float32. Also one
-checksum of the spaced timesteps for every number of steps from 1 to 1000.
+The start is torch.randn(16) with seed SEED times init_noise_sigma, fresh noise comes from the same
+generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in float32. Of every
+evaluation (of about twenty of them in long runs) a case keeps the timestep, the sum of |sample| after
+it and one value of it, and of the whole run, how far, relative to the sample's mean size, the
+reference itself moves when every value of the start moves by one rounding. Where the reference raises
+or is not finite a case says "refused".
 
-usage: python tests/reference/schedulers.py        (diffusers 0.42.1, torch 2.15.0)
+One row of SCHEDULERS a class: what is varied follows from what it has.
+
+usage: python tests/reference/schedulers.py [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
 """
 
-import itertools
+import dataclasses
+import inspect
 import json
 import pathlib
+import sys
 
+import diffusers
+import numpy
 import torch
-from diffusers import DDIMScheduler, DDPMScheduler, PNDMScheduler
 
 SEED = 11
-STEPS = (1, 2, 3, 10, 25, 50)
+STEPS = (1, 2, 3, 20, 1000)
 # Stable Diffusion 1.5's own file.
 SD15 = {
     "_class_name": "PNDMScheduler", "beta_end": 0.012, "beta_schedule": "scaled_linear",
     "beta_start": 0.00085, "clip_sample": False, "num_train_timesteps": 1000,
     "set_alpha_to_one": False, "skip_prk_steps": True, "steps_offset": 1, "trained_betas": None,
 }
-CLASSES = {"ddpm": DDPMScheduler, "ddim": DDIMScheduler, "pndm": PNDMScheduler}
 SPACINGS = ("leading", "trailing", "linspace")
+ALL = ("epsilon", "v_prediction", "sample")
+LISTS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas")
+# https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html
+AYS = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
+OUT = pathlib.Path(__file__).parents[1] / "engine/data/schedulers"
+
+
+@dataclasses.dataclass
+class Row:
+    """A class of ours and its reference. `variants` are (changes to the file, options of the request)
+    beside none at all, each crossed with spacings, predictions and numbers of steps."""
+
+    reference: str  # a class of diffusers
+    predictions: tuple = ALL
+    lists: bool = False  # has LISTS, and sgm_uniform spacing
+    zero_snr: bool = False
+    list_hook: str = "exponential"  # whose method stands in for a list that the class has not
+    variants: tuple = ()
+    extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments, always
+
+
+SCHEDULERS = {
+    "ddpm": Row("DDPMScheduler", zero_snr=True, variants=(
+        ({"variance_type": "fixed_small_log"}, {}), ({"variance_type": "fixed_large"}, {}))),
+    "ddim": Row("DDIMScheduler", zero_snr=True, variants=(
+        ({}, {"eta": 0.5}), ({}, {"eta": 1}), ({}, {"set_alpha_to_one": True}))),
+    "pndm": Row("PNDMScheduler", predictions=ALL[:2], variants=(
+        ({"skip_prk_steps": False}, {}), ({}, {"set_alpha_to_one": True}))),
+}
+
+
+def round_square_roots():
+    """IEEE's square root for torch's, which MKL's vector library gives within one rounding only. The
+    schedules of zero terminal SNR make much of that one."""
+    power = torch.Tensor.__pow__
+
+    def sqrt(x):
+        return torch.from_numpy(numpy.sqrt(x.numpy())) if x.dim() else torch.tensor(numpy.sqrt(x.numpy()))
+
+    torch.Tensor.sqrt = torch.sqrt = sqrt
+    torch.Tensor.__pow__ = lambda x, exponent: sqrt(x) if exponent == 0.5 else power(x, exponent)
 
 
 def model(x, t):
-    return torch.sin(3 * x) / 2 + x * ((float(t) + 1) / 2000)
+    return torch.sin(3 * x) / 10 + x * ((float(t) + 1) / 1100)
 
 
-def make(name, file, options):
+def interpolated_ays(steps):
+    """As the authors interpolate; the last level is the final one's place."""
+    at = numpy.linspace(0, 1, steps + 1)
+    logs = numpy.interp(at, numpy.linspace(0, 1, len(AYS)), numpy.log(AYS[::-1]))
+    return numpy.exp(logs)[::-1][:-1].copy()
+
+
+def sgm_uniform(scheduler, steps):
+    """k-diffusion's DiscreteSchedule.t_to_sigma over even timesteps."""
+    logs = (((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5).log()
+    t = torch.linspace(len(logs) - 1, 0, steps + 1)[:-1]
+    low, high, w = t.floor().long(), t.ceil().long(), t.frac()
+    return ((1 - w) * logs[low] + w * logs[high]).exp().double().numpy()
+
+
+def make(row, file, options):
     # As a user switches: X.from_config(pipe.scheduler.config, ...).
-    loaded = PNDMScheduler.from_config(dict(file))
-    return CLASSES[name].from_config(loaded.config, **options)
+    loaded = diffusers.PNDMScheduler.from_config(dict(file))
+    config = dict(loaded.config) if file.get("_class_name") else {}
+    options = {k: v for k, v in options.items() if k != "eta"} | row.extra
+    stand_in = None
+    if options.pop("use_ays_sigmas", False):
+        stand_in = interpolated_ays
+    if options.get("timestep_spacing") == "sgm_uniform":
+        options["timestep_spacing"] = "linspace"
+        stand_in = lambda steps: sgm_uniform(scheduler, steps)
+    if stand_in:
+        options[f"use_{row.list_hook}_sigmas"] = True
+    scheduler = getattr(diffusers, row.reference).from_config(config, **options)
+    if stand_in:
+        def listed(in_sigmas, num_inference_steps=None):
+            return stand_in(num_inference_steps or scheduler.num_inference_steps)
+        setattr(scheduler, f"_convert_to_{row.list_hook}", listed)
+    return scheduler
 
 
-def run(name, file, options, eta, steps):
-    scheduler = make(name, file, options)
+def roll(row, file, options, steps, moved=None):
+    """Every evaluation's (timestep, sample)."""
+    scheduler = make(row, file, options)
     scheduler.set_timesteps(steps)
     generator = torch.Generator().manual_seed(SEED)
-    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2)
-    step = {"generator": generator} if name != "pndm" else {}
-    if name == "ddim":
-        step["eta"] = eta
-    for t in scheduler.timesteps:
-        sample = scheduler.step(model(sample, t), t, sample, **step).prev_sample
-    return scheduler.timesteps.tolist(), sample.flatten().tolist()
+    sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * scheduler.init_noise_sigma
+    if moved is not None:
+        up = torch.rand(sample.shape, generator=torch.Generator().manual_seed(moved)) < 0.5
+        sample = torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
+    takes = inspect.signature(scheduler.step).parameters
+    given = {"generator": generator, "eta": options.get("eta", 0.0)}
+    given = {k: v for k, v in given.items() if k in takes}
+    trace = []
+    for t in scheduler.timesteps[:length(scheduler, steps)]:
+        output = model(scheduler.scale_model_input(sample, t), t)
+        sample = scheduler.step(output, t, sample, **given).prev_sample
+        trace.append((float(t), sample.flatten()))
+        if not torch.isfinite(sample).all():
+            raise ValueError("not finite")
+    return trace
 
 
-def cases():
-    """(scheduler, changes to the file, options of the request, steps)"""
-    for spacing, steps in itertools.product(SPACINGS, STEPS):
-        for prediction in ("epsilon", "v_prediction", "sample"):
-            options = {"timestep_spacing": spacing, "prediction_type": prediction}
-            yield "ddpm", {}, options, steps
-            for eta in (0, 0.5, 1):
-                yield "ddim", {}, options | {"eta": eta}, steps
-            if prediction != "sample":
-                yield "pndm", {}, options, steps
-                if steps > 3:
-                    yield "pndm", {"skip_prk_steps": False}, options, steps
-        for prediction in ("v_prediction", "sample"):
-            zero = {"timestep_spacing": spacing, "prediction_type": prediction,
-                    "rescale_betas_zero_snr": True}
-            yield "ddpm", {}, zero, steps
-            yield "ddim", {}, zero | {"eta": 0}, steps
-            yield "ddim", {}, zero | {"eta": 0.5}, steps
-    for name, prediction in itertools.product(CLASSES, ("epsilon", "v_prediction")):
-        base = {"prediction_type": prediction}
-        for beta_schedule in ("linear", "squaredcos_cap_v2"):
-            yield name, {}, base | {"beta_schedule": beta_schedule}, 10
-        yield name, {}, base | {"steps_offset": 0}, 10
-        yield name, {"num_train_timesteps": 40, "steps_offset": 1,
-                     "trained_betas": [round(0.002 + 0.003 * i, 4) for i in range(40)]}, base, 7
-        if name != "ddpm":
-            yield name, {}, base | {"set_alpha_to_one": True}, 10
-    for variance_type in ("fixed_small_log", "fixed_large"):
-        yield "ddpm", {"variance_type": variance_type}, {}, 10
-    for name in ("ddpm", "ddim"):
-        yield name, {}, {"rescale_betas_zero_snr": True}, 10
+def length(scheduler, steps):
+    """Without the stray last timestep of -1 that numpy's arange sometimes gives under trailing
+    spacing (see engine/scheduler/noise_schedule.h)."""
+    stray = scheduler.timesteps[-1] < 0
+    return len(scheduler.timesteps) - int(stray)
 
 
-def checksums():
-    out = {}
+def kept(count):
+    """Which evaluations of a run a case keeps; the test has the same rule."""
+    return [k for k in range(count) if count <= 41 or k % ((count + 19) // 20) == 0 or k == count - 1]
+
+
+def record(row, file, options, steps):
+    try:
+        trace = roll(row, file, options, steps)
+    except (ValueError, IndexError, AssertionError, ZeroDivisionError, NotImplementedError) as why:
+        return {"refused": True}, f"{type(why).__name__}: {str(why)[:80]}"
+    distance = 0.0
+    for seed in range(2):
+        for (_, a), (_, b) in zip(trace, roll(row, file, options, steps, moved=seed)):
+            distance = max(distance, ((a - b).abs().max() / a.abs().mean()).item())
+    rows = [(trace[k][0], trace[k][1].abs().sum().item(), trace[k][1][k % 16].item())
+            for k in kept(len(trace))]
+    return {"count": len(trace), "moved": float(f"{distance:.2g}"),
+            "timesteps": [float(f"{t:.8g}") for t, _, _ in rows],
+            "sums": [float(f"{s:.8g}") for _, s, _ in rows],
+            "values": [float(f"{v:.8g}") for _, _, v in rows]}, None
+
+
+def cases(row):
+    """(changes to the file, options of the request, steps)"""
+    has = inspect.signature(getattr(diffusers, row.reference)).parameters
+    lists = [{}] + [{name: True} for name in LISTS if row.lists]
+    spacings = [{"timestep_spacing": s} for s in SPACINGS + ("sgm_uniform",) * row.lists]
+    predictions = [{"prediction_type": p} for p in row.predictions]
+    variants = ({}, {}), *row.variants
+    for spacing in spacings:
+        for prediction in predictions:
+            for changes, variant in variants:
+                yield changes, spacing | prediction | variant, 20
+        for steps in STEPS:
+            yield {}, spacing | predictions[0], steps
+    for listed in lists[1:]:
+        for steps in STEPS:
+            yield {}, listed, steps
+        for spacing in spacings[:3]:
+            yield {}, spacing | listed | predictions[1], 20
+    for changes, variant in variants:
+        for steps in STEPS:
+            yield changes, predictions[1] | variant, steps
+    if row.zero_snr:
+        for prediction in predictions:
+            for changes, variant in variants:
+                # Where eta is 1, the root of a difference that is 0 but for roundings, or of less.
+                for spacing in spacings[:3 if variant.get("eta") != 1 else 0]:
+                    yield changes, spacing | prediction | variant | {"rescale_betas_zero_snr": True}, 20
+            for steps in STEPS:
+                yield {}, prediction | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}, \
+                    steps
+    for listed in lists[:3]:
+        for prediction in predictions[:2]:
+            for beta_schedule in ("linear", "squaredcos_cap_v2"):
+                yield {}, listed | prediction | {"beta_schedule": beta_schedule}, 10
+            yield {"num_train_timesteps": 40,
+                   "trained_betas": [round(0.002 + 0.003 * i, 4) for i in range(40)]}, \
+                listed | prediction, 7
+    yield {}, {"timestep_spacing": "leading", "steps_offset": 0}, 10
+    yield {"beta_start": 0}, {"timestep_spacing": "linspace"}, 10
+    if "final_sigmas_type" in has:
+        for listed in lists:
+            yield {}, listed | {"final_sigmas_type": "sigma_min"}, 10
+
+
+def write(name, row):
+    lines, refused, seen = [], {}, set()
+    for changes, options, steps in cases(row):
+        key = json.dumps([changes, options, steps], sort_keys=True)
+        if key in seen:
+            continue
+        seen.add(key)
+        file = SD15 | changes
+        # Keys that PNDMScheduler does not have travel in the file as diffusers saves them.
+        foreign = {k: v for k, v in changes.items() if k not in SD15}
+        result, why = record(row, file, options | foreign, steps)
+        if why:
+            refused.setdefault(why, []).append(f"{changes | options} {steps}")
+        lines.append(json.dumps({"changes": changes, "options": options, "steps": steps} | result,
+                                separators=(",", ":")))
+    OUT.mkdir(exist_ok=True)
+    path = OUT / f"{name}.json"
+    path.write_text(f'{{"name": "{name}",\n"file": {json.dumps(SD15)},\n"cases": [\n'
+                    + ",\n".join(lines) + "\n]}\n")
+    print(f"{name}: {len(lines)} cases, {path.stat().st_size} bytes")
+    for why, where in refused.items():
+        print(f"  {len(where)} refused: {why}; the first: {where[0]}")
+
+
+def write_spacing():
+    sums = {}
     for spacing in SPACINGS:
-        scheduler = make("ddim", SD15, {"timestep_spacing": spacing, "steps_offset": 0})
-        sums = []
+        scheduler = make(SCHEDULERS["ddim"], SD15, {"timestep_spacing": spacing, "steps_offset": 0})
+        sums[spacing] = []
         for n in range(1, 1001):
             scheduler.set_timesteps(n)
-            # Where there is a stray last entry of -1 (see engine/scheduler/noise_schedule.h) it is left out.
-            sums.append(sum((i + 1) * t for i, t in enumerate(scheduler.timesteps.tolist()[:n])))
-        out[spacing] = sums
-    return out
+            timesteps = scheduler.timesteps.tolist()[:n]
+            sums[spacing].append(sum((i + 1) * t for i, t in enumerate(timesteps)))
+    (OUT / "spacing.json").write_text(json.dumps(sums) + "\n")
 
 
 def main():
-    lines, skipped = [], 0
-    for name, changes, options, steps in cases():
-        file = SD15 | changes
-        plain = {k: v for k, v in options.items() if k != "eta"}
-        # Keys that PNDMScheduler does not have travel in the file as diffusers saves them.
-        timesteps, final = run(name, file, plain | {k: v for k, v in changes.items()
-                                                    if k == "variance_type"},
-                               options.get("eta", 0), steps)
-        if any(v != v for v in final):
-            skipped += 1
-            continue
-        lines.append(json.dumps({"scheduler": name, "file": file, "options": options,
-                                 "steps": steps, "timesteps": timesteps,
-                                 "final": [float(f"{v:.8g}") for v in final]}))
-    path = pathlib.Path(__file__).parents[1] / "engine/data/schedulers.json"
-    path.write_text('{"checksums":\n' + json.dumps(checksums()) + ',\n"cases": [\n'
-                    + ",\n".join(lines) + "\n]}\n")
-    print(f"{len(lines)} cases, {skipped} left out because diffusers' result is NaN")
+    round_square_roots()
+    names = sys.argv[1:] or SCHEDULERS
+    for name in names:
+        write(name, SCHEDULERS[name])
+    if not sys.argv[1:]:
+        write_spacing()
 
 
 main()
