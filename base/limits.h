@@ -49,6 +49,9 @@
 #define LORAS_PER_REQUEST_MAX 64
 /* Images of one UNet call, on any device; a request's other images wait for the next call. */
 #define UNET_CALL_MAX_IMAGES 8
+#define UNET_CALL_MAX_ROWS (2 * UNET_CALL_MAX_IMAGES)
+/* Images of one latent size that are between their first and their last step. */
+#define SAMPLER_MAX_IMAGES 16
 
 /* engine: adapters (engine/adapters/adapters.h) */
 #define ADAPTER_NAME_MAX_BYTES 128

@@ -10,13 +10,15 @@
 
 #define FIGURES_STALE_S 1.0
 
-/* One accepted request. In the queue until the engine thread takes it out; shared by the engine and
- * the caller who asked for it, the last one frees it. */
+/* One accepted request. In the queue until the engine thread admits it to the studio; shared by the
+ * engine and the caller who asked for it, the last one frees it. */
 struct engine_ticket {
+    struct engine *engine;
     struct engine_ticket *next;
     const struct resolved_request *request; /* borrowed until `done` is called */
     struct engine_callbacks callbacks;
     double submitted_s;
+    bool running; /* something was done for it: the engine thread's */
     atomic_int references;
     atomic_bool cancelled;
 };
@@ -36,9 +38,8 @@ struct engine {
     struct device_figures figures;
     double figures_at_s; /* 0: there are none */
     bool figures_wanted;
-    struct engine_ticket *first, *last;
-    int waiting;
-    bool drawing;
+    struct engine_ticket *first, *last; /* not yet in the studio */
+    int accepted, running;              /* requests that are not done; those that have begun */
     atomic_bool cancel_all;
 };
 
@@ -74,59 +75,6 @@ static void ticket_unref(struct engine_ticket *ticket) {
         free(ticket);
 }
 
-/* The one `done` of a request. Never under the lock: the callback may submit again. */
-static void end(
-    struct engine_ticket *ticket, struct generate_result *result, const struct error *err) {
-    ticket->callbacks.done(result, err, ticket->callbacks.user);
-    ticket_unref(ticket);
-}
-
-static bool has_expired(
-    const struct engine *engine, const struct engine_ticket *ticket, struct error *err) {
-    if (atomic_load(&ticket->cancelled) || atomic_load(&engine->cancel_all)) {
-        error_set(err, ERROR_CANCELLED, "the request was cancelled while it waited");
-        return true;
-    }
-    double waited = monotonic_seconds() - ticket->submitted_s;
-    double timeout_s = ticket->request->asked.timeout_s;
-    if (timeout_s > 0 && waited >= timeout_s) {
-        error_set(err, ERROR_TIMEOUT, "timeout_s: the request waited %.1f s for its turn", waited);
-        return true;
-    }
-    return false;
-}
-
-/* Takes the first waiting request that was cancelled or ran out of time, or NULL. */
-static struct engine_ticket *take_expired(struct engine *engine, struct error *err) {
-    pthread_mutex_lock(&engine->lock);
-    struct engine_ticket **link = &engine->first, *previous = NULL, *found = NULL;
-    while (*link && !has_expired(engine, *link, err)) {
-        previous = *link;
-        link = &previous->next;
-    }
-    if ((found = *link)) {
-        *link = found->next;
-        if (engine->last == found)
-            engine->last = previous;
-        engine->waiting--;
-    }
-    pthread_mutex_unlock(&engine->lock);
-    return found;
-}
-
-/* Between steps, so that a place in the queue is free again as soon as its owner gave it up. */
-static void end_expired(struct engine *engine) {
-    struct error err;
-    struct engine_ticket *ticket;
-    while ((ticket = take_expired(engine, &err)))
-        end(ticket, NULL, &err);
-}
-
-struct current {
-    struct engine *engine;
-    struct engine_ticket *ticket;
-};
-
 /* Asks the device, which takes the driver's time, if somebody wants to know. */
 static void renew_figures(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
@@ -142,18 +90,6 @@ static void renew_figures(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-static bool progress(int step, int steps, void *user) {
-    struct current *current = user;
-    const struct engine_ticket *ticket = current->ticket;
-    end_expired(current->engine);
-    renew_figures(current->engine);
-    if (atomic_load(&ticket->cancelled) || atomic_load(&current->engine->cancel_all))
-        return false;
-    if (ticket->callbacks.progress)
-        ticket->callbacks.progress(step, steps, ticket->callbacks.user);
-    return true;
-}
-
 /* The device will not come back in this process: whoever owns the engine sees its state and ends.
  */
 static void set_failed(struct engine *engine, const struct error *err) {
@@ -164,45 +100,48 @@ static void set_failed(struct engine *engine, const struct error *err) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* False if the device was lost. */
-static bool draw(struct engine *engine, struct engine_ticket *ticket) {
-    struct error err = { 0 };
-    struct generate_result result = { 0 };
-    bool ok = !has_expired(engine, ticket, &err);
-    if (ok) {
-        struct current current = { engine, ticket };
-        const struct generate_hooks hooks = { progress, &current, ticket->submitted_s };
-        ok = pipeline_generate(engine->pipeline, ticket->request, &hooks, &result, &err);
-    }
-    pthread_mutex_lock(&engine->lock);
-    engine->drawing = false;
-    pthread_mutex_unlock(&engine->lock);
-    bool lost = !ok && err.code == ERROR_DEVICE_LOST;
-    if (lost)
-        set_failed(engine, &err);
-    end(ticket, ok ? &result : NULL, ok ? NULL : &err);
-    return !lost;
+/* --- what the studio says of a request --- */
+
+static bool is_cancelled(void *user) {
+    struct engine_ticket *ticket = user;
+    return atomic_load(&ticket->cancelled) || atomic_load(&ticket->engine->cancel_all);
 }
 
-/* Those who waited for a device that is lost. */
-static void end_all(struct engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    const struct error err = engine->why_failed;
-    struct engine_ticket *ticket = engine->first;
-    engine->first = engine->last = NULL;
-    engine->waiting = 0;
-    pthread_mutex_unlock(&engine->lock);
-    while (ticket) {
-        struct engine_ticket *next = ticket->next;
-        end(ticket, NULL, &err);
-        ticket = next;
-    }
+static void on_begun(void *user) {
+    struct engine_ticket *ticket = user;
+    ticket->running = true;
+    pthread_mutex_lock(&ticket->engine->lock);
+    ticket->engine->running++;
+    pthread_mutex_unlock(&ticket->engine->lock);
 }
 
-/* The next request, waiting for one; NULL when the engine stops and none is left. */
-static struct engine_ticket *take_next(struct engine *engine) {
+static void on_progress(int step, int steps, void *user) {
+    struct engine_ticket *ticket = user;
+    if (ticket->callbacks.progress)
+        ticket->callbacks.progress(step, steps, ticket->callbacks.user);
+}
+
+/* The one `done` of a request. Never under the lock: the callback may submit again. */
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct engine_ticket *ticket = user;
+    struct engine *engine = ticket->engine;
+    if (err && err->code == ERROR_DEVICE_LOST)
+        set_failed(engine, err);
     pthread_mutex_lock(&engine->lock);
-    while (!engine->first && engine->state != ENGINE_STOPPING) {
+    engine->accepted--;
+    engine->running -= ticket->running;
+    pthread_mutex_unlock(&engine->lock);
+    ticket->callbacks.done(result, err, ticket->callbacks.user);
+    ticket_unref(ticket);
+}
+
+/* --- the engine thread --- */
+
+/* Those that came since, in order, once there is anything to do; NULL when there is in the studio,
+ * or when the engine stops. */
+static struct engine_ticket *take_new(struct engine *engine, bool idle) {
+    pthread_mutex_lock(&engine->lock);
+    while (idle && !engine->first && engine->state != ENGINE_STOPPING) {
         if (!engine->figures_wanted) {
             pthread_cond_wait(&engine->changed, &engine->lock);
             continue;
@@ -212,15 +151,57 @@ static struct engine_ticket *take_next(struct engine *engine) {
         pthread_mutex_lock(&engine->lock);
     }
     struct engine_ticket *ticket = engine->first;
-    if (ticket) {
-        engine->first = ticket->next;
-        if (!engine->first)
-            engine->last = NULL;
-        engine->waiting--;
-        engine->drawing = true;
-    }
+    engine->first = engine->last = NULL;
     pthread_mutex_unlock(&engine->lock);
     return ticket;
+}
+
+static void admit(struct engine *engine, struct engine_ticket *ticket) {
+    static const struct studio_hooks like = {
+        .is_cancelled = is_cancelled,
+        .begun = on_begun,
+        .progress = on_progress,
+        .done = on_done,
+    };
+    struct studio_hooks hooks = like;
+    struct error err = { 0 };
+    hooks.user = ticket;
+    if (!studio_admit(
+            pipeline_studio(engine->pipeline), ticket->request, &hooks, ticket->submitted_s, &err))
+        on_done(NULL, &err, ticket);
+}
+
+/* Those who came for a device that is lost. */
+static void end_all(struct engine *engine, const struct error *err) {
+    struct engine_ticket *ticket = take_new(engine, false);
+    while (ticket) {
+        struct engine_ticket *next = ticket->next;
+        on_done(NULL, err, ticket);
+        ticket = next;
+    }
+}
+
+/* Until the engine stops and nothing is left, or the device is lost. */
+static void draw(struct engine *engine) {
+    struct studio *studio = pipeline_studio(engine->pipeline);
+    struct error err = { 0 };
+    for (;;) {
+        struct engine_ticket *ticket = take_new(engine, studio_is_idle(studio));
+        if (!ticket && studio_is_idle(studio))
+            return;
+        while (ticket) {
+            struct engine_ticket *next = ticket->next;
+            ticket->next = NULL;
+            admit(engine, ticket);
+            ticket = next;
+        }
+        renew_figures(engine);
+        if (!studio_work(studio, &err)) {
+            set_failed(engine, &err);
+            end_all(engine, &err);
+            return;
+        }
+    }
 }
 
 static void on_opened(void *user) {
@@ -250,12 +231,8 @@ static void load(struct engine *engine) {
 static void *run(void *user) {
     struct engine *engine = user;
     load(engine);
-    struct engine_ticket *ticket;
-    while (engine->pipeline && (ticket = take_next(engine)))
-        if (!draw(engine, ticket)) {
-            end_all(engine);
-            break;
-        }
+    if (engine->pipeline)
+        draw(engine);
     return NULL;
 }
 
@@ -363,8 +340,8 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
 
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing) {
     pthread_mutex_lock(&engine->lock);
-    *waiting = engine->waiting;
-    *drawing = engine->drawing;
+    *waiting = engine->accepted - engine->running;
+    *drawing = engine->running;
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -378,9 +355,10 @@ int engine_queue_depth(struct engine *engine) {
 static bool accepts(const struct engine *engine, struct error *err) {
     if (!engine_state_takes(engine->state, &engine->why_failed, err))
         return false;
-    return engine->waiting < engine->queue_max ||
-           error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may",
-               engine->waiting, engine->queue_max);
+    const int waiting = engine->accepted - engine->running;
+    return waiting < engine->queue_max ||
+           error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may", waiting,
+               engine->queue_max);
 }
 
 bool engine_resolve(struct engine *engine, const struct generate_request *request,
@@ -399,6 +377,7 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
         *ticket = NULL;
     if (!own)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    own->engine = engine;
     own->request = request;
     own->callbacks = *callbacks;
     own->submitted_s = monotonic_seconds();
@@ -409,7 +388,7 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
     if (accepted) {
         *(engine->last ? &engine->last->next : &engine->first) = own;
         engine->last = own;
-        engine->waiting++;
+        engine->accepted++;
         /* Before the request can be taken out and its `done` come. */
         if (ticket)
             *ticket = own;

@@ -1,5 +1,6 @@
-/* The engine thread: loads the checkpoint, then draws one request after the other from a bounded
- * queue. Any thread may submit and cancel; callbacks come from the engine thread. */
+/* The engine thread: loads the checkpoint, then draws all requests that are accepted in the
+ * pipeline's studio (engine/studio.h), a bounded number of them waiting. Any thread may submit and
+ * cancel; callbacks come from the engine thread. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -20,7 +21,7 @@ bool engine_state_takes(enum engine_state state, const struct error *why_failed,
 
 struct engine_options {
     struct pipeline_options pipeline;
-    int queue_max; /* requests waiting, not counting the one being drawn */
+    int queue_max; /* requests waiting, not counting those for which something was done */
 };
 
 /* Starts the thread and returns at once; loading goes on behind (engine_get_state). */
@@ -39,7 +40,7 @@ bool engine_is_opened(struct engine *engine);
  * *age_s ago; if that is long, it asks again as soon as it can. False until the checkpoint is
  * loaded. */
 bool engine_get_figures(struct engine *engine, struct device_figures *out, double *age_s);
-/* Requests waiting and being drawn. */
+/* Requests accepted and not done. */
 int engine_queue_depth(struct engine *engine);
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 
@@ -47,7 +48,8 @@ void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
  * calls generate_result_finish) or NULL and the error. */
 struct engine_callbacks {
     void (*done)(struct generate_result *result, const struct error *err, void *user);
-    void (*progress)(int step, int steps, void *user); /* may be NULL */
+    /* Its own evaluations: when it begins and after each call with some; may be NULL. */
+    void (*progress)(int step, int steps, void *user);
     void *user;
 };
 
@@ -61,7 +63,7 @@ bool engine_resolve(struct engine *engine, const struct generate_request *reques
 bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)
     __attribute__((warn_unused_result));
-/* The request ends with ERROR_CANCELLED at the next step, unless it is already done. */
+/* The request ends with ERROR_CANCELLED before the next unit of work, unless it is already done. */
 void engine_cancel(struct engine *engine, struct engine_ticket *ticket);
 void engine_ticket_release(struct engine_ticket *ticket);
 

@@ -2,20 +2,22 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "engine/drawing.h"
 #include "engine/implementations.h"
+#include "engine/model_stages.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct pipeline {
-    struct drawing_models models; /* what it points to is owned here */
+    const struct kernels *kernels;
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct vae *vae;
     struct arena *arena;
     struct recordings *recordings;
+    struct model_stages *stages;
+    struct studio *studio;
     json_t *scheduler_json;
     char *model_path;
     struct resolve_figures figures; /* what requests are resolved against */
@@ -26,7 +28,7 @@ static bool load_models(
     struct pipeline *p, struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
     if (!tokenizer_from_checkpoint(checkpoint, &p->tokenizer, err))
         return false;
-    const struct kernels *kernels = p->models.kernels;
+    const struct kernels *kernels = p->kernels;
     const struct weights text = weights_from_checkpoint(
         checkpoint, COMPONENT_TEXT_ENCODER, kernels, dtype);
     const struct weights unet = weights_from_checkpoint(checkpoint, COMPONENT_UNET, kernels, dtype);
@@ -105,12 +107,31 @@ static void fill_figures(struct pipeline *p) {
     };
 }
 
+static bool create_studio(struct pipeline *p, int max_rows, struct error *err) {
+    const struct stage_models models = {
+        .kernels = p->kernels,
+        .text_encoder = p->text_encoder,
+        .unet = p->unet,
+        .vae = p->vae,
+        .arena = p->arena,
+        .recordings = p->recordings,
+        .max_rows = max_rows,
+    };
+    if (!model_stages_create(&models, &p->stages, err))
+        return false;
+    const struct stages table = model_stages_table(p->stages);
+    const int images = p->kernels->batch_images;
+    p->info.max_batch_rows =
+        max_rows ? max_rows : 2 * (images < UNET_CALL_MAX_IMAGES ? images : UNET_CALL_MAX_IMAGES);
+    return studio_create(&table, max_rows, &p->studio, err);
+}
+
 static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64_t bytes) {
     p->info.model_path = p->model_path;
-    p->info.device = p->models.kernels->name;
+    p->info.device = p->kernels->name;
     p->info.dtype = dtype;
     p->info.activation_dtype = unet_activation_dtype(p->unet);
-    p->info.implementations = implementations_of(p->models.kernels, dtype);
+    p->info.implementations = implementations_of(p->kernels, dtype);
     p->info.default_width = p->info.default_height = p->figures.default_px;
     p->info.max_tokens = p->figures.context_length;
     p->info.scheduler_json = p->scheduler_json;
@@ -133,7 +154,7 @@ static bool plan_default(struct pipeline *p, struct error *err) {
     struct resolved_request resolved;
     if (!resolve_request(&p->figures, &request, &resolved, err))
         return false;
-    bool ok = drawing_plan(&p->models, &resolved, err);
+    bool ok = model_stages_plan(p->stages, &resolved, err);
     resolved_request_finish(&resolved);
     return ok;
 }
@@ -141,7 +162,7 @@ static bool plan_default(struct pipeline *p, struct error *err) {
 static bool load(struct pipeline *p, const struct pipeline_options *options, enum dtype dtype,
     struct error *err) {
     double begun = monotonic_seconds();
-    const struct device_memory *memory = p->models.kernels->memory;
+    const struct device_memory *memory = p->kernels->memory;
     size_t used_before = memory->used(MEMORY_WEIGHTS);
     struct checkpoint *checkpoint = NULL;
     if (!checkpoint_open(options->model_path, options->tokenizer_dir, &checkpoint, err))
@@ -158,14 +179,11 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
     int64_t weight_bytes = (int64_t)memory->used(MEMORY_WEIGHTS) - (int64_t)used_before;
     if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(memory, &p->arena, err) ||
-        (!options->no_recordings && !recordings_create(p->models.kernels, &p->recordings, err)))
+        (!options->no_recordings && !recordings_create(p->kernels, &p->recordings, err)))
         return false;
-    p->models.text_encoder = p->text_encoder;
-    p->models.unet = p->unet;
-    p->models.vae = p->vae;
-    p->models.arena = p->arena;
-    p->models.recordings = p->recordings;
     fill_figures(p);
+    if (!create_studio(p, options->max_batch_rows, err))
+        return false;
     if (!plan_default(p, err))
         return error_prefix(err, "planning a picture of the model's own size");
     fill_info(p, dtype, monotonic_seconds() - begun, weight_bytes);
@@ -186,7 +204,7 @@ bool pipeline_create(
     struct pipeline *p = calloc(1, sizeof(*p));
     if (!p)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a pipeline");
-    p->models.kernels = kernels;
+    p->kernels = kernels;
     if (!load(p, options, dtype, err)) {
         pipeline_destroy(p);
         return false;
@@ -198,6 +216,8 @@ bool pipeline_create(
 void pipeline_destroy(struct pipeline *pipeline) {
     if (!pipeline)
         return;
+    studio_destroy(pipeline->studio);
+    model_stages_destroy(pipeline->stages);
     recordings_destroy(pipeline->recordings);
     arena_destroy(pipeline->arena);
     vae_destroy(pipeline->vae);
@@ -214,7 +234,7 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
 }
 
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out) {
-    const struct kernels *kernels = pipeline->models.kernels;
+    const struct kernels *kernels = pipeline->kernels;
     return kernels->figures && kernels->figures(out, NULL);
 }
 
@@ -223,13 +243,13 @@ bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_req
     return resolve_request(&pipeline->figures, request, out, err);
 }
 
+struct studio *pipeline_studio(struct pipeline *pipeline) {
+    return pipeline->studio;
+}
+
 bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    memset(result, 0, sizeof(*result));
-    if (drawing_run(&pipeline->models, request, hooks, result, err))
-        return true;
-    generate_result_finish(result);
-    return false;
+    return studio_generate(pipeline->studio, request, hooks, result, err);
 }
 
 bool pipeline_note(
@@ -237,7 +257,7 @@ bool pipeline_note(
     struct resolved_request resolved;
     if (!pipeline_resolve(pipeline, request, &resolved, err))
         return false;
-    bool ok = drawing_note(&pipeline->models, &resolved, err);
+    bool ok = model_stages_note(pipeline->stages, &resolved, err);
     resolved_request_finish(&resolved);
     return ok;
 }

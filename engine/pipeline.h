@@ -1,12 +1,13 @@
 /* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
  *
- * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line calls this
- * directly; the daemon's engine thread (engine/engine.h) calls it for one request after the other.
+ * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
+ * request after the other (pipeline_generate); the daemon's engine thread (engine/engine.h) has all
+ * of them in the pipeline's studio.
  */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
-#include "engine/resolve.h"
+#include "engine/studio.h"
 #include "kernels/devices.h"
 #include "models/checkpoint/checkpoint.h"
 
@@ -18,6 +19,7 @@ struct pipeline_options {
     struct device_choice device;
     struct dtype_choice dtype; /* how weights are held */
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
+    int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
      * weights are read. May be NULL. */
     void (*opened)(void *user);
@@ -36,6 +38,7 @@ struct pipeline_info {
     const struct implementation *implementations; /* struct kernels', or NULL */
     int default_width, default_height;            /* px */
     int max_tokens;                               /* 77 */
+    int max_batch_rows;            /* of a UNet call, for small pictures; large ones have fewer */
     const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
@@ -51,17 +54,10 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
-struct generate_hooks {
-    /* Called before the first step, after every step and before every decode, on the calling
-     * thread; `step` of `steps` UNet calls are done. Return false to cancel (ERROR_CANCELLED). May
-     * be NULL. */
-    bool (*progress)(int step, int steps, void *user);
-    void *user;
-    double begun_s; /* monotonic; timeout_s and the timings count from then. 0: from the call */
-};
+/* Where requests are drawn; the engine thread's. Owned by the pipeline. */
+struct studio *pipeline_studio(struct pipeline *pipeline);
 
-/* Draws. On success the caller finishes *result. ERROR_TIMEOUT at the step after timeout_s. Not
- * re-entrant: one thread at a time. */
+/* As studio_generate. Not re-entrant: one thread at a time. */
 bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));

@@ -63,8 +63,11 @@ bool generate_request_check(const struct generate_request *request, struct error
     __attribute__((warn_unused_result));
 
 struct generate_timings {
+    /* From admission to the first work for it; what its own texts and decodes took, and the UNet
+     * calls that its images were in, whoever else was; from admission to the end. */
     double queue_s, text_encoder_s, unet_s, vae_s, total_s;
-    int steps; /* UNet calls */
+    int steps;              /* those calls */
+    double batch_rows_mean; /* of those calls */
 };
 
 /* A finished request. Pictures are 8-bit RGB, row-major. Everything is owned. */

@@ -80,9 +80,9 @@ static void scale(
 }
 
 static bool check_count(struct compute *c, const struct sampler *s, int count) {
-    if (compute_ok(c) && (count < 1 || count > s->size.images))
+    if (compute_ok(c) && (count < 1 || count > s->size.call_images))
         error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit", count,
-            s->size.images);
+            s->size.call_images);
     return compute_ok(c);
 }
 
@@ -171,21 +171,34 @@ static void fill_input(const struct tick *t) {
     compute_upload(t->c, timesteps, &uploaded);
 }
 
+/* The rows of text_kv that an image has. */
+static int unconditional_text(const struct image *image) {
+    return 2 * image->row;
+}
+
+static int conditional_text(const struct image *image) {
+    return 2 * image->row + 1;
+}
+
+static void copy_row(
+    struct compute *c, const struct tensor *from, int from_row, struct tensor *to, int to_row) {
+    struct tensor x = tensor_rows(from, from_row, 1), y = tensor_rows(to, to_row, 1);
+    op_convert(c, &(struct convert_args){ .x = &x, .layout = LAYOUT_SAME, .y = &y });
+}
+
 /* kv: the texts of each row, copied only where another text is there from the tick before. */
 static void fill_kv(const struct tick *t) {
     struct sampler *s = t->s;
     int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
     for (int i = 0; i < t->count; i++) {
-        texts[t->guided + i] = t->images[i]->text;
+        texts[t->guided + i] = conditional_text(t->images[i]);
         if (t->images[i]->guided)
-            texts[unconditional++] = t->images[i]->negative_text;
+            texts[unconditional++] = unconditional_text(t->images[i]);
     }
     for (int row = 0; row < t->rows; row++) {
         if (s->kv_texts[row] == texts[row])
             continue;
-        struct tensor from = tensor_rows(&s->text_kv, texts[row], 1);
-        struct tensor to = tensor_rows(&s->kv, row, 1);
-        op_convert(t->c, &(struct convert_args){ .x = &from, .layout = LAYOUT_SAME, .y = &to });
+        copy_row(t->c, &s->text_kv, texts[row], &s->kv, row);
         s->kv_texts[row] = texts[row];
     }
 }
@@ -355,58 +368,103 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
 
 /* --- coming and going --- */
 
+static bool size_is_right(struct compute *c, const struct sampler_size *size) {
+    if (compute_ok(c) && (size->images < 1 || size->images > SAMPLER_MAX_IMAGES))
+        error_set(&c->error, ERROR_INTERNAL, "a sampler of %d images, 1 to %d are possible",
+            size->images, SAMPLER_MAX_IMAGES);
+    if (compute_ok(c) && (size->call_images < 1 || size->call_images > UNET_CALL_MAX_IMAGES))
+        error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit",
+            size->call_images, UNET_CALL_MAX_IMAGES);
+    return compute_ok(c);
+}
+
 void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
     const struct sampler_size *size) {
     *s = (struct sampler){ .unet = unet, .size = *size };
-    if (!compute_ok(c))
+    if (!size_is_right(c, size))
         return;
-    if (size->images < 1 || size->images > UNET_CALL_MAX_IMAGES) {
-        error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit",
-            size->images, UNET_CALL_MAX_IMAGES);
-        return;
-    }
     int64_t channels = unet_get_config(unet)->out_channels, h = size->height, w = size->width;
-    int64_t images = size->images, tokens = size->tokens, kv = unet_context_channels(unet);
-    int rows = recorded_rows(c, size->guided ? 2 * size->images : size->images);
+    int64_t images = size->images, call = size->call_images, tokens = size->tokens;
+    int64_t rows = recorded_rows(c, 2 * size->call_images), kv = unet_context_channels(unet);
     enum dtype dtype = unet_activation_dtype(unet);
-    s->text_kv = compute_tensor_3d(c, dtype, size->texts, tokens, kv);
+    s->text_kv = compute_tensor_3d(c, dtype, 2 * images, tokens, kv);
     s->kv = compute_tensor_3d(c, dtype, rows, tokens, kv);
     s->timesteps = compute_tensor_1d(c, DTYPE_F32, rows);
     s->terms[TERM_SAMPLE] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
-    for (int slot = 0; slot < size->slots; slot++)
+    for (int slot = 0; slot < SCHEDULER_SLOTS; slot++)
         s->terms[TERM_SLOT + slot] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
-    s->drawn = compute_tensor_4d(c, DTYPE_F32, images, channels, h, w);
-    s->noise = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+    s->drawn = compute_tensor_4d(c, DTYPE_F32, call, channels, h, w);
+    s->noise = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
     s->input = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
     s->predicted = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
-    if (size->guided) {
-        s->guided = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
-        s->difference = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
-    }
+    s->guided = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
+    s->difference = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
     for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
         s->kv_texts[row] = -1;
 }
 
-void sampler_encode_texts(struct compute *c, struct sampler *s, const struct tensor *contexts) {
-    if (compute_ok(c))
-        unet_encode_context(s->unet, c, contexts, &s->text_kv);
+void sampler_move(struct compute *c, struct sampler *s, const struct sampler *from) {
+    for (int row = 0; row < from->size.images; row++) {
+        s->row_taken[row] = from->row_taken[row];
+        if (!s->row_taken[row])
+            continue;
+        copy_row(c, &from->terms[TERM_SAMPLE], row, &s->terms[TERM_SAMPLE], row);
+        for (int slot = TERM_SLOT; slot < TERM_COUNT; slot++)
+            copy_row(c, &from->terms[slot], row, &s->terms[slot], row);
+        for (int text = 2 * row; text < 2 * row + 2; text++)
+            copy_row(c, &from->text_kv, text, &s->text_kv, text);
+    }
+}
+
+bool sampler_place(struct sampler *s, struct image *image) {
+    for (int row = 0; row < s->size.images; row++)
+        if (!s->row_taken[row]) {
+            s->row_taken[row] = true;
+            image->sampler = s;
+            image->row = row;
+            image->evaluations = 0;
+            return true;
+        }
+    return false;
+}
+
+void sampler_leave(struct image *image) {
+    if (image->sampler)
+        image->sampler->row_taken[image->row] = false;
+    image->sampler = NULL;
+}
+
+/* What a call has kept of the image's rows is another's from now on. */
+static void forget_texts(struct sampler *s, const struct image *image) {
+    for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
+        if (s->kv_texts[row] == unconditional_text(image) ||
+            s->kv_texts[row] == conditional_text(image))
+            s->kv_texts[row] = -1;
+}
+
+void sampler_encode_texts(
+    struct compute *c, struct sampler *s, struct image *image, const struct tensor *contexts) {
+    if (!compute_ok(c))
+        return;
+    int first = image->guided ? unconditional_text(image) : conditional_text(image);
+    struct tensor kv = tensor_rows(&s->text_kv, first, image_rows(image));
+    forget_texts(s, image);
+    unet_encode_context(s->unet, c, contexts, &kv);
+}
+
+void sampler_copy_texts(
+    struct compute *c, struct sampler *s, struct image *image, const struct image *like) {
+    if (!compute_ok(c))
+        return;
+    forget_texts(s, image);
+    copy_row(c, &s->text_kv, conditional_text(like), &s->text_kv, conditional_text(image));
+    if (image->guided)
+        copy_row(c, &s->text_kv, unconditional_text(like), &s->text_kv, unconditional_text(image));
 }
 
 void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count) {
     if (!check_count(c, s, count))
         return;
-    for (int i = 0; i < count; i++) {
-        int row = 0;
-        while (row < s->size.images && s->row_taken[row])
-            row++;
-        if (row == s->size.images) {
-            error_set(&c->error, ERROR_INTERNAL, "all %d rows of the sampler are taken", row);
-            return;
-        }
-        s->row_taken[row] = true;
-        images[i]->row = row;
-        images[i]->evaluations = 0;
-    }
     const struct tick t = tick_of(c, s, images, count);
     for (struct run run = { 0 }; next_run(&t, start_alike, &run);) {
         make_noise(&t, &run, true);
@@ -433,13 +491,11 @@ static void take(const struct tick *t, const struct run *run) {
         t->c, &(struct convert_args){ .x = &sample, .layout = LAYOUT_NHWC_TO_NCHW, .y = &drawn });
     const float *latents = compute_view(t->c, &drawn);
     int64_t elements = tensor_elements(&drawn) / run->count;
-    if (latents && !all_finite(latents, tensor_elements(&drawn)))
-        error_set(&t->c->error, ERROR_INTERNAL,
-            "the latents are not finite: the model's output overflowed or is damaged");
-    else if (latents)
-        for (int i = 0; i < run->count; i++)
-            memcpy(t->images[run->first + i]->latents, latents + i * elements,
-                sizeof(float) * (size_t)elements);
+    for (int i = 0; latents && i < run->count; i++) {
+        struct image *image = t->images[run->first + i];
+        image->is_finite = all_finite(latents + i * elements, elements);
+        memcpy(image->latents, latents + i * elements, sizeof(float) * (size_t)elements);
+    }
 }
 
 void sampler_finish(struct compute *c, struct sampler *s, struct image *const *images, int count) {
@@ -448,6 +504,4 @@ void sampler_finish(struct compute *c, struct sampler *s, struct image *const *i
     const struct tick t = tick_of(c, s, images, count);
     for (struct run run = { 0 }; next_run(&t, always_alike, &run);)
         take(&t, &run);
-    for (int i = 0; i < count; i++)
-        s->row_taken[images[i]->row] = false;
 }

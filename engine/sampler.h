@@ -1,11 +1,11 @@
 /* Images on their way from noise to latents, one UNet call at a time.
  *
- * A sampler is memory for images of one latent size: a row for each of its terms, and a row of
- * encoded context for each text. Images come (sampler_start), take any number of ticks among
- * whatever others are there, each with its own scheduler row, timestep, guidance and texts, and
- * leave (sampler_finish), which frees their rows for others. An image's latents depend on its own
- * generator, texts and plan only, not on the images it shares calls with (the kernels' row
- * contract).
+ * A sampler is memory for images of one latent size: for each a row of its terms, and two of
+ * encoded context, that of its texts. Images come (sampler_place, sampler_encode_texts,
+ * sampler_start), take any number of ticks among whatever others are there, each with its own
+ * scheduler row, timestep, guidance and texts, and leave (sampler_finish, sampler_leave), which
+ * frees their rows for others. An image's latents depend on its own generator, texts and plan only,
+ * not on the images it shares calls with (the kernels' row contract).
  */
 #ifndef ENGINE_SAMPLER_H
 #define ENGINE_SAMPLER_H
@@ -16,7 +16,9 @@
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
 
-/* Zeroed where nothing is said. All pointers are borrowed until the image is finished. */
+struct sampler;
+
+/* Zeroed where nothing is said. All pointers are borrowed until the image has left. */
 struct image {
     const struct scheduler_plan *plan;
     struct noise_generator generator; /* its initial noise, then that of its steps */
@@ -24,57 +26,76 @@ struct image {
     const float *init_latents;        /* [c][height][width] to start from, or NULL */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
-    int text, negative_text;                 /* rows of the sampler's texts; negative if guided */
-    float *latents;  /* [c][height][width], host: the result, and scratch until then */
-    int row;         /* of the sampler's terms, from sampler_start on */
-    int evaluations; /* that it has taken */
+    float *latents;          /* [c][height][width], host: the result, and scratch until then */
+    struct sampler *sampler; /* where its rows are, from sampler_place on; NULL before and after */
+    int row;                 /* of the sampler's terms */
+    int evaluations;         /* that it has taken */
+    bool is_finite;          /* after sampler_finish: whether the latents are */
 };
 
 static inline bool image_is_done(const struct image *image) {
     return image->evaluations == image->plan->count;
 }
 
+/* Rows of a UNet call: one without guidance and one with the prompt. */
+static inline int image_rows(const struct image *image) {
+    return image->guided ? 2 : 1;
+}
+
 struct sampler_size {
     int64_t height, width; /* of the latents */
-    int images;            /* at a time: 1..UNET_CALL_MAX_IMAGES */
-    bool guided;           /* whether any image is */
-    int slots;             /* the most that a plan uses */
-    int texts, tokens;
+    int images;            /* here at a time: 1..SAMPLER_MAX_IMAGES */
+    int call_images;       /* in one UNet call: 1..UNET_CALL_MAX_IMAGES */
+    int tokens;            /* of a text */
 };
 
 /* In the arena; embedded, and gone when the arena is released to before sampler_init. */
 struct sampler {
     const struct unet *unet; /* borrowed */
     struct sampler_size size;
-    bool row_taken[UNET_CALL_MAX_IMAGES];
-    /* Rows of images and of texts. f32 [images][height][width][channels]; of the terms only the
-     * sample and the slots, which last from one tick to the next. */
+    bool row_taken[SAMPLER_MAX_IMAGES];
+    /* Rows of images: f32 [images][height][width][channels]; of the terms only the sample and the
+     * slots, which last from one tick to the next. */
     struct tensor terms[TERM_COUNT];
-    struct tensor text_kv; /* [texts][tokens][...] */
+    struct tensor text_kv; /* [2 images][tokens][...]: without guidance, with the prompt */
     /* One call's, image by image in the order of the tick; `input`, `predicted`, `kv` and
      * `timesteps` have a row for each row of the UNet call: the unconditional ones first. */
     struct tensor input, predicted, kv, timesteps;
     struct tensor difference, guided; /* of guidance: conditional - unconditional, and its output */
     struct tensor noise, drawn;       /* drawn: in torch's order, [images][channels][h][w] */
-    int kv_texts[2 * UNET_CALL_MAX_IMAGES]; /* which text each row of kv holds, -1: none */
+    int kv_texts[2 * UNET_CALL_MAX_IMAGES]; /* which row of text_kv each row of kv is, -1: none */
 };
 
-/* Every function leaves c->error on failure, and does nothing after one. */
+/* Every function that takes a `struct compute` leaves c->error on failure, and does nothing after
+ * one. */
 void sampler_init(
     struct compute *c, struct sampler *s, const struct unet *unet, const struct sampler_size *size);
 
-/* contexts: [texts][tokens][cross_attention_dim], for the images' text and negative_text. */
-void sampler_encode_texts(struct compute *c, struct sampler *s, const struct tensor *contexts);
+/* Takes over all rows of `from`, which is of the same latents and has no more of anything; the
+ * images' own pointers are the caller's to change. */
+void sampler_move(struct compute *c, struct sampler *s, const struct sampler *from);
 
-/* Gives each image a row and its initial noise. */
+/* Gives the image rows; false if all are taken. */
+bool sampler_place(struct sampler *s, struct image *image);
+/* Takes them back, wherever the image stands. */
+void sampler_leave(struct image *image);
+
+/* contexts: [rows][tokens][cross_attention_dim] for each row of the image, the unconditional one
+ * first. */
+void sampler_encode_texts(
+    struct compute *c, struct sampler *s, struct image *image, const struct tensor *contexts);
+/* The texts of another image here that has the same. */
+void sampler_copy_texts(
+    struct compute *c, struct sampler *s, struct image *image, const struct image *like);
+
+/* Gives images that have rows their initial noise. */
 void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count);
 
 /* One UNet call for all of the images, which are started and not done, and the evaluation's
  * updates. A dry run touches no generator. */
 void sampler_tick(struct compute *c, struct sampler *s, struct image *const *images, int count);
 
-/* Brings the latents of images that are done to the host and frees their rows. Latents that are not
- * finite are an error. */
+/* Brings the latents of images that are done to the host, and says whether they are finite. */
 void sampler_finish(struct compute *c, struct sampler *s, struct image *const *images, int count);
 
 #endif

@@ -216,9 +216,9 @@ static json_t *warnings_json(const struct resolved_request *request) {
 }
 
 static json_t *timings_json(const struct generate_timings *t) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:i}", "queue_s", t->queue_s, "text_encoder_s",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:i, s:f}", "queue_s", t->queue_s, "text_encoder_s",
         t->text_encoder_s, "unet_s", t->unet_s, "vae_s", t->vae_s, "total_s", t->total_s, "steps",
-        t->steps);
+        t->steps, "batch_rows_mean", t->batch_rows_mean);
 }
 
 char *generate_answer_json(

@@ -120,7 +120,7 @@ def pictures():
               r.stderr)
         r = run("generate", "--model", "fake,step_ms=5", "--prompt", "a", "-o", "one.png", "--steps=4",
                 "--repeat", "3", cwd=folder)
-        took = re.findall(r"^(\d+\.\d{4}) s: text encoder .* \(4 calls\)", r.stdout, re.M)
+        took = re.findall(r"^(\d+\.\d{4}) s: text encoder .* \(5 calls\)", r.stdout, re.M)
         check(len(took) == 3 and all(0.02 <= float(s) < 9 for s in took), f"each turn's time: {r.stdout}")
         check(r.stdout.count("one.png") == 1, "one picture of three turns")
         r = run("generate", "--model", "fake", "--prompt", "a", "--num-images", "3", "--init-latents",
@@ -254,7 +254,7 @@ def quiet():
         r = run(*request, "--quiet")
         check((r.returncode, r.stdout, r.stderr) == (0, "", "warning: careful\n"), f"{r}")
         status, shown = on_a_terminal(*request)
-        check(status == 0 and "\r[" in shown and "3/3" in shown, f"a bar on a terminal: {shown!r}")
+        check(status == 0 and "\r[" in shown and "4/4" in shown, f"a bar on a terminal: {shown!r}")
         status, shown = on_a_terminal(*request, "-q")
         check((status, shown) == (0, "warning: careful\r\n"), f"{shown!r}")
         status, shown = on_a_terminal(*request[:-4], "-o", "-")

@@ -1,6 +1,7 @@
-/* The engine thread's promises, on a fake pipeline whose steps the test lets through one by one:
- * order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant to run
- * under ThreadSanitizer too. The pipeline_* functions here take the place of engine/pipeline.c. */
+/* The engine thread's promises, on a pipeline without models whose steps the test lets through one
+ * by one: order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant
+ * to run under ThreadSanitizer too. The pipeline_* functions here take the place of
+ * engine/pipeline.c, under the real studio. */
 #include "base/monotonic.h"
 #include "engine/engine.h"
 #include "tests/check.h"
@@ -19,7 +20,59 @@ static struct {
     atomic_bool free_running; /* steps do not wait */
     atomic_int drawn;
     bool sees_faults, sees_stops; /* the signals that the engine's thread lets through */
+    struct studio *studio;
 } fake;
+
+static const struct scheduler_plan plan = { .count = STEPS };
+
+/* --- the stages of a picture --- */
+
+static bool measure(
+    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    (void)user, (void)request, (void)err;
+    *out = (struct stage_work){ .evaluation = 1 };
+    return true;
+}
+
+static int call_images(void *user, const struct resolved_request *request) {
+    (void)user, (void)request;
+    return 1;
+}
+
+static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
+    struct image *image, struct error *err) {
+    (void)user, (void)request, (void)index, (void)err;
+    image->plan = &plan;
+    return STAGE_BEGUN;
+}
+
+static bool ready(void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)images, (void)count, (void)err;
+    return true;
+}
+
+static bool step(void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)err;
+    if (!atomic_load(&fake.free_running)) {
+        sem_post(&fake.step_begun);
+        sem_wait(&fake.may_step);
+    }
+    for (int i = 0; i < count; i++)
+        images[i]->evaluations++;
+    return true;
+}
+
+static bool take(void *user, struct image *image, struct error *err) {
+    (void)user, (void)image, (void)err;
+    atomic_fetch_add(&fake.drawn, 1);
+    return true;
+}
+
+static void leave(void *user, struct image *image) {
+    (void)user, (void)image;
+}
+
+/* --- the pipeline --- */
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
@@ -31,11 +84,24 @@ bool pipeline_create(
     if (fake.fail_load)
         return error_set(err, ERROR_INVALID, "%s: no such model", options->model_path);
     *out = (struct pipeline *)&fake;
-    return true;
+    const struct stages stages = { .measure = measure,
+        .call_images = call_images,
+        .begin = begin,
+        .ready = ready,
+        .step = step,
+        .take = take,
+        .leave = leave };
+    return studio_create(&stages, 0, &fake.studio, err);
 }
 
 void pipeline_destroy(struct pipeline *pipeline) {
+    if (pipeline)
+        studio_destroy(fake.studio);
+}
+
+struct studio *pipeline_studio(struct pipeline *pipeline) {
     (void)pipeline;
+    return fake.studio;
 }
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
@@ -53,26 +119,6 @@ bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_req
     (void)pipeline;
     *out = (struct resolved_request){ 0 };
     return generate_request_copy(request, &out->asked, err);
-}
-
-bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
-    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    double begun_s = monotonic_seconds();
-    (void)pipeline;
-    for (int step = 0; step <= STEPS; step++) {
-        if (!hooks->progress(step, STEPS, hooks->user))
-            return error_set(err, ERROR_CANCELLED, "cancelled");
-        if (step < STEPS && !atomic_load(&fake.free_running)) {
-            sem_post(&fake.step_begun);
-            sem_wait(&fake.may_step);
-        }
-    }
-    result->image_count = 1;
-    result->seeds = malloc(sizeof(*result->seeds));
-    result->seeds[0] = request->asked.seed;
-    result->timings.queue_s = begun_s - hooks->begun_s;
-    atomic_fetch_add(&fake.drawn, 1);
-    return true;
 }
 
 /* What became of one request, written by the engine thread and read after `ended`. */
@@ -107,7 +153,16 @@ static void on_progress(int step, int steps, void *user) {
 
 static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struct outcome *outcome,
     struct engine_ticket **ticket, struct error *err) {
-    *outcome = (struct outcome){ .request.asked = { .seed = seed, .timeout_s = timeout_s } };
+    *outcome = (struct outcome){ .request = {
+                                     .asked = { .seed = seed,
+                                         .timeout_s = timeout_s,
+                                         .latent_output = true },
+                                     .plan = (struct scheduler_plan *)&plan,
+                                     .images = 1,
+                                     .latent_channels = 1,
+                                     .latent_height = 1,
+                                     .latent_width = 1,
+                                 } };
     sem_init(&outcome->ended, 0, 0);
     const struct engine_callbacks callbacks = { on_done, on_progress, outcome };
     return engine_submit(engine, &outcome->request, &callbacks, ticket, err);

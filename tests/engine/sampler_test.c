@@ -54,11 +54,28 @@ static void fill(const struct run *r, int index, struct image *image) {
         .guided = cases[index].guidance_scale > 1,
         .guidance_scale = cases[index].guidance_scale,
         .guidance_rescale = cases[index].guidance_rescale,
-        .text = cases[index].text,
-        .negative_text = cases[index].negative_text,
         .latents = r->latents[index],
     };
     noise_init(&image->generator, cases[index].rng, (uint64_t)(100 + index));
+}
+
+/* Its rows, its texts and its noise. */
+static void begin(struct compute *c, const struct run *r, const struct tensor *contexts, int index,
+    struct sampler *s, struct image *image) {
+    const int texts[2] = { cases[index].negative_text, cases[index].text };
+    fill(r, index, image);
+    CHECK(sampler_place(s, image), "no row for image %d", index);
+    size_t mark = arena_mark(c->arena);
+    const int rows = image_rows(image);
+    struct tensor own = compute_tensor_3d(c, DTYPE_F32, rows, TOKENS, DIM);
+    for (int row = 0; row < rows; row++) {
+        struct tensor from = tensor_rows(contexts, texts[row + 2 - rows], 1);
+        struct tensor to = tensor_rows(&own, row, 1);
+        op_convert(c, &(struct convert_args){ .x = &from, .layout = LAYOUT_SAME, .y = &to });
+    }
+    sampler_encode_texts(c, s, image, &own);
+    arena_release(c->arena, mark);
+    sampler_start(c, s, &image, 1);
 }
 
 static int rows_of(struct image *const *images, int count) {
@@ -83,24 +100,20 @@ static void sample(struct compute *c, void *user) {
     const struct sampler_size size = { .height = HEIGHT,
         .width = WIDTH,
         .images = r->count < ROWS ? r->count : ROWS,
-        .guided = true,
-        .slots = SCHEDULER_SLOTS,
-        .texts = TEXTS,
+        .call_images = r->count < ROWS ? r->count : ROWS,
         .tokens = TOKENS };
     size_t mark = arena_mark(c->arena);
     sampler_init(c, &s, r->unet, &size);
     struct tensor contexts = compute_tensor_3d(c, DTYPE_F32, TEXTS, TOKENS, DIM);
     compute_upload(c, r->contexts, &contexts);
-    sampler_encode_texts(c, &s, &contexts);
     int count = 0, next = r->first;
     r->calls = r->rows = 0;
     for (int tick = 0; compute_ok(c) && (count || next < r->first + r->count); tick++) {
         for (; next < r->first + r->count && count < size.images; next++) {
             if (count && tick < cases[next].begins)
                 break;
-            fill(r, next, &images[next]);
-            active[count] = &images[next];
-            sampler_start(c, &s, &active[count++], 1);
+            begin(c, r, &contexts, next, &s, &images[next]);
+            active[count++] = &images[next];
         }
         r->rows = rows_of(active, count) > r->rows ? rows_of(active, count) : r->rows;
         sampler_tick(c, &s, active, count);
@@ -108,6 +121,7 @@ static void sample(struct compute *c, void *user) {
         for (int i = count - 1; i >= 0; i--)
             if (image_is_done(active[i])) {
                 sampler_finish(c, &s, &active[i], 1);
+                sampler_leave(active[i]);
                 active[i] = active[--count];
             }
         if (count)

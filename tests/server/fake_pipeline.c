@@ -2,11 +2,10 @@
  * pictures are stripes of the seed, its pace and its failures are told to it.
  *
  * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" it
- * has a device that takes so long to say how it is. A prompt of "fail:device", "fail:lost",
+ * has a device that takes so long to say how it is, with "images=4"
+ * four images share a step. A prompt of "fail:device", "fail:lost",
  * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
-
-#include "base/monotonic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +15,11 @@
 #define DEFAULT_SIZE 64
 
 struct pipeline {
-    int load_ms, step_ms, figures_ms;
+    int load_ms, step_ms, figures_ms, images;
     char *model_path;
     json_t *scheduler;
     struct tokenizer *tokenizer;
+    struct studio *studio;
 };
 
 static int setting(const char *path, const char *name) {
@@ -31,6 +31,85 @@ static void sleep_ms(int ms) {
     const struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
     nanosleep(&time, NULL);
 }
+
+static bool told_to_fail(const char *prompt, struct error *err) {
+    if (strcmp(prompt, "fail:device") == 0)
+        return !error_set(err, ERROR_DEVICE, "the device does not answer");
+    if (strcmp(prompt, "fail:lost") == 0)
+        return !error_set(err, ERROR_DEVICE_LOST, "the GPU is lost");
+    if (strcmp(prompt, "fail:memory") == 0)
+        return !error_set(err, ERROR_NO_MEMORY, "not enough memory for 9 GB");
+    if (strcmp(prompt, "fail:internal") == 0)
+        return !error_set(err, ERROR_INTERNAL, "the picture holds a NaN");
+    return false;
+}
+
+/* --- the stages of a picture --- */
+
+static bool measure(
+    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    (void)user, (void)request, (void)err;
+    *out = (struct stage_work){ .evaluation = 1, .decode = 0.1 };
+    return true;
+}
+
+static int call_images(void *user, const struct resolved_request *request) {
+    const struct pipeline *p = user;
+    (void)request;
+    return p->images;
+}
+
+/* The latents count up from the seed, if none are given. */
+static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
+    struct image *image, struct error *err) {
+    (void)user, (void)err;
+    const struct init_latents *given = &request->asked.init_latents;
+    const size_t count = (size_t)request->latent_channels * (size_t)request->latent_height *
+                         (size_t)request->latent_width;
+    const uint64_t seed = resolved_request_seed(request, index);
+    image->plan = request->plan;
+    for (size_t k = 0; k < count; k++)
+        image->latents[k] = given->values ? given->values[(size_t)index * count + k]
+                                          : (float)(seed + k);
+    return STAGE_BEGUN;
+}
+
+static bool ready(void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)images, (void)count, (void)err;
+    return true;
+}
+
+static bool step(void *user, struct image *const *images, int count, struct error *err) {
+    const struct pipeline *p = user;
+    (void)err;
+    sleep_ms(p->step_ms);
+    for (int i = 0; i < count; i++)
+        images[i]->evaluations++;
+    return true;
+}
+
+static bool take(void *user, struct image *image, struct error *err) {
+    (void)user, (void)image, (void)err;
+    return true;
+}
+
+static void leave(void *user, struct image *image) {
+    (void)user, (void)image;
+}
+
+static bool decode(void *user, const struct resolved_request *request, const float *latents,
+    uint8_t *out, struct error *err) {
+    (void)user;
+    if (told_to_fail(request->asked.prompts[0], err))
+        return false;
+    const size_t bytes = (size_t)request->asked.width * (size_t)request->asked.height * 3;
+    const uint64_t seed = (uint64_t)(int64_t)latents[0];
+    for (size_t k = 0; k < bytes; k++)
+        out[k] = (uint8_t)(seed * 31 + k / 64);
+    return true;
+}
+
+/* --- the pipeline --- */
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
@@ -51,15 +130,27 @@ bool pipeline_create(
     p->load_ms = setting(path, "load_ms=");
     p->step_ms = setting(path, "step_ms=");
     p->figures_ms = setting(path, "figures_ms=");
+    p->images = setting(path, "images=") ? setting(path, "images=") : 1;
     p->model_path = strdup(path);
     p->scheduler = json_loads(json, 0, NULL);
     *out = p;
-    return tokenizer_create(BUNDLED_TOKENIZER, &p->tokenizer, err);
+    const struct stages stages = { .user = p,
+        .measure = measure,
+        .call_images = call_images,
+        .begin = begin,
+        .ready = ready,
+        .step = step,
+        .take = take,
+        .leave = leave,
+        .decode = decode };
+    return studio_create(&stages, 0, &p->studio, err) &&
+           tokenizer_create(BUNDLED_TOKENIZER, &p->tokenizer, err);
 }
 
 void pipeline_destroy(struct pipeline *p) {
     if (!p)
         return;
+    studio_destroy(p->studio);
     json_decref(p->scheduler);
     tokenizer_destroy(p->tokenizer);
     free(p->model_path);
@@ -82,47 +173,6 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
         .load_s = 0.001 * p->load_ms,
         .weight_bytes = 123456789,
     };
-}
-
-static bool told_to_fail(const char *prompt, struct error *err) {
-    if (strcmp(prompt, "fail:device") == 0)
-        return !error_set(err, ERROR_DEVICE, "the device does not answer");
-    if (strcmp(prompt, "fail:lost") == 0)
-        return !error_set(err, ERROR_DEVICE_LOST, "the GPU is lost");
-    if (strcmp(prompt, "fail:memory") == 0)
-        return !error_set(err, ERROR_NO_MEMORY, "not enough memory for 9 GB");
-    if (strcmp(prompt, "fail:internal") == 0)
-        return !error_set(err, ERROR_INTERNAL, "the picture holds a NaN");
-    return false;
-}
-
-static void draw(const struct resolved_request *request, struct generate_result *out) {
-    const struct generate_request *r = &request->asked;
-    out->width = r->width;
-    out->height = r->height;
-    out->image_count = request->images;
-    out->latent_channels = request->latent_channels;
-    out->latent_width = request->latent_width;
-    out->latent_height = request->latent_height;
-    out->seeds = calloc((size_t)out->image_count, sizeof(*out->seeds));
-    size_t latent = (size_t)4 * (size_t)out->latent_width * (size_t)out->latent_height;
-    out->latents = calloc((size_t)out->image_count * latent, sizeof(float));
-    if (!r->latent_output)
-        out->images = calloc((size_t)out->image_count, sizeof(*out->images));
-    size_t bytes = (size_t)out->width * (size_t)out->height * 3;
-    for (int i = 0; i < out->image_count; i++) {
-        out->seeds[i] = resolved_request_seed(request, i);
-        for (size_t k = 0; k < latent; k++)
-            out->latents[(size_t)i * latent + k] =
-                r->init_latents.values ? r->init_latents.values[(size_t)i * latent + k]
-                                       : (float)(out->seeds[i] + k);
-        if (r->latent_output)
-            continue;
-        out->images[i] = malloc(bytes);
-        for (size_t k = 0; k < bytes; k++)
-            out->images[i][k] = (uint8_t)(out->seeds[i] * 31 + k / 64);
-    }
-    out->timings.steps = r->num_inference_steps;
 }
 
 bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
@@ -156,25 +206,11 @@ bool pipeline_resolve(const struct pipeline *p, const struct generate_request *r
     return true;
 }
 
+struct studio *pipeline_studio(struct pipeline *p) {
+    return p->studio;
+}
+
 bool pipeline_generate(struct pipeline *p, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
-    const struct generate_request *asked = &request->asked;
-    double now = monotonic_seconds(), begun = hooks->begun_s > 0 ? hooks->begun_s : now;
-    memset(result, 0, sizeof(*result));
-    for (int step = 0; step <= asked->num_inference_steps; step++) {
-        if (hooks->progress && !hooks->progress(step, asked->num_inference_steps, hooks->user))
-            return error_set(err, ERROR_CANCELLED, "cancelled at step %d", step);
-        if (asked->timeout_s > 0 && monotonic_seconds() - begun > asked->timeout_s)
-            return error_set(
-                err, ERROR_TIMEOUT, "timeout_s: not done after %g s", asked->timeout_s);
-        if (step < asked->num_inference_steps)
-            sleep_ms(p->step_ms);
-    }
-    if (told_to_fail(asked->prompts[0], err))
-        return false;
-    draw(request, result);
-    result->timings.queue_s = now - begun;
-    result->timings.unet_s = monotonic_seconds() - now;
-    result->timings.total_s = monotonic_seconds() - begun;
-    return true;
+    return studio_generate(p->studio, request, hooks, result, err);
 }

@@ -59,7 +59,7 @@ def json_answer(d):
                              "eta": 0.5, "beta_schedule": "scaled_linear", "steps_offset": 1,
                              "set_alpha_to_one": False, "rescale_betas_zero_snr": False},
           f"scheduler {p['scheduler']}")
-    check(a["timings"]["steps"] == 25 and a["timings"]["total_s"] >= 0, f"{a['timings']}")
+    check(a["timings"]["steps"] == 4 * 25 and a["timings"]["total_s"] >= 0, f"{a['timings']}")
     check(a["warnings"] == [], "no warnings")
     texts = png_texts(base64.b64decode(a["images"][2]["b64_json"]))
     lines = texts["parameters"].split("\n")

@@ -1,0 +1,661 @@
+#include "engine/model_stages.h"
+
+#include "base/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZES_MAX 6   /* latent sizes of images on their way, and of those that were lately */
+#define NEEDS_MAX 128 /* kinds of calls whose need is remembered */
+
+/* The memory of images of one latent size. */
+struct slab {
+    struct arena *arena; /* owned; NULL: the slab is free */
+    struct sampler sampler;
+    const struct resolved_request *requests[SAMPLER_MAX_IMAGES]; /* whose image a row is, or NULL */
+    const struct image *images[SAMPLER_MAX_IMAGES];
+    int texts[SAMPLER_MAX_IMAGES]; /* which of the request's prompts */
+    int64_t used;                  /* for the oldest */
+};
+
+/* What one kind of call takes of the common arena, and its work. */
+enum part { PART_TEXTS = 1, PART_STEP = 2, PART_DECODE = 4 };
+struct need {
+    enum part part; /* 0: free */
+    int64_t height, width;
+    int rows;
+    size_t bytes;
+    double flops;
+};
+
+struct model_stages {
+    struct stage_models models;
+    struct slab slabs[SIZES_MAX];
+    struct need needs[NEEDS_MAX];
+    int next_need; /* the one to give way */
+    int64_t clock;
+};
+
+static struct compute compute_of(const struct model_stages *m) {
+    return (struct compute){
+        .kernels = m->models.kernels,
+        .arena = m->models.arena,
+        .recordings = m->models.recordings,
+    };
+}
+
+/* What a unit of work returns: the common arena is empty again. */
+static bool finish(struct compute *c, struct error *err) {
+    arena_release(c->arena, 0);
+    if (compute_ok(c))
+        return true;
+    *err = c->error;
+    return false;
+}
+
+static int call_images(void *user, const struct resolved_request *request) {
+    const struct model_stages *m = user;
+    const struct kernels *kernels = m->models.kernels;
+    if (m->models.max_rows)
+        return m->models.max_rows < UNET_CALL_MAX_IMAGES ? m->models.max_rows
+                                                         : UNET_CALL_MAX_IMAGES;
+    int64_t fit = kernels->batch_px / ((int64_t)request->asked.width * request->asked.height);
+    const int limits[] = { kernels->batch_images, UNET_CALL_MAX_IMAGES };
+    for (int i = 0; i < 2; i++)
+        if (fit > limits[i])
+            fit = limits[i];
+    return fit < 1 ? 1 : (int)fit;
+}
+
+static void fill_image(
+    const struct resolved_request *r, int index, float *latents, struct image *image) {
+    const struct generate_request *asked = &r->asked;
+    size_t at = (size_t)index * (size_t)r->latent_channels * (size_t)r->latent_height *
+                (size_t)r->latent_width;
+    *image = (struct image){
+        .plan = r->plan,
+        .init_latents = asked->init_latents.values ? asked->init_latents.values + at : NULL,
+        .guided = r->guided,
+        .guidance_scale = asked->guidance_scale,
+        .guidance_rescale = asked->guidance_rescale,
+        .latents = latents,
+    };
+    noise_init(&image->generator, asked->rng, resolved_request_seed(r, index));
+}
+
+/* --- the models --- */
+
+/* The row of the request's ids that is the prompt of image `index`. */
+static int text_of(const struct resolved_request *r, int index) {
+    return index / r->asked.num_images + (r->guided ? 1 : 0);
+}
+
+/* One text: ids i32 [1][tokens], context [1][tokens][hidden]. */
+struct encoding {
+    const struct text_encoder *text_encoder;
+    struct tensor ids, context;
+    int clip_skip;
+};
+
+static void run_text_encoder(struct compute *c, const void *user) {
+    const struct encoding *e = user;
+    struct tensor context = e->context;
+    text_encoder_forward(e->text_encoder, c, &e->ids, e->clip_skip, &context);
+}
+
+static void encode_text(struct compute *c, const struct model_stages *m,
+    const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
+    size_t mark = arena_mark(c->arena);
+    const struct encoding e = {
+        .text_encoder = m->models.text_encoder,
+        .ids = compute_tensor_2d(c, DTYPE_I32, 1, r->tokens),
+        .context = *context,
+        .clip_skip = clip_skip,
+    };
+    const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
+        (uintptr_t)e.context.data, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
+    compute_upload(c, r->ids + (size_t)text * (size_t)r->tokens, &e.ids);
+    compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
+    arena_release(c->arena, mark);
+}
+
+/* The keys and values of the image's texts. clip_skip is the prompt's alone, as in diffusers. */
+static void encode_texts(struct compute *c, const struct model_stages *m,
+    const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
+    size_t mark = arena_mark(c->arena);
+    const int rows = image_rows(image);
+    struct tensor contexts = compute_tensor_3d(c, unet_activation_dtype(m->models.unet), rows,
+        r->tokens, unet_get_config(m->models.unet)->cross_attention_dim);
+    if (compute_ok(c) && image->guided) {
+        const struct tensor negative = tensor_rows(&contexts, 0, 1);
+        encode_text(c, m, r, 0, 0, &negative);
+    }
+    if (compute_ok(c)) {
+        const struct tensor prompt = tensor_rows(&contexts, rows - 1, 1);
+        encode_text(c, m, r, text_of(r, index), r->asked.clip_skip, &prompt);
+    }
+    sampler_encode_texts(c, sampler, image, &contexts);
+    compute_synchronize(c); /* for its time only */
+    arena_release(c->arena, mark);
+}
+
+/* As diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
+static bool to_bytes(const float *image, size_t count, uint8_t *out) {
+    bool finite = true;
+    for (size_t i = 0; i < count; i++) {
+        finite = finite && isfinite(image[i]);
+        out[i] = (uint8_t)lrintf(fminf(fmaxf(image[i] * 0.5f + 0.5f, 0), 1) * 255);
+    }
+    return finite;
+}
+
+/* One decode: kept f32 [1][c][h][w] to image f32 [1][height][width][3]. */
+struct decoding {
+    const struct vae *vae;
+    struct tensor kept, latents, image;
+};
+
+static void run_vae(struct compute *c, const void *user) {
+    const struct decoding *v = user;
+    struct tensor latents = v->latents, image = v->image;
+    op_convert(
+        c, &(struct convert_args){ .x = &v->kept, .layout = LAYOUT_NCHW_TO_NHWC, .y = &latents });
+    vae_decode(v->vae, c, &latents, &image);
+}
+
+static void decode_latents(struct compute *c, const struct model_stages *m,
+    const struct resolved_request *r, const float *latents, uint8_t *out) {
+    size_t mark = arena_mark(c->arena);
+    int64_t h = r->latent_height, w = r->latent_width, channels = r->latent_channels;
+    const struct decoding v = {
+        .vae = m->models.vae,
+        .kept = compute_tensor_4d(c, DTYPE_F32, 1, channels, h, w),
+        .latents = compute_tensor_4d(c, DTYPE_F32, 1, h, w, channels),
+        .image = compute_tensor_4d(c, DTYPE_F32, 1, r->asked.height, r->asked.width, 3),
+    };
+    const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.kept.data, (uintptr_t)v.latents.data,
+        (uintptr_t)v.image.data, (uintptr_t)h, (uintptr_t)w };
+    compute_upload(c, latents, &v.kept);
+    compute_recorded(c, key, sizeof(key), run_vae, &v);
+    const float *image = compute_view(c, &v.image);
+    if (image && !to_bytes(image, (size_t)tensor_elements(&v.image), out))
+        error_set(&c->error, ERROR_INTERNAL,
+            "the decoded picture is not finite: the decoder's output overflowed or is damaged");
+    arena_release(c->arena, mark);
+}
+
+/* --- what they need --- */
+
+/* A dry run of parts of a drawing, with a sampler of its own. */
+struct rehearsal {
+    const struct model_stages *m;
+    const struct resolved_request *request;
+    unsigned parts;
+    struct image images[UNET_CALL_MAX_IMAGES]; /* of one UNet call */
+    int count;
+    size_t sampler_bytes; /* out */
+    double flops;         /* out */
+};
+
+static void rehearse(struct compute *c, void *user) {
+    struct rehearsal *r = user;
+    const struct sampler_size size = {
+        .height = r->request->latent_height,
+        .width = r->request->latent_width,
+        .images = r->count,
+        .call_images = r->count,
+        .tokens = r->request->tokens,
+    };
+    struct sampler sampler;
+    struct image *images[UNET_CALL_MAX_IMAGES];
+    sampler_init(c, &sampler, r->m->models.unet, &size);
+    r->sampler_bytes = arena_mark(c->arena);
+    c->flops = 0;
+    for (int i = 0; i < r->count && compute_ok(c); i++) {
+        images[i] = &r->images[i];
+        sampler_place(&sampler, images[i]);
+    }
+    if (r->parts & PART_TEXTS)
+        encode_texts(c, r->m, r->request, 0, &sampler, images[0]);
+    if (r->parts & PART_STEP) {
+        sampler_start(c, &sampler, images, r->count);
+        sampler_tick(c, &sampler, images, r->count);
+        sampler_finish(c, &sampler, images, r->count);
+    }
+    if (r->parts & PART_DECODE)
+        decode_latents(c, r->m, r->request, NULL, NULL);
+    r->flops = c->flops;
+}
+
+static bool measure_need(
+    struct model_stages *m, struct rehearsal *r, struct need *need, struct error *err) {
+    struct compute c = compute_of(m);
+    size_t peak;
+    r->m = m;
+    r->parts = need->part;
+    if (!compute_measure(&c, rehearse, r, &peak, err))
+        return false;
+    need->bytes = peak - r->sampler_bytes;
+    need->flops = r->flops;
+    return true;
+}
+
+static struct need *find_need(struct model_stages *m, const struct need *like) {
+    for (int i = 0; i < NEEDS_MAX; i++) {
+        struct need *n = &m->needs[i];
+        if (n->part == like->part && n->height == like->height && n->width == like->width &&
+            n->rows == like->rows)
+            return n;
+    }
+    return NULL;
+}
+
+/* Of a part of the images in the rehearsal, measured if it was not lately. */
+static const struct need *get_need(
+    struct model_stages *m, enum part part, struct rehearsal *r, struct error *err) {
+    struct need like = {
+        .part = part, .height = r->request->latent_height, .width = r->request->latent_width
+    };
+    for (int i = 0; i < r->count && part != PART_DECODE; i++)
+        like.rows += image_rows(&r->images[i]);
+    struct need *found = find_need(m, &like);
+    if (found)
+        return found;
+    if (!measure_need(m, r, &like, err))
+        return NULL;
+    found = &m->needs[m->next_need];
+    m->next_need = (m->next_need + 1) % NEEDS_MAX;
+    *found = like;
+    return found;
+}
+
+static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
+    *r = (struct rehearsal){ .request = request, .count = 1 };
+    fill_image(request, 0, NULL, &r->images[0]);
+}
+
+static bool measure(
+    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    struct rehearsal r;
+    rehearse_one(request, &r);
+    const struct need *step = get_need(user, PART_STEP, &r, err);
+    if (!step)
+        return false;
+    out->evaluation = step->flops;
+    const struct need *decode = get_need(user, PART_DECODE, &r, err);
+    if (!decode)
+        return false;
+    out->decode = decode->flops;
+    return true;
+}
+
+bool model_stages_note(
+    struct model_stages *m, const struct resolved_request *request, struct error *err) {
+    struct compute c = compute_of(m);
+    struct rehearsal r = { .m = m,
+        .request = request,
+        .parts = PART_TEXTS | PART_STEP | (request->asked.latent_output ? 0 : PART_DECODE) };
+    r.count = call_images(m, request);
+    r.count = r.count < request->images ? r.count : request->images;
+    for (int i = 0; i < r.count; i++)
+        fill_image(request, i, NULL, &r.images[i]);
+    size_t peak;
+    c.note = true;
+    return compute_measure(&c, rehearse, &r, &peak, err);
+}
+
+/* --- memory --- */
+
+static int images_in(const struct slab *slab) {
+    int count = 0;
+    for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
+        count += slab->images[row] != NULL;
+    return count;
+}
+
+static void drop_slab(struct slab *slab) {
+    arena_destroy(slab->arena);
+    *slab = (struct slab){ 0 };
+}
+
+/* Gives back a sampler that no image uses; false if there is none. */
+static bool drop_idle(struct model_stages *m) {
+    struct slab *oldest = NULL;
+    for (int i = 0; i < SIZES_MAX; i++) {
+        struct slab *slab = &m->slabs[i];
+        if (slab->arena && !images_in(slab) && (!oldest || slab->used < oldest->used))
+            oldest = slab;
+    }
+    if (oldest)
+        drop_slab(oldest);
+    return oldest;
+}
+
+static bool is_busy(const struct model_stages *m) {
+    for (int i = 0; i < SIZES_MAX; i++)
+        if (images_in(&m->slabs[i]))
+            return true;
+    return false;
+}
+
+/* Recordings hold addresses of the block that goes, and memory that may be wanted. */
+static bool reserve_once(struct model_stages *m, size_t bytes, struct error *err) {
+    if (bytes > arena_reserved_bytes(m->models.arena))
+        recordings_clear(m->models.recordings);
+    return arena_reserve(m->models.arena, bytes, err);
+}
+
+static bool reserve(struct model_stages *m, size_t bytes, struct error *err) {
+    while (!reserve_once(m, bytes, err))
+        if (err->code != ERROR_NO_MEMORY || !drop_idle(m))
+            return false;
+    return true;
+}
+
+/* Of all parts of one picture by itself. */
+static bool reserve_one(
+    struct model_stages *m, const struct resolved_request *request, struct error *err) {
+    struct rehearsal r;
+    rehearse_one(request, &r);
+    size_t most = 0;
+    for (unsigned part = PART_TEXTS; part <= PART_DECODE; part *= 2) {
+        if (part == PART_DECODE && request->asked.latent_output)
+            continue;
+        const struct need *need = get_need(m, part, &r, err);
+        if (!need)
+            return false;
+        most = need->bytes > most ? need->bytes : most;
+    }
+    return reserve(m, most, err);
+}
+
+static bool for_size(const struct resolved_request *r, struct error *err) {
+    const struct error why = *err;
+    return why.code != ERROR_NO_MEMORY ||
+           error_set(err, why.code, "a %dx%d picture: %.400s: ask for a smaller one",
+               r->asked.width, r->asked.height, why.message);
+}
+
+bool model_stages_plan(
+    struct model_stages *m, const struct resolved_request *request, struct error *err) {
+    if (reserve_one(m, request, err))
+        return true;
+    for_size(request, err);
+    return false;
+}
+
+struct sampler_making {
+    struct sampler *sampler;
+    const struct unet *unet;
+    struct sampler_size size;
+};
+
+static void make_sampler(struct compute *c, void *user) {
+    const struct sampler_making *making = user;
+    sampler_init(c, making->sampler, making->unet, &making->size);
+}
+
+/* A sampler in an arena of its own. */
+static bool create_sampler(struct model_stages *m, const struct sampler_size *size,
+    struct arena **arena, struct sampler *out, struct error *err) {
+    struct sampler_making making = { out, m->models.unet, *size };
+    struct compute c = compute_of(m);
+    if (!arena_create(m->models.kernels->memory, arena, err))
+        return false;
+    c.arena = *arena;
+    c.recordings = NULL;
+    bool ok = compute_plan(&c, make_sampler, &making, err);
+    if (ok) {
+        make_sampler(&c, &making);
+        ok = compute_ok(&c);
+        if (!ok)
+            *err = c.error;
+    }
+    if (!ok) {
+        arena_destroy(*arena);
+        *arena = NULL;
+    }
+    return ok;
+}
+
+static struct slab *find_slab(struct model_stages *m, const struct resolved_request *r) {
+    for (int i = 0; i < SIZES_MAX; i++) {
+        struct slab *slab = &m->slabs[i];
+        if (slab->arena && slab->sampler.size.height == r->latent_height &&
+            slab->sampler.size.width == r->latent_width)
+            return slab;
+    }
+    return NULL;
+}
+
+static struct slab *free_slab(struct model_stages *m) {
+    for (;;) {
+        for (int i = 0; i < SIZES_MAX; i++)
+            if (!m->slabs[i].arena)
+                return &m->slabs[i];
+        if (!drop_idle(m))
+            return NULL;
+    }
+}
+
+/* The most images of a size that are on their way at a time: those of a call, and as many again
+ * that others have overtaken. */
+static int images_max(struct model_stages *m, const struct resolved_request *r) {
+    const int wanted = 2 * call_images(m, r);
+    return wanted < 4 ? 4 : wanted > SAMPLER_MAX_IMAGES ? SAMPLER_MAX_IMAGES : wanted;
+}
+
+static struct sampler_size size_for(
+    struct model_stages *m, const struct resolved_request *r, int images) {
+    const int call = call_images(m, r);
+    return (struct sampler_size){
+        .height = r->latent_height,
+        .width = r->latent_width,
+        .images = images,
+        .call_images = call < images ? call : images,
+        .tokens = r->tokens,
+    };
+}
+
+static bool create_slab(struct model_stages *m, const struct resolved_request *r, struct slab **out,
+    struct error *err) {
+    const int call = call_images(m, r);
+    const struct sampler_size size = size_for(m, r, r->images < call ? r->images : call);
+    struct slab *slab = free_slab(m);
+    if (!slab)
+        return error_set(err, ERROR_NO_MEMORY, "pictures of %d sizes are on their way", SIZES_MAX);
+    while (!create_sampler(m, &size, &slab->arena, &slab->sampler, err))
+        if (err->code != ERROR_NO_MEMORY || !drop_idle(m))
+            return false;
+    *out = slab;
+    return true;
+}
+
+/* Twice as many rows, in another arena. */
+static bool grow_slab(struct model_stages *m, struct slab *slab, const struct resolved_request *r,
+    struct error *err) {
+    const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
+    const struct sampler_size size = size_for(m, r, images < most ? images : most);
+    struct slab grown = *slab;
+    if (size.images <= slab->sampler.size.images)
+        return error_set(
+            err, ERROR_NO_MEMORY, "%d pictures of this size are on their way", size.images);
+    if (!create_sampler(m, &size, &grown.arena, &grown.sampler, err))
+        return false;
+    struct compute c = compute_of(m);
+    sampler_move(&c, &grown.sampler, &slab->sampler);
+    compute_synchronize(&c);
+    if (!finish(&c, err)) {
+        arena_destroy(grown.arena);
+        return false;
+    }
+    arena_destroy(slab->arena);
+    *slab = grown; /* images point to slab->sampler, which stays where it is */
+    return true;
+}
+
+/* --- the table --- */
+
+static struct slab *slab_of(struct model_stages *m, const struct image *image) {
+    struct slab *slab = m->slabs;
+    while (image->sampler != &slab->sampler)
+        slab++;
+    return slab;
+}
+
+static void leave(void *user, struct image *image) {
+    struct slab *slab = slab_of(user, image);
+    slab->images[image->row] = NULL;
+    slab->requests[image->row] = NULL;
+    sampler_leave(image);
+    brownian_destroy(image->brownian);
+    image->brownian = NULL;
+}
+
+/* Another image of the same request and prompt, whose encoded texts can be copied. */
+static const struct image *find_like(const struct slab *slab, const struct image *image) {
+    for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
+        if (row != image->row && slab->images[row] &&
+            slab->requests[row] == slab->requests[image->row] &&
+            slab->texts[row] == slab->texts[image->row])
+            return slab->images[row];
+    return NULL;
+}
+
+static bool place_image(struct model_stages *m, const struct resolved_request *r, int index,
+    struct image *image, struct error *err) {
+    struct slab *slab = find_slab(m, r);
+    if (!reserve_one(m, r, err) || (!slab && !create_slab(m, r, &slab, err)))
+        return false;
+    fill_image(r, index, image->latents, image);
+    if (!sampler_place(&slab->sampler, image) &&
+        (!grow_slab(m, slab, r, err) || !sampler_place(&slab->sampler, image)))
+        return false;
+    slab->used = ++m->clock;
+    slab->images[image->row] = image;
+    slab->requests[image->row] = r;
+    slab->texts[image->row] = text_of(r, index);
+    return true;
+}
+
+/* The motion of an image whose plan draws such noise: early, so that it is drawn while the texts
+ * are encoded. */
+static bool create_motion(
+    const struct resolved_request *r, int index, struct image *image, struct error *err) {
+    const int64_t count = (int64_t)r->latent_channels * r->latent_height * r->latent_width;
+    return !scheduler_plan_is_brownian(r->plan) ||
+           brownian_create(r->plan, r->asked.rng, resolved_request_seed(r, index), count, true,
+               &image->brownian, err);
+}
+
+static bool start_image(struct model_stages *m, const struct resolved_request *r, int index,
+    struct image *image, struct error *err) {
+    const struct slab *slab = slab_of(m, image);
+    struct compute c = compute_of(m);
+    const struct image *like = find_like(slab, image);
+    if (!create_motion(r, index, image, err))
+        return false;
+    if (like)
+        sampler_copy_texts(&c, image->sampler, image, like);
+    else
+        encode_texts(&c, m, r, index, image->sampler, image);
+    sampler_start(&c, image->sampler, &image, 1);
+    return finish(&c, err);
+}
+
+static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
+    struct image *image, struct error *err) {
+    struct model_stages *m = user;
+    if (place_image(m, request, index, image, err)) {
+        if (start_image(m, request, index, image, err))
+            return STAGE_BEGUN;
+        leave(m, image);
+    }
+    if (err->code == ERROR_NO_MEMORY && is_busy(m))
+        return STAGE_NO_ROOM;
+    for_size(request, err);
+    return STAGE_FAILED;
+}
+
+static bool ready(void *user, struct image *const *images, int count, struct error *err) {
+    struct model_stages *m = user;
+    const struct slab *slab = slab_of(m, images[0]);
+    struct rehearsal r = { .request = slab->requests[images[0]->row], .count = count };
+    for (int i = 0; i < count; i++)
+        r.images[i] = *images[i];
+    const struct need *need = get_need(m, PART_STEP, &r, err);
+    return need && reserve(m, need->bytes, err);
+}
+
+static int by_row(const void *a, const void *b) {
+    const struct image *x = *(struct image *const *)a, *y = *(struct image *const *)b;
+    return x->row - y->row;
+}
+
+/* In the order of their rows, so that an operation takes neighbours together, and an image that is
+ * in call after call finds its texts where they were. */
+static bool step(void *user, struct image *const *images, int count, struct error *err) {
+    struct model_stages *m = user;
+    struct compute c = compute_of(m);
+    struct image *sorted[UNET_CALL_MAX_IMAGES];
+    memcpy(sorted, images, sizeof(struct image *) * (size_t)count);
+    qsort(sorted, (size_t)count, sizeof(struct image *), by_row);
+    sampler_tick(&c, sorted[0]->sampler, sorted, count);
+    return finish(&c, err);
+}
+
+static bool take(void *user, struct image *image, struct error *err) {
+    struct model_stages *m = user;
+    struct slab *slab = slab_of(m, image);
+    struct compute c = compute_of(m);
+    sampler_finish(&c, &slab->sampler, &image, 1);
+    leave(m, image);
+    if (!finish(&c, err))
+        return false;
+    return image->is_finite ||
+           error_set(err, ERROR_INTERNAL,
+               "the latents are not finite: the model's output overflowed or is damaged");
+}
+
+static bool decode(void *user, const struct resolved_request *request, const float *latents,
+    uint8_t *out, struct error *err) {
+    struct model_stages *m = user;
+    struct rehearsal r;
+    rehearse_one(request, &r);
+    const struct need *need = get_need(m, PART_DECODE, &r, err);
+    if (!need || !reserve(m, need->bytes, err))
+        return false;
+    struct compute c = compute_of(m);
+    decode_latents(&c, m, request, latents, out);
+    return finish(&c, err);
+}
+
+struct stages model_stages_table(struct model_stages *m) {
+    return (struct stages){
+        .user = m,
+        .measure = measure,
+        .call_images = call_images,
+        .begin = begin,
+        .ready = ready,
+        .step = step,
+        .take = take,
+        .leave = leave,
+        .decode = decode,
+    };
+}
+
+bool model_stages_create(
+    const struct stage_models *models, struct model_stages **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a pipeline");
+    (*out)->models = *models;
+    return true;
+}
+
+void model_stages_destroy(struct model_stages *m) {
+    for (int i = 0; m && i < SIZES_MAX; i++)
+        drop_slab(&m->slabs[i]);
+    free(m);
+}

@@ -1,0 +1,50 @@
+/* Who is in the next call of a model, as a pure function.
+ *
+ * A request's work is known exactly: the flops of the evaluations and decodes that its images have
+ * before them. Whoever has the least left goes first, which makes the mean of all waiting times
+ * least, minus a share of the time that has passed since it came, so that nobody waits for ever: a
+ * request with w seconds of work left is passed by those only that come within w / POLICY_AGEING
+ * after it. Priorities multiply the work that is left. A decode is the last piece of an image's
+ * work like any other, and sizes take turns by the same rule: the first image decides what the call
+ * is, those behind it that can be in the same call come along. */
+#ifndef ENGINE_POLICY_H
+#define ENGINE_POLICY_H
+
+#include "base/limits.h"
+
+#include <stdbool.h>
+
+#define POLICY_AGEING 0.1
+
+/* The rank of a request with `work_s` seconds of work left that came `waited_s` seconds ago; the
+ * least goes first. Each level of priority halves the work, each below 0 doubles it. */
+double policy_rank(double work_s, double waited_s, int priority);
+
+enum policy_state {
+    POLICY_DECODING, /* its latents are there, the VAE is next */
+    POLICY_STEPPING,
+    POLICY_NEW, /* nothing was done for it yet, and it takes memory when that begins */
+};
+
+struct policy_image {
+    double rank; /* its request's */
+    enum policy_state state;
+    int size;        /* images of other sizes share no UNet call */
+    int rows;        /* of a UNet call */
+    int call_images; /* of its size, in one UNet call */
+    bool alone;      /* in its UNet calls */
+};
+
+struct policy_call {
+    bool decodes;                     /* the VAE; else the UNet */
+    int count;                        /* 0: there is nothing to do */
+    int images[UNET_CALL_MAX_IMAGES]; /* indices, the first ranked first */
+};
+
+/* Among images of the same rank, those whose latents are there go before those on their way, and
+ * these before new ones, else the first in the list. A UNet call has at most `call_rows` rows, but
+ * for a first image that has more alone. With `no_new` new images are passed over. */
+void policy_choose(const struct policy_image *images, int count, int call_rows, bool no_new,
+    struct policy_call *out);
+
+#endif

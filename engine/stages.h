@@ -1,0 +1,48 @@
+/* What is done to the images of a studio (engine/studio.h), a unit of work at a time: by models
+ * (engine/model_stages.h), or, in tests and benchmarks of all that stands above them, by something
+ * that only pretends. */
+#ifndef ENGINE_STAGES_H
+#define ENGINE_STAGES_H
+
+#include "engine/resolve.h"
+#include "engine/sampler.h"
+
+/* Work, in flops: of one evaluation of one image, and of its decode. */
+struct stage_work {
+    double evaluation, decode;
+};
+
+enum stage_begun {
+    STAGE_BEGUN,
+    STAGE_NO_ROOM, /* there is, once others have left; the error says what was missing */
+    STAGE_FAILED,
+};
+
+/* One thread at a time. `user` is the first argument of all. */
+struct stages {
+    void *user;
+
+    bool (*measure)(void *user, const struct resolved_request *request, struct stage_work *out,
+        struct error *err);
+    /* The images of the request's size that one UNet call best has. */
+    int (*call_images)(void *user, const struct resolved_request *request);
+
+    /* Gives the request's image `index` memory, its texts and its noise. The caller has filled in
+     * `latents`. */
+    enum stage_begun (*begin)(void *user, const struct resolved_request *request, int index,
+        struct image *image, struct error *err);
+    /* Makes sure of the memory of one UNet call of these images, which are of one size and have
+     * begun. Nothing has happened if it fails: fewer images may do. */
+    bool (*ready)(void *user, struct image *const *images, int count, struct error *err);
+    /* That call, and each image's step. After a failure none of them can go on. */
+    bool (*step)(void *user, struct image *const *images, int count, struct error *err);
+    /* The latents of an image that is done, and its memory back, also on failure. */
+    bool (*take)(void *user, struct image *image, struct error *err);
+    /* An image that has begun gives its memory back, wherever it stands. */
+    void (*leave)(void *user, struct image *image);
+    /* Taken latents to 8-bit RGB [height][width][3]. */
+    bool (*decode)(void *user, const struct resolved_request *request, const float *latents,
+        uint8_t *out, struct error *err);
+};
+
+#endif

@@ -1,0 +1,510 @@
+#include "engine/studio.h"
+
+#include "base/monotonic.h"
+#include "engine/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a unit of work counts among those that say how long one takes; the latest counts most. */
+#define RATE_SHARE 0.1
+
+enum picture_state { PICTURE_NEW, PICTURE_STEPPING, PICTURE_SAMPLED, PICTURE_DONE };
+
+struct picture {
+    struct image image;
+    enum picture_state state;
+    bool alone; /* a call that it shared has failed */
+};
+
+/* One request. */
+struct drawing {
+    struct drawing *next;
+    const struct resolved_request *request;
+    struct studio_hooks hooks;
+    double begun_s, deadline_s; /* deadline 0: none */
+    struct stage_work work;
+    bool begun;
+    struct generate_result result;
+    struct picture *pictures; /* owned, [request->images]; NULL until it begins */
+    int evaluations, pictures_done;
+    int64_t rows;       /* of all UNet calls that it was in */
+    uint64_t last_call; /* the last of them */
+    struct error error; /* why it ends */
+};
+
+/* An image of some drawing. */
+struct place {
+    struct drawing *drawing;
+    int index;
+};
+
+struct studio {
+    struct stages stages;
+    int call_rows;
+    struct drawing *first, *last;
+    int images;                /* of all drawings */
+    struct policy_image *list; /* with `places`, owned, [capacity]: the images of the next choice */
+    struct place *places;
+    int capacity;
+    double seconds, flops; /* of the latest units */
+    uint64_t calls;
+};
+
+bool studio_create(
+    const struct stages *stages, int max_rows, struct studio **out, struct error *err) {
+    struct studio *studio = calloc(1, sizeof(*studio));
+    *out = studio;
+    if (!studio)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a studio");
+    studio->stages = *stages;
+    studio->call_rows = max_rows ? max_rows : UNET_CALL_MAX_ROWS;
+    return true;
+}
+
+void studio_destroy(struct studio *studio) {
+    if (!studio)
+        return;
+    free(studio->list);
+    free(studio->places);
+    free(studio);
+}
+
+bool studio_is_idle(const struct studio *studio) {
+    return !studio->first;
+}
+
+static int total_evaluations(const struct drawing *d) {
+    return d->request->images * d->request->plan->count;
+}
+
+/* --- coming and going --- */
+
+static bool make_room(struct studio *studio, int images, struct error *err) {
+    if (images <= studio->capacity)
+        return true;
+    const int capacity = images * 2;
+    struct policy_image *list = realloc(studio->list, sizeof(*studio->list) * (size_t)capacity);
+    if (list)
+        studio->list = list;
+    struct place *places = realloc(studio->places, sizeof(*studio->places) * (size_t)capacity);
+    if (places)
+        studio->places = places;
+    if (!list || !places)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    studio->capacity = capacity;
+    return true;
+}
+
+bool studio_admit(struct studio *studio, const struct resolved_request *request,
+    const struct studio_hooks *hooks, double begun_s, struct error *err) {
+    struct stage_work work;
+    if (!make_room(studio, studio->images + request->images, err) ||
+        !studio->stages.measure(studio->stages.user, request, &work, err))
+        return false;
+    struct drawing *d = calloc(1, sizeof(*d));
+    if (!d)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    d->request = request;
+    d->hooks = *hooks;
+    d->begun_s = begun_s;
+    d->deadline_s = request->asked.timeout_s > 0 ? begun_s + request->asked.timeout_s : 0;
+    d->work = work;
+    *(studio->last ? &studio->last->next : &studio->first) = d;
+    studio->last = d;
+    studio->images += request->images;
+    return true;
+}
+
+static void unlink_drawing(struct studio *studio, struct drawing *d) {
+    struct drawing **link = &studio->first, *before = NULL;
+    for (; *link != d; link = &before->next)
+        before = *link;
+    *link = d->next;
+    if (studio->last == d)
+        studio->last = before;
+    studio->images -= d->request->images;
+}
+
+/* With its result, or d->error. */
+static void end_drawing(struct studio *studio, struct drawing *d) {
+    const bool ok = d->error.code == ERROR_NONE;
+    for (int i = 0; d->pictures && i < d->request->images; i++)
+        if (d->pictures[i].state == PICTURE_STEPPING)
+            studio->stages.leave(studio->stages.user, &d->pictures[i].image);
+    unlink_drawing(studio, d);
+    d->result.timings.total_s = monotonic_seconds() - d->begun_s;
+    if (d->result.timings.steps)
+        d->result.timings.batch_rows_mean = (double)d->rows / d->result.timings.steps;
+    if (!ok)
+        generate_result_finish(&d->result);
+    d->hooks.done(ok ? &d->result : NULL, ok ? NULL : &d->error, d->hooks.user);
+    free(d->pictures);
+    free(d);
+}
+
+/* All that have failed, and all that are done. */
+static void end_ended(struct studio *studio) {
+    for (struct drawing *d = studio->first, *next; d; d = next) {
+        next = d->next;
+        if (d->error.code != ERROR_NONE || d->pictures_done == d->request->images)
+            end_drawing(studio, d);
+    }
+}
+
+/* False, for the caller to return, with every request ended. */
+static bool lose_all(struct studio *studio, const struct error *why, struct error *err) {
+    for (struct drawing *d = studio->first; d; d = d->next)
+        d->error = *why;
+    end_ended(studio);
+    *err = *why;
+    return false;
+}
+
+/* `why` ends the drawing, or, if the device is lost, all. What studio_work returns. */
+static bool fail(
+    struct studio *studio, struct drawing *d, const struct error *why, struct error *err) {
+    if (why->code == ERROR_DEVICE_LOST)
+        return lose_all(studio, why, err);
+    d->error = *why;
+    end_ended(studio);
+    return true;
+}
+
+static void check_time(struct drawing *d, double now) {
+    const int done = d->evaluations, all = total_evaluations(d);
+    if (d->hooks.is_cancelled && d->hooks.is_cancelled(d->hooks.user)) {
+        if (d->begun)
+            error_set(&d->error, ERROR_CANCELLED, "the request was cancelled after %d of %d steps",
+                done, all);
+        else
+            error_set(&d->error, ERROR_CANCELLED, "the request was cancelled while it waited");
+    } else if (d->deadline_s > 0 && now >= d->deadline_s) {
+        if (d->begun)
+            error_set(&d->error, ERROR_TIMEOUT, "timeout_s: the time was over after %d of %d steps",
+                done, all);
+        else
+            error_set(&d->error, ERROR_TIMEOUT, "timeout_s: the request waited %.1f s for its turn",
+                now - d->begun_s);
+    }
+}
+
+/* --- what is next --- */
+
+static double work_left(const struct drawing *d) {
+    const struct resolved_request *r = d->request;
+    const double decodes = r->asked.latent_output ? 0 : r->images - d->pictures_done;
+    return (total_evaluations(d) - d->evaluations) * d->work.evaluation + decodes * d->work.decode;
+}
+
+static enum policy_state policy_state(enum picture_state state) {
+    return state == PICTURE_NEW        ? POLICY_NEW
+           : state == PICTURE_STEPPING ? POLICY_STEPPING
+                                       : POLICY_DECODING;
+}
+
+/* The images that are not done, in order of admission. */
+static int list_images(struct studio *studio, double now) {
+    const double s_per_flop = studio->flops > 0 ? studio->seconds / studio->flops : 0;
+    int count = 0;
+    for (struct drawing *d = studio->first; d; d = d->next) {
+        const struct resolved_request *r = d->request;
+        const struct policy_image like = {
+            .rank = policy_rank(work_left(d) * s_per_flop, now - d->begun_s, r->asked.priority),
+            .size = r->latent_height << 16 | r->latent_width,
+            .rows = r->guided ? 2 : 1,
+            .call_images = studio->stages.call_images(studio->stages.user, r),
+        };
+        for (int i = 0; i < r->images; i++) {
+            const enum picture_state state = d->pictures ? d->pictures[i].state : PICTURE_NEW;
+            if (state == PICTURE_DONE)
+                continue;
+            studio->places[count] = (struct place){ d, i };
+            studio->list[count] = like;
+            studio->list[count].state = policy_state(state);
+            studio->list[count++].alone = d->pictures && d->pictures[i].alone;
+        }
+    }
+    return count;
+}
+
+static struct picture *picture_at(const struct place *place) {
+    return &place->drawing->pictures[place->index];
+}
+
+/* A unit of work that took `seconds`. */
+static void count_work(struct studio *studio, double flops, double seconds) {
+    studio->seconds += RATE_SHARE * (seconds - studio->seconds);
+    studio->flops += RATE_SHARE * (flops - studio->flops);
+}
+
+/* --- beginning --- */
+
+static size_t latent_elements(const struct resolved_request *r) {
+    return (size_t)r->latent_channels * (size_t)r->latent_height * (size_t)r->latent_width;
+}
+
+static bool allocate(struct drawing *d) {
+    const struct resolved_request *r = d->request;
+    struct generate_result *out = &d->result;
+    size_t images = (size_t)r->images;
+    out->width = r->asked.width;
+    out->height = r->asked.height;
+    out->latent_channels = r->latent_channels;
+    out->latent_height = r->latent_height;
+    out->latent_width = r->latent_width;
+    out->image_count = r->images;
+    out->seeds = calloc(images, sizeof(*out->seeds));
+    out->latents = calloc(images * latent_elements(r), sizeof(*out->latents));
+    d->pictures = calloc(images, sizeof(*d->pictures));
+    bool ok = out->seeds && out->latents && d->pictures;
+    if (ok && !r->asked.latent_output) {
+        out->images = calloc(images, sizeof(*out->images));
+        ok = out->images;
+        for (size_t i = 0; i < images && ok; i++)
+            ok = (out->images[i] = malloc((size_t)out->width * (size_t)out->height * 3));
+    }
+    for (int i = 0; ok && i < r->images; i++) {
+        out->seeds[i] = resolved_request_seed(r, i);
+        d->pictures[i].image.latents = out->latents + (size_t)i * latent_elements(r);
+    }
+    return ok;
+}
+
+/* The first work for it. */
+static bool begin_drawing(struct drawing *d, struct error *err) {
+    if (d->begun)
+        return true;
+    if (!allocate(d))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %d pictures of %dx%d",
+            d->request->images, d->result.width, d->result.height);
+    d->begun = true;
+    d->result.timings.queue_s = monotonic_seconds() - d->begun_s;
+    if (d->hooks.begun)
+        d->hooks.begun(d->hooks.user);
+    if (d->hooks.progress)
+        d->hooks.progress(0, total_evaluations(d), d->hooks.user);
+    return true;
+}
+
+static enum stage_begun begin_picture(
+    struct studio *studio, const struct place *place, struct error *err) {
+    struct drawing *d = place->drawing;
+    if (!begin_drawing(d, err))
+        return STAGE_FAILED;
+    const double before = monotonic_seconds();
+    struct picture *p = picture_at(place);
+    enum stage_begun begun = studio->stages.begin(
+        studio->stages.user, d->request, place->index, &p->image, err);
+    if (begun == STAGE_BEGUN)
+        p->state = PICTURE_STEPPING;
+    d->result.timings.text_encoder_s += monotonic_seconds() - before;
+    return begun;
+}
+
+/* Begins the new images of a call, in order. One for which there is no room stays out and keeps all
+ * other new ones from beginning, so that its turn comes. False if a drawing has failed: *failed,
+ * with *err. */
+static bool begin_new(
+    struct studio *studio, struct policy_call *call, struct drawing **failed, struct error *err) {
+    int count = 0;
+    bool held = false;
+    for (int i = 0; i < call->count; i++) {
+        const struct place *place = &studio->places[call->images[i]];
+        const bool is_new = studio->list[call->images[i]].state == POLICY_NEW;
+        enum stage_begun begun = STAGE_BEGUN;
+        if (is_new)
+            begun = held ? STAGE_NO_ROOM : begin_picture(studio, place, err);
+        *failed = place->drawing;
+        if (begun == STAGE_FAILED)
+            return false;
+        held = held || begun == STAGE_NO_ROOM;
+        if (begun == STAGE_BEGUN)
+            call->images[count++] = call->images[i];
+    }
+    call->count = count;
+    return true;
+}
+
+/* --- units of work --- */
+
+/* The drawing was in the call that has just been made, with one image or more. */
+static void count_call(struct studio *studio, struct drawing *d, int rows, double seconds) {
+    if (d->last_call == studio->calls)
+        return;
+    d->last_call = studio->calls;
+    d->rows += rows;
+    d->result.timings.steps++;
+    d->result.timings.unet_s += seconds;
+    if (d->hooks.progress && d->error.code == ERROR_NONE)
+        d->hooks.progress(d->evaluations, total_evaluations(d), d->hooks.user);
+}
+
+/* A call failed for reasons that may be any of its images': they begin again, each to be alone. */
+static void restart_alone(struct studio *studio, const struct place *places, int count) {
+    for (int i = 0; i < count; i++) {
+        struct picture *p = picture_at(&places[i]);
+        places[i].drawing->evaluations -= p->image.evaluations;
+        studio->stages.leave(studio->stages.user, &p->image);
+        p->image.evaluations = 0;
+        p->state = PICTURE_NEW;
+        p->alone = true;
+    }
+}
+
+static bool take_picture(struct studio *studio, const struct place *place, struct error *err) {
+    struct drawing *d = place->drawing;
+    struct picture *p = picture_at(place);
+    const bool ok = studio->stages.take(studio->stages.user, &p->image, err);
+    p->state = d->request->asked.latent_output ? PICTURE_DONE : PICTURE_SAMPLED;
+    d->pictures_done += p->state == PICTURE_DONE;
+    return ok;
+}
+
+/* After a call: images that are done, what was counted, and who ends. */
+static bool after_call(struct studio *studio, const struct place *places, int count, double before,
+    struct error *err) {
+    double flops = 0;
+    int rows = 0;
+    bool lost = false;
+    struct error why = { 0 };
+    for (int i = 0; i < count && !lost; i++) {
+        struct drawing *d = places[i].drawing;
+        d->evaluations++;
+        flops += d->work.evaluation;
+        rows += d->request->guided ? 2 : 1;
+        if (image_is_done(&picture_at(&places[i])->image) &&
+            !take_picture(studio, &places[i], &why)) {
+            d->error = why;
+            lost = why.code == ERROR_DEVICE_LOST;
+        }
+    }
+    if (lost)
+        return lose_all(studio, &why, err);
+    const double seconds = monotonic_seconds() - before;
+    count_work(studio, flops, seconds);
+    studio->calls++;
+    for (int i = 0; i < count; i++)
+        count_call(studio, places[i].drawing, rows, seconds);
+    end_ended(studio);
+    return true;
+}
+
+/* One UNet call for images that have begun, the first ranked first; fewer if memory is short. */
+static bool step(struct studio *studio, const struct place *places, int count, struct error *err) {
+    struct image *images[UNET_CALL_MAX_IMAGES];
+    struct error why = { 0 };
+    for (int i = 0; i < count; i++)
+        images[i] = &picture_at(&places[i])->image;
+    const double before = monotonic_seconds();
+    while (!studio->stages.ready(studio->stages.user, images, count, &why)) {
+        if (why.code != ERROR_NO_MEMORY || count == 1)
+            return fail(studio, places[0].drawing, &why, err);
+        count /= 2;
+    }
+    if (studio->stages.step(studio->stages.user, images, count, &why))
+        return after_call(studio, places, count, before, err);
+    if (why.code == ERROR_DEVICE_LOST || count == 1)
+        return fail(studio, places[0].drawing, &why, err);
+    restart_alone(studio, places, count);
+    return true;
+}
+
+static bool decode(struct studio *studio, const struct place *place, struct error *err) {
+    struct drawing *d = place->drawing;
+    struct picture *p = picture_at(place);
+    struct error why = { 0 };
+    const double before = monotonic_seconds();
+    if (!studio->stages.decode(studio->stages.user, d->request, p->image.latents,
+            d->result.images[place->index], &why))
+        return fail(studio, d, &why, err);
+    const double seconds = monotonic_seconds() - before;
+    d->result.timings.vae_s += seconds;
+    count_work(studio, d->work.decode, seconds);
+    p->state = PICTURE_DONE;
+    d->pictures_done++;
+    end_ended(studio);
+    return true;
+}
+
+static bool sample(struct studio *studio, struct policy_call *call, int listed, struct error *err) {
+    struct place places[UNET_CALL_MAX_IMAGES];
+    struct error why = { 0 };
+    struct drawing *failed = NULL;
+    const struct place head = studio->places[call->images[0]];
+    if (!begin_new(studio, call, &failed, &why))
+        return fail(studio, failed, &why, err);
+    if (call->count == 0) { /* those that have begun make room for it */
+        policy_choose(studio->list, listed, studio->call_rows, true, call);
+        if (call->count == 0)
+            return fail(studio, head.drawing, &why, err);
+        if (call->decodes)
+            return decode(studio, &studio->places[call->images[0]], err);
+    }
+    for (int i = 0; i < call->count; i++)
+        places[i] = studio->places[call->images[i]];
+    return step(studio, places, call->count, err);
+}
+
+bool studio_work(struct studio *studio, struct error *err) {
+    const double now = monotonic_seconds();
+    for (struct drawing *d = studio->first; d; d = d->next)
+        check_time(d, now);
+    end_ended(studio);
+    const int listed = list_images(studio, now);
+    struct policy_call call;
+    policy_choose(studio->list, listed, studio->call_rows, false, &call);
+    if (call.count == 0)
+        return true;
+    if (call.decodes)
+        return decode(studio, &studio->places[call.images[0]], err);
+    return sample(studio, &call, listed, err);
+}
+
+/* --- one request by itself --- */
+
+struct single {
+    const struct generate_hooks *hooks; /* may be NULL */
+    struct generate_result *result;
+    struct error error;
+    bool cancelled, done;
+};
+
+static bool single_is_cancelled(void *user) {
+    return ((struct single *)user)->cancelled;
+}
+
+static void single_progress(int step, int steps, void *user) {
+    struct single *single = user;
+    if (single->hooks && single->hooks->progress)
+        single->cancelled = !single->hooks->progress(step, steps, single->hooks->user);
+}
+
+static void single_done(struct generate_result *result, const struct error *err, void *user) {
+    struct single *single = user;
+    if (result)
+        *single->result = *result;
+    else
+        single->error = *err;
+    single->done = true;
+}
+
+bool studio_generate(struct studio *studio, const struct resolved_request *request,
+    const struct generate_hooks *hooks, struct generate_result *result, struct error *err) {
+    struct single single = { .hooks = hooks, .result = result };
+    const struct studio_hooks own = {
+        .is_cancelled = single_is_cancelled,
+        .progress = single_progress,
+        .done = single_done,
+        .user = &single,
+    };
+    memset(result, 0, sizeof(*result));
+    if (!studio_admit(studio, request, &own, monotonic_seconds(), err))
+        return false;
+    while (!single.done)
+        if (!studio_work(studio, err))
+            return false;
+    if (single.error.code != ERROR_NONE && err)
+        *err = single.error;
+    return single.error.code == ERROR_NONE;
+}
