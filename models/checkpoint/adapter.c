@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct adapter {
     struct safetensors *file;
@@ -261,13 +262,10 @@ static bool open_folder(struct adapter *a, const char *path, struct error *err) 
     return ok;
 }
 
-bool adapter_open(const char *path, const struct adapter_targets *targets, struct adapter **out,
-    struct error *err) {
-    struct adapter *a = calloc(1, sizeof(*a));
-    if (!a)
-        return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
-    bool ok = file_is_folder(path) ? open_folder(a, path, err)
-                                   : safetensors_open(path, &a->file, err);
+/* What was opened is read through; takes `a` over where that fails, or where nothing was opened. */
+static bool open_rest(struct adapter *a, bool opened, const char *path,
+    const struct adapter_targets *targets, struct adapter **out, struct error *err) {
+    bool ok = opened;
     if (ok && !read_file(a, targets, err))
         ok = error_prefix(err, "%s", path);
     if (!ok || !adapter_intact(a, err)) {
@@ -276,6 +274,26 @@ bool adapter_open(const char *path, const struct adapter_targets *targets, struc
     }
     *out = a;
     return true;
+}
+
+bool adapter_open(const char *path, const struct adapter_targets *targets, struct adapter **out,
+    struct error *err) {
+    struct adapter *a = calloc(1, sizeof(*a));
+    if (!a)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
+    const bool opened = file_is_folder(path) ? open_folder(a, path, err)
+                                             : safetensors_open(path, &a->file, err);
+    return open_rest(a, opened, path, targets, out, err);
+}
+
+bool adapter_open_fd(int fd, const char *path, const struct adapter_targets *targets,
+    struct adapter **out, struct error *err) {
+    struct adapter *a = calloc(1, sizeof(*a));
+    if (!a) {
+        close(fd);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to open %s", path);
+    }
+    return open_rest(a, safetensors_open_fd(fd, path, &a->file, err), path, targets, out, err);
 }
 
 void adapter_close(struct adapter *a) {

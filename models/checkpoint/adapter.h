@@ -56,6 +56,9 @@ struct adapter_leftover {
  * ERROR_INVALID. */
 bool adapter_open(const char *path, const struct adapter_targets *targets, struct adapter **out,
     struct error *err) __attribute__((warn_unused_result));
+/* The same of a file that is open: `fd` is taken over, also on failure; `path` is for messages. */
+bool adapter_open_fd(int fd, const char *path, const struct adapter_targets *targets,
+    struct adapter **out, struct error *err) __attribute__((warn_unused_result));
 void adapter_close(struct adapter *adapter); /* NULL is fine */
 
 /* False if the file was cut short or written to since it was opened: what was read after that is
