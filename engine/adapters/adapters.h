@@ -137,7 +137,8 @@ bool adapter_name_check(const char *param, const char *name, struct error *err)
 /* Loads what the folder's file is now, also if an older version is loaded. Waits. */
 bool adapters_load(struct adapters *adapters, const char *name, struct adapter_info *info,
     struct error *err) __attribute__((warn_unused_result));
-/* Loads a file from anywhere under a name of its own: for the command line. Waits. */
+/* Loads a file, or a folder that peft wrote, from anywhere under a name of its own: for the command
+ * line. Waits. */
 bool adapters_load_file(struct adapters *adapters, const char *name, const char *path,
     struct adapter_info *info, struct error *err) __attribute__((warn_unused_result));
 /* Takes the version from the name: its memory is free when its last request ends. The file stays,

@@ -1,0 +1,379 @@
+#include "engine/adapters/adapters.h"
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/monotonic.h"
+#include "engine/adapters/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct weight_list *component_list(
+    const struct adapters *adapters, enum component component) {
+    return component == COMPONENT_UNET ? adapters->base.unet : adapters->base.text_encoder;
+}
+
+/* ---- what nobody holds any more ---- */
+
+void graveyard_empty(struct graveyard *graveyard) {
+    while (graveyard->versions) {
+        struct adapter_version *version = graveyard->versions;
+        graveyard->versions = version->next_dead;
+        version_destroy(version);
+    }
+    while (graveyard->copies) {
+        struct adapter_copies *copies = graveyard->copies;
+        graveyard->copies = copies->next;
+        copies_destroy(copies);
+    }
+}
+
+static void count_memory(const struct adapters *adapters) {
+    int64_t loaded = 0;
+    for (size_t i = 0; i < adapters->entry_count; i++)
+        loaded += adapters->entries[i]->version != NULL;
+    metric_set(METRIC_lora_loaded, loaded);
+    metric_set(METRIC_lora_bytes, (int64_t)adapters->resident_bytes);
+}
+
+void version_release(
+    struct adapters *adapters, struct adapter_version *version, struct graveyard *dead) {
+    if (--version->references > 0)
+        return;
+    adapters->resident_bytes -= version->bytes;
+    version->next_dead = dead->versions;
+    dead->versions = version;
+}
+
+/* Whether every version that they were made from is still some name's. */
+static bool is_current(const struct adapters *adapters, const struct adapter_copies *copies) {
+    for (int i = 0; i < copies->source_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < adapters->entry_count && !found; k++)
+            found = adapters->entries[k]->id == copies->sources[i].id;
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static void bury_copies(
+    struct adapters *adapters, struct adapter_copies *copies, struct graveyard *dead) {
+    struct adapter_copies **link = &adapters->copies;
+    while (*link != copies)
+        link = &(*link)->next;
+    *link = copies->next;
+    adapters->resident_bytes -= copies->bytes;
+    copies->next = dead->copies;
+    dead->copies = copies;
+}
+
+void copies_release(
+    struct adapters *adapters, struct adapter_copies *copies, struct graveyard *dead) {
+    if (--copies->references == 0 && !is_current(adapters, copies))
+        bury_copies(adapters, copies, dead);
+}
+
+static void bury_stale_copies(struct adapters *adapters, struct graveyard *dead) {
+    for (struct adapter_copies *c = adapters->copies, *next; c; c = next) {
+        next = c->next;
+        if (c->references == 0 && !is_current(adapters, c))
+            bury_copies(adapters, c, dead);
+    }
+}
+
+/* ---- memory ---- */
+
+/* Gives the memory of what was used longest ago, of all that nobody uses, to `dead`; false if there
+ * is none. */
+static bool give_way(struct adapters *adapters, struct graveyard *dead) {
+    struct adapter_copies *oldest_copies = NULL;
+    struct adapter_entry *oldest = NULL;
+    for (struct adapter_copies *c = adapters->copies; c; c = c->next)
+        if (c->references == 0 && (!oldest_copies || c->last_used < oldest_copies->last_used))
+            oldest_copies = c;
+    for (size_t i = 0; i < adapters->entry_count; i++) {
+        struct adapter_entry *e = adapters->entries[i];
+        /* A file from elsewhere may be gone or another one by now. */
+        const bool idle = e->version && e->version->references == 1 && e->version->bytes > 0 &&
+                          !e->pinned && !e->is_default && !e->path;
+        if (idle && (!oldest || e->last_used < oldest->last_used))
+            oldest = e;
+    }
+    if (oldest_copies && (!oldest || oldest_copies->last_used <= oldest->last_used)) {
+        bury_copies(adapters, oldest_copies, dead);
+        return true;
+    }
+    if (!oldest)
+        return false;
+    log_info("adapter %s: unloaded to make room", oldest->name);
+    version_release(adapters, oldest->version, dead);
+    oldest->version = NULL;
+    return true;
+}
+
+static bool fits(const struct adapters *adapters, size_t bytes, size_t available) {
+    const size_t limit = adapters->options.memory_bytes;
+    return bytes <= available &&
+           (limit == 0 || (bytes <= limit && adapters->resident_bytes <= limit - bytes));
+}
+
+bool memory_take(struct adapters *adapters, size_t bytes, const char *what, struct error *err) {
+    struct graveyard dead = { 0 };
+    struct available available;
+    adapters->base.kernels->memory->available(&available);
+    pthread_mutex_lock(&adapters->lock);
+    bool ok = fits(adapters, bytes, available.bytes);
+    while (!ok && give_way(adapters, &dead)) {
+        pthread_mutex_unlock(&adapters->lock);
+        graveyard_empty(&dead);
+        adapters->base.kernels->memory->available(&available);
+        pthread_mutex_lock(&adapters->lock);
+        ok = fits(adapters, bytes, available.bytes);
+    }
+    if (ok)
+        adapters->resident_bytes += bytes;
+    const size_t used = adapters->resident_bytes, limit = adapters->options.memory_bytes;
+    count_memory(adapters);
+    pthread_mutex_unlock(&adapters->lock);
+    if (ok)
+        return true;
+    if (limit != 0 && (bytes > limit || used > limit - bytes))
+        return error_set(err, ERROR_NO_MEMORY,
+            "no room for %s: %zu KiB are needed, adapters may take %zu KiB in all, and those in "
+            "use, pinned or default take %zu KiB",
+            what, bytes >> 10, limit >> 10, used >> 10);
+    return error_set(err, ERROR_NO_MEMORY,
+        "no room for %s: %zu MiB are needed, and %zu MiB are left%s%s", what, bytes >> 20,
+        available.bytes >> 20, available.why[0] ? ": " : "", available.why);
+}
+
+void memory_give(struct adapters *adapters, size_t bytes) {
+    pthread_mutex_lock(&adapters->lock);
+    adapters->resident_bytes -= bytes;
+    pthread_mutex_unlock(&adapters->lock);
+}
+
+/* ---- names ---- */
+
+/* Where the name is, or belongs. */
+static size_t entry_position(const struct adapters *adapters, const char *name) {
+    size_t low = 0, high = adapters->entry_count;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (strcmp(adapters->entries[mid]->name, name) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+struct adapter_entry *entry_find(const struct adapters *adapters, const char *name) {
+    const size_t at = entry_position(adapters, name);
+    const bool found = at < adapters->entry_count && strcmp(adapters->entries[at]->name, name) == 0;
+    return found ? adapters->entries[at] : NULL;
+}
+
+struct adapter_entry *entry_add(struct adapters *adapters, const char *name, struct error *err) {
+    struct adapter_entry *entry = entry_find(adapters, name), **grown = NULL;
+    if (entry)
+        return entry;
+    entry = calloc(1, sizeof(*entry));
+    if (entry)
+        memccpy(entry->name, name, 0, sizeof(entry->name) - 1);
+    pthread_mutex_lock(&adapters->lock);
+    if (entry && adapters->entry_count == adapters->entry_capacity) {
+        const size_t capacity = 2 * adapters->entry_capacity + 16;
+        grown = reallocarray(adapters->entries, capacity, sizeof(struct adapter_entry *));
+        if (grown) {
+            adapters->entries = grown;
+            adapters->entry_capacity = capacity;
+        }
+    }
+    const bool ok = entry && adapters->entry_count < adapters->entry_capacity;
+    if (ok) {
+        const size_t at = entry_position(adapters, name);
+        memmove(adapters->entries + at + 1, adapters->entries + at,
+            (adapters->entry_count - at) * sizeof(struct adapter_entry *));
+        adapters->entries[at] = entry;
+        adapters->entry_count++;
+    }
+    pthread_mutex_unlock(&adapters->lock);
+    if (ok)
+        return entry;
+    free(entry);
+    error_set(err, ERROR_NO_MEMORY, "no memory for the name of an adapter");
+    return NULL;
+}
+
+void entry_remove(struct adapters *adapters, struct adapter_entry *entry) {
+    struct graveyard dead = { 0 };
+    pthread_mutex_lock(&adapters->lock);
+    const size_t at = entry_position(adapters, entry->name);
+    adapters->entry_count--;
+    memmove(adapters->entries + at, adapters->entries + at + 1,
+        (adapters->entry_count - at) * sizeof(struct adapter_entry *));
+    if (entry->version)
+        version_release(adapters, entry->version, &dead);
+    bury_stale_copies(adapters, &dead);
+    count_memory(adapters);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(&dead);
+    free(entry->path);
+    free(entry);
+}
+
+/* ---- versions of a name ---- */
+
+bool version_load(struct adapters *adapters, int fd, const char *path, struct adapter_version **out,
+    struct error *err) {
+    const double begun = monotonic_seconds();
+    struct adapter_version *version;
+    size_t bytes;
+    if (!version_open(adapters, fd, path, &version, &bytes, err))
+        return false;
+    if (!memory_take(adapters, bytes, path, err)) {
+        version_destroy(version);
+        return false;
+    }
+    if (!version_place(version, err)) {
+        memory_give(adapters, bytes);
+        version_destroy(version);
+        return error_prefix(err, "%s", path);
+    }
+    pthread_mutex_lock(&adapters->lock);
+    adapters->resident_bytes += version->bytes - bytes;
+    pthread_mutex_unlock(&adapters->lock);
+    version->references = 1;
+    version->load_s = monotonic_seconds() - begun;
+    *out = version;
+    return true;
+}
+
+void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
+    struct adapter_version *version, const struct file_identity *identity) {
+    struct graveyard dead = { 0 };
+    pthread_mutex_lock(&adapters->lock);
+    if (entry->id == 0 || !identity_equal(&entry->identity, identity))
+        entry->id = ++adapters->last_id;
+    version->id = entry->id;
+    entry->identity = entry->seen = *identity;
+    entry->summary = version->summary;
+    entry->has_summary = true;
+    entry->error = (struct error){ 0 };
+    entry->last_used = ++adapters->clock;
+    if (entry->version)
+        version_release(adapters, entry->version, &dead);
+    entry->version = version;
+    bury_stale_copies(adapters, &dead);
+    count_memory(adapters);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(&dead);
+    metric_observe(METRIC_lora_load_seconds, version->load_s);
+    log_info("adapter %s: version %llu, %zu layers, %zu KiB, loaded in %.1f ms%s", entry->name,
+        (unsigned long long)version->id, version->matched, version->bytes >> 10,
+        1e3 * version->load_s, version->unmatched_count ? "; not all of it found a layer" : "");
+}
+
+/* Whether the same file would be refused again. */
+static bool is_refused(const struct adapter_entry *entry, const struct file_identity *identity) {
+    const enum error_code code = entry->error.code;
+    return (code == ERROR_INVALID || code == ERROR_UNSUPPORTED || code == ERROR_TOO_LARGE) &&
+           identity_equal(&entry->seen, identity);
+}
+
+bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct error *err) {
+    char shown[NAME_MAX + 1];
+    struct file_identity identity = { 0 }; /* of a file from elsewhere nobody asks twice */
+    struct adapter_version *version = NULL;
+    int fd = -1;
+    if (!entry->path) {
+        fd = folder_open_file(adapters, entry->name, shown, err);
+        if (fd < 0)
+            return false;
+        identity_read(fd, &identity);
+    }
+    const bool same = entry->version && identity_equal(&entry->identity, &identity);
+    struct error why = entry->error;
+    if (same || is_refused(entry, &identity)) {
+        if (fd >= 0)
+            close(fd);
+    } else if (version_load(adapters, fd, entry->path ? entry->path : shown, &version, &why)) {
+        entry_publish(adapters, entry, version, &identity);
+        return true;
+    } else {
+        pthread_mutex_lock(&adapters->lock);
+        entry->error = why;
+        entry->seen = identity;
+        pthread_mutex_unlock(&adapters->lock);
+    }
+    if (!same && err)
+        *err = why;
+    return same;
+}
+
+void entry_unload(struct adapters *adapters, struct adapter_entry *entry) {
+    struct graveyard dead = { 0 };
+    pthread_mutex_lock(&adapters->lock);
+    if (entry->version)
+        version_release(adapters, entry->version, &dead);
+    entry->version = NULL;
+    count_memory(adapters);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(&dead);
+}
+
+/* ---- the whole ---- */
+
+bool adapters_create(const struct adapters_options *options, const struct adapters_base *base,
+    struct adapters **out, struct error *err) {
+    struct adapters *adapters = calloc(1, sizeof(*adapters));
+    if (!adapters)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a registry of adapters");
+    adapters->options = *options;
+    pthread_mutex_init(&adapters->lock, NULL);
+    pthread_mutex_init(&adapters->work, NULL);
+    struct adapters_scan scan;
+    adapters->base = *base;
+    adapters->base.checkpoint = NULL; /* the caller's until all is well */
+    if (!folder_open(adapters, err) || !folder_scan(adapters, &scan, err)) {
+        adapters_destroy(adapters);
+        return false;
+    }
+    adapters->base.checkpoint = base->checkpoint;
+    for (int i = 0; i < ADAPTER_COMPONENTS; i++)
+        adapters->pristine[i] = weights_from_checkpoint(
+            base->checkpoint, (enum component)i, base->kernels, base->dtype);
+    if (adapters->folder >= 0)
+        log_info("%s: %d adapters%s", adapters->folder_path, scan.added,
+            scan.failed || scan.passed_over ? ", and files that are none" : "");
+    *out = adapters;
+    return true;
+}
+
+void adapters_destroy(struct adapters *adapters) {
+    if (!adapters)
+        return;
+    struct graveyard dead = { 0 };
+    for (size_t i = 0; i < adapters->entry_count; i++) {
+        struct adapter_entry *entry = adapters->entries[i];
+        if (entry->version)
+            version_release(adapters, entry->version, &dead);
+        free(entry->path);
+        free(entry);
+    }
+    dead.copies = adapters->copies;
+    graveyard_empty(&dead);
+    for (size_t i = 0; i < adapters->text_key_count; i++)
+        free(adapters->text_keys[i].sources);
+    free(adapters->entries);
+    checkpoint_close(adapters->base.checkpoint);
+    if (adapters->folder >= 0)
+        close(adapters->folder);
+    free(adapters->folder_path);
+    pthread_mutex_destroy(&adapters->lock);
+    pthread_mutex_destroy(&adapters->work);
+    free(adapters);
+}

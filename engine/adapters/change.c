@@ -1,0 +1,153 @@
+/* What is done to a name: load, unload, delete, set, rescan. One of them at a time (`work`). */
+#include "engine/adapters/internal.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool no_such_name(const char *name, struct error *err) {
+    return error_set(
+        err, ERROR_NOT_FOUND, "there is no adapter \"%.*s\"", ADAPTER_NAME_MAX_BYTES, name);
+}
+
+/* The name's entry; one that a file of the folder has come to since the last scan is made. */
+static struct adapter_entry *find_or_look(
+    struct adapters *adapters, const char *name, struct error *err) {
+    char shown[NAME_MAX + 1];
+    struct adapter_entry *entry = entry_find(adapters, name);
+    if (entry)
+        return entry;
+    struct error why;
+    if (adapters->folder < 0 || !adapter_name_check("name", name, &why)) {
+        no_such_name(name, err);
+        return NULL;
+    }
+    const int fd = folder_open_file(adapters, name, shown, &why);
+    if (fd < 0) {
+        if (why.code == ERROR_NOT_FOUND)
+            no_such_name(name, err);
+        else if (err)
+            *err = why;
+        return NULL;
+    }
+    close(fd);
+    return entry_add(adapters, name, err);
+}
+
+static bool describe(
+    struct adapters *adapters, const char *name, struct adapter_info *info, struct error *err) {
+    return !info || entry_describe(adapters, name, info, err);
+}
+
+bool adapters_load(
+    struct adapters *adapters, const char *name, struct adapter_info *info, struct error *err) {
+    pthread_mutex_lock(&adapters->work);
+    struct adapter_entry *entry = find_or_look(adapters, name, err);
+    const bool ok = entry && entry_load(adapters, entry, err) &&
+                    describe(adapters, name, info, err);
+    pthread_mutex_unlock(&adapters->work);
+    return ok;
+}
+
+bool adapters_load_file(struct adapters *adapters, const char *name, const char *path,
+    struct adapter_info *info, struct error *err) {
+    if (!adapter_name_check("name", name, err))
+        return false;
+    pthread_mutex_lock(&adapters->work);
+    struct adapter_entry *entry = entry_find(adapters, name);
+    const bool is_new = !entry;
+    char *copy = strdup(path);
+    bool ok = copy || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    if (ok && !is_new)
+        ok = error_set(err, ERROR_INVALID, "the name %s is taken", name);
+    if (ok && (entry = entry_add(adapters, name, err))) {
+        entry->path = copy;
+        copy = NULL;
+        ok = entry_load(adapters, entry, err) && describe(adapters, name, info, err);
+        if (!ok)
+            entry_remove(adapters, entry);
+    }
+    free(copy);
+    pthread_mutex_unlock(&adapters->work);
+    return ok && entry;
+}
+
+bool adapters_unload(struct adapters *adapters, const char *name, struct error *err) {
+    pthread_mutex_lock(&adapters->work);
+    struct adapter_entry *entry = entry_find(adapters, name);
+    bool ok = entry != NULL;
+    if (!ok)
+        no_such_name(name, err);
+    else if (entry->is_default || entry->pinned)
+        ok = error_set(err, ERROR_INVALID, "%s is %s, which keeps it loaded: take that away first",
+            name, entry->pinned ? "pinned" : "a default");
+    else
+        entry_unload(adapters, entry);
+    pthread_mutex_unlock(&adapters->work);
+    return ok;
+}
+
+bool adapters_delete(struct adapters *adapters, const char *name, struct error *err) {
+    pthread_mutex_lock(&adapters->work);
+    struct adapter_entry *entry = entry_find(adapters, name);
+    bool ok = entry != NULL;
+    if (!ok)
+        no_such_name(name, err);
+    else if (entry->path || folder_remove(adapters, entry->name, err))
+        entry_remove(adapters, entry);
+    else
+        ok = false;
+    pthread_mutex_unlock(&adapters->work);
+    if (ok)
+        log_info("adapter %s: deleted", name);
+    return ok;
+}
+
+static bool check_default(const char *param, double weight, struct error *err) {
+    char value[32];
+    if (isfinite(weight) && fabs(weight) <= ADAPTER_WEIGHT_MAX)
+        return true;
+    snprintf(value, sizeof(value), "%g", weight);
+    return error_field(
+        err, param, value, "a number from %g to %g", -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX);
+}
+
+bool adapters_set(struct adapters *adapters, const char *name,
+    const struct adapter_settings *settings, struct adapter_info *info, struct error *err) {
+    const bool becomes_default = settings->has_default && settings->is_default;
+    if (becomes_default &&
+        (!check_default("default_weight", settings->weight, err) ||
+            !check_default("text_encoder_weight", settings->text_encoder_weight, err)))
+        return false;
+    pthread_mutex_lock(&adapters->work);
+    struct adapter_entry *entry = find_or_look(adapters, name, err);
+    const bool stays = becomes_default || (settings->has_pinned && settings->pinned);
+    bool ok = entry && (!stays || entry->version || entry_load(adapters, entry, err));
+    if (ok) {
+        pthread_mutex_lock(&adapters->lock);
+        if (settings->has_default) {
+            entry->is_default = settings->is_default;
+            entry->default_weight = settings->is_default ? settings->weight : 0;
+            entry->default_text_encoder_weight = settings->is_default
+                                                     ? settings->text_encoder_weight
+                                                     : 0;
+        }
+        if (settings->has_pinned)
+            entry->pinned = settings->pinned;
+        pthread_mutex_unlock(&adapters->lock);
+        ok = describe(adapters, name, info, err);
+    }
+    pthread_mutex_unlock(&adapters->work);
+    return ok;
+}
+
+bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struct error *err) {
+    pthread_mutex_lock(&adapters->work);
+    const bool ok = folder_scan(adapters, out, err);
+    pthread_mutex_unlock(&adapters->work);
+    return ok;
+}

@@ -1,0 +1,168 @@
+#include "engine/adapters/internal.h"
+
+#include "kernels/pack.h"
+#include "models/repack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool sources_equal(
+    const struct adapter_source *a, int a_count, const struct adapter_source *b, int b_count) {
+    if (a_count != b_count)
+        return false;
+    for (int i = 0; i < a_count; i++)
+        if (a[i].id != b[i].id || a[i].weight != b[i].weight)
+            return false;
+    return true;
+}
+
+struct adapter_source *sources_copy(const struct adapter_source *sources, int count) {
+    struct adapter_source *copy = calloc((size_t)count + 1, sizeof(*copy));
+    for (int i = 0; copy && i < count; i++)
+        copy[i] = (struct adapter_source){ .id = sources[i].id, .weight = sources[i].weight };
+    return copy;
+}
+
+/* Whether a source changes the weight that `layer` is part of. */
+static bool is_changed(const struct adapter_source *sources, int count, enum component component,
+    const struct packed *packed) {
+    for (int i = 0; i < count; i++)
+        for (size_t k = 0; k < sources[i].version->copied_count; k++) {
+            const struct adapter_module *module = sources[i].version->copied[k];
+            if (module->component == component && module->target->packed == packed)
+                return true;
+        }
+    return false;
+}
+
+/* The weights that the sources change, each once: [list->count] at most. */
+static size_t changed_weights(const struct weight_list *list, const struct adapter_source *sources,
+    int count, enum component component, const struct packed **out) {
+    size_t found = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct packed *packed = list->items[i].packed;
+        /* The layers of one weight follow each other, or end far away with its first at 0. */
+        if (list->items[i].first == 0 && is_changed(sources, count, component, packed))
+            out[found++] = packed;
+    }
+    return found;
+}
+
+size_t copies_estimate(const struct adapters *adapters, enum component component,
+    const struct adapter_source *sources, int count) {
+    const struct weight_list *list = component_list(adapters, component);
+    size_t bytes = 0;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->items[i].first == 0 &&
+            is_changed(sources, count, component, list->items[i].packed))
+            bytes += list->items[i].packed->bytes;
+    return bytes;
+}
+
+struct change {
+    enum component component;
+    const struct adapter_source *sources;
+    int count;
+};
+
+static bool add_change(const struct adapter_source *source, const struct adapter_module *module,
+    const float *pristine, float *weight, float *bias, struct error *err) {
+    if (module->has_weight &&
+        !adapter_module_add(module, pristine, (float)source->weight, weight, err))
+        return false;
+    if (module->has_bias)
+        adapter_module_add_bias(module, (float)source->weight, bias);
+    return true;
+}
+
+/* The source's module for the layer, or NULL. */
+static const struct adapter_module *module_of(const struct adapter_source *source,
+    enum component component, const struct named_weight *layer) {
+    for (size_t i = 0; i < source->version->copied_count; i++) {
+        const struct adapter_module *module = source->version->copied[i];
+        if (module->component == component && module->target == layer)
+            return module;
+    }
+    return NULL;
+}
+
+/* Adds what all sources change of the layer, one after the other, each from the pristine weights.
+ * A repack_change. */
+static bool change_layer(
+    void *user, const struct named_weight *layer, float *weight, float *bias, struct error *err) {
+    const struct change *change = user;
+    const size_t bytes = (size_t)(layer->n * layer->k * adapter_target_taps(layer)) * sizeof(float);
+    float *pristine = NULL;
+    bool ok = true;
+    for (int i = 0; ok && i < change->count; i++) {
+        const struct adapter_source *source = &change->sources[i];
+        const struct adapter_module *module = module_of(source, change->component, layer);
+        if (!module)
+            continue;
+        if (!pristine) {
+            pristine = malloc(bytes);
+            if (!pristine)
+                return error_set(err, ERROR_NO_MEMORY, "%s: no memory to change it", layer->name);
+            memcpy(pristine, weight, bytes);
+        }
+        ok = add_change(source, module, pristine, weight, bias, err);
+    }
+    free(pristine);
+    return ok;
+}
+
+static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
+    const struct change *change, struct error *err) {
+    const struct weights *pristine = &adapters->pristine[change->component];
+    const struct weight_list *list = component_list(adapters, change->component);
+    for (size_t i = 0; i < copies->replaced_count; i++) {
+        struct replaced *r = &copies->replaced[i];
+        if (!weights_repack(
+                pristine, list, r->base, change_layer, (void *)(uintptr_t)change, &r->copy, err))
+            return false;
+        copies->bytes += r->copy->bytes;
+    }
+    for (int i = 0; i < change->count; i++)
+        if (!adapter_intact(change->sources[i].version->file, err))
+            return false;
+    return pristine->end(pristine->user, err);
+}
+
+bool copies_create(struct adapters *adapters, enum component component,
+    const struct adapter_source *sources, int count, struct adapter_copies **out,
+    struct error *err) {
+    const struct weight_list *list = component_list(adapters, component);
+    const struct change change = { component, sources, count };
+    struct adapter_copies *copies = calloc(1, sizeof(*copies));
+    const struct packed **changed = calloc(list->count + 1, sizeof(*changed));
+    bool ok = copies && changed;
+    if (ok) {
+        copies->component = component;
+        copies->sources = sources_copy(sources, count);
+        copies->source_count = count;
+        copies->replaced_count = changed_weights(list, sources, count, component, changed);
+        copies->replaced = calloc(copies->replaced_count + 1, sizeof(*copies->replaced));
+        ok = copies->sources && copies->replaced;
+    }
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory for a list of weights");
+    for (size_t i = 0; ok && i < copies->replaced_count; i++)
+        copies->replaced[i].base = changed[i];
+    free(changed);
+    if (ok && make_all(adapters, copies, &change, err)) {
+        *out = copies;
+        return true;
+    }
+    copies_destroy(copies);
+    return false;
+}
+
+void copies_destroy(struct adapter_copies *copies) {
+    if (!copies)
+        return;
+    for (size_t i = 0; copies->replaced && i < copies->replaced_count; i++)
+        packed_destroy(copies->replaced[i].copy);
+    free(copies->replaced);
+    free(copies->sources);
+    free(copies);
+}

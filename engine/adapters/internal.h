@@ -1,0 +1,228 @@
+/* Inside engine/adapters/.
+ *
+ * Two locks. `lock` guards every member here that changes, and is held for moments only. `work` is
+ * held by whoever reads files, packs weights or changes what names mean: one thread at a time, for
+ * as long as that takes, `lock` being taken inside of it. So whoever holds `work` may read names,
+ * versions and copies without `lock`, for nobody else changes which there are; the counts of
+ * references and the clock are read under `lock` only. */
+#ifndef ENGINE_ADAPTERS_INTERNAL_H
+#define ENGINE_ADAPTERS_INTERNAL_H
+
+#include "engine/adapters/adapters.h"
+#include "engine/request.h"
+#include "kernels/overlay.h"
+#include "models/checkpoint/adapter.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define ADAPTER_COMPONENTS                                                                         \
+    2 /* COMPONENT_TEXT_ENCODER and COMPONENT_UNET, the first of their enum */
+_Static_assert(COMPONENT_TEXT_ENCODER < ADAPTER_COMPONENTS && COMPONENT_UNET < ADAPTER_COMPONENTS,
+    "an adapter changes these two");
+
+/* ---- versions (version.c) ---- */
+
+/* A low-rank product in the device's memory. */
+struct placed_pair {
+    enum component component;
+    const struct named_weight *target; /* borrowed from the base's list */
+    struct low_rank_pair *pair;        /* owned */
+    float scale;
+};
+
+/* One file, loaded: what it adds, and what copies are made from. Immutable but for the counts. */
+struct adapter_version {
+    struct adapter_version *next_dead; /* in a graveyard */
+    uint64_t id;
+    int references;            /* the name's, each set's, and those of who is at work with it */
+    int users;                 /* sets */
+    struct placed_pair *pairs; /* owned; in the order of the base's lists */
+    size_t pair_count;
+    struct adapter *file;                 /* owned: open if copies are made from it, else NULL */
+    const struct adapter_module **copied; /* owned; the modules are the file's */
+    size_t copied_count;
+    bool changes[ADAPTER_COMPONENTS]; /* it has modules of the component */
+    struct adapter_summary summary;
+    size_t matched;
+    char **unmatched; /* owned */
+    size_t unmatched_count;
+    uint64_t file_bytes;
+    size_t bytes; /* of the pairs */
+    double load_s, sync_s;
+};
+
+/* Opens `fd`, which is taken over, and checks all of it; `path` is for messages, or to be opened,
+ * if fd is -1. Places nothing yet: *bytes is what the pairs are going to take, about. */
+bool version_open(const struct adapters *adapters, int fd, const char *path,
+    struct adapter_version **out, size_t *bytes, struct error *err)
+    __attribute__((warn_unused_result));
+/* Places the pairs in the device's memory. */
+bool version_place(struct adapter_version *version, struct error *err)
+    __attribute__((warn_unused_result));
+void version_destroy(struct adapter_version *version); /* NULL is fine */
+
+/* ---- working copies (copies.c) ---- */
+
+/* One adapter's part in weights that several may change. */
+struct adapter_source {
+    uint64_t id; /* of its version */
+    double weight;
+    const struct adapter_version *version; /* while copies are being made */
+};
+
+/* Weights of one component as `sources` change them together. Kept without references until their
+ * memory is wanted, or one of the versions is no name's any more. */
+struct adapter_copies {
+    struct adapter_copies *next;
+    enum component component;
+    struct adapter_source *sources; /* owned; in the order of the adapters' names */
+    int source_count;
+    struct replaced {
+        const struct packed *base;
+        struct packed *copy; /* owned */
+    } * replaced;            /* owned */
+    size_t replaced_count;
+    size_t bytes;
+    int references; /* sets, and those of who is at work with them */
+    uint64_t last_used;
+};
+
+/* Bytes that the copies for `sources` would take. */
+size_t copies_estimate(const struct adapters *adapters, enum component component,
+    const struct adapter_source *sources, int count);
+/* The caller holds `work`. *out has no reference yet. */
+bool copies_create(struct adapters *adapters, enum component component,
+    const struct adapter_source *sources, int count, struct adapter_copies **out, struct error *err)
+    __attribute__((warn_unused_result));
+void copies_destroy(struct adapter_copies *copies); /* NULL is fine */
+
+bool sources_equal(
+    const struct adapter_source *a, int a_count, const struct adapter_source *b, int b_count);
+/* NULL when memory ran out. */
+struct adapter_source *sources_copy(const struct adapter_source *sources, int count);
+
+/* ---- names and memory (adapters.c) ---- */
+
+/* Tells one file from another, and from itself after it was written to. */
+struct file_identity {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec modified;
+};
+bool identity_equal(const struct file_identity *a, const struct file_identity *b);
+bool identity_read(int fd, struct file_identity *out); /* of an open regular file */
+
+struct adapter_entry {
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    char *path;  /* owned: of a file outside of the folder; NULL: NAME.safetensors in it */
+    uint64_t id; /* the number of the file that is or was loaded last; 0: none was */
+    struct file_identity identity;   /* of that file */
+    struct file_identity seen;       /* of the file that was looked at last */
+    struct adapter_version *version; /* one reference is owned; NULL: not loaded */
+    struct adapter_summary summary;  /* of the file that was looked at last */
+    bool has_summary;
+    struct error error; /* what is wrong with that one; ERROR_NONE: nothing that is known */
+    bool pinned, is_default;
+    double default_weight, default_text_encoder_weight;
+    uint64_t last_used;
+    bool marked; /* by the scan that is under way */
+};
+
+/* The number of a text encoder's weights (set.c). */
+struct text_key {
+    uint64_t key;
+    struct adapter_source *sources; /* owned */
+    int source_count;
+    uint64_t last_used;
+};
+#define TEXT_KEYS_MAX 256
+
+struct adapters {
+    struct adapters_options options;
+    char *folder_path; /* owned; NULL: none */
+    int folder;        /* its descriptor, or -1 */
+    struct adapters_base base;
+    struct weights pristine[ADAPTER_COMPONENTS];
+    pthread_mutex_t lock, work;
+    struct adapter_entry **entries; /* owned, by name */
+    size_t entry_count, entry_capacity;
+    struct adapter_copies *copies; /* owned */
+    struct text_key text_keys[TEXT_KEYS_MAX];
+    size_t text_key_count;
+    uint64_t last_text_key, last_id, clock;
+    size_t resident_bytes; /* versions and copies, also those that only sets still hold */
+};
+
+const struct weight_list *component_list(const struct adapters *adapters, enum component component);
+
+/* What lost its last reference under the lock, to be destroyed after it. Zeroed is empty. */
+struct graveyard {
+    struct adapter_version *versions;
+    struct adapter_copies *copies;
+};
+void graveyard_empty(struct graveyard *graveyard);
+
+/* Under `lock`, all of them. */
+struct adapter_entry *entry_find(const struct adapters *adapters, const char *name);
+void version_release(
+    struct adapters *adapters, struct adapter_version *version, struct graveyard *dead);
+void copies_release(
+    struct adapters *adapters, struct adapter_copies *copies, struct graveyard *dead);
+
+/* The next take `lock` themselves; the caller holds `work`. */
+
+/* The name's entry, made if there is none; NULL and an error when memory ran out. */
+struct adapter_entry *entry_add(struct adapters *adapters, const char *name, struct error *err);
+void entry_remove(struct adapters *adapters, struct adapter_entry *entry);
+/* Sees to it that `bytes` more fit below the limit and into memory, and counts them. What nobody
+ * uses gives way, least recently used first. ERROR_NO_MEMORY says what is in use. */
+bool memory_take(struct adapters *adapters, size_t bytes, const char *what, struct error *err)
+    __attribute__((warn_unused_result));
+void memory_give(struct adapters *adapters, size_t bytes);
+
+/* version_open and version_place; *out has one reference, the caller's. */
+bool version_load(struct adapters *adapters, int fd, const char *path, struct adapter_version **out,
+    struct error *err) __attribute__((warn_unused_result));
+/* Puts the version, whose reference it takes over, in the place of the name's. */
+void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
+    struct adapter_version *version, const struct file_identity *identity);
+/* Loads the file that the name stands for now, unless that is what is loaded. */
+bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct error *err)
+    __attribute__((warn_unused_result));
+/* Takes the version from the name. */
+void entry_unload(struct adapters *adapters, struct adapter_entry *entry);
+
+/* ---- the folder (folder.c) ---- */
+
+#define ADAPTER_SUFFIX ".safetensors"
+
+/* Opens the folder and takes away what broken uploads left. */
+bool folder_open(struct adapters *adapters, struct error *err) __attribute__((warn_unused_result));
+/* The name's file, opened for reading below the folder, no link followed; -1 and an error. `file`
+ * gets its name there: messages may reach people who have no business with our paths. */
+int folder_open_file(const struct adapters *adapters, const char *name, char file[NAME_MAX + 1],
+    struct error *err) __attribute__((warn_unused_result));
+/* A new file with a name that nobody can ask for, for reading and writing; -1 and an error. */
+int folder_create_temporary(const struct adapters *adapters, char *name, size_t size,
+    struct error *err) __attribute__((warn_unused_result));
+/* Has the disk keep `fd`'s file, and gives it the name's. */
+bool folder_keep(const struct adapters *adapters, int fd, const char *temporary, const char *name,
+    struct error *err) __attribute__((warn_unused_result));
+void folder_remove_temporary(const struct adapters *adapters, const char *temporary);
+/* Fine if it is not there. */
+bool folder_remove(const struct adapters *adapters, const char *name, struct error *err)
+    __attribute__((warn_unused_result));
+/* Reads the folder; the caller holds `work`. */
+bool folder_scan(struct adapters *adapters, struct adapters_scan *out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* ---- listings (listing.c) ---- */
+
+/* Of an entry that exists; takes `lock`. */
+bool entry_describe(struct adapters *adapters, const char *name, struct adapter_info *out,
+    struct error *err) __attribute__((warn_unused_result));
+
+#endif

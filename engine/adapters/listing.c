@@ -1,0 +1,109 @@
+#include "engine/adapters/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *adapter_state_name(enum adapter_state state) {
+    static const char *const names[] = {
+        [ADAPTER_ON_DISK] = "on_disk",
+        [ADAPTER_LOADED] = "loaded",
+        [ADAPTER_FAILED] = "failed",
+    };
+    return names[state];
+}
+
+static bool copy_unmatched(const struct adapter_version *version, struct adapter_info *out) {
+    out->unmatched = calloc(version->unmatched_count + 1, sizeof(*out->unmatched));
+    if (!out->unmatched)
+        return false;
+    for (size_t i = 0; i < version->unmatched_count; i++) {
+        out->unmatched[i] = strdup(version->unmatched[i]);
+        if (!out->unmatched[i])
+            return false;
+        out->unmatched_count++;
+    }
+    return true;
+}
+
+/* Under `lock`; *out is finished by the caller, also on failure. */
+static bool fill(const struct adapter_entry *entry, struct adapter_info *out) {
+    const struct adapter_version *version = entry->version;
+    *out = (struct adapter_info){
+        .state = version             ? ADAPTER_LOADED
+                 : entry->error.code ? ADAPTER_FAILED
+                                     : ADAPTER_ON_DISK,
+        .version = entry->id,
+        .file_bytes = version ? version->file_bytes : (uint64_t)entry->seen.bytes,
+        .pinned = entry->pinned,
+        .is_default = entry->is_default,
+        .default_weight = entry->default_weight,
+        .default_text_encoder_weight = entry->default_text_encoder_weight,
+        .summary = version ? version->summary : entry->summary,
+        .has_summary = version || entry->has_summary,
+        .error = entry->error,
+    };
+    memcpy(out->name, entry->name, sizeof(out->name));
+    if (!version)
+        return true;
+    out->resident_bytes = version->bytes;
+    out->users = version->users;
+    out->matched = version->matched;
+    out->load_s = version->load_s;
+    out->sync_s = version->sync_s;
+    return copy_unmatched(version, out);
+}
+
+void adapter_info_finish(struct adapter_info *info) {
+    for (size_t i = 0; i < info->unmatched_count; i++)
+        free(info->unmatched[i]);
+    free(info->unmatched);
+    *info = (struct adapter_info){ 0 };
+}
+
+bool entry_describe(
+    struct adapters *adapters, const char *name, struct adapter_info *out, struct error *err) {
+    pthread_mutex_lock(&adapters->lock);
+    const struct adapter_entry *entry = entry_find(adapters, name);
+    const bool filled = entry && fill(entry, out);
+    pthread_mutex_unlock(&adapters->lock);
+    if (!entry)
+        return error_set(
+            err, ERROR_NOT_FOUND, "there is no adapter \"%.*s\"", ADAPTER_NAME_MAX_BYTES, name);
+    if (filled)
+        return true;
+    adapter_info_finish(out);
+    return error_set(err, ERROR_NO_MEMORY, "no memory to describe an adapter");
+}
+
+bool adapters_describe(
+    struct adapters *adapters, const char *name, struct adapter_info *out, struct error *err) {
+    return entry_describe(adapters, name, out, err);
+}
+
+bool adapters_list(struct adapters *adapters, struct adapters_listing *out, struct error *err) {
+    pthread_mutex_lock(&adapters->lock);
+    *out = (struct adapters_listing){
+        .items = calloc(adapters->entry_count + 1, sizeof(*out->items)),
+        .resident_bytes = adapters->resident_bytes,
+        .limit_bytes = adapters->options.memory_bytes,
+        .merge = adapters->options.merge,
+        .folder = adapters->folder_path,
+    };
+    bool ok = out->items != NULL;
+    for (size_t i = 0; ok && i < adapters->entry_count; i++) {
+        ok = fill(adapters->entries[i], &out->items[i]);
+        out->count++;
+    }
+    pthread_mutex_unlock(&adapters->lock);
+    if (ok)
+        return true;
+    adapters_listing_finish(out);
+    return error_set(err, ERROR_NO_MEMORY, "no memory to list the adapters");
+}
+
+void adapters_listing_finish(struct adapters_listing *listing) {
+    for (size_t i = 0; i < listing->count; i++)
+        adapter_info_finish(&listing->items[i]);
+    free(listing->items);
+    *listing = (struct adapters_listing){ 0 };
+}

@@ -1,0 +1,144 @@
+#include "engine/adapters/internal.h"
+
+#include "base/monotonic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct adapter_upload {
+    struct adapters *adapters; /* borrowed */
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    char temporary[64]; /* its file's name until it is kept; "": it has the adapter's name */
+    int fd;
+    uint64_t announced, written; /* bytes; announced 0: nobody said */
+};
+
+static bool too_large(uint64_t bytes, struct error *err) {
+    return error_set(err, ERROR_TOO_LARGE,
+        "the file has %llu bytes or more; at most %llu are taken", (unsigned long long)bytes,
+        (unsigned long long)ADAPTER_FILE_MAX_BYTES);
+}
+
+static bool write_failed(const struct adapter_upload *upload, int reason, struct error *err) {
+    return error_set(
+        err, ERROR_IO, "cannot write %s%s: %s", upload->name, ADAPTER_SUFFIX, strerror(reason));
+}
+
+/* A full disk is found out now, and not after the last byte. */
+static bool reserve(struct adapter_upload *upload, struct error *err) {
+    if (upload->announced == 0 ||
+        fallocate(upload->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)upload->announced) == 0)
+        return true;
+    const int reason = errno; /* other refusals are a file system's that cannot */
+    return (reason != ENOSPC && reason != EDQUOT && reason != EFBIG) ||
+           write_failed(upload, reason, err);
+}
+
+bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
+    struct adapter_upload **out, struct error *err) {
+    if (!adapter_name_check("name", name, err))
+        return false;
+    if (bytes > ADAPTER_FILE_MAX_BYTES)
+        return too_large(bytes, err);
+    if (adapters->folder < 0)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "there is no folder of adapters to keep it in: start with --lora-dir");
+    struct adapter_upload *upload = calloc(1, sizeof(*upload));
+    if (!upload)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an upload");
+    upload->adapters = adapters;
+    upload->announced = bytes;
+    memccpy(upload->name, name, 0, sizeof(upload->name) - 1);
+    upload->fd = folder_create_temporary(
+        adapters, upload->temporary, sizeof(upload->temporary), err);
+    if (upload->fd < 0)
+        upload->temporary[0] = 0;
+    if (upload->fd >= 0 && reserve(upload, err)) {
+        *out = upload;
+        return true;
+    }
+    adapter_upload_abort(upload);
+    return false;
+}
+
+bool adapter_upload_write(
+    struct adapter_upload *upload, const void *bytes, size_t size, struct error *err) {
+    upload->written += size;
+    if (upload->written > ADAPTER_FILE_MAX_BYTES)
+        return too_large(upload->written, err);
+    if (upload->announced && upload->written > upload->announced)
+        return error_set(err, ERROR_INVALID, "more than the %llu bytes came that were announced",
+            (unsigned long long)upload->announced);
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = write(upload->fd, (const char *)bytes + done, size - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return write_failed(upload, errno, err);
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* The caller holds `work`: loads the file and only then lets it have the name. */
+static bool upload_take(struct adapter_upload *upload, struct error *err) {
+    struct adapters *adapters = upload->adapters;
+    struct file_identity identity;
+    struct adapter_version *version;
+    struct graveyard dead = { 0 };
+    const int fd = fcntl(upload->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0 || !identity_read(fd, &identity)) {
+        const int reason = errno;
+        if (fd >= 0)
+            close(fd);
+        return write_failed(upload, reason, err);
+    }
+    if (!version_load(adapters, fd, upload->name, &version, err))
+        return false;
+    const bool was_there = entry_find(adapters, upload->name) != NULL;
+    struct adapter_entry *entry = entry_add(adapters, upload->name, err);
+    const double begun = monotonic_seconds();
+    if (entry && folder_keep(adapters, upload->fd, upload->temporary, upload->name, err)) {
+        upload->temporary[0] = 0;
+        version->sync_s = monotonic_seconds() - begun;
+        entry_publish(adapters, entry, version, &identity);
+        return true;
+    }
+    pthread_mutex_lock(&adapters->lock);
+    version_release(adapters, version, &dead);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(&dead);
+    if (entry && !was_there)
+        entry_remove(adapters, entry);
+    return false;
+}
+
+bool adapter_upload_end(
+    struct adapter_upload *upload, struct adapter_info *info, struct error *err) {
+    struct adapters *adapters = upload->adapters;
+    bool ok = upload->announced == 0 || upload->written == upload->announced ||
+              error_set(err, ERROR_INVALID, "%llu of the %llu bytes came that were announced",
+                  (unsigned long long)upload->written, (unsigned long long)upload->announced);
+    if (ok) {
+        pthread_mutex_lock(&adapters->work);
+        ok = upload_take(upload, err) &&
+             (!info || entry_describe(adapters, upload->name, info, err));
+        pthread_mutex_unlock(&adapters->work);
+    }
+    adapter_upload_abort(upload);
+    return ok;
+}
+
+void adapter_upload_abort(struct adapter_upload *upload) {
+    if (!upload)
+        return;
+    if (upload->temporary[0])
+        folder_remove_temporary(upload->adapters, upload->temporary);
+    if (upload->fd >= 0)
+        close(upload->fd);
+    free(upload);
+}
