@@ -201,4 +201,5 @@ def main():
             print(f"{name} {tuple(tensor.shape)} rms {tensor.square().mean().sqrt():.3f}")
 
 
-main()
+if __name__ == "__main__":
+    main()
