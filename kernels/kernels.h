@@ -206,7 +206,9 @@ struct low_rank_row {
 
 /* y[row][t][first + j] += sum over the row's terms, in order, of
  *     scale * sum over r of (sum over k of x[row][t][k] down[r][k]) up[j][r]
- * with f32 sums; a row without terms is left alone. x and y as in linear_args if kind is CONV_1X1;
+ * with f32 sums; a row without terms is left alone. y may be rounded between terms of one row, if
+ * their outputs overlap without being the same or if their ranks are many; what decides that are
+ * the row's own terms. x and y as in linear_args if kind is CONV_1X1;
  * for the others as in conv2d_args, and the inner sum is that convolution, with rank outputs. */
 struct low_rank_args {
     const struct tensor *x;

@@ -39,6 +39,15 @@ static bool cpu_attention(const struct attention_args *args, struct error *err) 
     return level->simd->attention(args, err);
 }
 
+static bool cpu_geglu(const struct geglu_args *args, struct error *err) {
+    const struct tensor *h = args->h;
+    const int64_t n = h->shape[h->rank - 1];
+    (void)err;
+    cpu_level()->matmul->geglu(h->data, tensor_elements(h) / n, n, h->dtype,
+        args->residual ? args->residual->data : NULL, args->y->data);
+    return true;
+}
+
 /* The layers that implementations tell apart: one of each. */
 #define TEXT(x) #x
 #define TEXT_OF(x) TEXT(x)
@@ -91,6 +100,7 @@ static void fill_table(void) {
     SIMD_OPERATIONS(ENTRY)
 #undef ENTRY
     table.attention = cpu_attention;
+    table.geglu = cpu_geglu;
     layers_register(&table);
     list_implementations(DTYPE_F32, implementations[0]);
     list_implementations(DTYPE_BF16, implementations[1]);

@@ -19,7 +19,8 @@ void layers_register(struct kernels *table);
     X(embedding)                                                                                   \
     X(add)                                                                                         \
     X(combine)                                                                                     \
-    X(convert)
+    X(convert)                                                                                     \
+    X(low_rank)
 
 /* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
 struct simd {
