@@ -221,6 +221,24 @@ static bool attention_input_is_right(const struct check *k, const struct attenti
     return check_apart(k, a->y, name, t, false);
 }
 
+static bool lengths_are_right(const struct check *k, const struct attention_args *a) {
+    char text[112];
+    const struct tensor *lengths = a->lengths, want = tensor_1d(NULL, DTYPE_I32, a->y->shape[0]);
+    if (!lengths)
+        return true;
+    if (!check_tensor(k, "lengths", lengths, 1, 1) ||
+        !check_shape(k, "lengths", lengths, &want, "y", a->y) ||
+        !check_apart(k, a->y, "lengths", lengths, false))
+        return false;
+    /* An accelerator's memory is its kernels' to read; they go no further than tk. */
+    for (int64_t i = 0; lengths->device == DEVICE_CPU && !k->c->dry_run && i < want.shape[0]; i++)
+        if (attention_keys(a, i) < 1 || attention_keys(a, i) > a->k->shape[1])
+            return check_fail(k, "lengths[%lld] is %lld, it must be 1 to the keys of k %s",
+                (long long)i, (long long)attention_keys(a, i),
+                tensor_describe(a->k, text, sizeof(text)));
+    return true;
+}
+
 static bool attention_is_right(const struct check *k, const struct attention_args *a) {
     if (!check_activation(k, "y", a->y, 3, 3) || !check_activation(k, "k", a->k, 3, 3))
         return false;
@@ -231,7 +249,8 @@ static bool attention_is_right(const struct check *k, const struct attention_arg
     return check_shape(k, "y", a->y, &want, "its own heads,", a->y) &&
            attention_input_is_right(k, a, "q", a->q, a->q_offset, a->y->shape[1]) &&
            attention_input_is_right(k, a, "k", a->k, a->k_offset, a->k->shape[1]) &&
-           attention_input_is_right(k, a, "v", a->v, a->v_offset, a->k->shape[1]);
+           attention_input_is_right(k, a, "v", a->v, a->v_offset, a->k->shape[1]) &&
+           lengths_are_right(k, a);
 }
 
 static bool embedding_is_right(const struct check *k, const struct embedding_args *a) {

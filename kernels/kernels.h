@@ -117,7 +117,9 @@ struct layer_norm_args {
 /* For each row and head: y = softmax(scale q k^T + mask) v, softmax in f32.
  * q [n][tq][>= heads*d], k, v [n][tk][>= heads*d], y [n][tq][heads*d]; head h owns channels
  * [h*d, (h+1)*d) after the offset. The offsets let q, k and v be parts of one fused projection
- * [n][t][3*heads*d]. causal: query i sees keys 0..i only. */
+ * [n][t][3*heads*d]. causal: query i sees keys 0..i only. lengths: i32 [n], or NULL where every row
+ * has tk keys: row i has lengths[i] of them, 1 to tk, and the bits of a call with so many. What
+ * lies behind its keys is not looked at; it may be NaN. */
 struct attention_args {
     const struct tensor *q, *k, *v;
     int64_t q_offset, k_offset, v_offset; /* first channel, in elements */
@@ -126,7 +128,13 @@ struct attention_args {
     float scale;
     bool causal;
     struct tensor *y;
+    const struct tensor *lengths;
 };
+
+/* The keys of a row; for tensors in host memory. */
+static inline int64_t attention_keys(const struct attention_args *args, int64_t row) {
+    return args->lengths ? ((const int32_t *)args->lengths->data)[row] : args->k->shape[1];
+}
 
 /* y[row][t] = table[ids[row][t]] + positions[t]. ids i32 [n][t]; table [vocab][c] and positions
  * [t_max][c] in f32 or bf16; every id is checked by the wrapper's caller. */

@@ -47,19 +47,19 @@ INLINE float element(const void *p, enum dtype dtype, int64_t i) {
     return dtype == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Keys [panel * PANEL, ...) of one head; zeros behind the last one. */
+/* Keys [panel * PANEL, ...) of one head, of `keys`; zeros behind the last one. */
 static void pack_keys(const struct shape *s, const void *k, enum dtype dtype, int64_t at,
-    int64_t step, int64_t panel, float *out) {
+    int64_t step, int64_t panel, int64_t keys, float *out) {
     for (int64_t j = 0; j < PANEL; j++) {
         int64_t key = panel * PANEL + j;
         for (int64_t i = 0; i < s->d; i++)
-            out[i * PANEL + j] = key < s->tk ? element(k, dtype, at + key * step + i) : 0.0f;
+            out[i * PANEL + j] = key < keys ? element(k, dtype, at + key * step + i) : 0.0f;
     }
 }
 
 static void pack_values(const struct shape *s, const void *v, enum dtype dtype, int64_t at,
-    int64_t step, int64_t panel, float *out) {
-    int64_t first = panel * PANEL, last = first + PANEL < s->tk ? first + PANEL : s->tk;
+    int64_t step, int64_t panel, int64_t keys, float *out) {
+    int64_t first = panel * PANEL, last = first + PANEL < keys ? first + PANEL : keys;
     for (int64_t key = first; key < last; key++, out += s->d_padded) {
         convert_elements(out, DTYPE_F32,
             (const char *)v + (size_t)(at + key * step) * dtype_size(dtype), dtype, s->d);
@@ -203,7 +203,8 @@ static void attend(const struct attention_args *args, const struct shape *s, str
     enum dtype dtype = args->y->dtype;
     int64_t q_step = args->q->shape[2], width = args->heads * s->d;
     int64_t q_at = (row * s->tq + first) * q_step + args->q_offset + head * s->d;
-    int64_t keys = args->causal && first + 1 < s->tk ? first + 1 : s->tk;
+    int64_t keys = attention_keys(args, row);
+    keys = args->causal && first + 1 < keys ? first + 1 : keys;
     pack_queries(s, args->q->data, dtype, q_at, q_step, count, args->scale * 0x1.715476p0f, b->q);
     memset(b->o, 0, (size_t)(count * s->d_padded) * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
@@ -232,12 +233,14 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
 #pragma omp for
     for (int64_t item = 0; item < count * s->panels; item++) {
         int64_t panel = item % s->panels, row = (first + item / s->panels) / args->heads;
-        int64_t head = (first + item / s->panels) % args->heads;
+        int64_t head = (first + item / s->panels) % args->heads, keys = attention_keys(args, row);
+        if (panel * PANEL >= keys)
+            continue;
         float *out = packed + (size_t)(item / s->panels) * s->head_floats;
         pack_keys(s, args->k->data, dtype, row * s->tk * k_step + args->k_offset + head * s->d,
-            k_step, panel, out + panel * PANEL * s->d);
+            k_step, panel, keys, out + panel * PANEL * s->d);
         pack_values(s, args->v->data, dtype, row * s->tk * v_step + args->v_offset + head * s->d,
-            v_step, panel, out + values_at + panel * PANEL * s->d_padded);
+            v_step, panel, keys, out + values_at + panel * PANEL * s->d_padded);
     }
     /* A causal query is a block of its own, so that nothing it may not see is touched. */
     int64_t per_block = args->causal ? 1 : BLOCK_Q;

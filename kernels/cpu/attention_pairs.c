@@ -48,12 +48,12 @@ static uint32_t pair_at(const uint16_t *x, int64_t i, int64_t count) {
     return (uint32_t)x[i] | (i + 1 < count ? (uint32_t)x[i + 1] << 16 : 0);
 }
 
-/* Behind the last key come copies of it, whose scores move no maximum; behind the last value zeros.
- */
+/* Keys [first, first + TILE) of `count`. Behind the last key come copies of it, whose scores move
+ * no maximum; behind the last value zeros. */
 static void pack_tile(const struct shape *s, const uint16_t *k, int64_t k_step, const uint16_t *v,
-    int64_t v_step, int64_t first, uint32_t *keys, uint32_t *values) {
+    int64_t v_step, int64_t first, int64_t count, uint32_t *keys, uint32_t *values) {
     for (int64_t key = first; key < first + TILE; key++) {
-        const uint16_t *from = k + (key < s->tk ? key : s->tk - 1) * k_step;
+        const uint16_t *from = k + (key < count ? key : count - 1) * k_step;
         for (int64_t i = 0; i < s->pairs; i++)
             keys[key * s->pairs + i] = pair_at(from, 2 * i, s->d);
     }
@@ -61,8 +61,8 @@ static void pack_tile(const struct shape *s, const uint16_t *k, int64_t k_step, 
         const uint16_t *from = v + key * v_step;
         uint32_t *to = values + key / 2 * s->channels;
         for (int64_t c = 0; c < s->channels; c++) {
-            uint32_t low = c < s->d && key < s->tk ? from[c] : 0;
-            uint32_t high = c < s->d && key + 1 < s->tk ? from[v_step + c] : 0;
+            uint32_t low = c < s->d && key < count ? from[c] : 0;
+            uint32_t high = c < s->d && key + 1 < count ? from[v_step + c] : 0;
             to[c] = low | high << 16;
         }
     }
@@ -186,16 +186,16 @@ INLINE void soften(
         }
 }
 
-/* Up to vectors * LANES queries of one head against its packed keys and values. */
-INLINE void attend(const struct shape *s, struct block *b, const uint32_t *keys,
+/* Up to vectors * LANES queries of one head against its `tk` packed keys and values. */
+INLINE void attend(const struct shape *s, struct block *b, int64_t tk, const uint32_t *keys,
     const uint32_t *values, int vectors) {
     for (int v = 0; v < vectors; v++) {
         b->total[v] = splat(0);
         b->largest[v] = splat(LEAST);
     }
     memset(b->o, 0, (size_t)(s->channels * vectors * LANES) * sizeof(float));
-    for (int64_t at = 0; at < s->tk; at += BLOCK_K) {
-        int64_t count = s->tk - at < BLOCK_K ? s->tk - at : BLOCK_K;
+    for (int64_t at = 0; at < tk; at += BLOCK_K) {
+        int64_t count = tk - at < BLOCK_K ? tk - at : BLOCK_K;
         vf most[BLOCK_VECTORS];
         for (int v = 0; v < vectors; v++)
             most[v] = splat(-INFINITY);
@@ -228,6 +228,7 @@ static void store_rows(const struct shape *s, const struct block *b, int vectors
 static void attend_block(const struct attention_args *args, const struct shape *s, struct block *b,
     const uint32_t *packed, int64_t row, int64_t head, int64_t first, int64_t count) {
     const int64_t q_step = args->q->shape[2], width = args->heads * s->d;
+    const int64_t keys = attention_keys(args, row);
     const int vectors = (int)((count + LANES - 1) / LANES);
     const uint32_t *values = packed + s->key_words;
     pack_queries(s,
@@ -235,11 +236,11 @@ static void attend_block(const struct attention_args *args, const struct shape *
             head * s->d,
         q_step, count, vectors, b->q);
     if (vectors == 3)
-        attend(s, b, packed, values, 3);
+        attend(s, b, keys, packed, values, 3);
     else if (vectors == 2)
-        attend(s, b, packed, values, 2);
+        attend(s, b, keys, packed, values, 2);
     else
-        attend(s, b, packed, values, 1);
+        attend(s, b, keys, packed, values, 1);
     store_rows(s, b, vectors, count,
         (uint16_t *)args->y->data + (row * s->tq + first) * width + head * s->d, width);
 }
@@ -252,13 +253,15 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
 #pragma omp for
     for (int64_t item = 0; item < count * tiles; item++) {
         int64_t which = item / tiles, row = (first + which) / args->heads;
-        int64_t channel = (first + which) % args->heads * s->d;
+        int64_t channel = (first + which) % args->heads * s->d, keys = attention_keys(args, row);
+        if (item % tiles * TILE >= keys)
+            continue;
         uint32_t *out = packed + (size_t)which * s->head_words;
         pack_tile(s,
             (const uint16_t *)args->k->data + row * s->tk * k_step + args->k_offset + channel,
             k_step,
             (const uint16_t *)args->v->data + row * s->tk * v_step + args->v_offset + channel,
-            v_step, item % tiles * TILE, out, out + s->key_words);
+            v_step, item % tiles * TILE, keys, out, out + s->key_words);
     }
     const int64_t blocks = (s->tq + BLOCK_Q - 1) / BLOCK_Q;
 #pragma omp for schedule(dynamic)

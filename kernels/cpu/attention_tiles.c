@@ -53,6 +53,7 @@ struct block {
 struct head {
     const uint16_t *q, *k, *v;
     int64_t q_step, k_step, v_step; /* elements from one token to the next */
+    int64_t keys;                   /* of the row */
     uint16_t *y;
     int64_t y_step;
 };
@@ -62,6 +63,7 @@ static struct head head_of(const struct attention_args *args, const struct shape
     struct head h = { .q_step = args->q->shape[2],
         .k_step = args->k->shape[2],
         .v_step = args->v->shape[2],
+        .keys = attention_keys(args, row),
         .y_step = args->y->shape[2] };
     h.q = (const uint16_t *)args->q->data + row * s->tq * h.q_step + args->q_offset + channel;
     h.k = (const uint16_t *)args->k->data + row * s->tk * h.k_step + args->k_offset + channel;
@@ -80,7 +82,7 @@ static void pack_keys(const struct shape *s, const struct head *h, int64_t chunk
         for (int64_t c = 0; c < s->d; c += 32)
             for (int64_t key = first; key < first + 16; key++, out += 16) {
                 vu pairs = { 0 };
-                if (key < s->tk)
+                if (key < h->keys)
                     pairs = load_pairs(h->k + key * h->k_step + c, at_most(s->d - c, 32));
                 store_words(out, pairs);
             }
@@ -304,8 +306,8 @@ static void finish(const struct shape *s, const struct block *b, const struct he
 /* Queries [first, end) of one head, a block, against its packed keys and values. */
 static void attend(const struct attention_args *args, const struct shape *s, struct block *b,
     const struct head *h, const uint32_t *k, const uint32_t *v, int64_t first, int64_t end) {
-    const int64_t keys = args->causal ? at_most(first + 1, s->tk) : s->tk;
-    const bool is_ragged = keys < s->tk && keys % CHUNK != 0;
+    const int64_t keys = args->causal ? at_most(first + 1, h->keys) : h->keys;
+    const bool is_ragged = keys < h->keys && keys % CHUNK != 0;
     pack_queries(s, h, first, end, b->q);
     if (is_ragged)
         pack_values(s, h, keys / CHUNK, keys, b->ragged);
@@ -329,9 +331,11 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
     for (int64_t item = 0; item < count * s->chunks; item++) {
         const int64_t chunk = item % s->chunks;
         const struct head h = head_of(args, s, first + item / s->chunks);
+        if (chunk * CHUNK >= h.keys)
+            continue;
         uint32_t *k = packed + (size_t)(item / s->chunks) * s->head_words;
         pack_keys(s, &h, chunk, k + chunk * 2 * s->steps * WORDS);
-        pack_values(s, &h, chunk, s->tk, k + key_words + chunk * s->slices * WORDS);
+        pack_values(s, &h, chunk, h.keys, k + key_words + chunk * s->slices * WORDS);
     }
     /* A causal query is a block of its own, so that nothing it may not see is touched: a weight of
      * zero would not silence an infinity. Its tiles are nearly empty, but only the text encoder's

@@ -114,8 +114,9 @@ static const void *first_of(const struct tensor *t, int64_t offset) {
     return (const char *)t->data + offset * (int64_t)dtype_size(t->dtype);
 }
 
-extern "C" bool attention_with(const struct attention_candidate *candidate,
-    const struct attention_args *args, struct error *err) {
+/* Of rows with lengths those of `fewest` to `most` keys. */
+static bool attend(const struct attention_candidate *candidate, const struct attention_args *args,
+    int fewest, int most, struct error *err) {
     struct attention a = {};
     a.q = first_of(args->q, args->q_offset);
     a.k = first_of(args->k, args->k_offset);
@@ -131,6 +132,9 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
     a.tk = (int)args->k->shape[1];
     a.scale = args->scale;
     a.causal = args->causal;
+    a.lengths = args->lengths ? (const int *)args->lengths->data : NULL;
+    a.fewest = fewest;
+    a.most = most;
     switch (candidate->path) {
     case ATTENTION_FLASH:
     case ATTENTION_WHOLE:
@@ -144,12 +148,37 @@ extern "C" bool attention_with(const struct attention_candidate *candidate,
     }
 }
 
-extern "C" bool cuda_attention(const struct attention_args *args, struct error *err) {
-    const struct attention_shape shape = attention_shape_of(args);
-    const struct attention_candidate *candidate = selected.find(&shape, &tunable_attention);
+extern "C" bool attention_with(const struct attention_candidate *candidate,
+    const struct attention_args *args, struct error *err) {
+    return attend(candidate, args, 1, (int)args->k->shape[1], err);
+}
+
+static struct attention_candidate choice_for(const struct attention_shape *shape) {
+    const struct attention_candidate *candidate = selected.find(shape, &tunable_attention);
     if (candidate)
-        return attention_with(candidate, args, err);
+        return *candidate;
     struct attention_candidate candidates[ATTENTION_MAX_CANDIDATES];
-    attention_candidates(&shape, candidates);
-    return attention_with(&candidates[0], args, err);
+    attention_candidates(shape, candidates);
+    return candidates[0];
+}
+
+extern "C" int attention_shapes_of(
+    const struct attention_args *args, struct attention_shape shapes[2]) {
+    shapes[0] = shapes[1] = attention_shape_of(args);
+    if (!args->lengths)
+        return 1;
+    shapes[0].tk = ATTENTION_FEW_KEYS;
+    shapes[1].tk = 2 * ATTENTION_FEW_KEYS;
+    return args->k->shape[1] <= ATTENTION_FEW_KEYS ? 1 : 2;
+}
+
+extern "C" bool cuda_attention(const struct attention_args *args, struct error *err) {
+    struct attention_shape shapes[2];
+    const int count = attention_shapes_of(args, shapes), tk = (int)args->k->shape[1];
+    const struct attention_candidate few = choice_for(&shapes[0]);
+    const struct attention_candidate many = count == 1 ? few : choice_for(&shapes[1]);
+    if (few.path == many.path && few.tile == many.tile)
+        return attend(&few, args, 1, tk, err);
+    return attend(&few, args, 1, ATTENTION_FEW_KEYS, err) &&
+           attend(&many, args, ATTENTION_FEW_KEYS + 1, tk, err);
 }

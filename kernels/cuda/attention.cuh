@@ -13,6 +13,14 @@
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
+/* The keys of a row, or 0 if it is not this launch's to compute. After griddepcontrol_wait. */
+__device__ __forceinline__ int keys_of(const struct attention &a, int row) {
+    if (!a.lengths)
+        return a.tk;
+    const int keys = min(a.lengths[row], a.tk);
+    return keys >= a.fewest && keys <= a.most ? keys : 0;
+}
+
 /* x and y rounded to T. */
 template <class T> __device__ __forceinline__ auto pair_of(float x, float y);
 

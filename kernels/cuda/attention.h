@@ -19,6 +19,8 @@ struct attention {
     int rows, heads, d, tq, tk;
     float scale;
     bool causal;
+    const int *lengths; /* of each row, in the device's memory, or NULL: tk keys */
+    int fewest, most;   /* with lengths: rows of other lengths are another launch's */
 };
 
 /* Each launches `a` with a tile of its path. */

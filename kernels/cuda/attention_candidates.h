@@ -50,6 +50,15 @@ struct attention_shape {
 
 struct attention_shape attention_shape_of(const struct attention_args *args);
 
+/* What the rows of a call with lengths are computed as, whatever tk is, so that a row's bits depend
+ * on its own length alone: few keys, which one block takes whole, as this many, and more of them as
+ * twice as many. Where that are two candidates, either is launched and skips the other's rows. */
+#define ATTENTION_FEW_KEYS 80
+
+/* The shapes that decide how a call is computed: its own, or with lengths one or both of those.
+ * Returns how many. */
+int attention_shapes_of(const struct attention_args *args, struct attention_shape shapes[2]);
+
 /* The tiles of a path; *count may be 0. */
 const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
 
@@ -69,7 +78,8 @@ bool attention_select(
 /* Back to the static choices. */
 void attention_select_none(void);
 
-/* attention by one candidate, whatever is selected. Arguments as checked by op_attention. */
+/* attention by one candidate, whatever is selected. Arguments as checked by op_attention; with
+ * lengths that a candidate for these shapes can take. */
 bool attention_with(const struct attention_candidate *candidate, const struct attention_args *args,
     struct error *err);
 

@@ -159,27 +159,27 @@ template <class T> struct flash_place {
 };
 
 template <class T, class TILE, bool SM75>
-__device__ __forceinline__ void flash(const struct attention &a, T *keys, T *values) {
+__device__ __forceinline__ void flash(const struct attention &a, int tk, T *keys, T *values) {
     const flash_place<T> at(a);
     const int first = (int)blockIdx.x * TILE::BQ + (int)threadIdx.x / 32 * 16 * TILE::MF;
-    const int blocks = (a.tk + TILE::BK - 1) / TILE::BK;
+    const int blocks = (tk + TILE::BK - 1) / TILE::BK;
     const float c = a.scale * 1.4426950408889634f; /* log2 e */
     flash_warp<T, TILE> w;
-    load_keys<T, TILE>(keys, at.k, a.k_step, 0, a.tk);
+    load_keys<T, TILE>(keys, at.k, a.k_step, 0, tk);
     cp_async_commit();
     w.start(at.q, a.q_step, first, a.tq);
     for (int block = 0; block < blocks; block++) {
         float scores[TILE::MF][TILE::KF][4];
         cp_async_wait<0>();
         __syncthreads(); /* these keys are there for all, and all are done with the last values */
-        load_keys<T, TILE>(values, at.v, a.v_step, block * TILE::BK, a.tk);
+        load_keys<T, TILE>(values, at.v, a.v_step, block * TILE::BK, tk);
         cp_async_commit();
         w.template score<SM75>(keys, scores);
-        w.soften_all(scores, c, a.tk - block * TILE::BK);
+        w.soften_all(scores, c, tk - block * TILE::BK);
         cp_async_wait<0>();
         __syncthreads(); /* these values are there for all, and all are done with these keys */
         if (block + 1 < blocks)
-            load_keys<T, TILE>(keys, at.k, a.k_step, (block + 1) * TILE::BK, a.tk);
+            load_keys<T, TILE>(keys, at.k, a.k_step, (block + 1) * TILE::BK, tk);
         cp_async_commit();
         w.template gather<SM75>(values, scores);
     }
@@ -187,13 +187,13 @@ __device__ __forceinline__ void flash(const struct attention &a, T *keys, T *val
 }
 
 template <class T, class TILE, bool SM75>
-__device__ __forceinline__ void whole(const struct attention &a, T *keys, T *values) {
+__device__ __forceinline__ void whole(const struct attention &a, int tk, T *keys, T *values) {
     const flash_place<T> at(a);
     const int mine = (int)threadIdx.x / 32 * 16 * TILE::MF;
     const float c = a.scale * 1.4426950408889634f;
     flash_warp<T, TILE> w;
-    load_keys<T, TILE>(keys, at.k, a.k_step, 0, a.tk);
-    load_keys<T, TILE>(values, at.v, a.v_step, 0, a.tk);
+    load_keys<T, TILE>(keys, at.k, a.k_step, 0, tk);
+    load_keys<T, TILE>(values, at.v, a.v_step, 0, tk);
     cp_async_commit();
     cp_async_wait<0>();
     __syncthreads();
@@ -202,7 +202,7 @@ __device__ __forceinline__ void whole(const struct attention &a, T *keys, T *val
         const int first = tile * TILE::BQ + mine;
         w.start(at.q, a.q_step, first, a.tq);
         w.template score<SM75>(keys, scores);
-        w.soften_all(scores, c, a.tk);
+        w.soften_all(scores, c, tk);
         w.template gather<SM75>(values, scores);
         w.finish(at.y, at.y_step, first, a.tq);
     }
@@ -213,10 +213,13 @@ __global__ void __launch_bounds__(TILE::THREADS, 1) attention_flash(const struct
     DYNAMIC_SHARED(T, keys);
     T *const values = keys + TILE::BK * TILE::PITCH;
     griddepcontrol_wait();
+    const int tk = keys_of(a, (int)blockIdx.z);
+    if (tk == 0)
+        return;
     if constexpr (TILE::WHOLE)
-        whole<T, TILE, SM75>(a, keys, values);
+        whole<T, TILE, SM75>(a, tk, keys, values);
     else
-        flash<T, TILE, SM75>(a, keys, values);
+        flash<T, TILE, SM75>(a, tk, keys, values);
     griddepcontrol_launch();
 }
 

@@ -10,8 +10,11 @@
  * left operand of the product with the values, whose rows are read as columns. The next block's
  * scores are on their way while the values are summed, and both while weights are computed.
  *
- * A masked weight is 0, and 0 times a value that is not finite is NaN: with a causal mask, unlike
- * on ATTENTION_PLAIN, such a value spoils earlier queries too. */
+ * TMA brings what lies behind a row's own length too, which may be anything: in the last block of
+ * values it becomes zeros before it is multiplied by its weights, which are 0.
+ *
+ * A weight behind a causal mask is 0, and 0 times a value that is not finite is NaN: with a causal
+ * mask, unlike on ATTENTION_PLAIN, such a value spoils earlier queries too. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
@@ -46,7 +49,8 @@ struct hopper_block {
     uint64_t *q_full, *full, *empty; /* full and empty: one each for every stage */
     int first;                       /* query */
     int head, row;
-    int seen; /* keys that some query of the block sees */
+    int keys; /* of the row */
+    int seen; /* of them, by some query of the block */
 };
 
 /* The next stage of the ring. */
@@ -136,10 +140,25 @@ template <class T, class TILE> struct hopper_warp {
         return stage;
     }
 
-    /* Starts sums += weights v; returns the values' stage. */
-    __device__ __forceinline__ int start_sums(const struct hopper_block &b) {
-        const int stage = receive(b);
-        const unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
+    /* Zeros for the values behind the row's keys, of which `left` are in this stage. The groups of
+     * the block write the same. */
+    static __device__ __forceinline__ void clear_values(unsigned char *v, int left) {
+        const int lane = (int)threadIdx.x % 128, group = (int)threadIdx.x / 128;
+        const int pieces = (TILE::BK - left) * (ROW_BYTES / 16);
+        for (int i = lane; i < TILE::SLICES * pieces; i += 128)
+            *(uint4 *)(v + i / pieces * TILE::SLICE + left * ROW_BYTES +
+                       i % pieces * 16) = make_uint4(0, 0, 0, 0);
+        fence_async_proxy();
+        group_sync(1 + group);
+    }
+
+    /* Starts sums += weights v of block `block`; returns the values' stage. */
+    __device__ __forceinline__ int start_sums(
+        const struct attention &a, const struct hopper_block &b, int block) {
+        const int stage = receive(b), left = b.keys - block * TILE::BK;
+        unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
+        if (b.keys < a.tk && left < TILE::BK)
+            clear_values(v, left);
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
         wgmma_hold<TILE::BK / 4>(&weights[0][0]);
         wgmma_fence();
@@ -152,9 +171,10 @@ template <class T, class TILE> struct hopper_warp {
     }
 
     /* The scores of block `block` are there. */
-    __device__ __forceinline__ void hide(const struct attention &a, int block) {
+    __device__ __forceinline__ void hide(
+        const struct attention &a, const struct hopper_block &b, int block) {
         const int first = block * TILE::BK, line = query + (int)threadIdx.x % 32 / 4;
-        const int keys = a.tk - first;
+        const int keys = b.keys - first;
         wgmma_hold<4 * TILE::KF>(&scores[0][0]);
         if (a.causal && first + TILE::BK > query + 1)
             hide_keys<TILE::KF>(scores, min(keys, line + 1 - first), min(keys, line + 9 - first));
@@ -179,15 +199,15 @@ template <class T, class TILE> struct hopper_warp {
         int keys = start_scores(b);
         wgmma_wait<0>();
         release(b, keys);
-        hide(a, 0);
+        hide(a, b, 0);
         soften<TILE::KF, true>(scores, c, largest, total, shrink);
         pack();
         for (int block = 1; !TILE::WHOLE && block < blocks; block++) {
             keys = start_scores(b);
-            const int values = start_sums(b);
+            const int values = start_sums(a, b, block - 1);
             wgmma_wait<1>();
             release(b, keys);
-            hide(a, block);
+            hide(a, b, block);
             soften<TILE::KF, false>(scores, c, largest, total, shrink);
             wgmma_wait<0>();
             wgmma_hold<4 * TILE::DF>(&sums[0][0]);
@@ -195,7 +215,7 @@ template <class T, class TILE> struct hopper_warp {
             shrink_sums<TILE::DF>(sums, shrink);
             pack();
         }
-        start_sums(b);
+        start_sums(a, b, blocks - 1);
         wgmma_wait<0>();
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
     }
@@ -218,7 +238,6 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     b.first = (int)blockIdx.x * TILE::BQ;
     b.head = (int)blockIdx.y;
     b.row = (int)blockIdx.z;
-    b.seen = a.causal ? min(a.tk, b.first + TILE::BQ) : a.tk;
     const int warp = (int)threadIdx.x / 32, group = warp / 4;
     if (threadIdx.x == 0) {
         mbarrier_init(b.q_full, 1);
@@ -230,6 +249,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     }
     __syncthreads();
     griddepcontrol_wait();
+    b.keys = keys_of(a, b.row);
+    if (b.keys == 0)
+        return;
+    b.seen = a.causal ? min(b.keys, b.first + TILE::BQ) : b.keys;
     if (group == TILE::GROUPS) {
         if constexpr (TILE::DEALS)
             registers_give_back<TILE::FEW>();

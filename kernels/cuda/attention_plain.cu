@@ -6,10 +6,8 @@
  * scores of key j, and then channels j, j + 32, ... of the sums. Channels pass through shared
  * memory 64 at a time, so that its size does not depend on the head's. Heads above 512 channels are
  * cut into slices of 512, each block computing the scores again. */
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
-#include "kernels/cuda/numeric.cuh"
-#include "kernels/cuda/ptx.cuh"
 
 #define WARPS 8
 #define THREADS (32 * WARPS)
@@ -18,8 +16,6 @@
 #define KEYS 32
 #define CHUNK 64
 #define PITCH (CHUNK + 1) /* lane j reads line j: all banks */
-
-#define MINUS_INFINITY __uint_as_float(0xff800000u)
 
 struct plain_shared {
     float q[BLOCK_QUERIES][CHUNK];
@@ -85,8 +81,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     const T *k = (const T *)a.k + (int64_t)blockIdx.z * a.tk * a.k_step + (int64_t)head * a.d;
     const T *v = (const T *)a.v + (int64_t)blockIdx.z * a.tk * a.v_step + (int64_t)head * a.d;
     const int queries = min(BLOCK_QUERIES, a.tq - first_query);
-    /* Causal: no query of this block sees a key behind its last one. */
-    const int keys = a.causal ? min(a.tk, first_query + queries) : a.tk;
     const int chunks = (a.d + CHUNK - 1) / CHUNK, first_out = slice * CHUNKS * CHUNK;
     float sums[QUERIES][2 * CHUNKS] = {}, largest[QUERIES], total[QUERIES];
 #pragma unroll
@@ -96,6 +90,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     griddepcontrol_wait();
     griddepcontrol_launch();
+    int keys = keys_of(a, (int)blockIdx.z);
+    if (keys == 0)
+        return;
+    /* Causal: no query of this block sees a key behind its last one. */
+    if (a.causal)
+        keys = min(keys, first_query + queries);
     for (int first = 0; first < keys; first += KEYS) {
         const int here = min(KEYS, keys - first);
         float scores[QUERIES] = {}, weights[QUERIES];

@@ -180,7 +180,6 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     T *const weights = values + TILE::BK * pitch;
     float *const maxima = (float *)(weights + TILE::BQ * TILE::WEIGHTS_PITCH);
     const int first = (int)blockIdx.x * TILE::BQ;
-    const int blocks = (a.tk + TILE::BK - 1) / TILE::BK;
     const int64_t row = blockIdx.z, channel = (int64_t)blockIdx.y * a.d;
     const int64_t y_step = (int64_t)a.heads * a.d;
     const T *k = (const T *)a.k + row * a.tk * a.k_step + channel;
@@ -188,24 +187,27 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     const float c = a.scale * 1.4426950408889634f; /* log2 e */
     wide_warp<T, TILE, SM75> w;
     griddepcontrol_wait();
+    const int tk = keys_of(a, (int)row), blocks = (tk + TILE::BK - 1) / TILE::BK;
+    if (tk == 0)
+        return;
     load_lines<T, TILE>(
         q, TILE::BQ, (const T *)a.q + row * a.tq * a.q_step + channel, a.q_step, first, a.tq, a.d);
-    load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, 0, a.tk, a.d);
+    load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, 0, tk, a.d);
     cp_async_commit();
     for (int block = 0; block < blocks; block++) {
         float scores[TILE::KF][4];
         cp_async_wait<0>();
         __syncthreads(); /* these keys are there for all, and all are done with the last values */
-        load_lines<T, TILE>(values, TILE::BK, v, a.v_step, block * TILE::BK, a.tk, a.d);
+        load_lines<T, TILE>(values, TILE::BK, v, a.v_step, block * TILE::BK, tk, a.d);
         cp_async_commit();
-        w.score(q, keys, a.d, a.tk - block * TILE::BK, scores);
+        w.score(q, keys, a.d, tk - block * TILE::BK, scores);
         w.tell(scores, maxima);
         __syncthreads();
         w.soften(scores, maxima, c, weights);
         cp_async_wait<0>();
         __syncthreads(); /* values and weights are there, and all are done with these keys */
         if (block + 1 < blocks)
-            load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, (block + 1) * TILE::BK, a.tk, a.d);
+            load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, (block + 1) * TILE::BK, tk, a.d);
         cp_async_commit();
         w.gather(weights, values, a.d);
     }

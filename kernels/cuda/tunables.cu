@@ -219,8 +219,10 @@ void tunables_note(enum operation operation, const void *args) {
         tuner_note_rows(&tunable_gemm, &shape, a->x->shape[0]);
     } else if (operation == OPERATION_attention) {
         const struct attention_args *a = (const struct attention_args *)args;
-        const struct attention_shape shape = attention_shape_of(a);
-        tuner_note_rows(&tunable_attention, &shape, a->q->shape[0]);
+        struct attention_shape shapes[2];
+        const int count = attention_shapes_of(a, shapes);
+        for (int i = 0; i < count; i++)
+            tuner_note_rows(&tunable_attention, &shapes[i], a->q->shape[0]);
     } else if (operation == OPERATION_group_norm) {
         const struct group_norm_args *a = (const struct group_norm_args *)args;
         const struct group_norm_shape shape = group_norm_shape_of(a);

@@ -42,12 +42,13 @@ bool reference_attention(const struct attention_args *args, struct error *err) {
 #pragma omp for
             for (int64_t item = 0; item < rows * heads * tq; item++) {
                 int64_t row = item / (heads * tq), h = item / tq % heads, i = item % tq;
+                int64_t keys = attention_keys(args, row);
                 if (!scratch)
                     continue;
                 attend(q.data + (row * tq + i) * step_q + args->q_offset + h * d,
                     k.data + row * tk * step_k + args->k_offset + h * d, step_k,
                     v.data + row * tk * step_v + args->v_offset + h * d, step_v,
-                    args->causal && i + 1 < tk ? i + 1 : tk, d, (double)args->scale, scratch,
+                    args->causal && i + 1 < keys ? i + 1 : keys, d, (double)args->scale, scratch,
                     scratch + tk, y.data + (row * tq + i) * heads * d + h * d);
             }
             free(scratch);

@@ -1,36 +1,46 @@
 /* Every candidate of attention, Hopper's above all, against the reference: few queries and keys,
  * but more than one block of either, real head sizes, q, k and v as parts of one projection and
- * apart, causal, and a query that is not a number. What only some chips have is tried where it is
- * there. */
+ * apart, causal, rows of other lengths, and a query that is not a number. What only some chips have
+ * is tried where it is there. */
 #include "kernels/cuda/attention_candidates.h"
 #include "kernels/compute.h"
 #include "tests/kernels/device_tensors.h"
 
 #include <math.h>
 
+#define ROWS 2
+
 struct attention_case {
     enum dtype dtype;
     int64_t tq, tk;
     int heads, d;
     bool causal, hopper_only;
+    int32_t lengths[ROWS]; /* or 0: tk; NaN lies behind them */
 };
 
-#define ROWS 2
+/* q, k, v, y and the rows' lengths. */
+#define TENSORS 5
 
-/* Arguments that point into `tensors`: q, k, v, y. */
-static struct attention_args arguments(const struct attention_case *c, struct tensor tensors[4]) {
+/* Arguments that point into `tensors`. */
+static struct attention_args arguments(
+    const struct attention_case *c, struct tensor tensors[TENSORS]) {
     return (struct attention_args){ &tensors[0], &tensors[1], &tensors[2], 0, 8, 16, c->heads, c->d,
-        1.0f / sqrtf((float)c->d), c->causal, &tensors[3] };
+        1.0f / sqrtf((float)c->d), c->causal, &tensors[3], c->lengths[0] ? &tensors[4] : NULL };
 }
 
-/* One candidate on the rows from `first` on, into `got`, which is as large as all rows. */
+/* One candidate on the rows from `first` on, into `got`, which is as large as all rows. The last
+ * row alone has as many keys as it sees, and no length. */
 static void run(const struct attention_case *c, const struct attention_candidate *candidate,
-    struct tensor device[4], int64_t first, struct tensor *got) {
-    struct tensor rows[4];
+    struct tensor device[TENSORS], int64_t first, struct tensor *got) {
+    struct tensor rows[TENSORS];
     struct error err = { 0 };
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TENSORS; i++)
         rows[i] = tensor_rows(&device[i], first, ROWS - first);
     struct attention_args args = arguments(c, rows);
+    if (first == ROWS - 1 && args.lengths) {
+        rows[1].shape[1] = rows[2].shape[1] = c->lengths[first];
+        args.lengths = NULL;
+    }
     struct tensor to = tensor_rows(got, first, ROWS - first);
     memset(to.data, 0xff, tensor_bytes(&to));
     bool ok = cuda->memory->upload(rows[3].data, to.data, tensor_bytes(&to), &err) &&
@@ -53,10 +63,23 @@ static int64_t stray_nans(struct tensor *want, struct tensor *got) {
     return stray;
 }
 
+/* The lengths, and NaN behind them in k and v. */
+static struct tensor put_lengths(const struct attention_case *c, struct tensor host[TENSORS]) {
+    const struct tensor lengths = random_tensor(tensor_1d(NULL, DTYPE_I32, ROWS), 0);
+    for (int64_t row = 0; row < ROWS && c->lengths[0]; row++) {
+        ((int32_t *)lengths.data)[row] = c->lengths[row];
+        for (int i = 1; i <= 2; i++)
+            for (int64_t at = c->lengths[row] * host[i].shape[2];
+                 at < host[i].shape[1] * host[i].shape[2]; at++)
+                ((uint16_t *)tensor_rows(&host[i], row, 1).data)[at] = 0x7fff;
+    }
+    return lengths;
+}
+
 static void check_case(const struct attention_case *c) {
     const double allowed = c->dtype == DTYPE_F16 ? 5e-4 : 4e-3;
     const int64_t width = (int64_t)c->heads * c->d;
-    struct tensor host[4], device[4], got, want, one;
+    struct tensor host[TENSORS], device[TENSORS], got, want, one;
     host[0] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tq, width + 8), 2);
     host[1] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 24), 2);
     host[2] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 16), 1);
@@ -65,7 +88,8 @@ static void check_case(const struct attention_case *c) {
     got = random_tensor(host[3], 1);
     want = random_tensor(host[3], 1);
     one = random_tensor(host[3], 1);
-    for (int i = 0; i < 4; i++)
+    host[4] = put_lengths(c, host);
+    for (int i = 0; i < TENSORS; i++)
         device[i] = on_device(&host[i]);
     struct compute reference = { .kernels = kernels_reference() };
     struct attention_args args = arguments(c, host);
@@ -73,7 +97,10 @@ static void check_case(const struct attention_case *c) {
     CHECK(compute_ok(&reference), "%s", reference.error.message);
 
     args = arguments(c, device);
-    const struct attention_shape shape = attention_shape_of(&args);
+    struct attention_shape shapes[2];
+    const int shape_count = attention_shapes_of(&args, shapes);
+    const struct attention_shape shape = shapes[c->lengths[0] > ATTENTION_FEW_KEYS];
+    CHECK(shape_count == (args.lengths && c->tk > ATTENTION_FEW_KEYS ? 2 : 1), "%d", shape_count);
     struct attention_candidate all[ATTENTION_MAX_CANDIDATES];
     const int count = attention_candidates(&shape, all);
     CHECK(all[0].path != ATTENTION_HOPPER && all[count - 1].path == ATTENTION_PLAIN,
@@ -98,10 +125,10 @@ static void check_case(const struct attention_case *c) {
         worst = error > worst ? error : worst;
         tried++;
     }
-    printf("%s %lld to %lld, %d of %d%s: %d candidates, worst distance %.3g, allowed %.3g\n",
+    printf("%s %lld to %lld, %d of %d%s%s: %d candidates, worst distance %.3g, allowed %.3g\n",
         dtype_name(c->dtype), (long long)c->tq, (long long)c->tk, c->heads, c->d,
-        c->causal ? " causal" : "", tried, worst, allowed);
-    for (int i = 0; i < 4; i++) {
+        c->causal ? " causal" : "", c->lengths[0] ? " with lengths" : "", tried, worst, allowed);
+    for (int i = 0; i < TENSORS; i++) {
         device_release(&device[i]);
         free(host[i].data);
     }
@@ -118,6 +145,11 @@ int main(void) {
         { DTYPE_F16, 77, 77, 2, 64, true, true },
         { DTYPE_BF16, 33, 260, 1, 80, false, true },
         { DTYPE_F16, 70, 130, 2, 160, false, true },
+        { DTYPE_F16, 70, 150, 2, 40, false, false, { 80, 33 } },
+        { DTYPE_BF16, 40, 231, 1, 64, false, false, { 154, 81 } },
+        { DTYPE_F16, 66, 160, 1, 80, false, false, { 77, 3 } },
+        { DTYPE_F16, 20, 154, 1, 160, false, false, { 100, 154 } },
+        { DTYPE_F16, 77, 77, 1, 64, true, true, { 77, 50 } },
     };
     if (!device_is_there())
         return 77;

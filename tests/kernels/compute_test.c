@@ -209,6 +209,16 @@ static void attention_refuses(void) {
     struct attention_args good = { &q, &k, &v, 0, 0, 0, 2, 4, 0.5f, false, &y };
     ACCEPTS(attention, good, a.q_offset = 16);
     ACCEPTS(attention, good, (a.k = a.v = &q, a.q_offset = 0, a.k_offset = 8, a.v_offset = 16));
+    int32_t counts[2] = { 7, 1 };
+    struct tensor lengths = tensor_1d(counts, DTYPE_I32, 2);
+    struct tensor three = tensor_1d(memory, DTYPE_I32, 3), floats = tensor_1d(memory, DTYPE_F32, 2);
+    ACCEPTS(attention, good, a.lengths = &lengths);
+    REFUSES(attention, good, a.lengths = &three,
+        "lengths is i32 [3], it must be i32 [2] for y f32 [2][5][8]");
+    REFUSES(attention, good, a.lengths = &floats, "lengths is f32 [2], it must be i32 [2]");
+    REFUSES(attention, good, (counts[1] = 8, a.lengths = &lengths),
+        "attention: lengths[1] is 8, it must be 1 to the keys of k f32 [2][7][8]");
+    REFUSES(attention, good, (counts[1] = 0, a.lengths = &lengths), "lengths[1] is 0");
     REFUSES(attention, good, a.q_offset = 17,
         "attention: q is f32 [2][5][24], too few channels for 2 heads of 4 from 17 on");
     REFUSES(attention, good, a.q_offset = -1, "from -1 on");

@@ -3,6 +3,8 @@
 
 #include "kernels/cpu/level.h"
 
+#include <string.h>
+
 struct norm_case {
     int64_t rows, h, w, c;
     int groups;
@@ -99,8 +101,14 @@ struct attention_case {
     bool causal, fused; /* q, k, v as parts of one projection */
     float size;         /* of q and k: larger ones make sharper weights */
     enum when when;
-    bool eights; /* offsets and steps are multiples of 8 channels, as real ones are */
+    bool eights;    /* offsets and steps are multiples of 8 channels, as real ones are */
+    int lengths[3]; /* of each row, or none: NaN lies behind them */
 };
+
+/* A row's own number of keys. */
+static int64_t keys_of(const struct attention_case *p, int64_t row) {
+    return p->lengths[0] ? p->lengths[row] : p->tk;
+}
 
 static void run_attention(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
@@ -108,11 +116,31 @@ static void run_attention(
     struct tensor q = subject_row(s, 0, row), k, v;
     k = p->fused ? q : subject_row(s, 1, row);
     v = p->fused ? q : subject_row(s, 2, row);
+    /* Alone it has that many keys, and no length. */
+    const struct tensor lengths = subject_row(s, p->fused ? 1 : 3, -1);
+    if (row >= 0)
+        k.shape[1] = v.shape[1] = keys_of(p, row);
     int64_t width = (int64_t)p->heads * p->d;
     float scale = p->d == 40 ? 0.158113883f : p->d > 100 ? 0.0625f : 0.125f;
     int64_t unit = p->eights ? 8 : 1;
     op_attention(c, &(struct attention_args){ &q, &k, &v, p->fused ? 0 : unit, p->fused ? width : 0,
-                        p->fused ? 2 * width : 3 * unit, p->heads, p->d, scale, p->causal, y });
+                        p->fused ? 2 * width : 3 * unit, p->heads, p->d, scale, p->causal, y,
+                        p->lengths[0] && row < 0 ? &lengths : NULL });
+}
+
+/* The lengths, and NaN behind them in keys and values. */
+static void add_lengths(struct subject *s, const struct attention_case *p) {
+    struct buffer *lengths = &s->inputs[s->input_count++];
+    *lengths = buffer_create(tensor_1d(NULL, DTYPE_I32, p->rows), 0);
+    for (int64_t row = 0; row < p->rows; row++) {
+        ((int32_t *)lengths->t.data)[row] = (int32_t)keys_of(p, row);
+        for (int i = 1; i <= 2; i++) {
+            const struct tensor t = subject_row(s, i, row);
+            const size_t key_bytes = tensor_bytes(&t) / (size_t)p->tk;
+            memset((char *)t.data + (size_t)keys_of(p, row) * key_bytes, 0xff,
+                (size_t)(p->tk - keys_of(p, row)) * key_bytes);
+        }
+    }
 }
 
 /* Where the second product is one of bf16 or f16 operands (tensor cores, tiles, pairs) the
@@ -132,13 +160,13 @@ static struct tolerance attention_tolerance(const struct kernels *table, enum dt
 static void check_attention_case(
     struct kcheck *k, const struct attention_case *p, enum dtype dtype) {
     struct subject s;
-    if (!subject_start(k, &s, "attention", "%lldx%lld to %lld %d heads of %d%s%s size %g %s",
+    if (!subject_start(k, &s, "attention", "%lldx%lld to %lld %d heads of %d%s%s%s size %g %s",
             (long long)p->rows, (long long)p->tq, (long long)p->tk, p->heads, p->d,
             p->causal ? " causal" : "",
             p->fused    ? " fused"
             : p->eights ? " eights"
                         : "",
-            (double)p->size, dtype_name(dtype)))
+            p->lengths[0] ? " lengths" : "", (double)p->size, dtype_name(dtype)))
         return;
     int64_t width = (int64_t)p->heads * p->d;
     if (p->fused) {
@@ -150,6 +178,8 @@ static void check_attention_case(
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 2 * unit), p->size, 0);
         subject_input(k, &s, tensor_3d(NULL, dtype, p->rows, p->tk, width + 5 * unit), 1, 0);
     }
+    if (p->lengths[0])
+        add_lengths(&s, p);
     s.y = tensor_3d(NULL, dtype, p->rows, p->tq, width);
     s.run = run_attention;
     s.params = p;
@@ -177,7 +207,15 @@ void check_attention(struct kcheck *k) {
         { 2, 50, 77, 2, 40, false, false, 1, QUICK, true }, /* all keys in one block */
         { 2, 130, 70, 1, 40, false, false, 9, QUICK, true },
         { 2, 33, 150, 2, 40, false, false, 1, QUICK, true }, /* flat: a key too many shows */
+        { 3, 20, 231, 2, 40, false, false, 2, QUICK, true, { 77, 231, 154 } },
+        { 3, 9, 70, 1, 12, false, false, 1, QUICK, false, { 1, 33, 32 } },
+        { 3, 33, 200, 2, 24, false, false, 3, QUICK, true, { 80, 81, 7 } },
+        { 3, 70, 70, 2, 16, true, false, 2, QUICK, false, { 70, 5, 64 } },
+        { 3, 130, 308, 1, 40, false, false, 9, QUICK, false, { 256, 257, 255 } },
         { 2, 17, 77, 2, 64, false, false, 2, CHANNELS, true },
+        { 3, 17, 154, 2, 64, false, false, 2, CHANNELS, true, { 77, 154, 79 } },
+        { 2, 20, 154, 1, 80, false, false, 1, CHANNELS, true, { 77, 154 } },
+        { 2, 19, 154, 1, 160, false, false, 2, CHANNELS, true, { 77, 154 } },
         { 2, 20, 77, 1, 80, false, false, 1, CHANNELS, true },
         { 2, 19, 80, 1, 160, false, false, 2, CHANNELS, true },
         { 2, 70, 70, 2, 40, false, true, 1, CHANNELS },

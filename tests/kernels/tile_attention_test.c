@@ -293,6 +293,48 @@ static void check_causal(void) {
     example_finish(&e);
 }
 
+static void put_nan_behind(const struct tensor *t, const int32_t *lengths) {
+    for (int64_t row = 0; row < t->shape[0]; row++) {
+        const struct tensor tokens = tensor_rows(t, row, 1);
+        for (int64_t i = lengths[row] * t->shape[2]; i < t->shape[1] * t->shape[2]; i++)
+            ((uint16_t *)tokens.data)[i] = 0x7fff;
+    }
+}
+
+/* Rows that have fewer keys than fit: the bits of as many alone, whatever lies behind them. */
+static void check_lengths(void) {
+    const struct attention_case c = { 3, 20, 140, 2, 40, false, false, 2 };
+    for (int32_t keys = 1; keys <= c.tk; keys += keys < 66 ? 1 : 13) {
+        struct example e = example_of(c);
+        int32_t lengths[3] = { keys, (int32_t)c.tk, keys / 2 + 1 };
+        const struct tensor tensor = tensor_1d(lengths, DTYPE_I32, 3);
+        const struct attention_args all = { &e.q, &e.k, &e.v, 1, 0, 3, c.heads, c.d, 0.2f, false,
+            &e.got, &tensor };
+        struct error err = { 0 };
+        put_nan_behind(&e.k, lengths);
+        put_nan_behind(&e.v, lengths);
+        memset(e.got.data, 0xff, tensor_bytes(&e.got));
+        CHECK(attention_tiles_twin(&all, &err), "%s", err.message);
+        for (int64_t row = 0; row < 3; row++) {
+            struct tensor q = tensor_rows(&e.q, row, 1), k = tensor_rows(&e.k, row, 1);
+            struct tensor v = tensor_rows(&e.v, row, 1), y = tensor_rows(&e.other, row, 1);
+            k.shape[1] = v.shape[1] = lengths[row];
+            const struct attention_args alone = { &q, &k, &v, 1, 0, 3, c.heads, c.d, 0.2f, false,
+                &y, NULL };
+            CHECK(attention_tiles_twin(&alone, &err), "%s", err.message);
+        }
+        CHECK(same_bits(&e.got, &e.other), "other bits with lengths %d, %d and %d", lengths[0],
+            lengths[1], lengths[2]);
+        for (int i = 0; i < same_count; i++) {
+            struct attention_args same_args = all;
+            same_args.y = &e.want;
+            CHECK(same[i](&same_args, &err), "%s", err.message);
+            CHECK(same_bits(&e.got, &e.want), "other bits with lengths on %s", same_names[i]);
+        }
+        example_finish(&e);
+    }
+}
+
 static void check_takes(void) {
     struct tensor y = tensor_3d(NULL, DTYPE_BF16, 1, 1, 8);
     struct attention_args args = { .y = &y, .heads = 1, .head_dim = 8, .scale = 0.5f };
@@ -349,6 +391,7 @@ int main(int argc, char **argv) {
     check_every_key_counts();
     check_rescaling();
     check_causal();
+    check_lengths();
     for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++)
         check_case(small[i]);
     for (size_t i = 0; !quick && i < sizeof(large) / sizeof(large[0]); i++)
