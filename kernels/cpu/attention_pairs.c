@@ -37,11 +37,12 @@ struct shape {
 
 /* What one thread holds for its block of queries. */
 struct block {
-    uint32_t *q;   /* [pairs][vectors][LANES] */
-    float *scores; /* [BLOCK_K][vectors][LANES] */
-    uint32_t *p;   /* [BLOCK_K / 2][vectors][LANES] */
-    float *o;      /* [channels][vectors][LANES] */
-    vf largest[BLOCK_VECTORS], total[BLOCK_VECTORS];
+    uint32_t *q;               /* [pairs][vectors][LANES] */
+    float *scores;             /* [BLOCK_K][vectors][LANES] */
+    uint32_t *p;               /* [BLOCK_K / 2][vectors][LANES] */
+    float *o;                  /* [channels][vectors][LANES] */
+    vf largest[BLOCK_VECTORS]; /* score, before it is scaled */
+    vf total[BLOCK_VECTORS];
 };
 
 static uint32_t pair_at(const uint16_t *x, int64_t i, int64_t count) {
@@ -147,17 +148,18 @@ INLINE vf weight_of(vf x) {
 }
 
 /* Running values follow the scores of one block of keys, which become weights; behind the last of
- * `keys` weights are zero. */
+ * `keys` weights are zero. Scores are subtracted before they are scaled: a product of 2^31 is
+ * rounded by more than weight_of takes. */
 INLINE void soften(
     const struct shape *s, struct block *b, const vf *most, int64_t keys, int vectors) {
-    vf shift[BLOCK_VECTORS], shrink[BLOCK_VECTORS];
+    vf largest[BLOCK_VECTORS], shrink[BLOCK_VECTORS];
     bool grown = false;
     for (int v = 0; v < vectors; v++) {
-        shift[v] = vf_max(most[v] * s->factor, b->largest[v]);
-        vf less = b->largest[v] - shift[v];
+        largest[v] = vf_max(most[v], b->largest[v]);
+        vf less = (b->largest[v] - largest[v]) * s->factor;
         shrink[v] = vf_exp2(less);
         grown |= any_below_zero(less);
-        b->largest[v] = shift[v];
+        b->largest[v] = largest[v];
         b->total[v] *= shrink[v];
     }
     if (grown)
@@ -171,8 +173,8 @@ INLINE void soften(
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const float *at = b->scores + key * width + v * LANES;
-            vf first = weight_of(load(at) * s->factor - shift[v]);
-            vf second = weight_of(load(at + width) * s->factor - shift[v]);
+            vf first = weight_of((load(at) - largest[v]) * s->factor);
+            vf second = weight_of((load(at + width) - largest[v]) * s->factor);
             b->total[v] += first;
             b->total[v] += second;
             store_pairs(b->p + key / 2 * width + v * LANES, pairs_of(first, second));
@@ -180,7 +182,8 @@ INLINE void soften(
     }
     if (even < keys)
         for (int v = 0; v < vectors; v++) {
-            vf only = weight_of(load(b->scores + even * width + v * LANES) * s->factor - shift[v]);
+            const float *at = b->scores + even * width + v * LANES;
+            vf only = weight_of((load(at) - largest[v]) * s->factor);
             b->total[v] += only;
             store_pairs(b->p + even / 2 * width + v * LANES, pairs_of(only, splat(0)));
         }

@@ -1,9 +1,10 @@
 /* Inside kernels/cuda/: what the attention kernels on tensor cores share.
  *
  * The scores of a block of keys stay in registers as f32 fragments. exp is 2^x with the scale and
- * log2 e in one multiplication: 2^(s c - m c), c = scale log2 e > 0, m the largest score so far. A
- * row that has seen nothing but -inf takes 0 for m, so that no inf - inf turns up where the formula
- * has none; NaN and +inf go through to the row's sum, and so to all of its outputs. */
+ * log2 e in one multiplication: 2^(c (s - m)), c = scale log2 e > 0, m the largest score so far.
+ * The difference comes first: a product of 2^31 is rounded by more than a float's exponents reach.
+ * A row that has seen nothing but -inf takes 0 for m, so that no inf - inf turns up where the
+ * formula has none; NaN and +inf go through to the row's sum, and so to all of its outputs. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -107,19 +108,19 @@ __device__ __forceinline__ void soften(
         for (int j = 0; j < FRAGMENTS; j++)
             now = fmaxf(now, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
         now = quad_max(now);
-        const float base = safe_max(now) * c;
+        const float base = safe_max(now);
         float sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < FRAGMENTS; j++)
 #pragma unroll
             for (int e = 2 * r; e < 2 * r + 2; e++) {
-                scores[j][e] = fast_exp2(fmaf(scores[j][e], c, -base));
+                scores[j][e] = fast_exp2((scores[j][e] - base) * c);
                 sum += scores[j][e];
             }
         if constexpr (ONLY) {
             total[r] = sum;
         } else {
-            shrink[r] = fast_exp2(fmaf(largest[r], c, -base));
+            shrink[r] = fast_exp2((largest[r] - base) * c);
             total[r] = fmaf(total[r], shrink[r], sum);
         }
         largest[r] = now;

@@ -108,14 +108,14 @@ template <class T, class TILE, bool SM75> struct wide_warp {
 #pragma unroll
             for (int i = 0; i < TILE::WN; i++)
                 now = fmaxf(now, maxima[i * TILE::BQ + line]);
-            const float base = safe_max(now) * c;
-            shrink[r] = fast_exp2(fmaf(largest[r], c, -base));
+            const float base = safe_max(now);
+            shrink[r] = fast_exp2((largest[r] - base) * c);
             uint32_t *to = (uint32_t *)(weights + line * TILE::WEIGHTS_PITCH +
                                         column * TILE::KF * 8 + lane % 4 * 2);
 #pragma unroll
             for (int j = 0; j < TILE::KF; j++) {
-                const float w0 = fast_exp2(fmaf(scores[j][2 * r], c, -base));
-                const float w1 = fast_exp2(fmaf(scores[j][2 * r + 1], c, -base));
+                const float w0 = fast_exp2((scores[j][2 * r] - base) * c);
+                const float w1 = fast_exp2((scores[j][2 * r + 1] - base) * c);
                 sum += w0 + w1;
                 to[j * 4] = pack_2<T>(w0, w1);
             }

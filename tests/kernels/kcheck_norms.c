@@ -206,7 +206,8 @@ void check_attention(struct kcheck *k) {
         { 3, 16, 77, 2, 160, false, false, 1, QUICK },
         { 2, 50, 77, 2, 40, false, false, 1, QUICK, true }, /* all keys in one block */
         { 2, 130, 70, 1, 40, false, false, 9, QUICK, true },
-        { 2, 33, 150, 2, 40, false, false, 1, QUICK, true }, /* flat: a key too many shows */
+        { 2, 33, 150, 2, 40, false, false, 1, QUICK, true },    /* flat: a key too many shows */
+        { 2, 20, 70, 1, 40, false, false, 1e15f, QUICK, true }, /* scores of 1e30 */
         { 3, 20, 231, 2, 40, false, false, 2, QUICK, true, { 77, 231, 154 } },
         { 3, 9, 70, 1, 12, false, false, 1, QUICK, false, { 1, 33, 32 } },
         { 3, 33, 200, 2, 24, false, false, 3, QUICK, true, { 80, 81, 7 } },
