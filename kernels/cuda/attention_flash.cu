@@ -162,13 +162,12 @@ template <class T, class TILE, bool SM75>
 __device__ __forceinline__ void flash(const struct attention &a, int tk, T *keys, T *values) {
     const flash_place<T> at(a);
     const int first = (int)blockIdx.x * TILE::BQ + (int)threadIdx.x / 32 * 16 * TILE::MF;
-    const int blocks = (tk + TILE::BK - 1) / TILE::BK;
     const float c = a.scale * 1.4426950408889634f; /* log2 e */
     flash_warp<T, TILE> w;
     load_keys<T, TILE>(keys, at.k, a.k_step, 0, tk);
     cp_async_commit();
     w.start(at.q, a.q_step, first, a.tq);
-    for (int block = 0; block < blocks; block++) {
+    for (int block = 0; block * TILE::BK < tk; block++) {
         float scores[TILE::MF][TILE::KF][4];
         cp_async_wait<0>();
         __syncthreads(); /* these keys are there for all, and all are done with the last values */
@@ -178,7 +177,7 @@ __device__ __forceinline__ void flash(const struct attention &a, int tk, T *keys
         w.soften_all(scores, c, tk - block * TILE::BK);
         cp_async_wait<0>();
         __syncthreads(); /* these values are there for all, and all are done with these keys */
-        if (block + 1 < blocks)
+        if ((block + 1) * TILE::BK < tk)
             load_keys<T, TILE>(keys, at.k, a.k_step, (block + 1) * TILE::BK, tk);
         cp_async_commit();
         w.template gather<SM75>(values, scores);

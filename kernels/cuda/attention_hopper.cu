@@ -10,8 +10,8 @@
  * left operand of the product with the values, whose rows are read as columns. The next block's
  * scores are on their way while the values are summed, and both while weights are computed.
  *
- * TMA brings what lies behind a row's own length too, which may be anything: in the last block of
- * values it becomes zeros before it is multiplied by its weights, which are 0.
+ * TMA brings what lies behind a row's own length too, which may be anything. In the last block of
+ * values the asking thread's warp makes zeros of it before it meets its weights, which are 0.
  *
  * A weight behind a causal mask is 0, and 0 times a value that is not finite is NaN: with a causal
  * mask, unlike on ATTENTION_PLAIN, such a value spoils earlier queries too. */
@@ -38,7 +38,7 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_
     static constexpr int Q_SLICE = BQ * ROW_BYTES, SLICE = BK * ROW_BYTES;
     static constexpr int Q_BYTES = SLICES * Q_SLICE, STAGE_BYTES = SLICES * SLICE;
     static constexpr int DATA_BYTES = Q_BYTES + STAGES * STAGE_BYTES;
-    static constexpr int SHARED = DATA_BYTES + (1 + 2 * STAGES) * 8;
+    static constexpr int SHARED = DATA_BYTES + (2 + 2 * STAGES) * 8;
     static_assert(!DEALS || MANY <= 240, "");
     static_assert(D % 8 == 0 && BK % 16 == 0 && SHARED * BLOCKS <= 227 << 10, "");
 };
@@ -47,10 +47,10 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_
 struct hopper_block {
     unsigned char *q, *stages;
     uint64_t *q_full, *full, *empty; /* full and empty: one each for every stage */
+    uint64_t *cleared;               /* nothing but zeros behind the last value */
     int first;                       /* query */
     int head, row;
-    int keys; /* of the row */
-    int seen; /* of them, by some query of the block */
+    int seen; /* keys of the row that some query of the block sees */
 };
 
 /* The next stage of the ring. */
@@ -103,6 +103,22 @@ __device__ __forceinline__ void produce(const struct hopper_block &b, const CUte
     fetch_stage<TILE>(b, v_map, blocks - 1, &ring);
 }
 
+/* One warp, whose first lane has asked for everything: zeros behind the last value that is seen. */
+template <class TILE> __device__ __forceinline__ void clear_values(const struct hopper_block &b) {
+    const int blocks = (b.seen + TILE::BK - 1) / TILE::BK, last = 2 * blocks - 1;
+    const int stage = last % TILE::STAGES, there = b.seen - (blocks - 1) * TILE::BK;
+    const int pieces = (TILE::BK - there) * (ROW_BYTES / 16), lane = (int)threadIdx.x % 32;
+    unsigned char *v = b.stages + stage * TILE::STAGE_BYTES + there * ROW_BYTES;
+    __syncwarp();
+    mbarrier_wait(&b.full[stage], (unsigned)(last / TILE::STAGES) % 2);
+    for (int i = lane; i < TILE::SLICES * pieces; i += 32)
+        *(uint4 *)(v + i / pieces * TILE::SLICE + i % pieces * 16) = make_uint4(0, 0, 0, 0);
+    fence_async_proxy();
+    __syncwarp();
+    if (lane == 0)
+        mbarrier_arrive(b.cleared);
+}
+
 /* A warp's state: 16 queries. */
 template <class T, class TILE> struct hopper_warp {
     float scores[TILE::KF][4], sums[TILE::DF][4];
@@ -140,25 +156,10 @@ template <class T, class TILE> struct hopper_warp {
         return stage;
     }
 
-    /* Zeros for the values behind the row's keys, of which `left` are in this stage. The groups of
-     * the block write the same. */
-    static __device__ __forceinline__ void clear_values(unsigned char *v, int left) {
-        const int lane = (int)threadIdx.x % 128, group = (int)threadIdx.x / 128;
-        const int pieces = (TILE::BK - left) * (ROW_BYTES / 16);
-        for (int i = lane; i < TILE::SLICES * pieces; i += 128)
-            *(uint4 *)(v + i / pieces * TILE::SLICE + left * ROW_BYTES +
-                       i % pieces * 16) = make_uint4(0, 0, 0, 0);
-        fence_async_proxy();
-        group_sync(1 + group);
-    }
-
-    /* Starts sums += weights v of block `block`; returns the values' stage. */
-    __device__ __forceinline__ int start_sums(
-        const struct attention &a, const struct hopper_block &b, int block) {
-        const int stage = receive(b), left = b.keys - block * TILE::BK;
-        unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
-        if (b.keys < a.tk && left < TILE::BK)
-            clear_values(v, left);
+    /* Starts sums += weights v; returns the values' stage. */
+    __device__ __forceinline__ int start_sums(const struct hopper_block &b) {
+        const int stage = receive(b);
+        const unsigned char *v = b.stages + stage * TILE::STAGE_BYTES;
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
         wgmma_hold<TILE::BK / 4>(&weights[0][0]);
         wgmma_fence();
@@ -174,7 +175,7 @@ template <class T, class TILE> struct hopper_warp {
     __device__ __forceinline__ void hide(
         const struct attention &a, const struct hopper_block &b, int block) {
         const int first = block * TILE::BK, line = query + (int)threadIdx.x % 32 / 4;
-        const int keys = b.keys - first;
+        const int keys = b.seen - first;
         wgmma_hold<4 * TILE::KF>(&scores[0][0]);
         if (a.causal && first + TILE::BK > query + 1)
             hide_keys<TILE::KF>(scores, min(keys, line + 1 - first), min(keys, line + 9 - first));
@@ -190,7 +191,6 @@ template <class T, class TILE> struct hopper_warp {
 
     __device__ __forceinline__ void consume(
         const struct attention &a, const struct hopper_block &b) {
-        const int blocks = (b.seen + TILE::BK - 1) / TILE::BK;
         const float c = a.scale * 1.4426950408889634f; /* log2 e */
         float shrink[2];
         clear_fragments<TILE::KF>(scores);
@@ -202,9 +202,9 @@ template <class T, class TILE> struct hopper_warp {
         hide(a, b, 0);
         soften<TILE::KF, true>(scores, c, largest, total, shrink);
         pack();
-        for (int block = 1; !TILE::WHOLE && block < blocks; block++) {
+        for (int block = 1; !TILE::WHOLE && block * TILE::BK < b.seen; block++) {
             keys = start_scores(b);
-            const int values = start_sums(a, b, block - 1);
+            const int values = start_sums(b);
             wgmma_wait<1>();
             release(b, keys);
             hide(a, b, block);
@@ -215,7 +215,9 @@ template <class T, class TILE> struct hopper_warp {
             shrink_sums<TILE::DF>(sums, shrink);
             pack();
         }
-        start_sums(a, b, blocks - 1);
+        if (a.lengths)
+            mbarrier_wait(b.cleared, 0);
+        start_sums(b);
         wgmma_wait<0>();
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
     }
@@ -235,12 +237,14 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     b.q_full = (uint64_t *)(shared + TILE::DATA_BYTES);
     b.full = b.q_full + 1;
     b.empty = b.full + TILE::STAGES;
+    b.cleared = b.empty + TILE::STAGES;
     b.first = (int)blockIdx.x * TILE::BQ;
     b.head = (int)blockIdx.y;
     b.row = (int)blockIdx.z;
     const int warp = (int)threadIdx.x / 32, group = warp / 4;
     if (threadIdx.x == 0) {
         mbarrier_init(b.q_full, 1);
+        mbarrier_init(b.cleared, 1);
         for (int i = 0; i < TILE::STAGES; i++) {
             mbarrier_init(&b.full[i], 1);
             mbarrier_init(&b.empty[i], 4 * TILE::GROUPS);
@@ -249,15 +253,18 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     }
     __syncthreads();
     griddepcontrol_wait();
-    b.keys = keys_of(a, b.row);
-    if (b.keys == 0)
+    b.seen = keys_of(a, b.row);
+    if (b.seen == 0)
         return;
-    b.seen = a.causal ? min(b.keys, b.first + TILE::BQ) : b.keys;
+    if (a.causal)
+        b.seen = min(b.seen, b.first + TILE::BQ);
     if (group == TILE::GROUPS) {
         if constexpr (TILE::DEALS)
             registers_give_back<TILE::FEW>();
         if (threadIdx.x == 128 * TILE::GROUPS)
             produce<TILE>(b, &q_map, &k_map, &v_map);
+        if (a.lengths && warp == 4 * TILE::GROUPS)
+            clear_values<TILE>(b);
         griddepcontrol_launch();
         return;
     }

@@ -174,6 +174,8 @@ template <class T, class TILE, bool SM75> struct wide_warp {
 /* Grid: x tiles of queries, y heads, z rows. */
 template <class T, class TILE, bool SM75>
 __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct attention a) {
+    if (SM75 && !SM75_CODE)
+        return;
     DYNAMIC_SHARED(T, q);
     const int pitch = wide_pitch(a.d);
     T *const keys = q + TILE::BQ * pitch, *const values = keys + TILE::BK * pitch;
@@ -187,14 +189,14 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
     const float c = a.scale * 1.4426950408889634f; /* log2 e */
     wide_warp<T, TILE, SM75> w;
     griddepcontrol_wait();
-    const int tk = keys_of(a, (int)row), blocks = (tk + TILE::BK - 1) / TILE::BK;
+    const int tk = keys_of(a, (int)row);
     if (tk == 0)
         return;
     load_lines<T, TILE>(
         q, TILE::BQ, (const T *)a.q + row * a.tq * a.q_step + channel, a.q_step, first, a.tq, a.d);
     load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, 0, tk, a.d);
     cp_async_commit();
-    for (int block = 0; block < blocks; block++) {
+    for (int block = 0; block * TILE::BK < tk; block++) {
         float scores[TILE::KF][4];
         cp_async_wait<0>();
         __syncthreads(); /* these keys are there for all, and all are done with the last values */
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
         w.soften(scores, maxima, c, weights);
         cp_async_wait<0>();
         __syncthreads(); /* values and weights are there, and all are done with these keys */
-        if (block + 1 < blocks)
+        if ((block + 1) * TILE::BK < tk)
             load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, (block + 1) * TILE::BK, tk, a.d);
         cp_async_commit();
         w.gather(weights, values, a.d);

@@ -96,20 +96,11 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
 #endif
 }
 
-/* What this thread wrote to shared memory is seen by the wgmma that are started after it, by other
- * warps too once they have met at a barrier. */
+/* What this thread wrote to shared memory is seen by wgmma: by those of other warps once they have
+ * met at a barrier. */
 __device__ __forceinline__ void fence_async_proxy() {
 #ifdef __CUDACC__
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
-/* Barrier `id` (1 to 15) of the 128 threads of a group of four warps. */
-__device__ __forceinline__ void group_sync(int id) {
-#ifdef __CUDACC__
-    asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
-#else
-    emulator_block_barrier(id, 128, "group_sync", __FILE__, __LINE__);
 #endif
 }
 
