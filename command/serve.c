@@ -40,6 +40,11 @@ static const struct option_spec table[] = {
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
     { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]",
         .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
+    { "max-batch-rows", 0, "N",
+        "rows of one UNet call, of however many requests: a picture has two,\n"
+        "one without guidance [what the device gains from]",
+        .to = OPTION_TO_INT(
+            struct settings, engine.pipeline.max_batch_rows, 1, UNET_CALL_MAX_ROWS) },
     { "max-connections", 0, "N",
         "clients connected at a time [256]; idle ones give way to new ones",
         .to = OPTION_TO_INT(struct settings, connections_max, 1, HTTP_CONNECTIONS_LIMIT_MAX) },

@@ -35,6 +35,10 @@ struct model_stages {
     struct need needs[NEEDS_MAX];
     int next_need; /* the one to give way */
     int64_t clock;
+    /* The UNet call before, and what it took, until an image comes or leaves. */
+    const struct image *call[UNET_CALL_MAX_IMAGES];
+    int call_count;
+    size_t call_bytes;
 };
 
 static struct compute compute_of(const struct model_stages *m) {
@@ -251,23 +255,30 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
     return NULL;
 }
 
-/* Of a part of the images in the rehearsal, measured if it was not lately. */
-static const struct need *get_need(
-    struct model_stages *m, enum part part, struct rehearsal *r, struct error *err) {
-    struct need like = {
+/* Of a part of the images in the rehearsal, measured if it was not lately. What overlays take is
+ * their own, and is measured each time. */
+static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r, struct need *out,
+    struct error *err) {
+    *out = (struct need){
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
-    for (int i = 0; i < r->count && part != PART_DECODE; i++)
-        like.rows += image_rows(&r->images[i]);
-    struct need *found = find_need(m, &like);
-    if (found)
-        return found;
-    if (!measure_need(m, r, &like, err))
-        return NULL;
-    found = &m->needs[m->next_need];
+    bool overlays = false;
+    for (int i = 0; i < r->count && part != PART_DECODE; i++) {
+        out->rows += image_rows(&r->images[i]);
+        overlays = overlays || r->images[i].overlay;
+    }
+    const struct need *found = overlays ? NULL : find_need(m, out);
+    if (found) {
+        *out = *found;
+        return true;
+    }
+    if (!measure_need(m, r, out, err))
+        return false;
+    if (overlays)
+        return true;
+    m->needs[m->next_need] = *out;
     m->next_need = (m->next_need + 1) % NEEDS_MAX;
-    *found = like;
-    return found;
+    return true;
 }
 
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
@@ -278,15 +289,13 @@ static void rehearse_one(const struct resolved_request *request, struct rehearsa
 static bool measure(
     void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
     struct rehearsal r;
+    struct need step, decode;
     rehearse_one(request, &r);
-    const struct need *step = get_need(user, PART_STEP, &r, err);
-    if (!step)
+    r.images[0].overlay = NULL;
+    if (!get_need(user, PART_STEP, &r, &step, err) ||
+        !get_need(user, PART_DECODE, &r, &decode, err))
         return false;
-    out->evaluation = step->flops;
-    const struct need *decode = get_need(user, PART_DECODE, &r, err);
-    if (!decode)
-        return false;
-    out->decode = decode->flops;
+    *out = (struct stage_work){ .evaluation = step.flops, .decode = decode.flops };
     return true;
 }
 
@@ -362,10 +371,10 @@ static bool reserve_one(
     for (unsigned part = PART_TEXTS; part <= PART_DECODE; part *= 2) {
         if (part == PART_DECODE && request->asked.latent_output)
             continue;
-        const struct need *need = get_need(m, part, &r, err);
-        if (!need)
+        struct need need;
+        if (!get_need(m, part, &r, &need, err))
             return false;
-        most = need->bytes > most ? need->bytes : most;
+        most = need.bytes > most ? need.bytes : most;
     }
     return reserve(m, most, err);
 }
@@ -505,7 +514,9 @@ static struct slab *slab_of(struct model_stages *m, const struct image *image) {
 }
 
 static void leave(void *user, struct image *image) {
-    struct slab *slab = slab_of(user, image);
+    struct model_stages *m = user;
+    struct slab *slab = slab_of(m, image);
+    m->call_count = 0;
     slab->images[image->row] = NULL;
     slab->requests[image->row] = NULL;
     sampler_leave(image);
@@ -532,6 +543,7 @@ static bool place_image(struct model_stages *m, const struct resolved_request *r
     if (!sampler_place(&slab->sampler, image) &&
         (!grow_slab(m, slab, r, err) || !sampler_place(&slab->sampler, image)))
         return false;
+    m->call_count = 0;
     slab->used = ++m->clock;
     slab->images[image->row] = image;
     slab->requests[image->row] = r;
@@ -578,14 +590,46 @@ static enum stage_begun begin(void *user, const struct resolved_request *request
     return STAGE_FAILED;
 }
 
-static bool ready(void *user, struct image *const *images, int count, struct error *err) {
-    struct model_stages *m = user;
+static bool is_call_before(const struct model_stages *m, struct image *const *images, int count) {
+    return count == m->call_count &&
+           memcmp(m->call, images, sizeof(struct image *) * (size_t)count) == 0;
+}
+
+/* Memory of each image's overlay in every row is enough for any mixture of them. */
+static bool measure_call(struct model_stages *m, struct image *const *images, int count,
+    size_t *bytes, struct error *err) {
     const struct slab *slab = slab_of(m, images[0]);
     struct rehearsal r = { .request = slab->requests[images[0]->row], .count = count };
-    for (int i = 0; i < count; i++)
-        r.images[i] = *images[i];
-    const struct need *need = get_need(m, PART_STEP, &r, err);
-    return need && reserve(m, need->bytes, err);
+    struct need need;
+    *bytes = 0;
+    for (int i = 0; i < count; i++) {
+        bool seen = false;
+        for (int k = 0; k < i; k++)
+            seen = seen || images[k]->overlay == images[i]->overlay;
+        if (seen)
+            continue;
+        for (int k = 0; k < count; k++) {
+            r.images[k] = *images[k];
+            r.images[k].overlay = images[i]->overlay;
+        }
+        if (!get_need(m, PART_STEP, &r, &need, err))
+            return false;
+        *bytes = need.bytes > *bytes ? need.bytes : *bytes;
+    }
+    return true;
+}
+
+static bool ready(void *user, struct image *const *images, int count, struct error *err) {
+    struct model_stages *m = user;
+    if (!is_call_before(m, images, count)) {
+        size_t bytes;
+        if (!measure_call(m, images, count, &bytes, err))
+            return false;
+        memcpy(m->call, images, sizeof(struct image *) * (size_t)count);
+        m->call_count = count;
+        m->call_bytes = bytes;
+    }
+    return reserve(m, m->call_bytes, err);
 }
 
 static int by_row(const void *a, const void *b) {
@@ -623,8 +667,8 @@ static bool decode(void *user, const struct resolved_request *request, const flo
     struct model_stages *m = user;
     struct rehearsal r;
     rehearse_one(request, &r);
-    const struct need *need = get_need(m, PART_DECODE, &r, err);
-    if (!need || !reserve(m, need->bytes, err))
+    struct need need;
+    if (!get_need(m, PART_DECODE, &r, &need, err) || !reserve(m, need.bytes, err))
         return false;
     struct compute c = compute_of(m);
     decode_latents(&c, m, request, latents, out);

@@ -1,5 +1,6 @@
 #include "engine/sampler.h"
 
+#include "kernels/overlay.h"
 #include "kernels/philox.h"
 #include "kernels/recordings.h"
 
@@ -203,6 +204,32 @@ static void fill_kv(const struct tick *t) {
     }
 }
 
+/* What the rows of a call change of the UNet's weights. */
+struct call_overlay {
+    const struct row_overlay *rows[UNET_CALL_MAX_ROWS];
+    struct overlay overlay;
+};
+
+/* For c->overlay: rows[count], the rest of the call being filled up; NULL if none changes any. */
+static const struct overlay *use_overlay(struct call_overlay *o, int count) {
+    bool any = false;
+    for (int row = 0; row < count; row++)
+        any = any || o->rows[row];
+    o->overlay = (struct overlay){ o->rows, count };
+    return any ? &o->overlay : NULL;
+}
+
+static const struct overlay *overlay_of(const struct tick *t, int rows, struct call_overlay *o) {
+    int unconditional = 0;
+    memset(o->rows, 0, sizeof(o->rows));
+    for (int i = 0; i < t->count; i++) {
+        o->rows[t->guided + i] = t->images[i]->overlay;
+        if (t->images[i]->guided)
+            o->rows[unconditional++] = t->images[i]->overlay;
+    }
+    return use_overlay(o, rows);
+}
+
 struct unet_call {
     const struct unet *unet;
     struct tensor input, timesteps, kv, predicted;
@@ -232,7 +259,10 @@ static void predict(const struct tick *t) {
         (uintptr_t)call.timesteps.data, (uintptr_t)call.kv.data, (uintptr_t)call.predicted.data,
         (uintptr_t)rows, (uintptr_t)s->size.height, (uintptr_t)s->size.width,
         (uintptr_t)s->size.tokens };
+    struct call_overlay overlay;
+    t->c->overlay = overlay_of(t, rows, &overlay);
     compute_recorded(t->c, key, sizeof(key), run_unet, &call);
+    t->c->overlay = NULL;
 }
 
 static double unbiased_std(const float *x, int64_t count) {
@@ -449,7 +479,10 @@ void sampler_encode_texts(
     int first = image->guided ? unconditional_text(image) : conditional_text(image);
     struct tensor kv = tensor_rows(&s->text_kv, first, image_rows(image));
     forget_texts(s, image);
+    struct call_overlay overlay = { .rows = { image->overlay, image->overlay } };
+    c->overlay = use_overlay(&overlay, image_rows(image));
     unet_encode_context(s->unet, c, contexts, &kv);
+    c->overlay = NULL;
 }
 
 void sampler_copy_texts(

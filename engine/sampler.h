@@ -21,9 +21,10 @@ struct sampler;
 /* Zeroed where nothing is said. All pointers are borrowed until the image has left. */
 struct image {
     const struct scheduler_plan *plan;
-    struct noise_generator generator; /* its initial noise, then that of its steps */
-    struct brownian *brownian;        /* of a plan that draws Brownian noise, else NULL */
-    const float *init_latents;        /* [c][height][width] to start from, or NULL */
+    struct noise_generator generator;  /* its initial noise, then that of its steps */
+    struct brownian *brownian;         /* of a plan that draws Brownian noise, else NULL */
+    const float *init_latents;         /* [c][height][width] to start from, or NULL */
+    const struct row_overlay *overlay; /* of the UNet's weights, for all its rows; NULL: none */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
     float *latents;          /* [c][height][width], host: the result, and scratch until then */

@@ -1,5 +1,6 @@
 #include "engine/studio.h"
 
+#include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/policy.h"
 
@@ -129,6 +130,8 @@ static void unlink_drawing(struct studio *studio, struct drawing *d) {
 /* With its result, or d->error. */
 static void end_drawing(struct studio *studio, struct drawing *d) {
     const bool ok = d->error.code == ERROR_NONE;
+    if (d->error.code == ERROR_CANCELLED || d->error.code == ERROR_TIMEOUT)
+        metric_add(d->begun ? METRIC_cancelled_total_drawing : METRIC_cancelled_total_waiting, 1);
     for (int i = 0; d->pictures && i < d->request->images; i++)
         if (d->pictures[i].state == PICTURE_STEPPING)
             studio->stages.leave(studio->stages.user, &d->pictures[i].image);
@@ -298,7 +301,9 @@ static enum stage_begun begin_picture(
         studio->stages.user, d->request, place->index, &p->image, err);
     if (begun == STAGE_BEGUN)
         p->state = PICTURE_STEPPING;
-    d->result.timings.text_encoder_s += monotonic_seconds() - before;
+    const double seconds = monotonic_seconds() - before;
+    d->result.timings.text_encoder_s += seconds;
+    metric_observe(METRIC_text_encoder_seconds, seconds);
     return begun;
 }
 
@@ -383,6 +388,10 @@ static bool after_call(struct studio *studio, const struct place *places, int co
         return lose_all(studio, &why, err);
     const double seconds = monotonic_seconds() - before;
     count_work(studio, flops, seconds);
+    metric_add(METRIC_unet_calls_total, 1);
+    metric_add(METRIC_unet_rows_total, (uint64_t)rows);
+    metric_add(METRIC_steps_total, (uint64_t)count);
+    metric_observe(metric_step_seconds(rows), seconds);
     studio->calls++;
     for (int i = 0; i < count; i++)
         count_call(studio, places[i].drawing, rows, seconds);
@@ -420,6 +429,7 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
         return fail(studio, d, &why, err);
     const double seconds = monotonic_seconds() - before;
     d->result.timings.vae_s += seconds;
+    metric_observe(METRIC_vae_seconds, seconds);
     count_work(studio, d->work.decode, seconds);
     p->state = PICTURE_DONE;
     d->pictures_done++;

@@ -1,0 +1,211 @@
+#include "tests/engine/company.h"
+
+#include "base/monotonic.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* One request, what it drew alone, and what became of it among others. */
+struct member {
+    struct resolved_request request;
+    struct generate_result alone, together;
+    enum error_code code; /* together */
+    int cancel_at;        /* evaluations after which it is cancelled; 0: never */
+    bool admitted, done, cancelled;
+    int last_step, steps; /* the last progress */
+};
+
+static uint64_t next(uint64_t *state) {
+    uint64_t x = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static int below(uint64_t *state, int n) {
+    return (int)(next(state) % (uint64_t)n);
+}
+
+static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
+    const struct pipeline_options options = {
+        .model_path = c->model,
+        .device = { .kind = c->device },
+        .dtype = { .dtype = c->dtype },
+        .max_batch_rows = max_rows,
+    };
+    struct pipeline *pipeline = NULL;
+    struct error err = { 0 };
+    if (!pipeline_create(&options, &pipeline, &err)) {
+        CHECK(false, "%s", err.message);
+        exit(check_done());
+    }
+    return pipeline;
+}
+
+/* Whatever a request can say, but for what a scheduler refuses. */
+static void draw_request(
+    const struct company *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
+    static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
+                snow[] = "snow", empty[] = "";
+    static char *const words[] = { boat, house, snow, empty };
+    static const int sides[] = { 64, 64, 64, 96 };
+    struct error err = { 0 };
+    do {
+        struct generate_request r;
+        char *prompts[2] = { words[below(state, 4)], words[below(state, 4)] };
+        generate_request_init(&r);
+        r.prompts = prompts;
+        r.prompt_count = 1 + (below(state, 6) == 0);
+        r.negative_prompt = words[below(state, 4)];
+        r.num_images = 1 + (below(state, 5) == 0) * below(state, 3);
+        r.width = sides[below(state, 4)];
+        r.height = sides[below(state, 4)];
+        r.num_inference_steps = 1 + below(state, 8);
+        r.guidance_scale = below(state, 3) == 0 ? 1 : 1 + 0.5 * below(state, 16);
+        r.guidance_rescale = below(state, 4) == 0 ? 0.5 : 0;
+        r.scheduler.has_kind = true;
+        r.scheduler.kind = (enum scheduler_kind)below(state, SCHEDULER_COUNT);
+        if (r.scheduler.kind == SCHEDULER_DDIM && below(state, 2))
+            scheduler_choose(&r.scheduler, OPTION_ETA, 0.5);
+        r.seed = (uint64_t)below(state, 1000);
+        r.seed_given = true;
+        r.rng = below(state, 2) ? RNG_CPU : RNG_CUDA;
+        r.clip_skip = below(state, 2);
+        r.latent_output = c->latents_only || below(state, 4) == 0;
+        r.priority = below(state, 2 * PRIORITY_MAX + 1) - PRIORITY_MAX;
+        if (pipeline_resolve(pipeline, &r, &m->request, &err))
+            return;
+    } while (err.code == ERROR_INVALID);
+    CHECK(false, "%s", err.message);
+    exit(check_done());
+}
+
+static void draw_alone(struct pipeline *pipeline, struct member *m) {
+    struct error err = { 0 };
+    const bool ok = pipeline_generate(pipeline, &m->request, NULL, &m->alone, &err);
+    CHECK(ok, "%s", err.message);
+}
+
+static bool is_cancelled(void *user) {
+    return ((struct member *)user)->cancelled;
+}
+
+static void on_progress(int step, int steps, void *user) {
+    struct member *m = user;
+    CHECK(step == 0 ? m->last_step == 0 : step > m->last_step, "step %d after %d", step,
+        m->last_step);
+    m->last_step = step;
+    m->steps = steps;
+    m->cancelled = m->cancel_at && step >= m->cancel_at;
+}
+
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct member *m = user;
+    CHECK(!m->done, "done twice");
+    m->done = true;
+    m->code = err ? err->code : ERROR_NONE;
+    if (result)
+        m->together = *result;
+}
+
+static void admit(struct studio *studio, struct member *m) {
+    const struct studio_hooks hooks = {
+        .is_cancelled = is_cancelled, .progress = on_progress, .done = on_done, .user = m
+    };
+    struct error err = { 0 };
+    m->admitted = true;
+    CHECK(studio_admit(studio, &m->request, &hooks, monotonic_seconds(), &err), "%s", err.message);
+}
+
+static bool same_bits(const struct generate_result *a, const struct generate_result *b) {
+    const size_t latents = (size_t)a->image_count * (size_t)a->latent_channels *
+                           (size_t)a->latent_height * (size_t)a->latent_width;
+    if (a->image_count != b->image_count || !a->images != !b->images ||
+        memcmp(a->latents, b->latents, latents * sizeof(float)) != 0)
+        return false;
+    for (int i = 0; a->images && i < a->image_count; i++)
+        if (memcmp(a->images[i], b->images[i], (size_t)a->width * (size_t)a->height * 3) != 0)
+            return false;
+    return true;
+}
+
+struct seen {
+    double calls, rows;
+    int pictures, failed;
+};
+
+static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
+    const struct resolved_request *r = &m->request;
+    if (m->cancel_at && m->code == ERROR_CANCELLED) {
+        CHECK(m->last_step >= m->cancel_at && m->last_step < m->steps, "cancelled at %d of %d",
+            m->last_step, m->steps);
+        seen->failed++;
+        return;
+    }
+    CHECK(m->code == ERROR_NONE, "request %d: %s", index, error_code_name(m->code));
+    if (m->code != ERROR_NONE)
+        return;
+    CHECK(m->last_step == m->steps && m->steps == r->images * r->plan->count, "%d of %d",
+        m->last_step, m->steps);
+    CHECK(same_bits(&m->alone, &m->together),
+        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images", index, max_rows,
+        scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps, r->asked.width,
+        r->asked.height, r->images);
+    seen->pictures += r->images;
+    seen->calls += m->together.timings.steps;
+    seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
+    generate_result_finish(&m->together);
+}
+
+/* All of them, coming at any time; the mean of a call's rows as the requests saw it. */
+static double draw_together(
+    const struct company *c, struct member *members, int max_rows, uint64_t *state) {
+    struct pipeline *pipeline = open_pipeline(c, max_rows);
+    struct studio *studio = pipeline_studio(pipeline);
+    struct error err = { 0 };
+    struct seen seen = { 0 };
+    for (int i = 0; i < c->requests; i++) {
+        struct member *m = &members[i];
+        m->admitted = m->done = m->cancelled = false;
+        m->last_step = 0;
+        const int evaluations = m->request.images * m->request.plan->count;
+        m->cancel_at = c->fails && evaluations > 2 && below(state, 4) == 0 ? evaluations / 2 : 0;
+    }
+    for (int admitted = 0; admitted < c->requests || !studio_is_idle(studio);) {
+        while (admitted < c->requests && (below(state, 3) || studio_is_idle(studio)))
+            admit(studio, &members[admitted++]);
+        CHECK(studio_work(studio, &err), "%s", err.message);
+    }
+    for (int i = 0; i < c->requests; i++)
+        compare(&members[i], i, max_rows, &seen);
+    const double mean = seen.calls ? seen.rows / seen.calls : 0;
+    printf(
+        "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, the same "
+        "bits as alone; %d cancelled\n",
+        dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
+        seen.pictures, c->requests, seen.failed);
+    pipeline_destroy(pipeline);
+    return mean;
+}
+
+bool company_same_bits(const struct company *company, const int *max_rows, double mean_rows) {
+    struct member *members = calloc((size_t)company->requests, sizeof(*members));
+    struct pipeline *pipeline = open_pipeline(company, 0);
+    uint64_t state = company->seed;
+    double mean = 0;
+    for (int i = 0; i < company->requests; i++) {
+        draw_request(company, pipeline, &state, &members[i]);
+        draw_alone(pipeline, &members[i]);
+    }
+    for (int i = 0; max_rows[i]; i++)
+        mean = draw_together(company, members, max_rows[i], &state);
+    for (int i = 0; i < company->requests; i++) {
+        generate_result_finish(&members[i].alone);
+        resolved_request_finish(&members[i].request);
+    }
+    pipeline_destroy(pipeline);
+    free(members);
+    CHECK(mean > mean_rows, "calls had %.1f rows on average", mean);
+    return check_done() == 0;
+}

@@ -1,0 +1,23 @@
+/* Random requests, each drawn alone and then all of them together in one studio: the same bits. For
+ * tests of the studio on models, whatever the device. */
+#ifndef TESTS_ENGINE_COMPANY_H
+#define TESTS_ENGINE_COMPANY_H
+
+#include "engine/pipeline.h"
+
+struct company {
+    const char *model; /* a folder */
+    enum device_kind device;
+    enum dtype dtype;
+    int requests; /* at most COMPANY_MAX */
+    bool latents_only,
+        fails; /* some are cancelled, late or not finite in the midst of the others */
+    uint64_t seed;
+};
+#define COMPANY_MAX 1000
+
+/* Checks the bits at each of these limits of a call's rows, 0-terminated, and that at the last one
+ * calls had more than `mean_rows` rows on average. Prints what it compared; false if any differ. */
+bool company_same_bits(const struct company *company, const int *max_rows, double mean_rows);
+
+#endif

@@ -1,0 +1,37 @@
+/* Requests that share UNet calls draw the bits that each draws alone: other prompts, sizes, steps,
+ * schedulers, guidance, generators and priorities, coming at any time and some of them cancelled,
+ * at several limits of a call's rows. On the CPU, in f32 and bf16, on a small random checkpoint.
+ *
+ * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
+#include "tests/check.h"
+#include "tests/engine/company.h"
+#include "tests/models/small_folder.h"
+
+#include <stdlib.h>
+
+int main(int argc, char **argv) {
+    static const struct small_folder small = {
+        .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
+    };
+    static const int few[] = { 1, 2, 5, 8, 16, 0 }, many[] = { 5, 16, 0 };
+    static char folder[] = "/tmp/company_test.XXXXXX";
+    char path[64];
+    const int requests = argc > 1 ? atoi(argv[1]) : 24;
+    if (requests < 1 || requests > COMPANY_MAX || !mkdtemp(folder))
+        return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    snprintf(path, sizeof(path), "%s/small", folder);
+    small_folder_write(path, &small);
+    for (int i = 0; i < 2; i++) {
+        const struct company company = { .model = path,
+            .device = DEVICE_CPU,
+            .dtype = i ? DTYPE_BF16 : DTYPE_F32,
+            .requests = requests,
+            .fails = true,
+            .seed = (uint64_t)i };
+        CHECK(company_same_bits(&company, argc > 1 ? many : few, 4), "see above");
+    }
+    small_folder_remove(path);
+    remove(folder);
+    return check_done();
+}
