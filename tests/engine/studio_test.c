@@ -1,0 +1,356 @@
+/* Who ends how in a studio: on stages that only pretend, and fail where they are told to. What
+ * happens to one request never touches another, every request ends exactly once, and every image
+ * that was given memory gives it back. */
+#include "engine/studio.h"
+
+#include "base/monotonic.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+#define REQUESTS 4
+#define STEPS 5
+
+/* What the stages are told, and what they saw. */
+static struct {
+    int call_images;  /* that the device gains from */
+    int room;         /* images that can have begun */
+    int memory;       /* images of one call that there is memory for */
+    uint64_t culprit; /* the seed of the image with which every call fails; 0: none */
+    enum error_code culprit_code;
+    uint64_t damaged; /* the one whose latents are not finite */
+    int begun, most_begun, calls, failed_calls, decodes;
+    int images_seen[UNET_CALL_MAX_IMAGES + 1]; /* calls with so many */
+    uint64_t order[64];                        /* seeds, as they began */
+    int ordered;
+    bool mixed; /* a call had images of two sizes */
+} stage;
+
+static const struct scheduler_plan plan = { .count = STEPS };
+
+static bool measure(
+    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    (void)user, (void)err;
+    *out = (struct stage_work){ .evaluation = request->latent_width, .decode = 1 };
+    return true;
+}
+
+static int call_images(void *user, const struct resolved_request *request) {
+    (void)user, (void)request;
+    return stage.call_images;
+}
+
+/* Its seed and its size are kept where its generator's would be. */
+static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
+    struct image *image, struct error *err) {
+    (void)user;
+    if (stage.begun == stage.room) {
+        error_set(err, ERROR_NO_MEMORY, "no room for more than %d", stage.room);
+        return STAGE_NO_ROOM;
+    }
+    stage.begun++;
+    stage.most_begun = stage.begun > stage.most_begun ? stage.begun : stage.most_begun;
+    image->plan = request->plan;
+    image->guided = request->guided;
+    image->generator.seed = resolved_request_seed(request, index);
+    image->generator.offset = (uint64_t)request->latent_width;
+    image->evaluations = 0;
+    stage.order[stage.ordered++ % 64] = image->generator.seed;
+    return STAGE_BEGUN;
+}
+
+static bool ready(void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)images;
+    return count <= stage.memory ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for %d images", count);
+}
+
+static bool step(void *user, struct image *const *images, int count, struct error *err) {
+    (void)user;
+    for (int i = 0; i < count; i++) {
+        stage.mixed = stage.mixed || images[i]->generator.offset != images[0]->generator.offset;
+        if (stage.culprit && images[i]->generator.seed == stage.culprit) {
+            stage.failed_calls++;
+            return error_set(err, stage.culprit_code, "a call of %d failed", count);
+        }
+    }
+    stage.calls++;
+    stage.images_seen[count]++;
+    for (int i = 0; i < count; i++)
+        images[i]->evaluations++;
+    return true;
+}
+
+static void leave(void *user, struct image *image) {
+    (void)user, (void)image;
+    stage.begun--;
+}
+
+static bool take(void *user, struct image *image, struct error *err) {
+    leave(user, image);
+    image->latents[0] = (float)image->generator.seed;
+    return !stage.damaged || image->generator.seed != stage.damaged ||
+           error_set(err, ERROR_INTERNAL, "the latents are not finite");
+}
+
+static bool decode(void *user, const struct resolved_request *request, const float *latents,
+    uint8_t *out, struct error *err) {
+    (void)user, (void)request, (void)err;
+    out[0] = (uint8_t)latents[0];
+    stage.decodes++;
+    return true;
+}
+
+static const struct stages stages = { .measure = measure,
+    .call_images = call_images,
+    .begin = begin,
+    .ready = ready,
+    .step = step,
+    .take = take,
+    .leave = leave,
+    .decode = decode };
+
+/* --- requests --- */
+
+static struct client {
+    struct resolved_request request;
+    int begun, done, step;
+    enum error_code code;
+    int ended_as; /* the how-manieth */
+    bool cancel, right;
+    int cancel_at;
+} clients[REQUESTS];
+static int ended;
+
+static bool is_cancelled(void *user) {
+    return ((struct client *)user)->cancel;
+}
+
+static void on_begun(void *user) {
+    ((struct client *)user)->begun++;
+}
+
+static void on_progress(int step, int steps, void *user) {
+    struct client *c = user;
+    (void)steps;
+    c->step = step;
+    c->cancel = c->cancel_at && step >= c->cancel_at;
+}
+
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct client *c = user;
+    c->done++;
+    c->code = err ? err->code : ERROR_NONE;
+    c->ended_as = ended++;
+    c->right = result != NULL;
+    for (int i = 0; result && i < result->image_count; i++)
+        c->right = c->right && result->latents[i] == (float)(c->request.asked.seed + (uint64_t)i) &&
+                   result->images[i][0] == (uint8_t)result->latents[i];
+    if (result)
+        generate_result_finish(result);
+}
+
+static struct studio *open_studio(int call_images_, int images_each) {
+    struct studio *studio;
+    struct error err = { 0 };
+    memset(&stage, 0, sizeof(stage));
+    stage.call_images = call_images_;
+    stage.room = stage.memory = 1000;
+    ended = 0;
+    for (int i = 0; i < REQUESTS; i++)
+        clients[i] = (struct client){ .request = {
+                                          .asked = { .seed = 10 * (uint64_t)(i + 1),
+                                              .width = 8,
+                                              .height = 8 },
+                                          .plan = (struct scheduler_plan *)&plan,
+                                          .guided = true,
+                                          .images = images_each,
+                                          .latent_channels = 1,
+                                          .latent_height = 1,
+                                          .latent_width = 1,
+                                      } };
+    CHECK(studio_create(&stages, 0, &studio, &err), "%s", err.message);
+    return studio;
+}
+
+static void admit(struct studio *studio, int index) {
+    const struct studio_hooks hooks = { is_cancelled, on_begun, on_progress, on_done,
+        &clients[index] };
+    struct error err = { 0 };
+    CHECK(studio_admit(studio, &clients[index].request, &hooks, monotonic_seconds(), &err), "%s",
+        err.message);
+}
+
+/* Until nothing is left; every request has ended once and no image keeps memory. */
+static void finish(struct studio *studio, const char *what) {
+    struct error err = { 0 };
+    for (int i = 0; i < 1000 && !studio_is_idle(studio); i++)
+        CHECK(studio_work(studio, &err), "%s: %s", what, err.message);
+    CHECK(studio_is_idle(studio), "%s: it never ends", what);
+    CHECK(stage.begun == 0, "%s: %d images keep their memory", what, stage.begun);
+    for (int i = 0; i < REQUESTS; i++)
+        CHECK(clients[i].done == 1, "%s: request %d ended %d times", what, i, clients[i].done);
+    studio_destroy(studio);
+}
+
+static void check_code(const char *what, int index, enum error_code want) {
+    CHECK(clients[index].code == want && clients[index].right == (want == ERROR_NONE),
+        "%s: request %d: %s", what, index, error_code_name(clients[index].code));
+}
+
+static void calls_are_shared(void) {
+    struct studio *studio = open_studio(4, 1);
+    clients[3].request.latent_width = 2; /* of another size, and twice the work */
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "shared");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("shared", i, ERROR_NONE);
+    CHECK(stage.images_seen[3] == STEPS && stage.images_seen[1] == STEPS && !stage.mixed,
+        "%d calls of three, %d of one", stage.images_seen[3], stage.images_seen[1]);
+    CHECK(stage.decodes == REQUESTS, "%d decodes", stage.decodes);
+}
+
+/* Somebody new is in the next call, though the others are in the midst of theirs. */
+static void nobody_waits_for_a_call_to_fill(void) {
+    struct studio *studio = open_studio(4, 1);
+    struct error err = { 0 };
+    for (int i = 0; i < REQUESTS; i++) {
+        admit(studio, i);
+        CHECK(studio_work(studio, &err) && clients[i].step == 1, "request %d is at %d", i,
+            clients[i].step);
+        CHECK(stage.images_seen[i + 1] == 1, "a call of %d", i + 1);
+    }
+    finish(studio, "one after the other");
+    CHECK(stage.calls == STEPS + REQUESTS - 1, "%d calls", stage.calls);
+}
+
+static void less_memory_is_a_narrower_call(void) {
+    struct studio *studio = open_studio(4, 1);
+    stage.memory = 1;
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "narrow");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("narrow", i, ERROR_NONE);
+    CHECK(stage.calls == REQUESTS * STEPS, "%d calls", stage.calls);
+    studio = open_studio(4, 1);
+    stage.memory = 0;
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "no memory");
+    check_code("no memory", 0, ERROR_NO_MEMORY);
+}
+
+/* The culprit is in a call with all others, in its midst; they begin again, each alone. */
+static void a_failed_call_is_the_culprits(void) {
+    struct studio *studio = open_studio(4, 1);
+    struct error err = { 0 };
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    CHECK(studio_work(studio, &err) && studio_work(studio, &err), "%s", err.message);
+    stage.culprit = clients[1].request.asked.seed;
+    stage.culprit_code = ERROR_DEVICE;
+    finish(studio, "a culprit");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("a culprit", i, i == 1 ? ERROR_DEVICE : ERROR_NONE);
+    CHECK(stage.failed_calls == 2, "%d calls failed: with all, and alone", stage.failed_calls);
+    for (int i = 0; i < REQUESTS; i++)
+        CHECK(clients[i].begun == 1 && (i == 1 || clients[i].step == STEPS), "request %d: %d, %d",
+            i, clients[i].begun, clients[i].step);
+}
+
+static void damaged_latents_are_their_own(void) {
+    struct studio *studio = open_studio(8, 2);
+    stage.damaged = clients[2].request.asked.seed + 1; /* its second image */
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "damaged");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("damaged", i, i == 2 ? ERROR_INTERNAL : ERROR_NONE);
+}
+
+/* Where there is room for one, those that wait get it in turn, and nobody fails for want of it but
+ * one who would not have it in an empty studio. */
+static void room_comes_when_others_leave(void) {
+    struct studio *studio = open_studio(4, 1);
+    stage.room = 1;
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "room for one");
+    for (int i = 0; i < REQUESTS; i++) {
+        check_code("room for one", i, ERROR_NONE);
+        CHECK(stage.order[i] == clients[i].request.asked.seed && clients[i].ended_as == i,
+            "request %d began as number %d", (int)stage.order[i] / 10 - 1, i);
+    }
+    CHECK(stage.most_begun == 1 && stage.calls == REQUESTS * STEPS, "%d calls", stage.calls);
+    studio = open_studio(4, 1);
+    stage.room = 0;
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    finish(studio, "no room");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("no room", i, ERROR_NO_MEMORY);
+}
+
+static void who_gives_up_ends_alone(void) {
+    struct studio *studio = open_studio(1, 1);
+    struct error err = { 0 };
+    clients[0].cancel_at = 2;
+    clients[1].cancel = true;                  /* while it waits */
+    clients[2].request.asked.timeout_s = 1e-9; /* too */
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    CHECK(studio_work(studio, &err) && clients[1].done && clients[2].done && !clients[0].done,
+        "waiting requests end between units");
+    CHECK(clients[1].begun == 0 && clients[2].begun == 0, "they never began");
+    finish(studio, "given up");
+    check_code("given up", 0, ERROR_CANCELLED);
+    check_code("given up", 1, ERROR_CANCELLED);
+    check_code("given up", 2, ERROR_TIMEOUT);
+    check_code("given up", 3, ERROR_NONE);
+    CHECK(clients[0].step == 2, "cancelled at %d", clients[0].step);
+}
+
+static void a_lost_device_ends_all(void) {
+    struct studio *studio = open_studio(2, 1);
+    struct error err = { 0 };
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    CHECK(studio_work(studio, &err), "%s", err.message);
+    stage.culprit = clients[0].request.asked.seed;
+    stage.culprit_code = ERROR_DEVICE_LOST;
+    CHECK(!studio_work(studio, &err) && err.code == ERROR_DEVICE_LOST, "%s", err.message);
+    finish(studio, "lost");
+    for (int i = 0; i < REQUESTS; i++)
+        check_code("lost", i, ERROR_DEVICE_LOST);
+}
+
+/* The images of one request share calls and are answered together; each call counts once for it. */
+static void images_of_a_request(void) {
+    struct studio *studio = open_studio(4, 1);
+    struct error err = { 0 };
+    struct generate_result result;
+    clients[0].request.images = 6;
+    CHECK(studio_generate(studio, &clients[0].request, NULL, &result, &err), "%s", err.message);
+    CHECK(result.image_count == 6 && result.timings.steps == 2 * STEPS &&
+              result.timings.batch_rows_mean == 6,
+        "%d calls of %g rows", result.timings.steps, result.timings.batch_rows_mean);
+    for (int i = 0; i < 6; i++)
+        CHECK(result.latents[i] == 10 + (float)i, "image %d: %g", i, (double)result.latents[i]);
+    generate_result_finish(&result);
+    studio_destroy(studio);
+}
+
+int main(void) {
+    calls_are_shared();
+    nobody_waits_for_a_call_to_fill();
+    less_memory_is_a_narrower_call();
+    a_failed_call_is_the_culprits();
+    damaged_latents_are_their_own();
+    room_comes_when_others_leave();
+    who_gives_up_ends_alone();
+    a_lost_device_ends_all();
+    images_of_a_request();
+    return check_done();
+}
