@@ -15,27 +15,29 @@
 
 enum error_code {
     ERROR_NONE = 0,
-    ERROR_INVALID,      /* the request or file is wrong: 400 */
-    ERROR_NOT_FOUND,    /* no such thing: 404 */
-    ERROR_TOO_LARGE,    /* over a limit in bytes: 413 */
-    ERROR_BUSY,         /* a queue is full, try again: 429 */
-    ERROR_UNSUPPORTED,  /* well-formed, but not something we do: 501 */
-    ERROR_UNAVAILABLE,  /* starting or stopping: 503 */
-    ERROR_CANCELLED,    /* the client went away or asked for it: 499 */
-    ERROR_TIMEOUT,      /* ran past the caller's limit: 504 */
-    ERROR_NO_MEMORY,    /* host or device memory ran out: 507 */
-    ERROR_IO,           /* the system refused a read or write: 500 */
-    ERROR_DEVICE,       /* the accelerator refused something: 500 */
-    ERROR_DEVICE_LOST,  /* the accelerator is gone for this process: 500, and the process ends */
-    ERROR_INTERNAL,     /* a broken promise of ours: 500 */
+    ERROR_INVALID,     /* the request or file is wrong: 400 */
+    ERROR_NOT_FOUND,   /* no such thing: 404 */
+    ERROR_TOO_LARGE,   /* over a limit in bytes: 413 */
+    ERROR_BUSY,        /* a queue is full, try again: 429 */
+    ERROR_UNSUPPORTED, /* well-formed, but not something we do: 501 */
+    ERROR_UNAVAILABLE, /* starting or stopping: 503 */
+    ERROR_CANCELLED,   /* the client went away or asked for it: 499 */
+    ERROR_TIMEOUT,     /* ran past the caller's limit: 504 */
+    ERROR_NO_MEMORY,   /* host or device memory ran out: 507 */
+    ERROR_IO,          /* the system refused a read or write: 500 */
+    ERROR_DEVICE,      /* the accelerator refused something: 500 */
+    ERROR_DEVICE_LOST, /* the accelerator is gone for this process: 500, and the process ends */
+    ERROR_INTERNAL,    /* a broken promise of ours: 500 */
 };
+
+#define ERROR_ALLOWED_BYTES 512 /* the longest lists every scheduler, or all options of one */
 
 struct error {
     enum error_code code;
-    char message[512];
-    char param[64];    /* which field, option or tensor */
-    char value[128];   /* what was given */
-    char allowed[192]; /* what would be right */
+    char message[ERROR_ALLOWED_BYTES + 256];
+    char param[64];                    /* which field, option or tensor */
+    char value[128];                   /* what was given */
+    char allowed[ERROR_ALLOWED_BYTES]; /* what would be right */
 };
 
 /* Fills *err (which may be NULL) with a formatted message. Always returns false, so that a function
@@ -45,8 +47,8 @@ bool error_set(struct error *err, enum error_code code, const char *format, ...)
 
 /* As error_set for one bad field: the message becomes "PARAM: VALUE is not allowed; ALLOWED".
  * Always returns false. */
-bool error_field(struct error *err, const char *param, const char *value, const char *allowed,
-    ...) __attribute__((format(printf, 4, 5)));
+bool error_field(struct error *err, const char *param, const char *value, const char *allowed, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Puts "prefix: " before the message that is there, to say where it happened. Returns false. */
 bool error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

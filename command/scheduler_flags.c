@@ -6,7 +6,7 @@
 
 struct flag_text {
     char name[48];
-    char help[640];
+    char help[960];
 };
 
 /* Lines of at most so many columns, broken at spaces. */
@@ -35,7 +35,7 @@ static void flag_name(const char *option, char *out, size_t size) {
 /* " (ddim, pndm)" for an option that not every class has. */
 static void list_classes(enum scheduler_option_id id, char *out, size_t size) {
     const char *names[SCHEDULER_COUNT];
-    char list[320];
+    char list[ERROR_ALLOWED_BYTES];
     size_t count = 0;
     for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
         if (scheduler_has_option((enum scheduler_kind)kind, id))
@@ -51,7 +51,7 @@ static struct option_spec make_flag(enum scheduler_option_id id, struct flag_tex
         [VALUE_FLAG] = "BOOL", [VALUE_INTEGER] = "N", [VALUE_NUMBER] = "X", [VALUE_WORD] = "WORD"
     };
     const struct scheduler_option *option = &scheduler_options[id];
-    char allowed[160], classes[340];
+    char allowed[160], classes[ERROR_ALLOWED_BYTES + 8];
     flag_name(option->name, text->name, sizeof(text->name));
     scheduler_option_allowed(option, ALL_WORDS, "", allowed, sizeof(allowed));
     list_classes(id, classes, sizeof(classes));
@@ -69,7 +69,7 @@ const struct option_spec *scheduler_flags(void) {
     static struct flag_text texts[SCHEDULER_FLAGS_MAX];
     if (flags[0].name)
         return flags;
-    char names[320];
+    char names[ERROR_ALLOWED_BYTES];
     snprintf(texts[0].help, sizeof(texts[0].help), "%s [the model's]",
         scheduler_list_names(names, sizeof(names), ""));
     wrap(texts[0].help, HELP_COLUMNS);
@@ -85,7 +85,7 @@ const struct option_spec *scheduler_flags(void) {
 
 bool scheduler_flags_read(
     const struct options *options, struct scheduler_choice *out, struct error *err) {
-    char allowed[320];
+    char allowed[ERROR_ALLOWED_BYTES];
     const char *name = options_get(options, "scheduler");
     *out = (struct scheduler_choice){ 0 };
     if (name && !(out->has_kind = scheduler_kind_from_name(name, &out->kind)))

@@ -7,9 +7,11 @@
 /* An option in a class's own list: one that not every class has, or one with a default or words of
  * its own; as the constructor in diffusers says. */
 struct class_option {
-    bool has;       /* true in every entry */
+    bool has;       /* true in every entry but those that lack */
     double value;   /* the default */
     unsigned words; /* bits 1 << enum of the words it knows; 0: all */
+    bool lacks;     /* one that every other class has */
+    bool not_filed; /* diffusers' class has no such key: only requests say it */
 };
 
 struct scheduler_class {
@@ -25,6 +27,9 @@ struct scheduler_class {
 #define WHOLE_SPACING_OPTION                                                                       \
     [OPTION_TIMESTEP_SPACING] = { true, SPACING_LEADING,                                           \
         1 << SPACING_LEADING | 1 << SPACING_TRAILING | 1 << SPACING_LINSPACE }
+
+/* The predictions that those classes of diffusers know which raise for "sample". */
+#define EPSILON_OR_V (1 << PREDICTION_EPSILON | 1 << PREDICTION_V)
 
 #define SCHEDULER_CLASS(id, name) extern const struct scheduler_class scheduler_##name;
 SCHEDULERS(SCHEDULER_CLASS)

@@ -12,13 +12,13 @@
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
     "_use_default_values", "algorithm_type", "base_image_seq_len", "clip_sample_range",
     "disable_corrector", "dynamic_thresholding_ratio", "euler_at_final", "flow_shift",
-    "lambda_min_clipped", "lower_order_final", "noise_sampler_seed", "original_inference_steps",
-    "predict_x0", "sample_max_value", "sigma_max", "sigma_min", "solver_order", "solver_p",
-    "solver_type", "timestep_scaling", "trained_betas", "use_dynamic_shifting", "use_flow_sigmas",
-    "use_lu_lambdas", NULL };
+    "lambda_min_clipped", "lower_order_final", "noise_sampler_seed", "predict_x0",
+    "sample_max_value", "sigma_max", "sigma_min", "solver_order", "solver_p", "solver_type",
+    "trained_betas", "use_dynamic_shifting", "use_flow_sigmas", "use_lu_lambdas", NULL };
 
 bool scheduler_has_option(enum scheduler_kind kind, enum scheduler_option_id id) {
-    return scheduler_options[id].shared || scheduler_get_class(kind)->options[id].has;
+    const struct class_option *own = &scheduler_get_class(kind)->options[id];
+    return own->has || (scheduler_options[id].shared && !own->lacks);
 }
 
 unsigned scheduler_known_words(enum scheduler_kind kind, enum scheduler_option_id id) {
@@ -56,7 +56,7 @@ static bool read_name(
     choice->has_kind = name && scheduler_kind_from_name(name, &choice->kind);
     if (choice->has_kind)
         return true;
-    char text[128], allowed[160];
+    char text[128], allowed[ERROR_ALLOWED_BYTES];
     return error_field(err, param, json_describe(value, text, sizeof(text)), "%s",
         scheduler_list_names(allowed, sizeof(allowed), "\""));
 }
@@ -75,13 +75,13 @@ static const char *list_options(enum scheduler_kind kind, char *out, size_t size
 
 static bool read_option(
     const char *name, const json_t *value, struct scheduler_choice *choice, struct error *err) {
-    char allowed[192];
+    char allowed[ERROR_ALLOWED_BYTES];
     double number;
     if (strcmp(name, "name") == 0)
         return read_name("scheduler.name", value, choice, err);
     enum scheduler_option_id id;
     if (!scheduler_option_find(name, &id)) {
-        char known[160];
+        char known[ERROR_ALLOWED_BYTES - 64];
         snprintf(allowed, sizeof(allowed), "known options are name, %s",
             list_options(SCHEDULER_COUNT, known, sizeof(known)));
         return bad_option(err, name, value, allowed);
@@ -147,10 +147,11 @@ static bool read_file(const json_t *json, struct scheduler_config *config, struc
         const struct scheduler_option *option = &scheduler_options[id];
         const json_t *value = json_object_get(json, option->name);
         double number;
-        if (!value || option->from == REQUEST_ONLY || !scheduler_has_option(config->kind, id))
+        if (!value || option->from == REQUEST_ONLY || !scheduler_has_option(config->kind, id) ||
+            scheduler_get_class(config->kind)->options[id].not_filed)
             continue;
         if (!scheduler_option_from_json(option, value, &number)) {
-            char allowed[192];
+            char allowed[ERROR_ALLOWED_BYTES];
             return bad_key(err, option->name, value,
                 scheduler_option_allowed(option, ALL_WORDS, "\"", allowed, sizeof(allowed)));
         }
@@ -225,14 +226,14 @@ static bool refuse_option(
 
 static bool apply_choice(
     const struct scheduler_choice *choice, struct scheduler_config *config, struct error *err) {
-    char allowed[192];
+    char allowed[ERROR_ALLOWED_BYTES];
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
         double value = scheduler_option_get(option, &choice->values);
         if (!choice->given[id])
             continue;
         if (!scheduler_has_option(config->kind, id)) {
-            char known[160];
+            char known[ERROR_ALLOWED_BYTES - 64];
             snprintf(allowed, sizeof(allowed), "%s has no such option; it has %s",
                 scheduler_kind_name(config->kind),
                 list_options(config->kind, known, sizeof(known)));

@@ -31,7 +31,7 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
     X(PREDICTION_TYPE, enum prediction_type, prediction_type, .shared = true,                      \
         WORDS("epsilon", "v_prediction", "sample"), .help = "what the model predicts")             \
     X(ETA, double, eta, .max = 1, .from = REQUEST_ONLY,                                            \
-        .help = "fresh noise in each step, from none at 0 to ddpm's at 1")                         \
+        .help = "fresh noise in each step, from none at 0 to the most at 1")                       \
     X(BETA_SCHEDULE, enum beta_schedule, beta_schedule, .shared = true,                            \
         WORDS("linear", "scaled_linear", "squaredcos_cap_v2"),                                     \
         .help = "how noise grows with the timestep")                                               \
@@ -50,6 +50,9 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
         .help = "Align Your Steps' noise levels for Stable Diffusion 1.5")                         \
     X(FINAL_SIGMAS_TYPE, enum final_sigmas_type, final_sigmas_type, WORDS("zero", "sigma_min"),    \
         .help = "the noise left at the end")                                                       \
+    X(ORIGINAL_INFERENCE_STEPS, int, original_inference_steps, .min = 1,                           \
+        .max = TRAIN_TIMESTEPS_MAX, .help = "steps of the grid that the model was distilled on")   \
+    X(TIMESTEP_SCALING, double, timestep_scaling, .from = FILE_ONLY, .max = 1e6)                   \
     X(NUM_TRAIN_TIMESTEPS, int, num_train_timesteps, .shared = true, .from = FILE_ONLY, .min = 1,  \
         .max = TRAIN_TIMESTEPS_MAX, .value = 1000)                                                 \
     X(BETA_START, double, beta_start, .shared = true, .from = FILE_ONLY, .max = 1,                 \

@@ -169,8 +169,7 @@ const struct scheduler_class scheduler_pndm = {
     },
     .options = {
         WHOLE_SPACING_OPTION,
-        [OPTION_PREDICTION_TYPE] = { true, PREDICTION_EPSILON,
-            .words = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V },
+        [OPTION_PREDICTION_TYPE] = { true, PREDICTION_EPSILON, EPSILON_OR_V },
         [OPTION_SET_ALPHA_TO_ONE] = { true, false },
         [OPTION_SKIP_PRK_STEPS] = { true, false },
     },

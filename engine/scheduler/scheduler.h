@@ -20,7 +20,15 @@
 #define SCHEDULERS(X)                                                                              \
     X(DDPM, ddpm)                                                                                  \
     X(DDIM, ddim)                                                                                  \
-    X(PNDM, pndm)
+    X(PNDM, pndm)                                                                                  \
+    X(EULER, euler)                                                                                \
+    X(EULER_ANCESTRAL, euler_ancestral)                                                            \
+    X(HEUN, heun)                                                                                  \
+    X(LMS, lms)                                                                                    \
+    X(DPM2, dpm2)                                                                                  \
+    X(DPM2_ANCESTRAL, dpm2_ancestral)                                                              \
+    X(LCM, lcm)                                                                                    \
+    X(TCD, tcd)
 
 #define SCHEDULER_KIND(id, name) SCHEDULER_##id,
 enum scheduler_kind { SCHEDULERS(SCHEDULER_KIND) SCHEDULER_COUNT };

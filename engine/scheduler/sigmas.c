@@ -8,22 +8,20 @@
 
 /* --- the table --- */
 
-/* numpy.interp(at, [0, 1, ..., count - 1], y) */
-static double interpolate(const float *y, int count, double at) {
-    if (at <= 0)
-        return y[0];
-    if (at >= count - 1)
-        return y[count - 1];
-    int low = (int)at;
-    return ((double)y[low + 1] - (double)y[low]) * (at - low) + (double)y[low];
-}
-
+/* numpy.interp(timestep, [0, 1, ..., T - 1], sigmas) */
 double sigma_of_timestep(const struct noise_schedule *schedule, double timestep) {
-    return interpolate(schedule->sigmas, schedule->num_train_timesteps, timestep);
+    const float *sigmas = schedule->sigmas;
+    int last = schedule->num_train_timesteps - 1;
+    if (timestep <= 0 || timestep >= last)
+        return sigmas[timestep > 0 ? last : 0];
+    int low = (int)timestep;
+    return ((double)sigmas[low + 1] - (double)sigmas[low]) * (timestep - low) + (double)sigmas[low];
 }
 
 double sigma_of_timestep_log(const struct noise_schedule *schedule, double timestep) {
-    return exp(interpolate(schedule->log_sigmas, schedule->num_train_timesteps, timestep));
+    int low = (int)timestep, high = (int)ceil(timestep);
+    double w = timestep - low;
+    return exp((1 - w) * log(schedule->sigmas[low]) + w * log(schedule->sigmas[high]));
 }
 
 double timestep_of_sigma(const struct noise_schedule *schedule, double sigma) {
@@ -111,7 +109,7 @@ static double spaced_timestep(
     case SPACING_TRAILING:
         return trailing_timestep(total, steps, i);
     case SPACING_SGM_UNIFORM:
-        return linspace_at(total - 1, 0, steps + 1, i);
+        return linspace_at(total - 1, 0, steps + 1, i); /* for the level; visited as below */
     default: {
         double timestep = linspace_at(0, total - 1, count, count - 1 - i);
         return family == SIGMAS_WHOLE ? rint(timestep) : (double)(float)timestep;
@@ -119,21 +117,34 @@ static double spaced_timestep(
     }
 }
 
-struct levels {
+struct level {
     double timestep, sigma;
 };
 
-static struct levels spaced_level(const struct scheduler_values *values,
+static bool is_log_linear(const struct scheduler_values *values) {
+    return values->interpolation_type == INTERPOLATION_LOG_LINEAR &&
+           values->timestep_spacing != SPACING_SGM_UNIFORM;
+}
+
+static struct level spaced_level(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, int steps, int i) {
-    struct levels level = { .timestep = spaced_timestep(values, family, steps, i) };
+    struct level level = { .timestep = spaced_timestep(values, family, steps, i) };
     if (values->timestep_spacing == SPACING_SGM_UNIFORM)
         level.sigma = sigma_of_timestep_log(schedule, level.timestep);
-    else if (values->interpolation_type == INTERPOLATION_LOG_LINEAR)
+    else if (is_log_linear(values))
         level.sigma = exp(linspace_at(schedule->log_sigmas[schedule->num_train_timesteps - 1],
             schedule->log_sigmas[0], steps + 1, i));
     else
         level.sigma = sigma_of_timestep(schedule, level.timestep);
     return level;
+}
+
+/* diffusers rounds the timesteps of Karras' sigmas, but not under a cosine schedule, nor those of
+ * the other lists, and takes what is before the point. Ours of k-diffusion's are rounded. */
+static double whole_timestep(const struct scheduler_values *values, double timestep) {
+    bool cut = values->use_exponential_sigmas || values->use_beta_sigmas ||
+               (values->use_karras_sigmas && values->beta_schedule == BETA_SQUAREDCOS_CAP_V2);
+    return cut ? floor(timestep) : rint(timestep);
 }
 
 /* A level by the list that the options ask for between max and min; false if they ask for none. */
@@ -154,15 +165,15 @@ static bool listed_sigma(
 
 static float last_sigma(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, int steps) {
-    if (family == SIGMAS_SPACED && values->interpolation_type == INTERPOLATION_LOG_LINEAR &&
-        !values->use_karras_sigmas && !values->use_exponential_sigmas && !values->use_beta_sigmas)
+    double none;
+    if (is_log_linear(values) && !listed_sigma(values, 1, 1, 1, 0, &none))
         return (float)spaced_level(values, schedule, family, steps, steps).sigma;
     return values->final_sigmas_type == FINAL_SIGMA_MIN ? schedule->sigmas[0] : 0;
 }
 
 /* diffusers looks for the first step's timestep in the list and takes the second place where it
  * finds it, after which it runs past the end. */
-static bool check_run(
+bool sigma_run_check(
     const struct sigma_run *run, const struct scheduler_config *config, struct error *err) {
     for (int i = 0; i < run->count; i++) {
         if (i > 0 && run->timesteps[i] == run->timesteps[0])
@@ -180,25 +191,35 @@ bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err) {
     const struct scheduler_values *values = &config->values;
     bool whole = family == SIGMAS_WHOLE;
-    int log_linear = values->interpolation_type == INTERPOLATION_LOG_LINEAR;
     double max = schedule->sigmas[schedule->num_train_timesteps - 1], min = schedule->sigmas[0];
     if (!whole) {
         max = spaced_level(values, schedule, family, steps, 0).sigma;
-        min = spaced_level(values, schedule, family, steps, steps - 1 + log_linear).sigma;
+        min =
+            spaced_level(values, schedule, family, steps, steps - 1 + is_log_linear(values)).sigma;
     }
     run->count = steps;
     for (int i = 0; i < steps; i++) {
-        struct levels level = spaced_level(values, schedule, family, steps, i);
+        struct level level = spaced_level(values, schedule, family, steps, i);
         if (listed_sigma(values, max, min, steps, i, &level.sigma)) {
             level.timestep = timestep_of_sigma(schedule, level.sigma);
             if (whole)
-                level.timestep = rint(level.timestep);
+                level.timestep = whole_timestep(values, level.timestep);
         }
-        run->timesteps[i] = (float)level.timestep;
+        run->timesteps[i] = (float)(whole ? rint(level.timestep) : level.timestep);
         run->sigmas[i] = (float)level.sigma;
     }
     run->sigmas[steps] = last_sigma(values, schedule, family, steps);
-    return check_run(run, config, err);
+    return sigma_run_check(run, config, err);
+}
+
+bool sigma_run_falls(const struct sigma_run *run, struct error *err) {
+    for (int i = 0; i < run->count; i++)
+        if (run->sigmas[i] == run->sigmas[i + 1])
+            return scheduler_refuse_steps(err, run->count,
+                "the steps from timestep %g on would not lower the noise: take fewer steps or "
+                "another timestep_spacing",
+                (double)run->timesteps[i]);
+    return true;
 }
 
 float sigma_run_max(const struct sigma_run *run) {
@@ -233,6 +254,18 @@ struct prediction_weights sigma_prediction_weights(enum prediction_type predicti
         return (
             struct prediction_weights){ .x0_sample = 1, .x0_output = -sigma, .noise_output = 1 };
     }
+}
+
+void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float sigma) {
+    evaluation->timestep = timestep;
+    evaluation->input_scale = sigma_input_scale(sigma);
+}
+
+void sigma_add_derivative(
+    struct scheduler_update *update, enum prediction_type prediction, float sigma, float dt) {
+    struct prediction_weights p = sigma_prediction_weights(prediction, sigma);
+    update->weights[TERM_SAMPLE] += p.noise_sample * dt;
+    update->weights[TERM_OUTPUT] += p.noise_output * dt;
 }
 
 struct ancestral_sigmas ancestral_step(float from, float to) {

@@ -40,11 +40,20 @@ bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
+/* What sigma_run_init ends with, for a class that changes the timesteps. */
+bool sigma_run_check(const struct sigma_run *run, const struct scheduler_config *config,
+    struct error *err) __attribute__((warn_unused_result));
+
+/* ERROR_INVALID where two neighbours are the same level; true otherwise. */
+bool sigma_run_falls(const struct sigma_run *run, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* The largest sigma; what the first sample's deviation is under this spacing. */
 float sigma_run_max(const struct sigma_run *run);
 float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_config *config);
 
-/* Of a timestep: between whole ones linear in sigma (diffusers), or in log sigma (k-diffusion). */
+/* Of a timestep: between whole ones linear in sigma (diffusers), or in log sigma (k-diffusion), for
+ * timesteps in the table. */
 double sigma_of_timestep(const struct noise_schedule *schedule, double timestep);
 double sigma_of_timestep_log(const struct noise_schedule *schedule, double timestep);
 /* Linear in log sigma, and within the table. */
@@ -56,6 +65,14 @@ float sigma_input_scale(float sigma);
 /* x0 and the noise, which is the derivative (sample - x0) / sigma, from the sample and the model's
  * output. */
 struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, float sigma);
+
+/* The evaluation sees a sample of that level. */
+void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float sigma);
+
+/* sample = from + derivative dt, the derivative being that of the sample the evaluation sees:
+ * adds what it takes to `update`. */
+void sigma_add_derivative(
+    struct scheduler_update *update, enum prediction_type prediction, float sigma, float dt);
 
 /* One step down from `from` to `to` with part of the noise forgotten and drawn anew: to
  * sqrt(down^2 + up^2) = to. Float32, so that it is not a number where diffusers' is not. */
@@ -75,10 +92,12 @@ double sigma_align_your_steps(int count, int i);
 double beta_quantile(double p);
 
 /* What a class lists among its options to have them. */
-#define SIGMA_SCHEDULE_OPTIONS                                                                     \
-    [OPTION_USE_KARRAS_SIGMAS] = { true, false },                                                  \
-    [OPTION_USE_EXPONENTIAL_SIGMAS] = { true, false }, [OPTION_USE_BETA_SIGMAS] = { true, false }, \
-    [OPTION_USE_AYS_SIGMAS] = { true, false }
+#define SIGMA_SCHEDULE_OPTIONS SIGMA_SCHEDULE_OPTION_LIST(.not_filed = false)
+#define SIGMA_SCHEDULE_OPTION_LIST(...)                                                            \
+    [OPTION_USE_KARRAS_SIGMAS] = { true, false, __VA_ARGS__ },                                     \
+    [OPTION_USE_EXPONENTIAL_SIGMAS] = { true, false, __VA_ARGS__ },                                \
+    [OPTION_USE_BETA_SIGMAS] = { true, false, __VA_ARGS__ },                                       \
+    [OPTION_USE_AYS_SIGMAS] = { true, false, __VA_ARGS__ }
 /* With timesteps that need not be whole; the others' default. */
 #define SIGMA_SPACING_OPTION [OPTION_TIMESTEP_SPACING] = { true, SPACING_LINSPACE }
 

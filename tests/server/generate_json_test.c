@@ -191,9 +191,10 @@ static void every_field_can_be_wrong(void) {
     CHECK(count >= 14, "%zu fields", count);
 }
 
-/* What diffusers' constructors (and step(), for eta) take of what our API lets a request set. */
+/* What diffusers' constructors (and step(), for eta) take of what our API lets a request set; and
+ * where sigmas are listed, use_ays_sigmas, as euler_ancestral's other lists, which are ours. */
 static const struct {
-    const char *name, *options[8];
+    const char *name, *options[12];
 } constructors[] = {
     { "ddpm", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
                   "rescale_betas_zero_snr" } },
@@ -201,6 +202,28 @@ static const struct {
                   "rescale_betas_zero_snr", "set_alpha_to_one", "eta" } },
     { "pndm", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
                   "set_alpha_to_one" } },
+    { "euler", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+                   "rescale_betas_zero_snr", "use_karras_sigmas", "use_exponential_sigmas",
+                   "use_beta_sigmas", "use_ays_sigmas", "final_sigmas_type" } },
+    { "euler_ancestral", { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+                             "rescale_betas_zero_snr", "use_karras_sigmas",
+                             "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas" } },
+    { "heun",
+        { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+            "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas" } },
+    { "lms",
+        { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+            "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas" } },
+    { "dpm2",
+        { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+            "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas" } },
+    { "dpm2_ancestral",
+        { "timestep_spacing", "prediction_type", "beta_schedule", "steps_offset",
+            "use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas", "use_ays_sigmas" } },
+    { "lcm", { "prediction_type", "beta_schedule", "rescale_betas_zero_snr",
+                 "original_inference_steps" } },
+    { "tcd", { "prediction_type", "beta_schedule", "rescale_betas_zero_snr",
+                 "original_inference_steps", "eta" } },
 };
 
 static void schedulers_have_their_constructors_options(void) {
@@ -322,8 +345,7 @@ static int try_good_values(enum scheduler_kind kind, enum scheduler_option_id id
     char refusal[64];
     int tried = 0;
     snprintf(refusal, sizeof(refusal), "%s %s", scheduler_kind_name(kind),
-        scheduler_has_option(kind, id) ? "knows \""
-                                       : "has no such option; it has timestep_spacing");
+        scheduler_has_option(kind, id) ? "knows \"" : "has no such option; it has ");
     const char *const allowed[] = { refusal, NULL };
     double last = o->type == VALUE_FLAG ? 1 : o->min + 1; /* of a range, its end and one more */
     for (int i = 0; o->type == VALUE_WORD ? o->words[i] != NULL : i < 2; i++, tried++) {

@@ -1,0 +1,42 @@
+/* DPM2 a little further down than the next level, and fresh noise back up to it. */
+#include "engine/scheduler/dpm2.h"
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    enum prediction_type prediction = config->values.prediction_type;
+    struct sigma_run run;
+    if (!dpm2_run_init(&run, config, schedule, steps, err) ||
+        !scheduler_plan_allocate(plan, 2 * steps - 1, err))
+        return false;
+    plan->init_noise_sigma = sigma_run_init_noise(&run, config);
+    for (int i = 0; i < steps; i++) {
+        struct scheduler_evaluation *evaluation = &plan->evaluations[2 * i];
+        float sigma = run.sigmas[i];
+        struct ancestral_sigmas next = ancestral_step(sigma, run.sigmas[i + 1]);
+        float middle = i + 1 < steps ? log_middle(sigma, next.down) : 0;
+        sigma_see(evaluation, run.timesteps[i], sigma);
+        dpm2_add_first(evaluation, prediction, sigma, middle);
+        if (i + 1 < steps) {
+            sigma_see(++evaluation, (float)timestep_of_sigma(schedule, middle), middle);
+            evaluation->draws_noise = true;
+            dpm2_add_second(evaluation, prediction, middle, next.down - sigma)
+                ->weights[TERM_NOISE] = next.up;
+        }
+    }
+    return true;
+}
+
+static const char *const aliases[] = { "DPM2 a", "KDPM2AncestralDiscreteScheduler", "dpm2_a",
+    "k_dpm_2_a", NULL };
+
+const struct scheduler_class scheduler_dpm2_ancestral = {
+    .info = {
+        .name = "dpm2_ancestral",
+        .class_name = "KDPM2AncestralDiscreteScheduler",
+        .display_name = "DPM2 a",
+        .description = "DPM2 with fresh noise at every step but the last: two evaluations a step.",
+        .aliases = aliases,
+    },
+    .options = { DPM2_OPTIONS },
+    .fill = fill,
+};
