@@ -216,8 +216,11 @@ static bool read_modules(struct adapter *a, struct piece *pieces, struct error *
         else if (!leave(a, name, strlen(name), "no part of an adapter", err))
             return false;
     }
-    if (count > 0)
-        qsort(pieces, count, sizeof(*pieces), by_module);
+    if (count == 0)
+        return error_set(err, ERROR_INVALID,
+            "none of the %zu tensors is part of an adapter; the first is %.200s", header->count,
+            header->count ? header->entries[0].name : "missing");
+    qsort(pieces, count, sizeof(*pieces), by_module);
     for (size_t i = 0, n; i < count; i += n) {
         for (n = 1; i + n < count && by_module(&pieces[i], &pieces[i + n]) == 0; n++)
             ;
@@ -234,10 +237,8 @@ static bool read_file(struct adapter *a, const struct adapter_targets *targets, 
         return false;
     if (!adapter_family_check(header, targets, err))
         return false;
-    if (!adapter_summarize(a->file, &a->summary))
-        return error_set(err, ERROR_INVALID,
-            "none of the %zu tensors is part of an adapter; the first is %.200s", header->count,
-            header->count ? header->entries[0].name : "missing");
+    if (!adapter_summarize(a->file, &a->summary) && !a->summary.format)
+        a->summary.format = "names of its own";
     a->modules = calloc(count, sizeof(*a->modules));
     a->leftovers = calloc(count, sizeof(*a->leftovers));
     struct piece *pieces = calloc(count, sizeof(*pieces));
