@@ -22,6 +22,7 @@ static const struct {
     { "serve", serve_main, "load a checkpoint once and draw over HTTP" },
     { "generate", generate_main, "draw from the command line, without a daemon" },
     { "inspect", inspect_main, "show what is in a checkpoint or a LoRA file" },
+    { "lora", lora_main, "merge LoRAs into a checkpoint" },
     { "bench", bench_main, "time the parts of a picture on this machine" },
     { "tune", tune_main, "measure which kernels are the fastest on this GPU" },
 };

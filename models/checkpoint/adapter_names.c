@@ -85,7 +85,7 @@ bool adapter_name_parse(const char *name, struct adapter_name *out) {
     const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         const struct suffix *suffix = &suffixes[i];
-        if (!ends_with(name, length, suffix->text))
+        if (!ends_with(name, length, suffix->text) || length == strlen(suffix->text))
             continue;
         *out = (struct adapter_name){ suffix->part, suffix->kind, suffix->text,
             length - strlen(suffix->text) };

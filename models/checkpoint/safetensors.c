@@ -350,6 +350,10 @@ void safetensors_close(struct safetensors *file) {
     free(file);
 }
 
+const char *safetensors_path(const struct safetensors *file) {
+    return file->path;
+}
+
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file) {
     return &file->header;
 }

@@ -74,6 +74,8 @@ bool safetensors_intact(const struct safetensors *file, struct error *err)
 /* Gives the memory of the data read so far back to the system; views stay valid. */
 void safetensors_drop_pages(struct safetensors *file);
 
+/* As it was opened. Borrowed. */
+const char *safetensors_path(const struct safetensors *file);
 /* Borrowed from the file. */
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
 uint64_t safetensors_file_bytes(const struct safetensors *file);

@@ -45,7 +45,7 @@ static void names_come_apart(void) {
 
 static void other_names_are_no_adapters(void) {
     static const char *const names[] = { "", "latents", "conv_in.weight", "lora_unet_conv_in",
-        "mid_block.attentions.0.proj_in.lora_A" };
+        "mid_block.attentions.0.proj_in.lora_A", ".lora_A.weight" };
     struct adapter_name name;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         CHECK(!adapter_name_parse(names[i], &name), "\"%s\"", names[i]);

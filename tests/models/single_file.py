@@ -9,6 +9,7 @@ file is left to the tokenizer that the program carries. Same latents, to the las
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -137,8 +138,61 @@ def other_sizes_are_refused():
     check(status == 0 and "49410 tokens" in said and "--tokenizer" in said, said)
 
 
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)}"""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        data = f.read()
+    header.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[slice(*v["data_offsets"])]) for k, v in header.items()}
+
+
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data + values)]}
+        data += values
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def merged_files_keep_their_layout(folder):
+    """`latentd lora merge` of one layer's difference: the folder's and the single file's tensors are
+    W + weight * difference, the rest keeps its bytes, and both draw the same."""
+    layer, single = "model.diffusion_model.input_blocks.0.0.weight", folder + ".safetensors"
+    before = read_safetensors(single)
+    dtype, shape, values = before[layer]
+    check(dtype == "F16", f"{layer} is {dtype}")
+    own = struct.unpack(f"<{len(values) // 2}e", values)
+    difference = [(i % 9 - 4) / 8 for i in range(len(own))]
+    adapter = os.path.join(work, "difference.safetensors")
+    write_safetensors(adapter, {"lora_unet_conv_in.diff": (
+        "F32", shape, struct.pack(f"<{len(own)}f", *difference))})
+    for source, out in (folder, "merged"), (single, "merged.safetensors"):
+        status, _, said = run("lora", "merge", source, os.path.join(work, out), "--lora",
+                              adapter + ":0.5:0")
+        check(status == 0, said)
+    after = read_safetensors(os.path.join(work, "merged.safetensors"))
+    expected = struct.pack(f"<{len(own)}e", *(w + 0.5 * d for w, d in zip(own, difference)))
+    check(after[layer] == (dtype, shape, expected), f"{layer} is not W + 0.5 difference")
+    check(after.keys() == before.keys() and
+          [k for k in before if after[k] != before[k]] == [layer], "other tensors changed")
+    unet = "unet/diffusion_pytorch_model.safetensors"
+    in_folder = read_safetensors(os.path.join(work, "merged", unet))
+    check(in_folder["conv_in.weight"] == after[layer], "the folder's tensor is another")
+    drawn = draw(os.path.join(work, "merged"))
+    check(isinstance(drawn, bytes) and drawn == draw(os.path.join(work, "merged.safetensors")),
+          "folder and single file draw different latents")
+    check(drawn != draw(folder), "the difference makes no difference")
+    status, _, said = run("lora", "merge", folder, os.path.join(work, "merged"), "--lora", adapter)
+    check(status == 1 and "already there" in said, said)
+    print(f"merged: {len(own)} numbers of {layer} as expected, {len(after) - 1} tensors as they were")
+
+
 with tempfile.TemporaryDirectory() as work:
     small = single_files_just_work()
+    merged_files_keep_their_layout(small)
     the_end_mark_is_the_tokenizers(small)
     sd2_pads_with_0(small)
     other_sizes_are_refused()

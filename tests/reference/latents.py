@@ -134,4 +134,5 @@ def main():
           f"{max(t.abs().max().item() for k, t in tensors.items() if k != 'picture'):.1f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

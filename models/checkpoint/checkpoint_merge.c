@@ -1,0 +1,259 @@
+#include "models/checkpoint/checkpoint_merge.h"
+
+#include "base/file.h"
+#include "models/checkpoint/checkpoint_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* of a file that holds no weights */
+#define FOLDER_MAX_DEPTH 8
+
+/* An entry of a file with other bytes than it had. */
+struct changed {
+    struct safetensors *file; /* borrowed */
+    size_t entry;
+    struct tensor tensor; /* its data is owned */
+};
+
+struct merge {
+    struct checkpoint *c;
+    const struct merge_adapter *adapters;
+    size_t count;
+    const char *note;
+    dev_t out_device; /* of the folder that is written, which may lie in the one that is read */
+    ino_t out_inode;
+    struct changed *changed; /* owned */
+    size_t changed_count;
+};
+
+/* The tensor that is to be changed, as a copy of the file's that is made once. */
+static struct tensor *changed_tensor(
+    struct merge *m, struct safetensors *file, size_t entry, struct error *err) {
+    for (size_t i = 0; i < m->changed_count; i++)
+        if (m->changed[i].file == file && m->changed[i].entry == entry)
+            return &m->changed[i].tensor;
+    struct changed *grown = reallocarray(m->changed, m->changed_count + 1, sizeof(*m->changed));
+    struct tensor view;
+    if (grown)
+        m->changed = grown;
+    void *data = NULL;
+    if (!safetensors_view(file, entry, &view, err))
+        return NULL;
+    if (!grown || !(data = malloc(tensor_bytes(&view)))) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for another %zu bytes of merged weights",
+            tensor_bytes(&view));
+        return NULL;
+    }
+    memcpy(data, view.data, tensor_bytes(&view));
+    view.data = data;
+    m->changed[m->changed_count] = (struct changed){ file, entry, view };
+    return &m->changed[m->changed_count++].tensor;
+}
+
+static const struct adapter_module *find_module(
+    const struct adapter *adapter, const struct named_weight *target) {
+    size_t count;
+    const struct adapter_module *modules = adapter_modules(adapter, &count);
+    for (size_t i = 0; i < count; i++)
+        if (modules[i].target == target)
+            return &modules[i];
+    return NULL;
+}
+
+static float strength_of(const struct merge_adapter *a, enum component component) {
+    return (float)(component == COMPONENT_UNET ? a->weight : a->text_encoder_weight);
+}
+
+/* Adds every adapter's change of the layer's weights, or bias, to `sum`. */
+static bool add_changes(const struct merge *m, enum component component,
+    const struct named_weight *target, bool bias, const float *pristine, float *sum,
+    struct error *err) {
+    for (size_t i = 0; i < m->count; i++) {
+        const struct adapter_module *module = find_module(m->adapters[i].adapter, target);
+        const float strength = strength_of(&m->adapters[i], component);
+        if (!module || strength == 0)
+            continue;
+        if (bias && module->has_bias)
+            adapter_module_add_bias(module, strength, sum);
+        else if (!bias && module->has_weight &&
+                 !adapter_module_add(module, pristine, strength, sum, err))
+            return false;
+    }
+    return true;
+}
+
+/* The layer's tensor LAYER.weight or LAYER.bias, a whole entry of a file or a part of one. */
+static bool merge_tensor(struct merge *m, enum component component,
+    const struct named_weight *target, bool bias, struct error *err) {
+    char name[SAFETENSORS_MAX_NAME_BYTES + 8];
+    snprintf(name, sizeof(name), "%s.%s", target->name, bias ? "bias" : "weight");
+    const struct weight *weight = checkpoint_find(m->c, component, name);
+    struct tensor *whole = weight ? changed_tensor(m, weight->file, weight->entry, err) : NULL;
+    if (!weight)
+        return error_set(err, ERROR_INVALID, "tensor %s is missing", name);
+    if (!whole)
+        return false;
+    const int64_t count = tensor_elements(whole) / weight->parts;
+    char *part = (char *)whole->data + (size_t)(count * weight->part) * dtype_size(whole->dtype);
+    float *pristine = reallocarray(NULL, (size_t)count, 2 * sizeof(float));
+    if (!pristine)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to merge %s", name);
+    float *sum = pristine + count;
+    convert_elements(pristine, DTYPE_F32, part, whole->dtype, count);
+    memcpy(sum, pristine, (size_t)count * sizeof(*sum));
+    const bool ok = add_changes(m, component, target, bias, pristine, sum, err);
+    if (ok)
+        convert_elements(part, whole->dtype, sum, DTYPE_F32, count);
+    free(pristine);
+    return ok;
+}
+
+static bool merge_component(
+    struct merge *m, enum component component, const struct weight_list *list, struct error *err) {
+    for (size_t i = 0; i < list->count; i++) {
+        const struct named_weight *target = &list->items[i];
+        bool weights = false, bias = false;
+        for (size_t k = 0; k < m->count; k++) {
+            const struct adapter_module *module = find_module(m->adapters[k].adapter, target);
+            const bool used = module && strength_of(&m->adapters[k], component) != 0;
+            weights |= used && module->has_weight;
+            bias |= used && module->has_bias;
+        }
+        if ((weights && !merge_tensor(m, component, target, false, err)) ||
+            (bias && !merge_tensor(m, component, target, true, err)))
+            return error_prefix(err, "%s", component_name(component));
+    }
+    return true;
+}
+
+static bool fill_items(
+    struct merge *m, struct safetensors *file, struct safetensors_item *items, struct error *err) {
+    const struct safetensors_header *header = safetensors_get_header(file);
+    for (size_t i = 0; i < header->count; i++) {
+        const struct safetensors_entry *entry = &header->entries[i];
+        items[i].name = entry->name;
+        if (!safetensors_view(file, i, &items[i].tensor, err))
+            return false;
+        for (size_t k = 0; k < m->changed_count; k++)
+            if (m->changed[k].file == file && m->changed[k].entry == i)
+                items[i].tensor = m->changed[k].tensor;
+        items[i].tensor.rank = entry->rank;
+    }
+    return true;
+}
+
+/* A file of the checkpoint with the changed tensors in it. */
+static bool write_weights(
+    struct merge *m, struct safetensors *file, const char *path, struct error *err) {
+    const struct safetensors_header *header = safetensors_get_header(file);
+    struct safetensors_item *items = calloc(header->count ? header->count : 1, sizeof(*items));
+    /* Readers of files with metadata want to know whose tensors they are. */
+    json_t *metadata = header->metadata ? json_copy(header->metadata)
+                                        : json_pack("{s:s}", "format", "pt");
+    bool ok = items && metadata &&
+              json_object_set_new(metadata, "latentd.merged", json_string(m->note)) == 0;
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", header->count);
+    ok = ok && fill_items(m, file, items, err) &&
+         safetensors_write(path, items, header->count, metadata, err);
+    json_decref(metadata);
+    free(items);
+    return ok && safetensors_intact(file, err);
+}
+
+static struct safetensors *file_of(const struct merge *m, const char *path) {
+    for (size_t i = 0; i < m->c->file_count; i++)
+        if (strcmp(safetensors_path(m->c->files[i]), path) == 0)
+            return m->c->files[i];
+    return NULL;
+}
+
+static bool is_weights(const char *name) {
+    static const char *const endings[] = { ".safetensors", ".bin", ".ckpt", ".pt", ".msgpack",
+        ".onnx", ".h5" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (strcmp(dot, endings[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool copy_file(const char *from, const char *to, struct error *err) {
+    struct file_part part = { 0 };
+    char *bytes;
+    if (!file_read(from, COPY_MAX_BYTES, &bytes, &part.size, err))
+        return false;
+    part.bytes = bytes;
+    const bool ok = file_write(to, &part, 1, err);
+    free(bytes);
+    return ok;
+}
+
+static bool is_out(const struct merge *m, const char *folder) {
+    struct stat st;
+    return stat(folder, &st) == 0 && st.st_dev == m->out_device && st.st_ino == m->out_inode;
+}
+
+static bool write_folder(
+    struct merge *m, const char *from, const char *to, int depth, struct error *err);
+
+/* One file or folder of the checkpoint's folder; weights that it does not use are left out. */
+static bool write_part(struct merge *m, const char *folder, const char *to, const char *name,
+    int depth, struct error *err) {
+    char *source = file_join(folder, name), *target = file_join(to, name);
+    bool ok = source && target;
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    struct safetensors *file = ok ? file_of(m, source) : NULL;
+    if (ok && file)
+        ok = write_weights(m, file, target, err);
+    else if (ok && file_is_folder(source))
+        ok = depth == FOLDER_MAX_DEPTH || is_out(m, source) ||
+             write_folder(m, source, target, depth + 1, err);
+    else if (ok && file_exists(source) && !is_weights(name))
+        ok = copy_file(source, target, err);
+    free(source);
+    free(target);
+    return ok;
+}
+
+static bool write_folder(
+    struct merge *m, const char *from, const char *to, int depth, struct error *err) {
+    struct stat st;
+    if (mkdir(to, 0777) != 0 || stat(to, &st) != 0)
+        return error_set(err, ERROR_IO, "cannot make the folder %s: %s", to, strerror(errno));
+    if (depth == 0) {
+        m->out_device = st.st_dev;
+        m->out_inode = st.st_ino;
+    }
+    DIR *dir = opendir(from);
+    if (!dir)
+        return error_set(err, ERROR_IO, "cannot read the folder %s: %s", from, strerror(errno));
+    bool ok = true;
+    for (struct dirent *e = readdir(dir); ok && e; e = readdir(dir))
+        ok = e->d_name[0] == '.' || write_part(m, from, to, e->d_name, depth, err);
+    closedir(dir);
+    return ok;
+}
+
+bool checkpoint_merge(struct checkpoint *c, const char *path, const struct adapter_targets *targets,
+    const struct merge_adapter *adapters, size_t count, const char *note, const char *out,
+    struct error *err) {
+    struct merge m = { .c = c, .adapters = adapters, .count = count, .note = note };
+    bool ok = merge_component(&m, COMPONENT_UNET, targets->unet, err) &&
+              merge_component(&m, COMPONENT_TEXT_ENCODER, targets->text_encoder, err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = adapter_intact(adapters[i].adapter, err);
+    if (ok)
+        ok = checkpoint_is_single_file(c) ? write_weights(&m, c->files[0], out, err)
+                                          : write_folder(&m, path, out, 0, err);
+    for (size_t i = 0; i < m.changed_count; i++)
+        free(m.changed[i].tensor.data);
+    free(m.changed);
+    return ok;
+}
