@@ -215,7 +215,7 @@ struct unet_run {
 
 static void run_unet(struct compute *c, void *user) {
     struct unet_run *run = user;
-    unet_forward(run->bench->unet, c, &run->latents, &run->timesteps, &run->kv, &run->y);
+    unet_forward(run->bench->unet, c, &run->latents, &run->timesteps, &run->kv, NULL, &run->y);
 }
 
 struct vae_run {

@@ -52,6 +52,8 @@ static const struct option_spec own_options[] = {
     OPTION_SIZE_ROW("height", struct run, request.height),
     { "clip-skip", 0, "N", "as diffusers counts: 0 is the text encoder's last layer [0]",
         .to = OPTION_TO_INT(struct run, request.clip_skip, 0, CLIP_SKIP_MAX) },
+    { "long-prompt", 0, "truncate|chunk",
+        "cut long texts, or encode them in pieces of 75 tokens [truncate]" },
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_DEVICE_ROW(struct run, load.device),
     OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
@@ -111,7 +113,7 @@ static bool fill_prompt(const struct options *o, char **out, struct error *err) 
 /* Ranges are the same as over HTTP. */
 static bool fill_run(const struct options *o, struct run *run, struct error *err) {
     const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
-    const char *out = options_get(o, "out");
+    const char *long_prompt = options_get(o, "long-prompt"), *out = options_get(o, "out");
     struct generate_request *request = &run->request;
     generate_request_init(request);
     request->prompts = calloc(1, sizeof(*request->prompts));
@@ -123,6 +125,8 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
         return false;
     if (rng && !rng_kind_from_name(rng, &request->rng))
         return options_refuse("rng", rng, "cpu or cuda: torch's two generators", err);
+    if (long_prompt && !long_prompt_from_name(long_prompt, &request->long_prompt))
+        return options_refuse("long-prompt", long_prompt, LONG_PROMPT_ALLOWED, err);
     request->seed_given = options_get(o, "seed") != NULL;
     request->latent_output = !out;
     return options_fill(o, run, err) && scheduler_flags_read(o, &request->scheduler, err) &&

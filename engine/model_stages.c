@@ -24,7 +24,7 @@ enum part { PART_TEXTS = 1, PART_STEP = 2, PART_DECODE = 4 };
 struct need {
     enum part part; /* 0: free */
     int64_t height, width;
-    int rows;
+    int rows, tokens; /* tokens: the most that a row's text may have */
     size_t bytes;
     double flops;
 };
@@ -72,6 +72,19 @@ static int call_images(void *user, const struct resolved_request *request) {
     return fit < 1 ? 1 : (int)fit;
 }
 
+/* The request's text that is the prompt of image `index`. */
+static int text_of(const struct resolved_request *r, int index) {
+    return index / r->asked.num_images + (r->guided ? 1 : 0);
+}
+
+static int text_tokens(const struct resolved_request *r, int text) {
+    return r->texts[text].chunks * r->tokens;
+}
+
+static int longest_text(const struct resolved_request *r) {
+    return r->chunks * r->tokens;
+}
+
 static void fill_image(
     const struct resolved_request *r, int index, float *latents, struct image *image) {
     const struct generate_request *asked = &r->asked;
@@ -83,6 +96,7 @@ static void fill_image(
         .guided = r->guided,
         .guidance_scale = asked->guidance_scale,
         .guidance_rescale = asked->guidance_rescale,
+        .text_tokens = { text_tokens(r, 0), text_tokens(r, text_of(r, index)) },
         .latents = latents,
     };
     noise_init(&image->generator, asked->rng, resolved_request_seed(r, index));
@@ -90,12 +104,7 @@ static void fill_image(
 
 /* --- the models --- */
 
-/* The row of the request's ids that is the prompt of image `index`. */
-static int text_of(const struct resolved_request *r, int index) {
-    return index / r->asked.num_images + (r->guided ? 1 : 0);
-}
-
-/* One text: ids i32 [1][tokens], context [1][tokens][hidden]. */
+/* One text: ids i32 [chunks][tokens], context [chunks][tokens][hidden]. */
 struct encoding {
     const struct text_encoder *text_encoder;
     struct tensor ids, context;
@@ -108,18 +117,20 @@ static void run_text_encoder(struct compute *c, const void *user) {
     text_encoder_forward(e->text_encoder, c, &e->ids, e->clip_skip, &context);
 }
 
+/* context: [1][the text's tokens][hidden] */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
+    const int64_t chunks = context->shape[1] / r->tokens;
     size_t mark = arena_mark(c->arena);
     const struct encoding e = {
         .text_encoder = m->models.text_encoder,
-        .ids = compute_tensor_2d(c, DTYPE_I32, 1, r->tokens),
-        .context = *context,
+        .ids = compute_tensor_2d(c, DTYPE_I32, chunks, r->tokens),
+        .context = tensor_view_3d(context, chunks, r->tokens, context->shape[2]),
         .clip_skip = clip_skip,
     };
     const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
-        (uintptr_t)e.context.data, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
-    compute_upload(c, r->ids + (size_t)text * (size_t)r->tokens, &e.ids);
+        (uintptr_t)e.context.data, (uintptr_t)chunks, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
+    compute_upload(c, r->texts[text].ids, &e.ids);
     compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
     arena_release(c->arena, mark);
 }
@@ -127,21 +138,17 @@ static void encode_text(struct compute *c, const struct model_stages *m,
 /* The keys and values of the image's texts. clip_skip is the prompt's alone, as in diffusers. */
 static void encode_texts(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
-    size_t mark = arena_mark(c->arena);
-    const int rows = image_rows(image);
-    struct tensor contexts = compute_tensor_3d(c, unet_activation_dtype(m->models.unet), rows,
-        r->tokens, unet_get_config(m->models.unet)->cross_attention_dim);
-    if (compute_ok(c) && image->guided) {
-        const struct tensor negative = tensor_rows(&contexts, 0, 1);
-        encode_text(c, m, r, 0, 0, &negative);
+    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
+        size_t mark = arena_mark(c->arena);
+        const struct tensor context = compute_tensor_3d(c, unet_activation_dtype(m->models.unet), 1,
+            image->text_tokens[prompt], unet_get_config(m->models.unet)->cross_attention_dim);
+        if (compute_ok(c))
+            encode_text(
+                c, m, r, prompt ? text_of(r, index) : 0, prompt ? r->asked.clip_skip : 0, &context);
+        sampler_encode_text(c, sampler, image, prompt, &context);
+        arena_release(c->arena, mark);
     }
-    if (compute_ok(c)) {
-        const struct tensor prompt = tensor_rows(&contexts, rows - 1, 1);
-        encode_text(c, m, r, text_of(r, index), r->asked.clip_skip, &prompt);
-    }
-    sampler_encode_texts(c, sampler, image, &contexts);
     compute_synchronize(c); /* for its time only */
-    arena_release(c->arena, mark);
 }
 
 /* As diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
@@ -197,7 +204,7 @@ struct rehearsal {
     const struct resolved_request *request;
     unsigned parts;
     struct image images[UNET_CALL_MAX_IMAGES]; /* of one UNet call */
-    int count;
+    int count, tokens;
     size_t sampler_bytes; /* out */
     double flops;         /* out */
 };
@@ -209,7 +216,7 @@ static void rehearse(struct compute *c, void *user) {
         .width = r->request->latent_width,
         .images = r->count,
         .call_images = r->count,
-        .tokens = r->request->tokens,
+        .tokens = r->tokens,
     };
     struct sampler sampler;
     struct image *images[UNET_CALL_MAX_IMAGES];
@@ -249,7 +256,7 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
     for (int i = 0; i < NEEDS_MAX; i++) {
         struct need *n = &m->needs[i];
         if (n->part == like->part && n->height == like->height && n->width == like->width &&
-            n->rows == like->rows)
+            n->rows == like->rows && n->tokens == like->tokens)
             return n;
     }
     return NULL;
@@ -267,6 +274,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
         out->rows += image_rows(&r->images[i]);
         overlays = overlays || r->images[i].overlay;
     }
+    out->tokens = part == PART_DECODE ? 0 : r->tokens;
     const struct need *found = overlays ? NULL : find_need(m, out);
     if (found) {
         *out = *found;
@@ -282,8 +290,10 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
 }
 
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
-    *r = (struct rehearsal){ .request = request, .count = 1 };
+    *r = (struct rehearsal){ .request = request, .count = 1, .tokens = longest_text(request) };
     fill_image(request, 0, NULL, &r->images[0]);
+    /* All of its images' texts take at most what the longest does. */
+    r->images[0].text_tokens[0] = r->images[0].text_tokens[1] = r->tokens;
 }
 
 static bool measure(
@@ -304,6 +314,7 @@ bool model_stages_note(
     struct compute c = compute_of(m);
     struct rehearsal r = { .m = m,
         .request = request,
+        .tokens = longest_text(request),
         .parts = PART_TEXTS | PART_STEP | (request->asked.latent_output ? 0 : PART_DECODE) };
     r.count = call_images(m, request);
     r.count = r.count < request->images ? r.count : request->images;
@@ -456,21 +467,22 @@ static int images_max(struct model_stages *m, const struct resolved_request *r) 
 }
 
 static struct sampler_size size_for(
-    struct model_stages *m, const struct resolved_request *r, int images) {
+    struct model_stages *m, const struct resolved_request *r, int images, int tokens) {
     const int call = call_images(m, r);
     return (struct sampler_size){
         .height = r->latent_height,
         .width = r->latent_width,
         .images = images,
         .call_images = call < images ? call : images,
-        .tokens = r->tokens,
+        .tokens = tokens,
     };
 }
 
 static bool create_slab(struct model_stages *m, const struct resolved_request *r, struct slab **out,
     struct error *err) {
     const int call = call_images(m, r);
-    const struct sampler_size size = size_for(m, r, r->images < call ? r->images : call);
+    const struct sampler_size size = size_for(
+        m, r, r->images < call ? r->images : call, longest_text(r));
     struct slab *slab = free_slab(m);
     if (!slab)
         return error_set(err, ERROR_NO_MEMORY, "pictures of %d sizes are on their way", SIZES_MAX);
@@ -481,16 +493,11 @@ static bool create_slab(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
-/* Twice as many rows, in another arena. */
-static bool grow_slab(struct model_stages *m, struct slab *slab, const struct resolved_request *r,
-    struct error *err) {
-    const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
-    const struct sampler_size size = size_for(m, r, images < most ? images : most);
+/* Another size, in another arena. */
+static bool resize_slab(
+    struct model_stages *m, struct slab *slab, const struct sampler_size *size, struct error *err) {
     struct slab grown = *slab;
-    if (size.images <= slab->sampler.size.images)
-        return error_set(
-            err, ERROR_NO_MEMORY, "%d pictures of this size are on their way", size.images);
-    if (!create_sampler(m, &size, &grown.arena, &grown.sampler, err))
+    if (!create_sampler(m, size, &grown.arena, &grown.sampler, err))
         return false;
     struct compute c = compute_of(m);
     sampler_move(&c, &grown.sampler, &slab->sampler);
@@ -500,8 +507,31 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
         return false;
     }
     arena_destroy(slab->arena);
+    m->call_count = 0; /* of calls before, the memory is another now */
     *slab = grown; /* images point to slab->sampler, which stays where it is */
     return true;
+}
+
+/* Twice as many rows. */
+static bool grow_slab(struct model_stages *m, struct slab *slab, const struct resolved_request *r,
+    struct error *err) {
+    const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
+    const struct sampler_size size = size_for(
+        m, r, images < most ? images : most, slab->sampler.size.tokens);
+    if (size.images <= slab->sampler.size.images)
+        return error_set(
+            err, ERROR_NO_MEMORY, "%d pictures of this size are on their way", size.images);
+    return resize_slab(m, slab, &size, err);
+}
+
+/* Longer texts, if the request's do not fit. */
+static bool lengthen_slab(struct model_stages *m, struct slab *slab,
+    const struct resolved_request *r, struct error *err) {
+    struct sampler_size size = slab->sampler.size;
+    if (size.tokens >= longest_text(r))
+        return true;
+    size.tokens = longest_text(r);
+    return resize_slab(m, slab, &size, err);
 }
 
 /* --- the table --- */
@@ -537,7 +567,8 @@ static const struct image *find_like(const struct slab *slab, const struct image
 static bool place_image(struct model_stages *m, const struct resolved_request *r, int index,
     struct image *image, struct error *err) {
     struct slab *slab = find_slab(m, r);
-    if (!reserve_one(m, r, err) || (!slab && !create_slab(m, r, &slab, err)))
+    if (!reserve_one(m, r, err) || (!slab && !create_slab(m, r, &slab, err)) ||
+        !lengthen_slab(m, slab, r, err))
         return false;
     fill_image(r, index, image->latents, image);
     if (!sampler_place(&slab->sampler, image) &&
@@ -599,7 +630,9 @@ static bool is_call_before(const struct model_stages *m, struct image *const *im
 static bool measure_call(struct model_stages *m, struct image *const *images, int count,
     size_t *bytes, struct error *err) {
     const struct slab *slab = slab_of(m, images[0]);
-    struct rehearsal r = { .request = slab->requests[images[0]->row], .count = count };
+    struct rehearsal r = { .request = slab->requests[images[0]->row],
+        .count = count,
+        .tokens = slab->sampler.size.tokens };
     struct need need;
     *bytes = 0;
     for (int i = 0; i < count; i++) {

@@ -16,6 +16,25 @@ void generate_request_init(struct generate_request *request) {
     };
 }
 
+static const char *const long_prompt_words[] = {
+#define LONG_PROMPT(name, word) word,
+    LONG_PROMPTS(LONG_PROMPT)
+#undef LONG_PROMPT
+};
+
+const char *long_prompt_name(enum long_prompt kind) {
+    return long_prompt_words[kind];
+}
+
+bool long_prompt_from_name(const char *name, enum long_prompt *out) {
+    for (size_t i = 0; i < sizeof(long_prompt_words) / sizeof(long_prompt_words[0]); i++)
+        if (strcmp(name, long_prompt_words[i]) == 0) {
+            *out = (enum long_prompt)i;
+            return true;
+        }
+    return false;
+}
+
 void generate_request_finish(struct generate_request *request) {
     for (int i = 0; request->prompts && i < request->prompt_count; i++)
         free(request->prompts[i]);

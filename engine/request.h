@@ -17,6 +17,20 @@ struct init_latents {
     int64_t images, channels, height, width;
 };
 
+/* What becomes of a text that is longer than the text encoder's context. */
+#define LONG_PROMPTS(X)                                                                            \
+    X(TRUNCATE, "truncate") /* it is cut, with a warning */                                        \
+    X(CHUNK, "chunk")       /* pieces are encoded one by one and lie behind each other */
+enum long_prompt {
+#define LONG_PROMPT(name, word) LONG_PROMPT_##name,
+    LONG_PROMPTS(LONG_PROMPT)
+#undef LONG_PROMPT
+};
+#define LONG_PROMPT_ALLOWED                                                                        \
+    "\"truncate\" or \"chunk\": cut what the text encoder does not take, or encode it in pieces"
+const char *long_prompt_name(enum long_prompt kind);
+bool long_prompt_from_name(const char *name, enum long_prompt *out);
+
 /* One adapter of a request. */
 struct lora_choice {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -36,8 +50,9 @@ struct generate_request {
     uint64_t seed; /* image k of the request uses seed + k */
     bool seed_given;
     enum rng_kind rng;
-    int num_images;     /* per prompt */
-    int clip_skip;      /* as diffusers counts: 0 is the last layer */
+    int num_images; /* per prompt */
+    int clip_skip;  /* as diffusers counts: 0 is the last layer */
+    enum long_prompt long_prompt;
     bool latent_output; /* return latents instead of pictures */
     struct init_latents init_latents;
     double timeout_s;          /* 0: none */

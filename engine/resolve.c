@@ -118,14 +118,39 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     return true;
 }
 
-static bool tokenize_one(const struct resolve_figures *figures, struct resolved_request *r,
-    int text, const char *param, const char *string, struct error *err) {
-    char *cut = NULL, *warning = NULL;
-    int32_t *ids = r->ids + (size_t)text * (size_t)r->tokens;
-    if (!tokenizer_encode_padded(figures->tokenizer, string, (size_t)r->tokens, ids, &cut, err))
+/* `text` needs more chunks than there may be. */
+static bool refuse_length(const struct resolve_figures *figures, const char *param,
+    const char *string, struct error *err) {
+    int32_t *tokens;
+    size_t count;
+    char value[32];
+    const int piece = figures->context_length - 2;
+    if (!tokenizer_encode(figures->tokenizer, string, &tokens, &count, err))
         return error_prefix(err, "%s", param);
+    free(tokens);
+    snprintf(value, sizeof(value), "%zu tokens", count);
+    return error_field(err, param, value, "at most %d tokens: %d chunks of %d",
+        TEXT_CHUNKS_MAX * piece, TEXT_CHUNKS_MAX, piece);
+}
+
+static bool tokenize_one(const struct resolve_figures *figures, struct resolved_request *r,
+    const char *param, const char *string, struct error *err) {
+    char *cut = NULL, *warning = NULL;
+    const bool chunk = r->asked.long_prompt == LONG_PROMPT_CHUNK;
+    struct text *text = &r->texts[r->text_count];
+    size_t chunks;
+    if (!tokenizer_encode_chunks(figures->tokenizer, string, (size_t)r->tokens,
+            chunk ? TEXT_CHUNKS_MAX : 1, &text->ids, &chunks, &cut, err))
+        return error_prefix(err, "%s", param);
+    r->text_count++;
+    text->chunks = (int)chunks;
+    r->chunks = text->chunks > r->chunks ? text->chunks : r->chunks;
     if (!cut)
         return true;
+    if (chunk) {
+        free(cut);
+        return refuse_length(figures, param, string, err);
+    }
     if (asprintf(&warning, "%s: only the first %d tokens were used; this was cut: \"%s\"", param,
             r->tokens - 2, cut) < 0)
         warning = NULL;
@@ -137,16 +162,14 @@ static bool tokenize(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
     const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
-    int text = 0;
-    r->texts = asked->prompt_count + (r->guided ? 1 : 0);
     r->tokens = figures->context_length;
-    r->ids = calloc((size_t)r->texts * (size_t)r->tokens, sizeof(*r->ids));
-    if (!r->ids)
+    r->texts = calloc((size_t)asked->prompt_count + 1, sizeof(*r->texts));
+    if (!r->texts)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
-    if (r->guided && !tokenize_one(figures, r, text++, "negative_prompt", negative, err))
+    if (r->guided && !tokenize_one(figures, r, "negative_prompt", negative, err))
         return false;
     for (int i = 0; i < asked->prompt_count; i++)
-        if (!tokenize_one(figures, r, text++, "prompt", asked->prompts[i], err))
+        if (!tokenize_one(figures, r, "prompt", asked->prompts[i], err))
             return false;
     return true;
 }
@@ -179,7 +202,9 @@ void resolved_request_finish(struct resolved_request *request) {
     for (int i = 0; i < request->warning_count; i++)
         free(request->warnings[i]);
     free(request->warnings);
-    free(request->ids);
+    for (int i = 0; i < request->text_count; i++)
+        free(request->texts[i].ids);
+    free(request->texts);
     memset(request, 0, sizeof(*request));
 }
 

@@ -18,6 +18,12 @@ struct resolve_figures {
     int text_layers;
 };
 
+/* One text: chunks that are encoded one by one and lie behind each other. */
+struct text {
+    int32_t *ids; /* owned: [chunks][tokens of a chunk] */
+    int chunks;
+};
+
 /* Read-only once it is made. Everything is owned, but for scheduler.trained_betas, which is the
  * checkpoint's. */
 struct resolved_request {
@@ -27,9 +33,11 @@ struct resolved_request {
     bool guided;
     int images; /* prompt by prompt, num_images of each */
     int latent_channels, latent_height, latent_width;
-    int texts, tokens; /* the negative prompt first if guided, then the prompts */
-    int32_t *ids;      /* [texts][tokens] */
-    char **warnings;   /* texts that were cut */
+    struct text *texts; /* the negative prompt first if guided, then the prompts */
+    int text_count;
+    int tokens;      /* of a chunk: what the text encoder takes at a time */
+    int chunks;      /* of the longest text */
+    char **warnings; /* texts that were cut */
     int warning_count;
 };
 

@@ -181,27 +181,55 @@ static int conditional_text(const struct image *image) {
     return 2 * image->row + 1;
 }
 
-static void copy_row(
-    struct compute *c, const struct tensor *from, int from_row, struct tensor *to, int to_row) {
-    struct tensor x = tensor_rows(from, from_row, 1), y = tensor_rows(to, to_row, 1);
-    op_convert(c, &(struct convert_args){ .x = &x, .layout = LAYOUT_SAME, .y = &y });
+/* A device that records keeps one recording for each number of rows: many counts would push each
+ * other out, so the odd ones of the larger are filled up with a row that nobody reads. */
+static int recorded_rows(const struct compute *c, int rows) {
+    return c->kernels->recorder && rows > 6 ? (rows + 1) / 2 * 2 : rows;
 }
 
-/* kv: the texts of each row, copied only where another text is there from the tick before. */
+/* The first `tokens` of a row of text_kv or kv. */
+static struct tensor text_row(const struct tensor *kv, int row, int tokens) {
+    struct tensor text = tensor_rows(kv, row, 1);
+    text.shape[1] = tokens;
+    return text;
+}
+
+static void copy(struct compute *c, const struct tensor *from, struct tensor to) {
+    op_convert(c, &(struct convert_args){ .x = from, .layout = LAYOUT_SAME, .y = &to });
+}
+
+static void copy_row(
+    struct compute *c, const struct tensor *from, int from_row, struct tensor *to, int to_row) {
+    const struct tensor x = tensor_rows(from, from_row, 1);
+    copy(c, &x, tensor_rows(to, to_row, 1));
+}
+
+/* kv: the texts of each row, copied only where another text is there from the tick before; and
+ * lengths. */
 static void fill_kv(const struct tick *t) {
     struct sampler *s = t->s;
     int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
+    int32_t lengths[2 * UNET_CALL_MAX_IMAGES];
     for (int i = 0; i < t->count; i++) {
         texts[t->guided + i] = conditional_text(t->images[i]);
-        if (t->images[i]->guided)
-            texts[unconditional++] = unconditional_text(t->images[i]);
+        lengths[t->guided + i] = t->images[i]->text_tokens[1];
+        if (!t->images[i]->guided)
+            continue;
+        lengths[unconditional] = t->images[i]->text_tokens[0];
+        texts[unconditional++] = unconditional_text(t->images[i]);
     }
     for (int row = 0; row < t->rows; row++) {
         if (s->kv_texts[row] == texts[row])
             continue;
-        copy_row(t->c, &s->text_kv, texts[row], &s->kv, row);
+        const struct tensor text = text_row(&s->text_kv, texts[row], lengths[row]);
+        copy(t->c, &text, text_row(&s->kv, row, lengths[row]));
         s->kv_texts[row] = texts[row];
     }
+    const int rows = recorded_rows(t->c, t->rows);
+    if (rows > t->rows)
+        lengths[t->rows] = 1; /* of the row that nobody reads */
+    const struct tensor uploaded = tensor_rows(&s->lengths, 0, rows);
+    compute_upload(t->c, lengths, &uploaded);
 }
 
 /* What the rows of a call change of the UNet's weights. */
@@ -232,19 +260,14 @@ static const struct overlay *overlay_of(const struct tick *t, int rows, struct c
 
 struct unet_call {
     const struct unet *unet;
-    struct tensor input, timesteps, kv, predicted;
+    struct tensor input, timesteps, kv, lengths, predicted;
 };
 
 static void run_unet(struct compute *c, const void *user) {
     const struct unet_call *call = user;
     struct tensor predicted = call->predicted;
-    unet_forward(call->unet, c, &call->input, &call->timesteps, &call->kv, &predicted);
-}
-
-/* A device that records keeps one recording for each number of rows: many counts would push each
- * other out, so the odd ones of the larger are filled up with a row that nobody reads. */
-static int recorded_rows(const struct compute *c, int rows) {
-    return c->kernels->recorder && rows > 6 ? (rows + 1) / 2 * 2 : rows;
+    unet_forward(
+        call->unet, c, &call->input, &call->timesteps, &call->kv, &call->lengths, &predicted);
 }
 
 /* predicted = unet(input, timesteps, kv): the same calls at every tick of so many rows of a size,
@@ -254,11 +277,11 @@ static void predict(const struct tick *t) {
     int rows = recorded_rows(t->c, t->rows);
     const struct unet_call call = { s->unet, tensor_rows(&s->input, 0, rows),
         tensor_rows(&s->timesteps, 0, rows), tensor_rows(&s->kv, 0, rows),
-        tensor_rows(&s->predicted, 0, rows) };
+        tensor_rows(&s->lengths, 0, rows), tensor_rows(&s->predicted, 0, rows) };
     const uintptr_t key[] = { (uintptr_t)call.unet, (uintptr_t)call.input.data,
-        (uintptr_t)call.timesteps.data, (uintptr_t)call.kv.data, (uintptr_t)call.predicted.data,
-        (uintptr_t)rows, (uintptr_t)s->size.height, (uintptr_t)s->size.width,
-        (uintptr_t)s->size.tokens };
+        (uintptr_t)call.timesteps.data, (uintptr_t)call.kv.data, (uintptr_t)call.lengths.data,
+        (uintptr_t)call.predicted.data, (uintptr_t)rows, (uintptr_t)s->size.height,
+        (uintptr_t)s->size.width, (uintptr_t)s->size.tokens };
     struct call_overlay overlay;
     t->c->overlay = overlay_of(t, rows, &overlay);
     compute_recorded(t->c, key, sizeof(key), run_unet, &call);
@@ -419,6 +442,7 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
     enum dtype dtype = unet_activation_dtype(unet);
     s->text_kv = compute_tensor_3d(c, dtype, 2 * images, tokens, kv);
     s->kv = compute_tensor_3d(c, dtype, rows, tokens, kv);
+    s->lengths = compute_tensor_1d(c, DTYPE_I32, rows);
     s->timesteps = compute_tensor_1d(c, DTYPE_F32, rows);
     s->terms[TERM_SAMPLE] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
     for (int slot = 0; slot < SCHEDULER_SLOTS; slot++)
@@ -441,8 +465,10 @@ void sampler_move(struct compute *c, struct sampler *s, const struct sampler *fr
         copy_row(c, &from->terms[TERM_SAMPLE], row, &s->terms[TERM_SAMPLE], row);
         for (int slot = TERM_SLOT; slot < TERM_COUNT; slot++)
             copy_row(c, &from->terms[slot], row, &s->terms[slot], row);
-        for (int text = 2 * row; text < 2 * row + 2; text++)
-            copy_row(c, &from->text_kv, text, &s->text_kv, text);
+        for (int text = 2 * row; text < 2 * row + 2; text++) {
+            const struct tensor whole = tensor_rows(&from->text_kv, text, 1);
+            copy(c, &whole, text_row(&s->text_kv, text, from->size.tokens));
+        }
     }
 }
 
@@ -472,16 +498,24 @@ static void forget_texts(struct sampler *s, const struct image *image) {
             s->kv_texts[row] = -1;
 }
 
-void sampler_encode_texts(
-    struct compute *c, struct sampler *s, struct image *image, const struct tensor *contexts) {
-    if (!compute_ok(c))
+static bool text_fits(struct compute *c, const struct sampler *s, int tokens) {
+    if (compute_ok(c) && (tokens < 1 || tokens > s->size.tokens))
+        error_set(
+            &c->error, ERROR_INTERNAL, "a text of %d tokens, 1 to %d fit", tokens, s->size.tokens);
+    return compute_ok(c);
+}
+
+void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, bool prompt,
+    const struct tensor *context) {
+    const int text = prompt ? conditional_text(image) : unconditional_text(image);
+    const int tokens = image->text_tokens[prompt];
+    if (!text_fits(c, s, tokens))
         return;
-    int first = image->guided ? unconditional_text(image) : conditional_text(image);
-    struct tensor kv = tensor_rows(&s->text_kv, first, image_rows(image));
+    struct tensor kv = text_row(&s->text_kv, text, tokens);
     forget_texts(s, image);
-    struct call_overlay overlay = { .rows = { image->overlay, image->overlay } };
-    c->overlay = use_overlay(&overlay, image_rows(image));
-    unet_encode_context(s->unet, c, contexts, &kv);
+    struct call_overlay overlay = { .rows = { image->overlay } };
+    c->overlay = use_overlay(&overlay, 1);
+    unet_encode_context(s->unet, c, context, &kv);
     c->overlay = NULL;
 }
 
@@ -490,9 +524,11 @@ void sampler_copy_texts(
     if (!compute_ok(c))
         return;
     forget_texts(s, image);
-    copy_row(c, &s->text_kv, conditional_text(like), &s->text_kv, conditional_text(image));
-    if (image->guided)
-        copy_row(c, &s->text_kv, unconditional_text(like), &s->text_kv, unconditional_text(image));
+    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
+        const int tokens = like->text_tokens[prompt];
+        const struct tensor text = text_row(&s->text_kv, 2 * like->row + prompt, tokens);
+        copy(c, &text, text_row(&s->text_kv, 2 * image->row + prompt, tokens));
+    }
 }
 
 void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count) {

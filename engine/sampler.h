@@ -27,6 +27,7 @@ struct image {
     const struct row_overlay *overlay; /* of the UNet's weights, for all its rows; NULL: none */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
+    int text_tokens[2];                      /* without guidance (if guided), and with the prompt */
     float *latents;          /* [c][height][width], host: the result, and scratch until then */
     struct sampler *sampler; /* where its rows are, from sampler_place on; NULL before and after */
     int row;                 /* of the sampler's terms */
@@ -47,7 +48,7 @@ struct sampler_size {
     int64_t height, width; /* of the latents */
     int images;            /* here at a time: 1..SAMPLER_MAX_IMAGES */
     int call_images;       /* in one UNet call: 1..UNET_CALL_MAX_IMAGES */
-    int tokens;            /* of a text */
+    int tokens;            /* of the longest text */
 };
 
 /* In the arena; embedded, and gone when the arena is released to before sampler_init. */
@@ -58,10 +59,13 @@ struct sampler {
     /* Rows of images: f32 [images][height][width][channels]; of the terms only the sample and the
      * slots, which last from one tick to the next. */
     struct tensor terms[TERM_COUNT];
-    struct tensor text_kv; /* [2 images][tokens][...]: without guidance, with the prompt */
-    /* One call's, image by image in the order of the tick; `input`, `predicted`, `kv` and
-     * `timesteps` have a row for each row of the UNet call: the unconditional ones first. */
-    struct tensor input, predicted, kv, timesteps;
+    /* [2 images][tokens][...]: without guidance, with the prompt; behind a text's own tokens lies
+     * anything. */
+    struct tensor text_kv;
+    /* One call's, image by image in the order of the tick; `input`, `predicted`, `kv`, `lengths`
+     * (i32, of the texts) and `timesteps` have a row for each row of the UNet call: the
+     * unconditional ones first. */
+    struct tensor input, predicted, kv, lengths, timesteps;
     struct tensor difference, guided; /* of guidance: conditional - unconditional, and its output */
     struct tensor noise, drawn;       /* drawn: in torch's order, [images][channels][h][w] */
     int kv_texts[2 * UNET_CALL_MAX_IMAGES]; /* which row of text_kv each row of kv is, -1: none */
@@ -81,10 +85,10 @@ bool sampler_place(struct sampler *s, struct image *image);
 /* Takes them back, wherever the image stands. */
 void sampler_leave(struct image *image);
 
-/* contexts: [rows][tokens][cross_attention_dim] for each row of the image, the unconditional one
- * first. */
-void sampler_encode_texts(
-    struct compute *c, struct sampler *s, struct image *image, const struct tensor *contexts);
+/* One of the image's texts, [1][its text_tokens][cross_attention_dim]: with the prompt, or without
+ * guidance. */
+void sampler_encode_text(struct compute *c, struct sampler *s, struct image *image, bool prompt,
+    const struct tensor *context);
 /* The texts of another image here that has the same. */
 void sampler_copy_texts(
     struct compute *c, struct sampler *s, struct image *image, const struct image *like);

@@ -102,8 +102,8 @@ void transformer_self_attention(const struct transformer *t, struct compute *c, 
     arena_release(c->arena, mark);
 }
 
-void transformer_cross_attention(
-    const struct transformer *t, struct compute *c, struct tensor *s, const struct tensor *kv) {
+void transformer_cross_attention(const struct transformer *t, struct compute *c, struct tensor *s,
+    const struct transformer_context *context) {
     const size_t mark = arena_mark(c->arena);
     const int64_t head_dim = t->channels / t->heads;
     struct tensor normed = tokens(c, s, t->channels); /* then the attention's output */
@@ -112,14 +112,15 @@ void transformer_cross_attention(
     layer_linear(c, &normed, t->cross_q, &query);
     op_attention(c, &(struct attention_args){
                         .q = &query,
-                        .k = kv,
-                        .v = kv,
+                        .k = context->kv,
+                        .v = context->kv,
                         .k_offset = t->k_offset,
                         .v_offset = t->v_offset,
                         .heads = t->heads,
                         .head_dim = (int)head_dim,
                         .scale = 1.0f / sqrtf((float)head_dim),
                         .y = &normed,
+                        .lengths = context->lengths,
                     });
     layer_linear_add(c, &normed, t->cross_out, s);
     arena_release(c->arena, mark);
@@ -144,13 +145,13 @@ void transformer_leave(
 }
 
 void transformer_forward(const struct transformer *transformer, struct compute *c, struct tensor *x,
-    const struct tensor *kv) {
+    const struct transformer_context *context) {
     const size_t mark = arena_mark(c->arena);
     struct tensor s = compute_tensor_3d(
         c, x->dtype, x->shape[0], x->shape[1] * x->shape[2], transformer->channels);
     transformer_enter(transformer, c, x, &s);
     transformer_self_attention(transformer, c, &s);
-    transformer_cross_attention(transformer, c, &s, kv);
+    transformer_cross_attention(transformer, c, &s, context);
     transformer_feed_forward(transformer, c, &s);
     transformer_leave(transformer, c, &s, x);
     arena_release(c->arena, mark);

@@ -47,16 +47,22 @@ void transformer_finish(struct transformer *transformer);
 bool transformer_context_parts(const char *prefix, int64_t channels, struct linear_part parts[2],
     struct error *err) __attribute__((warn_unused_result));
 
-/* x [n][h][w][channels], in place; kv [n][t][...]. */
+/* What the cross-attentions look at: kv [n][t][...]; lengths i32 [n], how many of the t are each
+ * row's, or NULL: all of them. */
+struct transformer_context {
+    const struct tensor *kv, *lengths;
+};
+
+/* x [n][h][w][channels], in place. */
 void transformer_forward(const struct transformer *transformer, struct compute *c, struct tensor *x,
-    const struct tensor *kv);
+    const struct transformer_context *context);
 
 /* Its parts, in order. `s` is the token tensor [n][h*w][channels]. */
 void transformer_enter(
     const struct transformer *t, struct compute *c, const struct tensor *x, struct tensor *s);
 void transformer_self_attention(const struct transformer *t, struct compute *c, struct tensor *s);
-void transformer_cross_attention(
-    const struct transformer *t, struct compute *c, struct tensor *s, const struct tensor *kv);
+void transformer_cross_attention(const struct transformer *t, struct compute *c, struct tensor *s,
+    const struct transformer_context *context);
 void transformer_feed_forward(const struct transformer *t, struct compute *c, struct tensor *s);
 void transformer_leave(
     const struct transformer *t, struct compute *c, const struct tensor *s, struct tensor *x);

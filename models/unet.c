@@ -284,7 +284,7 @@ struct pass {
     const struct unet *unet;
     struct compute *c;
     const struct tensor *silu_temb; /* [n][4*c0] */
-    const struct tensor *kv;
+    struct transformer_context context;
     struct tensor skips[MAX_SKIPS];
     int skip_count;
 };
@@ -332,7 +332,7 @@ static void down_block(struct pass *p, const struct block *block) {
         *y = new_image(p, x->shape[0], x->shape[1], x->shape[2], block->channels);
         resnet_forward(&block->resnets[j], p->c, x, RESNET_KEEP_INPUT, p->silu_temb, y);
         if (block->attentions)
-            transformer_forward(&block->attentions[j], p->c, y, p->kv);
+            transformer_forward(&block->attentions[j], p->c, y, &p->context);
     }
     if (block->sampler) {
         const struct tensor *x = &p->skips[p->skip_count - 1];
@@ -367,7 +367,7 @@ static struct tensor up_block(
         resnet_forward(&block->resnets[j], p->c, &cat, RESNET_OVERWRITE_INPUT, p->silu_temb, &x);
         arena_release(p->c->arena, cat_mark);
         if (block->attentions)
-            transformer_forward(&block->attentions[j], p->c, &x, p->kv);
+            transformer_forward(&block->attentions[j], p->c, &x, &p->context);
     }
     if (!block->sampler)
         return x;
@@ -377,7 +377,8 @@ static struct tensor up_block(
 }
 
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
-    const struct tensor *timesteps, const struct tensor *kv, struct tensor *y) {
+    const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
+    struct tensor *y) {
     const struct unet_config *config = &unet->config;
     const size_t mark = arena_mark(c->arena);
     const int64_t n = latents->shape[0], h = latents->shape[1], w = latents->shape[2];
@@ -385,7 +386,7 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
 
     struct tensor silu_temb = compute_tensor_2d(c, unet->activation_dtype, n, 4 * c0);
     embed_time(unet, c, timesteps, &silu_temb);
-    struct pass p = { .unet = unet, .c = c, .silu_temb = &silu_temb, .kv = kv };
+    struct pass p = { .unet = unet, .c = c, .silu_temb = &silu_temb, .context = { kv, lengths } };
 
     const struct tensor input = layer_to_dtype(c, latents, unet->activation_dtype);
     p.skips[0] = new_image(&p, n, h, w, c0);
@@ -397,7 +398,7 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
     struct tensor *last = &p.skips[p.skip_count - 1];
     struct tensor x = new_image(&p, n, last->shape[1], last->shape[2], last->shape[3]);
     resnet_forward(&unet->mid_resnets[0], c, last, RESNET_KEEP_INPUT, &silu_temb, &x);
-    transformer_forward(&unet->mid_attention, c, &x, kv);
+    transformer_forward(&unet->mid_attention, c, &x, &p.context);
     resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, &silu_temb, &x);
 
     for (int i = 0; i < config->block_count; i++)

@@ -33,8 +33,10 @@ void unet_encode_context(
     const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
 /* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
- * unet_encode_context; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */
+ * unet_encode_context; lengths i32 [n], how many of its t tokens are each row's text, or NULL where
+ * all are; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
-    const struct tensor *timesteps, const struct tensor *kv, struct tensor *y);
+    const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
+    struct tensor *y);
 
 #endif

@@ -302,26 +302,57 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
     return text;
 }
 
-bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
-    int32_t *ids, char **cut_text, struct error *err) {
+/* Begin mark, tokens, end mark, padding: `length` ids. */
+static void mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+    size_t length, int32_t *ids) {
+    ids[0] = tokenizer->special.begin;
+    if (count > 0)
+        memcpy(ids + 1, tokens, count * sizeof(*ids));
+    ids[count + 1] = tokenizer->special.end;
+    for (size_t i = count + 2; i < length; i++)
+        ids[i] = tokenizer->special.pad;
+}
+
+bool tokenizer_encode_chunks(const struct tokenizer *tokenizer, const char *text, size_t length,
+    size_t chunks_max, int32_t **ids, size_t *chunks, char **cut_text, struct error *err) {
     int32_t *tokens;
     size_t count;
     *cut_text = NULL;
+    *ids = NULL;
     if (length < 3)
         return error_set(
             err, ERROR_INTERNAL, "%zu ids have no room for begin, a token and end", length);
     if (!tokenizer_encode(tokenizer, text, &tokens, &count, err))
         return false;
-    size_t kept = count < length - 2 ? count : length - 2;
-    ids[0] = tokenizer->special.begin;
-    if (kept > 0)
-        memcpy(ids + 1, tokens, kept * sizeof(*ids));
-    ids[kept + 1] = tokenizer->special.end;
-    for (size_t i = kept + 2; i < length; i++)
-        ids[i] = tokenizer->special.pad;
-    bool ok = true;
-    if (kept < count && !(*cut_text = tokenizer_decode(tokenizer, tokens + kept, count - kept)))
+    const size_t piece = length - 2, needed = count ? (count + piece - 1) / piece : 1;
+    const size_t n = needed < chunks_max ? needed : chunks_max;
+    const size_t kept = count < n * piece ? count : n * piece;
+    int32_t *out = calloc(n, length * sizeof(*out));
+    bool ok = out || error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
+    for (size_t i = 0; ok && i < n; i++) {
+        const size_t left = kept - i * piece;
+        mark(tokenizer, tokens + i * piece, left < piece ? left : piece, length, out + i * length);
+    }
+    if (ok && kept < count &&
+        !(*cut_text = tokenizer_decode(tokenizer, tokens + kept, count - kept)))
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for the part of the prompt that was cut");
     free(tokens);
-    return ok;
+    if (!ok) {
+        free(out);
+        return false;
+    }
+    *ids = out;
+    *chunks = n;
+    return true;
+}
+
+bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
+    int32_t *ids, char **cut_text, struct error *err) {
+    int32_t *one;
+    size_t chunks;
+    if (!tokenizer_encode_chunks(tokenizer, text, length, 1, &one, &chunks, cut_text, err))
+        return false;
+    memcpy(ids, one, length * sizeof(*ids));
+    free(one);
+    return true;
 }

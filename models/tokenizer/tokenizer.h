@@ -43,6 +43,12 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
 
+/* The same for a long text: as many runs of `length` ids as its tokens need, each with marks and
+ * padding of its own, at least one and at most chunks_max. *ids is malloc'd, [*chunks][length]. */
+bool tokenizer_encode_chunks(const struct tokenizer *tokenizer, const char *text, size_t length,
+    size_t chunks_max, int32_t **ids, size_t *chunks, char **cut_text, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* The id of the end mark. */
 int32_t tokenizer_end_id(const struct tokenizer *tokenizer);
 /* Number of entries; every id is below it. */

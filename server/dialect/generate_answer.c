@@ -70,6 +70,7 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "rng", json_string(rng_kind_name(asked->rng))) &&
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
+              set(p, "long_prompt", json_string(long_prompt_name(asked->long_prompt))) &&
               set(p, "loras", loras_json(asked)) && set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)
         ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png")) &&

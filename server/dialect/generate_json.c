@@ -117,6 +117,13 @@ static bool parse_clip_skip(
     return parse_int("clip_skip", value, &request->clip_skip, err);
 }
 
+static bool parse_long_prompt(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    return (word && long_prompt_from_name(word, &request->long_prompt)) ||
+           bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
+}
+
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     if (!word || (strcmp(word, "png") != 0 && strcmp(word, "latent") != 0))
@@ -220,6 +227,7 @@ static const struct {
     { "rng", parse_rng },
     { "num_images", parse_num_images },
     { "clip_skip", parse_clip_skip },
+    { "long_prompt", parse_long_prompt },
     { "output", parse_output },
     { "timeout_s", parse_timeout },
     { "loras", parse_loras },
@@ -230,7 +238,6 @@ static const struct {
     { "preview_every", NULL },
     { "model", NULL },
     { "stream", NULL },
-    { "long_prompt", NULL },
 };
 
 const char *generate_json_field(size_t index) {

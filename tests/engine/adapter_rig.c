@@ -227,7 +227,7 @@ static void run_unet(struct compute *c, struct run *run) {
     const struct overlay overlay = { run->unet, ROWS };
     c->overlay = &overlay;
     unet_encode_context(unet, c, &context, &kv);
-    unet_forward(unet, c, &x, &t, &kv, &y);
+    unet_forward(unet, c, &x, &t, &kv, NULL, &y);
     c->overlay = NULL;
     const float *seen = compute_view(c, &y);
     const int64_t count = SIDE * SIDE * config->out_channels;

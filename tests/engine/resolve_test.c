@@ -59,16 +59,18 @@ static void what_is_open_is_the_models(void) {
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
     CHECK(r.asked.width == 512 && r.asked.height == 512, "%dx%d", r.asked.width, r.asked.height);
     CHECK(r.latent_channels == 4 && r.latent_height == 64 && r.latent_width == 64, "latents");
-    CHECK(r.guided && r.images == 6 && r.texts == 3 && r.tokens == 77, "%d images, %d texts",
-        r.images, r.texts);
+    CHECK(r.guided && r.images == 6 && r.text_count == 3 && r.tokens == 77, "%d images, %d texts",
+        r.images, r.text_count);
     CHECK(r.scheduler.kind == SCHEDULER_PNDM && r.plan->count == 26, "25 steps of PNDM are 26");
     CHECK(r.asked.seed_given && r.asked.seed <= UINT32_MAX, "a seed of 32 bits");
     CHECK(resolved_request_seed(&r, 5) == r.asked.seed + 5, "image k uses seed + k");
     CHECK_STRING(resolved_request_prompt(&r, 2), "a red boat");
     CHECK_STRING(resolved_request_prompt(&r, 3), "a dog");
-    CHECK(r.ids[0] == r.ids[77] && r.ids[76] == r.ids[1] && r.ids[78] != r.ids[1],
+    const int32_t *ids = r.texts[0].ids, *prompt = r.texts[1].ids;
+    CHECK(ids[0] == prompt[0] && ids[76] == ids[1] && prompt[1] != ids[1],
         "the empty negative prompt is begin and ends");
-    CHECK(memcmp(r.ids + 77, r.ids + 2 * 77, 77 * sizeof(*r.ids)) != 0, "two prompts");
+    CHECK(r.chunks == 1 && r.texts[2].chunks == 1, "%d chunks", r.chunks);
+    CHECK(memcmp(prompt, r.texts[2].ids, 77 * sizeof(*prompt)) != 0, "two prompts");
     CHECK(!request.seed_given && request.width == 0, "the request itself stays as it is");
     resolved_request_finish(&r);
     resolved_request_finish(&r); /* zeroed */
@@ -82,11 +84,46 @@ static void what_is_open_is_the_models(void) {
     free(request.prompts[0]);
     request.prompts[0] = text;
     CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
-    CHECK(!r.guided && r.texts == 1, "without guidance no negative prompt: %d", r.texts);
+    CHECK(!r.guided && r.text_count == 1, "without guidance no negative prompt: %d", r.text_count);
     CHECK(r.warning_count == 1, "%d warnings", r.warning_count);
     CHECK_CONTAINS(r.warnings[0], "prompt: only the first 75 tokens were used");
     resolved_request_finish(&r);
     reset();
+}
+
+/* "a b " a hundred times and more: two tokens each. */
+static void give_long_prompt(int pairs) {
+    free(request.prompts[0]);
+    request.prompts[0] = malloc((size_t)pairs * 4 + 1);
+    for (int i = 0; i < pairs; i++)
+        memcpy(request.prompts[0] + 4 * i, "a b ", 4);
+    request.prompts[0][4 * pairs] = 0;
+    request.long_prompt = LONG_PROMPT_CHUNK;
+}
+
+/* As AUTOMATIC1111: 75 tokens between marks of their own, the last ones padded. */
+static void long_texts_become_chunks(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    give_long_prompt(80);
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.chunks == 3 && r.texts[1].chunks == 3 && r.texts[0].chunks == 1, "%d chunks", r.chunks);
+    CHECK(r.warning_count == 0, "nothing is cut");
+    const int32_t *empty = r.texts[0].ids, *ids = r.texts[1].ids;
+    for (int i = 0; i < 160; i++)
+        CHECK(ids[i / 75 * 77 + 1 + i % 75] == ids[1 + i % 2], "token %d", i);
+    for (int i = 0; i < 3; i++)
+        CHECK(ids[77 * i] == empty[0] && ids[77 * i + 76] == empty[76], "marks of chunk %d", i);
+    CHECK(memcmp(ids + 2 * 77 + 11, empty + 1, 66 * sizeof(*ids)) == 0, "the last chunk's end");
+    resolved_request_finish(&r);
+    reset();
+    give_long_prompt(300);
+    CHECK(resolve_request(&figures, &request, &r, &err) && r.chunks == 8, "%s", err.message);
+    resolved_request_finish(&r);
+    reset();
+    give_long_prompt(301);
+    refused(&figures, "prompt", "602 tokens", "at most 600 tokens: 8 chunks of 75");
 }
 
 static void a_models_own_limits(void) {
@@ -146,6 +183,7 @@ int main(void) {
         "num_train_timesteps", 1000, "set_alpha_to_one", 0, "skip_prk_steps", 1, "steps_offset", 1);
     reset();
     what_is_open_is_the_models();
+    long_texts_become_chunks();
     a_models_own_limits();
     starting_noise_has_the_models_shape();
     generate_request_finish(&request);

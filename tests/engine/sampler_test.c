@@ -19,6 +19,9 @@ enum {
 };
 #define ELEMENTS (CHANNELS * HEIGHT * WIDTH)
 
+/* Of each text: in company behind the shorter ones lie other texts' tokens. */
+static const int text_tokens[TEXTS] = { 5, 3, 1, 4 };
+
 /* Seven rows in a call are filled up to eight on a device that records. */
 static const struct {
     enum scheduler_kind scheduler;
@@ -54,6 +57,7 @@ static void fill(const struct run *r, int index, struct image *image) {
         .guided = cases[index].guidance_scale > 1,
         .guidance_scale = cases[index].guidance_scale,
         .guidance_rescale = cases[index].guidance_rescale,
+        .text_tokens = { text_tokens[cases[index].negative_text], text_tokens[cases[index].text] },
         .latents = r->latents[index],
     };
     noise_init(&image->generator, cases[index].rng, (uint64_t)(100 + index));
@@ -66,14 +70,11 @@ static void begin(struct compute *c, const struct run *r, const struct tensor *c
     fill(r, index, image);
     CHECK(sampler_place(s, image), "no row for image %d", index);
     size_t mark = arena_mark(c->arena);
-    const int rows = image_rows(image);
-    struct tensor own = compute_tensor_3d(c, DTYPE_F32, rows, TOKENS, DIM);
-    for (int row = 0; row < rows; row++) {
-        struct tensor from = tensor_rows(contexts, texts[row + 2 - rows], 1);
-        struct tensor to = tensor_rows(&own, row, 1);
-        op_convert(c, &(struct convert_args){ .x = &from, .layout = LAYOUT_SAME, .y = &to });
+    for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
+        struct tensor own = tensor_rows(contexts, texts[prompt], 1);
+        own.shape[1] = text_tokens[texts[prompt]];
+        sampler_encode_text(c, s, image, prompt, &own);
     }
-    sampler_encode_texts(c, s, image, &own);
     arena_release(c->arena, mark);
     sampler_start(c, s, &image, 1);
 }
@@ -93,6 +94,13 @@ static void turn(struct image **images, int count) {
     images[count - 1] = first;
 }
 
+/* All that an image by itself has room for. */
+static int longest_of(int index) {
+    const int own = text_tokens[cases[index].text];
+    const int negative = text_tokens[cases[index].negative_text];
+    return cases[index].guidance_scale > 1 && negative > own ? negative : own;
+}
+
 static void sample(struct compute *c, void *user) {
     struct run *r = user;
     struct sampler s;
@@ -101,7 +109,7 @@ static void sample(struct compute *c, void *user) {
         .width = WIDTH,
         .images = r->count < ROWS ? r->count : ROWS,
         .call_images = r->count < ROWS ? r->count : ROWS,
-        .tokens = TOKENS };
+        .tokens = r->count > 1 ? TOKENS : longest_of(r->first) };
     size_t mark = arena_mark(c->arena);
     sampler_init(c, &s, r->unet, &size);
     struct tensor contexts = compute_tensor_3d(c, DTYPE_F32, TEXTS, TOKENS, DIM);

@@ -246,7 +246,7 @@ static void forward(struct compute *c, void *user) {
     struct tensor moments = tensor_4d(run->moments, DTYPE_F32, 1, 4, 4, 8);
     text_encoder_forward(m->text, c, &tokens, 0, &context);
     unet_encode_context(m->unet, c, &context, &kv);
-    unet_forward(m->unet, c, &latents, &timesteps, &kv, &noise_pred);
+    unet_forward(m->unet, c, &latents, &timesteps, &kv, NULL, &noise_pred);
     vae_decode(m->vae, c, &noise_pred, &image);
     vae_encode(m->vae, c, &image, &moments);
 }

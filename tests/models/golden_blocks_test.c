@@ -238,7 +238,7 @@ static void run_transformer(struct stage *s, struct tensor *x, int heads, enum c
         struct tensor kv = compute_tensor_3d(&s->c, DTYPE_F32, 1, 4, 2 * channels);
         noise_draw(&s->rng, drawn.data, 4 * channels);
         layer_linear(&s->c, &drawn, kv_weight, &kv);
-        transformer_forward(&t, &s->c, x, &kv);
+        transformer_forward(&t, &s->c, x, &(struct transformer_context){ .kv = &kv });
     } else {
         struct tensor tokens_x = compute_tensor_3d(&s->c, DTYPE_F32, 1, tokens, channels);
         transformer_enter(&t, &s->c, x, &tokens_x);
@@ -248,7 +248,8 @@ static void run_transformer(struct stage *s, struct tensor *x, int heads, enum c
             struct tensor kv = compute_tensor_3d(&s->c, DTYPE_F32, 1, tokens, 2 * channels);
             layer_layer_norm(&s->c, &tokens_x, &t.norm2, 1e-5f, &normed);
             layer_linear(&s->c, &normed, kv_weight, &kv);
-            transformer_cross_attention(&t, &s->c, &tokens_x, &kv);
+            transformer_cross_attention(
+                &t, &s->c, &tokens_x, &(struct transformer_context){ .kv = &kv });
         }
         transformer_feed_forward(&t, &s->c, &tokens_x);
         transformer_leave(&t, &s->c, &tokens_x, x);

@@ -81,7 +81,7 @@ static void forward(struct compute *c, void *user) {
     struct tensor kv = compute_tensor_3d(c, dtype, n, TOKENS, unet_context_channels(run->unet));
     op_convert(c, &(struct convert_args){ .x = &run->context, .y = &context });
     unet_encode_context(run->unet, c, &context, &kv);
-    unet_forward(run->unet, c, &run->latents, &run->timesteps, &kv, &run->out);
+    unet_forward(run->unet, c, &run->latents, &run->timesteps, &kv, NULL, &run->out);
 }
 
 static struct unet *build(int index, const struct kernels *kernels, enum dtype dtype) {

@@ -121,7 +121,7 @@ static void run_unet(struct compute *c, struct job *job) {
             job->context.shape[1], unet_context_channels(tool->unet));
         encode_context(c, tool, &job->context, &kv);
     }
-    unet_forward(tool->unet, c, &job->latents, &job->timesteps, &kv, &job->out);
+    unet_forward(tool->unet, c, &job->latents, &job->timesteps, &kv, NULL, &job->out);
 }
 
 /* For compute_plan and for the call itself: the arena is as it was afterwards. */

@@ -240,6 +240,7 @@ UNDRAWABLE = [
     ({"num_images": 17}, "num_images"),
     ({"prompt": ["a", "b"], "num_images": 9}, "num_images"),
     ({"clip_skip": -1}, "clip_skip"),
+    ({"long_prompt": "cut"}, "long_prompt"),
     ({"output": "jpeg"}, "output"),
     ({"timeout_s": 86401}, "timeout_s"),
     ({"loras": {}}, "loras"),
@@ -247,6 +248,7 @@ UNDRAWABLE = [
     ({"unknown": 1}, "unknown"),
 
     ({"clip_skip": 12}, "clip_skip"),
+    ({"prompt": "a b " * 301, "long_prompt": "chunk"}, "prompt"),
     ({"loras": [{"name": "snow"}]}, "loras[0].name"),
     ({"num_inference_steps": 1000}, "num_inference_steps"),
     ({"num_inference_steps": 1000, "scheduler": "ddim"}, "num_inference_steps"),

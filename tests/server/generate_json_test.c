@@ -38,6 +38,7 @@ static void every_field_arrives(void) {
             "\"width\": 512, \"height\": 768.0, \"num_inference_steps\": 30,"
             "\"guidance_scale\": 3, \"guidance_rescale\": 0.7, \"seed\": 9007199254740993,"
             "\"rng\": \"cuda\", \"num_images\": 2, \"clip_skip\": 1, \"output\": \"latent\","
+            "\"long_prompt\": \"chunk\","
             "\"timeout_s\": 1.5, \"priority\": -2, \"loras\": [{\"name\": \"snow\"},"
             "{\"weight\": -0.3, \"name\": \"ink.v2\"}, {\"text_encoder_weight\": 0,"
             "\"name\": \"x\", \"weight\": 2}], \"scheduler\": {\"name\": \"ddim\","
@@ -57,6 +58,7 @@ static void every_field_arrives(void) {
         (unsigned long long)r.seed);
     CHECK(r.rng == RNG_CUDA && r.latent_output, "%d", r.rng);
     CHECK_NEAR(r.timeout_s, 1.5, 0);
+    CHECK(r.long_prompt == LONG_PROMPT_CHUNK, "%d", r.long_prompt);
     CHECK(r.priority == -2, "%d", r.priority);
     static const struct lora_choice loras[] = { { "snow", 1, 1 }, { "ink.v2", -0.3, -0.3 },
         { "x", 2, 0 } };
@@ -111,6 +113,8 @@ static const struct {
     { "\"num_images\": 17", "num_images", "17", "from 1 to 16" },
     { "\"num_images\": 0", "num_images", "0", "from 1 to 16" },
     { "\"clip_skip\": -1", "clip_skip", "-1", "from 0" },
+    { "\"long_prompt\": \"cut\"", "long_prompt", "\"cut\"", "\"truncate\" or \"chunk\"" },
+    { "\"long_prompt\": true", "long_prompt", "true", "\"truncate\" or \"chunk\"" },
     { "\"output\": \"jpeg\"", "output", "\"jpeg\"", "\"png\" or \"latent\"" },
     { "\"timeout_s\": 0", "timeout_s", "0", "seconds above 0, at most 86400; leave it out" },
     { "\"timeout_s\": -5", "timeout_s", "-5", "seconds above 0, at most 86400; leave it out" },
@@ -154,7 +158,6 @@ static const struct {
     { "\"init_image\": \"x\"", "init_image", "\"x\"", "this version does not support" },
     { "\"stream\": false", "stream", "false", "this version does not support" },
     { "\"model\": \"sd15\"", "model", "\"sd15\"", "this version does not support" },
-    { "\"long_prompt\": \"chunk\"", "long_prompt", "\"chunk\"", "this version does not support" },
 };
 
 static void wrong_fields_are_named(void) {
