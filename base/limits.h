@@ -54,6 +54,10 @@
 /* Images of one latent size that are between their first and their last step. */
 #define SAMPLER_MAX_IMAGES 16
 
+/* engine: encoded texts that are kept (engine/text_cache.c); one of SD-1.5 takes 118 KB in bf16 */
+#define TEXT_CACHE_ENTRIES 512
+#define TEXT_CACHE_BYTES ((size_t)64 << 20)
+
 /* engine: adapters (engine/adapters/adapters.h) */
 #define ADAPTER_NAME_MAX_BYTES 128
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of a file that is sent to the daemon */

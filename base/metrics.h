@@ -57,6 +57,10 @@
     X(images_total, COUNTER, "sd_images_total", "", "Finished pictures.")                          \
     X(text_encoder_seconds, SECONDS, "sd_text_encoder_seconds", "",                                \
         "The text encoder, a request at a time.")                                                  \
+    X(text_cache_hits_total, COUNTER, "sd_text_cache_hits_total", "",                              \
+        "Texts that were found encoded.")                                                          \
+    X(text_cache_misses_total, COUNTER, "sd_text_cache_misses_total", "",                          \
+        "Texts that had to be encoded.")                                                           \
     X(vae_seconds, SECONDS, "sd_vae_seconds", "", "Decoding one picture.")                         \
     X(png_seconds, SECONDS, "sd_png_seconds", "", "Making one answer's PNGs and JSON.")            \
     X(lora_loaded, GAUGE, "sd_lora_loaded", "", "Adapters in memory.")                             \

@@ -1,6 +1,7 @@
 #include "engine/model_stages.h"
 
 #include "base/limits.h"
+#include "engine/text_cache.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ struct model_stages {
     struct stage_models models;
     struct slab slabs[SIZES_MAX];
     struct need needs[NEEDS_MAX];
-    int next_need; /* the one to give way */
+    int next_need;            /* the one to give way */
+    struct text_cache *cache; /* owned; NULL: there was no memory for one */
     int64_t clock;
     /* The UNet call before, and what it took, until an image comes or leaves. */
     const struct image *call[UNET_CALL_MAX_IMAGES];
@@ -117,10 +119,22 @@ static void run_text_encoder(struct compute *c, const void *user) {
     text_encoder_forward(e->text_encoder, c, &e->ids, e->clip_skip, &context);
 }
 
-/* context: [1][the text's tokens][hidden] */
+/* context: [1][the text's tokens][hidden]; from the cache if it is there. */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
     const int64_t chunks = context->shape[1] / r->tokens;
+    const struct text_key kept = {
+        .ids = r->texts[text].ids,
+        .id_count = (size_t)context->shape[1],
+        .clip_skip = clip_skip,
+    };
+    const void *found = c->dry_run || !compute_ok(c)
+                            ? NULL
+                            : text_cache_find(m->cache, &kept, tensor_bytes(context));
+    if (found) {
+        compute_upload(c, found, context);
+        return;
+    }
     size_t mark = arena_mark(c->arena);
     const struct encoding e = {
         .text_encoder = m->models.text_encoder,
@@ -130,8 +144,11 @@ static void encode_text(struct compute *c, const struct model_stages *m,
     };
     const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
         (uintptr_t)e.context.data, (uintptr_t)chunks, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
-    compute_upload(c, r->texts[text].ids, &e.ids);
+    compute_upload(c, kept.ids, &e.ids);
     compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
+    const void *encoded = compute_view(c, context);
+    if (encoded)
+        text_cache_put(m->cache, &kept, encoded, tensor_bytes(context));
     arena_release(c->arena, mark);
 }
 
@@ -728,11 +745,14 @@ bool model_stages_create(
     if (!*out)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a pipeline");
     (*out)->models = *models;
+    (*out)->cache = text_cache_create(TEXT_CACHE_BYTES);
     return true;
 }
 
 void model_stages_destroy(struct model_stages *m) {
     for (int i = 0; m && i < SIZES_MAX; i++)
         drop_slab(&m->slabs[i]);
+    if (m)
+        text_cache_destroy(m->cache);
     free(m);
 }

@@ -1,0 +1,96 @@
+#include "engine/text_cache.h"
+
+#include "base/limits.h"
+#include "base/metrics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    struct text_key key; /* with ids of its own, in `block` */
+    size_t bytes;
+    char *block;  /* owned: what was encoded, then the ids; NULL: the entry is free */
+    int64_t used; /* for the oldest */
+};
+
+struct text_cache {
+    struct entry entries[TEXT_CACHE_ENTRIES];
+    size_t bytes, max_bytes;
+    int64_t clock;
+};
+
+static size_t id_bytes(const struct text_key *key) {
+    return key->id_count * sizeof(*key->ids);
+}
+
+static size_t block_bytes(const struct entry *e) {
+    return e->bytes + id_bytes(&e->key);
+}
+
+static bool same_key(const struct text_key *a, const struct text_key *b) {
+    return a->id_count == b->id_count && a->clip_skip == b->clip_skip &&
+           a->adapters == b->adapters && memcmp(a->ids, b->ids, id_bytes(a)) == 0;
+}
+
+struct text_cache *text_cache_create(size_t max_bytes) {
+    struct text_cache *cache = calloc(1, sizeof(*cache));
+    if (cache)
+        cache->max_bytes = max_bytes;
+    return cache;
+}
+
+void text_cache_destroy(struct text_cache *cache) {
+    for (int i = 0; cache && i < TEXT_CACHE_ENTRIES; i++)
+        free(cache->entries[i].block);
+    free(cache);
+}
+
+const void *text_cache_find(struct text_cache *cache, const struct text_key *key, size_t bytes) {
+    for (int i = 0; cache && i < TEXT_CACHE_ENTRIES; i++) {
+        struct entry *e = &cache->entries[i];
+        if (e->block && e->bytes == bytes && same_key(&e->key, key)) {
+            e->used = ++cache->clock;
+            metric_add(METRIC_text_cache_hits_total, 1);
+            return e->block;
+        }
+    }
+    metric_add(METRIC_text_cache_misses_total, 1);
+    return NULL;
+}
+
+static void drop(struct text_cache *cache, struct entry *e) {
+    cache->bytes -= block_bytes(e);
+    free(e->block);
+    *e = (struct entry){ 0 };
+}
+
+/* The entry that is free, or was not used for the longest; `kept`: only one that is taken. */
+static struct entry *oldest(struct text_cache *cache, bool kept) {
+    struct entry *found = NULL;
+    for (int i = 0; i < TEXT_CACHE_ENTRIES; i++) {
+        struct entry *e = &cache->entries[i];
+        if ((!kept || e->block) && (!found || e->used < found->used))
+            found = e;
+    }
+    return found;
+}
+
+void text_cache_put(
+    struct text_cache *cache, const struct text_key *key, const void *encoded, size_t bytes) {
+    const size_t all = bytes + id_bytes(key);
+    if (!cache || all > cache->max_bytes)
+        return;
+    while (cache->bytes > cache->max_bytes - all)
+        drop(cache, oldest(cache, true));
+    struct entry *e = oldest(cache, false);
+    if (e->block)
+        drop(cache, e);
+    char *block = malloc(all);
+    if (!block)
+        return;
+    memcpy(block, encoded, bytes);
+    memcpy(block + bytes, key->ids, id_bytes(key));
+    *e = (struct entry){ *key, bytes, block, ++cache->clock };
+    e->key.ids = (const int32_t *)(block + bytes);
+    cache->bytes += all;
+}

@@ -1,0 +1,85 @@
+/* The cache of encoded texts: what was put comes back for the same key alone, within its bytes, the
+ * longest unused gone first. */
+#include "base/limits.h"
+#include "base/metrics.h"
+#include "engine/text_cache.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define IDS 77
+
+static int32_t ids[IDS];
+static char encoded[1000];
+
+static struct text_key key_of(int32_t first, int clip_skip, uint64_t adapters) {
+    ids[0] = first;
+    return (struct text_key){ ids, IDS, clip_skip, adapters };
+}
+
+static void put(struct text_cache *cache, int32_t first) {
+    const struct text_key key = key_of(first, 0, 0);
+    memset(encoded, first, sizeof(encoded));
+    text_cache_put(cache, &key, encoded, sizeof(encoded));
+}
+
+static bool has(struct text_cache *cache, int32_t first) {
+    const struct text_key key = key_of(first, 0, 0);
+    const char *found = text_cache_find(cache, &key, sizeof(encoded));
+    memset(encoded, first, sizeof(encoded));
+    CHECK(!found || memcmp(found, encoded, sizeof(encoded)) == 0, "other bytes for %d", first);
+    return found;
+}
+
+static void every_part_of_the_key_counts(void) {
+    struct text_cache *cache = text_cache_create(1 << 20);
+    put(cache, 1);
+    CHECK(has(cache, 1), "it is there");
+    struct text_key key = key_of(2, 0, 0);
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other ids");
+    key = key_of(1, 1, 0);
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "another clip_skip");
+    key = key_of(1, 0, 7);
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other adapters");
+    key = key_of(1, 0, 0);
+    key.id_count = IDS - 1;
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "fewer ids");
+    key = key_of(1, 0, 0);
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded) - 1), "another size");
+    text_cache_destroy(cache);
+}
+
+static void the_oldest_goes_first(void) {
+    const size_t one = sizeof(encoded) + IDS * sizeof(*ids);
+    struct text_cache *cache = text_cache_create(3 * one + 5);
+    for (int32_t i = 1; i <= 3; i++)
+        put(cache, i);
+    CHECK(has(cache, 1) && has(cache, 2) && has(cache, 3), "three fit");
+    CHECK(has(cache, 1), "and the first is the last that was used");
+    put(cache, 4);
+    CHECK(has(cache, 1) && !has(cache, 2) && has(cache, 3) && has(cache, 4), "the oldest is gone");
+    text_cache_destroy(cache);
+    cache = text_cache_create(one - 1);
+    put(cache, 1);
+    CHECK(!has(cache, 1), "one that does not fit is not kept");
+    text_cache_destroy(cache);
+}
+
+static void entries_are_limited(void) {
+    struct text_cache *cache = text_cache_create((size_t)1 << 30);
+    for (int32_t i = 0; i <= TEXT_CACHE_ENTRIES; i++)
+        put(cache, i);
+    CHECK(!has(cache, 0) && has(cache, 1) && has(cache, TEXT_CACHE_ENTRIES), "all but the oldest");
+    text_cache_destroy(cache);
+}
+
+int main(void) {
+    every_part_of_the_key_counts();
+    the_oldest_goes_first();
+    entries_are_limited();
+    CHECK(!has(NULL, 1), "without memory nothing is there");
+    put(NULL, 1);
+    text_cache_destroy(NULL);
+    return check_done();
+}
