@@ -17,6 +17,7 @@
 
 struct recordings;
 struct overlay;
+struct overlay_tables;
 
 struct compute {
     const struct kernels *kernels; /* borrowed */
@@ -26,6 +27,7 @@ struct compute {
     /* Borrowed, or NULL: what each row of a call changes of the weights (overlay.h); op_linear and
      * op_conv2d see to it. */
     const struct overlay *overlay;
+    const struct overlay_tables *tables; /* compute_recorded's own, while it runs a sequence */
     bool dry_run;
     bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
     struct error error; /* the first failure; code ERROR_NONE while all is well */

@@ -212,6 +212,10 @@ struct low_rank_row {
     int count;
 };
 
+struct low_rank_span {
+    uint32_t first, count;
+};
+
 /* y[row][t][first + j] += sum over the row's terms, in order, of
  *     scale * sum over r of (sum over k of x[row][t][k] down[r][k]) up[j][r]
  * with f32 sums; a row without terms is left alone. y may be rounded between terms of one row, if
@@ -222,9 +226,10 @@ struct low_rank_args {
     const struct tensor *x;
     enum conv_kind kind;
     const struct low_rank_row *rows; /* host memory: one for each row of x */
-    /* What a device of its own memory reads instead of `rows`, once it was uploaded (overlay.h);
-     * NULL: the entry uploads what it needs. */
-    const void *table;
+    /* The same in the memory of a device that does not read the host's: row i has terms
+     * spans[i].first and so on of `terms`. NULL: the entry uploads them. */
+    const struct low_rank_span *spans;
+    const struct low_rank_term *terms;
     struct tensor *y;
 };
 

@@ -161,11 +161,16 @@ struct change {
 struct row_overlay {
     struct change *changes; /* owned, by their targets' serial numbers */
     size_t count, room;
+    uint64_t serial; /* no other has or had it */
 };
 
 bool row_overlay_create(struct row_overlay **out, struct error *err) {
+    static _Atomic uint64_t last;
     *out = calloc(1, sizeof(**out));
-    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for an overlay");
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay");
+    (*out)->serial = ++last;
+    return true;
 }
 
 void row_overlay_destroy(struct row_overlay *overlay) {
@@ -273,6 +278,10 @@ static bool has_terms(const struct overlay *o, int64_t row, const struct packed 
     return change && change->count;
 }
 
+/* Where a row's terms stand in the device's tables. */
+static void find_terms(const struct overlay_tables *t, const struct packed *target, int64_t row,
+    struct low_rank_args *args);
+
 /* y += the terms of the rows from `row` on, of which x and y are as many as x has. */
 static void add_low_rank(struct compute *c, const struct overlay *o, const struct packed *target,
     int64_t row, const struct tensor *x, struct tensor *y) {
@@ -289,13 +298,218 @@ static void add_low_rank(struct compute *c, const struct overlay *o, const struc
         }
         const struct tensor from = tensor_rows(x, first, count);
         struct tensor to = tensor_rows(y, first, count);
+        struct low_rank_args args = {
+            .x = &from, .kind = target->is_conv ? target->kind : CONV_1X1, .rows = rows, .y = &to
+        };
+        if (any && c->tables)
+            find_terms(c->tables, target, row + first, &args);
         if (any)
-            op_low_rank(c, &(struct low_rank_args){ .x = &from,
-                               .kind = target->is_conv ? target->kind : CONV_1X1,
-                               .rows = rows,
-                               .y = &to });
+            op_low_rank(c, &args);
     }
 }
+
+/* --- tables --- */
+
+/* The spans of all rows for each weight that has terms in any row, then all terms. */
+struct overlay_tables {
+    const struct kernels *kernels; /* borrowed */
+    void *block;                   /* owned, the device's */
+    size_t bytes;
+    char *host; /* owned: as many bytes, what the device has or is to get */
+    /* What they hold now: */
+    uint64_t *targets; /* owned: serial numbers, in order */
+    size_t target_count, target_room;
+    uint64_t *rows; /* owned: the row_overlays' serial numbers, 0 for none */
+    int row_count, row_room;
+    struct overlay_key key;
+};
+
+bool overlay_tables_create(
+    const struct kernels *kernels, struct overlay_tables **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay's tables");
+    (*out)->kernels = kernels;
+    return true;
+}
+
+void overlay_tables_destroy(struct overlay_tables *tables) {
+    if (!tables)
+        return;
+    tables->kernels->memory->release(MEMORY_WEIGHTS, tables->block, tables->bytes);
+    free(tables->host);
+    free(tables->targets);
+    free(tables->rows);
+    free(tables);
+}
+
+/* The index of the first number that is not below `serial`. */
+static size_t target_place(const struct overlay_tables *t, uint64_t serial) {
+    size_t low = 0, high = t->target_count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (t->targets[middle] < serial)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static size_t spans_bytes(const struct overlay_tables *t) {
+    const size_t bytes = t->target_count * (size_t)t->row_count * sizeof(struct low_rank_span);
+    return (bytes + 15) / 16 * 16;
+}
+
+static void find_terms(const struct overlay_tables *t, const struct packed *target, int64_t row,
+    struct low_rank_args *args) {
+    const size_t at = target_place(t, target->serial);
+    args->spans = (const struct low_rank_span *)t->block + at * (size_t)t->row_count + row;
+    args->terms = (const void *)((const char *)t->block + spans_bytes(t));
+}
+
+static bool is_current(const struct overlay_tables *t, const struct overlay *overlay) {
+    bool same = t->row_count == overlay->count;
+    for (int i = 0; same && i < overlay->count; i++)
+        same = t->rows[i] == (overlay->rows[i] ? overlay->rows[i]->serial : 0);
+    return same;
+}
+
+/* Room for `count` items of `size` bytes; the contents stay. */
+static bool grow(void **items, size_t *room, size_t count, size_t size, struct error *err) {
+    if (count <= *room)
+        return true;
+    const size_t more = count < 2 * *room ? 2 * *room : count;
+    void *grown = reallocarray(*items, more, size);
+    if (!grown)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay's tables");
+    *items = grown;
+    *room = more;
+    return true;
+}
+
+/* targets: of all rows that have terms. */
+static bool list_targets(
+    struct overlay_tables *t, const struct overlay *overlay, struct error *err) {
+    t->target_count = 0;
+    for (int row = 0; row < overlay->count; row++) {
+        const struct row_overlay *r = overlay->rows[row];
+        for (size_t i = 0; r && i < r->count; i++) {
+            const uint64_t serial = r->changes[i].target->serial;
+            const size_t at = target_place(t, serial);
+            if (!r->changes[i].count || (at < t->target_count && t->targets[at] == serial))
+                continue;
+            if (!grow((void **)&t->targets, &t->target_room, t->target_count + 1,
+                    sizeof(*t->targets), err))
+                return false;
+            memmove(t->targets + at + 1, t->targets + at,
+                (t->target_count++ - at) * sizeof(*t->targets));
+            t->targets[at] = serial;
+        }
+    }
+    return true;
+}
+
+/* Two sums that both take every word (splitmix64's constants). */
+static void mix(struct overlay_key *key, uint64_t word) {
+    uint64_t z = (key->words[0] += word + 0x9e3779b97f4a7c15u);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    key->words[0] = z ^ z >> 31;
+    key->words[1] = ((key->words[1] ^ word) * 0x100000001b3u ^ z >> 17) + 1;
+}
+
+static struct overlay_key key_of(const struct overlay *overlay) {
+    struct overlay_key key = { { 0, 0 } };
+    bool any = false;
+    for (int row = 0; row < overlay->count; row++) {
+        const struct row_overlay *r = overlay->rows[row];
+        mix(&key, r ? r->count : 0);
+        any |= r && r->count;
+        for (size_t i = 0; r && i < r->count; i++) {
+            const struct change *c = &r->changes[i];
+            mix(&key, c->target->serial);
+            mix(&key, c->replacement ? c->replacement->serial : 0);
+            mix(&key, c->count > 0);
+        }
+    }
+    return any ? key : (struct overlay_key){ { 0, 0 } };
+}
+
+/* Memory for spans and terms; what was there goes. */
+static bool reserve(struct overlay_tables *t, size_t bytes, bool *moved, struct error *err) {
+    if (bytes <= t->bytes)
+        return true;
+    bytes = bytes < (size_t)64 << 10 ? (size_t)64 << 10 : 2 * bytes;
+    const struct device_memory *memory = t->kernels->memory;
+    memory->release(MEMORY_WEIGHTS, t->block, t->bytes);
+    free(t->host);
+    t->block = NULL;
+    t->bytes = 0;
+    *moved = true;
+    t->host = malloc(bytes);
+    if (!t->host)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay's tables");
+    if (!memory->alloc(MEMORY_WEIGHTS, bytes, &t->block, err))
+        return false;
+    t->bytes = bytes;
+    return true;
+}
+
+static bool fill_tables(
+    struct overlay_tables *t, const struct overlay *overlay, bool *moved, struct error *err) {
+    size_t count = 0, spans = spans_bytes(t);
+    for (int row = 0; row < overlay->count; row++)
+        for (size_t i = 0; overlay->rows[row] && i < overlay->rows[row]->count; i++)
+            count += (size_t)overlay->rows[row]->changes[i].count;
+    const size_t bytes = spans + count * sizeof(struct low_rank_term);
+    if (!reserve(t, bytes, moved, err))
+        return false;
+    memset(t->host, 0, spans);
+    struct low_rank_term *terms = (struct low_rank_term *)(t->host + spans);
+    uint32_t first = 0;
+    for (int row = 0; row < overlay->count; row++)
+        for (size_t i = 0; overlay->rows[row] && i < overlay->rows[row]->count; i++) {
+            const struct change *c = &overlay->rows[row]->changes[i];
+            if (!c->count)
+                continue;
+            const size_t at = target_place(t, c->target->serial);
+            struct low_rank_span *span = (struct low_rank_span *)t->host +
+                                         at * (size_t)overlay->count + row;
+            *span = (struct low_rank_span){ first, (uint32_t)c->count };
+            memcpy(terms + first, c->terms, (size_t)c->count * sizeof(*terms));
+            first += (uint32_t)c->count;
+        }
+    return t->kernels->memory->upload(t->block, t->host, bytes, err);
+}
+
+bool overlay_tables_update(struct overlay_tables *tables, const struct overlay *overlay,
+    struct overlay_key *key, bool *moved, struct error *err) {
+    struct overlay_tables *t = tables;
+    *moved = false;
+    *key = (struct overlay_key){ { 0, 0 } };
+    if (!overlay)
+        return true;
+    if (is_current(t, overlay)) {
+        *key = t->key;
+        return true;
+    }
+    size_t room = (size_t)t->row_room;
+    if (!grow((void **)&t->rows, &room, (size_t)overlay->count, sizeof(*t->rows), err))
+        return false;
+    t->row_room = (int)room;
+    t->row_count = overlay->count;
+    if (!list_targets(t, overlay, err) || !fill_tables(t, overlay, moved, err)) {
+        t->row_count = 0; /* nothing that can be relied on */
+        return false;
+    }
+    for (int i = 0; i < overlay->count; i++)
+        t->rows[i] = overlay->rows[i] ? overlay->rows[i]->serial : 0;
+    t->key = *key = key_of(overlay);
+    return true;
+}
+
+/* --- layers --- */
 
 /* The tensor t [rows][...][c] as [rows][tokens][c], and of that `count` tokens of row `row` from
  * `first` on. */

@@ -64,6 +64,26 @@ struct overlay {
     int count;
 };
 
+/* Inside kernels/: an overlay's terms in the memory of a device that reads them there. The
+ * addresses stay the same for overlays that change the same weights of the same rows, so that what
+ * was recorded with one can be replayed with the next, whatever their factors, ranks and scales
+ * are. */
+struct overlay_tables;
+
+bool overlay_tables_create(const struct kernels *kernels, struct overlay_tables **out,
+    struct error *err) __attribute__((warn_unused_result));
+void overlay_tables_destroy(struct overlay_tables *tables); /* NULL is fine */
+
+/* What decides which operations an overlay makes of a model's calls, and where its tables lie. */
+struct overlay_key {
+    uint64_t words[2]; /* zeros for no overlay, or one that changes nothing */
+};
+
+/* Puts the overlay (NULL: none) into the tables, in order with the device's work. *moved: the
+ * tables lie elsewhere than before. */
+bool overlay_tables_update(struct overlay_tables *tables, const struct overlay *overlay,
+    struct overlay_key *key, bool *moved, struct error *err) __attribute__((warn_unused_result));
+
 /* Inside kernels/: runs a linear or conv2d whose arguments are right, as c->overlay wants it. False
  * if this operation does not ask for weights. */
 bool overlay_run(struct compute *c, enum operation operation, const void *args);

@@ -1,6 +1,7 @@
 #include "kernels/recordings.h"
 
 #include "base/log.h"
+#include "kernels/overlay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct entry {
     enum entry_state state;
     unsigned char key[RECORDING_KEY_MAX];
     size_t key_bytes;
+    struct overlay_key overlay;
     void (*run)(struct compute *c, const void *user);
     size_t mark;                 /* where the arena stands when it runs */
     struct recording *recording; /* owned; NULL unless ENTRY_RECORDED */
@@ -22,6 +24,7 @@ struct entry {
 
 struct recordings {
     const struct recorder *recorder; /* borrowed, or NULL */
+    struct overlay_tables *tables;   /* owned; NULL without a recorder */
     struct entry entries[KEPT_MAX];
     unsigned generation; /* of the arena, to which all entries belong */
     int64_t clock;
@@ -34,7 +37,11 @@ bool recordings_create(const struct kernels *kernels, struct recordings **out, s
     if (!*out)
         return error_set(err, ERROR_NO_MEMORY, "no memory for recordings");
     (*out)->recorder = kernels->recorder;
-    return true;
+    if (!kernels->recorder || overlay_tables_create(kernels, &(*out)->tables, err))
+        return true;
+    free(*out);
+    *out = NULL;
+    return false;
 }
 
 static void entry_free(struct recordings *r, struct entry *entry) {
@@ -57,16 +64,15 @@ void recordings_clear(struct recordings *recordings) {
 
 void recordings_destroy(struct recordings *recordings) {
     recordings_clear(recordings);
+    if (recordings)
+        overlay_tables_destroy(recordings->tables);
     free(recordings);
-}
-
-void recordings_get_figures(const struct recordings *recordings, struct recordings_figures *out) {
-    *out = recordings->figures;
 }
 
 /* The entry of this sequence, or one that is ENTRY_FREE, emptied if need be. */
 static struct entry *find(struct recordings *r, const struct arena *arena, const void *key,
-    size_t key_bytes, void (*run)(struct compute *c, const void *user)) {
+    size_t key_bytes, const struct overlay_key *overlay,
+    void (*run)(struct compute *c, const void *user)) {
     if (r->generation != arena_generation(arena))
         clear(r);
     r->generation = arena_generation(arena);
@@ -74,7 +80,8 @@ static struct entry *find(struct recordings *r, const struct arena *arena, const
     for (int i = 0; i < KEPT_MAX; i++) {
         struct entry *e = &r->entries[i];
         if (e->state != ENTRY_FREE && e->run == run && e->mark == arena_mark(arena) &&
-            e->key_bytes == key_bytes && memcmp(e->key, key, key_bytes) == 0)
+            e->key_bytes == key_bytes && memcmp(e->key, key, key_bytes) == 0 &&
+            memcmp(&e->overlay, overlay, sizeof(*overlay)) == 0)
             return e;
         if (e->used < oldest->used)
             oldest = e;
@@ -128,12 +135,35 @@ static void record_or_refuse(
     r->refused = true;
 }
 
+/* The sequence with its overlay in the tables; `e` is its own. */
+static void run_entry(struct compute *c, struct recordings *r, struct entry *e, const void *user) {
+    e->used = ++r->clock;
+    if (e->state == ENTRY_FREE) {
+        e->state = ENTRY_SEEN;
+        e->run(c, user);
+        return;
+    }
+    if (e->state == ENTRY_SEEN)
+        record_or_refuse(c, r, e, user);
+    if (!compute_ok(c))
+        return;
+    if (e->state != ENTRY_RECORDED) {
+        e->run(c, user);
+        return;
+    }
+    if (r->recorder->replay(e->recording, &c->error)) {
+        c->flops += e->flops;
+        r->figures.replayed++;
+        r->figures.launches = r->recorder->launches(e->recording);
+    }
+}
+
 void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
     void (*run)(struct compute *c, const void *user), const void *user) {
     if (!compute_ok(c))
         return;
     struct recordings *r = c->recordings;
-    if (!r || !r->recorder || c->dry_run || c->overlay) { /* whose terms a launch may hold */
+    if (!r || !r->recorder || c->dry_run) {
         run(c, user);
         return;
     }
@@ -142,28 +172,27 @@ void compute_recorded(struct compute *c, const void *key, size_t key_bytes,
             key_bytes, RECORDING_KEY_MAX);
         return;
     }
-    struct entry *e = find(r, c->arena, key, key_bytes, run);
-    e->used = ++r->clock;
+    struct overlay_key overlay;
+    bool moved;
+    if (!overlay_tables_update(r->tables, c->overlay, &overlay, &moved, &c->error)) {
+        clear(r); /* they read tables that may be gone */
+        return;
+    }
+    if (moved)
+        clear(r);
+    struct entry *e = find(r, c->arena, key, key_bytes, &overlay, run);
     if (e->state == ENTRY_FREE) {
-        e->state = ENTRY_SEEN;
         e->run = run;
         e->mark = arena_mark(c->arena);
+        e->overlay = overlay;
         e->key_bytes = key_bytes;
         memcpy(e->key, key, key_bytes);
-        run(c, user);
-        return;
     }
-    if (e->state == ENTRY_SEEN)
-        record_or_refuse(c, r, e, user);
-    if (!compute_ok(c))
-        return;
-    if (e->state != ENTRY_RECORDED) {
-        run(c, user);
-        return;
-    }
-    if (r->recorder->replay(e->recording, &c->error)) {
-        c->flops += e->flops;
-        r->figures.replayed++;
-        r->figures.launches = r->recorder->launches(e->recording);
-    }
+    c->tables = r->tables;
+    run_entry(c, r, e, user);
+    c->tables = NULL;
+}
+
+void recordings_get_figures(const struct recordings *recordings, struct recordings_figures *out) {
+    *out = recordings->figures;
 }

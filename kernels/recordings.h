@@ -24,7 +24,8 @@ void recordings_clear(struct recordings *recordings);
  *
  * `key` (at most RECORDING_KEY_MAX bytes, no padding) and `run` say all that decides which
  * operations run calls, with which addresses and scalars: models, sizes, and the addresses of
- * tensors that were not allocated by run itself; where the arena stands is added here. Whatever
+ * tensors that were not allocated by run itself; where the arena stands is added here, and what of
+ * c->overlay decides it: which weights change in which rows, not how. Whatever
  * differs from call to call must come from the contents of tensors. `run` neither uploads nor
  * views nor waits. Without c->recordings, on a device that records nothing and in a dry run this
  * is only run(c, user). */

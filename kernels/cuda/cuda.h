@@ -13,10 +13,6 @@ extern "C" {
 OPERATIONS(ENTRY)
 #undef ENTRY
 
-/* What low_rank_args.table points to, for a call of `count` rows: written to host memory, to be
- * uploaded. */
-void cuda_low_rank_table(const struct low_rank_row *rows, int64_t count, void *out);
-
 #ifdef __cplusplus
 }
 #endif

@@ -8,8 +8,8 @@
  * them; t stays in shared memory. Terms to the same outputs are added before y is rounded, as far
  * as they are of one pass.
  *
- * Which terms a row has is read from a table in device memory, so that a recorded call keeps its
- * arguments while the terms change: a struct table_row for each row, then the terms.
+ * Which terms a row has is read from device memory, so that a recorded call keeps its arguments
+ * while the terms change.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -26,14 +26,11 @@
 /* A line of 64 tokens, and 16 bytes that spread lines over the banks. */
 #define LINE (TOKENS + 4)
 
-struct table_row {
-    uint32_t first, count; /* of the terms behind the rows */
-};
-
 struct low_rank {
-    const void *x; /* [rows][h][w][k] */
-    void *y;       /* [rows][h_out][w_out][channels] */
-    const struct table_row *table;
+    const void *x;                     /* [rows][h][w][k] */
+    void *y;                           /* [rows][h_out][w_out][channels] */
+    const struct low_rank_span *spans; /* of the rows' terms */
+    const struct low_rank_term *terms;
     int rows, h, w, h_out, w_out, k, channels;
     int taps, stride, before, shift; /* as in struct gemm */
     int limit_h, limit_w;
@@ -190,8 +187,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) low_rank(const str
     griddepcontrol_wait();
     griddepcontrol_launch();
     const int row = (int)blockIdx.y, first = (int)blockIdx.x * TOKENS;
-    const struct table_row at = g.table[row];
-    const struct low_rank_term *terms = (const struct low_rank_term *)(g.table + g.rows) + at.first;
+    const struct low_rank_span at = g.spans[row];
+    const struct low_rank_term *terms = g.terms + at.first;
     const T *x = (const T *)g.x + (int64_t)row * g.h * g.w * g.k;
     T *y = (T *)g.y + (int64_t)row * g.h_out * g.w_out * g.channels;
     uint32_t term = 0;
@@ -210,43 +207,29 @@ template <class T> __global__ void __launch_bounds__(THREADS) low_rank(const str
     }
 }
 
-static int64_t table_bytes(const struct low_rank_row *rows, int64_t count, int64_t *terms) {
-    *terms = 0;
-    for (int64_t row = 0; row < count; row++)
-        *terms += rows[row].count;
-    return count * (int64_t)sizeof(struct table_row) +
-           *terms * (int64_t)sizeof(struct low_rank_term);
-}
-
-/* The table of a call that brings none, in the scratch memory. */
-static const struct table_row *upload(
-    const struct low_rank_row *rows, int64_t count, struct error *err) {
-    int64_t term_count;
-    const size_t bytes = (size_t)table_bytes(rows, count, &term_count);
-    struct table_row *host = (struct table_row *)malloc(bytes);
-    void *device = cuda_workspace(bytes);
-    if (!host || !device) {
-        free(host);
-        error_set(err, ERROR_NO_MEMORY, "no memory for a table of %lld low-rank terms",
-            (long long)term_count);
-        return NULL;
-    }
-    cuda_low_rank_table(rows, count, host);
-    const bool ok = cuda_upload(device, host, bytes, err);
-    free(host);
-    return ok ? (const struct table_row *)device : NULL;
-}
-
-extern "C" void cuda_low_rank_table(const struct low_rank_row *rows, int64_t count, void *out) {
-    struct table_row *lines = (struct table_row *)out;
-    struct low_rank_term *terms = (struct low_rank_term *)(lines + count);
+/* The terms of a call that brings none, in the scratch memory: the spans, then the terms. */
+static bool upload(struct low_rank *g, const struct low_rank_row *rows, struct error *err) {
+    const size_t spans_bytes = ((size_t)g->rows * sizeof(*g->spans) + 15) / 16 * 16;
+    size_t bytes = spans_bytes;
+    for (int row = 0; row < g->rows; row++)
+        bytes += (size_t)rows[row].count * sizeof(*g->terms);
+    char *host = (char *)calloc(1, bytes), *device = (char *)cuda_workspace(bytes);
+    bool ok = (host && device) ||
+              error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of low-rank terms", bytes);
+    struct low_rank_span *spans = (struct low_rank_span *)host;
+    struct low_rank_term *terms = (struct low_rank_term *)(host + spans_bytes);
     uint32_t first = 0;
-    for (int64_t row = 0; row < count; row++) {
-        lines[row].first = first;
-        lines[row].count = (uint32_t)rows[row].count;
+    for (int row = 0; ok && row < g->rows; row++) {
+        spans[row].first = first;
+        spans[row].count = (uint32_t)rows[row].count;
         for (int i = 0; i < rows[row].count; i++)
             terms[first++] = rows[row].terms[i];
     }
+    ok = ok && cuda_upload(device, host, bytes, err);
+    free(host);
+    g->spans = (const struct low_rank_span *)device;
+    g->terms = (const struct low_rank_term *)(device + spans_bytes);
+    return ok;
 }
 
 static void set_geometry(struct low_rank *g, const struct low_rank_args *args) {
@@ -276,8 +259,9 @@ extern "C" bool cuda_low_rank(const struct low_rank_args *args, struct error *er
     set_geometry(&g, args);
     g.x = args->x->data;
     g.y = args->y->data;
-    g.table = args->table ? (const struct table_row *)args->table : upload(args->rows, g.rows, err);
-    if (!g.table)
+    g.spans = args->spans;
+    g.terms = args->terms;
+    if (!g.spans && !upload(&g, args->rows, err))
         return false;
     const dim3 grid((unsigned)((g.h_out * g.w_out + TOKENS - 1) / TOKENS), (unsigned)g.rows);
     void (*kernel)(const struct low_rank) = args->y->dtype == DTYPE_F32   ? low_rank<float>

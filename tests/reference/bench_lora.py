@@ -6,7 +6,8 @@
                   [--peers latentd,diffusers]
 
 Each peer is a process of its own that stays up and makes steps with and without adapters in turn, all
-peers in one run; a share is the median of the rounds' ratios. The adapters are random, for to_q,
+peers in one run; a share is the median of the rounds' ratios, by the clock and by the processor time
+of all threads, which says more on a machine that does other work too. The adapters are random, for to_q,
 to_k, to_v and to_out of all attentions. diffusers has one adapter for all rows of a call (--adapters
 is latentd's); peft's layers are there in both kinds of step, and disabled in one. 512x512, 77 tokens.
 """
@@ -51,9 +52,13 @@ def run_diffusers(options):
     for line in sys.stdin:
         unet.enable_adapters() if line.strip() == "lora" else unet.disable_adapters()
         with torch.inference_mode():
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.process_time()
             unet(latents, torch.full((rows,), 801.0), encoder_hidden_states=context)
-            say(event=line.strip(), seconds=time.perf_counter() - begin)
+            say(
+                event=line.strip(),
+                seconds=time.perf_counter() - begin,
+                busy=time.process_time() - busy,
+            )
 
 
 def start(peer, options):
@@ -73,7 +78,7 @@ def start(peer, options):
 def ask(process, what):
     process.stdin.write(what + "\n")
     process.stdin.flush()
-    return json.loads(process.stdout.readline())["seconds"]
+    return json.loads(process.stdout.readline())
 
 
 def main():
@@ -109,15 +114,17 @@ def main():
     for name, (process, about) in peers.items():
         process.stdin.close()
         process.wait()
-        base, lora = steps[name]["base"], steps[name]["lora"]
-        shares = [100 * (with_ / without - 1) for without, with_ in zip(base, lora)]
         adapters = options.adapters if name == "latentd" else 1
-        print(
-            f"{name:10} {statistics.median(base):8.3f} s a step, {adapters} adapters of "
-            f"{about['modules']} modules: {statistics.median(lora):8.3f} s, "
-            f"+{statistics.median(shares):.2f} % ({min(shares):.2f} to {max(shares):.2f}); "
-            f"{about['software']}"
-        )
+        print(f"{name}: {adapters} adapters of {about['modules']} modules; {about['software']}")
+        for clock in ("seconds", "busy"):
+            base = [sample[clock] for sample in steps[name]["base"]]
+            lora = [sample[clock] for sample in steps[name]["lora"]]
+            shares = [100 * (with_ / without - 1) for without, with_ in zip(base, lora)]
+            print(
+                f"  {clock:8} {statistics.median(base):8.3f} s a step, with them "
+                f"{statistics.median(lora):8.3f} s: +{statistics.median(shares):.2f} % "
+                f"({min(shares):.2f} to {max(shares):.2f})"
+            )
 
 
 if __name__ == "__main__":
