@@ -94,7 +94,7 @@ static void fill_table(void) {
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_BF16;
     table.default_dtype = DTYPE_BF16;
     table.batch_images = 4;
-    table.batch_px = 2 * 512 * 512;
+    table.batch_px = 512 * 512;
     table.geglu_tokens = 128;
 #define ENTRY(name) table.name = simd->name;
     SIMD_OPERATIONS(ENTRY)
