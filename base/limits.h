@@ -72,6 +72,7 @@
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
 #define HTTP_BODY_TIMEOUT_MS 120000        /* from the end of the headers to the end of the body */
+#define HTTP_UPLOAD_BYTES_PER_MS 64        /* a sent file gets this time on top of that */
 #define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
 #define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */

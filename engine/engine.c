@@ -241,6 +241,7 @@ static void engine_free(struct engine *engine) {
     pthread_cond_destroy(&engine->changed);
     free((char *)engine->pipeline_options.model_path);
     free((char *)engine->pipeline_options.tokenizer_dir);
+    free((char *)engine->pipeline_options.adapters.folder);
     free(engine);
 }
 
@@ -271,10 +272,13 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     engine->pipeline_options.opened = on_opened;
     engine->pipeline_options.user = engine;
     const char *path = options->pipeline.model_path, *dir = options->pipeline.tokenizer_dir;
+    const char *folder = options->pipeline.adapters.folder;
     engine->pipeline_options.model_path = path ? strdup(path) : NULL;
     engine->pipeline_options.tokenizer_dir = dir ? strdup(dir) : NULL;
+    engine->pipeline_options.adapters.folder = folder ? strdup(folder) : NULL;
     bool ok = (!path || engine->pipeline_options.model_path) &&
-              (!dir || engine->pipeline_options.tokenizer_dir);
+              (!dir || engine->pipeline_options.tokenizer_dir) &&
+              (!folder || engine->pipeline_options.adapters.folder);
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
     if (!ok || !start_thread(engine, err)) {
@@ -314,6 +318,13 @@ bool engine_get_info(struct engine *engine, struct pipeline_info *out) {
         *out = engine->info;
     pthread_mutex_unlock(&engine->lock);
     return loaded;
+}
+
+struct adapters *engine_get_adapters(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    struct adapters *adapters = engine->loaded ? pipeline_get_adapters(engine->pipeline) : NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return adapters;
 }
 
 bool engine_is_opened(struct engine *engine) {

@@ -44,6 +44,9 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
 int engine_queue_depth(struct engine *engine);
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 
+/* Its pipeline's adapters; NULL until the checkpoint is loaded. */
+struct adapters *engine_get_adapters(struct engine *engine);
+
 /* Exactly one `done` per accepted request, from the engine thread: result (owned by the callee, who
  * calls generate_result_finish) or NULL and the error. */
 struct engine_callbacks {

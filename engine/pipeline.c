@@ -229,6 +229,11 @@ void pipeline_destroy(struct pipeline *pipeline) {
     free(pipeline);
 }
 
+struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
+    (void)pipeline;
+    return NULL;
+}
+
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
     *out = pipeline->info;
 }

@@ -7,6 +7,7 @@
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
+#include "engine/adapters/adapters.h"
 #include "engine/studio.h"
 #include "kernels/devices.h"
 #include "models/checkpoint/checkpoint.h"
@@ -18,6 +19,7 @@ struct pipeline_options {
     const char *tokenizer_dir; /* NULL: the checkpoint's own */
     struct device_choice device;
     struct dtype_choice dtype; /* how weights are held */
+    struct adapters_options adapters;
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
@@ -49,6 +51,9 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
 /* Memory and utilisation of its device now; false if it has no figures of its own (the CPU). From
  * any thread. */
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out);
+
+/* Its adapters; any thread may use them until the pipeline is destroyed. */
+struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
 
 /* As resolve_request. Any thread; *out may be used until the pipeline is destroyed. */
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,

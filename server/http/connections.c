@@ -366,6 +366,14 @@ void connections_touch(struct connections *connections, struct connection *c) {
     pthread_mutex_unlock(&connections->mutex);
 }
 
+void connections_set_deadline(
+    struct connections *connections, struct connection *c, int64_t deadline_ms) {
+    pthread_mutex_lock(&connections->mutex);
+    if (!c->closing)
+        c->deadline_ms = deadline_ms;
+    pthread_mutex_unlock(&connections->mutex);
+}
+
 void connections_watch(struct connections *connections, struct connection *c, void *watched) {
     pthread_mutex_lock(&connections->mutex);
     enter(c, CONNECTION_WORK, watched);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct connections;
 struct connection;
@@ -51,6 +52,9 @@ void connections_enter(
     struct connections *connections, struct connection *connection, enum connection_phase phase);
 /* Bytes of a body have come. */
 void connections_touch(struct connections *connections, struct connection *connection);
+/* Another end of its phase, by the monotonic clock. */
+void connections_set_deadline(
+    struct connections *connections, struct connection *connection, int64_t deadline_ms);
 
 /* Enters CONNECTION_WORK; if the client hangs up before the next phase, on_gone(watched). */
 void connections_watch(

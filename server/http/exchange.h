@@ -15,6 +15,8 @@
 struct connection;
 struct deferred;
 
+#define BODY_BYTES_UNKNOWN UINT64_MAX
+
 struct exchange {
     struct http_server *server;
     struct connection *connection;     /* borrowed, NULL if memory was short */
@@ -26,12 +28,17 @@ struct exchange {
     char *target;                      /* owned: the request target as it came */
     char id[REQUEST_ID_MAX_BYTES + 1];
     bool headers_seen;
-    bool owed;                          /* counted in the server's `owed` */
-    int status;                         /* of the answer, once it is queued */
-    uint64_t body_bytes, body_received; /* how much the client says it sends, and has sent */
-    char *body;                         /* owned */
+    bool owed;  /* counted in the server's `owed` */
+    int status; /* of the answer, once it is queued */
+    /* How much the client says it sends, BODY_BYTES_UNKNOWN in chunks, and how much it has sent. */
+    uint64_t body_bytes, body_received;
+    char *body; /* owned */
     size_t body_size, body_capacity;
-    bool body_refused;         /* there was no room for it; the rest was thrown away */
+    bool body_refused;       /* it was not taken, and the rest was thrown away */
+    struct error body_error; /* why */
+    bool uploading;          /* a sink has begun with the body and not ended */
+    void *upload;            /* the sink's */
+    int64_t body_begun_ms;
     struct deferred *deferred; /* owned reference */
     bool accepted;             /* by the engine: whatever comes is no refusal */
 };

@@ -87,8 +87,8 @@ uint64_t guard_body_bytes(const struct guard_headers *headers) {
     return bytes;
 }
 
-/* One Content-Length, or one Transfer-Encoding that we then refuse: whatever a proxy in front may
- * read as a different end of this request must not be answered as if there were no doubt. */
+/* One Content-Length, or one Transfer-Encoding, which few routes take: whatever a proxy in front
+ * may read as a different end of this request must not be answered as if there were no doubt. */
 static struct guard_verdict check_framing(const struct guard_request *request) {
     const struct guard_header *length = &request->headers.content_length;
     const struct guard_header *encoding = &request->headers.transfer_encoding;
@@ -99,13 +99,18 @@ static struct guard_verdict check_framing(const struct guard_request *request) {
         return REFUSE(400, "invalid_request", "a request has exactly one Content-Length");
     if (encoding->count > 0) {
         bool chunked = encoding->count == 1 && is_word(encoding, "chunked");
-        return chunked ? REFUSE(411, "length_required", "send the body with a Content-Length")
-                       : REFUSE(501, "unsupported", "no transfer encoding is supported");
+        if (!chunked)
+            return REFUSE(501, "unsupported", "no transfer encoding is supported");
+        return request->takes_chunks
+                   ? PASS
+                   : REFUSE(411, "length_required", "send the body with a Content-Length");
     }
     bool has_body = strcmp(request->method, "POST") == 0 || strcmp(request->method, "PUT") == 0 ||
                     strcmp(request->method, "PATCH") == 0;
     if (length->count == 0)
-        return has_body ? REFUSE(411, "length_required", "send a Content-Length") : PASS;
+        return has_body && !request->no_body
+                   ? REFUSE(411, "length_required", "send a Content-Length")
+                   : PASS;
     uint64_t bytes;
     if (!parse_length(length, &bytes))
         return REFUSE(400, "invalid_request", "Content-Length is not a number of bytes");

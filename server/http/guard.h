@@ -40,6 +40,8 @@ struct guard_request {
     const char
         *own_host; /* the address we listen on, allowed besides the loopback names; or NULL */
     uint64_t body_max_bytes;
+    bool takes_chunks; /* a body may come without a length */
+    bool no_body;      /* and the method's length may be left out, since there is none */
 };
 
 struct guard_verdict {

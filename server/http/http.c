@@ -11,6 +11,7 @@
 #include "server/routes.h"
 #include "server/workers.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,8 @@ static void exchange_destroy(struct exchange *exchange) {
     deferred_unref(exchange->deferred);
     free(exchange->body);
     free(exchange->target);
+    if (exchange->uploading)
+        exchange->method->sink->abort(exchange);
     pthread_mutex_lock(&server->mutex);
     server->body_bytes -= exchange->body_capacity;
     if (exchange->owed && --server->owed == 0)
@@ -188,8 +191,15 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
         snprintf(exchange->id + 2 * i, 3, "%02x", bytes[i]);
 }
 
+/* The route is known already, and it has a say in this. */
+static uint64_t body_max_bytes(const struct exchange *exchange) {
+    const struct body_sink *sink = exchange->method ? exchange->method->sink : NULL;
+    return sink ? sink->max_bytes(exchange) : HTTP_BODY_MAX_BYTES;
+}
+
 static struct guard_verdict guard(
     struct exchange *exchange, const char *method, const char *version) {
+    const struct route_method *route = exchange->method;
     struct head head = { 0 };
     read_head(exchange, method, version, &head);
     const struct guard_request request = {
@@ -198,10 +208,14 @@ static struct guard_verdict guard(
         .target_length = strlen(exchange->target),
         .headers = head.headers,
         .own_host = exchange->server->options.own_host,
-        .body_max_bytes = HTTP_BODY_MAX_BYTES,
+        .body_max_bytes = body_max_bytes(exchange),
+        .takes_chunks = route && route->sink,
+        .no_body = route && !route->content_types,
     };
     choose_id(exchange, &head.headers);
-    exchange->body_bytes = guard_body_bytes(&head.headers);
+    exchange->body_bytes = head.headers.transfer_encoding.count > 0
+                               ? BODY_BYTES_UNKNOWN
+                               : guard_body_bytes(&head.headers);
     const struct guard_verdict form = guard_head_end(&head.form);
     return form.status ? form : guard_check(&request);
 }
@@ -217,11 +231,20 @@ static void find_route(struct exchange *exchange, const char *method) {
         exchange->method = route_find_method(exchange->route, method);
 }
 
+static enum MHD_Result refuse_size(struct exchange *exchange) {
+    struct error err;
+    char bytes[32];
+    snprintf(bytes, sizeof(bytes), "%" PRIu64, exchange->body_bytes);
+    error_field(&err, "Content-Length", bytes, "at most %" PRIu64, body_max_bytes(exchange));
+    err.code = ERROR_TOO_LARGE;
+    return respond_error(exchange, &err);
+}
+
 static enum MHD_Result refuse_type(struct exchange *exchange) {
     char message[128];
     size_t used = (size_t)snprintf(message, sizeof(message), "send Content-Type: ");
     const char *const *types = exchange->method->content_types;
-    for (int i = 0; types[i] && used < sizeof(message); i++)
+    for (int i = 0; types[i] && types[i][0] && used < sizeof(message); i++)
         used += (size_t)snprintf(
             message + used, sizeof(message) - used, "%s%s", i ? " or " : "", types[i]);
     return respond_refusal(exchange, 415, "unsupported_media_type", message, NULL, false);
@@ -258,18 +281,30 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
 /* The headers are in. A refusal of a request with a small body waits for it, so that the connection
  * can be used again; one whose client asks first, or would send much, is told now. */
 static enum MHD_Result begin(struct exchange *exchange, const char *method, const char *version) {
+    find_route(exchange, method);
     struct guard_verdict verdict = guard(exchange, method, version);
     if (verdict.status) {
         owe_answer(exchange);
+        if (verdict.status == 413)
+            return refuse_size(exchange);
         return respond_refusal(exchange, verdict.status, verdict.code, verdict.message, NULL, true);
     }
     if (exchange->connection)
         connections_enter(exchange->server->connections, exchange->connection, CONNECTION_BODY);
-    find_route(exchange, method);
+    exchange->body_begun_ms = monotonic_ms();
+    const bool streams = exchange->method && exchange->method->sink;
     enum MHD_Result result = MHD_YES;
-    if ((exchange->body_bytes > HTTP_DISCARD_MAX_BYTES || exchange_header(exchange, "Expect")) &&
-        answer_early(exchange, method, &result))
+    if ((streams || exchange->body_bytes > HTTP_DISCARD_MAX_BYTES ||
+            exchange_header(exchange, "Expect")) &&
+        answer_early(exchange, method, &result)) {
         owe_answer(exchange);
+    } else if (streams) {
+        exchange->uploading = exchange->method->sink->begin(exchange, &exchange->body_error);
+        if (!exchange->uploading) {
+            owe_answer(exchange);
+            result = respond_error(exchange, &exchange->body_error);
+        }
+    }
     return result;
 }
 
@@ -302,18 +337,43 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
     return true;
 }
 
+/* A piece of it has come. */
+static void take_body(struct exchange *exchange, const char *data, size_t size) {
+    const struct body_sink *sink = exchange->method ? exchange->method->sink : NULL;
+    const bool wanted = exchange->method && exchange->method->content_types &&
+                        !exchange->body_refused;
+    struct error *err = &exchange->body_error;
+    if (wanted && sink)
+        exchange->body_refused = !sink->write(exchange, data, size, err);
+    else if (wanted)
+        exchange->body_refused = !append_body(exchange, data, size) &&
+                                 !error_set(err, ERROR_UNAVAILABLE,
+                                     "too many large requests at the same time");
+    if (exchange->body_refused && exchange->uploading) {
+        exchange->uploading = false;
+        sink->abort(exchange);
+    }
+    exchange->body_received += size;
+    if (!exchange->connection)
+        return;
+    struct connections *connections = exchange->server->connections;
+    connections_touch(connections, exchange->connection);
+    if (exchange->uploading) /* a large file may take as long as it needs, but not for ever */
+        connections_set_deadline(connections, exchange->connection,
+            exchange->body_begun_ms + HTTP_BODY_TIMEOUT_MS +
+                (int64_t)(exchange->body_received / HTTP_UPLOAD_BYTES_PER_MS));
+}
+
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
     owe_answer(exchange);
     if (exchange->deferred) /* the connection was suspended, and the answer is there */
         return exchange->deferred->kind->answer(exchange->deferred, exchange);
-    if (answer_early(exchange, method, &result))
+    if (!exchange->uploading && answer_early(exchange, method, &result))
         return result;
-    if (exchange->body_refused) {
-        struct error err;
-        error_set(&err, ERROR_UNAVAILABLE, "too many large requests at the same time");
-        return respond_error(exchange, &err);
-    }
+    if (exchange->body_refused)
+        return respond_error(exchange, &exchange->body_error);
+    exchange->uploading = false; /* the handler's now */
     return exchange->method->handle(exchange);
 }
 
@@ -332,13 +392,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
         return begin(exchange, method, version);
     }
     if (*upload_data_size > 0) {
-        bool wanted = exchange->method && exchange->method->content_types &&
-                      !exchange->body_refused;
-        if (wanted && !append_body(exchange, upload_data, *upload_data_size))
-            exchange->body_refused = true;
-        exchange->body_received += *upload_data_size;
-        if (exchange->connection)
-            connections_touch(exchange->server->connections, exchange->connection);
+        take_body(exchange, upload_data, *upload_data_size);
         *upload_data_size = 0;
         return MHD_YES;
     }

@@ -34,6 +34,8 @@ static bool add_headers(struct MHD_Response *response, const struct answer_heade
 
 static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_Response *response,
     const char *content_type, const struct answer_header *headers, bool close) {
+    /* Where chunks end is what a proxy in front may see differently: nothing comes after them. */
+    close = close || exchange->body_bytes == BODY_BYTES_UNKNOWN;
     const struct answer_header *own = exchange->route && status < 400 ? exchange->route->headers
                                                                       : NULL;
     const struct answer_header these[] = {

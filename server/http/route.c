@@ -59,8 +59,8 @@ static bool is_type(const char *value, const char *type) {
 }
 
 bool route_takes(const struct route_method *method, const char *content_type) {
-    for (const char *const *type = method->content_types; content_type && type && *type; type++)
-        if (is_type(content_type, *type))
+    for (const char *const *type = method->content_types; type && *type; type++)
+        if (content_type && **type ? is_type(content_type, *type) : !content_type && !**type)
             return true;
     return false;
 }

@@ -14,14 +14,31 @@ struct answer_header {
     const char *name, *value; /* borrowed; a NULL value is left out */
 };
 
+/* Takes a body piece by piece while it comes, where others are held in memory. What it makes of it
+ * is exchange->upload. */
+struct body_sink {
+    uint64_t (*max_bytes)(const struct exchange *exchange);
+    /* The head is right, and the body about to come. */
+    bool (*begin)(struct exchange *exchange, struct error *err);
+    /* After an error the rest is thrown away and the error answered. */
+    bool (*write)(struct exchange *exchange, const void *bytes, size_t size, struct error *err);
+    /* It will not come to its end; not called once the method's handler was. */
+    void (*abort)(struct exchange *exchange);
+};
+
 struct route_method {
     const char *name; /* "GET" answers HEAD as well; OPTIONS needs no entry. NULL ends the list */
-    /* The media types its body may have, ending with NULL; NULL: it takes no body. */
+    /* The media types its body may have, ending with NULL, "" for none said; NULL: it takes no
+     * body.
+     */
     const char *const *content_types;
     /* May answer before the body is read: then it sets *answered and returns true. NULL: never. */
     bool (*early)(struct exchange *exchange, enum MHD_Result *answered);
     /* The whole request is in. */
     enum MHD_Result (*handle)(struct exchange *exchange);
+    /* Also takes bodies in chunks, and refuses before it is sent. NULL: the body is in
+     * exchange->body. */
+    const struct body_sink *sink;
 };
 
 struct route {

@@ -93,6 +93,11 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
     *out = (struct pipeline_info){ .device = "none" };
 }
 
+struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
+    (void)pipeline;
+    return NULL;
+}
+
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out) {
     (void)pipeline, (void)out;
     return false;

@@ -104,6 +104,11 @@ struct studio *pipeline_studio(struct pipeline *pipeline) {
     return fake.studio;
 }
 
+struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
+    (void)pipeline;
+    return NULL;
+}
+
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
     (void)pipeline;
     *out = (struct pipeline_info){ .device = "fake", .max_tokens = 77 };

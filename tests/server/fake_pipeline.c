@@ -175,6 +175,11 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
     };
 }
 
+struct adapters *pipeline_get_adapters(const struct pipeline *p) {
+    (void)p;
+    return NULL;
+}
+
 bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
     if (!p->figures_ms)
         return false;

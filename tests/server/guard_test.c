@@ -10,7 +10,8 @@ struct guard_case {
     const char *what, *method, *target;
     size_t target_length; /* 0: strlen */
     const char *headers[MAX_HEADERS][2];
-    int status; /* 0: passes */
+    int status;                            /* 0: passes */
+    enum { HELD, STREAMED, NO_BODY } body; /* of the route */
 };
 
 #define HOST                                                                                       \
@@ -51,6 +52,18 @@ static const struct guard_case cases[] = {
         { HOST, JSON, { "Transfer-Encoding", "chunked" }, { "Transfer-Encoding", "chunked" } },
         501 },
     { "chunked GET", "GET", "/health", 0, { HOST, { "Transfer-Encoding", "chunked" } }, 411 },
+    { "chunked where it is streamed", "PUT", "/loras/a", 0,
+        { HOST, { "Transfer-Encoding", "chunked" } }, 0, STREAMED },
+    { "length and chunks, streamed", "PUT", "/loras/a", 0,
+        { HOST, { "Content-Length", "6" }, { "Transfer-Encoding", "chunked" } }, 400, STREAMED },
+    { "other coding, streamed", "PUT", "/loras/a", 0,
+        { HOST, { "Transfer-Encoding", "gzip, chunked" } }, 501, STREAMED },
+    { "no length, streamed", "PUT", "/loras/a", 0, { HOST }, 411, STREAMED },
+    { "too large, streamed", "PUT", "/loras/a", 0, { HOST, { "Content-Length", "1001" } }, 413,
+        STREAMED },
+    { "no length and no body", "POST", "/loras/rescan", 0, { HOST }, 0, NO_BODY },
+    { "chunked and no body", "POST", "/loras/rescan", 0,
+        { HOST, { "Transfer-Encoding", "chunked" } }, 411, NO_BODY },
     { "no length", "POST", "/generate", 0, { HOST, JSON }, 411 },
     { "GET with a body", "GET", "/health", 0, { HOST, { "Content-Length", "3" } }, 400 },
     { "GET with an empty body", "GET", "/health", 0, { HOST, { "Content-Length", "0" } }, 0 },
@@ -141,6 +154,8 @@ int main(void) {
             .target_length = c->target_length ? c->target_length : strlen(c->target),
             .own_host = "127.0.0.9",
             .body_max_bytes = 1000,
+            .takes_chunks = c->body == STREAMED,
+            .no_body = c->body == NO_BODY,
         };
         for (int h = 0; h < MAX_HEADERS && c->headers[h][0]; h++)
             guard_add_header(

@@ -14,6 +14,8 @@ static const struct route folder = {
     .is_prefix = true,
     .methods = { { "GET", .handle = nothing }, { "PUT", text_or_json, .handle = nothing } },
 };
+static const char *const file_or_none[] = { "application/octet-stream", "", NULL };
+static const struct route_method file = { "PUT", file_or_none, .handle = nothing };
 static const struct route all = {
     .path = "/all",
     .methods = { { "GET", .handle = nothing }, { "PUT", .handle = nothing },
@@ -68,7 +70,9 @@ static void content_types_are_compared_whole(void) {
         CHECK(route_takes(json, rows[i].type) == rows[i].json, "JSON: %s", rows[i].type);
         CHECK(route_takes(either, rows[i].type) == rows[i].either, "either: %s", rows[i].type);
         CHECK(!route_takes(&all.methods[0], rows[i].type), "GET takes no body: %s", rows[i].type);
+        CHECK(route_takes(&file, rows[i].type) == !rows[i].type, "a file: %s", rows[i].type);
     }
+    CHECK(route_takes(&file, "application/octet-stream"), "a file's type");
 }
 
 static void the_daemon_s_paths_are_there(void) {
