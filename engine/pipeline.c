@@ -18,6 +18,7 @@ struct pipeline {
     struct recordings *recordings;
     struct model_stages *stages;
     struct studio *studio;
+    struct adapters *adapters; /* has the checkpoint, for weights that adapters change */
     json_t *scheduler_json;
     char *model_path;
     struct resolve_figures figures; /* what requests are resolved against */
@@ -104,7 +105,22 @@ static void fill_figures(struct pipeline *p) {
         .latent_channels = vae_get_config(p->vae)->latent_channels,
         .context_length = text->max_position_embeddings,
         .text_layers = text->num_hidden_layers,
+        .adapters = p->adapters,
     };
+}
+
+/* Takes the checkpoint over if all is well. */
+static bool create_adapters(struct pipeline *p, const struct pipeline_options *options,
+    struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
+    const struct adapters_base base = {
+        .checkpoint = checkpoint,
+        .kernels = p->kernels,
+        .dtype = dtype,
+        .unet = unet_weights(p->unet),
+        .text_encoder = text_encoder_weights(p->text_encoder),
+    };
+    checkpoint_drop_pages(checkpoint);
+    return adapters_create(&options->adapters, &base, &p->adapters, err);
 }
 
 static bool create_studio(struct pipeline *p, int max_rows, struct error *err) {
@@ -169,11 +185,12 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
         return false;
     if (options->opened)
         options->opened(options->user);
-    bool ok = load_models(p, checkpoint, dtype, err) && memory->synchronize(err);
-    p->scheduler_json = ok ? json_deep_copy(checkpoint_scheduler_json(checkpoint)) : NULL;
-    checkpoint_close(checkpoint);
-    if (!ok)
+    if (!load_models(p, checkpoint, dtype, err) || !memory->synchronize(err) ||
+        !create_adapters(p, options, checkpoint, dtype, err)) {
+        checkpoint_close(checkpoint);
         return false;
+    }
+    p->scheduler_json = json_deep_copy(checkpoint_scheduler_json(checkpoint));
     p->model_path = strdup(options->model_path);
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
@@ -220,6 +237,7 @@ void pipeline_destroy(struct pipeline *pipeline) {
     model_stages_destroy(pipeline->stages);
     recordings_destroy(pipeline->recordings);
     arena_destroy(pipeline->arena);
+    adapters_destroy(pipeline->adapters);
     vae_destroy(pipeline->vae);
     unet_destroy(pipeline->unet);
     text_encoder_destroy(pipeline->text_encoder);
@@ -230,8 +248,7 @@ void pipeline_destroy(struct pipeline *pipeline) {
 }
 
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
-    (void)pipeline;
-    return NULL;
+    return pipeline->adapters;
 }
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {

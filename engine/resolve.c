@@ -174,10 +174,15 @@ static bool tokenize(
     return true;
 }
 
-/* Until there is a registry to ask. */
-static bool resolve_loras(const struct resolved_request *r, struct error *err) {
-    return r->asked.lora_count == 0 ||
-           error_field(err, "loras[0].name", r->asked.loras[0].name, "there are no adapters here");
+/* The last to be resolved: it may take long. */
+static bool resolve_loras(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    const struct generate_request *asked = &r->asked;
+    if (figures->adapters)
+        return adapters_resolve(figures->adapters, asked->loras, asked->lora_count,
+            asked->loras_given, &r->adapters, err);
+    return asked->lora_count == 0 ||
+           error_field(err, "loras[0].name", asked->loras[0].name, "there are no adapters here");
 }
 
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
@@ -190,7 +195,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     r->images = request->prompt_count * request->num_images;
     if (resolve_size(figures, r, err) && check_init_latents(r, err) &&
         resolve_clip_skip(figures, r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_seed(r, err) && resolve_loras(r, err) && tokenize(figures, r, err))
+        resolve_seed(r, err) && tokenize(figures, r, err) && resolve_loras(figures, r, err))
         return true;
     resolved_request_finish(r);
     return false;
@@ -198,6 +203,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
 
 void resolved_request_finish(struct resolved_request *request) {
     generate_request_finish(&request->asked);
+    adapter_set_release(request->adapters);
     scheduler_plan_destroy(request->plan);
     for (int i = 0; i < request->warning_count; i++)
         free(request->warnings[i]);

@@ -4,6 +4,7 @@
 #ifndef ENGINE_RESOLVE_H
 #define ENGINE_RESOLVE_H
 
+#include "engine/adapters/adapters.h"
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -16,6 +17,7 @@ struct resolve_figures {
     int latent_channels;
     int context_length; /* tokens of a text, its begin and end marks included */
     int text_layers;
+    struct adapters *adapters; /* NULL: a request can name none */
 };
 
 /* One text: chunks that are encoded one by one and lie behind each other. */
@@ -39,10 +41,11 @@ struct resolved_request {
     int chunks;      /* of the longest text */
     char **warnings; /* texts that were cut */
     int warning_count;
+    struct adapter_set *adapters; /* NULL: the base alone */
 };
 
-/* `request` is copied. ERROR_INVALID names the field, by its name in the API, the value and what is
- * allowed. The caller finishes *out on success. */
+/* `request` is copied. Waits where adapters_would_wait says so. ERROR_INVALID names the field, by
+ * its name in the API, the value and what is allowed. The caller finishes *out on success. */
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 void resolved_request_finish(struct resolved_request *request); /* zeroed is fine */

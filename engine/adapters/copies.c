@@ -149,7 +149,9 @@ bool copies_create(struct adapters *adapters, enum component component,
     for (size_t i = 0; ok && i < copies->replaced_count; i++)
         copies->replaced[i].base = changed[i];
     free(changed);
-    if (ok && make_all(adapters, copies, &change, err)) {
+    ok = ok && make_all(adapters, copies, &change, err);
+    checkpoint_drop_pages(adapters->base.checkpoint);
+    if (ok) {
         *out = copies;
         return true;
     }

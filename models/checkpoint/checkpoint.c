@@ -294,6 +294,12 @@ static bool view_weight(struct weight *weight, struct tensor *out, struct error 
     return true;
 }
 
+void checkpoint_drop_pages(struct checkpoint *c) {
+    for (size_t i = 0; i < c->file_count; i++)
+        safetensors_drop_pages(c->files[i]);
+    c->viewed_bytes = 0;
+}
+
 bool checkpoint_tensor(struct checkpoint *c, enum component component, const char *name, int rank,
     const int64_t *shape, struct tensor *out, struct error *err) {
     char wanted_text[96], found_text[96];
@@ -312,11 +318,8 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
             renamed ? " (in the file: " : "", renamed ? own_name : "", renamed ? ")" : "");
     }
     /* Weights are read once. Without this the whole file would stay in memory beside its copy. */
-    if (c->viewed_bytes > CHECKPOINT_RESIDENT_BYTES) {
-        for (size_t i = 0; i < c->file_count; i++)
-            safetensors_drop_pages(c->files[i]);
-        c->viewed_bytes = 0;
-    }
+    if (c->viewed_bytes > CHECKPOINT_RESIDENT_BYTES)
+        checkpoint_drop_pages(c);
     if (!view_weight(weight, out, err))
         return error_prefix(err, "tensor %s", name);
     c->viewed_bytes += tensor_bytes(out);

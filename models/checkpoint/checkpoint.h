@@ -25,6 +25,8 @@ enum component { COMPONENT_TEXT_ENCODER, COMPONENT_UNET, COMPONENT_VAE };
 bool checkpoint_open(const char *path, const char *tokenizer_dir, struct checkpoint **out,
     struct error *err) __attribute__((warn_unused_result));
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is fine */
+/* Gives the memory of the tensors read so far back to the system; they can be read again. */
+void checkpoint_drop_pages(struct checkpoint *c);
 
 /* Borrowed from the checkpoint. */
 const struct text_encoder_config *checkpoint_text_encoder_config(const struct checkpoint *c);
