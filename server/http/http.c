@@ -56,7 +56,7 @@ static void exchange_destroy(struct exchange *exchange) {
     free(exchange->body);
     free(exchange->target);
     if (exchange->uploading)
-        exchange->method->sink->abort(exchange);
+        exchange->method->sink->give_up(exchange);
     pthread_mutex_lock(&server->mutex);
     server->body_bytes -= exchange->body_capacity;
     if (exchange->owed && --server->owed == 0)
@@ -351,7 +351,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
                                      "too many large requests at the same time");
     if (exchange->body_refused && exchange->uploading) {
         exchange->uploading = false;
-        sink->abort(exchange);
+        sink->give_up(exchange);
     }
     exchange->body_received += size;
     if (!exchange->connection)

@@ -23,7 +23,7 @@ struct body_sink {
     /* After an error the rest is thrown away and the error answered. */
     bool (*write)(struct exchange *exchange, const void *bytes, size_t size, struct error *err);
     /* It will not come to its end; not called once the method's handler was. */
-    void (*abort)(struct exchange *exchange);
+    void (*give_up)(struct exchange *exchange);
 };
 
 struct route_method {
