@@ -55,3 +55,13 @@ bool team_start(struct error *err) {
     started++;
     return started > 0;
 }
+
+int team_leave(void) {
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    return threads;
+}
+
+void team_rejoin(int threads) {
+    omp_set_num_threads(threads);
+}

@@ -9,4 +9,9 @@
  * team, and calls this first; a second call is fine. */
 bool team_start(struct error *err) __attribute__((warn_unused_result));
 
+/* From now on the calling thread computes alone, without a team: for work beside another thread's,
+ * whose processors it leaves alone. Until team_rejoin gets what this returns. */
+int team_leave(void);
+void team_rejoin(int threads);
+
 #endif

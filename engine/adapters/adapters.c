@@ -4,6 +4,7 @@
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/adapters/internal.h"
+#include "kernels/team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,16 @@
 const struct weight_list *component_list(
     const struct adapters *adapters, enum component component) {
     return component == COMPONENT_UNET ? adapters->base.unet : adapters->base.text_encoder;
+}
+
+void work_begin(struct adapters *adapters) {
+    pthread_mutex_lock(&adapters->work);
+    adapters->team = team_leave();
+}
+
+void work_end(struct adapters *adapters) {
+    team_rejoin(adapters->team);
+    pthread_mutex_unlock(&adapters->work);
 }
 
 /* ---- what nobody holds any more ---- */

@@ -45,11 +45,11 @@ static bool describe(
 
 bool adapters_load(
     struct adapters *adapters, const char *name, struct adapter_info *info, struct error *err) {
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     struct adapter_entry *entry = find_or_look(adapters, name, err);
     const bool ok = entry && entry_load(adapters, entry, err) &&
                     describe(adapters, name, info, err);
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     return ok;
 }
 
@@ -57,7 +57,7 @@ bool adapters_load_file(struct adapters *adapters, const char *name, const char 
     struct adapter_info *info, struct error *err) {
     if (!adapter_name_check("name", name, err))
         return false;
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     struct adapter_entry *entry = entry_find(adapters, name);
     const bool is_new = !entry;
     char *copy = strdup(path);
@@ -72,12 +72,12 @@ bool adapters_load_file(struct adapters *adapters, const char *name, const char 
             entry_remove(adapters, entry);
     }
     free(copy);
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     return ok && entry;
 }
 
 bool adapters_unload(struct adapters *adapters, const char *name, struct error *err) {
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     struct adapter_entry *entry = entry_find(adapters, name);
     bool ok = entry != NULL;
     if (!ok)
@@ -87,12 +87,12 @@ bool adapters_unload(struct adapters *adapters, const char *name, struct error *
             name, entry->pinned ? "pinned" : "a default");
     else
         entry_unload(adapters, entry);
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     return ok;
 }
 
 bool adapters_delete(struct adapters *adapters, const char *name, struct error *err) {
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     struct adapter_entry *entry = entry_find(adapters, name);
     bool ok = entry != NULL;
     if (!ok)
@@ -101,7 +101,7 @@ bool adapters_delete(struct adapters *adapters, const char *name, struct error *
         entry_remove(adapters, entry);
     else
         ok = false;
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     if (ok)
         log_info("adapter %s: deleted", name);
     return ok;
@@ -123,7 +123,7 @@ bool adapters_set(struct adapters *adapters, const char *name,
         (!check_default("default_weight", settings->weight, err) ||
             !check_default("text_encoder_weight", settings->text_encoder_weight, err)))
         return false;
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     struct adapter_entry *entry = find_or_look(adapters, name, err);
     const bool stays = becomes_default || (settings->has_pinned && settings->pinned);
     bool ok = entry && (!stays || entry->version || entry_load(adapters, entry, err));
@@ -141,13 +141,13 @@ bool adapters_set(struct adapters *adapters, const char *name,
         pthread_mutex_unlock(&adapters->lock);
         ok = describe(adapters, name, info, err);
     }
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     return ok;
 }
 
 bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struct error *err) {
-    pthread_mutex_lock(&adapters->work);
+    work_begin(adapters);
     const bool ok = folder_scan(adapters, out, err);
-    pthread_mutex_unlock(&adapters->work);
+    work_end(adapters);
     return ok;
 }

@@ -147,6 +147,7 @@ struct adapters {
     struct adapters_base base;
     struct weights pristine[ADAPTER_COMPONENTS];
     pthread_mutex_t lock, work;
+    int team;                       /* of whoever holds `work`, which computes alone meanwhile */
     struct adapter_entry **entries; /* owned, by name */
     size_t entry_count, entry_capacity;
     struct adapter_copies *copies; /* owned */
@@ -157,6 +158,10 @@ struct adapters {
 };
 
 const struct weight_list *component_list(const struct adapters *adapters, enum component component);
+
+/* Takes and gives back `work`. */
+void work_begin(struct adapters *adapters);
+void work_end(struct adapters *adapters);
 
 /* What lost its last reference under the lock, to be destroyed after it. Zeroed is empty. */
 struct graveyard {

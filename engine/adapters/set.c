@@ -291,13 +291,13 @@ static bool make_copies(struct adapter_set *set, enum component component,
 }
 
 static bool load_all(struct adapter_set *set, struct adapter_source *sources, struct error *err) {
-    pthread_mutex_lock(&set->adapters->work);
+    work_begin(set->adapters);
     bool ok = true;
     for (int i = 0; ok && i < set->count; i++)
         ok = load_version(set, i, err);
     for (int c = 0; ok && c < ADAPTER_COMPONENTS; c++)
         ok = make_copies(set, (enum component)c, sources, err);
-    pthread_mutex_unlock(&set->adapters->work);
+    work_end(set->adapters);
     return ok;
 }
 

@@ -124,10 +124,10 @@ bool adapter_upload_end(
               error_set(err, ERROR_INVALID, "%llu of the %llu bytes came that were announced",
                   (unsigned long long)upload->written, (unsigned long long)upload->announced);
     if (ok) {
-        pthread_mutex_lock(&adapters->work);
+        work_begin(adapters);
         ok = upload_take(upload, err) &&
              (!info || entry_describe(adapters, upload->name, info, err));
-        pthread_mutex_unlock(&adapters->work);
+        work_end(adapters);
     }
     adapter_upload_abort(upload);
     return ok;
