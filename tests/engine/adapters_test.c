@@ -557,7 +557,7 @@ static void copies_count_and_give_way(void) {
 }
 
 int main(void) {
-    rig_make(&rig, kernels_reference(), DTYPE_F32);
+    rig_make(&rig, kernels_cpu(), DTYPE_F32);
     sets_leave_no_trace();
     checksum_sees_a_change();
     merged_agrees_with_unmerged();

@@ -143,7 +143,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: %s CYCLES\n", argv[0]);
         return 2;
     }
-    rig_make(&rig, kernels_reference(), DTYPE_F32);
+    rig_make(&rig, kernels_cpu(), DTYPE_F32);
     make_contents();
     struct error err = { 0 };
     uint64_t version = 0, before = 0, after = 1;
