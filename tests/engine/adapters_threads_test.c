@@ -182,8 +182,10 @@ int main(int argc, char **argv) {
         CHECK(listing.items[i].users == 0, "%s has %d users", listing.items[i].name,
             listing.items[i].users);
     adapters_listing_finish(&listing);
-    /* A tenth for the allocator's moods. */
-    CHECK(resident[1] <= resident[0] + resident[0] / 10 + 1024, "memory grows");
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* they keep what was freed */
+    /* Once it has seen everything; a tenth for the allocator's moods. */
+    CHECK(cycles < 500 || resident[1] <= resident[0] + resident[0] / 10 + 1024, "memory grows");
+#endif
     rig_remove(&rig);
     for (int i = 0; i < CONTENTS; i++) {
         free(contents[i].bytes);
