@@ -10,9 +10,26 @@
 typedef bool (*repack_change)(
     void *user, const struct named_weight *layer, float *weight, float *bias, struct error *err);
 
-/* *out is like `packed`, one of the weights in `list`: of the same shape, stacked of the same
- * layers in the same order. `w` is the source that the model was made from; `change` is called for
- * each layer. With a change that changes nothing *out computes the same bits as `packed`. */
+/* The numbers of a packed weight, f32: what every dtype on disk becomes without loss. */
+struct weight_numbers {
+    const char *name; /* of its first layer; borrowed from the list */
+    float *weight;    /* owned: [n][k][taps] */
+    float *bias;      /* owned: [n], or NULL */
+    int64_t row;      /* of weight: k * taps */
+};
+/* Of `packed`, one of the weights in `list`, changed. `w` is the source that the model was made
+ * from; `change` is called for each layer. *out is finished by the caller on success. */
+bool weight_numbers_read(const struct weights *w, const struct weight_list *list,
+    const struct packed *packed, repack_change change, void *user, struct weight_numbers *out,
+    struct error *err) __attribute__((warn_unused_result));
+/* *out is like `packed`, with these numbers. */
+bool weight_numbers_pack(const struct weights *w, const struct weight_numbers *numbers,
+    const struct packed *like, struct packed **out, struct error *err)
+    __attribute__((warn_unused_result));
+void weight_numbers_finish(struct weight_numbers *numbers);
+
+/* All of it: *out is like `packed`, stacked of the same layers in the same order. With a change
+ * that changes nothing *out computes the same bits as `packed`. */
 bool weights_repack(const struct weights *w, const struct weight_list *list,
     const struct packed *packed, repack_change change, void *user, struct packed **out,
     struct error *err) __attribute__((warn_unused_result));
