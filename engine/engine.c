@@ -184,6 +184,7 @@ static void end_all(struct engine *engine, const struct error *err) {
 /* Until the engine stops and nothing is left, or the device is lost. */
 static void draw(struct engine *engine) {
     struct studio *studio = pipeline_studio(engine->pipeline);
+    struct adapters *adapters = pipeline_get_adapters(engine->pipeline);
     struct error err = { 0 };
     for (;;) {
         struct engine_ticket *ticket = take_new(engine, studio_is_idle(studio));
@@ -196,7 +197,10 @@ static void draw(struct engine *engine) {
             ticket = next;
         }
         renew_figures(engine);
-        if (!studio_work(studio, &err)) {
+        adapters_device_take(adapters);
+        const bool works = studio_work(studio, &err);
+        adapters_device_give(adapters);
+        if (!works) {
             set_failed(engine, &err);
             end_all(engine, &err);
             return;

@@ -27,7 +27,10 @@ void work_end(struct adapters *adapters) {
 
 /* ---- what nobody holds any more ---- */
 
-void graveyard_empty(struct graveyard *graveyard) {
+void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
+    if (!graveyard->versions && !graveyard->copies)
+        return;
+    adapters_device_take(adapters);
     while (graveyard->versions) {
         struct adapter_version *version = graveyard->versions;
         graveyard->versions = version->next_dead;
@@ -38,6 +41,7 @@ void graveyard_empty(struct graveyard *graveyard) {
         graveyard->copies = copies->next;
         copies_destroy(copies);
     }
+    adapters_device_give(adapters);
 }
 
 static void count_memory(const struct adapters *adapters) {
@@ -138,7 +142,7 @@ bool memory_take(struct adapters *adapters, size_t bytes, const char *what, stru
     bool ok = fits(adapters, bytes, available.bytes);
     while (!ok && give_way(adapters, &dead)) {
         pthread_mutex_unlock(&adapters->lock);
-        graveyard_empty(&dead);
+        graveyard_empty(adapters, &dead);
         adapters->base.kernels->memory->available(&available);
         pthread_mutex_lock(&adapters->lock);
         ok = fits(adapters, bytes, available.bytes);
@@ -231,7 +235,7 @@ void entry_remove(struct adapters *adapters, struct adapter_entry *entry) {
     bury_stale_copies(adapters, &dead);
     count_memory(adapters);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     free(entry->path);
     free(entry);
 }
@@ -249,9 +253,9 @@ bool version_load(struct adapters *adapters, int fd, const char *path, struct ad
         version_destroy(version);
         return false;
     }
-    if (!version_place(version, err)) {
+    if (!version_place(adapters, version, err)) {
         memory_give(adapters, bytes);
-        version_destroy(version);
+        graveyard_empty(adapters, &(struct graveyard){ .versions = version });
         return error_prefix(err, "%s", path);
     }
     pthread_mutex_lock(&adapters->lock);
@@ -281,7 +285,7 @@ void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
     bury_stale_copies(adapters, &dead);
     count_memory(adapters);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     metric_observe(METRIC_lora_load_seconds, version->load_s);
     log_info("adapter %s: version %llu, %zu layers, %zu KiB, loaded in %.1f ms%s", entry->name,
         (unsigned long long)version->id, version->matched, version->bytes >> 10,
@@ -333,7 +337,7 @@ void entry_unload(struct adapters *adapters, struct adapter_entry *entry) {
     entry->version = NULL;
     count_memory(adapters);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
 }
 
 /* ---- the whole ---- */
@@ -346,6 +350,8 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
     adapters->options = *options;
     pthread_mutex_init(&adapters->lock, NULL);
     pthread_mutex_init(&adapters->work, NULL);
+    pthread_mutex_init(&adapters->turn.lock, NULL);
+    pthread_cond_init(&adapters->turn.given, NULL);
     struct adapters_scan scan;
     adapters->base = *base;
     adapters->base.checkpoint = NULL; /* the caller's until all is well */
@@ -376,7 +382,7 @@ void adapters_destroy(struct adapters *adapters) {
         free(entry);
     }
     dead.copies = adapters->copies;
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     for (size_t i = 0; i < adapters->text_key_count; i++)
         free(adapters->text_keys[i].sources);
     free(adapters->entries);
@@ -386,5 +392,7 @@ void adapters_destroy(struct adapters *adapters) {
     free(adapters->folder_path);
     pthread_mutex_destroy(&adapters->lock);
     pthread_mutex_destroy(&adapters->work);
+    pthread_mutex_destroy(&adapters->turn.lock);
+    pthread_cond_destroy(&adapters->turn.given);
     free(adapters);
 }

@@ -184,6 +184,12 @@ bool adapter_upload_end(struct adapter_upload *upload, struct adapter_info *info
     __attribute__((warn_unused_result));
 void adapter_upload_abort(struct adapter_upload *upload); /* NULL is fine */
 
+/* On a device that only one thread at a time may use, both what loads and what draws takes it in
+ * turns: the engine's thread around each unit of its work. Nothing happens on the CPU, and with
+ * NULL. */
+void adapters_device_take(struct adapters *adapters);
+void adapters_device_give(struct adapters *adapters);
+
 /* Reads every packed weight of the base by multiplying with it: equal numbers for equal weights.
  * For tests; not beside the engine's work. */
 bool adapters_base_checksum(struct adapters *adapters, uint64_t *out, struct error *err)

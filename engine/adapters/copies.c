@@ -111,16 +111,27 @@ static bool change_layer(
     return ok;
 }
 
+static bool make_one(
+    struct adapters *adapters, const struct change *change, struct replaced *r, struct error *err) {
+    const struct weights *pristine = &adapters->pristine[change->component];
+    struct weight_numbers numbers;
+    if (!weight_numbers_read(pristine, component_list(adapters, change->component), r->base,
+            change_layer, (void *)(uintptr_t)change, &numbers, err))
+        return false;
+    adapters_device_take(adapters);
+    const bool ok = weight_numbers_pack(pristine, &numbers, r->base, &r->copy, err);
+    adapters_device_give(adapters);
+    weight_numbers_finish(&numbers);
+    return ok;
+}
+
 static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
     const struct change *change, struct error *err) {
     const struct weights *pristine = &adapters->pristine[change->component];
-    const struct weight_list *list = component_list(adapters, change->component);
     for (size_t i = 0; i < copies->replaced_count; i++) {
-        struct replaced *r = &copies->replaced[i];
-        if (!weights_repack(
-                pristine, list, r->base, change_layer, (void *)(uintptr_t)change, &r->copy, err))
+        if (!make_one(adapters, change, &copies->replaced[i], err))
             return false;
-        copies->bytes += r->copy->bytes;
+        copies->bytes += copies->replaced[i].copy->bytes;
     }
     for (int i = 0; i < change->count; i++)
         if (!adapter_intact(change->sources[i].version->file, err))
@@ -155,7 +166,9 @@ bool copies_create(struct adapters *adapters, enum component component,
         *out = copies;
         return true;
     }
+    adapters_device_take(adapters);
     copies_destroy(copies);
+    adapters_device_give(adapters);
     return false;
 }
 

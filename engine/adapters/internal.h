@@ -59,7 +59,7 @@ bool version_open(const struct adapters *adapters, int fd, const char *path,
     struct adapter_version **out, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
 /* Places the pairs in the device's memory. */
-bool version_place(struct adapter_version *version, struct error *err)
+bool version_place(struct adapters *adapters, struct adapter_version *version, struct error *err)
     __attribute__((warn_unused_result));
 void version_destroy(struct adapter_version *version); /* NULL is fine */
 
@@ -140,6 +140,15 @@ struct text_key {
 };
 #define TEXT_KEYS_MAX 256
 
+/* A lock that is given in the order of asking, and that its holder may take again (device.c). */
+struct device_turn {
+    pthread_mutex_t lock;
+    pthread_cond_t given;
+    uint64_t next, now; /* tickets */
+    pthread_t holder;
+    int depth; /* how often the holder has it; 0: nobody does */
+};
+
 struct adapters {
     struct adapters_options options;
     char *folder_path; /* owned; NULL: none */
@@ -147,6 +156,7 @@ struct adapters {
     struct adapters_base base;
     struct weights pristine[ADAPTER_COMPONENTS];
     pthread_mutex_t lock, work;
+    struct device_turn turn;
     int team;                       /* of whoever holds `work`, which computes alone meanwhile */
     struct adapter_entry **entries; /* owned, by name */
     size_t entry_count, entry_capacity;
@@ -168,7 +178,7 @@ struct graveyard {
     struct adapter_version *versions;
     struct adapter_copies *copies;
 };
-void graveyard_empty(struct graveyard *graveyard);
+void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard);
 
 /* Under `lock`, all of them. */
 struct adapter_entry *entry_find(const struct adapters *adapters, const char *name);

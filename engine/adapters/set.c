@@ -384,7 +384,7 @@ bool adapters_resolve(struct adapters *adapters, const struct lora_choice *choic
     if (sources)
         ready = take_all(set, sources, &dead);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     if (!set)
         return ok;
     if (!sources)
@@ -415,7 +415,7 @@ bool adapters_would_wait(
     if (sources)
         waits = !take_all(set, sources, &dead);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     free(sources);
     adapter_set_release(set);
     return waits;
@@ -443,7 +443,7 @@ void adapter_set_release(struct adapter_set *set) {
         return;
     for (int c = 0; c < ADAPTER_COMPONENTS; c++)
         row_overlay_destroy(set->overlays[c]);
-    graveyard_empty(&dead);
+    graveyard_empty(set->adapters, &dead);
     free(set->uses);
     free(set->versions);
     free(set);

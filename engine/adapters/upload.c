@@ -111,7 +111,7 @@ static bool upload_take(struct adapter_upload *upload, struct error *err) {
     pthread_mutex_lock(&adapters->lock);
     version_release(adapters, version, &dead);
     pthread_mutex_unlock(&adapters->lock);
-    graveyard_empty(&dead);
+    graveyard_empty(adapters, &dead);
     if (entry && !was_there)
         entry_remove(adapters, entry);
     return false;

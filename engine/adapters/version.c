@@ -80,8 +80,8 @@ bool version_open(const struct adapters *adapters, int fd, const char *path,
 }
 
 /* The factors of one module, in `numbers`, which holds both. */
-static bool place(
-    const struct adapter_module *m, float *numbers, struct placed_pair *out, struct error *err) {
+static bool place(struct adapters *adapters, const struct adapter_module *m, float *numbers,
+    struct placed_pair *out, struct error *err) {
     const struct named_weight *target = m->target;
     const int64_t taps = adapter_target_taps(target);
     float *down = numbers, *up = numbers + m->rank * target->k * taps;
@@ -91,18 +91,22 @@ static bool place(
     if (taps == 9)
         down_tensor = tensor_4d(down, DTYPE_F32, m->rank, target->k, 3, 3);
     const struct tensor up_tensor = tensor_2d(up, DTYPE_F32, target->n, m->rank);
-    return low_rank_pair_create(
+    adapters_device_take(adapters);
+    const bool ok = low_rank_pair_create(
         target->name, target->packed, target->n, &down_tensor, &up_tensor, &out->pair, err);
+    adapters_device_give(adapters);
+    return ok;
 }
 
-static bool place_all(struct adapter_version *v, float *numbers, struct error *err) {
+static bool place_all(
+    struct adapters *adapters, struct adapter_version *v, float *numbers, struct error *err) {
     size_t count, at = 0;
     const struct adapter_module *modules = adapter_modules(v->file, &count);
     for (size_t i = 0; i < count && at < v->pair_count; i++) {
         struct placed_pair *pair = &v->pairs[at];
         if (modules[i].target != pair->target || modules[i].component != pair->component)
             continue;
-        if (!place(&modules[i], numbers, pair, err))
+        if (!place(adapters, &modules[i], numbers, pair, err))
             return false;
         v->bytes += low_rank_pair_bytes(pair->pair);
         at++;
@@ -110,7 +114,7 @@ static bool place_all(struct adapter_version *v, float *numbers, struct error *e
     return true;
 }
 
-bool version_place(struct adapter_version *v, struct error *err) {
+bool version_place(struct adapters *adapters, struct adapter_version *v, struct error *err) {
     size_t count;
     int64_t most = 1;
     const struct adapter_module *modules = adapter_modules(v->file, &count);
@@ -122,7 +126,7 @@ bool version_place(struct adapter_version *v, struct error *err) {
     float *numbers = calloc((size_t)most, sizeof(*numbers));
     if (!numbers)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a pair of factors");
-    bool ok = place_all(v, numbers, err) && adapter_intact(v->file, err);
+    bool ok = place_all(adapters, v, numbers, err) && adapter_intact(v->file, err);
     free(numbers);
     if (ok && v->copied_count == 0) {
         adapter_close(v->file);

@@ -1,6 +1,7 @@
 /* The registry of adapters: what names mean as files come, change and go; what a set computes; what
  * memory allows. The arithmetic of the files themselves has tests of its own
  * (tests/models/adapter_test.c); here weights are compared with each other. */
+#include "engine/adapters/internal.h"
 #include "tests/check.h"
 #include "tests/engine/adapter_rig.h"
 #include "tests/models/small_models.h"
@@ -489,6 +490,69 @@ static void defaults_apply_where_none_is_named(void) {
         "%s", err.message);
 }
 
+/* ---- a device of one thread at a time ---- */
+
+#define TAKERS 3
+
+static struct adapters device; /* nothing but its turn */
+static int counted, order[2], arrived;
+
+static void *count_alone(void *user) {
+    (void)user;
+    for (int i = 0; i < 2000; i++) {
+        adapters_device_take(&device);
+        adapters_device_take(&device); /* the holder may */
+        const int before = counted;
+        adapters_device_give(&device);
+        counted = before + 1;
+        adapters_device_give(&device);
+    }
+    return NULL;
+}
+
+static void *arrive(void *user) {
+    adapters_device_take(&device);
+    order[arrived++] = *(int *)user;
+    adapters_device_give(&device);
+    return NULL;
+}
+
+static uint64_t tickets(void) {
+    pthread_mutex_lock(&device.turn.lock);
+    const uint64_t next = device.turn.next;
+    pthread_mutex_unlock(&device.turn.lock);
+    return next;
+}
+
+static void a_device_is_taken_in_turns(void) {
+    struct kernels accelerator = *kernels_cpu();
+    int numbers[2] = { 1, 2 };
+    pthread_t threads[TAKERS];
+    accelerator.device = DEVICE_CUDA;
+    device.base.kernels = &accelerator;
+    pthread_mutex_init(&device.turn.lock, NULL);
+    pthread_cond_init(&device.turn.given, NULL);
+    for (int i = 0; i < TAKERS; i++)
+        pthread_create(&threads[i], NULL, count_alone, NULL);
+    for (int i = 0; i < TAKERS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(counted == TAKERS * 2000, "%d of %d turns were alone", counted, TAKERS * 2000);
+    adapters_device_take(&device);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t before = tickets();
+        pthread_create(&threads[i], NULL, arrive, &numbers[i]);
+        while (tickets() == before)
+            usleep(100);
+    }
+    CHECK(arrived == 0, "somebody came in");
+    adapters_device_give(&device);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(arrived == 2 && order[0] == 1 && order[1] == 2, "not in the order of asking");
+    adapters_device_take(NULL);
+    adapters_device_give(NULL);
+}
+
 /* ---- memory ---- */
 
 static bool is_loaded(const char *name) {
@@ -572,6 +636,7 @@ int main(void) {
     defaults_apply_where_none_is_named();
     who_was_used_longest_ago_gives_way();
     copies_count_and_give_way();
+    a_device_is_taken_in_turns();
     rig_remove(&rig);
     return check_done();
 }

@@ -1,0 +1,38 @@
+/* Whose turn it is on a device that has one thread at a time (kernels/memory.h). The engine's
+ * thread takes it for a unit of work, whoever loads for one pair or one weight, in the order of
+ * asking: so neither waits for more than one piece of the other's work. On the CPU there is nothing
+ * to wait for. */
+#include "engine/adapters/internal.h"
+
+static bool is_shared(const struct adapters *adapters) {
+    return !adapters || adapters->base.kernels->device == DEVICE_CPU;
+}
+
+void adapters_device_take(struct adapters *adapters) {
+    struct device_turn *turn = &adapters->turn;
+    if (is_shared(adapters))
+        return;
+    pthread_mutex_lock(&turn->lock);
+    if (turn->depth > 0 && pthread_equal(turn->holder, pthread_self())) {
+        turn->depth++;
+    } else {
+        const uint64_t ticket = turn->next++;
+        while (turn->now != ticket)
+            pthread_cond_wait(&turn->given, &turn->lock);
+        turn->holder = pthread_self();
+        turn->depth = 1;
+    }
+    pthread_mutex_unlock(&turn->lock);
+}
+
+void adapters_device_give(struct adapters *adapters) {
+    struct device_turn *turn = &adapters->turn;
+    if (is_shared(adapters))
+        return;
+    pthread_mutex_lock(&turn->lock);
+    if (--turn->depth == 0) {
+        turn->now++;
+        pthread_cond_broadcast(&turn->given);
+    }
+    pthread_mutex_unlock(&turn->lock);
+}

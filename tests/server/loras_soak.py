@@ -1,0 +1,122 @@
+"""Adapters sent, let go, loaded and taken away CYCLES times while requests keep coming: every answer
+must be what the version it names draws alone, bit for bit, requests that name none what they always
+were, and memory flat. usage: loras_soak.py EXECUTABLE MODEL CYCLES"""
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+
+from daemon import Daemon, check, done
+from lora_file import kohya_lora
+
+executable, model, cycles = sys.argv[1], sys.argv[2], int(sys.argv[3])
+CLIENTS = 3
+NAMES = ("left", "right")
+FILES = [kohya_lora(model, seed, rank=rank) for seed, rank in ((1, 4), (2, 8), (3, 2))]
+DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 2,
+        "guidance_scale": 2.5, "output": "latent"}
+
+
+class Soak:
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.file_of = {}  # version: index into FILES
+        self.answers = {}  # (version, weight; or None): the latents seen, as a set
+        self.counted = {"drawn": 0, "refused": 0}
+        self.lock = threading.Lock()
+        self.stop = threading.Event()
+
+    def change(self, method, name, body=None, wanted=(200, 201, 204)):
+        kind = "application/octet-stream" if method == "PUT" else "application/json"
+        r = self.daemon.request(method, "/loras/" + name, body, {"Content-Type": kind} if body else {})
+        check(r.status in wanted, f"{method} {name}: {r.status} {r.body[:200]}")
+        return r
+
+    def put(self, name, index):
+        version = self.change("PUT", name, FILES[index]).json()["version"]
+        with self.lock:
+            self.file_of[version] = index
+
+    def draw(self, **fields):
+        """The picture's latents and what it was drawn with: None or (version, weight)."""
+        r = self.daemon.generate({**DRAW, **fields})
+        if r.status != 200:
+            return r, None
+        answer = r.json()
+        used = [(used["version"], used["weight"]) for used in answer.get("loras") or []]
+        return answer["images"][0]["b64_latent"], used[0] if used else None
+
+    def client(self, number):
+        """Draws with either name, or none; a name is refused only while it is away."""
+        turn = number
+        while not self.stop.is_set():
+            turn += 1
+            name = (*NAMES, None)[turn % 3]
+            latents, used = self.draw(loras=[{"name": name, "weight": 0.8}] if name else [])
+            with self.lock:
+                if isinstance(latents, str):
+                    self.counted["drawn"] += 1
+                    self.answers.setdefault(used, set()).add(latents)
+                else:
+                    self.counted["refused"] += 1
+                    error = latents.error()
+                    check(latents.status == 400 and error["param"] == "loras[0].name" and
+                          name == "right", f"{name}: {latents.status} {latents.body[:300]}")
+
+    def cycle(self, turn):
+        """Replaces a name; now and then lets it go from memory, reads the folder, or takes it away."""
+        name = NAMES[turn % 2]
+        self.put(name, turn % len(FILES))
+        if turn % 3 == 0:
+            self.change("POST", name, json.dumps({"loaded": False}))
+        if turn % 4 == 1:
+            self.change("POST", name, json.dumps({"loaded": True}))
+        if turn % 7 == 0:
+            check(self.daemon.request("POST", "/loras/rescan").status == 200, "rescan")
+        if turn % 10 == 9:  # "right" only
+            self.change("DELETE", name)
+            self.put(name, turn % len(FILES))
+
+
+def main():
+    folder = tempfile.mkdtemp()
+    with Daemon(executable, model, extra=["--dtype", "f32", "--lora-dir", folder,
+                                          "--lora-memory", "64"]) as daemon:
+        soak = Soak(daemon)
+        alone = []
+        for index in range(len(FILES)):
+            soak.put("left", index)
+            alone.append(soak.draw(loras=[{"name": "left", "weight": 0.8}])[0])
+        plain = soak.draw(loras=[])[0]
+        check(len({plain, *alone}) == 1 + len(FILES), "each file draws its own picture")
+        soak.put("right", 0)
+        clients = [threading.Thread(target=soak.client, args=(i,)) for i in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        begun, early = time.monotonic(), 0
+        for turn in range(cycles):
+            soak.cycle(turn)
+            if turn == cycles // 5:
+                early = daemon.rss_kb()
+        late = daemon.rss_kb()
+        soak.stop.set()
+        for client in clients:
+            client.join()
+        wrong = sum(seen != {plain if used is None else alone[soak.file_of[used[0]]]}
+                    for used, seen in soak.answers.items())
+        loaded = [lora for lora in daemon.get("/loras").json()["loras"] if lora["users"]]
+        print(f"{cycles} cycles in {time.monotonic() - begun:.0f} s, {soak.counted['drawn']} pictures "
+              f"of {len(soak.answers)} versions and none, {wrong} of these wrong, "
+              f"{soak.counted['refused']} refused while their name was away; resident {early} KiB "
+              f"after a fifth, {late} KiB at the end")
+        check(wrong == 0 and soak.counted["drawn"] > cycles // 10, "no picture of another version")
+        check(soak.draw(loras=[])[0] == plain, "the base is what it was")
+        check(not loaded, f"nobody uses {loaded}")
+        check(late <= early * 1.05 + 4096, "memory is flat")
+    shutil.rmtree(folder)
+    done()
+
+
+main()
