@@ -42,15 +42,22 @@ static double resident_mib(void) {
     return (double)pages * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
+static double processor_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void send(struct adapters *adapters, const char *bytes, size_t size, double *load_s,
-    double *sync_s, struct adapter_info *info) {
+    double *processor_s, double *sync_s, struct adapter_info *info) {
     struct error err = { 0 };
     struct adapter_upload *upload;
     must(adapter_upload_begin(adapters, "measured", size, &upload, &err) &&
              adapter_upload_write(upload, bytes, size, &err),
         err.message);
-    const double begun = monotonic_seconds();
+    const double begun = monotonic_seconds(), worked = processor_seconds();
     must(adapter_upload_end(upload, info, &err), err.message);
+    *processor_s = processor_seconds() - worked;
     *load_s = monotonic_seconds() - begun - info->sync_s;
     *sync_s = info->sync_s;
 }
@@ -67,7 +74,8 @@ static double resolve(struct adapters *adapters, double weight) {
 }
 
 static void measure(struct adapters *adapters, const char *file, int times) {
-    static double load_s[TIMES_MAX], sync_s[TIMES_MAX], first_s[TIMES_MAX], again_s[TIMES_MAX];
+    static double load_s[TIMES_MAX], processor_s[TIMES_MAX], sync_s[TIMES_MAX];
+    static double first_s[TIMES_MAX], again_s[TIMES_MAX];
     struct adapter_info info = { 0 };
     FILE *f = fopen(file, "rb");
     must(f && fseek(f, 0, SEEK_END) == 0, file);
@@ -78,13 +86,14 @@ static void measure(struct adapters *adapters, const char *file, int times) {
     fclose(f);
     for (int i = 0; i < times; i++) {
         adapter_info_finish(&info);
-        send(adapters, bytes, size, &load_s[i], &sync_s[i], &info);
+        send(adapters, bytes, size, &load_s[i], &processor_s[i], &sync_s[i], &info);
         first_s[i] = resolve(adapters, 1);
         again_s[i] = resolve(adapters, 1);
     }
     printf("%.1f MB, %zu layers, %.1f MB in memory, %zu tensors without a place\n",
         (double)size / 1e6, info.matched, (double)info.resident_bytes / 1e6, info.unmatched_count);
     print_ms("last byte to usable", load_s, times);
+    print_ms("of that the processor's work", processor_s, times);
     print_ms("kept by the disk", sync_s, times);
     print_ms("a set of it, the first time", first_s, times);
     print_ms("a set of it, again", again_s, times);
