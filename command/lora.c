@@ -17,7 +17,7 @@
 
 static const struct option_spec table[] = {
     { "lora", 0, "FILE[:W[:TW]]",
-        "a LoRA file, or a folder that peft wrote; may be given several times.\n"
+        "a LoRA file, or a folder that peft wrote; as often as wanted.\n"
         "weight W is 1 unless given, the text encoder's TW is W" },
     { 0 },
 };

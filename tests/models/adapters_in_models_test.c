@@ -182,7 +182,7 @@ static void forward_unet(struct compute *c, const struct run *run) {
     struct tensor out = run->out;
     op_convert(c, &(struct convert_args){ .x = &run->context, .y = &context });
     unet_encode_context(run->model->unet, c, &context, &kv);
-    unet_forward(run->model->unet, c, &run->latents, &run->timesteps, &kv, &out);
+    unet_forward(run->model->unet, c, &run->latents, &run->timesteps, &kv, NULL, &out);
 }
 
 static void forward_text(struct compute *c, const struct run *run) {

@@ -110,7 +110,7 @@ static bool make_adapter(const struct tool *tool, struct adapter *adapter, struc
 static void run_step(struct compute *c, void *user) {
     struct tool *tool = user;
     const size_t mark = arena_mark(c->arena);
-    unet_forward(tool->unet, c, &tool->latents, &tool->timesteps, &tool->kv, &tool->out);
+    unet_forward(tool->unet, c, &tool->latents, &tool->timesteps, &tool->kv, NULL, &tool->out);
     arena_release(c->arena, mark);
 }
 
