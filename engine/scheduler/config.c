@@ -200,6 +200,19 @@ static void list_unknown_keys(const json_t *json, char *out, size_t size) {
     }
 }
 
+/* diffusers' Euler puts its lists of sigmas between these, where they are numbers; no Stable
+ * Diffusion has them. */
+static bool refuse_sigma_range(
+    const json_t *json, const struct scheduler_config *config, struct error *err) {
+    static const char *const keys[] = { "sigma_min", "sigma_max" };
+    for (int i = 0; i < 2 && config->kind == SCHEDULER_EULER; i++) {
+        const json_t *value = json_object_get(json, keys[i]);
+        if (value && !json_is_null(value))
+            return bad_key(err, keys[i], value, "null");
+    }
+    return true;
+}
+
 /* What diffusers' Stable Diffusion pipelines change in the file. */
 static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err) {
     struct scheduler_values *values = &config->values;
@@ -323,6 +336,7 @@ bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice 
     fill_defaults(scheduler_get_class(out->kind), &out->values);
     list_unknown_keys(json, out->ignored_keys, sizeof(out->ignored_keys));
     return read_file(json, out, err) && read_trained_betas(json, out, err) &&
-           adapt_to_pipeline(out, err) && apply_choice(choice, out, err) &&
-           check_words(choice, out, err) && check_sigma_schedules(choice, out, err);
+           refuse_sigma_range(json, out, err) && adapt_to_pipeline(out, err) &&
+           apply_choice(choice, out, err) && check_words(choice, out, err) &&
+           check_sigma_schedules(choice, out, err);
 }

@@ -527,6 +527,32 @@ static void refusals_name_the_key(void) {
         "scheduler.steps_offset: 20 is not allowed; an integer from 0 to 19");
     refused(PNDM "\"steps_offset\": 1}", chosen(OPTION_PREDICTION_TYPE, PREDICTION_SAMPLE), 5,
         ERROR_INVALID, "scheduler.prediction_type: \"sample\" is not allowed; pndm knows");
+    refused(DDIM "\"steps_offset\": 1}", chosen(OPTION_TIMESTEP_SPACING, SPACING_SGM_UNIFORM), 5,
+        ERROR_INVALID, "scheduler.timestep_spacing: \"sgm_uniform\" is not allowed; ddim knows");
+#define EULER "{\"_class_name\": \"EulerDiscreteScheduler\", "
+#define LCM "{\"_class_name\": \"LCMScheduler\", "
+    refused(EULER "\"use_karras_sigmas\": true, \"use_beta_sigmas\": true}", none, 5, ERROR_INVALID,
+        "scheduler_config.json: use_beta_sigmas: true is not allowed; false, unless");
+    refused(EULER "\"use_karras_sigmas\": true}", chosen(OPTION_USE_BETA_SIGMAS, 1), 5,
+        ERROR_INVALID,
+        "scheduler.use_beta_sigmas: true is not allowed; false, unless "
+        "use_karras_sigmas is");
+    refused(EULER "\"use_beta_sigmas\": true}", chosen(OPTION_USE_KARRAS_SIGMAS, 1), 5,
+        ERROR_INVALID,
+        "scheduler.use_karras_sigmas: true is not allowed; false, unless "
+        "use_beta_sigmas is");
+    refused(EULER "\"timestep_type\": \"continuous\"}", none, 5, ERROR_INVALID, "euler knows");
+    refused(EULER "\"sigma_max\": 700}", none, 5, ERROR_INVALID, "sigma_max: 700");
+    refused(EULER "\"num_train_timesteps\": 4, \"timestep_spacing\": \"leading\"}", none, 5,
+        ERROR_INVALID, "num_inference_steps: 5 is not allowed; two of so many steps");
+    refused(LCM "\"steps_offset\": 1}", none, 51, ERROR_INVALID,
+        "num_inference_steps: 51 is not allowed; 1 to 50");
+    refused(LCM "\"steps_offset\": 1}", chosen(OPTION_TIMESTEP_SPACING, SPACING_TRAILING), 5,
+        ERROR_INVALID, "scheduler.timestep_spacing: \"trailing\" is not allowed; lcm has no such");
+    refused(LCM "\"num_train_timesteps\": 40}", none, 5, ERROR_INVALID,
+        "scheduler.original_inference_steps: 50 is not allowed; 1 to 40");
+    refused("{\"_class_name\": \"LMSDiscreteScheduler\", \"timestep_spacing\": \"leading\"}", none,
+        1000, ERROR_INVALID, "would not lower the noise");
 }
 
 /* Classes that break what class.h and scheduler.h promise the sampler, one each. */
