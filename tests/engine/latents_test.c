@@ -2,7 +2,7 @@
  * spacing, prediction type and field of a request, and a decoded picture, recorded with
  * tests/reference/latents.py. Float32 on both sides.
  *
- * usage: latents_test MODEL_FOLDER LATENTS.safetensors */
+ * usage: latents_test MODEL_FOLDER LATENTS.safetensors FOLDER_OF_THE_LATER_SCHEDULERS */
 #include "engine/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
@@ -240,28 +240,57 @@ static void refusals_and_cancels(struct pipeline *pipeline, const json_t *item) 
     generate_request_finish(&request);
 }
 
+/* The recorded cases, a new reference; NULL for a file that is not there. */
+static json_t *open_cases(const char *path, const char *model, struct safetensors **file) {
+    struct error err = { 0 };
+    if (!safetensors_open(path, file, &err)) {
+        CHECK(false, "%s", err.message);
+        return NULL;
+    }
+    const json_t *metadata = safetensors_get_header(*file)->metadata;
+    const char *sum = json_string_value(json_object_get(metadata, "weights_sum"));
+    CHECK(strtoul(sum, NULL, 10) == weights_sum(model),
+        "the weights are not those that were recorded: run tests/reference/latents.py again");
+    return json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
+}
+
+/* Those after the three whose cases are all in one file have a file each. */
+static void later_schedulers_match_diffusers(
+    struct pipeline *pipeline, const char *folder, const char *model) {
+    for (int kind = SCHEDULER_PNDM + 1; kind < SCHEDULER_COUNT; kind++) {
+        char path[512];
+        struct safetensors *file = NULL;
+        size_t index;
+        json_t *item;
+        snprintf(path, sizeof(path), "%s/%s.safetensors", folder,
+            scheduler_kind_name((enum scheduler_kind)kind));
+        json_t *cases = open_cases(path, model, &file);
+        CHECK(json_array_size(cases) >= 2, "%s: %zu cases", path, json_array_size(cases));
+        json_array_foreach(cases, index, item) case_matches_diffusers(pipeline, file, index, item);
+        json_decref(cases);
+        safetensors_close(file);
+    }
+}
+
 int main(int argc, char **argv) {
     struct error err = { 0 };
     struct safetensors *file = NULL;
     struct pipeline *pipeline = NULL;
-    if (argc != 3)
+    if (argc != 4)
         return 2;
     if (level_is_missing())
         return 77; /* skipped */
     const struct pipeline_options options = { .model_path = argv[1],
         .dtype = { .dtype = DTYPE_F32 } };
-    if (!safetensors_open(argv[2], &file, &err) || !pipeline_create(&options, &pipeline, &err)) {
+    json_t *cases = open_cases(argv[2], argv[1], &file), *item;
+    if (!cases || !pipeline_create(&options, &pipeline, &err)) {
         printf("%s\n", err.message);
         return 1;
     }
-    const json_t *metadata = safetensors_get_header(file)->metadata, *item;
-    json_t *cases = json_loads(json_string_value(json_object_get(metadata, "cases")), 0, NULL);
-    const char *sum = json_string_value(json_object_get(metadata, "weights_sum"));
-    CHECK(strtoul(sum, NULL, 10) == weights_sum(argv[1]),
-        "the weights are not those that were recorded: run tests/reference/latents.py again");
     size_t index;
     json_array_foreach(cases, index, item) case_matches_diffusers(pipeline, file, index, item);
     CHECK(index >= 30, "%zu cases", index);
+    later_schedulers_match_diffusers(pipeline, argv[3], argv[1]);
     item = json_array_get(cases, 4); /* pndm, leading, epsilon: the checkpoint's defaults */
     picture_matches_diffusers(pipeline, file, item);
     batch_mates_do_not_change_latents(pipeline, item);

@@ -9,7 +9,10 @@ The cases travel as JSON in the file's metadata; `weights_sum` there ties the fi
 run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is held to AVX2, so that
 every x86 processor since Haswell draws the same bits.
 
-usage: python tests/reference/latents.py [MODEL_FOLDER]
+Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with two cases;
+`latents.py NAME ...` writes these only.
+
+usage: python tests/reference/latents.py [NAME ...]
 (diffusers 0.42.1, transformers 5.23.0, torch 2.15.0)
 """
 
@@ -24,11 +27,13 @@ os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
 
 import numpy
 import torch
-from diffusers import DDIMScheduler, DDPMScheduler, PNDMScheduler, StableDiffusionPipeline
+from diffusers import StableDiffusionPipeline
 from safetensors.torch import save_file
+from schedulers import SCHEDULERS, make
 
 ROOT = pathlib.Path(__file__).parents[2]
-CLASSES = {"ddpm": DDPMScheduler, "ddim": DDIMScheduler, "pndm": PNDMScheduler}
+FOLDER = ROOT / "share/tiny-sd"
+FIRST = ("ddpm", "ddim", "pndm")
 MOVES = 4  # draws of the roundings
 WEIGHTS = ("text_encoder/model", "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model")
 BASE = {"prompts": ["a red house on green hills at sunset"], "negative_prompt": "", "seed": 7,
@@ -56,6 +61,17 @@ def cases():
     yield {"init": True, "scheduler": "ddpm", "steps": 10}
     yield {"prompts": ["a boat on the sea at night", "two trees " * 60], "num_images": 3,
            "scheduler": "ddim", "options": {"eta": 1.0}, "steps": 8}
+
+
+def cases_of(name):
+    row = SCHEDULERS[name]
+    yield {"scheduler": name, "steps": 8}
+    options = {"use_karras_sigmas": True} if row.lists else {}
+    if row.spacings:
+        options["timestep_spacing"] = "trailing"
+    if not options:
+        options["original_inference_steps"] = 100
+    yield {"scheduler": name, "steps": 12, "options": options, "guidance_scale": 4.0}
 
 
 def weights_sum(folder):
@@ -88,8 +104,7 @@ class Moved:
 
 
 def draw(pipe, config, case, output_type):
-    options = {k: v for k, v in case["options"].items() if k != "eta"}
-    pipe.scheduler = CLASSES[case["scheduler"]].from_config(config, **options)
+    pipe.scheduler = make(SCHEDULERS[case["scheduler"]], config, case["options"])
     images = len(case["prompts"]) * case["num_images"]
     generators = [torch.Generator().manual_seed(case["seed"] + k) for k in range(images)]
     latents = None
@@ -105,33 +120,40 @@ def draw(pipe, config, case, output_type):
     return result.images
 
 
+def write(pipe, config, path, listed, moves, picture=False):
+    tensors, cases = {}, []
+    for index, changes in enumerate(listed):
+        case = BASE | changes
+        latents = draw(pipe, config, case, "latent").contiguous()
+        case["moved"] = 0.0
+        for seed in range(moves):
+            with Moved(pipe, seed):
+                distance = (draw(pipe, config, case, "latent") - latents).abs().max().item()
+            case["moved"] = max(case["moved"], distance)
+        tensors[f"latents_{index:02}"] = latents
+        cases.append(case)
+    largest = max(t.abs().max().item() for t in tensors.values())
+    if picture:
+        drawn = draw(pipe, config, BASE, "np")[0]
+        tensors["picture"] = torch.from_numpy((drawn * 255).round().astype("float32")).contiguous()
+    path.parent.mkdir(exist_ok=True)
+    save_file(tensors, path, metadata={"cases": json.dumps(cases), "weights_sum": str(weights_sum(FOLDER))})
+    print(f"{path.name}: {len(cases)} cases, {path.stat().st_size} bytes, largest value {largest:.1f}")
+
+
 def main():
     torch.set_num_threads(1)  # small tensors: threads only wait for each other
-    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "share/tiny-sd"
-    pipe = StableDiffusionPipeline.from_pretrained(folder, dtype=torch.float32)
+    pipe = StableDiffusionPipeline.from_pretrained(FOLDER, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     # diffusers 0.42.1 looks for the last norm under its old name when clip_skip is set.
     if not hasattr(pipe.text_encoder, "text_model"):
         object.__setattr__(pipe.text_encoder, "text_model", pipe.text_encoder)
     config = pipe.scheduler.config
-    tensors, listed = {}, []
-    for index, changes in enumerate(cases()):
-        case = BASE | changes
-        latents = draw(pipe, config, case, "latent").contiguous()
-        case["moved"] = 0.0
-        for seed in range(MOVES):
-            with Moved(pipe, seed):
-                distance = (draw(pipe, config, case, "latent") - latents).abs().max().item()
-            case["moved"] = max(case["moved"], distance)
-        tensors[f"latents_{index:02}"] = latents
-        listed.append(case)
-    picture = draw(pipe, config, BASE, "np")[0]
-    tensors["picture"] = torch.from_numpy((picture * 255).round().astype("float32")).contiguous()
-    path = ROOT / "tests/engine/data/latents.safetensors"
-    save_file(tensors, path, metadata={"cases": json.dumps(listed),
-                                       "weights_sum": str(weights_sum(folder))})
-    print(f"{len(listed)} cases, {path.stat().st_size} bytes, largest value "
-          f"{max(t.abs().max().item() for k, t in tensors.items() if k != 'picture'):.1f}")
+    data = ROOT / "tests/engine/data"
+    for name in sys.argv[1:] or (name for name in SCHEDULERS if name not in FIRST):
+        write(pipe, config, data / f"latents/{name}.safetensors", cases_of(name), 2)
+    if not sys.argv[1:]:
+        write(pipe, config, data / "latents.safetensors", cases(), MOVES, picture=True)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def make(row, file, options):
         lender = make(SCHEDULERS["euler"], file, options)
         choose = scheduler.set_timesteps
 
-        def set_timesteps(steps):
+        def set_timesteps(steps, device=None):
             choose(steps)
             lender.set_timesteps(steps)
             scheduler.sigmas, scheduler.timesteps = lender.sigmas, lender.timesteps
@@ -300,4 +300,5 @@ def main():
         write_spacing()
 
 
-main()
+if __name__ == "__main__":
+    main()
