@@ -61,6 +61,7 @@
 /* engine: adapters (engine/adapters/adapters.h) */
 #define ADAPTER_NAME_MAX_BYTES 128
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of a file that is sent to the daemon */
+#define LORA_MEMORY_MAX_MB (1 << 24)               /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0                   /* either sign */
 
 /* server */
@@ -83,6 +84,7 @@
 #define HTTP_THREADS 2
 #define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
+#define HTTP_LOADERS 2 /* threads that read adapters and make weights of them */
 #define REQUEST_ID_MAX_BYTES 64
 #define JSON_MAX_DEPTH 16
 #define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "command/latents_file.h"
+#include "command/lora_flags.h"
 #include "command/options.h"
 #include "command/outputs.h"
 #include "command/progress.h"
@@ -22,6 +23,7 @@
 struct run {
     struct pipeline_options load;
     struct generate_request request;
+    struct lora_flags loras;
     struct outputs outputs;
     const char *init_latents; /* path, or NULL */
     int repeat;
@@ -54,6 +56,12 @@ static const struct option_spec own_options[] = {
         .to = OPTION_TO_INT(struct run, request.clip_skip, 0, CLIP_SKIP_MAX) },
     { "long-prompt", 0, "truncate|chunk",
         "cut long texts, or encode them in pieces of 75 tokens [truncate]" },
+    { "lora", 0, "NAME|FILE[:W[:TW]]",
+        "an adapter, its weight and that for the text encoder [1, the same],\n"
+        "as often as there are; a name is one in --lora-dir",
+        .repeats = true },
+    { "lora-dir", 0, "FOLDER", "of adapters NAME.safetensors",
+        .to = OPTION_TO_TEXT(struct run, load.adapters.folder) },
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_DEVICE_ROW(struct run, load.device),
     OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
@@ -130,7 +138,7 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
     request->seed_given = options_get(o, "seed") != NULL;
     request->latent_output = !out;
     return options_fill(o, run, err) && scheduler_flags_read(o, &request->scheduler, err) &&
-           generate_request_check(request, err) &&
+           lora_flags_fill(o, request, &run->loras, err) && generate_request_check(request, err) &&
            outputs_init(&run->outputs, out, request->prompt_count * request->num_images,
                options_get(o, "save-latents"), err);
 }
@@ -232,12 +240,15 @@ int generate_main(int argc, char **argv) {
     const bool understood = fill_run(&options, &run, &err);
     if (run.quiet)
         log_set_level(LOG_LEVEL_WARNING);
-    const bool ok = understood &&
-                    (!run.init_latents ||
-                        latents_load(run.init_latents, &run.request.init_latents, &err)) &&
-                    pipeline_create(&run.load, &pipeline, &err) && draw_all(pipeline, &run, &err);
+    const bool ok =
+        understood &&
+        (!run.init_latents || latents_load(run.init_latents, &run.request.init_latents, &err)) &&
+        pipeline_create(&run.load, &pipeline, &err) &&
+        lora_flags_load(&run.loras, &run.request, pipeline_get_adapters(pipeline), &err) &&
+        draw_all(pipeline, &run, &err);
     pipeline_destroy(pipeline);
     generate_request_finish(&run.request);
+    lora_flags_finish(&run.loras);
     outputs_finish(&run.outputs);
     if (!understood && err.code == ERROR_INVALID)
         return options_usage_error("generate", &err);

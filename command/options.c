@@ -25,7 +25,7 @@ static bool take(
     const struct option_spec *spec = &out->table[index];
     const char *equals = strchr(argv[*at], '=');
     const char *value = "";
-    if (out->values[index])
+    if (out->values[index] && !spec->repeats)
         return error_set(err, ERROR_INVALID, "--%s is given twice", spec->name);
     if (!spec->metavar && equals)
         return error_set(err, ERROR_INVALID, "--%s takes no value", spec->name);
@@ -38,6 +38,13 @@ static bool take(
         value = argv[++*at];
     }
     out->values[index] = value;
+    if (!spec->repeats)
+        return true;
+    if (out->repeated_count == OPTIONS_REPEATS_MAX)
+        return error_set(err, ERROR_INVALID, "--%s is given more than %d times", spec->name,
+            OPTIONS_REPEATS_MAX);
+    out->repeated[out->repeated_count].index = index;
+    out->repeated[out->repeated_count++].value = value;
     return true;
 }
 
@@ -81,6 +88,20 @@ const char *options_get(const struct options *options, const char *name) {
     for (int i = 0; options->table[i].name; i++)
         if (strcmp(options->table[i].name, name) == 0)
             return options->values[i];
+    return NULL;
+}
+
+int options_count(const struct options *options, const char *name) {
+    int count = 0;
+    for (int i = 0; i < options->repeated_count; i++)
+        count += strcmp(options->table[options->repeated[i].index].name, name) == 0;
+    return count;
+}
+
+const char *options_get_nth(const struct options *options, const char *name, int nth) {
+    for (int i = 0; i < options->repeated_count; i++)
+        if (strcmp(options->table[options->repeated[i].index].name, name) == 0 && nth-- == 0)
+            return options->repeated[i].value;
     return NULL;
 }
 

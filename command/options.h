@@ -12,7 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTIONS_MAX 64
+#define OPTIONS_MAX 72
+#define OPTIONS_REPEATS_MAX LORAS_PER_REQUEST_MAX
 
 /* Where an option's value goes: a member of the struct that options_fill is given, which has the
  * type on the right. A zeroed one goes nowhere; its command asks options_get. */
@@ -54,6 +55,7 @@ struct option_spec {
     const char *help;    /* lines may be broken with \n */
     bool required;
     struct option_target to;
+    bool repeats; /* may be given often: options_get_nth. Goes nowhere by itself */
 };
 
 /* What every command that loads a model takes. */
@@ -110,6 +112,11 @@ struct command_help {
 struct options {
     const struct option_spec *table;
     const char *values[OPTIONS_MAX];
+    struct {
+        int index;
+        const char *value;
+    } repeated[OPTIONS_REPEATS_MAX]; /* of all rows that repeat, in the order given */
+    int repeated_count;
     const char *argument;
     bool help; /* --help was given: print it, and check nothing */
 };
@@ -125,6 +132,10 @@ bool options_parse(const struct option_spec *table, bool takes_argument, int arg
 
 /* The value of an option, or NULL. The name must be in the table. */
 const char *options_get(const struct options *options, const char *name);
+
+/* How often an option that repeats was given, and its value `nth`, which is below that. */
+int options_count(const struct options *options, const char *name);
+const char *options_get_nth(const struct options *options, const char *name, int nth);
 
 /* Puts every value that was given where its row says, in `target`, a struct of the type that the
  * table was written for; what was not given stays, but for a device and a dtype, which are chosen

@@ -21,7 +21,8 @@
 
 struct settings {
     struct engine_options engine;
-    int connections_max, drain_timeout_s;
+    int connections_max, drain_timeout_s, lora_memory_mb;
+    uint64_t lora_max_bytes;
     const char *address;
     mode_t socket_mode;
     enum log_level log_level;
@@ -48,6 +49,20 @@ static const struct option_spec table[] = {
     { "max-connections", 0, "N",
         "clients connected at a time [256]; idle ones give way to new ones",
         .to = OPTION_TO_INT(struct settings, connections_max, 1, HTTP_CONNECTIONS_LIMIT_MAX) },
+    { "lora-dir", 0, "FOLDER",
+        "of adapters NAME.safetensors that requests may name, and to which\n"
+        "PUT /loras/NAME adds [none]",
+        .to = OPTION_TO_TEXT(struct settings, engine.pipeline.adapters.folder) },
+    { "lora-memory", 0, "MB",
+        "for loaded adapters and what is made of them; the least recently\n"
+        "used give way [what there is]",
+        .to = OPTION_TO_INT(struct settings, lora_memory_mb, 1, LORA_MEMORY_MAX_MB) },
+    { "lora-max-bytes", 0, "N", "of an adapter's file that is sent [4294967296]",
+        .to = OPTION_TO_UINT64(struct settings, lora_max_bytes, 1, ADAPTER_FILE_MAX_BYTES) },
+    { "merge-loras", 0, NULL,
+        "make weights of adapters instead of adding them in each step: less\n"
+        "work for one set of them, more when sets change",
+        .to = OPTION_TO_FLAG(struct settings, engine.pipeline.adapters.merge) },
     { "drain-timeout", 0, "SECONDS",
         "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]",
         .to = OPTION_TO_INT(struct settings, drain_timeout_s, 1, DRAIN_TIMEOUT_MAX_S) },
@@ -169,6 +184,8 @@ static int serve(
         .queue_max = settings->engine.queue_max,
         .connections_max = settings->connections_max,
         .drain_timeout_s = settings->drain_timeout_s,
+        .lora_dir = settings->engine.pipeline.adapters.folder,
+        .lora_max_bytes = settings->lora_max_bytes,
     };
     if (!http_server_create(&http_options, &server, &err))
         goto out;
@@ -232,6 +249,7 @@ int serve_main(int argc, char **argv) {
     struct settings settings = {
         .engine.queue_max = QUEUE_MAX_REQUESTS,
         .connections_max = HTTP_CONNECTIONS,
+        .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
         .address = "127.0.0.1:8188",
         .socket_mode = 0600,
         .log_level = LOG_LEVEL_INFO,
@@ -246,6 +264,7 @@ int serve_main(int argc, char **argv) {
         !socket_mode(&given, &settings.socket_mode, &err) ||
         !log_level(&given, &settings.log_level, &err))
         return options_usage_error("serve", &err);
+    settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);
     if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
         tune_first(&settings);

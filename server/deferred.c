@@ -71,6 +71,12 @@ void deferred_cancel(void *argument) {
     pthread_mutex_unlock(&deferred->mutex);
 }
 
+void deferred_ref(struct deferred *deferred) {
+    pthread_mutex_lock(&deferred->mutex);
+    deferred->references++;
+    pthread_mutex_unlock(&deferred->mutex);
+}
+
 void deferred_unref(struct deferred *deferred) {
     if (!deferred)
         return;

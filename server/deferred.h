@@ -47,6 +47,8 @@ void deferred_done(struct deferred *deferred);
 /* The client is gone. Any thread; `deferred` is a struct deferred. */
 void deferred_cancel(void *deferred);
 
+/* One more reference. */
+void deferred_ref(struct deferred *deferred);
 void deferred_unref(struct deferred *deferred); /* NULL is fine */
 
 #endif

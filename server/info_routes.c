@@ -55,6 +55,22 @@ static json_t *device_json(struct engine *engine) {
         age_s);
 }
 
+/* The adapters in few words; GET /loras has them all. Null before the checkpoint is loaded. */
+static json_t *loras_summary_json(struct engine *engine) {
+    struct adapters *adapters = engine_get_adapters(engine);
+    struct adapters_listing listing;
+    if (!adapters || !adapters_list(adapters, &listing, NULL))
+        return json_null();
+    json_t *json = json_pack("{s:o, s:I, s:I, s:o, s:b}", "folder",
+        listing.folder ? json_lenient_string(listing.folder) : json_null(), "count",
+        (json_int_t)listing.count, "resident_bytes", (json_int_t)listing.resident_bytes,
+        "limit_bytes",
+        listing.limit_bytes ? json_integer((json_int_t)listing.limit_bytes) : json_null(), "merge",
+        listing.merge);
+    adapters_listing_finish(&listing);
+    return json;
+}
+
 static enum MHD_Result info(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     enum engine_state state = server_state(server, NULL);
@@ -76,9 +92,10 @@ static enum MHD_Result info(struct exchange *exchange) {
     }
     json_t *queue = json_pack("{s:i, s:i}", "depth", depth, "max", server->options.queue_max);
     return respond_json(exchange, 200,
-        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o, s:o}", "name", "latentd", "version",
+        json_pack("{s:s, s:s, s:s, s:o?, s:o, s:o, s:o, s:o, s:o}", "name", "latentd", "version",
             LATENTD_VERSION, "state", engine_state_name(state), "model", model, "device", device,
-            "implementations", implementations, "queue", queue, "limits", limits_json()));
+            "implementations", implementations, "loras", loras_summary_json(server->options.engine),
+            "queue", queue, "limits", limits_json()));
 }
 
 static enum MHD_Result schedulers(struct exchange *exchange) {

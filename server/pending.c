@@ -79,7 +79,15 @@ static void encode(struct pending *pending) {
     }
 }
 
+static void count_adapters(const struct adapter_set *set) {
+    const struct adapter_use *uses;
+    const int count = adapter_set_uses(set, &uses);
+    for (int i = 0; i < count; i++)
+        metric_add_lora_request(uses[i].name);
+}
+
 static void count_end(const struct pending *pending) {
+    count_adapters(pending->request.adapters);
     switch (pending->error.code) {
     case ERROR_NONE:
         metric_add(METRIC_requests_total_succeeded, 1);
@@ -175,6 +183,23 @@ static bool admit(struct pending *pending, struct error *err) {
     return true;
 }
 
+/* As admit, on a loader's thread, with the worker's reference. */
+static void admit_later(struct work *work) {
+    struct pending *pending = (struct pending *)((char *)work - offsetof(struct pending, work));
+    deferred_ref(&pending->deferred); /* the engine and an encoder may be done with the other */
+    if (!admit(pending, &pending->error))
+        deferred_done(&pending->deferred);
+    deferred_unref(&pending->deferred);
+}
+
+/* Whether resolving it would read an adapter's file, or make weights of one. */
+static bool would_wait(const struct pending *pending) {
+    const struct generate_request *asked = &pending->asked;
+    struct adapters *adapters = engine_get_adapters(pending->deferred.server->options.engine);
+    return adapters &&
+           adapters_would_wait(adapters, asked->loras, asked->lora_count, asked->loras_given);
+}
+
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct pending *pending = pending_of(deferred);
     struct error *err = &pending->error;
@@ -228,6 +253,12 @@ enum MHD_Result pending_generate(
     generate_request_finish(asked);
     if (!pending)
         return respond_error(exchange, &err);
+    if (would_wait(pending)) {
+        deferred_suspend(&pending->deferred, exchange); /* nobody can be done with it yet */
+        pending->work.run = admit_later;
+        workers_give(exchange->server->loaders, &pending->work);
+        return MHD_YES;
+    }
     if (!admit(pending, &err)) {
         deferred_take_back(&pending->deferred);
         deferred_unref(&pending->deferred);

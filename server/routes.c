@@ -8,6 +8,9 @@
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \
     X(route_info)                                                                                  \
+    X(route_loras)                                                                                 \
+    X(route_loras_rescan)                                                                          \
+    X(route_lora)                                                                                  \
     X(route_metrics)                                                                               \
     X(route_schedulers)
 

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct acceptor;
 struct connections;
@@ -22,6 +23,8 @@ struct http_options {
     const char *model_name; /* borrowed */
     int queue_max;          /* what the engine was made with, for GET /info */
     int connections_max;
+    const char *lora_dir;    /* of the engine's adapters, NULL: there is none; borrowed */
+    uint64_t lora_max_bytes; /* of a file that is sent */
     int drain_timeout_s; /* for all that is accepted when it stops; 0: until the last is drawn */
 };
 
@@ -31,6 +34,7 @@ struct http_server {
     struct acceptor *acceptor;
     struct connections *connections;
     struct workers *encoders; /* of finished pictures */
+    struct workers *loaders;  /* of adapters */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;

@@ -36,13 +36,19 @@ static json_t *prompts_json(const struct generate_request *asked) {
     return list;
 }
 
-static json_t *loras_json(const struct generate_request *asked) {
+/* The adapters of a request as they were used, also those that it did not name but the server's
+ * defaults did: as a request has them, or with the version that stood behind each name. */
+static json_t *loras_json(const struct resolved_request *request, bool versions) {
+    const struct adapter_use *uses;
+    const int count = adapter_set_uses(request->adapters, &uses);
     json_t *list = json_array();
-    for (int i = 0; list && i < asked->lora_count; i++) {
-        const struct lora_choice *lora = &asked->loras[i];
-        if (json_array_append_new(list,
-                json_pack("{s:s, s:o, s:o}", "name", lora->name, "weight", number(lora->weight),
-                    "text_encoder_weight", number(lora->text_encoder_weight))) != 0) {
+    for (int i = 0; list && i < count; i++) {
+        const struct adapter_use *use = &uses[i];
+        json_t *item = json_pack("{s:s, s:o, s:o}", "name", use->name, "weight",
+            number(use->weight), "text_encoder_weight", number(use->text_encoder_weight));
+        if (item && versions)
+            json_object_set_new(item, "version", json_integer((json_int_t)use->version));
+        if (json_array_append_new(list, item) != 0) {
             json_decref(list);
             return NULL;
         }
@@ -71,7 +77,8 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
               set(p, "long_prompt", json_string(long_prompt_name(asked->long_prompt))) &&
-              set(p, "loras", loras_json(asked)) && set(p, "seed", json_integer((json_int_t)seed));
+              set(p, "loras", loras_json(request, false)) &&
+              set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)
         ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png")) &&
              set(p, "priority", json_integer(asked->priority));
@@ -97,6 +104,21 @@ static bool write_value(FILE *out, const char *value) {
     return ok;
 }
 
+/* Lora: "snow 0.5 (version 3), ink 1/0 (version 4)": the UNet's weight, and the text encoder's
+ * where it is another. */
+static bool write_loras(FILE *out, const struct adapter_set *set) {
+    const struct adapter_use *uses;
+    const int count = adapter_set_uses(set, &uses);
+    for (int i = 0; i < count; i++) {
+        const struct adapter_use *use = &uses[i];
+        fprintf(out, "%s%s %.10g", i ? ", " : ", Lora: \"", use->name, use->weight);
+        if (use->text_encoder_weight != use->weight)
+            fprintf(out, "/%.10g", use->text_encoder_weight);
+        fprintf(out, " (version %" PRIu64 ")", use->version);
+    }
+    return fputs(count > 0 ? "\"" : "", out) >= 0;
+}
+
 char *generate_answer_infotext(const struct generate_answer *answer, int index) {
     const struct resolved_request *request = answer->request;
     const struct generate_request *asked = &request->asked;
@@ -120,6 +142,7 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
         fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
     if (asked->clip_skip > 0) /* there the last layer is 1 */
         fprintf(out, ", Clip skip: %d", asked->clip_skip + 1);
+    ok = write_loras(out, request->adapters) && ok;
     fprintf(out, ", RNG: %s, Version: latentd %s", asked->rng == RNG_CUDA ? "NV" : "CPU",
         LATENTD_VERSION);
     ok = !ferror(out) && ok;
@@ -231,6 +254,7 @@ char *generate_answer_json(
               set(root, "created", json_integer((json_int_t)answer->created)) &&
               set(root, "images", images_json(answer, &found)) &&
               set(root, "parameters", generate_parameters_json(answer->request, -1)) &&
+              set(root, "loras", loras_json(answer->request, true)) &&
               set(root, "timings", timings_json(&result->timings)) &&
               set(root, "warnings", warnings_json(answer->request));
     char *text = ok ? json_dumps(root, DUMP_FLAGS) : NULL;

@@ -472,7 +472,8 @@ bool http_server_create(
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
-        workers_create(encoder_threads(), &server->encoders, err) && start_daemon(server, err) &&
+        workers_create(encoder_threads(), &server->encoders, err) &&
+        workers_create(HTTP_LOADERS, &server->loaders, err) && start_daemon(server, err) &&
         acceptor_create(
             options->listen_fd, server->connections, adopt, server, &server->acceptor, err)) {
         *out = server;
@@ -526,6 +527,7 @@ void http_server_destroy(struct http_server *server) {
     acceptor_destroy(server->acceptor);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    workers_destroy(server->loaders);
     workers_destroy(server->encoders);
     connections_destroy(server->connections);
     pthread_cond_destroy(&server->idle);

@@ -23,6 +23,7 @@ static const struct option_spec table[] = {
     { "seed", 0, "N", "", .to = OPTION_TO_UINT64(struct target, seed, 0, INT64_MAX) },
     { "scale", 0, "X", "", .to = OPTION_TO_DOUBLE(struct target, scale, 0, 0) },
     { "minutes", 0, "X", "", .to = OPTION_TO_DOUBLE(struct target, minutes, 0, 60) },
+    { "often", 0, "WORD", "again and again", .repeats = true },
     OPTION_DEVICE_ROW(struct target, device),
     OPTION_DTYPE_ROW(struct target, dtype),
     { 0 },
@@ -60,6 +61,26 @@ static void what_is_given_goes_where_its_row_says(void) {
     CHECK_STRING(t.model, "");
     CHECK(t.seed == INT64_MAX && t.scale == -0.5, "%llu %g", (unsigned long long)t.seed, t.scale);
     CHECK(!t.dtype.automatic && t.dtype.dtype == DTYPE_F16, "%d", t.dtype.dtype);
+}
+
+static void what_repeats_is_kept_in_order(void) {
+    struct error err;
+    struct target t = { 0 };
+    const char *const words[] = { "--often", "b", "--model=m", "--often=a", "--often", "", NULL };
+    CHECK(parse(false, words, &err) && options_fill(&parsed, &t, &err), "%s", err.message);
+    CHECK(options_count(&parsed, "often") == 3, "%d", options_count(&parsed, "often"));
+    CHECK_STRING(options_get_nth(&parsed, "often", 0), "b");
+    CHECK_STRING(options_get_nth(&parsed, "often", 1), "a");
+    CHECK_STRING(options_get_nth(&parsed, "often", 2), "");
+    CHECK(!options_get_nth(&parsed, "often", 3) && options_count(&parsed, "out") == 0, "no more");
+    char name[] = "command", model[] = "--model=m", often[] = "--often=x";
+    char *argv[OPTIONS_REPEATS_MAX + 3] = { name, model };
+    for (int i = 0; i <= OPTIONS_REPEATS_MAX; i++)
+        argv[2 + i] = often;
+    CHECK(options_parse(table, false, 2 + OPTIONS_REPEATS_MAX, argv, &parsed, &err), "%s",
+        err.message);
+    CHECK(!options_parse(table, false, 3 + OPTIONS_REPEATS_MAX, argv, &parsed, &err), "too many");
+    CHECK_STRING(err.message, "--often is given more than 64 times");
 }
 
 static void command_lines_are_read_strictly(void) {
@@ -169,6 +190,7 @@ static void help_has_every_option(void) {
 
 int main(void) {
     what_is_given_goes_where_its_row_says();
+    what_repeats_is_kept_in_order();
     command_lines_are_read_strictly();
     values_are_whole_and_in_range();
     help_has_every_option();

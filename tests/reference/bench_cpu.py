@@ -176,10 +176,7 @@ class Run:
         self.about = machine(options)
         self.peers, self.generated, self.failures = [], [], []
         self.state = "it is being measured"
-        # Virtual machines call processors of several generations "AMD EPYC".
-        name = f"{self.about['cpu']} {self.about['family_model']}"
-        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-        self.base = os.path.join(options.out, f"cpu-{slug}")
+        self.base = os.path.join(options.out, f"cpu-{processor_slug(self.about)}")
 
     def fail(self, what):
         self.failures.append(what)
@@ -307,6 +304,13 @@ def run_generate(run, peer, latentd, dtype):
         {"peer": peer, "dtype": dtype, "seconds": took, "peak_bytes": usage.ru_maxrss * 1024}
     )
     run.save()
+
+
+def processor_slug(about):
+    """A file's name for a processor."""
+    # Virtual machines call processors of several generations "AMD EPYC".
+    name = f"{about['cpu']} {about['family_model']}"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def machine(options):

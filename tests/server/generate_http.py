@@ -45,7 +45,8 @@ def json_answer(d):
                    {"X-Request-Id": "my.id-1"})
     check(r.status == 200, f"200, not {r.status}: {r.body[:200]}")
     a = r.json()
-    check(set(a) == {"id", "created", "images", "parameters", "timings", "warnings"}, f"{set(a)}")
+    check(set(a) == {"id", "created", "images", "parameters", "loras", "timings",
+                      "warnings"}, f"{set(a)}")
     check(a["id"] == "my.id-1" == r.headers["x-request-id"], "the client's id")
     check([i["seed"] for i in a["images"]] == [7, 8, 9, 10], "seeds count up")
     for image in a["images"]:

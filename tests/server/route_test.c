@@ -77,11 +77,13 @@ static void content_types_are_compared_whole(void) {
 
 static void the_daemon_s_paths_are_there(void) {
     static const char *const paths[] = { "/generate", "/health", "/health/ready", "/info",
-        "/schedulers" };
+        "/schedulers", "/loras", "/loras/rescan", "/metrics" };
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         const struct route *route = route_find(paths[i]);
         CHECK(route && strcmp(route->path, paths[i]) == 0, "%s", paths[i]);
     }
+    const struct route *lora = route_find("/loras/rescan2");
+    CHECK(lora && strcmp(lora->path, "/loras/") == 0, "a name below /loras/");
     CHECK(!route_find("/"), "the root");
     CHECK(!route_find("/nope"), "no such path");
 }

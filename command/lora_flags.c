@@ -1,0 +1,130 @@
+#include "command/lora_flags.h"
+
+#include "base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALLOWED "NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]]"
+
+/* Cuts ":NUMBER" off the end of `text`; false if there is none. */
+static bool cut_number(char *text, double *out) {
+    char *colon = strrchr(text, ':'), *end;
+    if (!colon || colon == text || !colon[1])
+        return false;
+    *out = strtod(colon + 1, &end);
+    if (*end || !isfinite(*out))
+        return false;
+    *colon = 0;
+    return true;
+}
+
+static bool is_file(const char *text) {
+    const char *ending = strrchr(text, '.');
+    return strchr(text, '/') || (ending && strcmp(ending, ".safetensors") == 0) ||
+           file_is_folder(text);
+}
+
+/* "snow_v2" of "some/folder/snow v2.safetensors". */
+static void name_of_file(const char *path, char name[ADAPTER_NAME_MAX_BYTES + 1]) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const char *const ending = ".safetensors";
+    const size_t ending_length = strlen(ending);
+    if (length - begin > ending_length &&
+        strncmp(path + length - ending_length, ending, ending_length) == 0)
+        length -= ending_length;
+    if (length - begin > ADAPTER_NAME_MAX_BYTES)
+        length = begin + ADAPTER_NAME_MAX_BYTES;
+    memcpy(name, path + begin, length - begin);
+    name[length - begin] = 0;
+    for (char *p = name; *p; p++) {
+        const bool plain = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                           (*p >= '0' && *p <= '9');
+        if (!plain && (p == name || !strchr("._-", *p)))
+            *p = p == name ? 'x' : '_';
+    }
+}
+
+static bool refuse(const char *given, struct error *err) {
+    return options_refuse("lora", given, ALLOWED ", at most once each", err);
+}
+
+/* One of them; `text` is a copy of what was given. */
+static bool fill_one(
+    const char *given, char *text, struct lora_choice *out, char **path, struct error *err) {
+    double last, before;
+    *out = (struct lora_choice){ .weight = 1, .text_encoder_weight = 1 };
+    if (cut_number(text, &last)) {
+        const bool both = cut_number(text, &before);
+        out->weight = both ? before : last;
+        out->text_encoder_weight = last;
+    }
+    if (!is_file(text)) {
+        snprintf(out->name, sizeof(out->name), "%s", text);
+        return (strlen(text) <= ADAPTER_NAME_MAX_BYTES && adapter_name_check("name", text, NULL)) ||
+               refuse(given, err);
+    }
+    name_of_file(text, out->name);
+    *path = strdup(text);
+    return *path || error_set(err, ERROR_NO_MEMORY, "out of memory");
+}
+
+bool lora_flags_fill(const struct options *options, struct generate_request *request,
+    struct lora_flags *out, struct error *err) {
+    const int count = options_count(options, "lora");
+    *out = (struct lora_flags){ 0 };
+    if (count == 0)
+        return true;
+    request->loras = calloc((size_t)count, sizeof(*request->loras));
+    if (!request->loras)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    request->loras_given = true;
+    for (; out->count < count; out->count++) {
+        const char *given = options_get_nth(options, "lora", out->count);
+        char *text = strdup(given);
+        const bool ok = text ? fill_one(given, text, &request->loras[out->count],
+                                   &out->paths[out->count], err)
+                             : error_set(err, ERROR_NO_MEMORY, "out of memory");
+        free(text);
+        request->lora_count++;
+        if (!ok)
+            return false;
+        for (int i = 0; i < out->count; i++)
+            if (strcmp(request->loras[i].name, request->loras[out->count].name) == 0)
+                return refuse(given, err);
+    }
+    return true;
+}
+
+void lora_flags_finish(struct lora_flags *flags) {
+    for (int i = 0; i < OPTIONS_REPEATS_MAX; i++)
+        free(flags->paths[i]);
+    *flags = (struct lora_flags){ 0 };
+}
+
+static void warn(const char *path, const struct adapter_info *info) {
+    if (info->unmatched_count > 0)
+        fprintf(stderr, "warning: %s: %zu of its tensors change nothing here: %s%s\n", path,
+            info->unmatched_count, info->unmatched[0], info->unmatched_count > 1 ? ", ..." : "");
+}
+
+bool lora_flags_load(const struct lora_flags *flags, const struct generate_request *request,
+    struct adapters *adapters, struct error *err) {
+    for (int i = 0; i < flags->count; i++) {
+        struct adapter_info info;
+        if (!flags->paths[i])
+            continue;
+        if (!adapters_load_file(adapters, request->loras[i].name, flags->paths[i], &info, err))
+            return false;
+        warn(flags->paths[i], &info);
+        adapter_info_finish(&info);
+    }
+    return true;
+}

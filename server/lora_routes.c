@@ -1,0 +1,308 @@
+/* The adapters over HTTP: GET /loras, GET, PUT, POST and DELETE /loras/{name}, POST /loras/rescan.
+ *
+ * Listing holds a short lock. What reads files or makes weights is done by a loader's thread while
+ * the connection is suspended; a PUT's body goes to a file of the registry's while it comes.
+ */
+#include "server/deferred.h"
+#include "server/dialect/loras_json.h"
+#include "server/http/respond.h"
+#include "server/http/route.h"
+#include "server/workers.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "/loras/"
+
+/* One change on its way. */
+struct lora_job {
+    struct deferred deferred; /* the first member */
+    struct work work;
+    bool (*run)(struct lora_job *job, struct error *err);
+    struct adapters *adapters; /* borrowed */
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    struct adapter_upload *upload; /* owned until it ends */
+    struct lora_change change;
+
+    int status; /* of the answer below */
+    json_t *json;
+    struct error error;
+};
+
+/* --- Before anything is done --- */
+
+/* What follows "/loras/" in the target, without a query. */
+static bool read_name(
+    const struct exchange *exchange, char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) {
+    const char *text = exchange->target + strlen(PREFIX);
+    char shown[128];
+    const size_t length = strcspn(text, "?");
+    snprintf(shown, sizeof(shown), "%.*s", (int)(length < 127 ? length : 127), text);
+    if (length > ADAPTER_NAME_MAX_BYTES)
+        return error_field(err, "name", shown, "at most %d bytes", ADAPTER_NAME_MAX_BYTES);
+    memcpy(name, text, length);
+    name[length] = 0;
+    return adapter_name_check("name", name, err);
+}
+
+static struct adapters *adapters_of(const struct exchange *exchange) {
+    return engine_get_adapters(exchange->server->options.engine);
+}
+
+static bool is_open(const struct exchange *exchange, struct error *err) {
+    struct error why = { 0 };
+    const char *query = strchr(exchange->target, '?');
+    if (query)
+        return error_field(err, "query", query, "no query here");
+    if (!engine_state_takes(server_state(exchange->server, &why), &why, err))
+        return false;
+    return adapters_of(exchange) ||
+           error_set(err, ERROR_NOT_FOUND, "this pipeline has no adapters");
+}
+
+static bool early_read(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    if (is_open(exchange, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* Also where there is no folder, nothing can be changed. */
+static bool early_change(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    bool ok = is_open(exchange, &err);
+    if (ok && !exchange->server->options.lora_dir)
+        ok = error_set(&err, ERROR_NOT_FOUND,
+            "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
+    if (ok)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* As early_change, and the name in the path is one. */
+static bool early_change_named(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    if (early_change(exchange, answered))
+        return true;
+    if (read_name(exchange, name, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* --- What loaders do --- */
+
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    struct lora_job *job = (struct lora_job *)deferred;
+    if (job->error.code != ERROR_NONE)
+        return respond_error(exchange, &job->error);
+    if (!job->json)
+        return respond_bytes(exchange, job->status, NULL, NULL, 0, NULL, false);
+    return respond_json(exchange, job->status, json_incref(job->json));
+}
+
+static void destroy(struct deferred *deferred) {
+    struct lora_job *job = (struct lora_job *)deferred;
+    adapter_upload_abort(job->upload);
+    json_decref(job->json);
+    free(job);
+}
+
+static void run_job(struct work *work) {
+    struct lora_job *job = (struct lora_job *)((char *)work - offsetof(struct lora_job, work));
+    if (!job->run(job, &job->error) && job->error.code == ERROR_NONE)
+        error_set(&job->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+    deferred_done(&job->deferred);
+}
+
+/* Takes over `upload`. */
+static enum MHD_Result start(struct exchange *exchange, const char *name,
+    bool (*run)(struct lora_job *job, struct error *err), struct adapter_upload *upload,
+    const struct lora_change *change) {
+    static const struct deferred_kind kind = { answer, NULL, destroy };
+    struct error err = { 0 };
+    struct lora_job *job = calloc(1, sizeof(*job));
+    if (!job) {
+        adapter_upload_abort(upload);
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    job->work.run = run_job;
+    job->run = run;
+    job->adapters = adapters_of(exchange);
+    snprintf(job->name, sizeof(job->name), "%s", name);
+    job->upload = upload;
+    if (change)
+        job->change = *change;
+    job->status = 200;
+    if (!deferred_init(&job->deferred, &kind, exchange, &err)) {
+        deferred_unref(&job->deferred);
+        return respond_error(exchange, &err);
+    }
+    deferred_suspend(&job->deferred, exchange); /* nobody can be done with it yet */
+    workers_give(exchange->server->loaders, &job->work);
+    return MHD_YES;
+}
+
+/* The answer of what filled `info`, which is finished here. */
+static bool tell(struct lora_job *job, struct adapter_info *info) {
+    job->json = lora_json(info);
+    adapter_info_finish(info);
+    return job->json;
+}
+
+static bool describe(struct lora_job *job, struct error *err) {
+    struct adapter_info info;
+    return adapters_describe(job->adapters, job->name, &info, err) && tell(job, &info);
+}
+
+static bool end_upload(struct lora_job *job, struct error *err) {
+    struct adapter_upload *upload = job->upload;
+    struct adapter_info info;
+    job->upload = NULL;
+    const bool existed = adapters_describe(job->adapters, job->name, &info, NULL);
+    if (existed)
+        adapter_info_finish(&info);
+    job->status = existed ? 200 : 201;
+    return adapter_upload_end(upload, &info, err) && tell(job, &info);
+}
+
+static bool change(struct lora_job *job, struct error *err) {
+    const struct lora_change *c = &job->change;
+    const bool settings = c->settings.has_default || c->settings.has_pinned;
+    if (c->has_loaded && c->loaded && !adapters_load(job->adapters, job->name, NULL, err))
+        return false;
+    if (settings && !adapters_set(job->adapters, job->name, &c->settings, NULL, err))
+        return false;
+    if (c->has_loaded && !c->loaded && !adapters_unload(job->adapters, job->name, err))
+        return false;
+    return describe(job, err);
+}
+
+static bool delete_one(struct lora_job *job, struct error *err) {
+    job->status = 204;
+    return adapters_delete(job->adapters, job->name, err);
+}
+
+static bool rescan(struct lora_job *job, struct error *err) {
+    struct adapters_scan scan;
+    if (!adapters_rescan(job->adapters, &scan, err))
+        return false;
+    job->json = json_pack("{s:i, s:i, s:i, s:i, s:i}", "added", scan.added, "replaced",
+        scan.replaced, "removed", scan.removed, "failed", scan.failed, "passed_over",
+        scan.passed_over);
+    return job->json;
+}
+
+/* --- The methods --- */
+
+static enum MHD_Result handle_list(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct adapters_listing listing;
+    if (!adapters_list(adapters_of(exchange), &listing, &err))
+        return respond_error(exchange, &err);
+    json_t *json = loras_json(&listing);
+    adapters_listing_finish(&listing);
+    return respond_json(exchange, 200, json);
+}
+
+static enum MHD_Result handle_get(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct adapter_info info;
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    if (!read_name(exchange, name, &err) ||
+        !adapters_describe(adapters_of(exchange), name, &info, &err))
+        return respond_error(exchange, &err);
+    json_t *json = lora_json(&info);
+    adapter_info_finish(&info);
+    return respond_json(exchange, 200, json);
+}
+
+static enum MHD_Result handle_delete(struct exchange *exchange) {
+    struct error err = { 0 };
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    return read_name(exchange, name, &err) ? start(exchange, name, delete_one, NULL, NULL)
+                                           : respond_error(exchange, &err);
+}
+
+static enum MHD_Result handle_post(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct lora_change given;
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    return read_name(exchange, name, &err) &&
+                   lora_change_parse(exchange->body, exchange->body_size, &given, &err)
+               ? start(exchange, name, change, NULL, &given)
+               : respond_error(exchange, &err);
+}
+
+static enum MHD_Result handle_rescan(struct exchange *exchange) {
+    return start(exchange, "", rescan, NULL, NULL);
+}
+
+/* --- PUT --- */
+
+static uint64_t upload_max_bytes(const struct exchange *exchange) {
+    return exchange->server->options.lora_max_bytes;
+}
+
+static bool upload_begin(struct exchange *exchange, struct error *err) {
+    struct adapter_upload *upload;
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    const uint64_t bytes = exchange->body_bytes == BODY_BYTES_UNKNOWN ? 0 : exchange->body_bytes;
+    if (!read_name(exchange, name, err) ||
+        !adapter_upload_begin(adapters_of(exchange), name, bytes, &upload, err))
+        return false;
+    exchange->upload = upload;
+    return true;
+}
+
+static bool upload_write(
+    struct exchange *exchange, const void *bytes, size_t size, struct error *err) {
+    const uint64_t max = upload_max_bytes(exchange);
+    if (size <= max && exchange->body_received <= max - size)
+        return adapter_upload_write(exchange->upload, bytes, size, err);
+    char value[48];
+    snprintf(value, sizeof(value), "more than %" PRIu64 " bytes", max);
+    error_field(err, "body", value, "at most %" PRIu64 " bytes", max);
+    err->code = ERROR_TOO_LARGE;
+    return false;
+}
+
+static void upload_give_up(struct exchange *exchange) {
+    adapter_upload_abort(exchange->upload);
+    exchange->upload = NULL;
+}
+
+static enum MHD_Result handle_put(struct exchange *exchange) {
+    struct error err = { 0 };
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    struct adapter_upload *upload = exchange->upload;
+    exchange->upload = NULL;
+    if (read_name(exchange, name, &err))
+        return start(exchange, name, end_upload, upload, NULL);
+    adapter_upload_abort(upload);
+    return respond_error(exchange, &err);
+}
+
+static const struct body_sink upload = { upload_max_bytes, upload_begin, upload_write,
+    upload_give_up };
+static const char *const file_types[] = { "application/octet-stream", "application/x-safetensors",
+    "application/safetensors", "", NULL };
+
+const struct route route_loras = { .path = "/loras",
+    .methods = { { "GET", .early = early_read, .handle = handle_list } } };
+
+/* Before the next, which would take it for a name. */
+const struct route route_loras_rescan = { .path = "/loras/rescan",
+    .methods = { { "POST", .early = early_change, .handle = handle_rescan } } };
+
+const struct route route_lora = { .path = PREFIX,
+    .is_prefix = true,
+    .methods = { { "GET", .early = early_read, .handle = handle_get },
+        { "PUT", file_types, early_change_named, handle_put, &upload },
+        { "POST", content_types_json, early_change_named, handle_post },
+        { "DELETE", .early = early_change_named, .handle = handle_delete } } };

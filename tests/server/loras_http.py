@@ -1,0 +1,261 @@
+"""Adapters over HTTP on the bundled checkpoint: sent, listed, used, changed, taken away, and all that
+can be wrong with them. usage: loras_http.py EXECUTABLE MODEL"""
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from daemon import Daemon, check, done, exchange, read_responses, wait_until
+from generate_http import png_texts
+from lora_file import kohya_lora, safetensors
+
+executable, model = sys.argv[1:3]
+SNOW, INK = kohya_lora(model, 1), kohya_lora(model, 2, rank=8)
+OCTETS = {"Content-Type": "application/octet-stream"}
+DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 2,
+        "guidance_scale": 2.5}
+
+
+class Folder(Daemon):
+    """A daemon with an empty folder of adapters."""
+
+    def __init__(self, *extra):
+        self.folder = tempfile.mkdtemp()
+        super().__init__(executable, model, extra=["--dtype", "f32", "--lora-dir", self.folder, *extra])
+
+    def __exit__(self, *args):
+        result = super().__exit__(*args)
+        shutil.rmtree(self.folder)
+        return result
+
+    def put(self, name, data, headers=OCTETS):
+        return self.request("PUT", "/loras/" + name, data, headers)
+
+    def post(self, name, fields):
+        return self.request("POST", "/loras/" + name, json.dumps(fields),
+                            {"Content-Type": "application/json"})
+
+    def picture(self, **fields):
+        r = self.generate({**DRAW, **fields}, {"Accept": "image/png"})
+        check(r.status == 200, f"{fields}: {r.status} {r.body[:200]}")
+        return r.body
+
+    def latents(self, **fields):
+        r = self.generate({**DRAW, "output": "latent", **fields})
+        check(r.status == 200, f"{fields}: {r.status} {r.body[:200]}")
+        return r.json()["images"][0]["b64_latent"]
+
+    def files(self):
+        return sorted(os.listdir(self.folder))
+
+
+def refused(r, status, param=None, words=""):
+    error = r.error() if r.body else {}
+    check(r.status == status and (not param or error.get("param") == param) and
+          words in error.get("message", "") and error.get("code"),
+          f"{status} for {param or words}, not {r.status}: {r.body[:300]}")
+
+
+def without_a_folder():
+    with Daemon(executable, model) as d:
+        r = d.get("/loras")
+        check(r.status == 200 and r.json()["loras"] == [] and r.json()["folder"] is None, f"{r.body}")
+        for method, path, body in (("PUT", "/loras/snow", SNOW), ("POST", "/loras/rescan", None),
+                                   ("DELETE", "/loras/snow", None)):
+            refused(d.request(method, path, body, OCTETS if body else {}), 404, words="--lora-dir")
+        refused(d.generate({**DRAW, "loras": [{"name": "snow"}]}), 400, "loras[0].name")
+
+
+def sent_listed_and_used(d):
+    plain = d.latents()
+    r = d.put("snow", SNOW)
+    check(r.status == 201, f"{r.status} {r.body[:300]}")
+    told = r.json()
+    check(told["name"] == "snow" and told["state"] == "loaded" and told["matched"] == 46 and
+          told["unmatched"] == [] and told["file_bytes"] == len(SNOW) and
+          told["ranks"] == [{"value": 4, "modules": 46}] and
+          told["alphas"] == [{"value": 2, "modules": 46}] and told["users"] == 0 and
+          told["default_weight"] is None and told["error"] is None, f"{told}")
+    check(d.get("/loras/snow").json() == told, "GET /loras/snow says the same")
+    listing = d.get("/loras").json()
+    check(listing["loras"] == [told] and listing["folder"] == d.folder, f"{listing}")
+    info = d.get("/info").json()["loras"]
+    check(info == {"folder": d.folder, "count": 1, "resident_bytes": listing["resident_bytes"],
+                   "limit_bytes": None, "merge": False}, f"{info}")
+    check(d.files() == ["snow.safetensors"], f"{d.files()}")
+    with open(d.folder + "/snow.safetensors", "rb") as f:
+        check(f.read() == SNOW, "as it was sent")
+    snow = d.latents(loras=[{"name": "snow"}])
+    check(snow != plain, "it changes the picture")
+    check(d.latents(loras=[{"name": "snow", "weight": 1, "text_encoder_weight": 1}]) == snow,
+          "its weights are 1")
+    check(d.latents(loras=[{"name": "snow", "weight": 0}]) == plain, "weight 0 is none")
+    check(d.latents(loras=[{"name": "snow", "text_encoder_weight": 0}]) not in (plain, snow),
+          "the text encoder's weight is its own")
+    check(d.latents() == plain, "and none are used unless named")
+    return plain, snow
+
+
+def a_picture_says_what_it_used(d):
+    r = d.generate({**DRAW, "loras": [{"name": "snow", "weight": 0.5}]})
+    version = d.get("/loras/snow").json()["version"]
+    used = {"name": "snow", "weight": 0.5, "text_encoder_weight": 0.5}
+    check(r.json()["parameters"]["loras"] == [used], f"{r.json()['parameters']}")
+    check(r.json()["loras"] == [{**used, "version": version}], f"{r.json().get('loras')}")
+    png = base64.b64decode(r.json()["images"][0]["b64_json"])
+    texts = png_texts(png)
+    check(f'Lora: "snow 0.5 (version {version})"' in texts["parameters"], texts["parameters"])
+    check(json.loads(texts["latentd"])["loras"] == [used], texts["latentd"])
+    again = d.request("POST", "/generate", texts["latentd"],
+                      {"Content-Type": "application/json", "Accept": "image/png"})
+    check(again.status == 200 and again.body == png, "its text draws it again")
+    metrics = d.get("/metrics").body.decode()
+    check('\nsd_lora_requests_total{lora="snow"} ' in metrics and "\nsd_lora_loaded 1\n" in metrics,
+          "counted")
+
+
+def in_chunks_and_after_a_question(d, snow):
+    head = "PUT /loras/snow HTTP/1.1\r\nHost: localhost\r\n"
+    before = d.get("/loras/snow").json()["version"]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(SNOW[i:i + 30000]), SNOW[i:i + 30000])
+                      for i in range(0, len(SNOW), 30000)) + b"0\r\n\r\n"
+    responses, closed = exchange(
+        d, (head + "Transfer-Encoding: chunked\r\n\r\n").encode() + chunks, close=True)
+    check([r.status for r in responses] == [200] and closed, f"{[r.body for r in responses]}")
+    check(responses[0].json()["version"] > before, "another version")
+    check(d.latents(loras=[{"name": "snow"}]) == snow, "of the same numbers")
+    with d.connect() as s:
+        s.sendall((head + f"Content-Length: {len(INK)}\r\nExpect: 100-continue\r\n\r\n").encode())
+        check(s.recv(100).startswith(b"HTTP/1.1 100 "), "100 Continue")
+        s.sendall(INK)
+        responses, closed = read_responses(s)
+        check([r.status for r in responses] == [200] and not closed, "and then the file")
+    check(d.latents(loras=[{"name": "snow"}]) != snow, "is another picture")
+    if shutil.which("curl"):
+        with tempfile.NamedTemporaryFile() as f:
+            f.write(SNOW)
+            f.flush()
+            p = subprocess.run(["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-T", f.name,
+                                "-H", "Expect: 100-continue", f"http://{d.host}:{d.port}/loras/snow"],
+                               capture_output=True, text=True)
+            check(p.stdout == "200", f"curl -T: {p.stdout} {p.stderr}")
+        check(d.latents(loras=[{"name": "snow"}]) == snow, "the first again")
+
+
+def wrong_uploads_change_nothing(d, snow):
+    before = d.get("/loras/snow").json()
+    for data, words in ((SNOW[:-100], ""), (b"", ""), (b"PK\3\4" + bytes(5000), ""),
+                        (safetensors({"a.weight": ([2], [1, 2])}), "")):
+        refused(d.put("snow", data), 400, words=words)
+    refused(d.put("snow", SNOW, {"Content-Type": "application/json"}), 415,
+            words="application/octet-stream")
+    refused(d.put("snow", SNOW, {"Content-Type": "application/x-www-form-urlencoded"}), 415)
+    for name in ("a%20b", ".hidden", "a" * 200, "-a", "caf%C3%A9", "a.b/c", ""):
+        refused(d.put(name, SNOW), 400, "name")
+    refused(d.put("snow?x=1", SNOW), 400, "query")
+    refused(d.put("snow", SNOW, {**OCTETS, "Host": "evil.example"}), 403)
+    refused(d.put("snow", SNOW, {**OCTETS, "Origin": "http://evil.example"}), 403)
+    r = d.put("rescan", SNOW)
+    check(r.status == 405 and r.headers["allow"] == "POST, OPTIONS", f"rescan is no name: {r.status}")
+    check(d.files() == ["snow.safetensors"], f"nothing is left: {d.files()}")
+    after = d.get("/loras/snow").json()
+    check(after["version"] == before["version"], "the version that was there stays")
+    check(d.latents(loras=[{"name": "snow"}]) == snow, "and draws")
+
+
+def half_an_upload_is_taken_back(d):
+    head = b"PUT /loras/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (1 << 30)
+    before = d.rss_kb()
+    held = [d.connect() for _ in range(8)]  # more than there are threads
+    for s in held:
+        s.sendall(head + bytes(8 << 20))
+    check(wait_until(lambda: sum(os.stat(os.path.join(d.folder, f)).st_size for f in d.files()) >=
+                     64 << 20), f"64 MB of it are in the folder: {d.files()}")
+    grown = d.rss_kb() - before
+    print(f"8 uploads of 8 MB under way: {grown} kB more resident")
+    check(grown < 16 << 10, f"{grown} kB are held in memory")
+    check(d.get("/health").status == 200 and d.latents(), "others are served")
+    check("half" not in d.get("/loras").body.decode(), "it is not there yet")
+    for s in held:
+        s.close()
+    check(wait_until(lambda: d.files() == ["snow.safetensors"]), f"and leaves nothing: {d.files()}")
+
+
+def too_large_is_said_early():
+    with Folder("--lora-max-bytes", "100000") as d:
+        head = "PUT /loras/big HTTP/1.1\r\nHost: localhost\r\n"
+        responses, closed = exchange(d, (head + "Content-Length: 100001\r\n\r\n").encode(), close=True)
+        check(closed and len(responses) == 1, "without the body")
+        refused(responses[0], 413, "Content-Length", "100000")
+        refused(d.put("big", bytes(200000)), 413, "Content-Length")
+        chunks = b"".join(b"%x\r\n%s\r\n" % (40000, bytes(40000)) for _ in range(5)) + b"0\r\n\r\n"
+        responses, closed = exchange(
+            d, (head + "Transfer-Encoding: chunked\r\n\r\n").encode() + chunks, close=True)
+        check(closed and len(responses) == 1, "in chunks")
+        refused(responses[0], 413, "body", "100000")
+        check(d.files() == [], f"nothing is left: {d.files()}")
+
+
+def what_a_name_may_be_told(d, plain, snow):
+    for fields, param in (({"default_weight": "1"}, "default_weight"),
+                          ({"default_weight": 101}, "default_weight"),
+                          ({"default_weight": 1, "text_encoder_weight": -200}, "text_encoder_weight"),
+                          ({"text_encoder_weight": 1}, "text_encoder_weight"),
+                          ({"pinned": 1}, "pinned"), ({"loaded": "no"}, "loaded"),
+                          ({"weight": 1}, "weight"), ({}, None)):
+        refused(d.post("snow", fields), 400, param)
+    refused(d.request("POST", "/loras/snow", "x", {"Content-Type": "text/plain"}), 415)
+    refused(d.post("nope", {"pinned": True}), 404)
+    r = d.post("snow", {"default_weight": 1, "pinned": True})
+    check(r.status == 200 and r.json()["default_weight"] == r.json()["text_encoder_weight"] == 1 and
+          r.json()["pinned"] is True, f"{r.body}")
+    check(d.latents() == snow, "a default applies to who names none")
+    check(d.latents(loras=[]) == plain, "and not to who wants none")
+    r = d.generate({**DRAW})
+    check([u["name"] for u in r.json()["parameters"]["loras"]] == ["snow"], "it is told")
+    check(d.post("snow", {"default_weight": None, "pinned": False}).json()["default_weight"] is None,
+          "no default any more")
+    check(d.latents() == plain, "and not applied")
+    check(d.post("snow", {"loaded": False}).json()["state"] == "on_disk", "unloaded")
+    check(d.latents(loras=[{"name": "snow"}]) == snow, "and loaded again when it is named")
+    check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "or when told")
+
+
+def by_hand_and_away(d, plain):
+    with open(d.folder + "/ink.v2.safetensors", "wb") as f:
+        f.write(INK)
+    with open(d.folder + "/broken.safetensors", "wb") as f:
+        f.write(SNOW[:1000])
+    refused(d.generate({**DRAW, "loras": [{"name": "ink.v2"}]}), 400, "loras[0].name")
+    responses, closed = exchange(d, b"POST /loras/rescan HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    check([r.status for r in responses] == [200] and not closed, f"{[r.body for r in responses]}")
+    scan = responses[0].json()
+    check(scan["added"] == 1 and scan["removed"] == 0 and scan["failed"] == 1, f"{scan}")
+    states = {l["name"]: (l["state"], bool(l["error"])) for l in d.get("/loras").json()["loras"]}
+    check(states["ink.v2"] == ("on_disk", False) and states["broken"] == ("failed", True), f"{states}")
+    both = d.latents(loras=[{"name": "snow", "weight": 0.7}, {"name": "ink.v2", "weight": -0.3}])
+    check(both not in (plain, d.latents(loras=[{"name": "ink.v2", "weight": -0.3}])), "two at once")
+    for name in ("ink.v2", "broken"):
+        check(d.request("DELETE", "/loras/" + name).status == 204, f"DELETE {name}")
+        refused(d.get("/loras/" + name), 404)
+        refused(d.request("DELETE", "/loras/" + name), 404)
+    refused(d.generate({**DRAW, "loras": [{"name": "ink.v2"}]}), 400, "loras[0].name")
+    check(d.files() == ["snow.safetensors"], f"the files too: {d.files()}")
+    check(d.latents() == plain, "the base is what it was")
+
+
+if __name__ == "__main__":
+    without_a_folder()
+    with Folder() as daemon:
+        base, changed = sent_listed_and_used(daemon)
+        a_picture_says_what_it_used(daemon)
+        in_chunks_and_after_a_question(daemon, changed)
+        wrong_uploads_change_nothing(daemon, changed)
+        half_an_upload_is_taken_back(daemon)
+        what_a_name_may_be_told(daemon, base, changed)
+        by_hand_and_away(daemon, base)
+    too_large_is_said_early()
+    done()
