@@ -63,6 +63,10 @@ static const struct option_spec table[] = {
         "make weights of adapters instead of adding them in each step: less\n"
         "work for one set of them, more when sets change",
         .to = OPTION_TO_FLAG(struct settings, engine.pipeline.adapters.merge) },
+    { "one-at-a-time", 0, NULL,
+        "draw requests one after the other, in the order in which they\n"
+        "come; for comparisons",
+        .to = OPTION_TO_FLAG(struct settings, engine.pipeline.one_at_a_time) },
     { "drain-timeout", 0, "SECONDS",
         "when told to stop, cancel what is not done by then [wait for all\nthat was accepted]",
         .to = OPTION_TO_INT(struct settings, drain_timeout_s, 1, DRAIN_TIMEOUT_MAX_S) },

@@ -123,7 +123,9 @@ static bool create_adapters(struct pipeline *p, const struct pipeline_options *o
     return adapters_create(&options->adapters, &base, &p->adapters, err);
 }
 
-static bool create_studio(struct pipeline *p, int max_rows, struct error *err) {
+static bool create_studio(
+    struct pipeline *p, const struct pipeline_options *options, struct error *err) {
+    const int max_rows = options->max_batch_rows;
     const struct stage_models models = {
         .kernels = p->kernels,
         .text_encoder = p->text_encoder,
@@ -139,7 +141,11 @@ static bool create_studio(struct pipeline *p, int max_rows, struct error *err) {
     const int images = p->kernels->batch_images;
     p->info.max_batch_rows =
         max_rows ? max_rows : 2 * (images < UNET_CALL_MAX_IMAGES ? images : UNET_CALL_MAX_IMAGES);
-    return studio_create(&table, max_rows, &p->studio, err);
+    if (!studio_create(&table, max_rows, &p->studio, err))
+        return false;
+    if (options->one_at_a_time)
+        studio_set_one_at_a_time(p->studio);
+    return true;
 }
 
 static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64_t bytes) {
@@ -199,7 +205,7 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
         (!options->no_recordings && !recordings_create(p->kernels, &p->recordings, err)))
         return false;
     fill_figures(p);
-    if (!create_studio(p, options->max_batch_rows, err))
+    if (!create_studio(p, options, err))
         return false;
     if (!plan_default(p, err))
         return error_prefix(err, "planning a picture of the model's own size");

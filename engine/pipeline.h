@@ -21,6 +21,7 @@ struct pipeline_options {
     struct dtype_choice dtype; /* how weights are held */
     struct adapters_options adapters;
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
+    bool one_at_a_time; /* studio_set_one_at_a_time */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
      * weights are read. May be NULL. */

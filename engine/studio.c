@@ -50,6 +50,7 @@ struct studio {
     int capacity;
     double seconds, flops; /* of the latest units */
     uint64_t calls;
+    bool one_at_a_time;
 };
 
 bool studio_create(
@@ -61,6 +62,10 @@ bool studio_create(
     studio->stages = *stages;
     studio->call_rows = max_rows ? max_rows : UNET_CALL_MAX_ROWS;
     return true;
+}
+
+void studio_set_one_at_a_time(struct studio *studio) {
+    studio->one_at_a_time = true;
 }
 
 void studio_destroy(struct studio *studio) {
@@ -211,6 +216,8 @@ static int list_images(struct studio *studio, double now) {
     const double s_per_flop = studio->flops > 0 ? studio->seconds / studio->flops : 0;
     int count = 0;
     for (struct drawing *d = studio->first; d; d = d->next) {
+        if (studio->one_at_a_time && count > 0)
+            break;
         const struct resolved_request *r = d->request;
         const struct policy_image like = {
             .rank = policy_rank(work_left(d) * s_per_flop, now - d->begun_s, r->asked.priority),

@@ -21,6 +21,8 @@ struct studio;
  * gains from, though one image is always taken; 0: no limit of our own. */
 bool studio_create(const struct stages *stages, int max_rows, struct studio **out,
     struct error *err) __attribute__((warn_unused_result));
+/* Requests in the order in which they came, none beside another: for comparisons. */
+void studio_set_one_at_a_time(struct studio *studio);
 /* No request may be left. NULL is fine. */
 void studio_destroy(struct studio *studio);
 

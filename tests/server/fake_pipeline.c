@@ -143,8 +143,11 @@ bool pipeline_create(
         .take = take,
         .leave = leave,
         .decode = decode };
-    return studio_create(&stages, 0, &p->studio, err) &&
-           tokenizer_create(BUNDLED_TOKENIZER, &p->tokenizer, err);
+    if (!studio_create(&stages, 0, &p->studio, err))
+        return false;
+    if (options->one_at_a_time)
+        studio_set_one_at_a_time(p->studio);
+    return tokenizer_create(BUNDLED_TOKENIZER, &p->tokenizer, err);
 }
 
 void pipeline_destroy(struct pipeline *p) {
