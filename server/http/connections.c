@@ -17,6 +17,7 @@
 
 #define TICK_MS 100
 #define LINGERING_MAX 32
+#define LINGERING_READS 16 /* of one connection, before the next look at the others */
 /* How long a connection is left alone after its last sign of life, before it may have to give way:
  * long enough for a request that is on its way. */
 #define IDLE_GRACE_MS 100
@@ -109,7 +110,10 @@ static void look_at(struct connections *connections, struct connection *c, int64
 /* Throws away what has come; false once that is enough. */
 static bool read_on(struct lingering *l, int64_t now) {
     char buffer[1 << 16];
-    while (l->left > 0 && now < l->deadline_ms) {
+    for (int reads = 0; l->left > 0 && now < l->deadline_ms; reads++) {
+        if (reads == LINGERING_READS) /* others wait for the lock; what is left wakes us again */
+            return true;
+
         ssize_t got = recv(l->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
         if (got < 0)
             return true; /* nothing yet, or an error that poll will tell of as a hang-up */
@@ -219,8 +223,8 @@ void connections_destroy(struct connections *connections) {
 /* Who gives way first: 0 for a connection that keeps its place. */
 static int rank(const struct connection *c, int64_t now) {
     const int64_t silent_ms = now - c->alive_ms;
-    if (c->closing)
-        return 0;
+    if (c->closing || (c->phase <= CONNECTION_BODY && has_unread(c->fd)))
+        return 0; /* what has come only waits for its thread */
     switch (c->phase) {
     case CONNECTION_IDLE:
         return silent_ms >= IDLE_GRACE_MS ? 3 : 0;
