@@ -199,11 +199,11 @@ def report(record):
         f"{about['family_model']}; {', '.join(about['instructions'])}), Linux {about['kernel']}, load "
         f"average {about['load_average_at_start']:.2f} at the start.",
         "",
-        f"The bundled checkpoint at 128x128, guidance 2.5, latentd in its own dtype, diffusers in f32 (on "
-        f"processors without bf16 instructions its faster one). Poisson arrivals, half for 4 steps "
+        f"The bundled checkpoint at 128x128, guidance 2.5, latentd in its own dtype, diffusers in f32. "
+        f"Poisson arrivals, half for 4 steps "
         f"({record['seconds']['short']:.3f} s alone), half for 30 ({record['seconds']['long']:.3f} s); "
         f"load 1 is {record['capacity']:.2f} images/s, what latentd draws one at a time. "
-        f"{record['rounds']} interleaved rounds of {record['round_s']:g} s for both latentds, "
+        f"Interleaved rounds of {record['round_s']:g} s, {record['rounds']} for both latentds and "
         f"{record['peer_rounds']} for diffusers, the same clients for all, at most "
         f"{record['max_queue']} waiting. Seconds from a client's coming to its picture's last byte.",
         "",

@@ -1,6 +1,6 @@
 """Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, sizes,
 step counts, schedulers, guidance, priorities and adapters, on the bundled checkpoint.
-usage: company.py EXECUTABLE MODEL [REQUESTS [SEED]]    (scripts/soak: 1,000)"""
+usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED]]    (scripts/soak: 1,000)"""
 import queue
 import random
 import sys
