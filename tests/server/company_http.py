@@ -1,5 +1,5 @@
-"""Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, sizes,
-step counts, schedulers, guidance, priorities and adapters, on the bundled checkpoint.
+"""Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, text
+lengths, sizes, step counts, schedulers, guidance, priorities and adapters, on the bundled checkpoint.
 usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED]]    (scripts/soak: 1,000)"""
 import queue
 import random
@@ -13,7 +13,7 @@ from lora_file import kohya_lora
 MAX_ROWS, IN_FLIGHT = 16, 12
 PROMPTS = ["a red house", "a blue boat in the middle of the sea at night, the moon in the upper left",
            "three trees by the sea, the sun in the upper right, a yellow car in front of them", "",
-           "snow " * 40]
+           "a red boat, " * 40]
 SIZES = [(128, 128), (128, 128), (96, 160)]
 LORAS = [[], [], [{"name": "snow"}], [{"name": "ink", "weight": 0.6, "text_encoder_weight": 0}],
          [{"name": "snow", "weight": 0.7}, {"name": "ink", "weight": -0.3}]]
@@ -33,6 +33,7 @@ def mix(count, seed, schedulers):
                     "num_inference_steps": draw.choice([2, 3, 4, 6]),
                     "guidance_scale": draw.choice([1, 2.5, 7.5]),
                     "scheduler": draw.choice(schedulers), "loras": draw.choice(LORAS),
+                    "long_prompt": draw.choice(["truncate", "chunk"]),
                     "clip_skip": draw.choice([0, 0, 1]), "rng": draw.choice(["cpu", "cuda"]),
                     "priority": draw.choice([-3, 0, 0, 3]),
                     "output": draw.choice(["png", "latent"])})
