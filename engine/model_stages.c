@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "engine/text_cache.h"
+#include "kernels/overlay.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -98,6 +99,7 @@ static void fill_image(
         .guided = r->guided,
         .guidance_scale = asked->guidance_scale,
         .guidance_rescale = asked->guidance_rescale,
+        .overlay = adapter_set_unet(r->adapters),
         .text_tokens = { text_tokens(r, 0), text_tokens(r, text_of(r, index)) },
         .latents = latents,
     };
@@ -127,6 +129,7 @@ static void encode_text(struct compute *c, const struct model_stages *m,
         .ids = r->texts[text].ids,
         .id_count = (size_t)context->shape[1],
         .clip_skip = clip_skip,
+        .adapters = adapter_set_text_key(r->adapters),
     };
     const void *found = c->dry_run || !compute_ok(c)
                             ? NULL
@@ -145,7 +148,13 @@ static void encode_text(struct compute *c, const struct model_stages *m,
     const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
         (uintptr_t)e.context.data, (uintptr_t)chunks, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
     compute_upload(c, kept.ids, &e.ids);
+    const struct row_overlay *rows[TEXT_CHUNKS_MAX], *own = adapter_set_text_encoder(r->adapters);
+    for (int64_t i = 0; i < chunks; i++)
+        rows[i] = own;
+    const struct overlay overlay = { rows, (int)chunks };
+    c->overlay = own ? &overlay : NULL;
     compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
+    c->overlay = NULL;
     const void *encoded = compute_view(c, context);
     if (encoded)
         text_cache_put(m->cache, &kept, encoded, tensor_bytes(context));
@@ -286,7 +295,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
     *out = (struct need){
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
-    bool overlays = false;
+    bool overlays = part == PART_TEXTS && adapter_set_text_encoder(r->request->adapters);
     for (int i = 0; i < r->count && part != PART_DECODE; i++) {
         out->rows += image_rows(&r->images[i]);
         overlays = overlays || r->images[i].overlay;

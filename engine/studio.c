@@ -373,6 +373,24 @@ static bool take_picture(struct studio *studio, const struct place *place, struc
     return ok;
 }
 
+/* How many different adapters the images of a call have. */
+static void count_adapters(const struct place *places, int count) {
+    uint64_t seen[64];
+    int distinct = 0;
+    for (int i = 0; i < count; i++) {
+        const struct adapter_use *uses;
+        const int used = adapter_set_uses(places[i].drawing->request->adapters, &uses);
+        for (int k = 0; k < used && distinct < 64; k++) {
+            int at = 0;
+            while (at < distinct && seen[at] != uses[k].version)
+                at++;
+            if (at == distinct && uses[k].version)
+                seen[distinct++] = uses[k].version;
+        }
+    }
+    metric_observe(METRIC_batch_distinct_loras, distinct);
+}
+
 /* After a call: images that are done, what was counted, and who ends. */
 static bool after_call(struct studio *studio, const struct place *places, int count, double before,
     struct error *err) {
@@ -399,6 +417,7 @@ static bool after_call(struct studio *studio, const struct place *places, int co
     metric_add(METRIC_unet_rows_total, (uint64_t)rows);
     metric_add(METRIC_steps_total, (uint64_t)count);
     metric_observe(metric_step_seconds(rows), seconds);
+    count_adapters(places, count);
     studio->calls++;
     for (int i = 0; i < count; i++)
         count_call(studio, places[i].drawing, rows, seconds);

@@ -8,7 +8,8 @@
 
 /* One request, what it drew alone, and what became of it among others. */
 struct member {
-    struct resolved_request request;
+    struct resolved_request first;   /* for the pipeline where it is alone */
+    struct resolved_request request; /* for the one where it is among others */
     struct generate_result alone, together;
     enum error_code code; /* together */
     int cancel_at;        /* evaluations after which it is cancelled; 0: never */
@@ -33,6 +34,7 @@ static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
         .device = { .kind = c->device },
         .dtype = { .dtype = c->dtype },
         .max_batch_rows = max_rows,
+        .adapters = { .folder = c->loras },
     };
     struct pipeline *pipeline = NULL;
     struct error err = { 0 };
@@ -41,6 +43,20 @@ static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
         exit(check_done());
     }
     return pipeline;
+}
+
+/* None, one or two of them, of any sign. */
+static void draw_loras(
+    const struct company *c, uint64_t *state, struct generate_request *r, struct lora_choice *out) {
+    r->loras = out;
+    r->lora_count = c->loras ? below(state, 3) : 0;
+    r->loras_given = true;
+    const int first = below(state, 3);
+    for (int i = 0; i < r->lora_count; i++) {
+        out[i] = (struct lora_choice){ .weight = 0.3 * (below(state, 7) - 3),
+            .text_encoder_weight = 0.5 * below(state, 3) };
+        snprintf(out[i].name, sizeof(out[i].name), "%c", 'a' + (first + i) % 3);
+    }
 }
 
 /* Whatever a request can say, but for what a scheduler refuses. */
@@ -53,6 +69,7 @@ static void draw_request(
     struct error err = { 0 };
     do {
         struct generate_request r;
+        struct lora_choice loras[2];
         char *prompts[2] = { words[below(state, 4)], words[below(state, 4)] };
         generate_request_init(&r);
         r.prompts = prompts;
@@ -73,8 +90,9 @@ static void draw_request(
         r.rng = below(state, 2) ? RNG_CPU : RNG_CUDA;
         r.clip_skip = below(state, 2);
         r.latent_output = c->latents_only || below(state, 4) == 0;
+        draw_loras(c, state, &r, loras);
         r.priority = below(state, 2 * PRIORITY_MAX + 1) - PRIORITY_MAX;
-        if (pipeline_resolve(pipeline, &r, &m->request, &err))
+        if (pipeline_resolve(pipeline, &r, &m->first, &err))
             return;
     } while (err.code == ERROR_INVALID);
     CHECK(false, "%s", err.message);
@@ -83,7 +101,7 @@ static void draw_request(
 
 static void draw_alone(struct pipeline *pipeline, struct member *m) {
     struct error err = { 0 };
-    const bool ok = pipeline_generate(pipeline, &m->request, NULL, &m->alone, &err);
+    const bool ok = pipeline_generate(pipeline, &m->first, NULL, &m->alone, &err);
     CHECK(ok, "%s", err.message);
 }
 
@@ -137,8 +155,9 @@ struct seen {
 
 static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
     const struct resolved_request *r = &m->request;
-    if (m->cancel_at && m->code == ERROR_CANCELLED) {
-        CHECK(m->last_step >= m->cancel_at && m->last_step < m->steps, "cancelled at %d of %d",
+    if (m->cancel_at &&
+        m->code == ERROR_CANCELLED) { /* with its last steps it still had a decode */
+        CHECK(m->last_step >= m->cancel_at && m->last_step <= m->steps, "cancelled at %d of %d",
             m->last_step, m->steps);
         seen->failed++;
         return;
@@ -149,9 +168,9 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->last_step == m->steps && m->steps == r->images * r->plan->count, "%d of %d",
         m->last_step, m->steps);
     CHECK(same_bits(&m->alone, &m->together),
-        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images", index, max_rows,
-        scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps, r->asked.width,
-        r->asked.height, r->images);
+        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images, %d adapters", index,
+        max_rows, scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps,
+        r->asked.width, r->asked.height, r->images, r->asked.lora_count);
     seen->pictures += r->images;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
@@ -167,6 +186,7 @@ static double draw_together(
     struct seen seen = { 0 };
     for (int i = 0; i < c->requests; i++) {
         struct member *m = &members[i];
+        CHECK(pipeline_resolve(pipeline, &m->first.asked, &m->request, &err), "%s", err.message);
         m->admitted = m->done = m->cancelled = false;
         m->last_step = 0;
         const int evaluations = m->request.images * m->request.plan->count;
@@ -177,8 +197,10 @@ static double draw_together(
             admit(studio, &members[admitted++]);
         CHECK(studio_work(studio, &err), "%s", err.message);
     }
-    for (int i = 0; i < c->requests; i++)
+    for (int i = 0; i < c->requests; i++) {
         compare(&members[i], i, max_rows, &seen);
+        resolved_request_finish(&members[i].request);
+    }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
     printf(
         "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, the same "
@@ -202,7 +224,7 @@ bool company_same_bits(const struct company *company, const int *max_rows, doubl
         mean = draw_together(company, members, max_rows[i], &state);
     for (int i = 0; i < company->requests; i++) {
         generate_result_finish(&members[i].alone);
-        resolved_request_finish(&members[i].request);
+        resolved_request_finish(&members[i].first);
     }
     pipeline_destroy(pipeline);
     free(members);

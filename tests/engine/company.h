@@ -7,6 +7,7 @@
 
 struct company {
     const char *model; /* a folder */
+    const char *loras; /* another, with the adapters "a", "b" and "c", or NULL */
     enum device_kind device;
     enum dtype dtype;
     int requests; /* at most COMPANY_MAX */

@@ -1,9 +1,11 @@
 /* Requests that share UNet calls draw the bits that each draws alone: other prompts, sizes, steps,
- * schedulers, guidance, generators and priorities, coming at any time and some of them cancelled,
- * at several limits of a call's rows. On the CPU, in f32 and bf16, on a small random checkpoint.
+ * schedulers, guidance, generators, adapters and priorities, coming at any time and some of them
+ * cancelled, at several limits of a call's rows. On the CPU, in f32 and bf16, on a small random
+ * checkpoint.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "tests/check.h"
+#include "tests/engine/adapter_rig.h"
 #include "tests/engine/company.h"
 #include "tests/models/small_folder.h"
 
@@ -14,16 +16,22 @@ int main(int argc, char **argv) {
         .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
     };
     static const int few[] = { 1, 2, 5, 8, 16, 0 }, many[] = { 5, 16, 0 };
-    static char folder[] = "/tmp/company_test.XXXXXX";
-    char path[64];
+    char path[128];
+    struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
     const int requests = argc > 1 ? atoi(argv[1]) : 24;
-    if (requests < 1 || requests > COMPANY_MAX || !mkdtemp(folder))
+    if (requests < 1 || requests > COMPANY_MAX)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    snprintf(path, sizeof(path), "%s/small", folder);
+    rig_make(&rig, kernels_cpu(), DTYPE_F32);
+    rig_open(&rig, 0, false);
+    rig_put(&rig, "a", RIG_LORA, 4, "", 1);
+    rig_put(&rig, "b", RIG_LOCON, 8, "", 2);
+    rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
+    snprintf(path, sizeof(path), "%s/small", rig.root);
     small_folder_write(path, &small);
     for (int i = 0; i < 2; i++) {
         const struct company company = { .model = path,
+            .loras = rig.loras,
             .device = DEVICE_CPU,
             .dtype = i ? DTYPE_BF16 : DTYPE_F32,
             .requests = requests,
@@ -31,7 +39,6 @@ int main(int argc, char **argv) {
             .seed = (uint64_t)i };
         CHECK(company_same_bits(&company, argc > 1 ? many : few, 4), "see above");
     }
-    small_folder_remove(path);
-    remove(folder);
+    rig_remove(&rig);
     return check_done();
 }
