@@ -151,9 +151,9 @@ def put(model, layers, strength):
 
 
 def load(pipe, choices, text_weights):
-    """diffusers loads them, and weighs them in the UNet. With transformers 5.23.0, diffusers 0.42.1 drops
-    the text encoder's attention from kohya's files, so the text encoder is put together from what
-    the file's maker makes of it alone."""
+    """diffusers loads them, and weighs them in the UNet. (From a kohya file without out_proj, by which it
+    knows the names, diffusers 0.42.1 drops the text encoder's attention, so the text encoder is put
+    together from what the file's maker makes of it alone.)"""
     text_encoder = pipeline().text_encoder
     for name, *weights in choices:
         pipe.load_lora_weights(FOLDER, weight_name=f"{name}.safetensors", adapter_name=name)

@@ -311,16 +311,13 @@ def lycoris_files():
 
 
 def check_with_diffusers(file):
-    """diffusers reads kohya's own kinds itself: its weights are LyCORIS's. (With transformers 5.23.0,
-    diffusers 0.42.1 drops the text encoder's attention.)"""
+    """diffusers reads kohya's own kinds itself: its weights are LyCORIS's."""
     lycoris = {k: goldens.pop(k) for k in list(goldens) if k.startswith(file + "/")}
     expect_loaded(file, f"{file}.safetensors")
     loaded = {k: v for k, v in goldens.items() if k.startswith(file + "/")}
     worst = max(((v - lycoris[k]).norm() / v.norm()).item() for k, v in loaded.items())
-    print(f"{file}: diffusers' weights and LyCORIS's differ by {worst:.1e}; diffusers leaves out "
-          f"{sorted(lycoris.keys() - loaded.keys())}")
-    assert worst < 1e-6 and all("self_attn" in k for k in lycoris.keys() - loaded.keys())
-    goldens.update(lycoris)
+    print(f"{file}: diffusers' weights and LyCORIS's differ by {worst:.1e}")
+    assert worst < 1e-6 and loaded.keys() == lycoris.keys(), loaded.keys() ^ lycoris.keys()
 
 
 def main():
