@@ -9,9 +9,9 @@ static bool is_shared(const struct adapters *adapters) {
 }
 
 void adapters_device_take(struct adapters *adapters) {
-    struct device_turn *turn = &adapters->turn;
     if (is_shared(adapters))
         return;
+    struct device_turn *turn = &adapters->turn;
     pthread_mutex_lock(&turn->lock);
     if (turn->depth > 0 && pthread_equal(turn->holder, pthread_self())) {
         turn->depth++;
@@ -26,9 +26,9 @@ void adapters_device_take(struct adapters *adapters) {
 }
 
 void adapters_device_give(struct adapters *adapters) {
-    struct device_turn *turn = &adapters->turn;
     if (is_shared(adapters))
         return;
+    struct device_turn *turn = &adapters->turn;
     pthread_mutex_lock(&turn->lock);
     if (--turn->depth == 0) {
         turn->now++;
