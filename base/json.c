@@ -52,12 +52,32 @@ json_t *json_parse(const char *text, size_t size, struct error *err) {
     return parse(text, size, 0, err);
 }
 
-static json_t *parse_file(const char *path, size_t max_bytes, size_t flags, struct error *err) {
+/* Writes null over Infinity and -Infinity outside of strings. */
+static void write_over_infinities(char *text, size_t size) {
+    static const char *const words[] = { "-Infinity", "Infinity" };
+    bool in_string = false;
+    for (size_t i = 0; i < size; i++) {
+        if (in_string && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        for (size_t k = 0; k < 2 && !in_string; k++) {
+            size_t length = strlen(words[k]);
+            if (i < size && length <= size - i && memcmp(text + i, words[k], length) == 0)
+                memcpy(memset(text + i, ' ', length), "null", 4);
+        }
+    }
+}
+
+static json_t *parse_file(
+    const char *path, size_t max_bytes, size_t flags, bool from_python, struct error *err) {
     char *text;
     size_t size;
     if (!file_read(path, max_bytes, &text, &size, err)) {
         return NULL;
     }
+    if (from_python)
+        write_over_infinities(text, size);
     json_t *value = parse(text, size, flags, err);
     free(text);
     if (!value) {
@@ -67,11 +87,15 @@ static json_t *parse_file(const char *path, size_t max_bytes, size_t flags, stru
 }
 
 json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err) {
-    return parse_file(path, max_bytes, 0, err);
+    return parse_file(path, max_bytes, 0, false, err);
 }
 
 json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err) {
-    return parse_file(path, max_bytes, JSON_DECODE_INT_AS_REAL, err);
+    return parse_file(path, max_bytes, JSON_DECODE_INT_AS_REAL, false, err);
+}
+
+json_t *json_parse_python_file(const char *path, size_t max_bytes, struct error *err) {
+    return parse_file(path, max_bytes, 0, true, err);
 }
 
 bool json_exact_integer(const json_t *value, int64_t *out) {

@@ -24,6 +24,12 @@ json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
 json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 
+/* As json_parse_file, but Infinity and -Infinity, which Python's json writes though JSON has no such
+ * numbers, are null: diffusers saves DPMSolverMultistepScheduler with "lambda_min_clipped":
+ * -Infinity. */
+json_t *json_parse_python_file(const char *path, size_t max_bytes, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* A number without a fraction (4, 4.0, 4e0), as JSON writers differ in how they spell it. */
 bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_unused_result));
 

@@ -30,7 +30,7 @@ static json_t *read_json(const char *folder, const char *name, struct error *err
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         return NULL;
     }
-    json_t *json = json_parse_file(path, CONFIG_MAX_BYTES, err);
+    json_t *json = json_parse_python_file(path, CONFIG_MAX_BYTES, err);
     free(path);
     return json;
 }

@@ -5,6 +5,7 @@
 #include "tests/check.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* Unicode 15, table 3-7: the well-formed sequences and their nearest neighbours that are not. */
 static void stray_bytes_are_replaced(void) {
@@ -87,7 +88,28 @@ static void integers_are_exact(void) {
     }
 }
 
+/* As diffusers 0.42 saves DPMSolverMultistepScheduler, but for keys left out. */
+static void infinities_of_python_are_null(void) {
+    static const char written[] =
+        "{\n  \"lambda_min_clipped\": -Infinity,\n  \"to\": [Infinity, 1],\n"
+        "  \"said\": \"a \\\"-Infinity\\\" in a text\"\n}";
+    char path[] = "/tmp/latentd_json_XXXXXX";
+    struct error err = { 0 };
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, written, sizeof(written) - 1) == sizeof(written) - 1, "%s", path);
+    close(fd);
+    CHECK(!json_parse_file(path, 4096, &err), "JSON has no infinities");
+    json_t *value = json_parse_python_file(path, 4096, &err);
+    CHECK(value, "%s", err.message);
+    CHECK(json_is_null(json_object_get(value, "lambda_min_clipped")), "lambda_min_clipped");
+    CHECK(json_is_null(json_array_get(json_object_get(value, "to"), 0)), "to[0]");
+    CHECK_STRING(json_string_value(json_object_get(value, "said")), "a \"-Infinity\" in a text");
+    json_decref(value);
+    unlink(path);
+}
+
 int main(void) {
+    infinities_of_python_are_null();
     stray_bytes_are_replaced();
     nesting_and_repetition_are_bounded();
     integers_are_exact();
