@@ -12,6 +12,9 @@ struct class_option {
     unsigned words; /* bits 1 << enum of the words it knows; 0: all */
     bool lacks;     /* one that every other class has */
     bool not_filed; /* diffusers' class has no such key: only requests say it */
+    /* Bits of words of other classes, which in a file stand for the default, as diffusers takes
+     * them. */
+    unsigned foreign;
 };
 
 struct scheduler_class {
@@ -63,6 +66,9 @@ struct prediction_weights {
     float noise_sample, noise_output;
 };
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod);
+/* The same for a sample that is root_alpha * x0 + root_beta * noise. */
+struct prediction_weights prediction_weights_of(
+    enum prediction_type prediction, float root_alpha, float root_beta);
 
 /* A new, empty update at the end of the evaluation, never NULL: with more than
  * SCHEDULER_MAX_UPDATES the plan as a whole is refused. */

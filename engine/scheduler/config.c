@@ -10,11 +10,10 @@
 /* Keys that schedulers of diffusers write and ours need not have. They are ignored in silence, as
  * from_config ignores another class's; every other key that is not in the table is reported. */
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
-    "_use_default_values", "algorithm_type", "base_image_seq_len", "clip_sample_range",
-    "disable_corrector", "dynamic_thresholding_ratio", "euler_at_final", "flow_shift",
-    "lambda_min_clipped", "lower_order_final", "noise_sampler_seed", "predict_x0",
-    "sample_max_value", "sigma_max", "sigma_min", "solver_order", "solver_p", "solver_type",
-    "trained_betas", "use_dynamic_shifting", "use_flow_sigmas", "use_lu_lambdas", NULL };
+    "_use_default_values", "base_image_seq_len", "clip_sample_range", "disable_corrector",
+    "dynamic_thresholding_ratio", "flow_shift", "lambda_min_clipped", "noise_sampler_seed",
+    "sample_max_value", "sigma_max", "sigma_min", "solver_p", "time_shift_type", "trained_betas",
+    "use_dynamic_shifting", "use_flow_sigmas", NULL };
 
 bool scheduler_has_option(enum scheduler_kind kind, enum scheduler_option_id id) {
     const struct class_option *own = &scheduler_get_class(kind)->options[id];
@@ -147,7 +146,9 @@ static bool read_file(const json_t *json, struct scheduler_config *config, struc
         const struct scheduler_option *option = &scheduler_options[id];
         const json_t *value = json_object_get(json, option->name);
         double number;
-        if (!value || option->from == REQUEST_ONLY || !scheduler_has_option(config->kind, id) ||
+        /* diffusers saves what a constructor defaults to None as null. */
+        if (!value || json_is_null(value) || option->from == REQUEST_ONLY ||
+            !scheduler_has_option(config->kind, id) ||
             scheduler_get_class(config->kind)->options[id].not_filed)
             continue;
         if (!scheduler_option_from_json(option, value, &number)) {
@@ -155,7 +156,9 @@ static bool read_file(const json_t *json, struct scheduler_config *config, struc
             return bad_key(err, option->name, value,
                 scheduler_option_allowed(option, ALL_WORDS, "\"", allowed, sizeof(allowed)));
         }
-        scheduler_option_set(option, &config->values, number);
+        unsigned foreign = scheduler_get_class(config->kind)->options[id].foreign;
+        if (option->type != VALUE_WORD || !(foreign & 1u << (unsigned)number))
+            scheduler_option_set(option, &config->values, number);
     }
     return true;
 }
@@ -175,6 +178,29 @@ static bool read_trained_betas(
         return bad_key(err, "trained_betas", value, allowed);
     }
     config->trained_betas = value;
+    return true;
+}
+
+/* What diffusers' multistep classes can be told and ours cannot: left alone, as by default. */
+static bool check_multistep_keys(
+    const json_t *json, const struct scheduler_config *config, struct error *err) {
+    static const struct {
+        const char *key, *allowed;
+    } keys[] = { { "lambda_min_clipped", "-Infinity" }, { "disable_corrector", "[]" },
+        { "solver_p", "null" }, { "use_flow_sigmas", "false" }, { "use_dynamic_shifting", "false" },
+        { "sigma_min", "null" }, { "sigma_max", "null" } };
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        const json_t *value = json_object_get(json, keys[i].key);
+        if (!scheduler_has_option(config->kind, OPTION_SOLVER_ORDER) || !value ||
+            json_is_null(value) || json_is_false(value) ||
+            (json_is_array(value) && json_array_size(value) == 0))
+            continue;
+        char text[128];
+        return error_set(err, ERROR_UNSUPPORTED,
+            "scheduler_config.json: %s %s is not supported by %s; it must be %s", keys[i].key,
+            json_describe(value, text, sizeof(text)), scheduler_kind_name(config->kind),
+            keys[i].allowed);
+    }
     return true;
 }
 
@@ -336,7 +362,7 @@ bool scheduler_config_resolve(const json_t *json, const struct scheduler_choice 
     fill_defaults(scheduler_get_class(out->kind), &out->values);
     list_unknown_keys(json, out->ignored_keys, sizeof(out->ignored_keys));
     return read_file(json, out, err) && read_trained_betas(json, out, err) &&
-           refuse_sigma_range(json, out, err) && adapt_to_pipeline(out, err) &&
-           apply_choice(choice, out, err) && check_words(choice, out, err) &&
-           check_sigma_schedules(choice, out, err);
+           refuse_sigma_range(json, out, err) && check_multistep_keys(json, out, err) &&
+           adapt_to_pipeline(out, err) && apply_choice(choice, out, err) &&
+           check_words(choice, out, err) && check_sigma_schedules(choice, out, err);
 }

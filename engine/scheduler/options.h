@@ -20,6 +20,14 @@ enum beta_schedule { BETA_LINEAR, BETA_SCALED_LINEAR, BETA_SQUAREDCOS_CAP_V2 };
 enum variance_type { VARIANCE_FIXED_SMALL, VARIANCE_FIXED_SMALL_LOG, VARIANCE_FIXED_LARGE };
 enum final_sigmas_type { FINAL_SIGMA_ZERO, FINAL_SIGMA_MIN };
 enum interpolation_type { INTERPOLATION_LINEAR, INTERPOLATION_LOG_LINEAR };
+enum algorithm_type {
+    ALGORITHM_DPMSOLVERPP,
+    ALGORITHM_SDE_DPMSOLVERPP,
+    ALGORITHM_DPMSOLVER,
+    ALGORITHM_SDE_DPMSOLVER,
+    ALGORITHM_DEIS
+};
+enum solver_type { SOLVER_MIDPOINT, SOLVER_HEUN, SOLVER_BH1, SOLVER_BH2, SOLVER_LOGRHO };
 enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
 
 /* X(id, C type, name, columns of struct scheduler_option): the name is the key in the file and in
@@ -53,6 +61,19 @@ enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
     X(ORIGINAL_INFERENCE_STEPS, int, original_inference_steps, .min = 1,                           \
         .max = TRAIN_TIMESTEPS_MAX, .help = "steps of the grid that the model was distilled on")   \
     X(TIMESTEP_SCALING, double, timestep_scaling, .from = FILE_ONLY, .max = 1e6)                   \
+    X(USE_LU_LAMBDAS, bool, use_lu_lambdas,                                                        \
+        .help = "noise levels even in lambda, whole timesteps")                                    \
+    X(ALGORITHM_TYPE, enum algorithm_type, algorithm_type,                                         \
+        WORDS("dpmsolver++", "sde-dpmsolver++", "dpmsolver", "sde-dpmsolver", "deis"),             \
+        .help = "the probability flow, or the SDE with fresh noise")                               \
+    X(SOLVER_ORDER, int, solver_order, .min = 1, .max = 3, .value = 2,                             \
+        .help = "how many predictions a step goes by")                                             \
+    X(SOLVER_TYPE, enum solver_type, solver_type,                                                  \
+        WORDS("midpoint", "heun", "bh1", "bh2", "logrho"),                                         \
+        .help = "the kind of second-order step")                                                   \
+    X(LOWER_ORDER_FINAL, bool, lower_order_final, .help = "lower order towards the end")           \
+    X(EULER_AT_FINAL, bool, euler_at_final, .help = "first order in the last step")                \
+    X(PREDICT_X0, bool, predict_x0, .help = "go by predictions of x0, not of the noise")           \
     X(NUM_TRAIN_TIMESTEPS, int, num_train_timesteps, .shared = true, .from = FILE_ONLY, .min = 1,  \
         .max = TRAIN_TIMESTEPS_MAX, .value = 1000)                                                 \
     X(BETA_START, double, beta_start, .shared = true, .from = FILE_ONLY, .max = 1,                 \

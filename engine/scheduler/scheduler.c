@@ -48,7 +48,11 @@ const char *scheduler_list_names(char *out, size_t size, const char *quote) {
 }
 
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod) {
-    float root_alpha = sqrtf(alpha_cumprod), root_beta = sqrtf(1.0f - alpha_cumprod);
+    return prediction_weights_of(prediction, sqrtf(alpha_cumprod), sqrtf(1.0f - alpha_cumprod));
+}
+
+struct prediction_weights prediction_weights_of(
+    enum prediction_type prediction, float root_alpha, float root_beta) {
     switch (prediction) {
     case PREDICTION_SAMPLE:
         return (struct prediction_weights){ .x0_output = 1,

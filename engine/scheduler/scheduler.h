@@ -27,6 +27,12 @@
     X(LMS, lms)                                                                                    \
     X(DPM2, dpm2)                                                                                  \
     X(DPM2_ANCESTRAL, dpm2_ancestral)                                                              \
+    X(DPMPP_2M, dpmpp_2m)                                                                          \
+    X(DPMPP_2M_SDE, dpmpp_2m_sde)                                                                  \
+    X(DPMPP_3M_SDE, dpmpp_3m_sde)                                                                  \
+    X(DPMPP_SDE, dpmpp_sde)                                                                        \
+    X(UNIPC, unipc)                                                                                \
+    X(DEIS, deis)                                                                                  \
     X(LCM, lcm)                                                                                    \
     X(TCD, tcd)
 

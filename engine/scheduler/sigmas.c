@@ -99,10 +99,14 @@ double beta_quantile(double p) {
 
 /* --- a run --- */
 
+static bool is_whole(enum sigma_family family) {
+    return family == SIGMAS_WHOLE || family == SIGMAS_WHOLE_REPEATED;
+}
+
 static double spaced_timestep(
     const struct scheduler_values *values, enum sigma_family family, int steps, int i) {
     int total = values->num_train_timesteps;
-    int count = family == SIGMAS_WHOLE ? steps + 1 : steps; /* of which the lowest is dropped */
+    int count = is_whole(family) ? steps + 1 : steps; /* of which the lowest is dropped */
     switch (values->timestep_spacing) {
     case SPACING_LEADING:
         return (count - 1 - i) * (total / count) + values->steps_offset;
@@ -112,7 +116,9 @@ static double spaced_timestep(
         return linspace_at(total - 1, 0, steps + 1, i); /* for the level; visited as below */
     default: {
         double timestep = linspace_at(0, total - 1, count, count - 1 - i);
-        return family == SIGMAS_WHOLE ? rint(timestep) : (double)(float)timestep;
+        if (is_whole(family))
+            return rint(timestep);
+        return family == SIGMAS_SPACED_DOUBLE ? timestep : (double)(float)timestep;
     }
     }
 }
@@ -139,20 +145,12 @@ static struct level spaced_level(const struct scheduler_values *values,
     return level;
 }
 
-/* diffusers rounds the timesteps of Karras' sigmas, but not under a cosine schedule, nor those of
- * the other lists, and takes what is before the point. Ours of k-diffusion's are rounded. */
-static double whole_timestep(const struct scheduler_values *values, double timestep) {
-    bool cut = values->use_exponential_sigmas || values->use_beta_sigmas ||
-               (values->use_karras_sigmas && values->beta_schedule == BETA_SQUAREDCOS_CAP_V2);
-    return cut ? floor(timestep) : rint(timestep);
-}
-
 /* A level by the list that the options ask for between max and min; false if they ask for none. */
 static bool listed_sigma(
     const struct scheduler_values *values, double max, double min, int steps, int i, double *out) {
     if (values->use_karras_sigmas)
         *out = sigma_karras(max, min, steps, i);
-    else if (values->use_exponential_sigmas)
+    else if (values->use_exponential_sigmas || values->use_lu_lambdas)
         *out = sigma_exponential(max, min, steps, i);
     else if (values->use_beta_sigmas)
         *out = sigma_beta(max, min, steps, i);
@@ -163,11 +161,27 @@ static bool listed_sigma(
     return true;
 }
 
+/* Of a level that is not in the table. diffusers' classes with whole timesteps round those of
+ * Karras' sigmas, but DPM-Solver++ not under a cosine schedule, and none those of the other lists:
+ * they take what is before the point. Ours of k-diffusion's are rounded. */
+static double listed_timestep(const struct scheduler_values *values,
+    const struct noise_schedule *schedule, enum sigma_family family, double sigma) {
+    double timestep = timestep_of_sigma(schedule, sigma);
+    if (!is_whole(family))
+        return timestep;
+    bool cuts = values->use_exponential_sigmas || values->use_beta_sigmas ||
+                (family == SIGMAS_WHOLE && values->beta_schedule == BETA_SQUAREDCOS_CAP_V2);
+    return cuts ? floor(timestep) : rint(timestep);
+}
+
 static float last_sigma(const struct scheduler_values *values,
-    const struct noise_schedule *schedule, enum sigma_family family, int steps) {
+    const struct noise_schedule *schedule, enum sigma_family family, const struct sigma_run *run) {
     double none;
-    if (is_log_linear(values) && !listed_sigma(values, 1, 1, 1, 0, &none))
-        return (float)spaced_level(values, schedule, family, steps, steps).sigma;
+    bool listed = listed_sigma(values, 1, 1, 1, 0, &none);
+    if (family == SIGMAS_WHOLE_REPEATED && listed && values->final_sigmas_type == FINAL_SIGMA_MIN)
+        return run->sigmas[run->count - 1];
+    if (is_log_linear(values) && !listed)
+        return (float)spaced_level(values, schedule, family, run->count, run->count).sigma;
     return values->final_sigmas_type == FINAL_SIGMA_MIN ? schedule->sigmas[0] : 0;
 }
 
@@ -190,9 +204,8 @@ bool sigma_run_check(
 bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config,
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err) {
     const struct scheduler_values *values = &config->values;
-    bool whole = family == SIGMAS_WHOLE;
     double max = schedule->sigmas[schedule->num_train_timesteps - 1], min = schedule->sigmas[0];
-    if (!whole) {
+    if (!is_whole(family)) {
         max = spaced_level(values, schedule, family, steps, 0).sigma;
         min =
             spaced_level(values, schedule, family, steps, steps - 1 + is_log_linear(values)).sigma;
@@ -200,15 +213,12 @@ bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config
     run->count = steps;
     for (int i = 0; i < steps; i++) {
         struct level level = spaced_level(values, schedule, family, steps, i);
-        if (listed_sigma(values, max, min, steps, i, &level.sigma)) {
-            level.timestep = timestep_of_sigma(schedule, level.sigma);
-            if (whole)
-                level.timestep = whole_timestep(values, level.timestep);
-        }
-        run->timesteps[i] = (float)(whole ? rint(level.timestep) : level.timestep);
+        if (listed_sigma(values, max, min, steps, i, &level.sigma))
+            level.timestep = listed_timestep(values, schedule, family, level.sigma);
+        run->timesteps[i] = (float)(is_whole(family) ? rint(level.timestep) : level.timestep);
         run->sigmas[i] = (float)level.sigma;
     }
-    run->sigmas[steps] = last_sigma(values, schedule, family, steps);
+    run->sigmas[steps] = last_sigma(values, schedule, family, run);
     return sigma_run_check(run, config, err);
 }
 
@@ -227,6 +237,17 @@ float sigma_run_max(const struct sigma_run *run) {
     for (int i = 0; i <= run->count; i++)
         max = fmaxf(max, run->sigmas[i]);
     return max;
+}
+
+float round_log(float x) {
+    return (float)log((double)x);
+}
+
+void sigma_run_span(const struct sigma_run *run, float *low, float *high) {
+    *high = *low = sigma_run_max(run);
+    for (int i = 0; i <= run->count; i++)
+        if (run->sigmas[i] > 0)
+            *low = fminf(*low, run->sigmas[i]);
 }
 
 float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_config *config) {
@@ -266,6 +287,13 @@ void sigma_add_derivative(
     struct prediction_weights p = sigma_prediction_weights(prediction, sigma);
     update->weights[TERM_SAMPLE] += p.noise_sample * dt;
     update->weights[TERM_OUTPUT] += p.noise_output * dt;
+}
+
+struct ancestral_sigmas ancestral_step_eta(float from, float to, float eta) {
+    if (eta == 0)
+        return (struct ancestral_sigmas){ to, 0 };
+    float up = fminf(to, eta * sqrtf(to * to * (from * from - to * to) / (from * from)));
+    return (struct ancestral_sigmas){ sqrtf(to * to - up * up), up };
 }
 
 struct ancestral_sigmas ancestral_step(float from, float to) {

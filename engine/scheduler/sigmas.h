@@ -26,12 +26,16 @@ struct sigma_run {
 
 /* Two habits of diffusers' classes. */
 enum sigma_family {
-    /* Euler, Heun, LMS, DPM2, DPM-Solver SDE: timesteps as they come; Karras and its kind between
+    /* Euler, Heun, LMS, DPM2: timesteps as they come; Karras and its kind between
      * the spaced ones' ends. */
     SIGMAS_SPACED,
+    /* The same with linspace's timesteps in double: DPM-Solver SDE. */
+    SIGMAS_SPACED_DOUBLE,
     /* DPM-Solver++, UniPC, DEIS: whole timesteps, of which the spacing drops the lowest; Karras and
      * its kind between the table's ends. */
     SIGMAS_WHOLE,
+    /* The same, but where Karras and its kind end with a sigma, it is their own last once more. */
+    SIGMAS_WHOLE_REPEATED,
 };
 
 /* ERROR_INVALID where the reference raises or divides by zero: more steps than leading spacing has
@@ -50,6 +54,11 @@ bool sigma_run_falls(const struct sigma_run *run, struct error *err)
 
 /* The largest sigma; what the first sample's deviation is under this spacing. */
 float sigma_run_max(const struct sigma_run *run);
+/* The nearest float32 to x's logarithm: logf misses some, and differences of logarithms show it. */
+float round_log(float x);
+
+/* The smallest above 0, and the largest. */
+void sigma_run_span(const struct sigma_run *run, float *low, float *high);
 float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_config *config);
 
 /* Of a timestep: between whole ones linear in sigma (diffusers), or in log sigma (k-diffusion), for
@@ -80,6 +89,8 @@ struct ancestral_sigmas {
     float down, up;
 };
 struct ancestral_sigmas ancestral_step(float from, float to);
+/* With eta of the noise, from none at 0. */
+struct ancestral_sigmas ancestral_step_eta(float from, float to, float eta);
 
 /* The lists between two levels, entry i of count; sigma_beta takes its quantile from
  * beta_quantile. */
@@ -100,5 +111,10 @@ double beta_quantile(double p);
     [OPTION_USE_AYS_SIGMAS] = { true, false, __VA_ARGS__ }
 /* With timesteps that need not be whole; the others' default. */
 #define SIGMA_SPACING_OPTION [OPTION_TIMESTEP_SPACING] = { true, SPACING_LINSPACE }
+/* Of the classes with whole ones. */
+#define WHOLE_SIGMA_OPTIONS                                                                        \
+    [OPTION_TIMESTEP_SPACING] = { true, SPACING_LINSPACE,                                          \
+        1 << SPACING_LEADING | 1 << SPACING_TRAILING | 1 << SPACING_LINSPACE },                    \
+    SIGMA_SCHEDULE_OPTIONS
 
 #endif

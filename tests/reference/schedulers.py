@@ -18,8 +18,10 @@ import inspect
 import json
 import pathlib
 import sys
+import warnings
 
 import diffusers
+import k_diffusion_samplers
 import numpy
 import torch
 
@@ -47,15 +49,50 @@ class Row:
     reference: str  # a class of diffusers
     predictions: tuple = ALL
     spacings: bool = True
-    lists: bool = False  # has LISTS, and sgm_uniform spacing
+    lists: bool = False  # has LISTS, and sgm_uniform spacing unless its timesteps are whole
+    whole: bool = False
     zero_snr: bool = False
     list_hook: str = "exponential"  # whose method stands in for a list that the class has not
     variants: tuple = ()
     borrows_lists: bool = False  # from EulerDiscreteScheduler, for a class without any of them
     extra: dict = dataclasses.field(default_factory=dict)  # constructor arguments, always
+    # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
+    sampler: str = ""
+    noise: str = ""
+    # Of many variants: each with one spacing only, and 1,000 steps without lists and variants.
+    short: bool = False
 
+
+MULTISTEP = (
+    ({}, {"solver_order": 1}), ({}, {"solver_order": 3}), ({}, {"lower_order_final": False}),
+    ({}, {"solver_order": 3, "lower_order_final": False}))
+DPM = MULTISTEP + (
+    ({}, {"solver_type": "heun"}), ({}, {"solver_type": "heun", "solver_order": 3}),
+    ({}, {"euler_at_final": True, "final_sigmas_type": "sigma_min"}),
+    ({}, {"solver_order": 3, "final_sigmas_type": "sigma_min"}),
+    ({"solver_type": "bh2"}, {}), ({}, {"use_lu_lambdas": True}))
+SDE = {"algorithm_type": "sde-dpmsolver++"}
 
 SCHEDULERS = {
+    "dpmpp_2m": Row("DPMSolverMultistepScheduler", lists=True, whole=True, zero_snr=True, short=True,
+                    list_hook="karras", variants=DPM + (({}, SDE), ({"algorithm_type": "deis"}, {}))),
+    "dpmpp_2m_sde": Row("DPMSolverMultistepScheduler", lists=True, whole=True, zero_snr=True, short=True,
+                        list_hook="karras", variants=DPM, extra=SDE),
+    "dpmpp_3m_sde": Row("EulerDiscreteScheduler", lists=True, short=True, sampler="dpmpp_3m_sde",
+                        noise="brownian", variants=(({}, {"eta": 0}), ({}, {"eta": 0.5}))),
+    "dpmpp_sde": Row("DPMSolverSDEScheduler", predictions=ALL[:2], lists=True, short=True,
+                     extra={"noise_sampler_seed": [SEED]}),
+    "dpmpp_2s_ancestral": Row("EulerDiscreteScheduler", lists=True, short=True, sampler="dpmpp_2s_ancestral",
+                              noise="fresh", variants=(({}, {"eta": 0}), ({}, {"eta": 0.5}))),
+    "unipc": Row("UniPCMultistepScheduler", lists=True, whole=True, zero_snr=True, short=True,
+                 list_hook="karras", variants=MULTISTEP + (
+                     ({}, {"solver_type": "bh1"}), ({}, {"solver_type": "bh1", "solver_order": 3}),
+                     ({}, {"final_sigmas_type": "sigma_min"}),
+                     ({}, {"final_sigmas_type": "sigma_min", "predict_x0": False}),
+                     ({"solver_type": "midpoint"}, {}))),
+    "deis": Row("DEISMultistepScheduler", lists=True, whole=True, short=True, list_hook="karras",
+                variants=MULTISTEP + (({"solver_type": "midpoint"}, {}),
+                                      ({"algorithm_type": "dpmsolver++"}, {}))),
     "ddpm": Row("DDPMScheduler", zero_snr=True, variants=(
         ({"variance_type": "fixed_small_log"}, {}), ({"variance_type": "fixed_large"}, {}))),
     "ddim": Row("DDIMScheduler", zero_snr=True, variants=(
@@ -163,6 +200,10 @@ def roll(row, file, options, steps, moved=None):
     generator = torch.Generator().manual_seed(SEED)
     sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * scheduler.init_noise_sigma
     lots = None if moved is None else torch.Generator().manual_seed(moved)
+    if row.sampler:
+        return check_finite([(t, x.flatten()) for t, x in k_diffusion_samplers.sample(
+            row.sampler, row.noise, scheduler, model, sample, [generator], [SEED],
+            options.get("eta", 1.0), lots)])
     takes = inspect.signature(scheduler.step).parameters
     given = {"generator": generator, "eta": options.get("eta", 0.0)}
     given = {k: v for k, v in given.items() if k in takes}
@@ -176,6 +217,12 @@ def roll(row, file, options, steps, moved=None):
         trace.append((float(t), sample.flatten()))
         if not torch.isfinite(sample).all():
             raise ValueError("not finite")
+    return trace
+
+
+def check_finite(trace):
+    if not all(torch.isfinite(sample).all() for _, sample in trace):
+        raise ValueError("not finite")
     return trace
 
 
@@ -194,7 +241,7 @@ def kept(count):
 def record(row, file, options, steps):
     try:
         trace = roll(row, file, options, steps)
-    except (ValueError, IndexError, AssertionError, ZeroDivisionError, NotImplementedError) as why:
+    except (ValueError, IndexError, RuntimeError, UnboundLocalError, AssertionError, ZeroDivisionError, NotImplementedError) as why:
         return {"refused": True}, f"{type(why).__name__}: {str(why)[:80]}"
     distance = 0.0
     for seed in range(1 if len(trace) > 100 else 2):
@@ -212,31 +259,31 @@ def cases(row):
     """(changes to the file, options of the request, steps)"""
     has = inspect.signature(getattr(diffusers, row.reference)).parameters
     lists = [{}] + [{name: True} for name in LISTS if row.lists]
-    names = (SPACINGS + ("sgm_uniform",) * row.lists) if row.spacings else ()
+    names = (SPACINGS + ("sgm_uniform",) * (row.lists and not row.whole)) if row.spacings else ()
     spacings = [{"timestep_spacing": s} for s in names] or [{}]
     predictions = [{"prediction_type": p} for p in row.predictions]
     variants = ({}, {}), *row.variants
     for spacing in spacings:
         for prediction in predictions:
-            for changes, variant in variants:
+            for changes, variant in variants[:1 if row.short and spacing != spacings[0] else None]:
                 yield changes, spacing | prediction | variant, 20
         for steps in STEPS:
             yield {}, spacing | predictions[0], steps
     for listed in lists[1:]:
-        for steps in STEPS:
+        for steps in STEPS[:len(STEPS) - row.short]:
             yield {}, listed, steps
         for spacing in spacings[:3]:
             yield {}, spacing | listed | predictions[1], 20
     for changes, variant in variants:
-        for steps in STEPS:
+        for steps in STEPS[:len(STEPS) - (row.short and variant != {})]:
             yield changes, predictions[1] | variant, steps
     if row.zero_snr:
         for prediction in predictions:
-            for changes, variant in variants:
+            for changes, variant in variants[:1 if row.short else None]:
                 # Where eta is 1, the root of a difference that is 0 but for roundings, or of less.
                 for spacing in spacings[:3 if variant.get("eta") != 1 else 0]:
                     yield changes, spacing | prediction | variant | {"rescale_betas_zero_snr": True}, 20
-            for steps in STEPS:
+            for steps in STEPS[:len(STEPS) - (row.short and prediction != predictions[1])]:
                 yield {}, spacings[min(1, len(spacings) - 1)] | prediction | {
                     "rescale_betas_zero_snr": True}, steps
     for listed in lists[:3]:
@@ -248,8 +295,9 @@ def cases(row):
                 listed | prediction, 7
     if row.spacings:
         yield {}, {"timestep_spacing": "leading", "steps_offset": 0}, 10
-        yield {"beta_start": 0}, {"timestep_spacing": "linspace"}, 10
-    if "final_sigmas_type" in has:
+        if not row.sampler:  # whose last two sigmas may both be 0
+            yield {"beta_start": 0}, {"timestep_spacing": "linspace"}, 10
+    if "final_sigmas_type" in has and not row.sampler:
         for listed in lists:
             yield {}, listed | {"final_sigmas_type": "sigma_min"}, 10
 
@@ -293,6 +341,8 @@ def write_spacing():
 def main():
     round_square_roots()
     remember_coefficients()
+    warnings.filterwarnings("ignore", module="torchsde")  # a rounding outside of its range
+    k_diffusion_samplers.round_rightly()
     names = sys.argv[1:] or SCHEDULERS
     for name in names:
         write(name, SCHEDULERS[name])

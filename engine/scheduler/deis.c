@@ -1,0 +1,93 @@
+/* DEIS (Zhang and Chen, 2023), the log-rho kind: the noise prediction, interpolated over the
+ * logarithm of rho = sigma / alpha by a polynomial through the last ones, is integrated exactly. */
+#include "engine/scheduler/multistep.h"
+
+#include <math.h>
+
+#define ORDER_MAX 3
+
+/* The antiderivatives over t of the basis polynomials in log t: 1 at log b, 0 at log c (and d).
+ * Their differences over a short step are small, so float32 and the order of diffusers' operations
+ * matter. */
+static float linear_integral(float t, float b, float c) {
+    return t * (-round_log(c) + round_log(t) - 1.0f) / (round_log(b) - round_log(c));
+}
+
+static float quadratic_integral(float t, float b, float c, float d) {
+    float lt = round_log(t), lc = round_log(c), ld = round_log(d);
+    float numerator = t * (lc * (ld - lt + 1.0f) - ld * lt + ld + lt * lt - 2.0f * lt + 2.0f);
+    return numerator / ((round_log(b) - lc) * (round_log(b) - ld));
+}
+
+/* out[k]: the weight of the prediction at rho[1 + k] in the integral from rho[1] to rho[0]. */
+static void integrate_basis(const float rho[ORDER_MAX + 1], int order, float out[ORDER_MAX]) {
+    const float *at = rho + 1;
+    for (int k = 0; k < order; k++) {
+        float b = at[k], c = at[(k + 1) % order], d = at[(k + 2) % order];
+        out[k] = order == 2
+                     ? linear_integral(rho[0], b, c) - linear_integral(at[0], b, c)
+                     : quadratic_integral(rho[0], b, c, d) - quadratic_integral(at[0], b, c, d);
+    }
+}
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    const struct scheduler_values *values = &config->values;
+    struct slot_ring ring = { .size = ORDER_MAX };
+    struct sigma_run run;
+    struct scheduler_config ending = *config;
+    ending.values.final_sigmas_type = FINAL_SIGMA_MIN; /* at the table's first, always */
+    if (!multistep_run_init(&run, &ending, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
+        !scheduler_plan_allocate(plan, steps, err))
+        return false;
+    for (int i = 0; i < steps; i++) {
+        struct scheduler_evaluation *evaluation = &plan->evaluations[i];
+        struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
+        int order = multistep_order(values, i, steps, false);
+        float rho[ORDER_MAX + 1], weights[ORDER_MAX];
+        for (int k = 0; k <= order; k++) {
+            struct level level = level_of(run.sigmas[i + 1 - k]);
+            rho[k] = level.sigma / level.alpha;
+        }
+        if (order > 1)
+            integrate_basis(rho, order, weights);
+        else
+            weights[0] = -(to.sigma * (expf(to.lambda - from.lambda) - 1.0f)) / to.alpha;
+
+        evaluation->timestep = run.timesteps[i];
+        struct prediction_weights p = prediction_weights_of(
+            values->prediction_type, from.alpha, from.sigma);
+        struct scheduler_update *update = slot_ring_push(&ring, evaluation);
+        update->weights[TERM_SAMPLE] = p.noise_sample;
+        update->weights[TERM_OUTPUT] = p.noise_output;
+        update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = to.alpha / from.alpha;
+        for (int k = 0; k < order; k++)
+            update->weights[slot_ring_term(&ring, k)] = to.alpha * weights[k];
+    }
+    return true;
+}
+
+static const char *const aliases[] = { "DEIS", "DEISMultistepScheduler", NULL };
+
+const struct scheduler_class scheduler_deis = {
+    .info = {
+        .name = "deis",
+        .class_name = "DEISMultistepScheduler",
+        .display_name = "DEIS",
+        .description = "Exponential integrator, second-order multistep, no fresh noise.",
+        .aliases = aliases,
+    },
+    .options = {
+        WHOLE_SIGMA_OPTIONS,
+        [OPTION_SOLVER_ORDER] = { true, 2 },
+        [OPTION_SOLVER_TYPE] = { true, SOLVER_LOGRHO, .words = 1 << SOLVER_LOGRHO,
+            .foreign = 1 << SOLVER_MIDPOINT | 1 << SOLVER_HEUN | 1 << SOLVER_BH1 |
+                       1 << SOLVER_BH2 },
+        [OPTION_ALGORITHM_TYPE] = { true, ALGORITHM_DEIS, .words = 1 << ALGORITHM_DEIS,
+            .foreign = 1 << ALGORITHM_DPMSOLVER | 1 << ALGORITHM_DPMSOLVERPP },
+        [OPTION_LOWER_ORDER_FINAL] = { true, true },
+        [OPTION_THRESHOLDING] = { true, false },
+    },
+    .fill = fill,
+};

@@ -1,0 +1,108 @@
+#include "engine/scheduler/dpm_multistep.h"
+
+#include "engine/scheduler/multistep.h"
+
+#include <math.h>
+
+#define ORDER_MAX 3
+
+/* A step's weights of the sample, of D0 = m0 (the newest prediction of x0), of the first and second
+ * divided differences of the predictions over lambda, and of fresh noise. */
+struct step_weights {
+    float sample, d[ORDER_MAX], noise;
+};
+
+/* Of order 2 there are two kinds; order 3 goes with the second. */
+static bool is_midpoint(const struct scheduler_values *values, int order) {
+    return order < 3 && values->solver_type == SOLVER_MIDPOINT;
+}
+
+/* Lu et al., "DPM-Solver++", with h the step in lambda: the integral of the interpolated
+ * prediction. */
+static struct step_weights flow_weights(
+    const struct level *from, const struct level *to, bool midpoint) {
+    float h = to->lambda - from->lambda, decay = expf(-h) - 1.0f;
+    return (struct step_weights){
+        .sample = to->sigma / from->sigma,
+        .d = { -(to->alpha * decay),
+            midpoint ? -0.5f * (to->alpha * decay) : to->alpha * (decay / h + 1.0f),
+            -(to->alpha * ((decay + h) / (h * h) - 0.5f)) },
+    };
+}
+
+static struct step_weights sde_weights(
+    const struct level *from, const struct level *to, bool midpoint) {
+    float h = to->lambda - from->lambda, fresh = 1.0f - expf(-2.0f * h);
+    return (struct step_weights){
+        .sample = to->sigma / from->sigma * expf(-h),
+        .d = { to->alpha * fresh,
+            midpoint ? 0.5f * (to->alpha * fresh) : to->alpha * (fresh / (-2.0f * h) + 1.0f),
+            to->alpha * ((fresh - 2.0f * h) / (4.0f * h * h) - 0.5f) },
+        .noise = to->sigma * sqrtf(fresh),
+    };
+}
+
+/* From weights of the divided differences to those of the predictions themselves, newest first.
+ * lambdas[0] is the step's end, then the predictions' own, newest first. */
+static void weigh_predictions(
+    const struct step_weights *step, const float *lambdas, int order, double out[ORDER_MAX]) {
+    double h = lambdas[0] - lambdas[1];
+    double newer = 0, older = 0; /* of m0 - m1 and m1 - m2 */
+    if (order > 1) {
+        double r0 = (lambdas[1] - lambdas[2]) / h;
+        newer = step->d[1] / r0;
+        if (order > 2) {
+            double r1 = (lambdas[2] - lambdas[3]) / h;
+            double second = (step->d[1] * r0 + step->d[2]) / (r0 + r1);
+            newer += second / r0;
+            older = -second / r1;
+        }
+    }
+    out[0] = step->d[0] + newer;
+    out[1] = older - newer;
+    out[2] = -older;
+}
+
+/* Whether step i of count, the last, is of first order whatever the others are. */
+static bool ends_with_euler(const struct scheduler_values *values, int i, int count) {
+    return i == count - 1 &&
+           (values->euler_at_final || values->final_sigmas_type == FINAL_SIGMA_ZERO);
+}
+
+bool dpm_multistep_fill(const struct scheduler_config *config,
+    const struct noise_schedule *schedule, int steps, bool sde, struct scheduler_plan *plan,
+    struct error *err) {
+    const struct scheduler_values *values = &config->values;
+    struct slot_ring ring = { .size = ORDER_MAX };
+    struct sigma_run run;
+    if (!multistep_run_init(&run, config, schedule, SIGMAS_WHOLE, steps, err) ||
+        !scheduler_plan_allocate(plan, steps, err))
+        return false;
+    for (int i = 0; i < steps; i++) {
+        struct scheduler_evaluation *evaluation = &plan->evaluations[i];
+        struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
+        int order = ends_with_euler(values, i, steps) ? 1
+                                                      : multistep_order(values, i, steps, false);
+        float lambdas[ORDER_MAX + 1];
+        for (int k = 0; k <= order; k++)
+            lambdas[k] = level_of(run.sigmas[i + 1 - k]).lambda;
+        struct step_weights step = sde ? sde_weights(&from, &to, is_midpoint(values, order))
+                                       : flow_weights(&from, &to, is_midpoint(values, order));
+        double weights[ORDER_MAX];
+        weigh_predictions(&step, lambdas, order, weights);
+
+        evaluation->timestep = run.timesteps[i];
+        evaluation->draws_noise = sde;
+        struct prediction_weights p = prediction_weights_of(
+            values->prediction_type, from.alpha, from.sigma);
+        struct scheduler_update *update = slot_ring_push(&ring, evaluation);
+        update->weights[TERM_SAMPLE] = p.x0_sample;
+        update->weights[TERM_OUTPUT] = p.x0_output;
+        update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = step.sample;
+        update->weights[TERM_NOISE] = step.noise;
+        for (int k = 0; k < order; k++)
+            update->weights[slot_ring_term(&ring, k)] = (float)weights[k];
+    }
+    return true;
+}

@@ -1,0 +1,86 @@
+/* DPM++ SDE, diffusers' DPMSolverSDEScheduler: DPM-Solver++ (2S) with an ancestral step to the
+ * middle in log sigma and another over the whole way, which goes by the prediction there. Noise is
+ * the image's Brownian motion.
+ *
+ * Slot 0: the sample that a step started from. */
+#include "engine/scheduler/sigmas.h"
+
+#include <math.h>
+
+#define SLOT_START 0
+
+/* From `from`, where the sample is `start`, to the level sqrt(down^2 + up^2) = to: x0 is predicted
+ * by the evaluation from its own sample, of level `at`. */
+static void step_to(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    int start, float from, float at, float to) {
+    struct ancestral_sigmas level = ancestral_step_eta(from, to, 1);
+    float t = -round_log(from), ancestral_t = -round_log(level.down);
+    float x0 = -expm1f(t - ancestral_t);
+    struct prediction_weights p = sigma_prediction_weights(prediction, at);
+    evaluation->draws_noise = true;
+    evaluation->brownian_from = from;
+    evaluation->brownian_to = to;
+    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+    update->weights[TERM_SAMPLE] = x0 * p.x0_sample;
+    update->weights[TERM_OUTPUT] = x0 * p.x0_output;
+    update->weights[start] += expf(-ancestral_t) / expf(-t);
+    update->weights[TERM_NOISE] = level.up;
+}
+
+static void add_step(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
+    /* As diffusers has them: there and back through the logarithm. */
+    float t = -round_log(run->sigmas[i]), t_next = -round_log(run->sigmas[i + 1]);
+    float from = expf(-t), to = expf(-t_next), middle = expf(-(t + (t_next - t) * 0.5f));
+    double sigma = (double)run->sigmas[i], next = (double)run->sigmas[i + 1];
+    evaluation[0].timestep = run->timesteps[i];
+    evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);
+    scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
+    step_to(&evaluation[0], prediction, TERM_SAMPLE, from, run->sigmas[i], middle);
+    evaluation[1].timestep = (float)timestep_of_sigma(schedule, sqrt(sigma * next));
+    evaluation[1].input_scale = sigma_input_scale(middle);
+    step_to(&evaluation[1], prediction, TERM_SLOT + SLOT_START, from, middle, to);
+}
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    enum prediction_type prediction = config->values.prediction_type;
+    struct sigma_run run;
+    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED_DOUBLE, steps, err) ||
+        !sigma_run_falls(&run, err) || !scheduler_plan_allocate(plan, 2 * steps - 1, err))
+        return false;
+    plan->init_noise_sigma = sigma_run_init_noise(&run, config);
+    sigma_run_span(&run, &plan->brownian_low, &plan->brownian_high);
+    for (int i = 0; i < steps - 1; i++)
+        add_step(&plan->evaluations[2 * i], prediction, schedule, &run, i);
+    /* To sigma 0: what is predicted. */
+    struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
+    struct prediction_weights p = sigma_prediction_weights(prediction, run.sigmas[steps - 1]);
+    last->timestep = run.timesteps[steps - 1];
+    last->input_scale = sigma_input_scale(run.sigmas[steps - 1]);
+    struct scheduler_update *update = scheduler_add_update(last, TERM_SAMPLE);
+    update->weights[TERM_SAMPLE] = p.x0_sample;
+    update->weights[TERM_OUTPUT] = p.x0_output;
+    return true;
+}
+
+static const char *const aliases[] = { "DPM++ SDE", "DPMSolverSDEScheduler", NULL };
+
+const struct scheduler_class scheduler_dpmpp_sde = {
+    .info = {
+        .name = "dpmpp_sde",
+        .class_name = "DPMSolverSDEScheduler",
+        .display_name = "DPM++ SDE",
+        .description = "Two evaluations a step and Brownian noise: much detail in few steps.",
+        .aliases = aliases,
+    },
+    .options = {
+        SIGMA_SPACING_OPTION,
+        SIGMA_SCHEDULE_OPTIONS,
+        [OPTION_PREDICTION_TYPE] = { true, PREDICTION_EPSILON,
+            .words = 1 << PREDICTION_EPSILON | 1 << PREDICTION_V },
+        [OPTION_BETA_START] = { true, 0.00085 },
+        [OPTION_BETA_END] = { true, 0.012 },
+    },
+    .fill = fill,
+};
