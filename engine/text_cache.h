@@ -2,7 +2,7 @@
  * request, the prompt of those that try another seed. Copies in host memory, the longest unused
  * dropped where a new one needs its bytes.
  *
- * The keys and values that the UNet makes of a text are not kept: they are twenty times as large
+ * The keys and values that the UNet makes of a text are not kept: they are thirty times as large
  * and take a quarter of the text encoder's work.
  *
  * One thread at a time.

@@ -3,6 +3,7 @@
  * tests/reference/latents.py. Float32 on both sides.
  *
  * usage: latents_test MODEL_FOLDER LATENTS.safetensors FOLDER_OF_THE_LATER_SCHEDULERS */
+#include "base/metrics.h"
 #include "engine/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
@@ -64,6 +65,8 @@ static void parse_request(const json_t *item, struct generate_request *request) 
     request->width = (int)number(item, "width");
     request->height = (int)number(item, "height");
     request->latent_output = true;
+    const char *long_prompt = json_string_value(json_object_get(item, "long_prompt"));
+    CHECK(!long_prompt || long_prompt_from_name(long_prompt, &request->long_prompt), "long_prompt");
     parse_scheduler(item, &request->scheduler);
     if (json_is_true(json_object_get(item, "init"))) {
         struct noise_generator generator;
@@ -206,6 +209,44 @@ static void batch_mates_do_not_change_latents(struct pipeline *pipeline, const j
     generate_request_finish(&request);
 }
 
+static double counted(const char *series) {
+    size_t size;
+    char *all = metrics_render(&size), *at = all ? strstr(all, series) : NULL;
+    while (at && at != all && at[-1] != '\n')
+        at = strstr(at + 1, series);
+    const double value = at ? strtod(at + strlen(series), NULL) : NAN;
+    free(all);
+    return value;
+}
+
+/* Texts that nobody has asked for yet, then the same from the cache. */
+static void kept_texts_change_no_latents(struct pipeline *pipeline, const json_t *item) {
+    struct generate_request request;
+    struct generate_result results[2];
+    struct error err = { 0 };
+    parse_request(item, &request);
+    request.num_inference_steps = 3;
+    free(request.prompts[0]);
+    request.prompts[0] = strdup("a prompt that nobody has had before");
+    free(request.negative_prompt);
+    request.negative_prompt = strdup("nor this one");
+    for (int i = 0; i < 2; i++) {
+        const double hits = counted("sd_text_cache_hits_total ");
+        const double misses = counted("sd_text_cache_misses_total ");
+        CHECK(generate(pipeline, &request, NULL, &results[i], &err), "%s", err.message);
+        CHECK_NEAR(counted("sd_text_cache_hits_total ") - hits, 2.0 * i, 0);
+        CHECK_NEAR(counted("sd_text_cache_misses_total ") - misses, 2.0 - 2.0 * i, 0);
+    }
+    const struct generate_result *r = &results[0];
+    const size_t bytes = sizeof(float) *
+                         (size_t)(r->latent_channels * r->latent_height * r->latent_width);
+    CHECK(memcmp(r->latents, results[1].latents, bytes) == 0, "other latents from the cache");
+    printf("two texts encoded and from the cache: the same bits\n");
+    generate_result_finish(&results[0]);
+    generate_result_finish(&results[1]);
+    generate_request_finish(&request);
+}
+
 static bool stop_at_two(int step, int steps, void *user) {
     (void)steps;
     *(int *)user = step;
@@ -294,6 +335,7 @@ int main(int argc, char **argv) {
     item = json_array_get(cases, 4); /* pndm, leading, epsilon: the checkpoint's defaults */
     picture_matches_diffusers(pipeline, file, item);
     batch_mates_do_not_change_latents(pipeline, item);
+    kept_texts_change_no_latents(pipeline, item);
     refusals_and_cancels(pipeline, item);
     json_decref(cases);
     pipeline_destroy(pipeline);

@@ -38,7 +38,7 @@ MOVES = 4  # draws of the roundings
 WEIGHTS = ("text_encoder/model", "unet/diffusion_pytorch_model", "vae/diffusion_pytorch_model")
 BASE = {"prompts": ["a red house on green hills at sunset"], "negative_prompt": "", "seed": 7,
         "num_images": 1, "steps": 25, "guidance_scale": 7.5, "guidance_rescale": 0.0, "clip_skip": 0,
-        "width": 0, "height": 0, "scheduler": "pndm", "options": {}, "init": False}
+        "width": 0, "height": 0, "scheduler": "pndm", "options": {}, "init": False, "long_prompt": "truncate"}
 
 
 def cases():
@@ -61,6 +61,10 @@ def cases():
     yield {"init": True, "scheduler": "ddpm", "steps": 10}
     yield {"prompts": ["a boat on the sea at night", "two trees " * 60], "num_images": 3,
            "scheduler": "ddim", "options": {"eta": 1.0}, "steps": 8}
+    yield {"long_prompt": "chunk", "prompts": ["a red house on green hills at sunset, " * 12],
+           "negative_prompt": "a boat on the sea", "num_images": 2}
+    yield {"long_prompt": "chunk", "negative_prompt": "night, " * 90, "clip_skip": 1, "steps": 8,
+           "scheduler": "ddim", "width": 136, "height": 72}
 
 
 def cases_of(name):
@@ -103,6 +107,53 @@ class Moved:
         del self.pipe.prepare_latents
 
 
+def encode_chunks(pipe, text, clip_skip):
+    """As AUTOMATIC1111 without emphasis: pieces of 75 tokens, each encoded with its own marks."""
+    tokenizer = pipe.tokenizer
+    tokens = tokenizer(text, add_special_tokens=False).input_ids
+    rows = []
+    for at in range(0, max(len(tokens), 1), 75):
+        row = [tokenizer.bos_token_id] + tokens[at:at + 75] + [tokenizer.eos_token_id]
+        rows.append(row + [tokenizer.pad_token_id] * (77 - len(row)))
+    encoded = pipe.text_encoder(torch.tensor(rows), output_hidden_states=True)
+    if clip_skip:
+        hidden = encoded.hidden_states[-(clip_skip + 1)]
+        encoded = (pipe.text_encoder.text_model.final_layer_norm(hidden),)
+    return encoded[0].flatten(0, 1)[None]
+
+
+class OwnTexts:
+    """In a `with` block the UNet takes the rows without guidance, then those with the prompt, each
+    with texts of its own length, which diffusers itself cannot put into one call."""
+
+    def __init__(self, unet, texts):
+        self.unet, self.texts = unet, texts
+
+    def __enter__(self):
+        whole = self.unet.forward
+
+        def by_text(sample, timestep, encoder_hidden_states=None, return_dict=True, **kwargs):
+            rows = sample.chunk(len(self.texts))
+            outputs = [whole(x, timestep, text.expand(len(x), -1, -1), return_dict=False, **kwargs)[0]
+                       for x, text in zip(rows, self.texts)]
+            return (torch.cat(outputs),)
+
+        self.unet.forward = by_text
+
+    def __exit__(self, *_):
+        del self.unet.forward
+
+
+@torch.no_grad()
+def draw_chunks(pipe, case, **arguments):
+    negative = encode_chunks(pipe, case["negative_prompt"], 0)
+    prompt = encode_chunks(pipe, case["prompts"][0], case["clip_skip"])
+    with OwnTexts(pipe.unet, [negative, prompt]):
+        # Of the embeddings only the batch size is looked at.
+        return pipe(prompt_embeds=prompt, negative_prompt_embeds=torch.zeros_like(prompt),
+                    **arguments).images
+
+
 def draw(pipe, config, case, output_type):
     pipe.scheduler = make(SCHEDULERS[case["scheduler"]], config, case["options"])
     images = len(case["prompts"]) * case["num_images"]
@@ -110,14 +161,17 @@ def draw(pipe, config, case, output_type):
     latents = None
     if case["init"]:
         latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(99))
-    result = pipe(
-        case["prompts"], negative_prompt=[case["negative_prompt"]] * len(case["prompts"]),
+    arguments = dict(
         width=case["width"] or None, height=case["height"] or None,
         num_inference_steps=case["steps"], guidance_scale=case["guidance_scale"],
-        guidance_rescale=case["guidance_rescale"], clip_skip=case["clip_skip"] or None,
-        num_images_per_prompt=case["num_images"], eta=case["options"].get("eta", 0.0),
-        generator=generators, latents=latents, output_type=output_type)
-    return result.images
+        guidance_rescale=case["guidance_rescale"], num_images_per_prompt=case["num_images"],
+        eta=case["options"].get("eta", 0.0), generator=generators, latents=latents,
+        output_type=output_type)
+    if case["long_prompt"] == "chunk":
+        return draw_chunks(pipe, case, **arguments)
+    return pipe(
+        case["prompts"], negative_prompt=[case["negative_prompt"]] * len(case["prompts"]),
+        clip_skip=case["clip_skip"] or None, **arguments).images
 
 
 def write(pipe, config, path, listed, moves, picture=False):
