@@ -257,11 +257,10 @@ def as_the_readme_has_it():
         print("no curl here: README.md's lines are not tried")
         return
     with Folder() as d, tempfile.TemporaryDirectory() as folder:
-        with open(folder + "/snow.safetensors", "wb") as f:
-            f.write(SNOW)
         script = "curl() { command curl --fail-with-body -S \"$@\" || exit 1; echo; }\n"
-        p = subprocess.run(["bash", "-c", script + lines.replace("localhost:8188", f"{d.host}:{d.port}")],
-                           cwd=folder, capture_output=True, text=True)
+        script += lines.replace("localhost:8188", f"{d.host}:{d.port}")
+        script = script.replace("share/tiny-sd", os.path.abspath(model))
+        p = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True)
         check(p.returncode == 0, f"{p.returncode}: {p.stdout[-500:]} {p.stderr}")
         with open(folder + "/snow.png", "rb") as f:
             check('Lora: "snow 0.8' in png_texts(f.read())["parameters"], "drawn with snow")
