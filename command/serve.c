@@ -39,7 +39,7 @@ static const struct option_spec table[] = {
     { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]" },
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
-    { "max-queue", 0, "N", "requests that may wait for the one being drawn [64]",
+    { "max-queue", 0, "N", "requests that may wait for those being drawn [64]",
         .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
     { "max-batch-rows", 0, "N",
         "rows of one UNet call, of however many requests: a picture has two,\n"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_MAX 12 /* the steps, decodes and text encodings of a few sizes */
+#define KEPT_MAX 16 /* of a few sizes: the steps of each number of rows, decodes and texts */
 
 enum entry_state { ENTRY_FREE, ENTRY_SEEN, ENTRY_RECORDED, ENTRY_REFUSED };
 

@@ -1,12 +1,15 @@
 /* Whole pictures on the CUDA device, which the emulator plays, against the CPU's: latents and
  * pixels; the same bits whether steps are replayed or launched call by call, in the first request
- * or a later one; a request that finds no memory fails alone, and a device that is lost is said to
- * be.
+ * or a later one, alone or among others; a request that finds no memory fails alone, and a device
+ * that is lost is said to be.
  *
  * usage: cuda_test MODEL_FOLDER quick|full */
 #include "engine/pipeline.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
+#include "tests/engine/adapter_rig.h"
+#include "tests/engine/company.h"
+#include "tests/models/small_folder.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
@@ -170,6 +173,31 @@ static void bf16_rounds_and_replays_nothing_else(void) {
     generate_result_finish(&plain);
 }
 
+/* Requests that share calls, whose rows come and go: the bits of each alone. */
+static void company(void) {
+    static const struct small_folder small = {
+        .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
+    };
+    static const int max_rows[] = { 5, 16, 0 };
+    char path[128];
+    struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
+    rig_make(&rig, kernels_cpu(), DTYPE_F32);
+    rig_open(&rig, 0, false);
+    rig_put(&rig, "a", RIG_LORA, 4, "", 1);
+    rig_put(&rig, "b", RIG_LOCON, 8, "", 2);
+    rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
+    snprintf(path, sizeof(path), "%s/small", rig.root);
+    small_folder_write(path, &small);
+    const struct company four = { .model = path,
+        .loras = rig.loras,
+        .device = DEVICE_CUDA,
+        .dtype = DTYPE_BF16,
+        .requests = 4,
+        .latents_only = true };
+    CHECK(company_same_bits(&four, max_rows, 2), "see above");
+    rig_remove(&rig);
+}
+
 static void faults(void) {
     struct error err;
     struct generate_result result;
@@ -220,6 +248,7 @@ int main(int argc, char **argv) {
     f32_is_the_cpus();
     if (strcmp(argv[2], "full") == 0)
         bf16_rounds_and_replays_nothing_else();
+    company();
     faults();
     loss();
     return check_done();
