@@ -81,14 +81,3 @@ bool weight_numbers_read(const struct weights *w, const struct weight_list *list
         weight_numbers_finish(out);
     return ok;
 }
-
-bool weights_repack(const struct weights *w, const struct weight_list *list,
-    const struct packed *packed, repack_change change, void *user, struct packed **out,
-    struct error *err) {
-    struct weight_numbers numbers;
-    if (!weight_numbers_read(w, list, packed, change, user, &numbers, err))
-        return false;
-    const bool ok = weight_numbers_pack(w, &numbers, packed, out, err);
-    weight_numbers_finish(&numbers);
-    return ok;
-}

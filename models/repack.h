@@ -22,16 +22,11 @@ struct weight_numbers {
 bool weight_numbers_read(const struct weights *w, const struct weight_list *list,
     const struct packed *packed, repack_change change, void *user, struct weight_numbers *out,
     struct error *err) __attribute__((warn_unused_result));
-/* *out is like `packed`, with these numbers. */
+/* *out is like `like`, stacked of the same layers in the same order, with these numbers. With a
+ * change that changed nothing it computes the same bits. */
 bool weight_numbers_pack(const struct weights *w, const struct weight_numbers *numbers,
     const struct packed *like, struct packed **out, struct error *err)
     __attribute__((warn_unused_result));
 void weight_numbers_finish(struct weight_numbers *numbers);
-
-/* All of it: *out is like `packed`, stacked of the same layers in the same order. With a change
- * that changes nothing *out computes the same bits as `packed`. */
-bool weights_repack(const struct weights *w, const struct weight_list *list,
-    const struct packed *packed, repack_change change, void *user, struct packed **out,
-    struct error *err) __attribute__((warn_unused_result));
 
 #endif

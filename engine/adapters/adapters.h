@@ -80,8 +80,7 @@ struct adapter_use {
 /* By name; *out is borrowed from the set. A NULL set has none. */
 int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **out);
 
-struct adapter_set *adapter_set_retain(struct adapter_set *set);
-/* NULL is fine. */
+/* Its versions may go now. NULL is fine. */
 void adapter_set_release(struct adapter_set *set);
 
 /* What the names are. */

@@ -7,8 +7,7 @@
 
 struct adapter_set {
     struct adapters *adapters; /* borrowed */
-    int references;
-    struct adapter_use *uses; /* owned: count, by name */
+    struct adapter_use *uses;  /* owned: count, by name */
     /* Of each use; one reference is owned. NULL: its weights are 0. */
     struct adapter_version **versions;
     int count;
@@ -139,10 +138,8 @@ static struct adapter_set *set_begin(struct adapters *adapters, const struct lor
     if (asked == 0)
         return NULL;
     struct adapter_set *set = calloc(1, sizeof(*set));
-    if (set) {
+    if (set)
         set->adapters = adapters;
-        set->references = 1;
-    }
     if (!set || !set_alloc(set, asked))
         *ok = error_set(err, ERROR_NO_MEMORY, "no memory for %d adapters", asked);
     else if (given)
@@ -421,26 +418,13 @@ bool adapters_would_wait(
     return waits;
 }
 
-struct adapter_set *adapter_set_retain(struct adapter_set *set) {
-    if (set) {
-        pthread_mutex_lock(&set->adapters->lock);
-        set->references++;
-        pthread_mutex_unlock(&set->adapters->lock);
-    }
-    return set;
-}
-
 void adapter_set_release(struct adapter_set *set) {
     if (!set)
         return;
     struct graveyard dead = { 0 };
     pthread_mutex_lock(&set->adapters->lock);
-    const bool last = --set->references == 0;
-    if (last)
-        set_drop(set, &dead);
+    set_drop(set, &dead);
     pthread_mutex_unlock(&set->adapters->lock);
-    if (!last)
-        return;
     for (int c = 0; c < ADAPTER_COMPONENTS; c++)
         row_overlay_destroy(set->overlays[c]);
     graveyard_empty(set->adapters, &dead);

@@ -285,9 +285,12 @@ static void weight_is_made_again(const struct weights *w, const struct weight_li
     struct packed *made[2] = { NULL, NULL };
     struct error err = { 0 };
     for (int i = 0; i < 2; i++) {
-        CHECK(weights_repack(
-                  w, list, packed, add_diagonal, (void *)(uintptr_t)&steps[i], &made[i], &err),
+        struct weight_numbers numbers;
+        CHECK(weight_numbers_read(
+                  w, list, packed, add_diagonal, (void *)(uintptr_t)&steps[i], &numbers, &err) &&
+                  weight_numbers_pack(w, &numbers, packed, &made[i], &err),
             "%s", err.message);
+        weight_numbers_finish(&numbers);
         p[i + 1] = product_of(w->kernels, made[i]);
     }
     const size_t bytes = (size_t)(p[0].out_h * p[0].out_w * p[0].channels) * sizeof(float);
