@@ -31,6 +31,7 @@
     X(DPMPP_2M_SDE, dpmpp_2m_sde)                                                                  \
     X(DPMPP_3M_SDE, dpmpp_3m_sde)                                                                  \
     X(DPMPP_SDE, dpmpp_sde)                                                                        \
+    X(DPMPP_2S_ANCESTRAL, dpmpp_2s_ancestral)                                                      \
     X(UNIPC, unipc)                                                                                \
     X(DEIS, deis)                                                                                  \
     X(LCM, lcm)                                                                                    \

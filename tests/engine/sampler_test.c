@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 enum {
-    IMAGES = 6,
+    IMAGES = 8,
     ROWS = 4,
     HEIGHT = 12,
     WIDTH = 8,
@@ -38,6 +38,8 @@ static const struct {
     { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1 },
     { SCHEDULER_DDPM, 5, 0, 2, 0, RNG_CUDA, 0, 3, false, 2 },
     { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 4 },
+    { SCHEDULER_DPMPP_SDE, 3, 0, 4, 0, RNG_CPU, 2, 1, false, 5 },
+    { SCHEDULER_DPMPP_3M_SDE, 5, 1, 1, 0, RNG_CUDA, 1, 0, false, 5 },
 };
 
 struct run {
@@ -121,6 +123,11 @@ static void sample(struct compute *c, void *user) {
             if (count && tick < cases[next].begins)
                 break;
             begin(c, r, &contexts, next, &s, &images[next]);
+            const struct scheduler_plan *plan = r->plans[next];
+            if (compute_ok(c) && !c->dry_run && scheduler_plan_is_brownian(plan) &&
+                !brownian_create(plan, cases[next].rng, (uint64_t)next, ELEMENTS, true,
+                    &images[next].brownian, &c->error))
+                break;
             active[count++] = &images[next];
         }
         r->rows = rows_of(active, count) > r->rows ? rows_of(active, count) : r->rows;
@@ -130,6 +137,7 @@ static void sample(struct compute *c, void *user) {
             if (image_is_done(active[i])) {
                 sampler_finish(c, &s, &active[i], 1);
                 sampler_leave(active[i]);
+                brownian_destroy(active[i]->brownian);
                 active[i] = active[--count];
             }
         if (count)

@@ -49,17 +49,18 @@ def load():
 def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=None):
     """sample_NAME from `start` with fresh noise of the generators, or Brownian of the seeds. Its
     denoiser is model(scaled sample, timestep) as the scheduler's prediction_type means it, with the
-    scheduler's own timestep for each of its sigmas. `lots` moves every value of every sample by one
+    scheduler's own timestep where a step starts. `lots` moves every value of every sample by one
     rounding, up or down. [(timestep, sample after the evaluation), ...]"""
     samplers, sigmas = load(), scheduler.sigmas
     table = numpy.array(((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5)
-    known = dict(zip(sigmas.tolist(), scheduler.timesteps.tolist()))
+    per_step = 2 if name == "dpmpp_2s_ancestral" else 1
     asked, timesteps = [], []
 
     def denoise(x, sigma):
         sigma = sigma[0]
-        t = known.get(sigma.item())
-        if t is None:
+        step, within = divmod(len(asked), per_step)
+        t = scheduler.timesteps[step].item()
+        if within:
             t = float(scheduler._sigma_to_t(numpy.float64(sigma.item()), numpy.log(table)))
         if lots:
             up = torch.rand(x.shape, generator=lots) < 0.5

@@ -1,0 +1,77 @@
+/* DPM++ 2S ancestral, k-diffusion's sample_dpmpp_2s_ancestral: DPM-Solver++ (2S) down to the
+ * ancestral level, then fresh noise.
+ *
+ * Slot 0: the sample that a step started from. */
+#include "engine/scheduler/sigmas.h"
+
+#include <math.h>
+
+#define SLOT_START 0
+
+/* x0 is predicted by the evaluation from its own sample, of level `at`: so much of it, and so much
+ * of the sample that the step started from. */
+static void step_by(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    int start, float start_weight, float at, float x0_weight, float noise_weight) {
+    struct prediction_weights p = sigma_prediction_weights(prediction, at);
+    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+    update->weights[TERM_SAMPLE] = x0_weight * p.x0_sample;
+    update->weights[TERM_OUTPUT] = x0_weight * p.x0_output;
+    update->weights[start] += start_weight;
+    update->weights[TERM_NOISE] = noise_weight;
+}
+
+/* With t = -log sigma, h from the start to the ancestral level: half of the way, then all of it. */
+static void add_step(struct scheduler_evaluation *evaluation, const struct scheduler_config *config,
+    const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
+    enum prediction_type prediction = config->values.prediction_type;
+    struct ancestral_sigmas level = ancestral_step_eta(
+        run->sigmas[i], run->sigmas[i + 1], (float)config->values.eta);
+    float t = -round_log(run->sigmas[i]), t_next = -round_log(level.down), h = t_next - t;
+    float middle = expf(-(t + 0.5f * h)), from = expf(-t);
+    evaluation[0].timestep = run->timesteps[i];
+    evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);
+    scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
+    step_by(&evaluation[0], prediction, TERM_SAMPLE, middle / from, run->sigmas[i],
+        -expm1f(-h * 0.5f), 0);
+    evaluation[1].timestep = (float)timestep_of_sigma(schedule, (double)middle);
+    evaluation[1].input_scale = sigma_input_scale(middle);
+    evaluation[1].draws_noise = true;
+    step_by(&evaluation[1], prediction, TERM_SLOT + SLOT_START, expf(-t_next) / from, middle,
+        -expm1f(-h), level.up);
+}
+
+static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
+    int steps, struct scheduler_plan *plan, struct error *err) {
+    struct sigma_run run;
+    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED, steps, err) ||
+        !scheduler_plan_allocate(plan, 2 * steps - 1, err))
+        return false;
+    plan->init_noise_sigma = sigma_run_init_noise(&run, config);
+    for (int i = 0; i < steps - 1; i++)
+        add_step(&plan->evaluations[2 * i], config, schedule, &run, i);
+    /* To sigma 0: what is predicted. */
+    struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
+    float sigma = run.sigmas[steps - 1];
+    last->timestep = run.timesteps[steps - 1];
+    last->input_scale = sigma_input_scale(sigma);
+    step_by(last, config->values.prediction_type, TERM_SAMPLE, 0, sigma, 1, 0);
+    return true;
+}
+
+static const char *const aliases[] = { "DPM++ 2S a", "DPM++ 2S ancestral", "dpmpp_2s_a", NULL };
+
+const struct scheduler_class scheduler_dpmpp_2s_ancestral = {
+    .info = {
+        .name = "dpmpp_2s_ancestral",
+        .class_name = "sample_dpmpp_2s_ancestral",
+        .display_name = "DPM++ 2S ancestral",
+        .description = "Two evaluations a step, fresh noise after each; k-diffusion's.",
+        .aliases = aliases,
+    },
+    .options = {
+        SIGMA_SPACING_OPTION,
+        SIGMA_SCHEDULE_OPTIONS,
+        [OPTION_ETA] = { true, 1 },
+    },
+    .fill = fill,
+};
