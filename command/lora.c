@@ -2,12 +2,11 @@
 #include "command/command.h"
 
 #include "base/file.h"
-#include "command/options.h"
+#include "command/lora_flags.h"
 #include "models/checkpoint/checkpoint_merge.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,31 +43,15 @@ struct merge_run {
     bool help;
 };
 
-/* Cuts ":NUMBER" off the end of `text`; false if there is none. */
-static bool cut_number(char *text, double *out) {
-    char *colon = strrchr(text, ':'), *end;
-    if (!colon || colon == text || !colon[1])
-        return false;
-    *out = strtod(colon + 1, &end);
-    if (*end || !isfinite(*out))
-        return false;
-    *colon = 0;
-    return true;
-}
-
 static bool add_lora(struct merge_run *run, const char *given, struct error *err) {
     if (run->count == MERGE_MAX)
         return error_set(err, ERROR_INVALID, "--lora is given more than %d times", MERGE_MAX);
     char *path = strdup(given);
-    double last, before;
     if (!path)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     struct merge_adapter *adapter = &run->adapters[run->count];
-    *adapter = (struct merge_adapter){ .weight = 1, .text_encoder_weight = 1 };
-    if (cut_number(path, &last)) {
-        adapter->weight = cut_number(path, &before) ? before : last;
-        adapter->text_encoder_weight = last;
-    }
+    *adapter = (struct merge_adapter){ 0 };
+    lora_flag_cut_weights(path, &adapter->weight, &adapter->text_encoder_weight);
     run->given[run->count] = given;
     run->paths[run->count++] = path;
     return true;

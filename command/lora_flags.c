@@ -21,6 +21,14 @@ static bool cut_number(char *text, double *out) {
     return true;
 }
 
+void lora_flag_cut_weights(char *text, double *weight, double *text_encoder_weight) {
+    *weight = *text_encoder_weight = 1;
+    if (!cut_number(text, text_encoder_weight))
+        return;
+    if (!cut_number(text, weight))
+        *weight = *text_encoder_weight;
+}
+
 static bool is_file(const char *text) {
     const char *ending = strrchr(text, '.');
     return strchr(text, '/') || (ending && strcmp(ending, ".safetensors") == 0) ||
@@ -59,13 +67,8 @@ static bool refuse(const char *given, struct error *err) {
 /* One of them; `text` is a copy of what was given. */
 static bool fill_one(
     const char *given, char *text, struct lora_choice *out, char **path, struct error *err) {
-    double last, before;
-    *out = (struct lora_choice){ .weight = 1, .text_encoder_weight = 1 };
-    if (cut_number(text, &last)) {
-        const bool both = cut_number(text, &before);
-        out->weight = both ? before : last;
-        out->text_encoder_weight = last;
-    }
+    *out = (struct lora_choice){ 0 };
+    lora_flag_cut_weights(text, &out->weight, &out->text_encoder_weight);
     if (!is_file(text)) {
         snprintf(out->name, sizeof(out->name), "%s", text);
         return (strlen(text) <= ADAPTER_NAME_MAX_BYTES && adapter_name_check("name", text, NULL)) ||

@@ -6,6 +6,10 @@
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"
 
+/* Cuts [:WEIGHT[:TEXT_WEIGHT]] off the end of `text`; a weight that is not there is 1, the text
+ * encoder's the other. */
+void lora_flag_cut_weights(char *text, double *weight, double *text_encoder_weight);
+
 /* What is a file has a slash in it, ends in .safetensors, or is a folder (of peft's); anything else
  * is a name in --lora-dir. */
 struct lora_flags {
