@@ -10,21 +10,25 @@ run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is
 every x86 processor since Haswell draws the same bits.
 
 Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with two cases;
-`latents.py NAME ...` writes these only.
+`latents.py NAME ...` writes these only. Those that k-diffusion's samplers define are drawn by these
+samplers, with what else the pipeline does about them.
 
 usage: python tests/reference/latents.py [NAME ...]
-(diffusers 0.42.1, transformers 5.23.0, torch 2.15.0)
+(diffusers 0.42.1, transformers 5.23.0, torch 2.15.0, k-diffusion 0.1.1.post1)
 """
 
+import dataclasses
 import json
 import os
 import pathlib
 import sys
+import warnings
 
 # Read when torch is loaded.
 os.environ |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
                "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
+import k_diffusion_samplers
 import numpy
 import torch
 from diffusers import StableDiffusionPipeline
@@ -154,10 +158,35 @@ def draw_chunks(pipe, case, **arguments):
                     **arguments).images
 
 
+@torch.no_grad()
+def draw_with_sampler(pipe, row, case, seeds, generators):
+    """As the pipeline draws latents of its own size, with a sampler of k-diffusion for its loop."""
+    pipe.scheduler.set_timesteps(case["steps"])
+    prompt, negative = pipe.encode_prompt(case["prompts"], "cpu", case["num_images"], True,
+                                          [case["negative_prompt"]] * len(case["prompts"]))
+    texts = torch.cat([negative, prompt])
+
+    def model(x, t):
+        without, with_text = pipe.unet(torch.cat([x, x]), t, encoder_hidden_states=texts).sample.chunk(2)
+        return without + case["guidance_scale"] * (with_text - without)
+
+    size = pipe.unet.config.sample_size * pipe.vae_scale_factor
+    start = pipe.prepare_latents(len(seeds), pipe.unet.config.in_channels, size, size, torch.float32,
+                                 "cpu", generators)
+    return k_diffusion_samplers.sample(row.sampler, row.noise, pipe.scheduler, model, start, generators,
+                                       seeds, case["options"].get("eta", 1.0))[-1][1]
+
+
 def draw(pipe, config, case, output_type):
-    pipe.scheduler = make(SCHEDULERS[case["scheduler"]], config, case["options"])
     images = len(case["prompts"]) * case["num_images"]
-    generators = [torch.Generator().manual_seed(case["seed"] + k) for k in range(images)]
+    seeds = [case["seed"] + k for k in range(images)]
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    row = SCHEDULERS[case["scheduler"]]
+    if "noise_sampler_seed" in row.extra:
+        row = dataclasses.replace(row, extra={"noise_sampler_seed": seeds})
+    pipe.scheduler = make(row, config, case["options"])
+    if row.sampler:
+        return draw_with_sampler(pipe, row, case, seeds, generators)
     latents = None
     if case["init"]:
         latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(99))
@@ -197,6 +226,8 @@ def write(pipe, config, path, listed, moves, picture=False):
 
 def main():
     torch.set_num_threads(1)  # small tensors: threads only wait for each other
+    k_diffusion_samplers.round_rightly()
+    warnings.filterwarnings("ignore", module="torchsde")  # a rounding outside of its range
     pipe = StableDiffusionPipeline.from_pretrained(FOLDER, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     # diffusers 0.42.1 looks for the last norm under its old name when clip_skip is set.
