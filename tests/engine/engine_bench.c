@@ -6,6 +6,7 @@
  * For each number of images a call it prints microseconds per image and step; the bar is 50. */
 #include "base/monotonic.h"
 #include "engine/engine.h"
+#include "tests/engine/idle_stages.h"
 
 #include <semaphore.h>
 #include <stdio.h>
@@ -41,27 +42,6 @@ static enum stage_begun begin(void *user, const struct resolved_request *request
     return STAGE_BEGUN;
 }
 
-static bool ready(void *user, struct image *const *images, int count, struct error *err) {
-    (void)user, (void)images, (void)count, (void)err;
-    return true;
-}
-
-static bool step(void *user, struct image *const *images, int count, struct error *err) {
-    (void)user, (void)err;
-    for (int i = 0; i < count; i++)
-        images[i]->evaluations++;
-    return true;
-}
-
-static bool take(void *user, struct image *image, struct error *err) {
-    (void)user, (void)image, (void)err;
-    return true;
-}
-
-static void leave(void *user, struct image *image) {
-    (void)user, (void)image;
-}
-
 /* --- the pipeline that has them --- */
 
 bool pipeline_create(
@@ -69,10 +49,10 @@ bool pipeline_create(
     static const struct stages stages = { .measure = measure,
         .call_images = call_images,
         .begin = begin,
-        .ready = ready,
-        .step = step,
-        .take = take,
-        .leave = leave };
+        .ready = idle_ready,
+        .step = idle_step,
+        .take = idle_take,
+        .leave = idle_leave };
     (void)options;
     *out = (struct pipeline *)&bench;
     return studio_create(&stages, 0, &bench.studio, err);

@@ -5,6 +5,7 @@
 #include "base/monotonic.h"
 #include "engine/engine.h"
 #include "tests/check.h"
+#include "tests/engine/idle_stages.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -46,30 +47,18 @@ static enum stage_begun begin(void *user, const struct resolved_request *request
     return STAGE_BEGUN;
 }
 
-static bool ready(void *user, struct image *const *images, int count, struct error *err) {
-    (void)user, (void)images, (void)count, (void)err;
-    return true;
-}
-
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
-    (void)user, (void)err;
     if (!atomic_load(&fake.free_running)) {
         sem_post(&fake.step_begun);
         sem_wait(&fake.may_step);
     }
-    for (int i = 0; i < count; i++)
-        images[i]->evaluations++;
-    return true;
+    return idle_step(user, images, count, err);
 }
 
 static bool take(void *user, struct image *image, struct error *err) {
     (void)user, (void)image, (void)err;
     atomic_fetch_add(&fake.drawn, 1);
     return true;
-}
-
-static void leave(void *user, struct image *image) {
-    (void)user, (void)image;
 }
 
 /* --- the pipeline --- */
@@ -87,10 +76,10 @@ bool pipeline_create(
     const struct stages stages = { .measure = measure,
         .call_images = call_images,
         .begin = begin,
-        .ready = ready,
+        .ready = idle_ready,
         .step = step,
         .take = take,
-        .leave = leave };
+        .leave = idle_leave };
     return studio_create(&stages, 0, &fake.studio, err);
 }
 

@@ -6,6 +6,7 @@
  * four images share a step. A prompt of "fail:device", "fail:lost",
  * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
+#include "tests/engine/idle_stages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,27 +75,10 @@ static enum stage_begun begin(void *user, const struct resolved_request *request
     return STAGE_BEGUN;
 }
 
-static bool ready(void *user, struct image *const *images, int count, struct error *err) {
-    (void)user, (void)images, (void)count, (void)err;
-    return true;
-}
-
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     const struct pipeline *p = user;
-    (void)err;
     sleep_ms(p->step_ms);
-    for (int i = 0; i < count; i++)
-        images[i]->evaluations++;
-    return true;
-}
-
-static bool take(void *user, struct image *image, struct error *err) {
-    (void)user, (void)image, (void)err;
-    return true;
-}
-
-static void leave(void *user, struct image *image) {
-    (void)user, (void)image;
+    return idle_step(user, images, count, err);
 }
 
 static bool decode(void *user, const struct resolved_request *request, const float *latents,
@@ -138,10 +122,10 @@ bool pipeline_create(
         .measure = measure,
         .call_images = call_images,
         .begin = begin,
-        .ready = ready,
+        .ready = idle_ready,
         .step = step,
-        .take = take,
-        .leave = leave,
+        .take = idle_take,
+        .leave = idle_leave,
         .decode = decode };
     if (!studio_create(&stages, 0, &p->studio, err))
         return false;

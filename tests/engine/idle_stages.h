@@ -1,0 +1,31 @@
+/* What stages do that have no models: nothing, and count. For tests that pretend one of them. */
+#ifndef TESTS_ENGINE_IDLE_STAGES_H
+#define TESTS_ENGINE_IDLE_STAGES_H
+
+#include "engine/stages.h"
+
+static inline bool idle_ready(
+    void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)images, (void)count, (void)err;
+    return true;
+}
+
+/* Each image takes an evaluation. */
+static inline bool idle_step(
+    void *user, struct image *const *images, int count, struct error *err) {
+    (void)user, (void)err;
+    for (int i = 0; i < count; i++)
+        images[i]->evaluations++;
+    return true;
+}
+
+static inline bool idle_take(void *user, struct image *image, struct error *err) {
+    (void)user, (void)image, (void)err;
+    return true;
+}
+
+static inline void idle_leave(void *user, struct image *image) {
+    (void)user, (void)image;
+}
+
+#endif
