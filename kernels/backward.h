@@ -113,21 +113,21 @@ struct low_rank_gradient {
 
 /* Of y += sum over terms of scale up (down x), the same terms for every row of x.
  * With u = down x and v = up^T dy:  d_up += scale dy u^T;  d_down += scale v x^T;
- * dx (+)= scale down^T v, each summed over the terms. */
+ * dx (+)= scale down^T v, summed over the terms. */
 struct low_rank_backward_args {
-    const struct tensor *dy, *x;
+    const struct tensor *dy, *x; /* x NULL without gradients */
     enum conv_kind kind;
     const struct low_rank_term *terms;         /* host memory: count */
-    const struct low_rank_gradient *gradients; /* host memory: count */
+    const struct low_rank_gradient *gradients; /* host memory: count, or NULL */
     int count;
     struct tensor *dx;
     bool accumulate;
 };
 
 /* y (+)= x * keep / (1 - p): inverted dropout. Element i (counted in row-major order over the whole
- * tensor) is kept where philox4x32-10's word i % 4, at counter {i / 4, *step, layer} and key
- * *seed, as a number in [0, 1), is at least p. The same call with dy for x is its backward.
- * y may be x. */
+ * tensor) is kept where philox4x32-10's word i % 4, at counter {i / 4, *step (2 words), layer} and
+ * key *seed, as a number in [0, 1), is at least p. The same call with dy for x is its backward. A
+ * row's place in the tensor decides what it keeps. y may be x. */
 struct dropout_args {
     const struct tensor *x;
     float p;                     /* 0 <= p < 1 */

@@ -79,6 +79,11 @@ bool check_shape(const struct check *k, const char *name, const struct tensor *t
 
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,
     const struct tensor *x, bool may_be_same) {
+    return check_output_apart(k, "y", y, name, x, may_be_same);
+}
+
+bool check_output_apart(const struct check *k, const char *output_name, const struct tensor *y,
+    const char *name, const struct tensor *x, bool may_be_same) {
     char text[TEXT_SIZE], other[TEXT_SIZE];
     if (!x)
         return true;
@@ -88,6 +93,49 @@ bool check_apart(const struct check *k, const struct tensor *y, const char *name
         return true;
     if (may_be_same && y_begin == x_begin && y_end == x_end)
         return true;
-    return check_fail(k, "y (%s) overlaps %s (%s)", tensor_describe(y, text, sizeof(text)), name,
-        tensor_describe(x, other, sizeof(other)));
+    return check_fail(k, "%s (%s) overlaps %s (%s)", output_name,
+        tensor_describe(y, text, sizeof(text)), name, tensor_describe(x, other, sizeof(other)));
+}
+
+bool check_activation_kind(const struct check *k, enum activation activation) {
+    if (activation >= ACTIVATION_NONE && activation <= ACTIVATION_GELU)
+        return true;
+    return check_fail(k, "activation %d is unknown", (int)activation);
+}
+
+bool check_weight(const struct check *k, const struct packed *weight, bool is_conv) {
+    if (!weight)
+        return check_fail(k, "weight is missing");
+    if (weight->is_conv != is_conv)
+        return check_fail(k, "weight is packed for %s", weight->is_conv ? "conv2d" : "linear");
+    if (weight->owner != k->c->kernels)
+        return check_fail(k, "weight is packed for %s, not for %s",
+            weight->owner ? weight->owner->name : "nobody", k->c->kernels->name);
+    return true;
+}
+
+bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
+    int64_t n, const struct tensor *y) {
+    char text[112];
+    struct tensor want = *x;
+    for (int i = 1; i <= 2; i++) {
+        want.shape[i] = conv_out_size(kind, x->shape[i]);
+        /* An upsampling may stop one pixel short, where an odd size was halved before. */
+        if (kind == CONV_3X3_UP && y->shape[i] == want.shape[i] - 1)
+            want.shape[i]--;
+        if (want.shape[i] < 1)
+            return check_fail(k, "x is %s, too small for this convolution",
+                tensor_describe(x, text, sizeof(text)));
+    }
+    want.shape[3] = n;
+    return check_shape(k, "y", y, &want, "x", x) && check_apart(k, y, "x", x, false);
+}
+
+bool check_term(const struct check *k, const struct low_rank_term *t, int64_t channels) {
+    if (!t->down || !t->up)
+        return check_fail(k, "a term's factors are missing");
+    if (t->rank < 1 || t->n < 1 || t->first < 0 || t->n > channels - t->first)
+        return check_fail(k, "a term of rank %lld to %lld outputs from %lld on does not fit %lld",
+            (long long)t->rank, (long long)t->n, (long long)t->first, (long long)channels);
+    return true;
 }

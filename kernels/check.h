@@ -33,5 +33,28 @@ bool check_shape(const struct check *k, const char *name, const struct tensor *t
  * absent x (NULL) is fine. */
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,
     const struct tensor *x, bool may_be_same);
+/* The same of an output with another name. */
+bool check_output_apart(const struct check *k, const char *output_name, const struct tensor *output,
+    const char *name, const struct tensor *x, bool may_be_same);
+
+bool check_activation_kind(const struct check *k, enum activation activation);
+/* Present, packed for this table, and of this kind. */
+bool check_weight(const struct check *k, const struct packed *weight, bool is_conv);
+/* y follows from x by a convolution to n channels, and they lie apart. */
+bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
+    int64_t n, const struct tensor *y);
+/* A low-rank term for outputs of so many channels. */
+bool check_term(const struct check *k, const struct low_rank_term *t, int64_t channels);
+
+/* What one operation's wrapper asks of its arguments, where another's asks it too. */
+bool attention_is_right(const struct check *k, const struct attention_args *a);
+
+/* bool NAME_is_right(k, args), for the operations of training (compute_backward.c). */
+#define CHECK(name) bool name##_is_right(const struct check *k, const struct name##_args *a);
+TRAINING_OPERATIONS(CHECK)
+#undef CHECK
+
+/* What struct compute counts of a call of one of them: multiplications and additions. */
+double training_flops(enum operation operation, const void *args);
 
 #endif

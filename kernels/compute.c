@@ -90,26 +90,9 @@ void compute_synchronize(struct compute *c) {
         c->kernels->memory->synchronize(&c->error);
 }
 
-static bool activation_is_known(const struct check *k, enum activation activation) {
-    if (activation >= ACTIVATION_NONE && activation <= ACTIVATION_GELU)
-        return true;
-    return check_fail(k, "activation %d is unknown", (int)activation);
-}
-
-static bool weight_is(const struct check *k, const struct packed *weight, bool is_conv) {
-    if (!weight)
-        return check_fail(k, "weight is missing");
-    if (weight->is_conv != is_conv)
-        return check_fail(k, "weight is packed for %s", weight->is_conv ? "conv2d" : "linear");
-    if (weight->owner != k->c->kernels)
-        return check_fail(k, "weight is packed for %s, not for %s",
-            weight->owner ? weight->owner->name : "nobody", k->c->kernels->name);
-    return true;
-}
-
 static bool linear_is_right(const struct check *k, const struct linear_args *a) {
     if (!check_activation(k, "x", a->x, 2, 4) || !check_activation(k, "y", a->y, 2, 4) ||
-        !weight_is(k, a->weight, false) || !activation_is_known(k, a->activation))
+        !check_weight(k, a->weight, false) || !check_activation_kind(k, a->activation))
         return false;
     char text[112];
     if (a->x->shape[a->x->rank - 1] != a->weight->k)
@@ -128,34 +111,16 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
                                 check_apart(k, a->y, "residual", a->residual, true)));
 }
 
-/* y follows from x by a convolution to n channels, and they lie apart. */
-static bool conv_output_is_right(const struct check *k, enum conv_kind kind, const struct tensor *x,
-    int64_t n, const struct tensor *y) {
-    char text[112];
-    struct tensor want = *x;
-    for (int i = 1; i <= 2; i++) {
-        want.shape[i] = conv_out_size(kind, x->shape[i]);
-        /* An upsampling may stop one pixel short, where an odd size was halved before. */
-        if (kind == CONV_3X3_UP && y->shape[i] == want.shape[i] - 1)
-            want.shape[i]--;
-        if (want.shape[i] < 1)
-            return check_fail(k, "x is %s, too small for this convolution",
-                tensor_describe(x, text, sizeof(text)));
-    }
-    want.shape[3] = n;
-    return check_shape(k, "y", y, &want, "x", x) && check_apart(k, y, "x", x, false);
-}
-
 static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
     if (!check_activation(k, "x", a->x, 4, 4) || !check_activation(k, "y", a->y, 4, 4) ||
-        !weight_is(k, a->weight, true))
+        !check_weight(k, a->weight, true))
         return false;
     char text[112];
     if (a->x->shape[3] != a->weight->k)
         return check_fail(k, "x is %s, the weight [%lld][%lld] needs %lld channels",
             tensor_describe(a->x, text, sizeof(text)), (long long)a->weight->n,
             (long long)a->weight->k, (long long)a->weight->k);
-    if (!conv_output_is_right(k, a->weight->kind, a->x, a->weight->n, a->y))
+    if (!check_conv_output(k, a->weight->kind, a->x, a->weight->n, a->y))
         return false;
     if (a->row_add) {
         struct tensor row = tensor_2d(
@@ -239,7 +204,7 @@ static bool lengths_are_right(const struct check *k, const struct attention_args
     return true;
 }
 
-static bool attention_is_right(const struct check *k, const struct attention_args *a) {
+bool attention_is_right(const struct check *k, const struct attention_args *a) {
     if (!check_activation(k, "y", a->y, 3, 3) || !check_activation(k, "k", a->k, 3, 3))
         return false;
     if (a->heads < 1 || a->head_dim < 1)
@@ -290,7 +255,7 @@ static bool timestep_embedding_is_right(
 static bool add_is_right(const struct check *k, const struct add_args *a) {
     return check_activation(k, "a", a->a, 1, 4) && check_like(k, "y", a->y, "a", a->a) &&
            (!a->b || check_like(k, "b", a->b, "a", a->a)) &&
-           activation_is_known(k, a->activation) && check_apart(k, a->y, "a", a->a, true) &&
+           check_activation_kind(k, a->activation) && check_apart(k, a->y, "a", a->a, true) &&
            check_apart(k, a->y, "b", a->b, false);
 }
 
@@ -356,15 +321,6 @@ static bool noise_is_right(const struct check *k, const struct noise_args *a) {
     return check_tensor(k, "y", a->y, 1, 4) && check_dtype(k, "y", a->y, DTYPE_F32, NULL);
 }
 
-static bool term_is_right(const struct check *k, const struct low_rank_term *t, int64_t channels) {
-    if (!t->down || !t->up)
-        return check_fail(k, "a term's factors are missing");
-    if (t->rank < 1 || t->n < 1 || t->first < 0 || t->n > channels - t->first)
-        return check_fail(k, "a term of rank %lld to %lld outputs from %lld on does not fit %lld",
-            (long long)t->rank, (long long)t->n, (long long)t->first, (long long)channels);
-    return true;
-}
-
 static bool low_rank_is_right(const struct check *k, const struct low_rank_args *a) {
     if (a->kind < CONV_1X1 || a->kind > CONV_3X3_UP)
         return check_fail(k, "convolution kind %d is unknown", (int)a->kind);
@@ -376,10 +332,10 @@ static bool low_rank_is_right(const struct check *k, const struct low_rank_args 
     const int64_t channels = a->y->shape[a->y->rank - 1];
     for (int64_t row = 0; row < a->x->shape[0]; row++)
         for (int i = 0; i < a->rows[row].count; i++)
-            if (!term_is_right(k, &a->rows[row].terms[i], channels))
+            if (!check_term(k, &a->rows[row].terms[i], channels))
                 return false;
     if (a->kind != CONV_1X1)
-        return conv_output_is_right(k, a->kind, a->x, channels, a->y);
+        return check_conv_output(k, a->kind, a->x, channels, a->y);
     struct tensor want = *a->x;
     want.shape[want.rank - 1] = channels;
     return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false);
@@ -425,7 +381,7 @@ static double flops_of(enum operation operation, const void *args) {
     case OPERATION_low_rank:
         return low_rank_flops(args);
     default:
-        return 0;
+        return training_flops(operation, args);
     }
 }
 
@@ -465,5 +421,5 @@ static void end(struct compute *c, size_t mark, const char *name) {
         (void)c->kernels->name(args, &c->error);                                                   \
         end(c, mark, #name);                                                                       \
     }
-OPERATIONS(WRAPPER)
+ALL_OPERATIONS(WRAPPER)
 #undef WRAPPER

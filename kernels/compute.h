@@ -13,6 +13,7 @@
 #define KERNELS_COMPUTE_H
 
 #include "kernels/arena.h"
+#include "kernels/backward.h"
 #include "kernels/kernels.h"
 
 struct recordings;
@@ -70,7 +71,7 @@ void compute_synchronize(struct compute *c);
 /* void op_NAME(struct compute *c, const struct NAME_args *args), for each operation (operations.h):
  * op_linear, op_conv2d, op_group_norm and so on. */
 #define WRAPPER(name) void op_##name(struct compute *c, const struct name##_args *args);
-OPERATIONS(WRAPPER)
+ALL_OPERATIONS(WRAPPER)
 #undef WRAPPER
 
 #endif

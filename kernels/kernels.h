@@ -273,6 +273,11 @@ struct implementation {
     const char *layer, *code; /* "conv 3x3", "oneDNN, bf16" */
 };
 
+/* The arguments of training's operations (backward.h). */
+#define ARGUMENTS(name) struct name##_args;
+TRAINING_OPERATIONS(ARGUMENTS)
+#undef ARGUMENTS
+
 /* The table. `weight` is host memory in f32, f16 or bf16: [n][k] for a linear layer (also given as
  * [n][k][1][1]), [c_out][c_in][kh][kw] for a convolution; bias is [n] or NULL. The packed form may
  * keep bf16 or f16 if `dtype` says so; it is what `activation_dtype(dtype)` activations multiply.
@@ -317,10 +322,13 @@ struct kernels {
     bool (*conv2d_pack)(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,
         enum dtype dtype, struct packed **out, struct error *err);
     void (*packed_destroy)(struct packed *packed);
+    /* What was packed, as f32 in host memory, rounded as it was: weight [n][k], of a convolution
+     * [c_out][kh][kw][c_in]; bias [n], zeros without one. Either may be NULL. */
+    bool (*unpack)(const struct packed *packed, float *weight, float *bias, struct error *err);
 
     /* bool (*NAME)(const struct NAME_args *args, struct error *err), for each operation. */
 #define ENTRY(name) bool (*name)(const struct name##_args *args, struct error *err);
-    OPERATIONS(ENTRY)
+    ALL_OPERATIONS(ENTRY)
 #undef ENTRY
 };
 

@@ -1,11 +1,11 @@
-/* The operations, listed once.
+/* The operations, listed once: those of a model, and those of training.
  *
- * What follows from an operation's name is made from this list: its member of struct kernels
+ * What follows from an operation's name is made from these lists: its member of struct kernels
  * (kernels.h), its op_NAME wrapper (compute.h), the declaration of each back end's entry and its
  * place in that back end's table, and what kcheck goes through. A name that is added here and
  * nowhere else fails to compile or to link until it has
- *  - struct NAME_args, with the formula, in kernels.h;
- *  - NAME_is_right, the check of its arguments, in compute.c;
+ *  - struct NAME_args, with the formula, in kernels.h (of training: backward.h);
+ *  - NAME_is_right, the check of its arguments, in compute.c (compute_backward.c);
  *  - reference_NAME in kernels/reference/ and cuda_NAME in kernels/cuda/;
  *  - check_NAME in tests/kernels/kcheck_*.c.
  * On the CPU an operation is the reference's until kernels/cpu/ has one (SIMD_OPERATIONS in
@@ -30,10 +30,28 @@
     X(low_rank)                                                                                    \
     X(geglu)
 
+#define TRAINING_OPERATIONS(X)                                                                     \
+    X(linear_backward)                                                                             \
+    X(conv2d_backward)                                                                             \
+    X(group_norm_backward)                                                                         \
+    X(layer_norm_backward)                                                                         \
+    X(attention_backward)                                                                          \
+    X(embedding_backward)                                                                          \
+    X(activation_backward)                                                                         \
+    X(geglu_backward)                                                                              \
+    X(concat_backward)                                                                             \
+    X(low_rank_backward)                                                                           \
+    X(dropout)                                                                                     \
+    X(mse)                                                                                         \
+    X(sum_squares)                                                                                 \
+    X(adamw)
+
+#define ALL_OPERATIONS(X) OPERATIONS(X) TRAINING_OPERATIONS(X)
+
 /* OPERATION_linear and so on. */
 enum operation {
 #define OPERATION(name) OPERATION_##name,
-    OPERATIONS(OPERATION)
+    ALL_OPERATIONS(OPERATION)
 #undef OPERATION
 };
 

@@ -88,6 +88,10 @@ bool conv2d_pack(const struct kernels *kernels, const char *name, const struct t
     return true;
 }
 
+bool packed_unpack(const struct packed *packed, float *weight, float *bias, struct error *err) {
+    return packed->owner->unpack(packed, weight, bias, err);
+}
+
 void packed_destroy(struct packed *packed) {
     if (packed)
         packed->owner->packed_destroy(packed);

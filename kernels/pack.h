@@ -11,6 +11,9 @@ bool linear_pack(const struct kernels *kernels, const char *name, const struct t
 bool conv2d_pack(const struct kernels *kernels, const char *name, const struct tensor *weight,
     const struct tensor *bias, enum conv_kind kind, enum dtype dtype, struct packed **out,
     struct error *err) __attribute__((warn_unused_result));
+/* What was packed, as struct kernels says: host memory. */
+bool packed_unpack(const struct packed *packed, float *weight, float *bias, struct error *err)
+    __attribute__((warn_unused_result));
 /* NULL is fine. */
 void packed_destroy(struct packed *packed);
 

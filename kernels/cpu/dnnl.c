@@ -98,6 +98,10 @@ static void md_finish(md_t *md) {
         dnnl_memory_desc_destroy(*md);
 }
 
+static const_dnnl_memory_desc_t md_of(const md_t *md) {
+    return *md;
+}
+
 static bool memory_create(dnnl_memory_t *out, const_dnnl_memory_desc_t md, struct error *err) {
     return check(
         dnnl_memory_create(out, md, shared.engine, DNNL_MEMORY_NONE), "making a memory", err);
@@ -147,6 +151,10 @@ static bool md_init(md_t *md, int rank, const int64_t *dims, enum dtype dtype,
 
 static void md_finish(md_t *md) {
     (void)md;
+}
+
+static const_dnnl_memory_desc_t md_of(const md_t *md) {
+    return md;
 }
 
 static bool memory_create(dnnl_memory_t *out, const_dnnl_memory_desc_t md, struct error *err) {
@@ -296,27 +304,21 @@ static void cache_clear(struct cached **cache) {
     }
 }
 
-/* Lays `l->weights` (as `l->layout` says) out as `wanted`. */
-static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struct error *err) {
-    if (same_layout(memory_md(l->layout), wanted))
-        return true;
-    cache_clear(&l->cache);
-    size_t bytes = dnnl_memory_desc_get_size(wanted);
-    void *weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    dnnl_memory_t layout = NULL;
+/* to = the weights as `wanted`; *layout: the caller's, NULL after a failure. */
+static bool reorder_to(const struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, void *to,
+    dnnl_memory_t *layout, struct error *err) {
     dnnl_primitive_desc_t description = NULL;
     dnnl_primitive_t reorder = NULL;
-    bool ok = weights ||
-              error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
-    ok = ok && memory_create(&layout, wanted, err) &&
-         check(dnnl_memory_set_data_handle(layout, weights), "setting a memory", err) &&
-         check(dnnl_memory_set_data_handle(l->layout, l->weights), "setting a memory", err) &&
-         check(dnnl_reorder_primitive_desc_create(
-                   &description, memory_md(l->layout), shared.engine, wanted, shared.engine, NULL),
-             "describing a reorder", err) &&
-         make_primitive(&reorder, description, err);
+    *layout = NULL;
+    bool ok = memory_create(layout, wanted, err) &&
+              check(dnnl_memory_set_data_handle(*layout, to), "setting a memory", err) &&
+              check(dnnl_memory_set_data_handle(l->layout, l->weights), "setting a memory", err) &&
+              check(dnnl_reorder_primitive_desc_create(&description, memory_md(l->layout),
+                        shared.engine, wanted, shared.engine, NULL),
+                  "describing a reorder", err) &&
+              make_primitive(&reorder, description, err);
     if (ok) {
-        dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, l->layout }, { DNNL_ARG_TO, layout } };
+        dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, l->layout }, { DNNL_ARG_TO, *layout } };
         ok = check(dnnl_primitive_execute(reorder, shared.stream, 2, args), "a reorder", err) &&
              check(dnnl_stream_wait(shared.stream), "a reorder", err);
     }
@@ -324,18 +326,33 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
         dnnl_primitive_destroy(reorder);
     if (description)
         dnnl_primitive_desc_destroy(description);
-    if (ok) {
-        dnnl_memory_destroy(l->layout);
-        free(l->weights);
-        l->layout = layout;
-        l->weights = weights;
-        l->layer.packed.bytes = bytes + (size_t)l->n * sizeof(float) + sizeof(*l);
-        return true;
+    if (!ok && *layout) {
+        dnnl_memory_destroy(*layout);
+        *layout = NULL;
     }
-    if (layout)
-        dnnl_memory_destroy(layout);
-    free(weights);
-    return false;
+    return ok;
+}
+
+/* Lays `l->weights` (as `l->layout` says) out as `wanted`. */
+static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struct error *err) {
+    if (same_layout(memory_md(l->layout), wanted))
+        return true;
+    cache_clear(&l->cache);
+    size_t bytes = dnnl_memory_desc_get_size(wanted);
+    void *weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    dnnl_memory_t layout;
+    if (!weights)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+    if (!reorder_to(l, wanted, weights, &layout, err)) {
+        free(weights);
+        return false;
+    }
+    dnnl_memory_destroy(l->layout);
+    free(l->weights);
+    l->layout = layout;
+    l->weights = weights;
+    l->layer.packed.bytes = bytes + (size_t)l->n * sizeof(float) + sizeof(*l);
+    return true;
 }
 
 static bool cached_create(
@@ -445,11 +462,7 @@ static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
     filter[2] = filter[3] = l->geometry.kernel;
     bool ok = l->geometry.kernel ? md_init(&md, 4, filter, l->dtype, dnnl_oihw, err)
                                  : md_init(&md, 2, matrix, l->dtype, dnnl_ba, err);
-#if DNNL_VERSION_MAJOR >= 3
-    ok = ok && memory_create(&l->layout, md, err);
-#else
-    ok = ok && memory_create(&l->layout, &md, err);
-#endif
+    ok = ok && memory_create(&l->layout, md_of(&md), err);
     md_finish(&md);
     return ok;
 }
@@ -666,9 +679,32 @@ static bool dnnl_conv2d(struct layer *layer, const struct conv2d_args *args, str
     return ok;
 }
 
+static bool dnnl_unpack(struct layer *layer, float *weight, float *bias, struct error *err) {
+    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+    const int64_t size = l->geometry.kernel;
+    dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, size, size };
+    md_t md = { 0 };
+    dnnl_memory_t layout = NULL;
+    bool ok = true;
+    pthread_mutex_lock(&shared.mutex);
+    if (weight) {
+        ok = size ? md_init(&md, 4, filter, DTYPE_F32, dnnl_acdb, err)
+                  : md_init(&md, 2, matrix, DTYPE_F32, dnnl_ba, err);
+        ok = ok && reorder_to(l, md_of(&md), weight, &layout, err);
+        if (layout)
+            dnnl_memory_destroy(layout);
+        md_finish(&md);
+    }
+    pthread_mutex_unlock(&shared.mutex);
+    if (ok && bias)
+        memcpy(bias, l->bias, (size_t)l->n * sizeof(*bias));
+    return ok;
+}
+
 const struct layer_engine dnnl_engine = {
     .pack = dnnl_pack,
     .destroy = dnnl_layer_destroy,
+    .unpack = dnnl_unpack,
     .linear = dnnl_linear,
     .conv2d = dnnl_conv2d,
 };

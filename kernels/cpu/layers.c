@@ -1,5 +1,9 @@
 #include "kernels/cpu/layers.h"
 
+#include "kernels/reference/reference.h"
+
+#include <stdlib.h>
+
 static enum dtype layers_activation_dtype(enum dtype weight_dtype) {
     return weight_dtype == DTYPE_BF16 && cpu_level()->multiplies_bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
@@ -65,6 +69,12 @@ static void layers_packed_destroy(struct packed *packed) {
         layer->engine->destroy(layer);
 }
 
+static bool layers_unpack(
+    const struct packed *packed, float *weight, float *bias, struct error *err) {
+    struct layer *layer = (struct layer *)packed;
+    return layer->engine->unpack(layer, weight, bias, err);
+}
+
 /* The layer behind a weight, or NULL and an error if x is not what it multiplies. */
 static struct layer *layer_for(
     const struct packed *weight, const struct tensor *x, struct error *err) {
@@ -86,11 +96,47 @@ static bool layers_conv2d(const struct conv2d_args *args, struct error *err) {
     return layer && layer->engine->conv2d(layer, args, err);
 }
 
+/* A weight as the reference has it, to multiply with; its values are the caller's to free. */
+static bool as_reference(
+    const struct packed *packed, struct reference_packed *out, struct error *err) {
+    const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
+    *out = (struct reference_packed){ .base = *packed };
+    out->weight = calloc((size_t)(packed->n * taps * packed->k), sizeof(*out->weight));
+    if (!out->weight)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+    return layers_unpack(packed, out->weight, NULL, err);
+}
+
+static bool layers_linear_backward(const struct linear_backward_args *args, struct error *err) {
+    struct linear_backward_args plain = *args;
+    struct reference_packed weight = { .weight = NULL };
+    plain.weight = &weight.base;
+    const bool ok = layer_for(args->weight, args->dy, err) &&
+                    as_reference(args->weight, &weight, err) &&
+                    reference_linear_backward(&plain, err);
+    free(weight.weight);
+    return ok;
+}
+
+static bool layers_conv2d_backward(const struct conv2d_backward_args *args, struct error *err) {
+    struct conv2d_backward_args plain = *args;
+    struct reference_packed weight = { .weight = NULL };
+    plain.weight = &weight.base;
+    const bool ok = layer_for(args->weight, args->dy, err) &&
+                    as_reference(args->weight, &weight, err) &&
+                    reference_conv2d_backward(&plain, err);
+    free(weight.weight);
+    return ok;
+}
+
 void layers_register(struct kernels *table) {
     table->activation_dtype = layers_activation_dtype;
     table->linear_pack = layers_linear_pack;
     table->conv2d_pack = layers_conv2d_pack;
     table->packed_destroy = layers_packed_destroy;
+    table->unpack = layers_unpack;
     table->linear = layers_linear;
     table->conv2d = layers_conv2d;
+    table->linear_backward = layers_linear_backward;
+    table->conv2d_backward = layers_conv2d_backward;
 }

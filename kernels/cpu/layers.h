@@ -30,6 +30,8 @@ struct layer_engine {
     bool (*pack)(const struct tensor *weight, const struct tensor *bias, bool is_conv,
         enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err);
     void (*destroy)(struct layer *layer);
+    /* As struct kernels has it. */
+    bool (*unpack)(struct layer *layer, float *weight, float *bias, struct error *err);
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
     bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
 };

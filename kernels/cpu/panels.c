@@ -120,6 +120,32 @@ static void panels_destroy(struct layer *layer) {
     free(p);
 }
 
+/* The values of one lane of a panel [taps * k][width]. */
+static void take_lane(
+    const struct matmul_weight *w, int width, int64_t panel, int lane, float *row) {
+    const int64_t inner = w->taps * w->k, first = panel * inner * width + lane;
+    for (int64_t i = 0; i < inner; i++)
+        row[i] = w->bf16 ? bf16_to_f32(((const uint16_t *)w->panels)[first + i * width])
+                         : ((const float *)w->panels)[first + i * width];
+}
+
+static bool panels_unpack(struct layer *layer, float *weight, float *bias, struct error *err) {
+    const struct matmul_weight *w = &((const struct panels *)layer)->weight;
+    const int width = cpu_level()->matmul->width;
+    (void)err;
+#pragma omp parallel for
+    for (int64_t panel = 0; panel < w->panel_count; panel++) {
+        for (int lane = 0; lane < width; lane++) {
+            const int64_t row = source_row(w, width, panel, lane);
+            if (weight && row >= 0)
+                take_lane(w, width, panel, lane, weight + row * w->taps * w->k);
+            if (bias && row >= 0)
+                bias[row] = w->bias[panel * width + lane];
+        }
+    }
+    return true;
+}
+
 static bool panels_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
     (void)err;
     if (cpu_plans())
@@ -224,6 +250,7 @@ static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, s
 const struct layer_engine panels_engine = {
     .pack = panels_pack,
     .destroy = panels_destroy,
+    .unpack = panels_unpack,
     .linear = panels_linear,
     .conv2d = panels_conv2d,
 };

@@ -111,8 +111,13 @@ static bool phases_conv2d(struct layer *layer, const struct conv2d_args *args, s
     return ok;
 }
 
+static bool phases_unpack(struct layer *layer, float *weight, float *bias, struct error *err) {
+    return panels_engine.unpack(((struct phases *)layer)->whole, weight, bias, err);
+}
+
 const struct layer_engine phases_engine = {
     .pack = phases_pack,
     .destroy = phases_destroy,
+    .unpack = phases_unpack,
     .conv2d = phases_conv2d,
 };

@@ -60,8 +60,9 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.linear_pack = gemm_linear_pack;
     table.conv2d_pack = gemm_conv2d_pack;
     table.packed_destroy = gemm_packed_destroy;
+    table.unpack = gemm_unpack;
 #define ENTRY(operation) table.operation = cuda_##operation;
-    OPERATIONS(ENTRY)
+    ALL_OPERATIONS(ENTRY)
 #undef ENTRY
     table.name = table_name;
     return &table;

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define ENTRY(name) bool cuda_##name(const struct name##_args *args, struct error *err);
-OPERATIONS(ENTRY)
+ALL_OPERATIONS(ENTRY)
 #undef ENTRY
 
 #ifdef __cplusplus

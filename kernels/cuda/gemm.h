@@ -87,6 +87,7 @@ bool gemm_linear_pack(const struct tensor *weight, const struct tensor *bias, bo
 bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias, enum conv_kind kind,
     enum dtype dtype, struct packed **out, struct error *err);
 void gemm_packed_destroy(struct packed *packed);
+bool gemm_unpack(const struct packed *packed, float *weight, float *bias, struct error *err);
 
 #ifdef __cplusplus
 }

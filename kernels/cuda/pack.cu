@@ -108,6 +108,42 @@ static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, 
     return true;
 }
 
+/* Row `row` of what lies on the device, as the file has it. */
+static int64_t file_row(const struct packed *p, int64_t row) {
+    return p->geglu ? row % 2 * (p->n / 2) + row / 2 : row;
+}
+
+/* out[n][width], from a device's array of `dtype`: some rows at a time. */
+static bool unpack_rows(const struct packed *p, const void *from, enum dtype dtype, int64_t width,
+    float *out, struct error *err) {
+    const size_t row_bytes = (size_t)width * dtype_size(dtype);
+    const int64_t most = (int64_t)(CUDA_WORKSPACE_BYTES / row_bytes), rows = most < 1 ? 1 : most;
+    for (int64_t first = 0; first < p->n; first += rows) {
+        const int64_t count = p->n - first < rows ? p->n - first : rows;
+        const char *seen = (const char *)cuda_memory.view(
+            (const char *)from + (size_t)first * row_bytes, (size_t)count * row_bytes, err);
+        if (!seen)
+            return false;
+        for (int64_t i = 0; i < count; i++)
+            convert_elements(out + file_row(p, first + i) * width, DTYPE_F32,
+                seen + (size_t)i * row_bytes, dtype, width);
+    }
+    return true;
+}
+
+extern "C" bool gemm_unpack(
+    const struct packed *packed, float *weight, float *bias, struct error *err) {
+    const struct cuda_packed *p = (const struct cuda_packed *)packed;
+    const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
+    if (weight && !unpack_rows(packed, p->weight, p->dtype, taps * packed->k, weight, err))
+        return false;
+    if (bias && p->bias)
+        return unpack_rows(packed, p->bias, DTYPE_F32, 1, bias, err);
+    for (int64_t i = 0; bias && i < packed->n; i++)
+        bias[i] = 0;
+    return true;
+}
+
 extern "C" void gemm_packed_destroy(struct packed *packed) {
     struct cuda_packed *p = (struct cuda_packed *)packed;
     if (!p)

@@ -2,15 +2,10 @@
 
 #include <math.h>
 
-struct moments {
-    double mean, scale; /* scale = 1 / sqrt(variance + eps) */
-};
-
-/* Over `count` runs of `width` neighbours, `step` elements apart: the biased variance, in a second
- * pass so that a large mean cannot eat it. */
-static struct moments moments_of(
+struct reference_moments reference_moments(
     const float *x, int64_t count, int64_t step, int64_t width, float eps) {
     double n = (double)(count * width), sum = 0, squares = 0;
+    /* The variance in a second pass, so that a large mean cannot eat it. */
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < width; j++)
             sum += (double)x[i * step + j];
@@ -21,7 +16,7 @@ static struct moments moments_of(
             squares += d * d;
         }
     }
-    return (struct moments){ mean, 1.0 / sqrt(squares / n + (double)eps) };
+    return (struct reference_moments){ mean, 1.0 / sqrt(squares / n + (double)eps) };
 }
 
 bool reference_group_norm(const struct group_norm_args *args, struct error *err) {
@@ -37,7 +32,8 @@ bool reference_group_norm(const struct group_norm_args *args, struct error *err)
         for (int64_t item = 0; item < s[0] * args->groups; item++) {
             int64_t row = item / args->groups, first = item % args->groups * width;
             int64_t start = row * pixels * channels + first;
-            struct moments m = moments_of(x.data + start, pixels, channels, width, args->eps);
+            struct reference_moments m = reference_moments(
+                x.data + start, pixels, channels, width, args->eps);
             for (int64_t i = 0; i < pixels; i++) {
                 for (int64_t j = 0; j < width; j++) {
                     int64_t at = start + i * channels + j;
@@ -63,7 +59,7 @@ bool reference_layer_norm(const struct layer_norm_args *args, struct error *err)
     if (ok) {
 #pragma omp parallel for
         for (int64_t i = 0; i < m; i++) {
-            struct moments mo = moments_of(x.data + i * c, 1, c, c, args->eps);
+            struct reference_moments mo = reference_moments(x.data + i * c, 1, c, c, args->eps);
             for (int64_t j = 0; j < c; j++) {
                 double normal = ((double)x.data[i * c + j] - mo.mean) * mo.scale;
                 y.data[i * c + j] = (float)(normal * (double)gamma[j] + (double)beta[j]);

@@ -1,6 +1,7 @@
 #include "kernels/reference/reference.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A weight of n * k values and its bias, allocated and converted but not laid out. */
 static struct reference_packed *create(
@@ -68,6 +69,19 @@ bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bia
     p->base.is_conv = true;
     p->base.kind = kind;
     *out = &p->base;
+    return true;
+}
+
+bool reference_unpack(const struct packed *packed, float *weight, float *bias, struct error *err) {
+    const struct reference_packed *p = (const struct reference_packed *)packed;
+    const size_t n = (size_t)p->base.n, taps = p->base.is_conv && p->base.kind != CONV_1X1 ? 9 : 1;
+    (void)err;
+    if (weight)
+        memcpy(weight, p->weight, n * taps * (size_t)p->base.k * sizeof(*weight));
+    if (bias && p->bias)
+        memcpy(bias, p->bias, n * sizeof(*bias));
+    else if (bias)
+        memset(bias, 0, n * sizeof(*bias));
     return true;
 }
 

@@ -43,6 +43,17 @@ void float_output_finish(struct float_output *o) {
     free(o->buffer);
 }
 
+void reference_store(struct tensor *t, int64_t i, double x, bool accumulate) {
+    char *at = (char *)t->data + (size_t)i * dtype_size(t->dtype);
+    float value;
+    if (accumulate) {
+        convert_elements(&value, DTYPE_F32, at, t->dtype, 1);
+        x += (double)value;
+    }
+    value = (float)x;
+    convert_elements(at, t->dtype, &value, DTYPE_F32, 1);
+}
+
 double reference_activation(enum activation activation, double x) {
     switch (activation) {
     case ACTIVATION_NONE:
@@ -55,6 +66,24 @@ double reference_activation(enum activation activation, double x) {
         return 0.5 * x * erfc(-x * M_SQRT1_2); /* erfc(-z) = 1 + erf(z) */
     }
     return x;
+}
+
+double reference_derivative(enum activation activation, double x) {
+    switch (activation) {
+    case ACTIVATION_NONE:
+        return 1;
+    case ACTIVATION_SILU: {
+        const double s = 1.0 / (1.0 + exp(-x));
+        return s * (1.0 + x * (1.0 - s));
+    }
+    case ACTIVATION_QUICK_GELU: {
+        const double s = 1.0 / (1.0 + exp(-1.702 * x));
+        return s * (1.0 + 1.702 * x * (1.0 - s));
+    }
+    case ACTIVATION_GELU: /* Phi(x) + x phi(x) */
+        return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * (0.5 * M_2_SQRTPI * M_SQRT1_2);
+    }
+    return 1;
 }
 
 double reference_dot(const float *a, const float *b, int64_t n) {
@@ -86,7 +115,8 @@ const struct kernels *kernels_reference(void) {
         .linear_pack = reference_linear_pack,
         .conv2d_pack = reference_conv2d_pack,
         .packed_destroy = reference_packed_destroy,
-        OPERATIONS(ENTRY) };
+        .unpack = reference_unpack,
+        ALL_OPERATIONS(ENTRY) };
     return &table;
 }
 #undef ENTRY

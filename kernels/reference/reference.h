@@ -6,7 +6,7 @@
 #ifndef KERNELS_REFERENCE_REFERENCE_H
 #define KERNELS_REFERENCE_REFERENCE_H
 
-#include "kernels/kernels.h"
+#include "kernels/backward.h"
 
 /* A tensor's elements as f32: the tensor's own memory where it is f32, else a converted copy. */
 struct floats {
@@ -33,9 +33,22 @@ bool float_output_init(struct float_output *o, struct tensor *y, struct error *e
 bool float_output_store(struct float_output *o);
 void float_output_finish(struct float_output *o);
 
+/* t[i] = x, or t[i] += x if `accumulate`. */
+void reference_store(struct tensor *t, int64_t i, double x, bool accumulate);
+
 double reference_activation(enum activation activation, double x);
+/* activation'(x) */
+double reference_derivative(enum activation activation, double x);
 /* sum of a[i] b[i], i = 0..n-1 */
 double reference_dot(const float *a, const float *b, int64_t n);
+
+/* Of `count` runs of `width` neighbours, `step` elements apart. */
+struct reference_moments {
+    double mean, scale; /* scale = 1 / sqrt(biased variance + eps) */
+};
+
+struct reference_moments reference_moments(
+    const float *x, int64_t count, int64_t step, int64_t width, float eps);
 
 /* How a convolution walks over its input: output pixel o, tap t of a line reads pixel
  * o * stride + t - before of an input that is `scale` times as large by repetition, with zeros
@@ -63,10 +76,11 @@ bool reference_linear_pack(const struct tensor *weight, const struct tensor *bia
 bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bias,
     enum conv_kind kind, enum dtype dtype, struct packed **out, struct error *err);
 void reference_packed_destroy(struct packed *packed);
+bool reference_unpack(const struct packed *packed, float *weight, float *bias, struct error *err);
 
 /* bool reference_NAME(const struct NAME_args *args, struct error *err), for each operation. */
 #define ENTRY(name) bool reference_##name(const struct name##_args *args, struct error *err);
-OPERATIONS(ENTRY)
+ALL_OPERATIONS(ENTRY)
 #undef ENTRY
 
 #endif
