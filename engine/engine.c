@@ -38,8 +38,11 @@ struct engine {
     struct device_figures figures;
     double figures_at_s; /* 0: there are none */
     bool figures_wanted;
-    struct engine_ticket *first, *last; /* not yet in the studio */
-    int accepted, running;              /* requests that are not done; those that have begun */
+    struct engine_ticket *first, *last;  /* not yet in the studio */
+    int accepted, running;               /* requests that are not done; those that have begun */
+    struct engine_background background; /* no `work`: none was set */
+    bool background_waits;               /* for a piece of the engine's time */
+    bool background_ended;               /* gets none any more */
     atomic_bool cancel_all;
 };
 
@@ -137,11 +140,12 @@ static void on_done(struct generate_result *result, const struct error *err, voi
 
 /* --- the engine thread --- */
 
-/* Those that came since, in order, once there is anything to do; NULL when there is in the studio,
- * or when the engine stops. */
+/* Those that came since, in order, once there is anything to do; NULL when there is in the studio
+ * or in the background, or when the engine stops. */
 static struct engine_ticket *take_new(struct engine *engine, bool idle) {
     pthread_mutex_lock(&engine->lock);
-    while (idle && !engine->first && engine->state != ENGINE_STOPPING) {
+    while (
+        idle && !engine->first && !engine->background_waits && engine->state != ENGINE_STOPPING) {
         if (!engine->figures_wanted) {
             pthread_cond_wait(&engine->changed, &engine->lock);
             continue;
@@ -181,14 +185,59 @@ static void end_all(struct engine *engine, const struct error *err) {
     }
 }
 
+/* The background's work, or no `work` if none waits or the engine stops. */
+static struct engine_background waiting_background(struct engine *engine) {
+    struct engine_background background = { 0 };
+    pthread_mutex_lock(&engine->lock);
+    if (engine->background_waits && engine->state != ENGINE_STOPPING)
+        background = engine->background;
+    pthread_mutex_unlock(&engine->lock);
+    return background;
+}
+
+static bool work_in_background(
+    struct engine *engine, const struct engine_background *background, struct error *err) {
+    bool more = false;
+    /* Before the piece, so that a wake during it is not lost. */
+    pthread_mutex_lock(&engine->lock);
+    engine->background_waits = false;
+    pthread_mutex_unlock(&engine->lock);
+    const bool works = background->work(engine->pipeline, &more, background->user, err);
+    pthread_mutex_lock(&engine->lock);
+    engine->background_waits |= more;
+    pthread_mutex_unlock(&engine->lock);
+    return works;
+}
+
+/* One unit of the requests' work, or a piece of the background's: where no request is, and where it
+ * is owed one. *owed_s: what of its share it has not had yet. */
+static bool work_once(struct engine *engine, double *owed_s, struct error *err) {
+    struct studio *studio = pipeline_studio(engine->pipeline);
+    struct adapters *adapters = pipeline_get_adapters(engine->pipeline);
+    const struct engine_background background = waiting_background(engine);
+    const bool idle = studio_is_idle(studio);
+    const bool in_background = background.work && (idle || *owed_s > 0);
+    const double begun_s = monotonic_seconds();
+    adapters_device_take(adapters);
+    const bool works = in_background ? work_in_background(engine, &background, err)
+                                     : studio_work(studio, err);
+    adapters_device_give(adapters);
+    const double took_s = monotonic_seconds() - begun_s;
+    if (idle || !background.work)
+        *owed_s = 0;
+    else
+        *owed_s += in_background ? -took_s : took_s * background.share / (1 - background.share);
+    return works;
+}
+
 /* Until the engine stops and nothing is left, or the device is lost. */
 static void draw(struct engine *engine) {
     struct studio *studio = pipeline_studio(engine->pipeline);
-    struct adapters *adapters = pipeline_get_adapters(engine->pipeline);
     struct error err = { 0 };
+    double owed_s = 0;
     for (;;) {
         struct engine_ticket *ticket = take_new(engine, studio_is_idle(studio));
-        if (!ticket && studio_is_idle(studio))
+        if (!ticket && studio_is_idle(studio) && !waiting_background(engine).work)
             return;
         while (ticket) {
             struct engine_ticket *next = ticket->next;
@@ -197,10 +246,7 @@ static void draw(struct engine *engine) {
             ticket = next;
         }
         renew_figures(engine);
-        adapters_device_take(adapters);
-        const bool works = studio_work(studio, &err);
-        adapters_device_give(adapters);
-        if (!works) {
+        if (!work_once(engine, &owed_s, &err)) {
             set_failed(engine, &err);
             end_all(engine, &err);
             return;
@@ -237,6 +283,13 @@ static void *run(void *user) {
     load(engine);
     if (engine->pipeline)
         draw(engine);
+    /* Not under the lock: it may wake. */
+    pthread_mutex_lock(&engine->lock);
+    engine->background_ended = true;
+    const struct engine_background background = engine->background;
+    pthread_mutex_unlock(&engine->lock);
+    if (background.stop)
+        background.stop(background.user);
     return NULL;
 }
 
@@ -351,6 +404,24 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
     }
     pthread_mutex_unlock(&engine->lock);
     return known;
+}
+
+void engine_set_background(struct engine *engine, const struct engine_background *background) {
+    pthread_mutex_lock(&engine->lock);
+    engine->background = *background;
+    engine->background_waits = true;
+    const bool ended = engine->background_ended;
+    pthread_cond_signal(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    if (ended && background->stop)
+        background->stop(background->user);
+}
+
+void engine_wake_background(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->background_waits = engine->background.work;
+    pthread_cond_signal(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing) {

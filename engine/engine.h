@@ -1,6 +1,6 @@
 /* The engine thread: loads the checkpoint, then draws all requests that are accepted in the
- * pipeline's studio (engine/studio.h), a bounded number of them waiting. Any thread may submit and
- * cancel; callbacks come from the engine thread. */
+ * pipeline's studio (engine/studio.h), a bounded number of them waiting, and trains in between. Any
+ * thread may submit and cancel; callbacks come from the engine thread. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -46,6 +46,22 @@ void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 
 /* Its pipeline's adapters; NULL until the checkpoint is loaded. */
 struct adapters *engine_get_adapters(struct engine *engine);
+
+/* Work of the lowest priority: training. It is done on the engine's thread, in short pieces between
+ * the calls of requests, and goes on while no request is there. */
+struct engine_background {
+    /* One piece, with the pipeline for itself. *more: there is another; if not, it is not called
+     * again before engine_wake_background. False and why only if the device was lost. */
+    bool (*work)(struct pipeline *pipeline, bool *more, void *user, struct error *err);
+    /* On the engine's thread, once, when it will not be called again; may be NULL. */
+    void (*stop)(void *user);
+    void *user;
+    double share; /* 0 to 0.9: of the engine's time, also while requests are there */
+};
+/* Once, at any time; what it points to is borrowed until engine_destroy. It is woken by this. */
+void engine_set_background(struct engine *engine, const struct engine_background *background);
+/* From any thread: there is work again, or may be. */
+void engine_wake_background(struct engine *engine);
 
 /* Exactly one `done` per accepted request, from the engine thread: result (owned by the callee, who
  * calls generate_result_finish) or NULL and the error. */

@@ -364,11 +364,107 @@ static void many_threads_get_one_done_each(void) {
     CHECK(accepted == finished && succeeded == fake.drawn, "%d drawn", fake.drawn);
 }
 
+/* --- the background --- */
+
+static struct {
+    sem_t begun, may_go;
+    atomic_bool free_running;
+    atomic_int pieces, stops;
+    atomic_bool more;
+} background;
+
+static bool background_work(struct pipeline *pipeline, bool *more, void *user, struct error *err) {
+    (void)user, (void)err;
+    CHECK(pipeline == (struct pipeline *)&fake, "the engine's own pipeline");
+    if (!atomic_load(&background.free_running)) {
+        sem_post(&background.begun);
+        sem_wait(&background.may_go);
+    }
+    atomic_fetch_add(&background.pieces, 1);
+    *more = atomic_load(&background.more);
+    return true;
+}
+
+static void background_stop(void *user) {
+    (void)user;
+    atomic_fetch_add(&background.stops, 1);
+}
+
+static struct engine *start_with_background(double share) {
+    struct engine *engine = start(5, true);
+    atomic_store(&fake.free_running, false);
+    atomic_store(&background.free_running, false);
+    atomic_store(&background.more, true);
+    atomic_store(&background.pieces, 0);
+    atomic_store(&background.stops, 0);
+    engine_set_background(engine, &(struct engine_background){
+                                      .work = background_work,
+                                      .stop = background_stop,
+                                      .share = share,
+                                  });
+    return engine;
+}
+
+/* A request waits for one piece of the background at most, and no piece comes between its calls. */
+static void requests_go_before_the_background(void) {
+    struct engine *engine = start_with_background(0);
+    struct outcome outcome = { 0 };
+    struct error err;
+    sem_wait(&background.begun); /* a piece is being done */
+    CHECK(submit(engine, 1, 0, &outcome, NULL, &err), "%s", err.message);
+    sem_post(&background.may_go);
+    for (int i = 0; i < STEPS; i++) {
+        sem_wait(&fake.step_begun);
+        CHECK(atomic_load(&background.pieces) == 1, "%d pieces", atomic_load(&background.pieces));
+        sem_post(&fake.may_step);
+    }
+    sem_wait(&outcome.ended);
+    sem_wait(&background.begun); /* it goes on behind */
+    atomic_store(&background.more, false);
+    sem_post(&background.may_go);
+    while (atomic_load(&background.pieces) != 2)
+        ;
+    engine_wake_background(engine);
+    sem_wait(&background.begun); /* and again when it is woken */
+    sem_post(&background.may_go);
+    engine_destroy(engine, true);
+    CHECK(background.pieces == 3 && background.stops == 1, "%d pieces, %d stops", background.pieces,
+        background.stops);
+}
+
+/* With a share of a half, about as long as the requests' calls: here one call, one piece. */
+static void the_background_has_its_share(void) {
+    struct engine *engine = start_with_background(0.5);
+    struct outcome outcome = { 0 };
+    struct error err;
+    sem_wait(&background.begun);
+    CHECK(submit(engine, 1, 0, &outcome, NULL, &err), "%s", err.message);
+    sem_post(&background.may_go);
+    sem_wait(&fake.step_begun);
+    sem_post(&fake.may_step);
+    sem_wait(&background.begun); /* before the second step: it would hang here without a share */
+    CHECK(!outcome.done_count, "the request is not done");
+    atomic_store(&background.free_running, true);
+    atomic_store(&fake.free_running, true);
+    sem_post(&background.may_go);
+    for (int i = 0; i < STEPS; i++)
+        sem_post(&fake.may_step);
+    sem_wait(&outcome.ended);
+    engine_destroy(engine, true);
+    CHECK(background.stops == 1, "%d stops", background.stops);
+    while (!sem_trywait(&fake.may_step) || !sem_trywait(&fake.step_begun))
+        ;
+}
+
 int main(void) {
+    sem_init(&background.begun, 0, 0);
+    sem_init(&background.may_go, 0, 0);
     loading_and_failing_refuse();
     order_bound_and_results();
     cancel_and_timeout();
     stopping_drains_or_cancels();
     many_threads_get_one_done_each();
+    requests_go_before_the_background();
+    the_background_has_its_share();
     return check_done();
 }
