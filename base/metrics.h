@@ -19,11 +19,14 @@
  * the first one's help is the family's. Names and units are Prometheus's: counters end in _total,
  * times are seconds, sizes bytes. */
 #define METRICS(X)                                                                                 \
-    X(requests_total_succeeded, COUNTER, "sd_requests_total", "outcome=\"succeeded\"",             \
-        "Accepted requests, by how they ended.")                                                   \
-    X(requests_total_cancelled, COUNTER, "sd_requests_total", "outcome=\"cancelled\"", "")         \
-    X(requests_total_timed_out, COUNTER, "sd_requests_total", "outcome=\"timed_out\"", "")         \
-    X(requests_total_failed, COUNTER, "sd_requests_total", "outcome=\"failed\"", "")               \
+    X(requests_total_succeeded, COUNTER, "sd_requests_total",                                      \
+        "dialect=\"native\",outcome=\"succeeded\"", "Accepted requests, by how they ended.")       \
+    X(requests_total_cancelled, COUNTER, "sd_requests_total",                                      \
+        "dialect=\"native\",outcome=\"cancelled\"", "")                                            \
+    X(requests_total_timed_out, COUNTER, "sd_requests_total",                                      \
+        "dialect=\"native\",outcome=\"timed_out\"", "")                                            \
+    X(requests_total_failed, COUNTER, "sd_requests_total",                                         \
+        "dialect=\"native\",outcome=\"failed\"", "")                                               \
     X(rejected_total_invalid, COUNTER, "sd_rejected_total", "reason=\"invalid\"",                  \
         "HTTP requests that were refused, by why.")                                                \
     X(rejected_total_forbidden, COUNTER, "sd_rejected_total", "reason=\"forbidden\"", "")          \
@@ -61,6 +64,7 @@
         "Texts that were found encoded.")                                                          \
     X(text_cache_misses_total, COUNTER, "sd_text_cache_misses_total", "",                          \
         "Texts that had to be encoded.")                                                           \
+    X(text_cache_bytes, GAUGE, "sd_text_cache_bytes", "", "Memory of the encoded texts kept.")     \
     X(vae_seconds, SECONDS, "sd_vae_seconds", "", "Decoding one picture.")                         \
     X(png_seconds, SECONDS, "sd_png_seconds", "", "Making one answer's PNGs and JSON.")            \
     X(lora_loaded, GAUGE, "sd_lora_loaded", "", "Adapters in memory.")                             \

@@ -39,9 +39,21 @@ struct text_cache *text_cache_create(size_t max_bytes) {
     return cache;
 }
 
+static void count(struct text_cache *cache, size_t bytes) {
+    cache->bytes = bytes;
+    metric_set(METRIC_text_cache_bytes, (int64_t)bytes);
+}
+
+static void drop(struct text_cache *cache, struct entry *e) {
+    count(cache, cache->bytes - block_bytes(e));
+    free(e->block);
+    *e = (struct entry){ 0 };
+}
+
 void text_cache_destroy(struct text_cache *cache) {
     for (int i = 0; cache && i < TEXT_CACHE_ENTRIES; i++)
-        free(cache->entries[i].block);
+        if (cache->entries[i].block)
+            drop(cache, &cache->entries[i]);
     free(cache);
 }
 
@@ -56,12 +68,6 @@ const void *text_cache_find(struct text_cache *cache, const struct text_key *key
     }
     metric_add(METRIC_text_cache_misses_total, 1);
     return NULL;
-}
-
-static void drop(struct text_cache *cache, struct entry *e) {
-    cache->bytes -= block_bytes(e);
-    free(e->block);
-    *e = (struct entry){ 0 };
 }
 
 /* The entry that is free, or was not used for the longest; `kept`: only one that is taken. */
@@ -92,5 +98,5 @@ void text_cache_put(
     memcpy(block + bytes, key->ids, id_bytes(key));
     *e = (struct entry){ *key, bytes, block, ++cache->clock };
     e->key.ids = (const int32_t *)(block + bytes);
-    cache->bytes += all;
+    count(cache, cache->bytes + all);
 }

@@ -50,6 +50,17 @@ static void every_part_of_the_key_counts(void) {
     text_cache_destroy(cache);
 }
 
+/* What GET /metrics says of the bytes that are kept. */
+static size_t bytes_told(void) {
+    static const char name[] = "\nsd_text_cache_bytes ";
+    size_t size;
+    char *text = metrics_render(&size);
+    const char *line = text ? strstr(text, name) : NULL;
+    const size_t bytes = line ? strtoull(line + strlen(name), NULL, 10) : SIZE_MAX;
+    free(text);
+    return bytes;
+}
+
 static void the_oldest_goes_first(void) {
     const size_t one = sizeof(encoded) + IDS * sizeof(*ids);
     struct text_cache *cache = text_cache_create(3 * one + 5);
@@ -59,7 +70,9 @@ static void the_oldest_goes_first(void) {
     CHECK(has(cache, 1), "and the first is the last that was used");
     put(cache, 4);
     CHECK(has(cache, 1) && !has(cache, 2) && has(cache, 3) && has(cache, 4), "the oldest is gone");
+    CHECK(bytes_told() == 3 * one, "%zu bytes are told of %zu", bytes_told(), 3 * one);
     text_cache_destroy(cache);
+    CHECK(bytes_told() == 0, "%zu bytes are told of nothing", bytes_told());
     cache = text_cache_create(one - 1);
     put(cache, 1);
     CHECK(!has(cache, 1), "one that does not fit is not kept");

@@ -92,10 +92,10 @@ def they_follow_from_what_was_asked(executable):
               "504")
         after = read(d)
         expected = {
-            'sd_requests_total{outcome="succeeded"}': 2,
-            'sd_requests_total{outcome="failed"}': 1,
-            'sd_requests_total{outcome="timed_out"}': 1,
-            'sd_requests_total{outcome="cancelled"}': 0,
+            'sd_requests_total{dialect="native",outcome="succeeded"}': 2,
+            'sd_requests_total{dialect="native",outcome="failed"}': 1,
+            'sd_requests_total{dialect="native",outcome="timed_out"}': 1,
+            'sd_requests_total{dialect="native",outcome="cancelled"}': 0,
             'sd_rejected_total{reason="invalid"}': 1,
             'sd_rejected_total{reason="not_found"}': 1,
             'sd_rejected_total{reason="forbidden"}': 1,
@@ -129,7 +129,7 @@ def the_queue_and_the_device_are_read_when_asked(executable):
             check(values['sd_rejected_total{reason="queue_full"}'] == 1, "counted")
             check(values['sd_gpu_memory_bytes{kind="total"}'] == 1000 and
                   values['sd_gpu_memory_bytes{kind="free"}'] == 400, "the device's memory")
-        check(wait_until(lambda: read(d)['sd_requests_total{outcome="cancelled"}'] == 2),
+        check(wait_until(lambda: read(d)['sd_requests_total{dialect="native",outcome="cancelled"}'] == 2),
               "both clients left")
         check(read(d)["sd_requests_running"] == 0, "none is drawn")
 
