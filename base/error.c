@@ -12,6 +12,7 @@ static const struct {
     [ERROR_NONE] = { "ok", 200 },
     [ERROR_INVALID] = { "invalid_request", 400 },
     [ERROR_NOT_FOUND] = { "not_found", 404 },
+    [ERROR_CONFLICT] = { "conflict", 409 },
     [ERROR_TOO_LARGE] = { "too_large", 413 },
     [ERROR_BUSY] = { "queue_full", 429 },
     [ERROR_UNSUPPORTED] = { "unsupported", 501 },

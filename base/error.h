@@ -17,6 +17,7 @@ enum error_code {
     ERROR_NONE = 0,
     ERROR_INVALID,     /* the request or file is wrong: 400 */
     ERROR_NOT_FOUND,   /* no such thing: 404 */
+    ERROR_CONFLICT,    /* not in the state it is in: 409 */
     ERROR_TOO_LARGE,   /* over a limit in bytes: 413 */
     ERROR_BUSY,        /* a queue is full, try again: 429 */
     ERROR_UNSUPPORTED, /* well-formed, but not something we do: 501 */

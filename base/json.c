@@ -127,6 +127,11 @@ const char *json_describe(const json_t *value, char *text, size_t size) {
     return text;
 }
 
+bool json_bad_field(const char *name, const json_t *value, const char *allowed, struct error *err) {
+    char text[128];
+    return error_field(err, name, json_describe(value, text, sizeof(text)), "%s", allowed);
+}
+
 json_t *json_lenient_string(const char *text) {
     static const char replacement[] = "\xef\xbf\xbd";
     const size_t size = strlen(text);

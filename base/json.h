@@ -24,8 +24,8 @@ json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
 json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* As json_parse_file, but Infinity and -Infinity, which Python's json writes though JSON has no such
- * numbers, are null: diffusers saves DPMSolverMultistepScheduler with "lambda_min_clipped":
+/* As json_parse_file, but Infinity and -Infinity, which Python's json writes though JSON has no
+ * such numbers, are null: diffusers saves DPMSolverMultistepScheduler with "lambda_min_clipped":
  * -Infinity. */
 json_t *json_parse_python_file(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
@@ -35,6 +35,9 @@ bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_u
 
 /* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Returns `text`. */
 const char *json_describe(const json_t *value, char *text, size_t size);
+
+/* error_field for a value that is not allowed under this name. Always returns false. */
+bool json_bad_field(const char *name, const json_t *value, const char *allowed, struct error *err);
 
 /* A JSON string of a text that was cut or never was UTF-8: a character cut off at its end is left
  * out, every other stray byte becomes U+FFFD. NULL only when memory is short. */

@@ -128,8 +128,8 @@ bool adapters_describe(struct adapters *adapters, const char *name, struct adapt
 
 /* Changing them. `info` may be NULL, and is filled on success. */
 
-/* Letters, digits, '.', '_' and '-', the first a letter or digit, at most ADAPTER_NAME_MAX_BYTES.
- * ERROR_INVALID names `param`. */
+/* Letters, digits, '.', '_' and '-', the first a letter or digit, at most ADAPTER_NAME_MAX_BYTES;
+ * not "rescan", whose path is taken (POST /loras/rescan). ERROR_INVALID names `param`. */
 bool adapter_name_check(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -141,7 +141,7 @@ bool adapters_load(struct adapters *adapters, const char *name, struct adapter_i
 bool adapters_load_file(struct adapters *adapters, const char *name, const char *path,
     struct adapter_info *info, struct error *err) __attribute__((warn_unused_result));
 /* Takes the version from the name: its memory is free when its last request ends. The file stays,
- * and naming it loads it again. */
+ * and naming it loads it again. ERROR_CONFLICT if it is pinned or a default. */
 bool adapters_unload(struct adapters *adapters, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 /* The name and its file are gone; requests that run keep their version. */
@@ -172,7 +172,7 @@ bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struc
 /* A file that arrives piece by piece, in a temporary file of the folder. One thread at a time. */
 struct adapter_upload;
 /* `bytes`: how many will come, if that is known, else 0. ERROR_TOO_LARGE past
- * ADAPTER_FILE_MAX_BYTES. */
+ * ADAPTER_FILE_MAX_BYTES, ERROR_CONFLICT while another file for the name is on its way. */
 bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
     struct adapter_upload **out, struct error *err) __attribute__((warn_unused_result));
 bool adapter_upload_write(struct adapter_upload *upload, const void *bytes, size_t size,

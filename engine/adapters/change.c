@@ -83,7 +83,7 @@ bool adapters_unload(struct adapters *adapters, const char *name, struct error *
     if (!ok)
         no_such_name(name, err);
     else if (entry->is_default || entry->pinned)
-        ok = error_set(err, ERROR_INVALID, "%s is %s, which keeps it loaded: take that away first",
+        ok = error_set(err, ERROR_CONFLICT, "%s is %s, which keeps it loaded: take that away first",
             name, entry->pinned ? "pinned" : "a default");
     else
         entry_unload(adapters, entry);

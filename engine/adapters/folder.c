@@ -19,7 +19,12 @@ static bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+/* Where adapters have paths, this one is another thing's. */
+static const char reserved[] = "rescan";
+
 static bool is_name(const char *name, size_t length) {
+    if (length == strlen(reserved) && memcmp(name, reserved, length) == 0)
+        return false;
     if (length < 1 || length > ADAPTER_NAME_MAX_BYTES || !is_letter_or_digit(name[0]))
         return false;
     for (size_t i = 1; i < length; i++)
@@ -31,8 +36,8 @@ static bool is_name(const char *name, size_t length) {
 bool adapter_name_check(const char *param, const char *name, struct error *err) {
     return is_name(name, strlen(name)) ||
            error_field(err, param, name,
-               "1 to %d letters, digits, '.', '_' and '-', the first a letter or digit",
-               ADAPTER_NAME_MAX_BYTES);
+               "1 to %d letters, digits, '.', '_' and '-', the first a letter or digit; not \"%s\"",
+               ADAPTER_NAME_MAX_BYTES, reserved);
 }
 
 /* Whether `file` is NAME.safetensors; the name's length. */

@@ -160,7 +160,8 @@ struct adapters {
     int team;                       /* of whoever holds `work`, which computes alone meanwhile */
     struct adapter_entry **entries; /* owned, by name */
     size_t entry_count, entry_capacity;
-    struct adapter_copies *copies; /* owned */
+    struct adapter_copies *copies;  /* owned */
+    struct adapter_upload *uploads; /* under way, owned by who sends */
     struct text_key text_keys[TEXT_KEYS_MAX];
     size_t text_key_count;
     uint64_t last_text_key, last_id, clock;

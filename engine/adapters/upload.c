@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 struct adapter_upload {
-    struct adapters *adapters; /* borrowed */
+    struct adapter_upload *next; /* of the registry's; under its `lock` */
+    struct adapters *adapters;   /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     char temporary[64]; /* its file's name until it is kept; "": it has the adapter's name */
     int fd;
@@ -38,6 +39,32 @@ static bool reserve(struct adapter_upload *upload, struct error *err) {
            write_failed(upload, reason, err);
 }
 
+/* Two files for one name at a time: which of them it would stand for is nobody's wish. */
+static bool enter(struct adapter_upload *upload, struct error *err) {
+    struct adapters *adapters = upload->adapters;
+    pthread_mutex_lock(&adapters->lock);
+    bool taken = false;
+    for (const struct adapter_upload *u = adapters->uploads; u; u = u->next)
+        taken |= strcmp(u->name, upload->name) == 0;
+    if (!taken) {
+        upload->next = adapters->uploads;
+        adapters->uploads = upload;
+    }
+    pthread_mutex_unlock(&adapters->lock);
+    return !taken || error_set(err, ERROR_CONFLICT,
+                         "another file for %s is being sent: wait until it is there", upload->name);
+}
+
+static void leave(struct adapter_upload *upload) {
+    struct adapters *adapters = upload->adapters;
+    pthread_mutex_lock(&adapters->lock);
+    struct adapter_upload **link = &adapters->uploads;
+    while (*link != upload)
+        link = &(*link)->next;
+    *link = upload->next;
+    pthread_mutex_unlock(&adapters->lock);
+}
+
 bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
     struct adapter_upload **out, struct error *err) {
     if (!adapter_name_check("name", name, err))
@@ -53,6 +80,11 @@ bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t 
     upload->adapters = adapters;
     upload->announced = bytes;
     memccpy(upload->name, name, 0, sizeof(upload->name) - 1);
+    upload->fd = -1;
+    if (!enter(upload, err)) {
+        free(upload);
+        return false;
+    }
     upload->fd = folder_create_temporary(
         adapters, upload->temporary, sizeof(upload->temporary), err);
     if (upload->fd < 0)
@@ -136,6 +168,7 @@ bool adapter_upload_end(
 void adapter_upload_abort(struct adapter_upload *upload) {
     if (!upload)
         return;
+    leave(upload);
     if (upload->temporary[0])
         folder_remove_temporary(upload->adapters, upload->temporary);
     if (upload->fd >= 0)

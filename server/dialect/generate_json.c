@@ -9,32 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool bad_field(
-    const char *name, const json_t *value, const char *allowed, struct error *err) {
-    char text[128];
-    return error_field(err, name, json_describe(value, text, sizeof(text)), "%s", allowed);
-}
-
 /* An integer that fits an int; its range is generate_request_check's business, which sees anything
  * larger as INT_MAX and refuses it there. */
 static bool parse_int(const char *name, const json_t *value, int *out, struct error *err) {
     int64_t integer;
     if (!json_exact_integer(value, &integer))
-        return bad_field(name, value, "an integer", err);
+        return json_bad_field(name, value, "an integer", err);
     *out = integer > INT_MAX ? INT_MAX : integer < INT_MIN ? INT_MIN : (int)integer;
     return true;
 }
 
 static bool parse_number(const char *name, const json_t *value, double *out, struct error *err) {
     if (!json_is_number(value))
-        return bad_field(name, value, "a number", err);
+        return json_bad_field(name, value, "a number", err);
     *out = json_number_value(value);
     return true;
 }
 
 static bool parse_text(const char *name, const json_t *value, char **out, struct error *err) {
     if (!json_is_string(value))
-        return bad_field(name, value, "a string", err);
+        return json_bad_field(name, value, "a string", err);
     *out = strdup(json_string_value(value));
     return *out || error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
 }
@@ -66,13 +60,13 @@ static bool parse_negative_prompt(
 static bool parse_width(const json_t *value, struct generate_request *request, struct error *err) {
     return parse_int("width", value, &request->width, err) &&
            (request->width != 0 ||
-               bad_field("width", value, "leave it out for the model's size", err));
+               json_bad_field("width", value, "leave it out for the model's size", err));
 }
 
 static bool parse_height(const json_t *value, struct generate_request *request, struct error *err) {
     return parse_int("height", value, &request->height, err) &&
            (request->height != 0 ||
-               bad_field("height", value, "leave it out for the model's size", err));
+               json_bad_field("height", value, "leave it out for the model's size", err));
 }
 
 static bool parse_steps(const json_t *value, struct generate_request *request, struct error *err) {
@@ -104,7 +98,7 @@ static bool parse_seed(const json_t *value, struct generate_request *request, st
 static bool parse_rng(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     return (word && rng_kind_from_name(word, &request->rng)) ||
-           bad_field("rng", value, "\"cpu\" or \"cuda\": torch's two generators", err);
+           json_bad_field("rng", value, "\"cpu\" or \"cuda\": torch's two generators", err);
 }
 
 static bool parse_num_images(
@@ -121,13 +115,13 @@ static bool parse_long_prompt(
     const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     return (word && long_prompt_from_name(word, &request->long_prompt)) ||
-           bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
+           json_bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
 }
 
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     if (!word || (strcmp(word, "png") != 0 && strcmp(word, "latent") != 0))
-        return bad_field("output", value, "\"png\" or \"latent\"", err);
+        return json_bad_field("output", value, "\"png\" or \"latent\"", err);
     request->latent_output = strcmp(word, "latent") == 0;
     return true;
 }
@@ -157,10 +151,10 @@ static bool parse_lora_member(int index, const char *key, const json_t *value,
         return parse_number(param, value, &out->text_encoder_weight, err);
     }
     if (strcmp(key, "name") != 0)
-        return bad_field(param, value, "known are name, weight and text_encoder_weight", err);
+        return json_bad_field(param, value, "known are name, weight and text_encoder_weight", err);
     const char *name = json_string_value(value);
     if (!name || !name[0] || strlen(name) > ADAPTER_NAME_MAX_BYTES)
-        return bad_field(param, value, "the name of an adapter; GET /loras lists them", err);
+        return json_bad_field(param, value, "the name of an adapter; GET /loras lists them", err);
     snprintf(out->name, sizeof(out->name), "%s", name);
     return true;
 }
@@ -172,7 +166,7 @@ static bool parse_lora(int index, const json_t *value, struct lora_choice *out, 
     bool text_encoder_given = false;
     snprintf(param, sizeof(param), "loras[%d]", index);
     if (!json_is_object(value))
-        return bad_field(
+        return json_bad_field(
             param, value, "{\"name\": TEXT, \"weight\": 1, \"text_encoder_weight\": 1}", err);
     *out = (struct lora_choice){ .weight = 1 };
     json_object_foreach((json_t *)value, key, member) {
@@ -180,7 +174,7 @@ static bool parse_lora(int index, const json_t *value, struct lora_choice *out, 
             return false;
     }
     if (!out->name[0])
-        return bad_field(param, value, "with the name of an adapter", err);
+        return json_bad_field(param, value, "with the name of an adapter", err);
     if (!text_encoder_given)
         out->text_encoder_weight = out->weight;
     return true;
@@ -254,9 +248,10 @@ static bool parse_one(
             continue;
         if (fields[i].parse)
             return fields[i].parse(value, request, err);
-        return bad_field(key, value, "this version does not support this field: leave it out", err);
+        return json_bad_field(
+            key, value, "this version does not support this field: leave it out", err);
     }
-    return bad_field(key, value, "there is no such field", err);
+    return json_bad_field(key, value, "there is no such field", err);
 }
 
 /* generate_request_check knows the range; only here is the value known as it came. */
@@ -267,7 +262,7 @@ static bool check_ranges(
         return true;
     const json_t *value = json_object_get(root, found.param);
     if (json_is_number(value) && found.code == ERROR_INVALID)
-        return bad_field(found.param, value, found.allowed, err);
+        return json_bad_field(found.param, value, found.allowed, err);
     if (err)
         *err = found;
     return false;

@@ -92,12 +92,6 @@ json_t *loras_json(const struct adapters_listing *listing) {
 
 /* --- POST /loras/{name} --- */
 
-static bool bad_field(
-    const char *name, const json_t *value, const char *allowed, struct error *err) {
-    char text[128];
-    return error_field(err, name, json_describe(value, text, sizeof(text)), "%s", allowed);
-}
-
 static bool parse_weight(const char *name, const json_t *value, double *out, struct error *err) {
     char text[128];
     *out = json_number_value(value);
@@ -108,7 +102,7 @@ static bool parse_weight(const char *name, const json_t *value, double *out, str
 
 static bool parse_flag(const char *name, const json_t *value, bool *out, struct error *err) {
     *out = json_is_true(value);
-    return json_is_boolean(value) || bad_field(name, value, "true or false", err);
+    return json_is_boolean(value) || json_bad_field(name, value, "true or false", err);
 }
 
 static bool parse_default(const json_t *value, struct adapter_settings *s, struct error *err) {
@@ -138,7 +132,7 @@ static bool parse_member(
         out->has_loaded = true;
         return parse_flag(key, value, &out->loaded, err);
     }
-    return bad_field(key, value,
+    return json_bad_field(key, value,
         "there is no such field; known are default_weight, text_encoder_weight, pinned and loaded",
         err);
 }
@@ -154,7 +148,7 @@ static bool parse_object(const json_t *root, struct lora_change *out, struct err
     if (!text_encoder_weight)
         out->settings.text_encoder_weight = out->settings.weight;
     else if (!out->settings.is_default)
-        return bad_field("text_encoder_weight", text_encoder_weight,
+        return json_bad_field("text_encoder_weight", text_encoder_weight,
             "together with a default_weight, which is that of the UNet", err);
     return true;
 }

@@ -347,6 +347,12 @@ static void an_upload_may_stop_anywhere(void) {
     CHECK(adapter_upload_begin(rig.adapters, "half", 100, &upload, &err), "%s", err.message);
     CHECK(adapter_upload_write(upload, "1234", 4, &err), "%s", err.message);
     CHECK(files_in_folder() == files + 1, "no temporary file");
+    struct adapter_upload *second;
+    CHECK(!adapter_upload_begin(rig.adapters, "half", 100, &second, &err) &&
+              err.code == ERROR_CONFLICT,
+        "a second file for a name under way: %s", err.message);
+    CHECK(adapter_upload_begin(rig.adapters, "other", 100, &second, &err), "%s", err.message);
+    adapter_upload_abort(second);
     adapter_upload_abort(upload);
     CHECK(files_in_folder() == files, "the temporary file stays");
     CHECK(adapter_upload_begin(rig.adapters, "half", 3, &upload, &err), "%s", err.message);
@@ -367,7 +373,7 @@ static void an_upload_may_stop_anywhere(void) {
 static void names_stay_in_the_folder(void) {
     begin(0, false);
     static const char *const names[] = { "", ".", "..", "../loras/a", "/etc/passwd", "a/b", "a\\b",
-        ".hidden", "-a", "a b", "a\n", "a%2fb", "\xc3\xa9", "a.safetensors/..", "./a" };
+        ".hidden", "-a", "a b", "a\n", "a%2fb", "rescan", "\xc3\xa9", "a.safetensors/..", "./a" };
     struct adapter_upload *upload;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         CHECK(!resolves(names[i], 1) && err.code == ERROR_INVALID, "\"%s\" resolves", names[i]);
@@ -479,7 +485,7 @@ static void defaults_apply_where_none_is_named(void) {
     adapter_set_release(set);
     CHECK(resolve_list(NULL, 0, true, &set) && !set, "a request that names none by an empty list");
     CHECK(
-        !adapters_unload(rig.adapters, "a", &err) && err.code == ERROR_INVALID, "%s", err.message);
+        !adapters_unload(rig.adapters, "a", &err) && err.code == ERROR_CONFLICT, "%s", err.message);
     settings.weight = NAN;
     CHECK(!adapters_set(rig.adapters, "a", &settings, NULL, &err), "a default of NaN");
     settings = (struct adapter_settings){ .has_default = true };

@@ -108,7 +108,7 @@ static void *churn(void *user) {
         must(adapters_resolve(rig.adapters, NULL, 0, false, &set, &err), err.message);
         adapter_set_release(set);
         if (!adapters_unload(rig.adapters, name, &err))
-            must(err.code == ERROR_INVALID, err.message); /* it is a default now */
+            must(err.code == ERROR_CONFLICT, err.message); /* it is a default now */
         must(adapters_load(rig.adapters, name, NULL, &err), err.message);
         atomic_fetch_add(&churned, 1);
         usleep(1000);

@@ -167,11 +167,11 @@ def wrong_uploads_change_nothing(d, snow):
 
 
 def half_an_upload_is_taken_back(d):
-    head = b"PUT /loras/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (1 << 30)
+    head = b"PUT /loras/half%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     before = d.rss_kb()
     held = [d.connect() for _ in range(8)]  # more than there are threads
-    for s in held:
-        s.sendall(head + bytes(8 << 20))
+    for number, s in enumerate(held):
+        s.sendall(head % (number, 1 << 30) + bytes(8 << 20))
     check(wait_until(lambda: sum(os.stat(os.path.join(d.folder, f)).st_size for f in d.files()) >=
                      64 << 20), f"64 MB of it are in the folder: {d.files()}")
     grown = d.rss_kb() - before
@@ -179,6 +179,7 @@ def half_an_upload_is_taken_back(d):
     check(grown < 16 << 10, f"{grown} kB are held in memory")
     check(d.get("/health").status == 200 and d.latents(), "others are served")
     check("half" not in d.get("/loras").body.decode(), "it is not there yet")
+    refused(d.put("half3", SNOW), 409, words="half3")
     for s in held:
         s.close()
     check(wait_until(lambda: d.files() == ["snow.safetensors"]), f"and leaves nothing: {d.files()}")
@@ -212,6 +213,7 @@ def what_a_name_may_be_told(d, plain, snow):
     r = d.post("snow", {"default_weight": 1, "pinned": True})
     check(r.status == 200 and r.json()["default_weight"] == r.json()["text_encoder_weight"] == 1 and
           r.json()["pinned"] is True, f"{r.body}")
+    refused(d.post("snow", {"loaded": False}), 409, words="pinned")
     check(d.latents() == snow, "a default applies to who names none")
     check(d.latents(loras=[]) == plain, "and not to who wants none")
     r = d.generate({**DRAW})
