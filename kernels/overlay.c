@@ -9,9 +9,9 @@
 
 struct low_rank_pair {
     const struct kernels *kernels; /* borrowed */
-    void *memory;                  /* owned, of the table's device: down, then up */
-    size_t bytes;
-    const float *down, *up;
+    void *memory;                  /* owned, of the table's device, or NULL */
+    size_t bytes;                  /* of the factors: down, then up */
+    float *down, *up;              /* in `memory`, or the caller's */
     int64_t rank, n, k, taps;
 };
 
@@ -89,40 +89,105 @@ static void fill(const struct low_rank_pair *p, const struct tensor *down, const
     lay_out(work, p->n, p->rank, panels + panels_of(p->rank) * p->taps * p->k * LOW_RANK_PANEL);
 }
 
+struct low_rank_factors low_rank_factors_of(const struct packed *target, int64_t n, int64_t rank) {
+    const int64_t taps = taps_of(target);
+    return (struct low_rank_factors){ .down_floats = panels_of(rank) * taps * target->k *
+                                                     LOW_RANK_PANEL,
+        .up_floats = panels_of(n) * rank * LOW_RANK_PANEL,
+        .rank = rank,
+        .n = n,
+        .k = target->k,
+        .taps = taps };
+}
+
+struct low_rank_factors low_rank_pair_factors(const struct low_rank_pair *pair) {
+    const int64_t down_floats = pair->up - pair->down;
+    return (struct low_rank_factors){ .down = pair->down,
+        .up = pair->up,
+        .down_floats = down_floats,
+        .up_floats = (int64_t)(pair->bytes / sizeof(float)) - down_floats,
+        .rank = pair->rank,
+        .n = pair->n,
+        .k = pair->k,
+        .taps = pair->taps };
+}
+
+/* A pair in `memory`, or, if that is NULL, in memory of its own; contents undefined. */
+static bool pair_alloc(const char *name, const struct packed *target, int64_t n, int64_t rank,
+    float *memory, struct low_rank_pair **out, struct error *err) {
+    const struct low_rank_factors f = low_rank_factors_of(target, n, rank);
+    struct low_rank_pair *p = calloc(1, sizeof(*p));
+    if (!p)
+        return error_set(
+            err, ERROR_NO_MEMORY, "%s: no memory for factors of rank %lld", name, (long long)rank);
+    *p = (struct low_rank_pair){ .kernels = target->owner,
+        .bytes = (size_t)(f.down_floats + f.up_floats) * sizeof(float),
+        .rank = rank,
+        .n = n,
+        .k = f.k,
+        .taps = f.taps };
+    if (!memory && !p->kernels->memory->alloc(MEMORY_WEIGHTS, p->bytes, &p->memory, err)) {
+        low_rank_pair_destroy(p);
+        return error_prefix(err, "%s", name);
+    }
+    p->down = memory ? memory : p->memory;
+    p->up = p->down + f.down_floats;
+    *out = p;
+    return true;
+}
+
+/* Its factors become what the host has in `panels`. */
+static bool pair_upload(
+    const char *name, struct low_rank_pair *p, const float *panels, struct error *err) {
+    return p->kernels->memory->upload(p->down, panels, p->bytes, err) ||
+           error_prefix(err, "%s", name);
+}
+
 bool low_rank_pair_create(const char *name, const struct packed *target, int64_t n,
     const struct tensor *down, const struct tensor *up, struct low_rank_pair **out,
     struct error *err) {
     *out = NULL;
     if (!factors_fit(name, target, n, down, up, err))
         return false;
-    const int64_t taps = taps_of(target), rank = down->shape[0], k = target->k;
-    const int64_t down_floats = panels_of(rank) * taps * k * LOW_RANK_PANEL;
-    const int64_t floats = down_floats + panels_of(n) * rank * LOW_RANK_PANEL;
-    const int64_t largest = rank * (2 * taps * k > n ? 2 * taps * k : n);
-    struct low_rank_pair *p = calloc(1, sizeof(*p));
-    float *panels = malloc((size_t)floats * sizeof(float));
-    float *work = malloc((size_t)largest * sizeof(float));
-    bool ok = p && panels && work;
-    if (!ok)
-        error_set(
-            err, ERROR_NO_MEMORY, "%s: no memory for factors of rank %lld", name, (long long)rank);
+    const int64_t rank = down->shape[0], inner = taps_of(target) * target->k;
+    const int64_t largest = rank * (2 * inner > n ? 2 * inner : n);
+    struct low_rank_pair *p = NULL;
+    float *work = malloc((size_t)largest * sizeof(float)), *panels = NULL;
+    bool ok = pair_alloc(name, target, n, rank, NULL, &p, err);
     if (ok) {
-        *p = (struct low_rank_pair){ .kernels = target->owner,
-            .bytes = (size_t)floats * sizeof(float),
-            .rank = rank,
-            .n = n,
-            .k = k,
-            .taps = taps };
+        panels = malloc(p->bytes);
+        ok = (panels && work) ||
+             error_set(err, ERROR_NO_MEMORY, "%s: no memory for factors of rank %lld", name,
+                 (long long)rank);
+    }
+    if (ok) {
         fill(p, down, up, work, panels);
-        const struct device_memory *memory = p->kernels->memory;
-        ok = (memory->alloc(MEMORY_WEIGHTS, p->bytes, &p->memory, err) &&
-                 memory->upload(p->memory, panels, p->bytes, err)) ||
-             error_prefix(err, "%s", name);
-        p->down = p->memory;
-        p->up = p->down + down_floats;
+        ok = pair_upload(name, p, panels, err);
     }
     free(work);
     free(panels);
+    if (!ok) {
+        low_rank_pair_destroy(p);
+        return false;
+    }
+    *out = p;
+    return true;
+}
+
+bool low_rank_pair_create_zeros(const char *name, const struct packed *target, int64_t n,
+    int64_t rank, float *memory, struct low_rank_pair **out, struct error *err) {
+    *out = NULL;
+    if (rank < 1 || n < 1 || n > target->n)
+        return error_set(err, ERROR_INTERNAL, "%s: rank %lld for %lld of %lld outputs", name,
+            (long long)rank, (long long)n, (long long)target->n);
+    struct low_rank_pair *p;
+    if (!pair_alloc(name, target, n, rank, memory, &p, err))
+        return false;
+    float *zeros = calloc(1, p->bytes);
+    bool ok = zeros || error_set(err, ERROR_NO_MEMORY, "%s: no memory for factors of rank %lld",
+                           name, (long long)rank);
+    ok = ok && pair_upload(name, p, zeros, err);
+    free(zeros);
     if (!ok) {
         low_rank_pair_destroy(p);
         return false;

@@ -37,6 +37,22 @@ bool low_rank_pair_create(const char *name, const struct packed *target, int64_t
     struct error *err) __attribute__((warn_unused_result));
 void low_rank_pair_destroy(struct low_rank_pair *pair); /* NULL is fine */
 size_t low_rank_pair_bytes(const struct low_rank_pair *pair);
+
+/* A pair's factors where they are trained: float arrays of the device, in panels (low_rank_term),
+ * whose padding is zero and stays so. */
+struct low_rank_factors {
+    float *down, *up;               /* borrowed from the pair */
+    int64_t down_floats, up_floats; /* with padding */
+    int64_t rank, n, k, taps;
+};
+struct low_rank_factors low_rank_pair_factors(const struct low_rank_pair *pair);
+/* The same before there is a pair; without memory. */
+struct low_rank_factors low_rank_factors_of(const struct packed *target, int64_t n, int64_t rank);
+/* A pair whose factors are all zeros. `memory` is the device's and the caller's, who keeps it as
+ * long as the pair: down_floats + up_floats floats, down first; NULL: memory of its own. */
+bool low_rank_pair_create_zeros(const char *name, const struct packed *target, int64_t n,
+    int64_t rank, float *memory, struct low_rank_pair **out, struct error *err)
+    __attribute__((warn_unused_result));
 /* What op_low_rank takes; row_overlay_add_low_rank makes it. */
 struct low_rank_term low_rank_pair_term(
     const struct low_rank_pair *pair, int64_t first, float scale);

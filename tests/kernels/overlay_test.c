@@ -304,6 +304,53 @@ static void others_are_left_alone(void) {
     finish(&f);
 }
 
+/* A pair of zeros in the caller's memory changes nothing; with another's factors in its place it is
+ * that other. */
+static void zeros_become_factors(const struct kernels *kernels) {
+    struct fixture f;
+    struct error err = { 0 };
+    start(&f, kernels, DTYPE_F32, &cases[7]);
+    const struct low_rank_factors given = low_rank_pair_factors(f.pairs[1]),
+                                  sizes = low_rank_factors_of(f.base, given.n, given.rank);
+    const size_t bytes = (size_t)(sizes.down_floats + sizes.up_floats) * sizeof(float);
+    struct row_overlay *theirs = NULL, *ours = NULL;
+    struct low_rank_pair *pair = NULL;
+    void *memory = NULL;
+    CHECK(given.down_floats == sizes.down_floats && given.up_floats == sizes.up_floats &&
+              given.k == K && given.taps == 9,
+        "%lld and %lld floats, not %lld and %lld", (long long)given.down_floats,
+        (long long)given.up_floats, (long long)sizes.down_floats, (long long)sizes.up_floats);
+    CHECK(
+        kernels->memory->alloc(MEMORY_WEIGHTS, bytes, &memory, &err) &&
+            low_rank_pair_create_zeros("ours", f.base, given.n, given.rank, memory, &pair, &err) &&
+            row_overlay_create(&theirs, &err) && row_overlay_create(&ours, &err) &&
+            row_overlay_add_low_rank(theirs, f.base, 16, f.pairs[1], 0.5f, &err) &&
+            row_overlay_add_low_rank(ours, f.base, 16, pair, 0.5f, &err),
+        "%s", err.message);
+    const struct row_overlay *their_rows[] = { theirs }, *our_rows[] = { ours };
+    struct tensor base = run(&f, f.base, NULL, 0, 1);
+    struct tensor want = run(&f, f.base, &(struct overlay){ their_rows, 1 }, 0, 1);
+    struct tensor zeros = run(&f, f.base, &(struct overlay){ our_rows, 1 }, 0, 1);
+    CHECK(low_rank_pair_factors(pair).down == memory && same_bits(&zeros, &base),
+        "%s: zeros change a layer", kernels->name);
+    void *copy = malloc(bytes);
+    memcpy(copy, kernels->memory->view(given.down, bytes, &err), bytes);
+    CHECK(kernels->memory->upload(memory, copy, bytes, &err), "%s", err.message);
+    struct tensor got = run(&f, f.base, &(struct overlay){ our_rows, 1 }, 0, 1);
+    CHECK(same_bits(&got, &want) && !same_bits(&got, &base), "%s: the same factors, other bits",
+        kernels->name);
+    free(copy);
+    free(base.data);
+    free(want.data);
+    free(zeros.data);
+    free(got.data);
+    row_overlay_destroy(theirs);
+    row_overlay_destroy(ours);
+    low_rank_pair_destroy(pair);
+    kernels->memory->release(MEMORY_WEIGHTS, memory, bytes);
+    finish(&f);
+}
+
 /* --- recordings --- */
 
 struct recorded {
@@ -413,6 +460,8 @@ int main(int argc, char **argv) {
     rows_are_like_merged_weights(kernels_cpu(), DTYPE_F32);
     rows_are_like_merged_weights(kernels_cpu(), DTYPE_BF16);
     others_are_left_alone();
+    zeros_become_factors(kernels_reference());
+    zeros_become_factors(kernels_cpu());
     wrong_factors_are_refused();
     return check_done();
 }
