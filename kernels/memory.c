@@ -81,6 +81,18 @@ static size_t host_used(enum memory_pool pool) {
     return info.uordblks + info.hblkhd;
 }
 
+static bool host_copy(void *to, const void *from, size_t bytes, struct error *err) {
+    (void)err;
+    memory_copy(to, from, bytes);
+    return true;
+}
+
+static bool host_zero(void *to, size_t bytes, struct error *err) {
+    (void)err;
+    memset(to, 0, bytes);
+    return true;
+}
+
 const struct device_memory host_memory = {
     .alloc = host_alloc,
     .release = host_release,
@@ -90,4 +102,6 @@ const struct device_memory host_memory = {
     .synchronize = nothing_to_wait_for,
     .available = host_available,
     .used = host_used,
+    .copy = host_copy,
+    .zero = host_zero,
 };

@@ -42,6 +42,10 @@ struct device_memory {
     void (*available)(struct available *out);
     /* Bytes in use by a pool of this process, for differences. */
     size_t (*used)(enum memory_pool pool);
+
+    /* Within the device, in order with the work that is queued; the blocks do not overlap. */
+    bool (*copy)(void *to, const void *from, size_t bytes, struct error *err);
+    bool (*zero)(void *to, size_t bytes, struct error *err);
 };
 
 /* Ordinary memory. Activations lie in huge pages where the system gives them. */

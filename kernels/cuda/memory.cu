@@ -255,6 +255,17 @@ static bool memory_pace(struct error *err) {
     return true;
 }
 
+static bool memory_copy_within(void *to, const void *from, size_t bytes, struct error *err) {
+    return cuda_enter(err) &&
+           cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream()),
+               "a copy on the GPU", err);
+}
+
+static bool memory_zero(void *to, size_t bytes, struct error *err) {
+    return cuda_enter(err) &&
+           cuda_ok(cudaMemsetAsync(to, 0, bytes, cuda_stream()), "clearing memory of the GPU", err);
+}
+
 const struct device_memory cuda_memory = {
     pool_alloc,
     pool_release,
@@ -264,4 +275,6 @@ const struct device_memory cuda_memory = {
     memory_synchronize,
     pool_available,
     pool_used,
+    memory_copy_within,
+    memory_zero,
 };
