@@ -12,7 +12,7 @@
 #ifndef ENGINE_BROWNIAN_H
 #define ENGINE_BROWNIAN_H
 
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "engine/scheduler/scheduler.h"
 
 struct brownian;

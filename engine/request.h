@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "engine/scheduler/scheduler.h"
 
 #include <stdbool.h>

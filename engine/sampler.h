@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include "engine/brownian.h"
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
 

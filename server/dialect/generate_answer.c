@@ -1,6 +1,6 @@
 #include "server/dialect/generate_answer.h"
 
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "server/base64.h"
 #include "server/png.h"
 

@@ -6,7 +6,7 @@
  * tests/models/unets/ test_unet_2d_blocks.py, tests/models/test_layers_utils.py,
  * tests/pipelines/ddim and ddpm.
  */
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "models/image_attention.h"
 #include "models/resnet.h"
 #include "models/transformer.h"

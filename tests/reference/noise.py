@@ -1,4 +1,4 @@
-"""Writes tests/engine/data/noise.json: what torch's CPU generator draws, in sequences that mix small
+"""Writes tests/kernels/data/noise.json: what torch's CPU generator draws, in sequences that mix small
 draws (one at a time, with a cached second half) and large ones (blocks of 16).
 
 usage: python tests/reference/noise.py        (torch; the values do not depend on its version)
@@ -22,7 +22,7 @@ def main():
         generator = torch.Generator().manual_seed(seed)
         draws = [torch.randn(n, generator=generator).double().tolist() for n in counts]
         out.append({"seed": str(seed), "draws": [[round(v, 8) for v in d] for d in draws]})
-    path = pathlib.Path(__file__).parents[1] / "engine/data/noise.json"
+    path = pathlib.Path(__file__).parents[1] / "kernels/data/noise.json"
     path.write_text("[\n" + ",\n".join(json.dumps(c) for c in out) + "\n]\n")
 
 

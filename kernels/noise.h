@@ -7,10 +7,10 @@
  *
  * One thread at a time.
  */
-#ifndef ENGINE_NOISE_H
-#define ENGINE_NOISE_H
+#ifndef KERNELS_NOISE_H
+#define KERNELS_NOISE_H
 
-#include "engine/mt19937.h"
+#include "kernels/mt19937.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "engine/noise.h"
+#include "kernels/noise.h"
 
 #include "kernels/philox.h"
 

@@ -1,6 +1,6 @@
 /* Our generators against torch's: published values of both, and sequences of draws recorded with
  * tests/reference/noise.py. */
-#include "engine/noise.h"
+#include "kernels/noise.h"
 #include "kernels/philox.h"
 #include "tests/check.h"
 

@@ -1,4 +1,4 @@
-#include "engine/mt19937.h"
+#include "kernels/mt19937.h"
 
 #define SHIFT_WORDS 397
 
