@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 # A layer may include itself and the layers below it.
-LAYERS = ["base", "kernels", "models", "engine", "server", "command"]
+LAYERS = ["base", "kernels", "models", "train", "engine", "server", "command"]
 MAX_LINES = 1000
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "gets", "strtok", "alloca", "atoi", "atof"]
 

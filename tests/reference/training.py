@@ -1,0 +1,231 @@
+"""Writes tests/train/data/*.json: what torch, diffusers and accelerate make of learning rates, averages, loss
+scales, loss weights, random draws and orders, for the tests of train/.
+
+usage: python tests/reference/training.py [NAME...]
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0; WarmupLR and DeepSpeed's loss scaler are written down
+here as deepspeed 0.18 defines them, because that package is not needed for anything else)
+"""
+
+import json
+import math
+import pathlib
+import sys
+
+import numpy
+import torch
+from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
+from diffusers import DDPMScheduler
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from diffusers.optimization import get_scheduler
+from diffusers.training_utils import EMAModel, compute_snr
+
+DATA = pathlib.Path(__file__).parents[1] / "train/data"
+
+
+def optimizer(*rates):
+    return torch.optim.AdamW([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": r} for r in rates],
+                             lr=rates[0])
+
+
+def rates_of(opt, schedule, steps):
+    """The rates of every group at steps 0, 1, ..."""
+    out = []
+    for _ in range(steps):
+        out.append([group["lr"] for group in opt.param_groups])
+        opt.step()
+        schedule.step()
+    return out
+
+
+def warmup_log(bases, warmup, step):
+    gamma = math.log(step + 1) / math.log(max(2, warmup)) if step < max(2, warmup) else 1.0
+    return [base * gamma for base in bases]
+
+
+def learning_rate():
+    cases = []
+    bases = (10.0, 2.5)
+    for warmup, total in ((2, 10), (0, 7), (5, 5), (3, 4)):
+        plain = dict(warmup_steps=warmup, total_steps=total)
+        for name, own, options in (
+                ("constant", {}, {}), ("constant_with_warmup", {}, {}), ("linear", {}, {}),
+                ("cosine", dict(num_cycles=0.5), {}),
+                ("cosine_with_restarts", dict(num_cycles=2), dict(num_cycles=2)),
+                ("cosine_with_restarts", dict(num_cycles=3), dict(num_cycles=3)),
+                ("polynomial", dict(power=2, end=1e-7), dict(power=2)),
+                ("polynomial", dict(power=1, end=1e-7), dict(power=1)),
+                ("piecewise_constant", dict(rules="1:3,0.1:6,0.02"), dict(step_rules="1:3,0.1:6,0.02"))):
+            if name == "polynomial" and warmup == total:
+                continue  # divides by zero there
+            opt = optimizer(*bases)
+            schedule = get_scheduler(name, opt, num_warmup_steps=warmup, num_training_steps=total, **options)
+            cases.append(dict(kind=name, bases=bases, rates=rates_of(opt, schedule, total + 3), **plain, **own))
+        if 0 < warmup < total:
+            for start, eta_min in ((0.1, 0.0), (0.25, 1.5)):
+                opt = optimizer(*bases)
+                schedule = torch.optim.lr_scheduler.SequentialLR(opt, [
+                    torch.optim.lr_scheduler.LinearLR(opt, start_factor=start, total_iters=warmup),
+                    torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=total - warmup, eta_min=eta_min)],
+                    milestones=[warmup])
+                cases.append(dict(kind="warmup_cosine", bases=bases, start_factor=start, eta_min=eta_min,
+                                  rates=rates_of(opt, schedule, total + 1), **plain))
+        cases.append(dict(kind="warmup_log", bases=bases, **plain,
+                          rates=[warmup_log(bases, warmup, i) for i in range(total + 3)]))
+    return cases
+
+
+def torch_scaler(overflows, **options):
+    scaler = torch.amp.GradScaler("cpu", **options)
+    scaler.scale(torch.ones(1))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    opt = torch.optim.SGD([parameter], lr=1)
+    out = []
+    for overflow in overflows:
+        before = parameter.item()
+        parameter.grad = torch.tensor([math.inf if overflow else 1.0])
+        scaler.step(opt)
+        scaler.update()
+        out.append([int(overflow), scaler.get_scale(), int(parameter.item() != before)])
+        parameter.data.zero_()
+    return out
+
+
+def deepspeed_scaler(overflows, scale, window, hysteresis, minimum):
+    out, left, last, i = [], hysteresis, -1, 0
+    for overflow in overflows:
+        if overflow:
+            if hysteresis == 1 or left == 1:
+                scale = max(scale / 2, minimum)
+            else:
+                left -= 1
+            last = i
+        elif (i - last) % window == 0:
+            left = hysteresis
+            scale *= 2
+        i += 1
+        out.append([int(overflow), scale, int(not overflow)])
+    return out
+
+
+def loss_scaler():
+    random = numpy.random.default_rng(1)
+    patterns = [[False] * 12, [True] * 30, [False] * 7 + [True] + [False] * 9 + [True, True] + [False] * 5,
+                (random.random(60) < 0.25).tolist()]
+    cases = []
+    for pattern in patterns:
+        cases.append(dict(scale=65536, window=4, hysteresis=1, min_scale=0,
+                          table=torch_scaler(pattern, growth_interval=4)))
+        cases.append(dict(scale=2.0**126, window=2, hysteresis=1, min_scale=0,
+                          table=torch_scaler(pattern, init_scale=2.0**126, growth_interval=2)))
+        cases.append(dict(scale=65536, window=5, hysteresis=2, min_scale=1,
+                          table=deepspeed_scaler(pattern, 65536, 5, 2, 1)))
+        cases.append(dict(scale=16, window=3, hysteresis=3, min_scale=4,
+                          table=deepspeed_scaler(pattern, 16, 3, 3, 4)))
+    return cases
+
+
+def ema():
+    cases = []
+    for options in ({}, dict(decay=0.5), dict(use_ema_warmup=True), dict(use_ema_warmup=True, power=0.75, inv_gamma=3),
+                    dict(update_after_step=5), dict(min_decay=0.6, decay=0.9)):
+        torch.manual_seed(0)
+        parameter = torch.nn.Parameter(torch.randn(5))
+        start = parameter.detach().double().tolist()
+        model = EMAModel([parameter], **options)
+        steps = []
+        for _ in range(40):
+            with torch.no_grad():
+                parameter += torch.randn(5)
+            model.step([parameter])
+            steps.append(dict(decay=model.cur_decay_value, parameters=parameter.detach().double().tolist(),
+                              average=model.shadow_params[0].double().tolist()))
+        cases.append(dict(options=options, start=start, steps=steps[:3] + steps[-1:],
+                          decays=[model.get_decay(i) for i in (1, 2, 3, 11, 101, 1000, 100000, 10**7)]))
+    return cases
+
+
+def loss():
+    cases = []
+    for scheduler in (DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"),
+                      DDPMScheduler(beta_schedule="squaredcos_cap_v2")):
+        timesteps = torch.tensor([0, 1, 10, 100, 300, 500, 700, 998])
+        snr = compute_snr(scheduler, timesteps)
+        for gamma in (5.0, 1.0, 20.0):
+            smallest = torch.stack([snr, gamma * torch.ones_like(timesteps)], dim=1).min(dim=1)[0]
+            cases.append(dict(gamma=gamma, alphas_cumprod=scheduler.alphas_cumprod[timesteps].double().tolist(),
+                              epsilon=(smallest / snr).double().tolist(),
+                              v=(smallest / (snr + 1)).double().tolist()))
+    return cases
+
+
+def draw_steps(generator, scheduler, options, shape, steps):
+    """The loop of diffusers' train_text_to_image.py from the posterior to the target."""
+    mean = torch.linspace(-2, 2, math.prod(shape)).reshape(shape)
+    log_variance = torch.linspace(-40, 3, math.prod(shape)).flip(0).reshape(shape)
+    posterior = DiagonalGaussianDistribution(torch.cat([mean, log_variance], dim=1))
+    out = []
+    for _ in range(steps):
+        latents = posterior.sample(generator=generator) * 0.18215
+        noise = torch.randn(shape, generator=generator)
+        if options["noise_offset"]:
+            noise += options["noise_offset"] * torch.randn(shape[0], shape[1], 1, 1, generator=generator)
+        used = noise
+        if options["input_perturbation"]:
+            used = noise + options["input_perturbation"] * torch.randn(shape, generator=generator)
+        timesteps = torch.randint(0, 1000, (shape[0],), generator=generator)
+        dropped = []
+        if options["caption_dropout"]:
+            dropped = (torch.rand(shape[0], generator=generator) < options["caption_dropout"]).int().tolist()
+        noisy = scheduler.add_noise(latents, used, timesteps)
+        target = scheduler.get_velocity(latents, noise, timesteps) if options["v_prediction"] else noise
+        out.append(dict(timesteps=timesteps.tolist(), dropped=dropped,
+                        noisy=[round(v, 7) for v in noisy.double().flatten().tolist()],
+                        target=[round(v, 7) for v in target.double().flatten().tolist()]))
+    return out
+
+
+def draws():
+    scheduler = DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
+    cases = []
+    for seed, shape, options in (
+            (0, (2, 4, 3, 2), {}), (42, (3, 4, 2, 2), dict(noise_offset=0.1)),
+            (7, (1, 4, 4, 4), dict(input_perturbation=0.1, caption_dropout=0.5)),
+            (2**32 + 3, (5, 4, 2, 1), dict(noise_offset=0.05, input_perturbation=0.2, caption_dropout=0.3,
+                                           v_prediction=True))):
+        full = dict(noise_offset=0, input_perturbation=0, caption_dropout=0, v_prediction=False)
+        full.update(options)
+        generator = torch.Generator().manual_seed(seed)
+        cases.append(dict(seed=seed, shape=shape, steps=draw_steps(generator, scheduler, full, shape, 2), **full))
+    return dict(alphas_cumprod=scheduler.alphas_cumprod.double().tolist(), cases=cases)
+
+
+def order():
+    cases = []
+    for count, batch_size, world in ((10, 3, 1), (10, 3, 2), (7, 2, 3), (12, 4, 3), (3, 4, 2), (13, 2, 4), (1, 1, 3),
+                                     (100, 7, 5)):
+        for epoch in (0, 1, 5):
+            ranks = []
+            for rank in range(world):
+                sampler = SeedableRandomSampler(range(count), data_seed=42)
+                sampler.set_epoch(epoch)
+                batches = torch.utils.data.BatchSampler(sampler, batch_size, drop_last=False)
+                if world > 1:  # alone, accelerate shards nothing
+                    batches = BatchSamplerShard(batches, world, rank)
+                ranks.append(list(batches))
+            cases.append(dict(seed=42, epoch=epoch, count=count, batch_size=batch_size, world=world, ranks=ranks))
+    return cases
+
+
+def main():
+    DATA.mkdir(exist_ok=True)
+    makers = [learning_rate, loss_scaler, ema, loss, draws, order]
+    names = sys.argv[1:] or [maker.__name__ for maker in makers]
+    for maker in makers:
+        if maker.__name__ in names:
+            data = maker()
+            lines = data if isinstance(data, list) else [data]
+            text = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+            (DATA / f"{maker.__name__}.json").write_text(f"[\n{text}\n]\n")
+
+
+main()

@@ -1,0 +1,92 @@
+/* A step's draws against torch's, number by number: diffusers' loop with a CPU generator. */
+#include "train/draws.h"
+
+#include "tests/train/recorded.h"
+
+#include <stdlib.h>
+
+#define MAX_ELEMENTS 128
+#define MAX_ROWS 8
+
+/* Recorded in torch's order, [rows][channels][height][width]. */
+static double compare(const json_t *expected, const float *got, const struct draws_batch *b) {
+    double worst = 0;
+    const int64_t pixels = b->height * b->width;
+    for (int64_t row = 0, i = 0; row < b->rows; row++)
+        for (int64_t c = 0; c < b->channels; c++)
+            for (int64_t p = 0; p < pixels; p++, i++) {
+                const double difference = fabs(
+                    got[(row * pixels + p) * b->channels + c] - recorded_at(expected, (size_t)i));
+                worst = fmax(worst, difference);
+            }
+    return worst;
+}
+
+/* As draw_steps of training.py makes the posterior. */
+static void posterior(const struct draws_batch *b, float *mean, float *log_variance) {
+    const int64_t pixels = b->height * b->width, count = b->rows * b->channels * pixels;
+    for (int64_t row = 0, i = 0; row < b->rows; row++)
+        for (int64_t c = 0; c < b->channels; c++)
+            for (int64_t p = 0; p < pixels; p++, i++) {
+                const int64_t to = (row * pixels + p) * b->channels + c;
+                mean[to] = (float)(-2 + 4.0 * (double)i / (double)(count - 1));
+                log_variance[to] = (float)(-40 +
+                                           43.0 * (double)(count - 1 - i) / (double)(count - 1));
+            }
+}
+
+static double run(const json_t *item, const float *alphas_cumprod, size_t *values) {
+    const json_t *shape = json_object_get(item, "shape"), *steps = json_object_get(item, "steps");
+    float mean[MAX_ELEMENTS], log_variance[MAX_ELEMENTS], noisy[MAX_ELEMENTS];
+    float target[MAX_ELEMENTS], work[MAX_ELEMENTS];
+    int32_t timesteps[MAX_ROWS];
+    bool dropped[MAX_ROWS];
+    const struct draws_batch batch = { (int64_t)recorded_at(shape, 0),
+        (int64_t)recorded_at(shape, 2), (int64_t)recorded_at(shape, 3),
+        (int64_t)recorded_at(shape, 1), mean, log_variance, noisy, target, timesteps, dropped,
+        work };
+    const struct draws_options options = { .noise_offset = (float)recorded_number(
+                                               item, "noise_offset"),
+        .input_perturbation = (float)recorded_number(item, "input_perturbation"),
+        .caption_dropout = (float)recorded_number(item, "caption_dropout"),
+        .v_prediction = json_is_true(json_object_get(item, "v_prediction")),
+        .num_train_timesteps = 1000,
+        .alphas_cumprod = alphas_cumprod,
+        .scaling_factor = 0.18215f };
+    posterior(&batch, mean, log_variance);
+    struct noise_generator generator;
+    noise_init(&generator, RNG_CPU, (uint64_t)recorded_integer(item, "seed"));
+    double worst = 0;
+    for (size_t s = 0; s < json_array_size(steps); s++) {
+        const json_t *step = json_array_get(steps, s);
+        draws_take(&generator, &options, &batch);
+        for (size_t i = 0; i < (size_t)batch.rows; i++) {
+            CHECK(timesteps[i] == (int32_t)recorded_at(json_object_get(step, "timesteps"), i),
+                "step %zu row %zu: timestep %d", s, i, timesteps[i]);
+            CHECK(dropped[i] == (recorded_at(json_object_get(step, "dropped"), i) != 0),
+                "step %zu row %zu: dropped %d", s, i, dropped[i]);
+        }
+        worst = fmax(worst, compare(json_object_get(step, "noisy"), noisy, &batch));
+        worst = fmax(worst, compare(json_object_get(step, "target"), target, &batch));
+        *values += 2 * json_array_size(json_object_get(step, "noisy"));
+    }
+    return worst;
+}
+
+int main(int argc, char **argv) {
+    json_t *file = recorded_load(argc, argv), *item;
+    const json_t *content = json_array_get(file, 0);
+    const json_t *alphas = json_object_get(content, "alphas_cumprod");
+    static float alphas_cumprod[1000];
+    for (size_t i = 0; i < 1000; i++)
+        alphas_cumprod[i] = (float)recorded_at(alphas, i);
+    size_t i, values = 0;
+    json_array_foreach(json_object_get(content, "cases"), i, item) {
+        const double worst = run(item, alphas_cumprod, &values);
+        printf("case %zu: worst difference %.2g\n", i, worst);
+        CHECK(worst <= 3e-6, "case %zu: %.3g", i, worst);
+    }
+    CHECK(values > 600, "%zu values", values);
+    json_decref(file);
+    return check_done();
+}

@@ -1,0 +1,48 @@
+/* What a training step draws at random, and what it makes of it: torch's CPU generator in the order
+ * of diffusers' scripts, so that a job with the same seed sees the same numbers there and here.
+ *
+ *   z       randn [rows][c][h][w]   latents = (mean + exp(log_variance / 2) z) scaling_factor
+ *   noise   randn [rows][c][h][w]
+ *   offset  randn [rows][c]         noise += noise_offset offset            (if noise_offset)
+ *   p       randn [rows][c][h][w]   used = noise + input_perturbation p     (if that is asked for)
+ *   t       randint(0, num_train_timesteps, [rows])
+ *   d       rand [rows]             the caption is dropped where d < caption_dropout (if that is)
+ *   noisy = sqrt(a) latents + sqrt(1 - a) used, a = alphas_cumprod[t]
+ *   target = noise, or sqrt(a) noise - sqrt(1 - a) latents for v-prediction
+ *
+ * diffusers' scripts drop no captions: that draw comes last, so that the others stay the same. */
+#ifndef TRAIN_DRAWS_H
+#define TRAIN_DRAWS_H
+
+#include "kernels/noise.h"
+
+struct draws_options {
+    float noise_offset, input_perturbation, caption_dropout; /* 0: none, and nothing is drawn */
+    bool v_prediction;                                       /* else epsilon */
+    int num_train_timesteps;
+    const float *alphas_cumprod; /* borrowed: num_train_timesteps */
+    float scaling_factor;        /* the VAE's */
+};
+
+/* Host memory, channels last: [rows][height][width][channels]. */
+struct draws_batch {
+    int64_t rows, height, width, channels;
+    const float *mean, *log_variance; /* of the VAE's posterior; the logarithm is cut at -30, 20 */
+    float *noisy, *target;            /* written, and so are: */
+    int32_t *timesteps;               /* [rows] */
+    bool *dropped;                    /* [rows] */
+    float *work;                      /* as many as noisy has */
+};
+
+void draws_take(struct noise_generator *generator, const struct draws_options *options,
+    const struct draws_batch *batch);
+
+/* out = (mean + exp(log_variance / 2) z) scaling_factor with a fresh z: the first draw alone. */
+void draws_sample(struct noise_generator *generator, const struct draws_options *options,
+    const struct draws_batch *batch, float *out);
+
+/* torch.rand(()), and torch.randperm(count): the numbers below count. */
+float draws_uniform(struct mt19937 *mt);
+void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out);
+
+#endif

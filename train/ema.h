@@ -1,0 +1,25 @@
+/* An exponential moving average of the parameters, as diffusers' EMAModel keeps it:
+ *   average -= (1 - decay) (average - parameter)
+ * with a decay that rises with the optimizer's steps. In host memory (diffusers' offload_ema). */
+#ifndef TRAIN_EMA_H
+#define TRAIN_EMA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* diffusers' names and meanings; zeroed members are not defaults. */
+struct ema_options {
+    double decay, min_decay;
+    int64_t update_after_step;
+    bool use_ema_warmup; /* rise as 1 - (1 + s / inv_gamma)^-power, else as (1 + s) / (10 + s) */
+    double inv_gamma, power;
+};
+struct ema_options ema_defaults(void);
+
+/* The decay of the optimizer's step `step`, from 1. */
+double ema_decay(const struct ema_options *options, int64_t step);
+
+/* One step's update of `count` values. */
+void ema_update(double decay, const float *parameters, float *average, int64_t count);
+
+#endif
