@@ -32,6 +32,14 @@
 #define TOKENIZER_MAX_TOKENS (1 << 20)
 #define TOKENIZER_MAX_ADDED_TOKENS 1024
 
+/* train: pictures (train/data/picture/). The largest takes up to 9 bytes a pixel while it is read. */
+#define PICTURE_FILE_MAX_BYTES (256u << 20)
+#define PICTURE_SIDE_MAX_PX 16384
+#define PICTURE_MAX_PIXELS 100000000
+#define PNG_CHUNKS_MAX 256
+#define PNG_MEMORY_MAX_BYTES (16u << 20) /* of libpng's, beside a picture's own */
+#define JPEG_SCANS_MAX 64 /* each is a pass over the whole picture */
+
 /* engine: one request (engine/request checks) */
 #define PROMPT_MAX_BYTES 16384
 #define IMAGE_MIN_PX 64

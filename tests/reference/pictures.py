@@ -1,0 +1,201 @@
+"""Writes small PNG and JPEG files of every kind, and what Pillow makes of them.
+
+usage: pictures.py FOLDER        (tests/train/datasets/pictures)
+
+FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pictures.bin with their
+pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; resized.tsv
+with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize;
+broken.tsv with lines "NAME<TAB>WORDS": files made wrong, and words that the refusal must have.
+Needs Pillow (13.0.0 was used) and numpy.
+"""
+import io
+import os
+import struct
+import sys
+import zlib
+
+import numpy as np
+from PIL import Image, ImageOps
+
+W, H = 27, 19
+
+
+def photo(width, height, seed=1):
+    """Smooth gradients, sharp edges and some noise: [height][width][3]."""
+    y, x = np.mgrid[0:height, 0:width]
+    rng = np.random.default_rng(seed)
+    planes = [127 + 120 * np.sin(x / 5 + y / 9), 255 * ((x // 6 + y // 4) % 2), 255 * x / width]
+    noisy = np.stack(planes, -1) + rng.normal(0, 9, (height, width, 3))
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def smooth(width, height):
+    """What chroma subsampling and an 8x8 transform keep: [height][width][3]."""
+    y, x = np.mgrid[0:height, 0:width]
+    planes = [127 + 100 * np.sin(x / 9), 127 + 100 * np.cos(y / 8), 255 * (x + y) / (width + height)]
+    return np.stack(planes, -1).astype(np.uint8)
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(pixels, colour, depth, palette=None, trns=None, interlaced=False, extra=b"", late=b""):
+    """pixels: [height][width][channels] of whole values; packs them at `depth` bits."""
+    height, width = pixels.shape[:2]
+    raw = b""
+    passes = [(0, 0, 1, 1)]
+    if interlaced:
+        passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
+                  (0, 1, 1, 2)]
+    for x0, y0, dx, dy in passes:
+        part = pixels[y0::dy, x0::dx]
+        if part.size == 0:
+            continue
+        for row in part:
+            bits = "".join(format(int(v), f"0{depth}b") for v in row.reshape(-1))
+            bits += "0" * (-len(bits) % 8)
+            raw += b"\0" + int(bits, 2).to_bytes(len(bits) // 8, "big")
+    out = b"\x89PNG\r\n\x1a\n"
+    out += chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced))
+    out += extra
+    if palette is not None:
+        out += chunk(b"PLTE", bytes(palette))
+    if trns is not None:
+        out += chunk(b"tRNS", bytes(trns))
+    return out + chunk(b"IDAT", zlib.compress(raw)) + late + chunk(b"IEND", b"")
+
+
+def tiff(orientation, big=False):
+    e = ">" if big else "<"
+    return (b"MM" if big else b"II") + struct.pack(e + "HIHHHIHHI", 42, 8, 1, 0x112, 3, 1, orientation,
+                                                  0, 0)
+
+
+def jpeg(image, **options):
+    out = io.BytesIO()
+    image.save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+def files():
+    rng = np.random.default_rng(7)
+    rgb = photo(W, H)
+    yield "rgb.png", png(rgb, 2, 8)
+    yield "rgb_interlaced.png", png(rgb, 2, 8, interlaced=True)
+    yield "rgb16.png", png(rng.integers(0, 65536, (H, W, 3)), 2, 16)
+    yield "rgba.png", png(rng.integers(0, 256, (H, W, 4)), 6, 8)
+    yield "rgba16.png", png(rng.integers(0, 65536, (H, W, 4)), 6, 16)
+    yield "rgb_transparent.png", png(rgb, 2, 8, trns=struct.pack(">HHH", *map(int, rgb[0, 0])))
+    yield "grey.png", png(rgb[:, :, :1], 0, 8)
+    yield "grey16.png", png(rng.integers(0, 65536, (H, W, 1)), 0, 16)
+    yield "grey_alpha16.png", png(rng.integers(0, 65536, (H, W, 2)), 4, 16)
+    yield "grey_alpha.png", png(rng.integers(0, 256, (H, W, 2)), 4, 8)
+    for depth in 1, 2, 4:
+        yield f"grey{depth}.png", png(rng.integers(0, 2**depth, (H, W, 1)), 0, depth)
+    for depth in 1, 2, 4, 8:
+        palette = rng.integers(0, 256, 3 * 2**depth).astype(np.uint8)
+        yield f"palette{depth}.png", png(rng.integers(0, 2**depth, (H, W, 1)), 3, depth, palette)
+    yield "palette_transparent.png", png(rng.integers(0, 4, (H, W, 1)), 3, 2,
+                                         rng.integers(0, 256, 12).astype(np.uint8), [0, 128, 255])
+    yield "palette_interlaced.png", png(rng.integers(0, 16, (H, W, 1)), 3, 4,
+                                        rng.integers(0, 256, 48).astype(np.uint8), interlaced=True)
+    for o in range(1, 9):
+        yield f"turned{o}.png", png(rgb, 2, 8, extra=chunk(b"eXIf", tiff(o, o % 2)))
+    yield "turned_late.png", png(rgb, 2, 8, late=chunk(b"eXIf", tiff(6)))
+    yield "one_pixel.png", png(rgb[:1, :1], 2, 8)
+
+    image = Image.fromarray(smooth(37, 27))
+    for name, sampling in ("444", 0), ("422", 1), ("420", 2):
+        yield f"jpeg{name}.jpg", jpeg(image, quality=92, subsampling=sampling)
+        yield f"jpeg{name}_progressive.jpg", jpeg(image, quality=92, subsampling=sampling,
+                                                  progressive=True)
+    yield "jpeg_restarts.jpg", jpeg(image, quality=80, restart_marker_blocks=2)
+    yield "jpeg_grey.jpg", jpeg(image.convert("L"), quality=92)
+    yield "jpeg_rgb.jpg", jpeg(image, quality=92, keep_rgb=True)
+    yield "jpeg_cmyk.jpg", jpeg(image.convert("CMYK"), quality=95)
+    for o in range(1, 9):
+        yield f"turned{o}.jpg", jpeg(image, quality=92, exif=b"Exif\0\0" + tiff(o, o % 2))
+    yield "second_behind.jpg", jpeg(image, quality=92) + jpeg(image.convert("L"))
+
+
+def broken():
+    """(name, bytes, words of the refusal)"""
+    good_png = png(photo(W, H), 2, 8)
+    good_jpeg = jpeg(Image.fromarray(smooth(37, 27)), quality=90)
+    frame = good_jpeg.index(b"\xff\xc0")
+    yield "empty.png", b"", "an empty file"
+    yield "text.png", b"not a picture at all", "PNG or JPEG"
+    yield "gif.png", b"GIF89a" + bytes(20), "a GIF"
+    yield "webp.jpg", b"RIFF\0\0\0\0WEBPVP8 " + bytes(20), "a WebP picture"
+    yield "cut.png", good_png[:len(good_png) // 2], "cut short"
+    yield "no_end.png", good_png[:-12], "IEND"
+    sum_at = good_png.index(b"IDAT") + 9
+    yield "sum.png", good_png[:sum_at] + b"\x55" + good_png[sum_at + 1:], "damaged"
+    huge = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0))
+    yield "huge.png", huge + chunk(b"IDAT", b"") + chunk(b"IEND", b""), "60000x60000"
+    wide = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 16000, 16000, 8, 2, 0, 0, 0))
+    yield "pixels.png", wide + chunk(b"IDAT", b"") + chunk(b"IEND", b""), "100 million"
+    none = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 0, 9, 8, 2, 0, 0, 0))
+    yield "none.png", none + chunk(b"IDAT", b"") + chunk(b"IEND", b""), "0x9"
+    yield "no_header.png", b"\x89PNG\r\n\x1a\n" + chunk(b"IDAT", b"") + chunk(b"IEND", b""), "IHDR"
+    few = png(photo(W, H)[:9], 2, 8)
+    yield "few_rows.png", few[:20] + struct.pack(">I", H) + few[24:29] + struct.pack(
+        ">I", zlib.crc32(few[12:20] + struct.pack(">I", H) + few[24:29])) + few[33:], "damaged"
+    yield "cut.jpg", good_jpeg[:len(good_jpeg) * 2 // 3], "cut short"
+    yield "cut_head.jpg", good_jpeg[:100], "cut short"
+    yield "no_pixels.jpg", good_jpeg[:2] + b"\xff\xd9", "no pixels"
+    yield "arithmetic.jpg", good_jpeg[:frame] + b"\xff\xc9" + good_jpeg[frame + 2:], "arithmetic-coded"
+    yield "lossless.jpg", good_jpeg[:frame] + b"\xff\xc3" + good_jpeg[frame + 2:], "lossless"
+    yield "twelve_bits.jpg", good_jpeg[:frame + 4] + b"\x0c" + good_jpeg[frame + 5:], "12 bits"
+    yield "no_marker.jpg", good_jpeg[:frame] + b"\0\0" + good_jpeg[frame:], "not the beginning of a marker"
+    yield "two_frames.jpg", good_jpeg[:frame] + good_jpeg[frame:frame + 19] + good_jpeg[frame:], "two frames"
+    small = jpeg(Image.fromarray(smooth(8, 8)[:, :, 0]))
+    scan = small.index(b"\xff\xda")
+    yield "scans.jpg", small[:scan] + small[scan:-2] * 70 + b"\xff\xd9", "more than 64 scans"
+    cmyk = jpeg(Image.fromarray(smooth(9, 9)).convert("CMYK"))
+    adobe = cmyk.index(b"\xff\xee")
+    yield "no_adobe.jpg", cmyk[:adobe] + cmyk[adobe + 16:], "4 colours"
+    tables = good_jpeg.index(b"\xff\xc4")
+    yield "no_tables.jpg", good_jpeg[:tables + 5] + b"\xff" * 16 + good_jpeg[tables + 21:], "damaged"
+
+
+RESIZED = [(22, 16, "bilinear"), (22, 16, "lanczos"), (85, 63, "bilinear"), (85, 63, "lanczos"),
+           (30, 22, "lanczos"), (60, 9, "bilinear"), (60, 9, "lanczos"), (11, 45, "bilinear"),
+           (11, 45, "lanczos"), (1, 1, "bilinear"), (1, 1, "lanczos"), (3, 60, "lanczos"),
+           (60, 45, "lanczos"), (61, 44, "bilinear"), (61, 44, "lanczos"),
+           (50, 25, "lanczos"), (51, 25, "lanczos"), (61, 46, "lanczos"), (52, 9, "bilinear")]
+
+
+def main():
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+
+    def write(name, data):
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(data)
+
+    table, pixels = "", b""
+    for name, data in files():
+        write(name, data)
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        if image.mode == "I;16":  # convert would cut at 255: white, where 16-bit RGB loses its low bits
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = image.convert("RGB")
+        table += f"{name} {image.width} {image.height}\n"
+        pixels += image.tobytes()
+    write("pictures.tsv", table.encode())
+    write("pictures.bin", pixels)
+    source = Image.fromarray(photo(60, 45, seed=2))
+    write("photo.png", png(np.asarray(source), 2, 8))
+    filters = {"bilinear": Image.BILINEAR, "lanczos": Image.LANCZOS}
+    write("resized.tsv", "".join(f"{w} {h} {f}\n" for w, h, f in RESIZED).encode())
+    write("resized.bin", b"".join(source.resize((w, h), filters[f]).tobytes() for w, h, f in RESIZED))
+    table = ""
+    for name, data, words in broken():
+        write("broken_" + name, data)
+        table += f"broken_{name}\t{words}\n"
+    write("broken.tsv", table.encode())
+
+
+main()

@@ -1,0 +1,195 @@
+/* Reading and resizing pictures against Pillow: what tests/reference/pictures.py recorded. */
+#include "base/file.h"
+#include "train/data/picture/picture.h"
+#include "train/data/picture/resize.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static const char *folder;
+
+static char *read_whole(const char *name, size_t *size) {
+    struct error err = { 0 };
+    char *path = file_join(folder, name), *bytes = NULL;
+    CHECK(file_read(path, 1 << 20, &bytes, size, &err), "%s", err.message);
+    free(path);
+    return bytes;
+}
+
+struct difference {
+    int most;
+    double mean;
+};
+
+static struct difference compare(const struct picture *picture, const uint8_t *expected) {
+    const size_t bytes = (size_t)picture->width * (size_t)picture->height * 3;
+    struct difference d = { 0 };
+    for (size_t i = 0; i < bytes; i++) {
+        const int one = abs(picture->pixels[i] - expected[i]);
+        d.most = one > d.most ? one : d.most;
+        d.mean += (double)one / (double)bytes;
+    }
+    return d;
+}
+
+static bool decode(const char *name, struct picture *out, struct error *err) {
+    size_t size;
+    char *bytes = read_whole(name, &size);
+    const bool ok = picture_decode(bytes, size, out, err);
+    struct picture_info info;
+    if (ok) {
+        CHECK(picture_examine(bytes, size, &info, err), "%s", err->message);
+        CHECK(info.width == out->width && info.height == out->height,
+            "%s: %dx%d before, %dx%d after decoding", name, info.width, info.height, out->width,
+            out->height);
+    }
+    free(bytes);
+    return ok;
+}
+
+/* PNG exactly. The JPEG decoders round differently: a level or two where nothing is subsampled,
+ * more where colours are, at their edges. */
+static void files_are_what_pillow_reads(void) {
+    size_t size;
+    char *table = read_whole("pictures.tsv", &size), *line = table, *rest;
+    uint8_t *pixels = (uint8_t *)read_whole("pictures.bin", &size), *at = pixels;
+    int count = 0, worst = 0;
+    double worst_mean = 0;
+    for (; *line; line = rest) {
+        char name[64];
+        int width, height, used;
+        struct picture picture;
+        struct error err = { 0 };
+        if (sscanf(line, "%63s %d %d\n%n", name, &width, &height, &used) != 3)
+            break;
+        rest = line + used;
+        CHECK(decode(name, &picture, &err), "%s: %s", name, err.message);
+        const bool right = picture.width == width && picture.height == height;
+        CHECK(right, "%s: %dx%d, not %dx%d", name, picture.width, picture.height, width, height);
+        if (right) {
+            const struct difference d = compare(&picture, at);
+            const bool is_jpeg = strstr(name, ".jpg");
+            CHECK(d.most <= (is_jpeg ? 6 : 0), "%s: %d levels apart", name, d.most);
+            CHECK(d.mean <= 0.5, "%s: %.3f levels apart in the mean", name, d.mean);
+            worst = d.most > worst ? d.most : worst;
+            worst_mean = d.mean > worst_mean ? d.mean : worst_mean;
+        }
+        at += width * height * 3;
+        picture_finish(&picture);
+        count++;
+    }
+    printf("%d files: at most %d levels from Pillow's, %.3f in the mean of the worst\n", count,
+        worst, worst_mean);
+    CHECK(count == 48, "%d files", count);
+    free(pixels);
+    free(table);
+}
+
+static void resizing_is_pillows(void) {
+    size_t size;
+    char *table = read_whole("resized.tsv", &size), *line = table, *rest;
+    uint8_t *pixels = (uint8_t *)read_whole("resized.bin", &size), *at = pixels;
+    struct picture photo, resized;
+    struct error err = { 0 };
+    int count = 0, worst = 0;
+    CHECK(decode("photo.png", &photo, &err), "%s", err.message);
+    for (; *line; line = rest) {
+        char filter[16];
+        int width, height, used;
+        if (sscanf(line, "%d %d %15s\n%n", &width, &height, filter, &used) != 3)
+            break;
+        rest = line + used;
+        const enum resize_filter which = strcmp(filter, "lanczos") == 0 ? RESIZE_LANCZOS
+                                                                        : RESIZE_BILINEAR;
+        CHECK(picture_resize(&photo, width, height, which, &resized, &err), "%s", err.message);
+        const struct difference d = compare(&resized, at);
+        CHECK(d.most <= 1, "%dx%d %s: %d levels apart", width, height, filter, d.most);
+        worst = d.most > worst ? d.most : worst;
+        at += width * height * 3;
+        picture_finish(&resized);
+        count++;
+    }
+    printf("%d sizes: at most %d levels from Pillow's\n", count, worst);
+    CHECK(count == 19 && (size_t)(at - pixels) == size, "%d sizes", count);
+    picture_finish(&photo);
+    free(pixels);
+    free(table);
+}
+
+static void grey_pictures_resize_as_one_channel_of_colour_does(void) {
+    struct picture photo, grey, small, small_grey;
+    struct error err = { 0 };
+    CHECK(decode("grey.png", &photo, &err) && decode("grey.png", &grey, &err), "%s", err.message);
+    CHECK(picture_to_grey(&grey, &err) && grey.channels == 1, "%s", err.message);
+    CHECK(picture_resize(&photo, 13, 31, RESIZE_LANCZOS, &small, &err), "%s", err.message);
+    CHECK(picture_resize(&grey, 13, 31, RESIZE_LANCZOS, &small_grey, &err), "%s", err.message);
+    for (int i = 0; i < 13 * 31; i++)
+        CHECK(small_grey.pixels[i] == small.pixels[3 * i], "pixel %d: %d and %d", i,
+            small_grey.pixels[i], small.pixels[3 * i]);
+    picture_finish(&photo);
+    picture_finish(&grey);
+    picture_finish(&small);
+    picture_finish(&small_grey);
+}
+
+static void broken_files_are_refused_by_name(void) {
+    size_t size;
+    char *table = read_whole("broken.tsv", &size), *line = table;
+    int count = 0;
+    while (*line) {
+        char *tab = strchr(line, '\t'), *end = strchr(line, '\n');
+        struct picture picture;
+        struct error err = { 0 };
+        *tab = *end = 0;
+        CHECK(!decode(line, &picture, &err), "%s is taken", line);
+        CHECK_CONTAINS(err.message, tab + 1);
+        CHECK(err.code == ERROR_INVALID || err.code == ERROR_TOO_LARGE, "%s: code %d", line,
+            err.code);
+        CHECK(!picture.pixels, "%s: pixels are left", line);
+        printf("%s: %s\n", line, err.message);
+        line = end + 1;
+        count++;
+    }
+    CHECK(count == 23, "%d files", count);
+    free(table);
+}
+
+/* Wherever a file is cut, and whichever of its bytes is another: an error or a picture, no more. */
+static void damage_does_no_harm(void) {
+    static const char *const names[] = { "palette_interlaced.png", "turned6.png", "jpeg_cmyk.jpg",
+        "jpeg420_progressive.jpg" };
+    int taken = 0, refused = 0;
+    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+        size_t size;
+        char *bytes = read_whole(names[n], &size);
+        for (size_t i = 0; i < 2 * size; i++) {
+            struct picture picture;
+            struct error err = { 0 };
+            char *copy = malloc(size);
+            memcpy(copy, bytes, size);
+            if (i >= size)
+                copy[i - size] ^= (char)(1 << i % 8);
+            const bool ok = picture_decode(copy, i < size ? i : size, &picture, &err);
+            CHECK(ok || err.message[0], "%s, %zu: no reason", names[n], i);
+            CHECK(!ok || i >= size, "%s: taken with %zu of its %zu bytes", names[n], i, size);
+            taken += ok;
+            refused += !ok;
+            picture_finish(&picture);
+            free(copy);
+        }
+        free(bytes);
+    }
+    printf("of damaged files %d refused, %d taken\n", refused, taken);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2)
+        return 2;
+    folder = argv[1];
+    files_are_what_pillow_reads();
+    resizing_is_pillows();
+    grey_pictures_resize_as_one_channel_of_colour_does();
+    broken_files_are_refused_by_name();
+    damage_does_no_harm();
+    return check_done();
+}

@@ -1,0 +1,19 @@
+/* The readers of picture.c, one a format. Both give the pixels as they lie in the file. */
+#ifndef TRAIN_DATA_PICTURE_FORMATS_H
+#define TRAIN_DATA_PICTURE_FORMATS_H
+
+#include "train/data/picture/picture.h"
+
+/* Fill *out except for `format`; `width` and `height` are the file's. Sizes are not checked. */
+bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err)
+    __attribute__((warn_unused_result));
+bool jpeg_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Fill the pixels of *out, which has the size that was examined. */
+bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err)
+    __attribute__((warn_unused_result));
+bool jpeg_decode(const uint8_t *file, size_t size, const struct picture_info *info,
+    struct picture *out, struct error *err) __attribute__((warn_unused_result));
+
+#endif

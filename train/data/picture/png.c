@@ -1,0 +1,119 @@
+/* PNG by libpng, which may jump out of any of its calls: see read_pixels. */
+#include "train/data/picture/formats.h"
+
+#include "base/limits.h"
+#include "train/data/picture/exif.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIGNATURE_BYTES 8
+#define CHUNK_BYTES 12 /* of a chunk's length, type and sum */
+#define IHDR_BYTES 13
+
+static uint32_t read_32(const uint8_t *bytes) {
+    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* IHDR and eXIf, which may come behind the pixels. Without the sums, which libpng checks. */
+bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err) {
+    size_t at = SIGNATURE_BYTES;
+    bool ended = false;
+    while (!ended && size - at >= CHUNK_BYTES) {
+        const uint32_t length = read_32(file + at);
+        const uint8_t *type = file + at + 4, *data = file + at + 8;
+        if (length > size - at - CHUNK_BYTES)
+            break;
+        const bool is_first = at == SIGNATURE_BYTES;
+        if (is_first != (memcmp(type, "IHDR", 4) == 0) || (is_first && length != IHDR_BYTES))
+            return error_set(err, ERROR_INVALID, "the PNG does not begin with one IHDR chunk");
+        if (is_first) {
+            const uint32_t width = read_32(data), height = read_32(data + 4);
+            if (width == 0 || height == 0 || width > INT32_MAX || height > INT32_MAX)
+                return error_set(
+                    err, ERROR_INVALID, "the PNG says that it has %ux%u px", width, height);
+            out->width = (int)width;
+            out->height = (int)height;
+        } else if (memcmp(type, "eXIf", 4) == 0) {
+            out->orientation = exif_orientation(data, length);
+        }
+        ended = memcmp(type, "IEND", 4) == 0;
+        at += CHUNK_BYTES + length;
+    }
+    if (!ended)
+        return error_set(err, ERROR_INVALID, "the PNG is cut short: it has no IEND chunk");
+    /* The picture and one turned; rows of 64 bits a pixel, twice; and, if it is interlaced, our own
+     * pixels are where its passes meet. */
+    out->decode_bytes = (size_t)out->width * (size_t)out->height * 6 + (size_t)out->width * 32 +
+                        PNG_MEMORY_MAX_BYTES;
+    return true;
+}
+
+struct source {
+    const uint8_t *file;
+    size_t size, at;
+    char message[160];
+};
+
+static void on_error(png_structp png, png_const_charp message) {
+    struct source *source = png_get_error_ptr(png);
+    snprintf(source->message, sizeof(source->message), "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static void on_read(png_structp png, png_bytep out, size_t size) {
+    struct source *source = png_get_io_ptr(png);
+    if (size > source->size - source->at)
+        png_error(png, "the file is cut short");
+    memcpy(out, source->file + source->at, size);
+    source->at += size;
+}
+
+/* All that libpng may jump out of. No local of ours lives across the jump. */
+static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
+    if (setjmp(png_jmpbuf(png)))
+        return false;
+    png_set_user_limits(png, PICTURE_SIDE_MAX_PX, PICTURE_SIDE_MAX_PX);
+    png_set_chunk_cache_max(png, PNG_CHUNKS_MAX);
+    png_set_chunk_malloc_max(png, PNG_MEMORY_MAX_BYTES / 2);
+    png_read_info(png, info);
+    if ((int)png_get_image_width(png, info) != out->width ||
+        (int)png_get_image_height(png, info) != out->height)
+        png_error(png, "its size changes");
+    png_set_expand(png);
+    png_set_strip_16(png);
+    png_set_strip_alpha(png);
+    png_set_gray_to_rgb(png);
+    const int passes = png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    if (png_get_rowbytes(png, info) != (size_t)out->width * 3)
+        png_error(png, "it does not become 8-bit RGB");
+    for (int pass = 0; pass < passes; pass++)
+        for (int y = 0; y < out->height; y++)
+            png_read_row(png, out->pixels + (size_t)y * (size_t)out->width * 3, NULL);
+    png_read_end(png, NULL);
+    return true;
+}
+
+bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err) {
+    struct source source = { .file = file, .size = size };
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, on_error, on_warning);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    if (!info) {
+        png_destroy_read_struct(&png, NULL, NULL);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a PNG");
+    }
+    png_set_read_fn(png, &source, on_read);
+    const bool ok = read_pixels(png, info, out);
+    png_destroy_read_struct(&png, &info, NULL);
+    const bool memory = !ok && strstr(source.message, "memory");
+    return ok || error_set(err, memory ? ERROR_NO_MEMORY : ERROR_INVALID, "the PNG is damaged: %s",
+                     source.message);
+}
