@@ -15,22 +15,29 @@ def read_header(path):
 
 def safetensors(tensors, metadata=None):
     """The bytes of a file of f32 tensors {name: (shape, values)}."""
-    header, data = {"__metadata__": metadata} if metadata else {}, []
-    at = 0
+    raw = {}
     for name, (shape, values) in tensors.items():
         values = array.array("f", values)
         if sys.byteorder == "big":
             values.byteswap()
-        size = 4 * len(values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        data.append(values.tobytes())
-        at += size
+        raw[name] = ("F32", shape, values.tobytes())
+    return join(raw, metadata)
+
+
+def join(tensors, metadata=None):
+    """The bytes of a file of {name: (dtype, shape, bytes)}."""
+    header, data = {"__metadata__": metadata} if metadata else {}, []
+    at = 0
+    for name, (dtype, shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(values)]}
+        data.append(values)
+        at += len(values)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + b"".join(data)
 
 
-def targets(model):
+def targets(model, leaves=("to_q", "to_v", "q_proj", "v_proj")):
     """[(kohya's module name, outputs, inputs)] of a diffusers folder's attention layers."""
     found = []
     for part, prefix in (("unet", "lora_unet_"), ("text_encoder", "lora_te_text_model_")):
@@ -39,7 +46,7 @@ def targets(model):
             if not file.endswith(".safetensors"):
                 continue
             for name, entry in sorted(read_header(os.path.join(folder, file)).items()):
-                if name.endswith(("to_q.weight", "to_v.weight", "q_proj.weight", "v_proj.weight")):
+                if name.endswith(tuple(f"{leaf}.weight" for leaf in leaves)):
                     module = name[:-len(".weight")].removeprefix("text_model.").replace(".", "_")
                     found.append((prefix + module, *entry["shape"]))
     return found
@@ -56,3 +63,20 @@ def kohya_lora(model, seed, rank=4, strength=0.3):
         tensors[module + ".lora_up.weight"] = ([outputs, rank], up)
         tensors[module + ".alpha"] = ([], [rank / 2])
     return safetensors(tensors, {"ss_network_dim": str(rank)})
+
+
+def half_lora(model, rank):
+    """The bytes of a LoRA in f16 for to_q, to_k, to_v and to_out of the UNet's attentions, whose
+    numbers repeat: for measurements."""
+    draw = random.Random(rank)
+    some = struct.pack("<4096e", *(draw.gauss(0, 0.02) for _ in range(4096)))
+
+    def half(*shape):
+        size = 2 * shape[0] * shape[1]
+        return ("F16", list(shape), (some * (size // len(some) + 1))[:size])
+
+    tensors = {}
+    for module, outputs, inputs in targets(model, ("to_q", "to_k", "to_v", "to_out.0")):
+        tensors[module + ".lora_down.weight"] = half(rank, inputs)
+        tensors[module + ".lora_up.weight"] = half(outputs, rank)
+    return join(tensors)

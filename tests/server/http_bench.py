@@ -1,0 +1,72 @@
+"""What HTTP, JSON, the queue and the engine cost beside the models: clients that keep requests going
+at a daemon whose steps do nothing. Prints microseconds for each image and step, of the daemon's
+processor time and by the clock (the clients' own work on the same processors included); the bar is
+50. usage: http_bench.py FAKE_LATENTD [REQUESTS [IN_FLIGHT]]"""
+import os
+import re
+import sys
+import threading
+import time
+
+from daemon import Daemon, generate_bytes
+
+BAR_US = 50
+ROWS = [(4, "latent", 1), (25, "latent", 1), (25, "latent", 8), (25, "png", 1)]
+
+
+def processor_seconds(pid):
+    """Of all its threads. /proc/PID/stat knows hundredths of a second only."""
+    tasks = f"/proc/{pid}/task"
+    nanoseconds = 0
+    for task in os.listdir(tasks):
+        with open(f"{tasks}/{task}/schedstat") as f:
+            nanoseconds += int(f.read().split()[0])
+    return nanoseconds / 1e9
+
+
+def exchange(s, data):
+    """One answer on a connection that stays."""
+    s.sendall(data)
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += s.recv(1 << 16)
+    head, _, body = got.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise SystemExit(f"http_bench: {got[:500]}")
+    missing = int(re.search(rb"content-length: (\d+)", head, re.I)[1]) - len(body)
+    while missing > 0:
+        missing -= len(s.recv(1 << 16))
+
+
+def measure(d, data, requests, in_flight):
+    """Seconds for each request: the daemon's processor time, and by the clock."""
+    def client():
+        with d.connect() as s:
+            for _ in range(requests // in_flight):
+                exchange(s, data)
+
+    clients = [threading.Thread(target=client) for _ in range(in_flight)]
+    busy, begun = processor_seconds(d.process.pid), time.perf_counter()
+    for c in clients:
+        c.start()
+    for c in clients:
+        c.join()
+    done = requests // in_flight * in_flight
+    return ((processor_seconds(d.process.pid) - busy) / done, (time.perf_counter() - begun) / done)
+
+
+def main():
+    requests = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
+    in_flight = int(sys.argv[3]) if len(sys.argv) > 3 else 8
+    for steps, output, images in ROWS:
+        with Daemon(sys.argv[1], f"fake,images={images}", extra=["--log-level", "warning"]) as d:
+            data = generate_bytes({"prompt": "a red house on green hills", "seed": 1,
+                                   "output": output, "num_inference_steps": steps})
+            measure(d, data, in_flight, in_flight)  # whatever is done once
+            busy, clock = (1e6 * s / steps for s in measure(d, data, requests, in_flight))
+            print(f"{steps} steps, {output} of 64x64, {images} images a call, {in_flight} requests in "
+                  f"flight: {busy:.1f} us of processor time an image-step, {clock:.1f} by the clock; "
+                  f"the bar is {BAR_US}", flush=True)
+
+
+main()
