@@ -5,6 +5,8 @@
  *              [--input ... --output ...]
  *   model_tool --model PATH --dtype f32|bf16 --serve
  *
+ * --lora FILE:WEIGHT, as often as wanted, changes the UNet as it does for a request of the daemon.
+ *
  * Tensors in files are f32 (ids: i32) and channels-last:
  *   text        ids [n][t]                                       -> context [n][t][c]
  *   unet        latents [n][h][w][c], timesteps [n], context     -> noise_pred [n][h][w][c]
@@ -16,8 +18,11 @@
  * done once for a prompt, the keys and values of the cross-attentions included.
  */
 #include "base/monotonic.h"
+#include "engine/adapters/adapters.h"
+#include "engine/request.h"
 #include "kernels/compute.h"
 #include "kernels/devices.h"
+#include "kernels/overlay.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 #include "models/text_encoder.h"
@@ -30,6 +35,8 @@
 
 #define SERVE_ROWS 2 /* unconditional and conditional */
 #define SERVE_LATENT 64
+#define LORAS_MAX 4
+#define ROWS_MAX 16
 
 enum part { PART_TEXT, PART_UNET, PART_VAE_DECODE, PART_VAE_ENCODE, PART_COUNT };
 
@@ -43,6 +50,10 @@ struct tool {
     struct arena *arena; /* owned */
     struct compute compute;
     enum dtype activation_dtype;
+    struct adapters *adapters; /* owned; NULL without --lora, so the set */
+    struct adapter_set *set;
+    const struct row_overlay *overlay_rows[ROWS_MAX];
+    struct overlay overlay; /* of all rows of a call */
 };
 
 /* One call of a model: borrowed inputs, and an output in memory of its own. */
@@ -55,6 +66,8 @@ struct job {
 };
 
 static void tool_finish(struct tool *tool) {
+    adapter_set_release(tool->set);
+    adapters_destroy(tool->adapters);
     text_encoder_destroy(tool->text);
     unet_destroy(tool->unet);
     vae_destroy(tool->vae);
@@ -62,9 +75,40 @@ static void tool_finish(struct tool *tool) {
     checkpoint_close(tool->checkpoint);
 }
 
+/* Adapters as they are asked for: files and their weights. */
+struct loras {
+    const char *files[LORAS_MAX];
+    struct lora_choice choices[LORAS_MAX];
+    int count;
+};
+
+/* Has every row of the UNet's calls changed by them. The registry keeps the checkpoint open. */
+static bool tool_change(
+    struct tool *tool, const struct loras *loras, enum dtype dtype, struct error *err) {
+    static const struct weight_list nothing;
+    const struct adapters_options options = { 0 };
+    const struct adapters_base base = { .checkpoint = tool->checkpoint,
+        .kernels = tool->compute.kernels,
+        .dtype = dtype,
+        .unet = unet_weights(tool->unet),
+        .text_encoder = &nothing };
+    if (!adapters_create(&options, &base, &tool->adapters, err))
+        return false;
+    tool->checkpoint = NULL;
+    for (int i = 0; i < loras->count; i++)
+        if (!adapters_load_file(tool->adapters, loras->choices[i].name, loras->files[i], NULL, err))
+            return false;
+    if (!adapters_resolve(tool->adapters, loras->choices, loras->count, true, &tool->set, err))
+        return false;
+    for (int i = 0; i < ROWS_MAX; i++)
+        tool->overlay_rows[i] = adapter_set_unet(tool->set);
+    tool->overlay.rows = tool->overlay_rows;
+    return true;
+}
+
 /* Loads what `parts` (bits of enum part) need and closes the file, as the daemon does. */
 static bool tool_init(struct tool *tool, const char *model, const struct kernels *kernels,
-    enum dtype dtype, unsigned parts, struct error *err) {
+    enum dtype dtype, unsigned parts, const struct loras *loras, struct error *err) {
     if (!checkpoint_open(model, NULL, &tool->checkpoint, err) ||
         !arena_create(kernels->memory, &tool->arena, err)) {
         return false;
@@ -86,10 +130,12 @@ static bool tool_init(struct tool *tool, const char *model, const struct kernels
     if (vae_parts && !vae_create(checkpoint_vae_config(c), &vae, vae_parts, &tool->vae, err)) {
         return false;
     }
-    checkpoint_close(c);
-    tool->checkpoint = NULL;
     tool->compute = (struct compute){ .kernels = kernels, .arena = tool->arena };
     tool->activation_dtype = kernels->activation_dtype(dtype);
+    if (loras->count > 0)
+        return tool_change(tool, loras, dtype, err);
+    checkpoint_close(c);
+    tool->checkpoint = NULL;
     return true;
 }
 
@@ -148,6 +194,13 @@ static void run_job(struct compute *c, void *user) {
 }
 
 static bool job_plan(struct job *job, struct error *err) {
+    struct tool *tool = job->tool;
+    if (tool->set && job->part == PART_UNET) {
+        if (job->latents.shape[0] > ROWS_MAX)
+            return error_set(err, ERROR_INVALID, "with --lora at most %d rows", ROWS_MAX);
+        tool->overlay.count = (int)job->latents.shape[0];
+        tool->compute.overlay = &tool->overlay;
+    }
     return compute_plan(&job->tool->compute, run_job, job, err);
 }
 
@@ -375,7 +428,22 @@ struct options {
     enum dtype dtype;
     struct device_choice device; /* the CPU if not given */
     enum part part;              /* PART_COUNT with --serve */
+    struct loras loras;
 };
+
+/* FILE:WEIGHT */
+static bool lora_parse(char *value, struct loras *loras, struct error *err) {
+    char *colon = strrchr(value, ':'), *end = colon;
+    const double weight = colon ? strtod(colon + 1, &end) : 0;
+    if (!colon || colon == value || end == colon + 1 || *end || loras->count == LORAS_MAX)
+        return error_field(err, "--lora", value, "FILE:WEIGHT, at most %d of them", LORAS_MAX);
+    *colon = 0;
+    loras->files[loras->count] = value;
+    struct lora_choice *choice = &loras->choices[loras->count++];
+    *choice = (struct lora_choice){ .weight = weight };
+    snprintf(choice->name, sizeof(choice->name), "lora%d", loras->count);
+    return true;
+}
 
 /* Reads all options but --input and --output, whose number is free. */
 static bool options_parse(int argc, char **argv, struct options *options, struct error *err) {
@@ -390,9 +458,13 @@ static bool options_parse(int argc, char **argv, struct options *options, struct
         if (i + 1 == argc) {
             return error_set(err, ERROR_INVALID, "%s needs a value", name);
         }
-        const char *value = argv[++i];
+        char *value = argv[++i];
         if (strcmp(name, "--model") == 0) {
             options->model = value;
+        } else if (strcmp(name, "--lora") == 0) {
+            if (!lora_parse(value, &options->loras, err)) {
+                return false;
+            }
         } else if (strcmp(name, "--dtype") == 0) {
             struct dtype_choice choice;
             if (!dtype_choice_parse(value, &choice) || choice.automatic) {
@@ -455,7 +527,8 @@ int main(int argc, char **argv) {
             kernels = NULL;
             error_set(&err, ERROR_UNSUPPORTED, "--serve is for the CPU; see latentd bench");
         }
-        ok = kernels && tool_init(&tool, options.model, kernels, options.dtype, parts, &err) &&
+        ok = kernels &&
+             tool_init(&tool, options.model, kernels, options.dtype, parts, &options.loras, &err) &&
              (serving ? serve(&tool, started, options.dtype, &err)
                       : run_all_files(&tool, options.part, argc, argv, &err));
         tool_finish(&tool);
