@@ -72,6 +72,17 @@
 #define LORA_MEMORY_MAX_MB (1 << 24)               /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0                   /* either sign */
 
+/* queue (queue/queue.h) */
+#define JOBS_WAITING_MAX 1000 /* queued or paused */
+#define JOBS_ENDED_MAX 1000   /* the oldest of more that have ended are deleted */
+#define JOB_EVENTS_KEPT 1000  /* of each job, the last ones */
+#define JOB_REQUEST_MAX_BYTES (1u << 20)
+#define JOB_EVENT_MAX_BYTES (16u << 10) /* of what a job's runner says in one */
+#define JOB_EVENTS_PENDING_MAX 256      /* said and not yet written down; more are lost */
+#define JOB_KEY_MAX_BYTES 255           /* of an Idempotency-Key */
+/* A job with which the daemon ended so often in a row, without getting further than ever, fails. */
+#define JOB_STRIKES_MAX 5
+
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
 #define HTTP_HEAD_MAX_BYTES (32u << 10)

@@ -71,6 +71,17 @@
     X(lora_bytes, GAUGE, "sd_lora_bytes", "", "Memory of the adapters and what is made of them.")  \
     X(lora_load_seconds, SECONDS, "sd_lora_load_seconds", "",                                      \
         "From an adapter's last byte until it can be used.")                                       \
+    X(jobs_queued, GAUGE, "sd_jobs", "state=\"queued\"", "Jobs, by their state.")                  \
+    X(jobs_running, GAUGE, "sd_jobs", "state=\"running\"", "")                                     \
+    X(jobs_paused, GAUGE, "sd_jobs", "state=\"paused\"", "")                                       \
+    X(jobs_succeeded, GAUGE, "sd_jobs", "state=\"succeeded\"", "")                                 \
+    X(jobs_failed, GAUGE, "sd_jobs", "state=\"failed\"", "")                                       \
+    X(jobs_cancelled, GAUGE, "sd_jobs", "state=\"cancelled\"", "")                                 \
+    X(jobs_accepted_total, COUNTER, "sd_jobs_accepted_total", "", "Jobs that were accepted.")      \
+    X(jobs_ended_total_succeeded, COUNTER, "sd_jobs_ended_total", "state=\"succeeded\"",           \
+        "Jobs that ended, by how.")                                                                \
+    X(jobs_ended_total_failed, COUNTER, "sd_jobs_ended_total", "state=\"failed\"", "")             \
+    X(jobs_ended_total_cancelled, COUNTER, "sd_jobs_ended_total", "state=\"cancelled\"", "")       \
     X(gpu_memory_bytes_total, GAUGE, "sd_gpu_memory_bytes", "kind=\"total\"",                      \
         "Memory of the accelerator.")                                                              \
     X(gpu_memory_bytes_free, GAUGE, "sd_gpu_memory_bytes", "kind=\"free\"", "")                    \

@@ -1,0 +1,444 @@
+#include "queue/dispatcher.h"
+
+#include "base/log.h"
+#include "base/monotonic.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNNERS_MAX 4
+#define REPORT_MS 250 /* the least time between two reports that are written */
+#define RETRY_MS 1000 /* after one that could not be */
+
+enum claim_end { CLAIM_GOES_ON, CLAIM_SUCCEEDED, CLAIM_FAILED, CLAIM_STOPPED };
+
+struct pending_event {
+    char *type, *data;
+    struct pending_event *next;
+};
+
+/* `job` is constant, `wish` atomic; the rest is the dispatcher's mutex's. Only its thread takes
+ * something off the list. */
+struct job_claim {
+    struct dispatcher *dispatcher;
+    struct job job;
+    atomic_int wish;
+    struct pending_event *first, *last;
+    int event_count;
+    bool has_report;
+    struct job_report report; /* its metrics are owned */
+    int64_t next_report_ms;
+    enum claim_end end;
+    char *result;
+    struct error why;
+    int64_t retry_ms; /* 0: the last thing that was to be written, was */
+};
+
+struct slot {
+    struct job_runner runner;
+    struct job_claim *claim; /* owned; NULL: it is free */
+    bool may_claim;          /* a job may be there for it */
+    int64_t retry_ms;
+};
+
+/* Locked after the queue, and never while the queue is called. A slot's runner never changes. */
+struct dispatcher {
+    struct queue *queue;
+    struct queue_listener listener;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct slot slots[RUNNERS_MAX];
+    int slot_count;
+    bool stopping;
+};
+
+/* --- Claims --- */
+
+static void free_event(struct pending_event *event) {
+    if (!event)
+        return;
+    free(event->type);
+    free(event->data);
+    free(event);
+}
+
+static void free_claim(struct job_claim *claim) {
+    while (claim->first) {
+        struct pending_event *event = claim->first;
+        claim->first = event->next;
+        free_event(event);
+    }
+    job_finish(&claim->job);
+    free((char *)claim->report.metrics);
+    free(claim->result);
+    free(claim);
+}
+
+/* Takes over what is in `job`. NULL when memory is short. */
+static struct job_claim *new_claim(struct dispatcher *dispatcher, struct job *job) {
+    struct job_claim *claim = calloc(1, sizeof(*claim));
+    if (!claim) {
+        job_finish(job);
+        return NULL;
+    }
+    claim->dispatcher = dispatcher;
+    claim->job = *job;
+    atomic_init(&claim->wish, JOB_GO_ON);
+    return claim;
+}
+
+const struct job *job_claim_job(const struct job_claim *claim) {
+    return &claim->job;
+}
+
+enum job_wish job_claim_wish(const struct job_claim *claim) {
+    return (enum job_wish)atomic_load(&claim->wish);
+}
+
+void job_claim_report(struct job_claim *claim, const struct job_report *report) {
+    struct dispatcher *d = claim->dispatcher;
+    char *metrics = report->metrics ? strdup(report->metrics) : NULL;
+    pthread_mutex_lock(&d->mutex);
+    free((char *)claim->report.metrics);
+    claim->report = *report;
+    claim->report.metrics = metrics;
+    claim->has_report = true;
+    pthread_cond_signal(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
+}
+
+void job_claim_event(struct job_claim *claim, const char *type, const char *data) {
+    struct dispatcher *d = claim->dispatcher;
+    struct pending_event *event = NULL;
+    if (strlen(data) <= JOB_EVENT_MAX_BYTES)
+        event = calloc(1, sizeof(*event));
+    if (event) {
+        event->type = strdup(type);
+        event->data = strdup(data);
+    }
+    pthread_mutex_lock(&d->mutex);
+    const bool taken = event && event->type && event->data &&
+                       claim->event_count < JOB_EVENTS_PENDING_MAX;
+    if (taken) {
+        if (claim->last)
+            claim->last->next = event;
+        else
+            claim->first = event;
+        claim->last = event;
+        claim->event_count++;
+        pthread_cond_signal(&d->changed);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    if (!taken) {
+        free_event(event);
+        log_warning("job %s: its event %s is lost", claim->job.id, type);
+    }
+}
+
+static void end_claim(
+    struct job_claim *claim, enum claim_end end, const char *result, const struct error *why) {
+    struct dispatcher *d = claim->dispatcher;
+    char *copy = result ? strdup(result) : NULL;
+    pthread_mutex_lock(&d->mutex);
+    claim->end = end;
+    claim->result = copy;
+    if (why)
+        claim->why = *why;
+    pthread_cond_signal(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
+}
+
+void job_claim_succeed(struct job_claim *claim, const char *result) {
+    end_claim(claim, CLAIM_SUCCEEDED, result, NULL);
+}
+
+void job_claim_fail(struct job_claim *claim, const struct error *why) {
+    end_claim(claim, CLAIM_FAILED, NULL, why);
+}
+
+void job_claim_stopped(struct job_claim *claim) {
+    end_claim(claim, CLAIM_STOPPED, NULL, NULL);
+}
+
+/* --- What the queue says --- */
+
+/* Under the lock; true if it is news. */
+static bool set_wish(struct job_claim *claim, enum job_wish wish) {
+    if (claim->dispatcher->stopping && wish < JOB_GIVE_BACK)
+        wish = JOB_GIVE_BACK;
+    return atomic_exchange(&claim->wish, (int)wish) != (int)wish && claim->end == CLAIM_GOES_ON;
+}
+
+static void on_change(void *user, const struct job *job, bool deleted) {
+    struct dispatcher *d = user;
+    const struct job_runner *woken = NULL;
+    if (deleted)
+        return;
+    pthread_mutex_lock(&d->mutex);
+    for (int i = 0; i < d->slot_count; i++) {
+        struct slot *slot = &d->slots[i];
+        struct job_claim *claim = slot->claim;
+        if (job->state == JOB_QUEUED && strcmp(slot->runner.type, job->type) == 0) {
+            slot->may_claim = true;
+            pthread_cond_signal(&d->changed);
+        }
+        if (job->state == JOB_RUNNING && claim && claim->job.number == job->number &&
+            claim->job.attempts == job->attempts && set_wish(claim, job->wish))
+            woken = &slot->runner;
+    }
+    pthread_mutex_unlock(&d->mutex);
+    if (woken)
+        woken->wake(woken->user);
+}
+
+/* --- Its thread --- */
+
+/* What a failed write is worth: false if it is to be tried again. */
+static bool is_settled(struct job_claim *claim, const struct error *err) {
+    if (err->code == ERROR_IO || err->code == ERROR_NO_MEMORY) {
+        if (!claim->retry_ms)
+            log_error("job %s: %s; trying again", claim->job.id, err->message);
+        return false;
+    }
+    log_warning("job %s: %s", claim->job.id, err->message);
+    return true;
+}
+
+/* The lock is given back while something is written. True if it was, or never will be. */
+static bool write_event(struct dispatcher *d, struct job_claim *claim) {
+    struct error err;
+    struct pending_event *event = claim->first;
+    pthread_mutex_unlock(&d->mutex);
+    const bool ok = queue_add_event(d->queue, claim->job.id, claim->job.attempts, event->type,
+                        event->data, &err) ||
+                    is_settled(claim, &err);
+    pthread_mutex_lock(&d->mutex);
+    if (!ok)
+        return false;
+    claim->first = event->next;
+    if (!claim->first)
+        claim->last = NULL;
+    claim->event_count--;
+    free_event(event);
+    return true;
+}
+
+static bool write_report(struct dispatcher *d, struct job_claim *claim) {
+    struct error err;
+    struct job_report report = claim->report;
+    claim->report.metrics = NULL;
+    claim->has_report = false;
+    claim->next_report_ms = monotonic_ms() + REPORT_MS;
+    pthread_mutex_unlock(&d->mutex);
+    const bool ok = queue_report(d->queue, claim->job.id, claim->job.attempts, &report, &err) ||
+                    is_settled(claim, &err);
+    pthread_mutex_lock(&d->mutex);
+    if (!ok && !claim->has_report) { /* no newer one has come */
+        claim->report = report;
+        claim->has_report = true;
+    } else {
+        free((char *)report.metrics);
+    }
+    return ok;
+}
+
+static bool write_end(struct dispatcher *d, struct job_claim *claim) {
+    struct error err;
+    const char *id = claim->job.id;
+    const int attempt = claim->job.attempts;
+    bool ok = false;
+    pthread_mutex_unlock(&d->mutex);
+    switch (claim->end) {
+    case CLAIM_SUCCEEDED:
+        ok = queue_succeed(d->queue, id, attempt, claim->result, &err);
+        break;
+    case CLAIM_FAILED:
+        ok = queue_fail(d->queue, id, attempt, &claim->why, &err);
+        break;
+    default:
+        ok = queue_stopped(d->queue, id, attempt, &err);
+    }
+    ok = ok || is_settled(claim, &err);
+    pthread_mutex_lock(&d->mutex);
+    return ok;
+}
+
+/* One thing that is to be written, if any. *wait_ms: not before. True if something was done. */
+static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int64_t *wait_ms) {
+    struct job_claim *claim = slot->claim;
+    const bool report_due = claim->has_report && (claim->end || now >= claim->next_report_ms);
+    if (claim->has_report && !report_due && claim->next_report_ms < *wait_ms)
+        *wait_ms = claim->next_report_ms;
+    if (!claim->first && !report_due && !claim->end)
+        return false;
+    if (now < claim->retry_ms && !d->stopping) {
+        if (claim->retry_ms < *wait_ms)
+            *wait_ms = claim->retry_ms;
+        return false;
+    }
+    const bool ends = !claim->first && !report_due;
+    const bool ok = claim->first ? write_event(d, claim)
+                    : report_due ? write_report(d, claim)
+                                 : write_end(d, claim);
+    claim->retry_ms = ok ? 0 : monotonic_ms() + RETRY_MS;
+    if (!ok && !(d->stopping && claim->end))
+        return !d->stopping;
+    if (!ok)
+        log_error("job %s: its end is not written down; it will begin again", claim->job.id);
+    if (!ok || ends) {
+        slot->claim = NULL;
+        slot->may_claim = true;
+        free_claim(claim);
+    }
+    return true;
+}
+
+/* Takes the next job for a free runner. True if there was one. */
+static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
+    struct error err;
+    struct job job;
+    bool found = false;
+    slot->may_claim = false;
+    pthread_mutex_unlock(&d->mutex);
+    const bool ok = queue_claim(d->queue, slot->runner.type, &job, &found, &err);
+    struct job_claim *claim = ok && found ? new_claim(d, &job) : NULL;
+    pthread_mutex_lock(&d->mutex);
+    if (!ok || (found && !claim)) {
+        if (!slot->retry_ms)
+            log_error("no job can be begun: %s", ok ? "not enough memory" : err.message);
+        slot->may_claim = true;
+        slot->retry_ms = now + RETRY_MS;
+        return false;
+    }
+    slot->retry_ms = 0;
+    if (!found)
+        return false;
+    slot->claim = claim;
+    set_wish(claim, JOB_GO_ON); /* the daemon may be about to stop */
+    pthread_mutex_unlock(&d->mutex);
+    /* It may have been asked to stop before we could be told. */
+    if (queue_get(d->queue, claim->job.id, &job, &err)) {
+        on_change(d, &job, false);
+        job_finish(&job);
+    }
+    slot->runner.start(slot->runner.user, claim);
+    pthread_mutex_lock(&d->mutex);
+    return true;
+}
+
+static bool has_claims(const struct dispatcher *d) {
+    for (int i = 0; i < d->slot_count; i++)
+        if (d->slots[i].claim)
+            return true;
+    return false;
+}
+
+/* One thing for one of the runners; true if there was any. */
+static bool work(struct dispatcher *d, int64_t *wait_ms) {
+    const int64_t now = monotonic_ms();
+    *wait_ms = INT64_MAX;
+    bool worked = false;
+    for (int i = 0; i < d->slot_count; i++) {
+        struct slot *slot = &d->slots[i];
+        if (slot->claim)
+            worked = write_one(d, slot, now, wait_ms) || worked;
+        else if (slot->may_claim && !d->stopping && now >= slot->retry_ms)
+            worked = claim_one(d, slot, now) || worked;
+        if (!slot->claim && slot->may_claim && slot->retry_ms && slot->retry_ms < *wait_ms)
+            *wait_ms = slot->retry_ms;
+    }
+    return worked;
+}
+
+static void *run(void *user) {
+    struct dispatcher *d = user;
+    pthread_mutex_lock(&d->mutex);
+    while (!d->stopping || has_claims(d)) {
+        int64_t wait_ms;
+        if (work(d, &wait_ms))
+            continue;
+        const struct timespec until = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
+        if (wait_ms == INT64_MAX)
+            pthread_cond_wait(&d->changed, &d->mutex);
+        else
+            pthread_cond_timedwait(&d->changed, &d->mutex, &until);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return NULL;
+}
+
+/* --- Beginning and end --- */
+
+bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err) {
+    struct dispatcher *d = calloc(1, sizeof(*d));
+    if (!d)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the jobs");
+    d->queue = queue;
+    d->listener = (struct queue_listener){ .changed = on_change, .user = d };
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&d->mutex, NULL);
+    pthread_cond_init(&d->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    queue_listen(queue, &d->listener);
+    if (pthread_create(&d->thread, NULL, run, d) == 0) {
+        *out = d;
+        return true;
+    }
+    queue_unlisten(queue, &d->listener);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+    return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+}
+
+bool dispatcher_add(struct dispatcher *d, const struct job_runner *runner, struct error *err) {
+    pthread_mutex_lock(&d->mutex);
+    const bool has_room = d->slot_count < RUNNERS_MAX;
+    if (has_room) {
+        d->slots[d->slot_count] = (struct slot){ .runner = *runner, .may_claim = true };
+        d->slot_count++;
+        pthread_cond_signal(&d->changed);
+    }
+    pthread_mutex_unlock(&d->mutex);
+    return has_room || error_set(err, ERROR_INTERNAL, "more than %d kinds of jobs", RUNNERS_MAX);
+}
+
+const struct job_runner *dispatcher_find(struct dispatcher *d, const char *type) {
+    const struct job_runner *found = NULL;
+    pthread_mutex_lock(&d->mutex);
+    for (int i = 0; i < d->slot_count; i++)
+        if (strcmp(d->slots[i].runner.type, type) == 0)
+            found = &d->slots[i].runner;
+    pthread_mutex_unlock(&d->mutex);
+    return found;
+}
+
+void dispatcher_stop(struct dispatcher *d) {
+    const struct job_runner *woken[RUNNERS_MAX];
+    int count = 0;
+    pthread_mutex_lock(&d->mutex);
+    d->stopping = true;
+    for (int i = 0; i < d->slot_count; i++)
+        if (d->slots[i].claim && set_wish(d->slots[i].claim, job_claim_wish(d->slots[i].claim)))
+            woken[count++] = &d->slots[i].runner;
+    pthread_cond_signal(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
+    for (int i = 0; i < count; i++)
+        woken[i]->wake(woken[i]->user);
+}
+
+void dispatcher_destroy(struct dispatcher *d) {
+    if (!d)
+        return;
+    dispatcher_stop(d);
+    pthread_join(d->thread, NULL);
+    queue_unlisten(d->queue, &d->listener);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+}

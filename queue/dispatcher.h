@@ -1,0 +1,57 @@
+/* Between the queue and who works on its jobs: one thread that claims a job when its runner is
+ * free, and writes down what the runner reports. So a runner never waits for the disk, and what
+ * cannot be written now, because the disk is full, is tried again until it can.
+ *
+ * A runner works on one job at a time, and is told of everything by calls that must not wait. The
+ * functions that take a claim never wait either, and any thread may call them.
+ */
+#ifndef QUEUE_DISPATCHER_H
+#define QUEUE_DISPATCHER_H
+
+#include "queue/queue.h"
+
+struct dispatcher;
+struct job_claim;
+
+/* Who works on the jobs of one type. Any thread may call it. */
+struct job_runner {
+    const char *type;
+    /* Whether a request is one, and *request (malloc'd JSON) what is to be queued of it, with
+     * everything decided that would be decided at random. May read files. */
+    bool (*check)(void *user, const char *body, size_t size, char **request, struct error *err);
+    /* This job is to be worked on, until one of the last three functions below. Must not wait. */
+    void (*start)(void *user, struct job_claim *claim);
+    /* job_claim_wish of its claim may have changed. Must not wait, and of the functions here call
+     * job_claim_wish at most. */
+    void (*wake)(void *user);
+    void *user;
+};
+
+/* `queue` is borrowed. */
+bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err)
+    __attribute__((warn_unused_result));
+/* Copies it; from now on it gets jobs. One a type. */
+bool dispatcher_add(struct dispatcher *dispatcher, const struct job_runner *runner,
+    struct error *err) __attribute__((warn_unused_result));
+/* NULL if nobody works on jobs of this type. Lives as long as the dispatcher. */
+const struct job_runner *dispatcher_find(struct dispatcher *dispatcher, const char *type);
+/* Nothing more is claimed, and who works is asked to give back. */
+void dispatcher_stop(struct dispatcher *dispatcher);
+/* Also waits until all is given back and written. The runners must still be there. NULL is fine. */
+void dispatcher_destroy(struct dispatcher *dispatcher);
+
+/* As it was when it was claimed. */
+const struct job *job_claim_job(const struct job_claim *claim);
+enum job_wish job_claim_wish(const struct job_claim *claim);
+/* Between two that are soon after one another the first may be passed over. */
+void job_claim_report(struct job_claim *claim, const struct job_report *report);
+/* A word, and a JSON object of at most JOB_EVENT_MAX_BYTES. */
+void job_claim_event(struct job_claim *claim, const char *type, const char *data);
+
+/* The end; the claim is gone then. `result`: a JSON object, or NULL. */
+void job_claim_succeed(struct job_claim *claim, const char *result);
+void job_claim_fail(struct job_claim *claim, const struct error *why);
+/* All that is worth keeping is on the disk, and it has stopped, as it was asked to. */
+void job_claim_stopped(struct job_claim *claim);
+
+#endif

@@ -1,0 +1,656 @@
+#include "queue/queue.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/metrics.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* The mutex guards everything; every change is a row that is read, altered and written back under
+ * it. */
+struct queue {
+    pthread_mutex_t mutex;
+    struct store *store; /* owned */
+    int counts[JOB_STATE_COUNT];
+    struct queue_listener *listeners; /* borrowed */
+};
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool no_memory(struct error *err) {
+    return error_set(err, ERROR_NO_MEMORY, "not enough memory for a job");
+}
+
+/* --- What everybody is told of a change --- */
+
+static void set_metrics(const struct queue *queue) {
+    static const enum metric gauges[JOB_STATE_COUNT] = {
+        [JOB_QUEUED] = METRIC_jobs_queued,
+        [JOB_RUNNING] = METRIC_jobs_running,
+        [JOB_PAUSED] = METRIC_jobs_paused,
+        [JOB_SUCCEEDED] = METRIC_jobs_succeeded,
+        [JOB_FAILED] = METRIC_jobs_failed,
+        [JOB_CANCELLED] = METRIC_jobs_cancelled,
+    };
+    for (int i = 0; i < JOB_STATE_COUNT; i++)
+        metric_set(gauges[i], queue->counts[i]);
+}
+
+static void tell(struct queue *queue, const struct job *job, bool deleted) {
+    set_metrics(queue);
+    for (struct queue_listener *l = queue->listeners; l; l = l->next)
+        l->changed(l->user, job, deleted);
+}
+
+/* --- Writing one down --- */
+
+/* {"state", and what belongs to it}, malloc'd; NULL when memory is short. */
+static char *state_data(const struct job *job) {
+    json_t *json = json_pack("{s:s}", "state", job_state_name(job->state));
+    if (job->state == JOB_RUNNING)
+        json_object_set_new(json, "attempt", json_integer(job->attempts));
+    if (job->state == JOB_RUNNING && job->wish != JOB_GO_ON)
+        json_object_set_new(
+            json, "asked_to", json_string(job->wish == JOB_PAUSE ? "pause" : "cancel"));
+    if (job->state == JOB_FAILED && job->error)
+        json_object_set_new(json, "error", json_loads(job->error, 0, NULL));
+    if (job->state == JOB_SUCCEEDED && job->result)
+        json_object_set_new(json, "result", json_loads(job->result, 0, NULL));
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
+/* Saves a job whose state was `before`, with one event. `data` is freed; NULL: there was no memory
+ * for it. */
+static bool save_with(struct queue *queue, struct job *job, enum job_state before, const char *type,
+    char *data, struct error *err) {
+    if (!data)
+        return no_memory(err);
+    job->events++;
+    const struct job_event event = { job->events, now_ms(), type, data };
+    const bool ok = queue->store->ops->save(queue->store, job, &event, err);
+    free(data);
+    if (!ok)
+        return false;
+    queue->counts[before]--;
+    queue->counts[job->state]++;
+    tell(queue, job, false);
+    return true;
+}
+
+/* As save_with, for a change of the state or of the wish. */
+static bool save_state(
+    struct queue *queue, struct job *job, enum job_state before, struct error *err) {
+    return save_with(queue, job, before, "state", state_data(job), err);
+}
+
+/* The times that follow from leaving `before` for job->state. */
+static void set_times(struct job *job, enum job_state before) {
+    const int64_t now = now_ms();
+    if (before == JOB_RUNNING)
+        job->running_ms += now > job->since_ms ? now - job->since_ms : 0;
+    if (job->state == JOB_RUNNING) {
+        job->since_ms = now;
+        if (!job->started_ms)
+            job->started_ms = now;
+    }
+    job->finished_ms = job_state_is_end(job->state) ? now : 0;
+}
+
+static void count_end(enum job_state state) {
+    metric_add(state == JOB_SUCCEEDED ? METRIC_jobs_ended_total_succeeded
+               : state == JOB_FAILED  ? METRIC_jobs_ended_total_failed
+                                      : METRIC_jobs_ended_total_cancelled,
+        1);
+}
+
+static bool move(struct queue *queue, struct job *job, enum job_state to, struct error *err) {
+    const enum job_state before = job->state;
+    job->state = to;
+    job->wish = JOB_GO_ON;
+    set_times(job, before);
+    if (!save_state(queue, job, before, err))
+        return false;
+    if (job_state_is_end(to))
+        count_end(to);
+    return true;
+}
+
+/* --- Beginning and end --- */
+
+/* Whatever form `text` has, *out is a JSON object on one line, malloc'd; NULL for NULL. */
+static bool compact_object(const char *text, char **out, struct error *err) {
+    *out = NULL;
+    if (!text)
+        return true;
+    json_t *json = json_parse(text, strlen(text), err);
+    if (!json)
+        return false;
+    const bool is_object = json_is_object(json);
+    *out = is_object ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(json);
+    if (!is_object)
+        return error_set(err, ERROR_INVALID, "%.60s is not a JSON object", text);
+    return *out || no_memory(err);
+}
+
+static bool replace_object(char **member, const char *text, struct error *err) {
+    char *object;
+    if (!compact_object(text, &object, err))
+        return false;
+    free(*member);
+    *member = object;
+    return true;
+}
+
+static char *error_text(const struct error *why) {
+    json_t *json = json_pack("{s:s, s:o}", "code", error_code_name(why->code), "message",
+        json_lenient_string(why->message));
+    if (json && why->param[0])
+        json_object_set_new(json, "param", json_lenient_string(why->param));
+    if (json && why->value[0])
+        json_object_set_new(json, "value", json_lenient_string(why->value));
+    if (json && why->allowed[0])
+        json_object_set_new(json, "allowed", json_lenient_string(why->allowed));
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return text;
+}
+
+static bool fail(struct queue *queue, struct job *job, const struct error *why, struct error *err) {
+    char *text = error_text(why);
+    if (!text)
+        return no_memory(err);
+    free(job->error);
+    job->error = text;
+    return move(queue, job, JOB_FAILED, err);
+}
+
+/* What becomes of a job that stopped before its end. */
+static enum job_state state_after(enum job_wish wish) {
+    return wish == JOB_CANCEL ? JOB_CANCELLED : wish == JOB_PAUSE ? JOB_PAUSED : JOB_QUEUED;
+}
+
+struct gathered {
+    struct job_list list;
+    int capacity;
+};
+
+static bool gather(void *user, const struct job *job, struct error *err) {
+    struct gathered *g = user;
+    if (g->list.count == g->capacity) {
+        const int capacity = g->capacity ? 2 * g->capacity : 16;
+        struct job *grown = realloc(g->list.jobs, (size_t)capacity * sizeof(*grown));
+        if (!grown)
+            return no_memory(err);
+        g->list.jobs = grown;
+        g->capacity = capacity;
+    }
+    if (!job_copy(job, &g->list.jobs[g->list.count], err))
+        return false;
+    g->list.count++;
+    return true;
+}
+
+static bool list_jobs(
+    struct queue *queue, const struct job_filter *filter, struct job_list *out, struct error *err) {
+    struct gathered g = { 0 };
+    if (!queue->store->ops->list(queue->store, filter, gather, &g, err)) {
+        job_list_finish(&g.list);
+        return false;
+    }
+    *out = g.list;
+    return true;
+}
+
+/* The jobs with which the last process ended. */
+static bool recover(struct queue *queue, struct error *err) {
+    const struct job_filter running = { .states = 1u << JOB_RUNNING };
+    struct job_list list = { 0 };
+    bool ok = list_jobs(queue, &running, &list, err);
+    for (int i = 0; ok && i < list.count; i++) {
+        struct job *job = &list.jobs[i];
+        job->since_ms = now_ms(); /* how long it still ran is not known */
+        struct error why;
+        error_set(&why, ERROR_INTERNAL,
+            "the daemon ended %d times in a row while it worked on this job, at step %" PRId64
+            " or before",
+            job->strikes, job->furthest);
+        const bool struck_out = job->wish == JOB_GO_ON && job->strikes >= JOB_STRIKES_MAX;
+        log_info("job %s was running when the daemon ended%s", job->id,
+            struck_out ? ", once too often" : "");
+        ok = struck_out ? fail(queue, job, &why, err)
+                        : move(queue, job, state_after(job->wish), err);
+    }
+    job_list_finish(&list);
+    return ok;
+}
+
+/* Takes over `store`, also on failure. */
+static bool queue_create(struct store *store, struct queue **out, struct error *err) {
+    struct queue *queue = calloc(1, sizeof(*queue));
+    if (!queue) {
+        store->ops->close(store);
+        return no_memory(err);
+    }
+    queue->store = store;
+    pthread_mutex_init(&queue->mutex, NULL);
+    if (!store->ops->count(store, queue->counts, err) || !recover(queue, err)) {
+        queue_destroy(queue);
+        return false;
+    }
+    set_metrics(queue);
+    *out = queue;
+    return true;
+}
+
+bool queue_create_memory(struct queue **out, struct error *err) {
+    struct store *store;
+    return store_create_memory(&store, err) && queue_create(store, out, err);
+}
+
+bool queue_open(const char *folder, struct queue **out, struct error *err) {
+    struct store *store;
+    return store_open_sqlite(folder, &store, err) && queue_create(store, out, err);
+}
+
+void queue_destroy(struct queue *queue) {
+    if (!queue)
+        return;
+    queue->store->ops->close(queue->store);
+    pthread_mutex_destroy(&queue->mutex);
+    free(queue);
+}
+
+/* --- Orders --- */
+
+static bool make_id(char id[JOB_ID_BYTES], struct error *err) {
+    unsigned char bytes[(JOB_ID_BYTES - 1) / 2];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return error_set(err, ERROR_INTERNAL, "the system gives no random bytes");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+static bool find_known(struct queue *queue, const struct job_order *order, struct job *out,
+    bool *known, struct error *err) {
+    *known = false;
+    if (!order->key)
+        return true;
+    if (!queue->store->ops->find_key(queue->store, order->key, out, known, err))
+        return false;
+    if (!*known || (out->body && strcmp(out->body, order->body) == 0))
+        return true;
+    error_set(err, ERROR_CONFLICT, "Idempotency-Key %s was sent before, with another request",
+        order->key);
+    job_finish(out);
+    return false;
+}
+
+/* So that there are never more than JOBS_ENDED_MAX that have ended, the oldest go. */
+static bool make_room(struct queue *queue, struct error *err) {
+    const unsigned ends = 1u << JOB_SUCCEEDED | 1u << JOB_FAILED | 1u << JOB_CANCELLED;
+    const int ended = queue->counts[JOB_SUCCEEDED] + queue->counts[JOB_FAILED] +
+                      queue->counts[JOB_CANCELLED];
+    if (ended <= JOBS_ENDED_MAX)
+        return true;
+    struct job_list list;
+    const struct job_filter oldest = { .states = ends, .limit = ended - JOBS_ENDED_MAX };
+    if (!list_jobs(queue, &oldest, &list, err))
+        return false;
+    bool ok = true;
+    for (int i = 0; ok && i < list.count; i++) {
+        ok = queue->store->ops->erase(queue->store, list.jobs[i].number, err);
+        if (ok) {
+            queue->counts[list.jobs[i].state]--;
+            tell(queue, &list.jobs[i], true);
+        }
+    }
+    job_list_finish(&list);
+    return ok;
+}
+
+static bool insert(
+    struct queue *queue, const struct job_order *order, struct job *job, struct error *err) {
+    const int waiting = queue->counts[JOB_QUEUED] + queue->counts[JOB_PAUSED];
+    if (waiting >= JOBS_WAITING_MAX)
+        return error_set(err, ERROR_BUSY, "%d jobs wait already", waiting);
+    const struct job fresh = {
+        .type = (char *)order->type,
+        .priority = order->priority,
+        .request = (char *)order->request,
+        .key = (char *)order->key,
+        .body = (char *)order->body,
+        .created_ms = now_ms(),
+        .eta_s = -1,
+        .events = 1,
+    };
+    if (!make_room(queue, err) || !job_copy(&fresh, job, err))
+        return false;
+    char *data = state_data(job);
+    const struct job_event event = { 1, job->created_ms, "state", data };
+    const bool ok = (data || no_memory(err)) && make_id(job->id, err) &&
+                    queue->store->ops->insert(queue->store, job, &event, err);
+    free(data);
+    if (!ok) {
+        job_finish(job);
+        return false;
+    }
+    queue->counts[JOB_QUEUED]++;
+    metric_add(METRIC_jobs_accepted_total, 1);
+    tell(queue, job, false);
+    return true;
+}
+
+bool queue_enqueue(struct queue *queue, const struct job_order *order, struct job *out, bool *known,
+    struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = find_known(queue, order, out, known, err) &&
+                    (*known || insert(queue, order, out, err));
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
+/* --- One of them --- */
+
+/* The job, the caller's to finish; the queue is locked. */
+static bool find(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    bool found;
+    if (!queue->store->ops->find(queue->store, id, out, &found, err))
+        return false;
+    return found || error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
+}
+
+bool queue_get(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = find(queue, id, out, err);
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
+bool queue_position(struct queue *queue, const struct job *job, int *out, struct error *err) {
+    *out = 0;
+    if (job->state != JOB_QUEUED)
+        return true;
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = queue->store->ops->count_before(queue->store, job, out, err);
+    pthread_mutex_unlock(&queue->mutex);
+    *out += 1;
+    return ok;
+}
+
+/* Finds a job, changes it by `change`, and leaves it in *out. */
+static bool change(struct queue *queue, const char *id,
+    bool (*how)(struct queue *queue, struct job *job, struct error *err), struct job *out,
+    struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    bool ok = find(queue, id, out, err);
+    if (ok && !how(queue, out, err)) {
+        job_finish(out);
+        ok = false;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
+static bool refuse(const struct job *job, const char *what, struct error *err) {
+    return error_set(err, ERROR_CONFLICT, "job %s is %s, so it cannot be %s", job->id,
+        job_state_name(job->state), what);
+}
+
+static bool ask(struct queue *queue, struct job *job, enum job_wish wish, struct error *err) {
+    if (job->wish >= wish)
+        return true;
+    job->wish = wish;
+    return save_state(queue, job, JOB_RUNNING, err);
+}
+
+static bool cancel(struct queue *queue, struct job *job, struct error *err) {
+    switch (job->state) {
+    case JOB_RUNNING:
+        return ask(queue, job, JOB_CANCEL, err);
+    case JOB_QUEUED:
+    case JOB_PAUSED:
+        return move(queue, job, JOB_CANCELLED, err);
+    case JOB_CANCELLED:
+        return true;
+    default:
+        return refuse(job, "cancelled", err);
+    }
+}
+
+static bool pause(struct queue *queue, struct job *job, struct error *err) {
+    switch (job->state) {
+    case JOB_RUNNING:
+        return ask(queue, job, JOB_PAUSE, err);
+    case JOB_QUEUED:
+        return move(queue, job, JOB_PAUSED, err);
+    case JOB_PAUSED:
+        return true;
+    default:
+        return refuse(job, "paused", err);
+    }
+}
+
+static bool resume(struct queue *queue, struct job *job, struct error *err) {
+    switch (job->state) {
+    case JOB_RUNNING:
+        if (job->wish == JOB_CANCEL)
+            return error_set(
+                err, ERROR_CONFLICT, "job %s is being cancelled, so it cannot be resumed", job->id);
+        if (job->wish == JOB_GO_ON)
+            return true;
+        job->wish = JOB_GO_ON;
+        return save_state(queue, job, JOB_RUNNING, err);
+    case JOB_FAILED:
+        job->strikes = 0;
+        return replace_object(&job->error, NULL, err) && move(queue, job, JOB_QUEUED, err);
+    case JOB_PAUSED:
+        return move(queue, job, JOB_QUEUED, err);
+    case JOB_QUEUED:
+        return true;
+    default:
+        return refuse(job, "resumed", err);
+    }
+}
+
+bool queue_cancel(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    return change(queue, id, cancel, out, err);
+}
+
+bool queue_pause(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    return change(queue, id, pause, out, err);
+}
+
+bool queue_resume(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    return change(queue, id, resume, out, err);
+}
+
+static bool erase(struct queue *queue, struct job *job, struct error *err) {
+    if (job->state == JOB_RUNNING)
+        return error_set(err, ERROR_CONFLICT,
+            "job %s is running, so it cannot be deleted; cancel it first", job->id);
+    if (!queue->store->ops->erase(queue->store, job->number, err))
+        return false;
+    queue->counts[job->state]--;
+    tell(queue, job, true);
+    return true;
+}
+
+bool queue_delete(struct queue *queue, const char *id, struct error *err) {
+    struct job job;
+    if (!change(queue, id, erase, &job, err))
+        return false;
+    job_finish(&job);
+    return true;
+}
+
+/* --- Several --- */
+
+bool queue_list(
+    struct queue *queue, const struct job_filter *filter, struct job_list *out, struct error *err) {
+    struct job_filter one_more = *filter;
+    if (filter->limit)
+        one_more.limit++;
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = list_jobs(queue, &one_more, out, err);
+    pthread_mutex_unlock(&queue->mutex);
+    if (ok && filter->limit && out->count > filter->limit) {
+        out->has_more = true;
+        job_finish(&out->jobs[--out->count]);
+    }
+    return ok;
+}
+
+void job_list_finish(struct job_list *list) {
+    for (int i = 0; i < list->count; i++)
+        job_finish(&list->jobs[i]);
+    free(list->jobs);
+    memset(list, 0, sizeof(*list));
+}
+
+bool queue_events(struct queue *queue, const struct job *job, int64_t after, int limit,
+    bool (*visit)(void *user, const struct job_event *event, struct error *err), void *user,
+    struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = queue->store->ops->list_events(
+        queue->store, job->number, after, limit, visit, user, err);
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
+/* --- Work --- */
+
+bool queue_claim(
+    struct queue *queue, const char *type, struct job *out, bool *found, struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    bool ok = queue->store->ops->find_next(queue->store, type, out, found, err);
+    if (ok && *found) {
+        out->attempts++;
+        out->strikes++;
+        ok = move(queue, out, JOB_RUNNING, err);
+        if (!ok)
+            job_finish(out);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
+/* Finds a job that is claimed, for who claimed it; leaves the queue locked, also on failure. */
+static bool lock_claimed(
+    struct queue *queue, const char *id, int attempt, struct job *out, struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    if (!find(queue, id, out, err))
+        return false;
+    if (out->state == JOB_RUNNING && out->attempts == attempt)
+        return true;
+    error_set(err, ERROR_CONFLICT, "job %s is %s, and attempt %d at it is over", id,
+        job_state_name(out->state), attempt);
+    job_finish(out);
+    return false;
+}
+
+static bool unlock_claimed(struct queue *queue, struct job *job, bool ok) {
+    pthread_mutex_unlock(&queue->mutex);
+    job_finish(job);
+    return ok;
+}
+
+/* {"step", "steps", "eta_s", "metrics"}, malloc'd. */
+static char *report_data(const struct job *job) {
+    json_t *json = json_pack("{s:I, s:I, s:o}", "step", (json_int_t)job->step, "steps",
+        (json_int_t)job->steps, "eta_s", job->eta_s >= 0 ? json_real(job->eta_s) : json_null());
+    if (json && job->metrics)
+        json_object_set_new(json, "metrics", json_loads(job->metrics, 0, NULL));
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(json);
+    return text;
+}
+
+bool queue_report(struct queue *queue, const char *id, int attempt, const struct job_report *report,
+    struct error *err) {
+    struct job job = { 0 };
+    bool ok = lock_claimed(queue, id, attempt, &job, err);
+    if (ok) {
+        const int64_t now = now_ms();
+        job.step = report->step;
+        job.steps = report->steps;
+        job.eta_s = report->eta_s;
+        if (report->step > job.furthest) {
+            job.furthest = report->step;
+            job.strikes = 0;
+        }
+        job.running_ms += now > job.since_ms ? now - job.since_ms : 0;
+        job.since_ms = now;
+        ok = replace_object(&job.metrics, report->metrics, err) &&
+             save_with(queue, &job, JOB_RUNNING, "progress", report_data(&job), err);
+    }
+    return unlock_claimed(queue, &job, ok);
+}
+
+bool queue_add_event(struct queue *queue, const char *id, int attempt, const char *type,
+    const char *data, struct error *err) {
+    struct job job = { 0 };
+    char *object;
+    const bool ok = lock_claimed(queue, id, attempt, &job, err) &&
+                    compact_object(data, &object, err) &&
+                    save_with(queue, &job, JOB_RUNNING, type, object, err);
+    return unlock_claimed(queue, &job, ok);
+}
+
+bool queue_succeed(
+    struct queue *queue, const char *id, int attempt, const char *result, struct error *err) {
+    struct job job = { 0 };
+    const bool ok = lock_claimed(queue, id, attempt, &job, err) &&
+                    replace_object(&job.result, result, err) &&
+                    move(queue, &job, JOB_SUCCEEDED, err);
+    return unlock_claimed(queue, &job, ok);
+}
+
+bool queue_fail(
+    struct queue *queue, const char *id, int attempt, const struct error *why, struct error *err) {
+    struct job job = { 0 };
+    const bool ok = lock_claimed(queue, id, attempt, &job, err) && fail(queue, &job, why, err);
+    return unlock_claimed(queue, &job, ok);
+}
+
+bool queue_stopped(struct queue *queue, const char *id, int attempt, struct error *err) {
+    struct job job = { 0 };
+    bool ok = lock_claimed(queue, id, attempt, &job, err);
+    if (ok) {
+        job.strikes = 0;
+        ok = move(queue, &job, state_after(job.wish), err);
+    }
+    return unlock_claimed(queue, &job, ok);
+}
+
+/* --- Listeners --- */
+
+void queue_listen(struct queue *queue, struct queue_listener *listener) {
+    pthread_mutex_lock(&queue->mutex);
+    listener->next = queue->listeners;
+    queue->listeners = listener;
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+void queue_unlisten(struct queue *queue, struct queue_listener *listener) {
+    pthread_mutex_lock(&queue->mutex);
+    struct queue_listener **at = &queue->listeners;
+    while (*at && *at != listener)
+        at = &(*at)->next;
+    if (*at)
+        *at = listener->next;
+    pthread_mutex_unlock(&queue->mutex);
+}

@@ -1,0 +1,347 @@
+/* The dispatcher with a runner that works when the test says so. */
+#include "queue/dispatcher.h"
+#include "base/monotonic.h"
+#include "tests/check.h"
+#include "tests/queue/folder.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+/* CHECK_STRING for arrays too. */
+static void check_same(const char *a, const char *b) {
+    CHECK_STRING(a, b);
+}
+
+/* The mutex guards the rest. */
+struct pretended {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct job_claim *claim;
+    int starts, wakes;
+};
+
+static void on_start(void *user, struct job_claim *claim) {
+    struct pretended *p = user;
+    pthread_mutex_lock(&p->mutex);
+    CHECK(!p->claim, "one job at a time");
+    p->claim = claim;
+    p->starts++;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void on_wake(void *user) {
+    struct pretended *p = user;
+    pthread_mutex_lock(&p->mutex);
+    p->wakes++;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+#define PATIENCE_S 20
+
+/* Waits for the `starts`th job; NULL if it does not come. */
+static struct job_claim *await_start(struct pretended *p, int starts) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&p->mutex);
+    while (p->starts < starts && pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0) {
+    }
+    struct job_claim *claim = p->starts >= starts ? p->claim : NULL;
+    p->claim = NULL;
+    pthread_mutex_unlock(&p->mutex);
+    CHECK(claim, "job %d does not start", starts);
+    return claim;
+}
+
+static void await_wakes(struct pretended *p, int wakes) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&p->mutex);
+    while (p->wakes < wakes && pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0) {
+    }
+    CHECK(p->wakes >= wakes, "woken %d times, not %d", p->wakes, wakes);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static void pause_ms(int ms) {
+    const struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
+    nanosleep(&time, NULL);
+}
+
+struct bench {
+    struct queue *queue;
+    struct dispatcher *dispatcher;
+    struct pretended runner;
+};
+
+static void begin(struct bench *b, const char *folder) {
+    struct error err = { 0 };
+    memset(b, 0, sizeof(*b));
+    pthread_mutex_init(&b->runner.mutex, NULL);
+    pthread_cond_init(&b->runner.changed, NULL);
+    CHECK(folder ? queue_open(folder, &b->queue, &err) : queue_create_memory(&b->queue, &err), "%s",
+        err.message);
+    CHECK(dispatcher_create(b->queue, &b->dispatcher, &err), "%s", err.message);
+    const struct job_runner runner = {
+        .type = "train", .start = on_start, .wake = on_wake, .user = &b->runner
+    };
+    CHECK(!dispatcher_find(b->dispatcher, "train"), "nobody yet");
+    CHECK(dispatcher_add(b->dispatcher, &runner, &err), "%s", err.message);
+    CHECK(dispatcher_find(b->dispatcher, "train") && !dispatcher_find(b->dispatcher, "draw"),
+        "found");
+}
+
+static void end(struct bench *b) {
+    dispatcher_destroy(b->dispatcher);
+    queue_destroy(b->queue);
+    pthread_cond_destroy(&b->runner.changed);
+    pthread_mutex_destroy(&b->runner.mutex);
+}
+
+static void enqueue(struct bench *b, char id[JOB_ID_BYTES]) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    bool known;
+    const struct job_order order = { .type = "train", .request = "{}" };
+    CHECK(queue_enqueue(b->queue, &order, &job, &known, &err), "%s", err.message);
+    memcpy(id, job.id, JOB_ID_BYTES);
+    job_finish(&job);
+}
+
+static struct job get(struct bench *b, const char *id) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    CHECK(queue_get(b->queue, id, &job, &err), "%s", err.message);
+    return job;
+}
+
+/* Polls for a state. */
+static void await_state(struct bench *b, const char *id, enum job_state state) {
+    const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
+    struct job job = get(b, id);
+    while (job.state != state && monotonic_ms() < end_ms) {
+        job_finish(&job);
+        pause_ms(2);
+        job = get(b, id);
+    }
+    CHECK(job.state == state, "%s, not %s", job_state_name(job.state), job_state_name(state));
+    job_finish(&job);
+}
+
+static void ask(struct bench *b, const char *id,
+    bool (*how)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
+    struct error err = { 0 };
+    struct job job;
+    const bool ok = how(b->queue, id, &job, &err);
+    CHECK(ok, "%s", err.message);
+    if (ok)
+        job_finish(&job);
+}
+
+struct seen {
+    char types[512];
+};
+
+static bool note(void *user, const struct job_event *event, struct error *err) {
+    struct seen *seen = user;
+    const size_t used = strlen(seen->types);
+    (void)err;
+    snprintf(seen->types + used, sizeof(seen->types) - used, "%s ", event->type);
+    return true;
+}
+
+static void jobs_are_done_one_after_the_other(void) {
+    struct bench b;
+    struct error err = { 0 };
+    char ids[3][JOB_ID_BYTES];
+    begin(&b, NULL);
+    for (int i = 0; i < 3; i++)
+        enqueue(&b, ids[i]);
+    for (int i = 0; i < 3; i++) {
+        struct job_claim *claim = await_start(&b.runner, i + 1);
+        check_same(job_claim_job(claim)->id, ids[i]);
+        CHECK(job_claim_wish(claim) == JOB_GO_ON, "go on");
+        for (int step = 1; step <= 50; step++) {
+            char metrics[32];
+            snprintf(metrics, sizeof(metrics), "{\"loss\":%d}", step);
+            job_claim_report(claim, &(struct job_report){ step, 50, 50 - step, metrics });
+            if (step == 25)
+                job_claim_event(claim, "checkpoint", "{\"step\":25}");
+        }
+        job_claim_succeed(claim, "{\"adapter\":\"a\"}");
+        await_state(&b, ids[i], JOB_SUCCEEDED);
+        struct job job = get(&b, ids[i]);
+        CHECK(job.step == 50 && job.steps == 50, "the last report: step %d", (int)job.step);
+        check_same(job.metrics, "{\"loss\":50}");
+        check_same(job.result, "{\"adapter\":\"a\"}");
+        struct seen seen = { 0 };
+        CHECK(queue_events(b.queue, &job, 0, 100, note, &seen, &err), "%s", err.message);
+        CHECK_CONTAINS(seen.types, " checkpoint ");
+        CHECK(
+            job.events <= 8, "fifty quick reports were %d events: %s", (int)job.events, seen.types);
+        job_finish(&job);
+    }
+    end(&b);
+}
+
+static void wishes_reach_the_runner(void) {
+    struct bench b;
+    char id[JOB_ID_BYTES];
+    begin(&b, NULL);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    ask(&b, id, queue_pause);
+    await_wakes(&b.runner, 1);
+    CHECK(job_claim_wish(claim) == JOB_PAUSE, "pause");
+    ask(&b, id, queue_resume);
+    await_wakes(&b.runner, 2);
+    CHECK(job_claim_wish(claim) == JOB_GO_ON, "go on");
+    ask(&b, id, queue_pause);
+    job_claim_stopped(claim);
+    await_state(&b, id, JOB_PAUSED);
+    ask(&b, id, queue_resume);
+    claim = await_start(&b.runner, 2);
+    CHECK(job_claim_job(claim)->attempts == 2, "the second attempt");
+    ask(&b, id, queue_cancel);
+    CHECK(job_claim_wish(claim) == JOB_CANCEL, "cancel");
+    job_claim_stopped(claim);
+    await_state(&b, id, JOB_CANCELLED);
+    enqueue(&b, id);
+    const struct error why = { .code = ERROR_INTERNAL, .message = "the loss is NaN" };
+    job_claim_fail(await_start(&b.runner, 3), &why);
+    await_state(&b, id, JOB_FAILED);
+    end(&b);
+}
+
+/* Cancels a job as soon as it hears that it runs, which is before its runner does. */
+struct hasty {
+    struct queue *queue;
+    pthread_mutex_t mutex;
+    pthread_cond_t heard;
+    char id[JOB_ID_BYTES]; /* "": nothing heard */
+};
+
+static void on_running(void *user, const struct job *job, bool deleted) {
+    struct hasty *hasty = user;
+    if (deleted || job->state != JOB_RUNNING || job->wish != JOB_GO_ON)
+        return;
+    pthread_mutex_lock(&hasty->mutex);
+    memcpy(hasty->id, job->id, JOB_ID_BYTES);
+    pthread_cond_signal(&hasty->heard);
+    pthread_mutex_unlock(&hasty->mutex);
+}
+
+static void *cancel_hastily(void *user) {
+    struct hasty *hasty = user;
+    struct job job;
+    pthread_mutex_lock(&hasty->mutex);
+    while (!hasty->id[0])
+        pthread_cond_wait(&hasty->heard, &hasty->mutex);
+    pthread_mutex_unlock(&hasty->mutex);
+    if (queue_cancel(hasty->queue, hasty->id, &job, NULL))
+        job_finish(&job);
+    return NULL;
+}
+
+static void a_cancel_at_the_moment_of_the_claim_is_heard(void) {
+    struct bench b;
+    begin(&b, NULL);
+    for (int i = 0; i < 50; i++) {
+        char id[JOB_ID_BYTES];
+        pthread_t thread;
+        struct hasty hasty = { .queue = b.queue };
+        pthread_mutex_init(&hasty.mutex, NULL);
+        pthread_cond_init(&hasty.heard, NULL);
+        struct queue_listener listener = { .changed = on_running, .user = &hasty };
+        queue_listen(b.queue, &listener);
+        pthread_create(&thread, NULL, cancel_hastily, &hasty);
+        enqueue(&b, id);
+        struct job_claim *claim = await_start(&b.runner, i + 1);
+        pthread_join(thread, NULL);
+        CHECK(job_claim_wish(claim) == JOB_CANCEL, "round %d: it was not heard", i);
+        queue_unlisten(b.queue, &listener);
+        job_claim_stopped(claim);
+        await_state(&b, id, JOB_CANCELLED);
+        pthread_cond_destroy(&hasty.heard);
+        pthread_mutex_destroy(&hasty.mutex);
+    }
+    end(&b);
+}
+
+static void *stop_when_woken(void *user) {
+    struct bench *b = user;
+    struct job_claim *claim = await_start(&b->runner, 1);
+    await_wakes(&b->runner, 1);
+    CHECK(job_claim_wish(claim) == JOB_GIVE_BACK, "give back");
+    job_claim_report(claim, &(struct job_report){ 3, 9, -1, NULL });
+    job_claim_stopped(claim);
+    return NULL;
+}
+
+static void a_stop_gives_everything_back(void) {
+    struct bench b;
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES], other[JOB_ID_BYTES];
+    folder_make(folder);
+    begin(&b, folder);
+    enqueue(&b, id);
+    enqueue(&b, other);
+    pthread_t thread;
+    pthread_create(&thread, NULL, stop_when_woken, &b);
+    await_state(&b, id, JOB_RUNNING);
+    end(&b);
+    pthread_join(thread, NULL);
+    begin(&b, folder);
+    struct job_claim *claim = await_start(&b.runner, 1); /* it goes on by itself */
+    check_same(job_claim_job(claim)->id, id);
+    CHECK(job_claim_job(claim)->step == 3 && job_claim_job(claim)->strikes == 1, "from step 3");
+    job_claim_succeed(claim, NULL);
+    await_state(&b, id, JOB_SUCCEEDED);
+    job_claim_succeed(await_start(&b.runner, 2), NULL);
+    await_state(&b, other, JOB_SUCCEEDED);
+    end(&b);
+    folder_remove(folder);
+}
+
+/* As large as a file may be, in place of a full disk. */
+static void an_end_is_written_once_there_is_room(void) {
+    struct bench b;
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    struct rlimit before, none;
+    folder_make(folder);
+    begin(&b, folder);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0, "getrlimit");
+    none = (struct rlimit){ 0, before.rlim_max };
+    CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
+    job_claim_report(claim, &(struct job_report){ 9, 9, 0, NULL });
+    pause_ms(200); /* for the first try */
+    job_claim_event(claim, "checkpoint", "{\"step\":9}");
+    job_claim_succeed(claim, "{\"adapter\":\"a\"}");
+    pause_ms(20);
+    struct job job = get(&b, id);
+    CHECK(job.state == JOB_RUNNING && job.step == 0, "nothing can be written");
+    job_finish(&job);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "setrlimit");
+    await_state(&b, id, JOB_SUCCEEDED);
+    job = get(&b, id);
+    CHECK(job.step == 9 && job.result, "and nothing is missing: step %d", (int)job.step);
+    job_finish(&job);
+    end(&b);
+    folder_remove(folder);
+}
+
+int main(void) {
+    jobs_are_done_one_after_the_other();
+    wishes_reach_the_runner();
+    a_cancel_at_the_moment_of_the_claim_is_heard();
+    a_stop_gives_everything_back();
+    an_end_is_written_once_there_is_room();
+    return check_done();
+}

@@ -1,0 +1,464 @@
+/* One battery for every kind of queue: what a job may become, in which order jobs are claimed, who
+ * may write to them, and what is told of it. The SQLite queue is opened anew between the steps
+ * where that must make no difference. */
+#include "queue/queue.h"
+#include "tests/check.h"
+#include "tests/queue/folder.h"
+
+#include <jansson.h>
+
+/* CHECK_STRING for arrays too. */
+static void check_same(const char *a, const char *b) {
+    CHECK_STRING(a, b);
+}
+
+struct kind {
+    const char *name;
+    char folder[FOLDER_BYTES]; /* "": in memory */
+};
+
+static struct queue *make(const struct kind *kind) {
+    struct error err = { 0 };
+    struct queue *queue = NULL;
+    const bool ok = kind->folder[0] ? queue_open(kind->folder, &queue, &err)
+                                    : queue_create_memory(&queue, &err);
+    CHECK(ok, "%s: %s", kind->name, err.message);
+    return queue;
+}
+
+/* As after an end in order of the process; a queue in memory just goes on. */
+static struct queue *again(const struct kind *kind, struct queue *queue) {
+    if (!kind->folder[0])
+        return queue;
+    queue_destroy(queue);
+    return make(kind);
+}
+
+static void begin(struct kind *kind) {
+    if (strcmp(kind->name, "sqlite") == 0)
+        folder_make(kind->folder);
+    printf("%s:", kind->name);
+}
+
+static void end(struct kind *kind, struct queue *queue, const char *what) {
+    queue_destroy(queue);
+    if (kind->folder[0])
+        folder_remove(kind->folder);
+    printf(" %s\n", what);
+}
+
+static struct job enqueue(struct queue *queue, const char *type, int priority) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    bool known = true;
+    const struct job_order order = { .type = type, .request = "{\"a\":1}", .priority = priority };
+    CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%s", err.message);
+    CHECK(!known && job.state == JOB_QUEUED && strlen(job.id) == 16, "id \"%s\"", job.id);
+    return job;
+}
+
+static struct job get(struct queue *queue, const char *id) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    CHECK(queue_get(queue, id, &job, &err), "%s", err.message);
+    return job;
+}
+
+static void check_state(struct queue *queue, const char *id, enum job_state expected) {
+    struct job job = get(queue, id);
+    CHECK(job.state == expected, "job is %s, not %s", job_state_name(job.state),
+        job_state_name(expected));
+    job_finish(&job);
+}
+
+/* The claimed job, or one with the id "" if there was none. */
+static struct job claim(struct queue *queue, const char *type) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    bool found;
+    CHECK(queue_claim(queue, type, &job, &found, &err), "%s", err.message);
+    if (!found)
+        memset(&job, 0, sizeof(job));
+    return job;
+}
+
+static void check_claims(struct queue *queue, const char *type, const char *id) {
+    struct job job = claim(queue, type);
+    check_same(job.id, id);
+    job_finish(&job);
+}
+
+static void refuses(bool ok, const struct error *err, enum error_code code, const char *words) {
+    CHECK(!ok, "it was taken, instead of: %s", words);
+    CHECK(err->code == code, "%s: %s", error_code_name(err->code), err->message);
+    CHECK_CONTAINS(err->message, words);
+}
+
+#define ON_JOB(call, queue, id)                                                                    \
+    do {                                                                                           \
+        struct error err_ = { 0 };                                                                 \
+        struct job job_;                                                                           \
+        const bool ok_ = call(queue, id, &job_, &err_);                                            \
+        CHECK(ok_, "%s", err_.message);                                                            \
+        if (ok_)                                                                                   \
+            job_finish(&job_);                                                                     \
+    } while (0)
+
+#define REFUSES_JOB(call, queue, id, code, words)                                                  \
+    do {                                                                                           \
+        struct error err_ = { 0 };                                                                 \
+        struct job job_ = { 0 };                                                                   \
+        refuses(call(queue, id, &job_, &err_), &err_, code, words);                                \
+        job_finish(&job_);                                                                         \
+    } while (0)
+
+/* --- The promises --- */
+
+static void jobs_are_claimed_by_priority_then_age(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct job a = enqueue(queue, "train", 0), b = enqueue(queue, "train", 2),
+               c = enqueue(queue, "train", 2), other = enqueue(queue, "draw", 3);
+    const struct job *order[] = { &b, &c, &a };
+    struct error err = { 0 };
+    queue = again(kind, queue);
+    for (int i = 0; i < 3; i++) {
+        int position = -1;
+        struct job now = get(queue, order[i]->id);
+        CHECK(queue_position(queue, &now, &position, &err) && position == i + 1,
+            "position %d, not %d", position, i + 1);
+        job_finish(&now);
+    }
+    for (int i = 0; i < 3; i++) {
+        queue = again(kind, queue);
+        struct job job = claim(queue, "train");
+        check_same(job.id, order[i]->id);
+        CHECK(job.state == JOB_RUNNING && job.attempts == 1 && job.started_ms >= job.created_ms,
+            "attempt %d", job.attempts);
+        check_same(job.request, "{\"a\":1}");
+        CHECK(queue_succeed(queue, job.id, 1, "{\"n\": 1}", &err), "%s", err.message);
+        job_finish(&job);
+    }
+    check_claims(queue, "train", "");
+    check_claims(queue, "draw", other.id);
+    job_finish(&a), job_finish(&b), job_finish(&c), job_finish(&other);
+    end(kind, queue, "three priorities, two types");
+}
+
+static void a_key_stands_for_one_request(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job first, second, third = { 0 };
+    bool known;
+    struct job_order order = { .type = "train", .request = "{}", .key = "k", .body = "{\"a\":1}" };
+    CHECK(queue_enqueue(queue, &order, &first, &known, &err) && !known, "%s", err.message);
+    queue = again(kind, queue);
+    CHECK(queue_enqueue(queue, &order, &second, &known, &err) && known, "%s", err.message);
+    check_same(second.id, first.id);
+    order.body = "{\"a\":2}";
+    refuses(queue_enqueue(queue, &order, &third, &known, &err), &err, ERROR_CONFLICT,
+        "another request");
+    order.key = "l";
+    CHECK(queue_enqueue(queue, &order, &third, &known, &err) && !known, "%s", err.message);
+    CHECK(strcmp(third.id, first.id) != 0, "the same id");
+    CHECK(queue_delete(queue, first.id, &err), "%s", err.message);
+    job_finish(&first);
+    order.key = "k";
+    CHECK(queue_enqueue(queue, &order, &first, &known, &err) && !known, "a key of a deleted job");
+    job_finish(&first), job_finish(&second), job_finish(&third);
+    end(kind, queue, "two keys, two bodies");
+}
+
+static void what_is_reported_stays(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    const struct job_report report = { 7, 100, 12.5, "{\"loss\": 0.25}" };
+    CHECK(queue_report(queue, job.id, 1, &report, &err), "%s", err.message);
+    struct job now = get(queue, job.id);
+    CHECK(now.step == 7 && now.steps == 100 && now.eta_s == 12.5, "step %d", (int)now.step);
+    check_same(now.metrics, "{\"loss\":0.25}");
+    job_finish(&now);
+    const struct error why = {
+        .code = ERROR_NO_MEMORY, .message = "9 GB are missing", .param = "batch_size", .value = "64"
+    };
+    CHECK(queue_fail(queue, job.id, 1, &why, &err), "%s", err.message);
+    queue = again(kind, queue);
+    now = get(queue, job.id);
+    CHECK(now.state == JOB_FAILED && now.finished_ms >= now.started_ms && now.started_ms > 0,
+        "it has failed");
+    check_same(now.error, "{\"code\":\"out_of_memory\",\"message\":\"9 GB are missing\","
+                          "\"param\":\"batch_size\",\"value\":\"64\"}");
+    CHECK(now.step == 7, "step %d", (int)now.step);
+    job_finish(&now);
+    job_finish(&job), job_finish(&queued);
+    end(kind, queue, "a report and a failure");
+}
+
+static void who_lost_a_job_cannot_write_to_it(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    const struct job_report report = { 1, 2, -1, NULL };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
+    refuses(queue_report(queue, job.id, 1, &report, &err), &err, ERROR_CONFLICT, "is over");
+    job_finish(&job);
+    job = claim(queue, "train");
+    CHECK(job.attempts == 2, "attempt %d", job.attempts);
+    refuses(queue_report(queue, job.id, 1, &report, &err), &err, ERROR_CONFLICT, "attempt 1");
+    refuses(queue_add_event(queue, job.id, 1, "a", "{}", &err), &err, ERROR_CONFLICT, "attempt 1");
+    refuses(queue_succeed(queue, job.id, 1, NULL, &err), &err, ERROR_CONFLICT, "attempt 1");
+    refuses(queue_fail(queue, job.id, 1, &err, &err), &err, ERROR_CONFLICT, "attempt 1");
+    refuses(queue_stopped(queue, job.id, 1, &err), &err, ERROR_CONFLICT, "attempt 1");
+    check_state(queue, job.id, JOB_RUNNING);
+    CHECK(queue_succeed(queue, job.id, 2, NULL, &err), "%s", err.message);
+    refuses(queue_succeed(queue, job.id, 2, NULL, &err), &err, ERROR_CONFLICT, "is over");
+    job_finish(&job), job_finish(&queued);
+    end(kind, queue, "five writes after the end of an attempt");
+}
+
+static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job job = enqueue(queue, "train", 0), claimed;
+    ON_JOB(queue_resume, queue, job.id); /* it is queued already */
+    ON_JOB(queue_pause, queue, job.id);
+    ON_JOB(queue_pause, queue, job.id);
+    check_state(queue, job.id, JOB_PAUSED);
+    check_claims(queue, "train", "");
+    ON_JOB(queue_resume, queue, job.id);
+    claimed = claim(queue, "train");
+    check_same(claimed.id, job.id);
+    ON_JOB(queue_pause, queue, job.id);
+    struct job now = get(queue, job.id);
+    CHECK(now.state == JOB_RUNNING && now.wish == JOB_PAUSE, "asked to pause");
+    job_finish(&now);
+    ON_JOB(queue_resume, queue, job.id);
+    now = get(queue, job.id);
+    CHECK(now.wish == JOB_GO_ON, "the wish is taken back");
+    job_finish(&now);
+    refuses(queue_delete(queue, job.id, &err), &err, ERROR_CONFLICT, "cancel it first");
+    ON_JOB(queue_pause, queue, job.id);
+    CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
+    check_state(queue, job.id, JOB_PAUSED);
+    ON_JOB(queue_resume, queue, job.id);
+    job_finish(&claimed);
+    claimed = claim(queue, "train");
+    ON_JOB(queue_cancel, queue, job.id);
+    ON_JOB(queue_pause, queue, job.id); /* weaker: the cancel stands */
+    REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "is being cancelled");
+    CHECK(queue_stopped(queue, job.id, claimed.attempts, &err), "%s", err.message);
+    check_state(queue, job.id, JOB_CANCELLED);
+    ON_JOB(queue_cancel, queue, job.id);
+    REFUSES_JOB(
+        queue_resume, queue, job.id, ERROR_CONFLICT, "is cancelled, so it cannot be resumed");
+    REFUSES_JOB(queue_pause, queue, job.id, ERROR_CONFLICT, "is cancelled, so it cannot be paused");
+    CHECK(queue_delete(queue, job.id, &err), "%s", err.message);
+    REFUSES_JOB(queue_get, queue, job.id, ERROR_NOT_FOUND, "there is no job");
+    REFUSES_JOB(queue_cancel, queue, "nope", ERROR_NOT_FOUND, "there is no job nope");
+    job_finish(&claimed), job_finish(&job);
+    end(kind, queue, "pause, resume, cancel, delete");
+}
+
+static void a_failed_job_can_be_resumed(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 }, why = { .code = ERROR_IO, .message = "the disk is full" };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    CHECK(queue_fail(queue, job.id, 1, &why, &err), "%s", err.message);
+    REFUSES_JOB(
+        queue_cancel, queue, job.id, ERROR_CONFLICT, "is failed, so it cannot be cancelled");
+    ON_JOB(queue_resume, queue, job.id);
+    job_finish(&job);
+    job = claim(queue, "train");
+    CHECK(job.attempts == 2 && !job.error && !job.finished_ms, "as if nothing had happened");
+    CHECK(queue_succeed(queue, job.id, 2, "{\"adapter\":\"x\"}", &err), "%s", err.message);
+    queue = again(kind, queue);
+    struct job now = get(queue, job.id);
+    check_same(now.result, "{\"adapter\":\"x\"}");
+    REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "is succeeded");
+    job_finish(&now), job_finish(&job), job_finish(&queued);
+    end(kind, queue, "a second attempt");
+}
+
+struct log {
+    char text[2048];
+    int64_t last;
+};
+
+static bool note_event(void *user, const struct job_event *event, struct error *err) {
+    struct log *log = user;
+    const size_t used = strlen(log->text);
+    (void)err;
+    CHECK(event->number > log->last && event->at_ms > 0, "number %d", (int)event->number);
+    log->last = event->number;
+    snprintf(log->text + used, sizeof(log->text) - used, "%d %s %s\n", (int)event->number,
+        event->type, event->data);
+    return true;
+}
+
+static void events_are_numbered_and_kept(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct log log = { 0 };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    struct job_report report = { 1, 4, 3.5, "{\"loss\": 0.5}" };
+    CHECK(queue_report(queue, job.id, 1, &report, &err), "%s", err.message);
+    CHECK(queue_add_event(queue, job.id, 1, "checkpoint", "{\n\"step\": 1}", &err), "%s",
+        err.message);
+    refuses(queue_add_event(queue, job.id, 1, "a", "[1]", &err), &err, ERROR_INVALID, "object");
+    refuses(queue_add_event(queue, job.id, 1, "a", "{", &err), &err, ERROR_INVALID, "JSON");
+    ON_JOB(queue_pause, queue, job.id);
+    CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
+    queue = again(kind, queue);
+    CHECK(queue_events(queue, &job, 0, 100, note_event, &log, &err), "%s", err.message);
+    check_same(log.text,
+        "1 state {\"state\":\"queued\"}\n"
+        "2 state {\"state\":\"running\",\"attempt\":1}\n"
+        "3 progress {\"step\":1,\"steps\":4,\"eta_s\":3.5,\"metrics\":{\"loss\":0.5}}\n"
+        "4 checkpoint {\"step\":1}\n"
+        "5 state {\"state\":\"running\",\"attempt\":1,\"asked_to\":\"pause\"}\n"
+        "6 state {\"state\":\"paused\"}\n");
+    log = (struct log){ 0 };
+    CHECK(queue_events(queue, &job, 3, 2, note_event, &log, &err), "%s", err.message);
+    CHECK(log.last == 5 && strncmp(log.text, "4 checkpoint", 12) == 0, "%s", log.text);
+    ON_JOB(queue_resume, queue, job.id);
+    job_finish(&job);
+    job = claim(queue, "train"); /* 7 queued, 8 running */
+    for (int i = 0; i < JOB_EVENTS_KEPT; i++)
+        CHECK(queue_add_event(queue, job.id, 2, "tick", "{}", &err), "%s", err.message);
+    log = (struct log){ 0 };
+    CHECK(queue_events(queue, &job, 0, 1, note_event, &log, &err), "%s", err.message);
+    check_same(log.text, "9 tick {}\n"); /* the first that is kept */
+    struct job now = get(queue, job.id);
+    CHECK(now.events == JOB_EVENTS_KEPT + 8, "%d events", (int)now.events);
+    job_finish(&now), job_finish(&job), job_finish(&queued);
+    end(kind, queue, "six events, and more than are kept");
+}
+
+static void check_list(
+    struct queue *queue, const struct job_filter *filter, const char *expected, bool has_more) {
+    struct error err = { 0 };
+    struct job_list list;
+    char text[256] = "";
+    CHECK(queue_list(queue, filter, &list, &err), "%s", err.message);
+    for (int i = 0; i < list.count; i++) {
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof(text) - used, "%d ", (int)list.jobs[i].number);
+    }
+    check_same(text, expected);
+    CHECK(list.has_more == has_more, "%s: more: %d", expected, list.has_more);
+    job_list_finish(&list);
+}
+
+static void lists_have_pages(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    for (int i = 0; i < 7; i++) {
+        struct job job = enqueue(queue, i % 2 ? "draw" : "train", 0);
+        CHECK(job.number == i + 1, "number %d", (int)job.number);
+        if (i == 3 || i == 4)
+            ON_JOB(queue_cancel, queue, job.id);
+        if (i == 5)
+            ON_JOB(queue_pause, queue, job.id);
+        job_finish(&job);
+    }
+    queue = again(kind, queue);
+    const unsigned cancelled = 1u << JOB_CANCELLED, paused = 1u << JOB_PAUSED;
+    check_list(queue, &(struct job_filter){ 0 }, "1 2 3 4 5 6 7 ", false);
+    check_list(queue, &(struct job_filter){ .newest_first = true, .limit = 3 }, "7 6 5 ", true);
+    check_list(queue, &(struct job_filter){ .newest_first = true, .limit = 3, .after = 5 },
+        "4 3 2 ", true);
+    check_list(
+        queue, &(struct job_filter){ .newest_first = true, .limit = 3, .after = 2 }, "1 ", false);
+    check_list(queue, &(struct job_filter){ .limit = 7 }, "1 2 3 4 5 6 7 ", false);
+    check_list(queue, &(struct job_filter){ .states = cancelled }, "4 5 ", false);
+    check_list(queue, &(struct job_filter){ .states = cancelled | paused, .newest_first = true },
+        "6 5 4 ", false);
+    check_list(queue, &(struct job_filter){ .type = "draw", .after = 2 }, "4 6 ", false);
+    check_list(queue, &(struct job_filter){ .states = 1u << JOB_FAILED }, "", false);
+    end(kind, queue, "nine lists");
+}
+
+static void the_queue_is_bounded(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    const struct job_order order = { .type = "train", .request = "{}" };
+    struct job job;
+    bool known;
+    char first[JOB_ID_BYTES] = "";
+    for (int i = 0; i < JOBS_WAITING_MAX; i++) {
+        CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%d: %s", i, err.message);
+        if (i == 0)
+            memcpy(first, job.id, sizeof(first));
+        job_finish(&job);
+    }
+    refuses(queue_enqueue(queue, &order, &job, &known, &err), &err, ERROR_BUSY, "1000 jobs wait");
+    for (int i = 0; i < JOBS_ENDED_MAX + 1; i++) {
+        job = claim(queue, "train");
+        CHECK(queue_succeed(queue, job.id, 1, NULL, &err), "%s", err.message);
+        job_finish(&job);
+        CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%d: %s", i, err.message);
+        job_finish(&job);
+    }
+    check_list(queue, &(struct job_filter){ .limit = 2 }, "2 3 ", true); /* the oldest went */
+    REFUSES_JOB(queue_get, queue, first, ERROR_NOT_FOUND, "there is no job");
+    end(kind, queue, "as many jobs as there may be");
+}
+
+/* --- Listeners --- */
+
+static void note_change(void *user, const struct job *job, bool deleted) {
+    struct log *log = user;
+    const size_t used = strlen(log->text);
+    snprintf(log->text + used, sizeof(log->text) - used, "%d:%s%s ", (int)job->number,
+        deleted ? "deleted " : "", job_state_name(job->state));
+}
+
+static void listeners_hear_of_every_change(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct log log = { 0 }, other = { 0 };
+    struct queue_listener a = { .changed = note_change, .user = &log },
+                          b = { .changed = note_change, .user = &other };
+    queue_listen(queue, &a);
+    queue_listen(queue, &b);
+    struct job job = enqueue(queue, "train", 0);
+    queue_unlisten(queue, &b);
+    struct job claimed = claim(queue, "train");
+    ON_JOB(queue_cancel, queue, job.id);
+    CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
+    CHECK(queue_delete(queue, job.id, &err), "%s", err.message);
+    queue_unlisten(queue, &a);
+    check_same(log.text, "1:queued 1:running 1:running 1:cancelled 1:deleted cancelled ");
+    check_same(other.text, "1:queued ");
+    job_finish(&claimed), job_finish(&job);
+    end(kind, queue, "five changes");
+}
+
+int main(void) {
+    static void (*const promises[])(struct kind * kind) = {
+        jobs_are_claimed_by_priority_then_age,
+        a_key_stands_for_one_request,
+        what_is_reported_stays,
+        who_lost_a_job_cannot_write_to_it,
+        a_job_moves_as_it_is_asked_to,
+        a_failed_job_can_be_resumed,
+        events_are_numbered_and_kept,
+        lists_have_pages,
+        the_queue_is_bounded,
+        listeners_hear_of_every_change,
+    };
+    struct kind kinds[] = { { "memory", "" }, { "sqlite", "" } };
+    for (size_t i = 0; i < sizeof(promises) / sizeof(promises[0]); i++)
+        for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+            promises[i](&kinds[k]);
+    return check_done();
+}

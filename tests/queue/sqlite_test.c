@@ -1,0 +1,345 @@
+/* What becomes of a queue's file: processes that are killed, full disks, damaged and removed files,
+ * a second daemon. */
+#include "queue/queue.h"
+#include "tests/check.h"
+#include "tests/queue/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static struct queue *must_open(const char *folder) {
+    struct error err = { 0 };
+    struct queue *queue = NULL;
+    CHECK(queue_open(folder, &queue, &err), "%s", err.message);
+    return queue;
+}
+
+static void opens_not(const char *folder, enum error_code code, const char *words) {
+    struct error err = { 0 };
+    struct queue *queue = NULL;
+    CHECK(!queue_open(folder, &queue, &err), "it was opened, instead of: %s", words);
+    CHECK(err.code == code, "%s: %s", error_code_name(err.code), err.message);
+    CHECK_CONTAINS(err.message, words);
+    queue_destroy(queue);
+}
+
+static bool enqueue(
+    struct queue *queue, const char *request, char id[JOB_ID_BYTES], struct error *err) {
+    const struct job_order order = { .type = "train", .request = request };
+    struct job job;
+    bool known;
+    if (!queue_enqueue(queue, &order, &job, &known, err))
+        return false;
+    memcpy(id, job.id, JOB_ID_BYTES);
+    job_finish(&job);
+    return true;
+}
+
+/* --- A kill -9 --- */
+
+/* The next job, if there is any, is done, or put back, or kept until the end of the process. */
+static void work_on_one(struct queue *queue, int how) {
+    struct job job;
+    bool found;
+    if (!queue_claim(queue, "train", &job, &found, NULL))
+        _exit(3);
+    if (!found)
+        return;
+    if (how == 0 && !queue_succeed(queue, job.id, job.attempts, NULL, NULL))
+        _exit(4);
+    if (how == 1 && !queue_stopped(queue, job.id, job.attempts, NULL))
+        _exit(5);
+    job_finish(&job);
+}
+
+/* Enqueues and works for ever, and says each id, once it is accepted, through the pipe. */
+static void enqueue_for_ever(const char *folder, int fd) {
+    struct queue *queue;
+    char id[JOB_ID_BYTES];
+    if (!queue_open(folder, &queue, NULL))
+        _exit(1);
+    for (int n = 0;; n++) {
+        if (!enqueue(queue, "{}", id, NULL) || write(fd, id, sizeof(id)) != (ssize_t)sizeof(id))
+            _exit(2);
+        work_on_one(queue, n % 3);
+        work_on_one(queue, 0);
+    }
+}
+
+static bool is_sound(const char *folder) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    bool sound = sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
+                 sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &statement, NULL) ==
+                     SQLITE_OK &&
+                 sqlite3_step(statement) == SQLITE_ROW &&
+                 strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return sound;
+}
+
+static void kill9_loses_no_acknowledged_job(int rounds) {
+    static char ids[20000][JOB_ID_BYTES];
+    int count = 0, lost = 0;
+    char folder[FOLDER_BYTES];
+    folder_make(folder);
+    unsigned random = 20261122;
+    for (int round = 0; round < rounds; round++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0, "%s", strerror(errno));
+        const pid_t child = fork();
+        if (child == 0) {
+            close(ends[0]);
+            enqueue_for_ever(folder, ends[1]);
+        }
+        close(ends[1]);
+        random = random * 1103515245u + 12345u;
+        const struct timespec pause = { 0, 2000000 + random / 65536 % 20000 * 1000L };
+        nanosleep(&pause, NULL);
+        kill(child, SIGKILL);
+        int status;
+        waitpid(child, &status, 0);
+        CHECK(WIFSIGNALED(status), "the child ended by itself, status %d", WEXITSTATUS(status));
+        while (count < 20000 && read(ends[0], ids[count], JOB_ID_BYTES) == JOB_ID_BYTES)
+            count++;
+        close(ends[0]);
+        CHECK(is_sound(folder), "round %d: the file is damaged", round);
+        struct queue *queue = must_open(folder);
+        struct job_list list = { 0 };
+        const struct job_filter running = { .states = 1u << JOB_RUNNING };
+        CHECK(queue_list(queue, &running, &list, NULL) && list.count == 0,
+            "%d are running without anybody", list.count);
+        job_list_finish(&list);
+        /* The oldest of more than JOBS_ENDED_MAX that have ended are let go. */
+        for (int i = count > 300 ? count - 300 : 0; i < count; i++) {
+            struct job job;
+            if (queue_get(queue, ids[i], &job, NULL))
+                job_finish(&job);
+            else
+                lost++;
+        }
+        queue_destroy(queue);
+    }
+    CHECK(count > rounds, "only %d were acknowledged", count);
+    CHECK(lost == 0, "%d of %d acknowledged jobs are lost", lost, count);
+    printf("%d kills, %d acknowledged jobs, %d lost\n", rounds, count, lost);
+    folder_remove(folder);
+}
+
+/* A process that claims the job, reports `step`, and ends without a word. */
+static void crash_at(const char *folder, int step) {
+    const pid_t child = fork();
+    if (child == 0) {
+        struct queue *queue;
+        struct job job;
+        bool found;
+        const struct job_report report = { step, 100, -1, NULL };
+        if (!queue_open(folder, &queue, NULL) || !queue_claim(queue, "train", &job, &found, NULL) ||
+            !found || (step && !queue_report(queue, job.id, job.attempts, &report, NULL)))
+            _exit(1);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
+}
+
+static struct job only_job(const char *folder) {
+    struct queue *queue = must_open(folder);
+    struct job_list list = { 0 };
+    struct job job = { 0 };
+    CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, NULL) && list.count == 1, "one job");
+    CHECK(list.count == 1 && job_copy(&list.jobs[0], &job, NULL), "a copy");
+    job_list_finish(&list);
+    queue_destroy(queue);
+    return job;
+}
+
+static void a_job_that_ends_the_daemon_fails_at_last(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    CHECK(enqueue(queue, "{}", id, NULL), "enqueued");
+    queue_destroy(queue);
+    for (int i = 1; i <= 2 * JOB_STRIKES_MAX; i++) { /* each gets further */
+        crash_at(folder, i);
+        struct job job = only_job(folder);
+        CHECK(job.state == JOB_QUEUED && job.attempts == i, "attempt %d: %s", job.attempts,
+            job_state_name(job.state));
+        job_finish(&job);
+    }
+    for (int i = 1; i <= JOB_STRIKES_MAX; i++) { /* none does */
+        crash_at(folder, i % 2 ? 3 : 0);
+        struct job job = only_job(folder);
+        CHECK(job.state == (i < JOB_STRIKES_MAX ? JOB_QUEUED : JOB_FAILED), "strike %d: %s", i,
+            job_state_name(job.state));
+        if (job.error)
+            CHECK_CONTAINS(job.error, "the daemon ended 5 times in a row");
+        job_finish(&job);
+    }
+    folder_remove(folder);
+}
+
+static void a_wish_outlives_the_daemon(void) {
+    static const struct {
+        bool (*ask)(struct queue *queue, const char *id, struct job *out, struct error *err);
+        enum job_state then;
+    } wishes[] = { { queue_cancel, JOB_CANCELLED }, { queue_pause, JOB_PAUSED } };
+    for (int i = 0; i < 2; i++) {
+        char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+        struct job job, claimed;
+        bool found;
+        folder_make(folder);
+        struct queue *queue = must_open(folder);
+        CHECK(enqueue(queue, "{}", id, NULL) &&
+                  queue_claim(queue, "train", &claimed, &found, NULL) &&
+                  wishes[i].ask(queue, id, &job, NULL),
+            "asked");
+        job_finish(&job);
+        job_finish(&claimed);
+        queue_destroy(queue);
+        job = only_job(folder);
+        CHECK(job.state == wishes[i].then, "%s", job_state_name(job.state));
+        job_finish(&job);
+        folder_remove(folder);
+    }
+}
+
+/* --- Faults --- */
+
+static void two_daemons_never_share_one(void) {
+    char folder[FOLDER_BYTES], words[64];
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    snprintf(words, sizeof(words), "in use by another daemon, process %ld", (long)getpid());
+    opens_not(folder, ERROR_INVALID, words);
+    queue_destroy(queue);
+    queue = must_open(folder);
+    queue_destroy(queue);
+    folder_remove(folder);
+}
+
+static void wrong_folders_are_refused(void) {
+    char folder[FOLDER_BYTES];
+    folder_make(folder);
+    close(open(folder_path(folder, "lock"), O_CREAT | O_WRONLY, 0600));
+    opens_not(folder_path(folder, "lock"), ERROR_INVALID, "/lock is not a folder");
+    opens_not("/proc/self/no", ERROR_INVALID, "/proc/self/no: ");
+    opens_not(folder_path(folder, "a/b"), ERROR_INVALID, "No such file");
+    if (getuid() != 0) {
+        unlink(folder_path(folder, "lock"));
+        CHECK(chmod(folder, 0500) == 0, "chmod");
+        opens_not(folder, ERROR_INVALID, "Permission denied");
+        chmod(folder, 0700);
+    }
+    folder_remove(folder);
+}
+
+static void overwrite(const char *path, long at, const char *bytes, size_t size) {
+    const int fd = open(path, O_RDWR | O_CREAT, 0600);
+    CHECK(fd >= 0 && pwrite(fd, bytes, size, at) == (ssize_t)size, "%s: %s", path, strerror(errno));
+    close(fd);
+}
+
+static void damaged_files_are_said_to_be(void) {
+    static char garbage[2000];
+    memset(garbage, 0x5a, sizeof(garbage));
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    folder_make(folder);
+    overwrite(folder_path(folder, "jobs.sqlite"), 0, garbage, sizeof(garbage));
+    opens_not(folder, ERROR_IO, "is damaged (file is not a database); move it away");
+    unlink(folder_path(folder, "jobs.sqlite"));
+    struct queue *queue = must_open(folder);
+    for (int i = 0; i < 200; i++)
+        CHECK(
+            enqueue(queue, "{\"a\": \"some text to fill its pages with\"}", id, NULL), "enqueued");
+    queue_destroy(queue);
+    overwrite(folder_path(folder, "jobs.sqlite"), 5 * 4096, garbage, sizeof(garbage));
+    opens_not(folder, ERROR_IO, "is damaged (");
+    CHECK(truncate(folder_path(folder, "jobs.sqlite"), 9000) == 0, "cut short");
+    opens_not(folder, ERROR_IO, "is damaged (");
+    unlink(folder_path(folder, "jobs.sqlite"));
+    queue = must_open(folder);
+    queue_destroy(queue);
+    sqlite3 *db = NULL;
+    CHECK(sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
+              sqlite3_exec(db, "PRAGMA user_version = 99", NULL, NULL, NULL) == SQLITE_OK,
+        "a later version");
+    sqlite3_close(db);
+    opens_not(folder, ERROR_INVALID, "written by a newer latentd (its version is 99");
+    folder_remove(folder);
+}
+
+/* As large as a file may be, in place of a full disk. */
+static void a_full_disk_is_an_error_and_no_more(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES], last[JOB_ID_BYTES] = "";
+    struct error err = { 0 };
+    struct rlimit before, small = { 200 << 10, 0 };
+    static char large[40 << 10];
+    snprintf(large, sizeof(large), "{\"a\":\"%0*d\"}", (int)sizeof(large) - 20, 0);
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0, "%s", strerror(errno));
+    small.rlim_max = before.rlim_max;
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0, "%s", strerror(errno));
+    int taken = 0;
+    while (taken < 100 && enqueue(queue, large, id, &err)) {
+        memcpy(last, id, sizeof(last));
+        taken++;
+    }
+    CHECK(taken > 0 && taken < 100 && err.code == ERROR_IO, "%d taken: %s", taken, err.message);
+    CHECK_CONTAINS(err.message, "/jobs.sqlite: ");
+    printf("after %d jobs: %s\n", taken, err.message);
+    for (int i = 0; i < 3; i++)
+        CHECK(!enqueue(queue, large, id, &err), "still full");
+    struct job job;
+    CHECK(queue_get(queue, last, &job, &err), "what was acknowledged is there: %s", err.message);
+    job_finish(&job);
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "%s", strerror(errno));
+    CHECK(enqueue(queue, large, id, &err), "with room again: %s", err.message);
+    queue_destroy(queue);
+    CHECK(is_sound(folder), "the file is sound");
+    queue = must_open(folder);
+    struct job_list list = { 0 };
+    CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, NULL) && list.count == taken + 1,
+        "%d of %d", list.count, taken + 1);
+    job_list_finish(&list);
+    queue_destroy(queue);
+    folder_remove(folder);
+}
+
+static void a_removed_file_is_noticed(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    struct error err = { 0 };
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
+    unlink(folder_path(folder, "jobs.sqlite"));
+    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO, "it would be lost");
+    CHECK_CONTAINS(err.message, "was removed or replaced");
+    close(open(folder_path(folder, "jobs.sqlite"), O_CREAT | O_WRONLY, 0600));
+    CHECK(!enqueue(queue, "{}", id, &err) && err.code == ERROR_IO, "it would be lost");
+    queue_destroy(queue);
+    folder_remove(folder);
+}
+
+int main(int argc, char **argv) {
+    kill9_loses_no_acknowledged_job(argc > 1 ? (int)strtol(argv[1], NULL, 10) : 40);
+    a_job_that_ends_the_daemon_fails_at_last();
+    a_wish_outlives_the_daemon();
+    two_daemons_never_share_one();
+    wrong_folders_are_refused();
+    damaged_files_are_said_to_be();
+    a_full_disk_is_an_error_and_no_more();
+    a_removed_file_is_noticed();
+    return check_done();
+}
