@@ -4,18 +4,9 @@
 #include "kernels/pack.h"
 #include "tests/check.h"
 #include "tests/kernels/reference_golden.h"
+#include "tests/kernels/stream.h"
 
 #define MAX 1024
-
-/* The script's generator. */
-static struct tensor stream(float *memory, uint32_t s, struct tensor shape) {
-    shape.data = memory;
-    for (int64_t i = 0; i < tensor_elements(&shape); i++) {
-        uint32_t u = ((uint32_t)i * 7919u + s * 104729u + 12345u) * 2654435761u;
-        memory[i] = (float)((double)u / 2147483648.0 - 1.0);
-    }
-    return shape;
-}
 
 static float memory[5][MAX], output[MAX];
 

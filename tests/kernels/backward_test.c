@@ -1,0 +1,368 @@
+/* The reference's operations of training against torch's autograd and AdamW
+ * (tests/reference/backward_golden.py), small shapes: what every other table is compared with must
+ * itself be right. backward_differences_test.c compares with the reference's own forward. */
+#include "kernels/compute.h"
+#include "kernels/pack.h"
+#include "tests/check.h"
+#include "tests/kernels/backward_golden.h"
+#include "tests/kernels/stream.h"
+
+#define MAX 1024
+
+static float memory[12][MAX];
+
+/* out: zeros, to which a parameter's gradient is added. */
+static struct tensor zeros(float *out, struct tensor shape) {
+    memset(out, 0, tensor_bytes(&shape));
+    shape.data = out;
+    return shape;
+}
+
+/* out: what a written gradient replaces. */
+static struct tensor poison(float *out, struct tensor shape) {
+    memset(out, 0xff, tensor_bytes(&shape));
+    shape.data = out;
+    return shape;
+}
+
+static struct compute fresh(void) {
+    return (struct compute){ .kernels = kernels_reference() };
+}
+
+static void compare(
+    const char *name, const struct compute *c, const float *got, const float *want, int n) {
+    CHECK(compute_ok(c), "%s: %s", name, c->error.message);
+    double worst = 0;
+    for (int i = 0; i < n; i++) {
+        const double off = fabs((double)got[i] - (double)want[i]) / (fabs((double)want[i]) + 0.1);
+        worst = !(off <= worst) ? off : worst;
+    }
+    printf("%-36s worst relative error %.2g\n", name, worst);
+    CHECK(worst < 1e-6, "%s is off by %g", name, worst);
+}
+#define COUNT(array) (int)(sizeof(array) / sizeof((array)[0]))
+#define COMPARE(c, got, golden) compare(#golden, c, got, golden, COUNT(golden))
+
+static void linear(void) {
+    struct compute c = fresh();
+    const struct tensor x = stream(memory[0], 1, tensor_2d(NULL, DTYPE_F32, 5, 6));
+    const struct tensor w = stream(memory[1], 2, tensor_2d(NULL, DTYPE_F32, 8, 6));
+    const struct tensor dy = stream(memory[2], 9, tensor_2d(NULL, DTYPE_F32, 5, 8));
+    struct tensor dx = poison(memory[3], x), dw = zeros(memory[4], w);
+    struct tensor dbias = zeros(memory[5], tensor_1d(NULL, DTYPE_F32, 8));
+    struct packed *weight = NULL;
+    CHECK(linear_pack(c.kernels, "w", &w, NULL, false, DTYPE_F32, &weight, &c.error), "pack");
+    const struct linear_backward_args args = { &dy, weight, &x, &dx, false, &dw, &dbias };
+    op_linear_backward(&c, &args);
+    COMPARE(&c, memory[3], golden_linear_d_x);
+    COMPARE(&c, memory[4], golden_linear_d_w);
+    COMPARE(&c, memory[5], golden_linear_d_bias);
+    /* What a parameter's gradient holds stays; what an activation's holds, if it is asked to. */
+    struct linear_backward_args again = args;
+    again.accumulate = true;
+    again.dbias = NULL;
+    op_linear_backward(&c, &again);
+    for (int i = 0; i < COUNT(golden_linear_d_x); i++)
+        CHECK_NEAR(memory[3][i], 2 * golden_linear_d_x[i], 1e-6);
+    for (int i = 0; i < COUNT(golden_linear_d_w); i++)
+        CHECK_NEAR(memory[4][i], 2 * golden_linear_d_w[i], 1e-6);
+    COMPARE(&c, memory[5], golden_linear_d_bias);
+    packed_destroy(weight);
+}
+
+struct conv_golden {
+    const float *x, *w, *bias, *row;
+};
+
+static void conv(
+    enum conv_kind kind, int64_t h, int64_t w, const struct conv_golden *golden, const char *name) {
+    static const char *const parts[] = { "x", "w", "bias", "row" };
+    struct compute c = fresh();
+    const int64_t size = kind == CONV_1X1 ? 1 : 3;
+    const struct tensor x = stream(memory[0], 1, tensor_4d(NULL, DTYPE_F32, 2, 5, 4, 3));
+    const struct tensor k = stream(memory[1], 2, tensor_4d(NULL, DTYPE_F32, 4, 3, size, size));
+    const struct tensor dy = stream(memory[2], 9, tensor_4d(NULL, DTYPE_F32, 2, h, w, 4));
+    struct tensor dx = poison(memory[3], x);
+    struct tensor dw = zeros(memory[4], tensor_4d(NULL, DTYPE_F32, 4, size, size, 3));
+    struct tensor dbias = zeros(memory[5], tensor_1d(NULL, DTYPE_F32, 4));
+    struct tensor row = poison(memory[6], tensor_2d(NULL, DTYPE_F32, 2, 4));
+    struct packed *weight = NULL;
+    CHECK(conv2d_pack(c.kernels, "w", &k, NULL, kind, DTYPE_F32, &weight, &c.error), "pack");
+    op_conv2d_backward(&c,
+        &(struct conv2d_backward_args){ &dy, weight, &x, &dx, false, &dw, &dbias, &row, false });
+    const struct tensor *tensors[] = { &dx, &dw, &dbias, &row };
+    const float *const wants[] = { golden->x, golden->w, golden->bias, golden->row };
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "golden_conv_%s_d_%s", name, parts[i]);
+        compare(text, &c, tensors[i]->data, wants[i], (int)tensor_elements(tensors[i]));
+    }
+    packed_destroy(weight);
+}
+#define CONV(kind, h, w, name)                                                                     \
+    conv(kind, h, w,                                                                               \
+        &(struct conv_golden){ golden_conv_##name##_d_x, golden_conv_##name##_d_w,                 \
+            golden_conv_##name##_d_bias, golden_conv_##name##_d_row },                             \
+        #name)
+
+static void norms(void) {
+    const struct tensor x = stream(memory[0], 1, tensor_4d(NULL, DTYPE_F32, 2, 3, 4, 6));
+    const struct tensor gamma = stream(memory[1], 2, tensor_1d(NULL, DTYPE_F32, 6));
+    const struct tensor beta = stream(memory[2], 3, tensor_1d(NULL, DTYPE_F32, 6));
+    struct tensor dy = stream(memory[3], 9, x), dx = poison(memory[4], x);
+    struct tensor dgamma = zeros(memory[5], gamma), dbeta = zeros(memory[6], beta);
+    struct compute c = fresh();
+    struct group_norm_backward_args args = { &dy, &x, &gamma, &beta, 3, 1e-5f, false, &dx, false,
+        &dgamma, &dbeta };
+    op_group_norm_backward(&c, &args);
+    COMPARE(&c, memory[4], golden_group_norm_d_x);
+    COMPARE(&c, memory[5], golden_group_norm_d_gamma);
+    COMPARE(&c, memory[6], golden_group_norm_d_beta);
+    /* dx may be dy. */
+    args.silu = true;
+    args.dx = &dy;
+    zeros(memory[5], gamma);
+    zeros(memory[6], beta);
+    op_group_norm_backward(&c, &args);
+    COMPARE(&c, memory[3], golden_group_norm_silu_d_x);
+    COMPARE(&c, memory[5], golden_group_norm_silu_d_gamma);
+    COMPARE(&c, memory[6], golden_group_norm_silu_d_beta);
+
+    const struct tensor tokens = tensor_view_2d(&x, 24, 6), seven = tensor_rows(&tokens, 0, 7);
+    dy = stream(memory[3], 9, seven);
+    dx = poison(memory[4], seven);
+    zeros(memory[5], gamma);
+    zeros(memory[6], beta);
+    op_layer_norm_backward(&c, &(struct layer_norm_backward_args){
+                                   &dy, &seven, &gamma, 1e-5f, &dx, false, &dgamma, &dbeta });
+    COMPARE(&c, memory[4], golden_layer_norm_d_x);
+    COMPARE(&c, memory[5], golden_layer_norm_d_gamma);
+    COMPARE(&c, memory[6], golden_layer_norm_d_beta);
+}
+
+static void attention(void) {
+    const struct tensor qkv = stream(memory[0], 1, tensor_3d(NULL, DTYPE_F32, 2, 5, 24));
+    struct tensor y = poison(memory[1], tensor_3d(NULL, DTYPE_F32, 2, 5, 8));
+    const struct tensor dy = stream(memory[2], 9, y);
+    struct tensor d = poison(memory[3], qkv);
+    struct attention_backward_args args = { &qkv, &qkv, &qkv, &y, &dy, 0, 8, 16, 2, 4, 0.7f, false,
+        NULL, &d, &d, &d, false };
+    for (int causal = 0; causal < 2; causal++) {
+        struct compute c = fresh();
+        args.causal = causal;
+        op_attention(&c, &(struct attention_args){
+                             &qkv, &qkv, &qkv, 0, 8, 16, 2, 4, 0.7f, args.causal, &y, NULL });
+        op_attention_backward(&c, &args);
+        if (causal)
+            COMPARE(&c, memory[3], golden_attention_causal_d_qkv);
+        else
+            COMPARE(&c, memory[3], golden_attention_d_qkv);
+    }
+    const struct tensor q = stream(memory[0], 1, tensor_3d(NULL, DTYPE_F32, 2, 3, 8));
+    const struct tensor kv = stream(memory[1], 2, tensor_3d(NULL, DTYPE_F32, 2, 6, 16));
+    int32_t keys[2] = { 4, 6 };
+    const struct tensor lengths = tensor_1d(keys, DTYPE_I32, 2);
+    struct tensor out = poison(memory[2], q), dq = poison(memory[4], q);
+    struct tensor dkv = poison(memory[5], kv);
+    const struct tensor d_out = stream(memory[3], 9, q);
+    struct compute c = fresh();
+    op_attention(
+        &c, &(struct attention_args){ &q, &kv, &kv, 0, 0, 8, 2, 4, 0.7f, false, &out, &lengths });
+    op_attention_backward(&c, &(struct attention_backward_args){ &q, &kv, &kv, &out, &d_out, 0, 0,
+                                  8, 2, 4, 0.7f, false, &lengths, &dq, &dkv, &dkv, false });
+    COMPARE(&c, memory[4], golden_attention_lengths_d_q);
+    COMPARE(&c, memory[5], golden_attention_lengths_d_kv);
+}
+
+static void embedding(void) {
+    int32_t values[6] = { 3, 0, 3, 1, 3, 0 };
+    const struct tensor ids = tensor_2d(values, DTYPE_I32, 2, 3);
+    const struct tensor dy = stream(memory[0], 9, tensor_3d(NULL, DTYPE_F32, 2, 3, 4));
+    struct tensor table = zeros(memory[1], tensor_2d(NULL, DTYPE_F32, 5, 4));
+    struct tensor positions = zeros(memory[2], tensor_2d(NULL, DTYPE_F32, 4, 4));
+    struct compute c = fresh();
+    op_embedding_backward(&c, &(struct embedding_backward_args){ &ids, &dy, &table, &positions });
+    COMPARE(&c, memory[1], golden_embedding_d_table);
+    COMPARE(&c, memory[2], golden_embedding_d_positions);
+}
+
+static struct tensor times_four(struct tensor t) {
+    for (int64_t i = 0; i < tensor_elements(&t); i++)
+        ((float *)t.data)[i] *= 4;
+    return t;
+}
+
+static void pointwise(void) {
+    const struct tensor x = times_four(stream(memory[0], 1, tensor_2d(NULL, DTYPE_F32, 3, 9)));
+    const struct tensor dy = stream(memory[1], 9, x);
+    struct tensor dx = poison(memory[2], x);
+    struct compute c = fresh();
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &dy, &x, ACTIVATION_SILU, &dx, false });
+    COMPARE(&c, memory[2], golden_silu_d_x);
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &dy, &x, ACTIVATION_QUICK_GELU, &dx, false });
+    COMPARE(&c, memory[2], golden_quick_gelu_d_x);
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &dy, &x, ACTIVATION_GELU, &dx, false });
+    COMPARE(&c, memory[2], golden_gelu_d_x);
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &dy, NULL, ACTIVATION_NONE, &dx, true });
+    for (int i = 0; i < COUNT(golden_gelu_d_x); i++)
+        CHECK_NEAR(memory[2][i], golden_gelu_d_x[i] + memory[1][i], 1e-6);
+
+    const struct tensor h = times_four(stream(memory[0], 1, tensor_2d(NULL, DTYPE_F32, 3, 10)));
+    const struct tensor d_half = stream(memory[1], 9, tensor_2d(NULL, DTYPE_F32, 3, 5));
+    struct tensor dh = poison(memory[2], h);
+    op_geglu_backward(&c, &(struct geglu_backward_args){ &d_half, &h, &dh, false });
+    COMPARE(&c, memory[2], golden_geglu_d_h);
+}
+
+/* [a | b] is its own inverse's truth. */
+static void concat(void) {
+    const struct tensor dy = stream(memory[0], 9, tensor_2d(NULL, DTYPE_F32, 3, 7));
+    struct tensor da = poison(memory[1], tensor_2d(NULL, DTYPE_F32, 3, 5));
+    struct tensor db = stream(memory[2], 3, tensor_2d(NULL, DTYPE_F32, 3, 2));
+    struct compute c = fresh();
+    stream(memory[3], 3, db);
+    op_concat_backward(&c, &(struct concat_backward_args){ &dy, &da, &db, false, true });
+    CHECK(compute_ok(&c), "%s", c.error.message);
+    for (int i = 0; i < 21; i++) {
+        if (i % 7 < 5)
+            CHECK_NEAR(memory[1][i / 7 * 5 + i % 7], memory[0][i], 0);
+        else
+            CHECK_NEAR(memory[2][i / 7 * 2 + i % 7 - 5],
+                memory[0][i] + memory[3][i / 7 * 2 + i % 7 - 5], 0);
+    }
+}
+
+/* panels[ceil(n / 16)][inner][16] = rows[n][inner], zeros behind. */
+static void to_panels(const float *rows, int64_t n, int64_t inner, float *panels) {
+    memset(panels, 0, (size_t)((n + 15) / 16 * 16 * inner) * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < inner; j++)
+            panels[(i / 16 * inner + j) * 16 + i % 16] = rows[i * inner + j];
+}
+
+static void from_panels(const float *panels, int64_t n, int64_t inner, float *rows) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < inner; j++)
+            rows[i * inner + j] = panels[(i / 16 * inner + j) * 16 + i % 16];
+}
+
+/* down[rank][k][taps] of the file as panels [rank / 16][taps][k][16]. */
+static void down_to_panels(
+    const float *down, int64_t rank, int64_t k, int64_t taps, float *panels) {
+    float rows[MAX];
+    for (int64_t i = 0; i < rank * k * taps; i++)
+        rows[(i / (k * taps) * taps + i % taps) * k + i / taps % k] = down[i];
+    to_panels(rows, rank, k * taps, panels);
+}
+
+static void low_rank(
+    enum conv_kind kind, int64_t h, int64_t w, const float *const wants[5], const char *name) {
+    const int64_t taps = kind == CONV_1X1 ? 1 : 9, ranks[2] = { 2, 17 }, outputs[2] = { 5, 3 };
+    static float down[2][2 * MAX], up[2][2 * MAX], d_down[2][2 * MAX], d_up[2][2 * MAX], rows[MAX];
+    struct low_rank_term terms[2] = { { down[0], up[0], 2, 0, 5, 0.5f },
+        { down[1], up[1], 17, 2, 3, -1.25f } };
+    const struct low_rank_gradient gradients[2] = { { d_down[0], d_up[0] },
+        { d_down[1], d_up[1] } };
+    for (int i = 0; i < 2; i++) {
+        stream(rows, 2 + 2 * (uint32_t)i, tensor_1d(NULL, DTYPE_F32, ranks[i] * 3 * taps));
+        down_to_panels(rows, ranks[i], 3, taps, down[i]);
+        stream(rows, 3 + 2 * (uint32_t)i, tensor_1d(NULL, DTYPE_F32, outputs[i] * ranks[i]));
+        to_panels(rows, outputs[i], ranks[i], up[i]);
+    }
+    memset(d_down, 0, sizeof(d_down));
+    memset(d_up, 0, sizeof(d_up));
+    const struct tensor x = stream(memory[0], 1, tensor_4d(NULL, DTYPE_F32, 2, 5, 4, 3));
+    const struct tensor dy = stream(memory[1], 9, tensor_4d(NULL, DTYPE_F32, 2, h, w, 5));
+    struct tensor dx = poison(memory[2], x);
+    struct compute c = fresh();
+    op_low_rank_backward(
+        &c, &(struct low_rank_backward_args){ &dy, &x, kind, terms, gradients, 2, &dx, false });
+    char text[64];
+    snprintf(text, sizeof(text), "golden_low_rank_%s_d_x", name);
+    compare(text, &c, memory[2], wants[0], 120);
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text), "golden_low_rank_%s_d_down%d", name, i);
+        from_panels(d_down[i], ranks[i], 3 * taps, rows);
+        compare(text, &c, rows, wants[1 + 2 * i], (int)(ranks[i] * 3 * taps));
+        snprintf(text, sizeof(text), "golden_low_rank_%s_d_up%d", name, i);
+        from_panels(d_up[i], outputs[i], ranks[i], rows);
+        compare(text, &c, rows, wants[2 + 2 * i], (int)(outputs[i] * ranks[i]));
+    }
+    /* The padding of the first term's panel of 16 ranks. */
+    for (int j = 0; j < 3 * taps; j++)
+        for (int lane = 2; lane < 16; lane++)
+            CHECK(d_down[0][j * 16 + lane] == 0, "%s: padding was written", name);
+}
+#define LOW_RANK(kind, h, w, name)                                                                 \
+    low_rank(kind, h, w,                                                                           \
+        (const float *const[]){ golden_low_rank_##name##_d_x, golden_low_rank_##name##_d_down0,    \
+            golden_low_rank_##name##_d_up0, golden_low_rank_##name##_d_down1,                      \
+            golden_low_rank_##name##_d_up1 },                                                      \
+        #name)
+
+static void training(void) {
+    struct compute c = fresh();
+    const struct tensor prediction = stream(memory[0], 1, tensor_4d(NULL, DTYPE_F32, 2, 3, 2, 2));
+    const struct tensor target = stream(memory[1], 2, prediction);
+    const float weights[2] = { 0.5f, -3 };
+    struct tensor loss = poison(memory[2], tensor_1d(NULL, DTYPE_F32, 2));
+    struct tensor d = poison(memory[3], prediction);
+    op_mse(&c, &(struct mse_args){ &prediction, &target, weights, &loss, &d });
+    COMPARE(&c, memory[2], golden_mse);
+    COMPARE(&c, memory[3], golden_mse_d_prediction);
+
+    const struct tensor x = stream(memory[0], 1, tensor_1d(NULL, DTYPE_F32, 30));
+    const uint64_t seed = UINT64_C(0x123456789abcdef0), step = UINT64_C(0x500000007);
+    struct tensor y = poison(memory[1], x);
+    op_dropout(&c, &(struct dropout_args){ &x, 0.3f, &seed, &step, 3, &y, false });
+    COMPARE(&c, memory[1], golden_dropout);
+
+    struct tensor sums = poison(memory[2], tensor_1d(NULL, DTYPE_F32, 2));
+    double want = 0;
+    for (int i = 0; i < 30; i++)
+        want += (double)memory[0][i] * (double)memory[0][i];
+    op_sum_squares(&c, &(struct sum_squares_args){ &x, &sums });
+    CHECK_NEAR(memory[2][0], want, 1e-6);
+    CHECK_NEAR(memory[2][1], 0, 0);
+    memory[0][3] = NAN;
+    memory[0][17] = -INFINITY;
+    op_sum_squares(&c, &(struct sum_squares_args){ &x, &sums });
+    CHECK(isnan(memory[2][0]) && memory[2][1] == 2, "%g, %g not finite", (double)memory[2][0],
+        (double)memory[2][1]);
+
+    struct tensor parameter = stream(memory[0], 1, tensor_1d(NULL, DTYPE_F32, 12));
+    struct tensor m = zeros(memory[1], parameter), v = zeros(memory[2], parameter);
+    for (int i = 1; i <= 3; i++) { /* the gradient as it is, and as a loss scaled by 8 gives it */
+        struct tensor gradient = stream(memory[3], 1 + (uint32_t)i, parameter);
+        for (int j = 0; j < 12; j++)
+            memory[3][j] *= 16;
+        op_adamw(&c, &(struct adamw_args){
+                         &parameter, &gradient, &m, &v, 0.01, 0.9, 0.99, 1e-6, 0.1, 1.0 / 8, i });
+    }
+    COMPARE(&c, memory[0], golden_adamw);
+    COMPARE(&c, memory[1], golden_adamw_m);
+    COMPARE(&c, memory[2], golden_adamw_v);
+}
+
+int main(void) {
+    linear();
+    CONV(CONV_1X1, 5, 4, 1x1);
+    CONV(CONV_3X3, 5, 4, 3x3);
+    CONV(CONV_3X3_DOWN, 3, 2, down);
+    CONV(CONV_3X3_DOWN_RIGHT, 2, 2, down_right);
+    CONV(CONV_3X3_UP, 10, 8, up);
+    CONV(CONV_3X3_UP, 9, 7, up_shorter);
+    norms();
+    attention();
+    embedding();
+    pointwise();
+    concat();
+    LOW_RANK(CONV_1X1, 5, 4, linear);
+    LOW_RANK(CONV_3X3_DOWN, 3, 2, down);
+    training();
+    return check_done();
+}
