@@ -2,9 +2,9 @@
  *
  * A subject is one operation on one shape. subject_check runs it on both tables with the same
  * random inputs and looks at everything that can go wrong: the values, NaN and infinities, memory
- * before and behind the output, inputs that were written to, and a row that comes out with other
- * bits when it is computed alone. Buffers lie in host memory; for a table of another device each
- * run works on copies, guards and all.
+ * before and behind the output, inputs that were written to, a row that comes out with other bits
+ * when it is computed alone, and sums over rows whose bits depend on the number of threads. Buffers
+ * lie in host memory; for a table of another device each run works on copies, guards and all.
  */
 #ifndef TESTS_KERNELS_KCHECK_H
 #define TESTS_KERNELS_KCHECK_H
@@ -14,12 +14,20 @@
 
 #include <stdio.h>
 
+struct tolerance {
+    double normalised; /* |y - reference| / |reference|, Euclidean norms of the whole output */
+    const char *reason;
+};
+
 /* A tensor with guard bytes around it and, for an input, a copy to find writes. */
 struct buffer {
     struct tensor t;
     char *block;  /* owned: guard, data, guard */
-    char *copy;   /* owned, or NULL */
+    char *copy;   /* owned, or NULL: an output's is what each run starts with */
     bool on_host; /* an argument that is host memory on every device */
+    /* A further output beside y, which is written or added to; has_rows: row by row, as y is. */
+    bool is_output, has_rows;
+    struct tolerance tolerance; /* if is_output */
 };
 
 /* How NaN and infinities must come out. */
@@ -29,12 +37,7 @@ enum classes {
                        transforms (Winograd) mix neighbours */
 };
 
-struct tolerance {
-    double normalised; /* |y - reference| / |reference|, Euclidean norms of the whole output */
-    const char *reason;
-};
-
-#define SUBJECT_MAX_INPUTS 12
+#define SUBJECT_MAX_INPUTS 16
 
 struct subject {
     const char *op;
@@ -44,6 +47,8 @@ struct subject {
     int special;     /* index of the input that gets NaN and infinities, or -1 */
     int in_place;    /* 1 + the input that y may be, or 0 */
     struct tensor y; /* dtype and shape of the output */
+    bool is_whole;   /* y is one sum over all rows, or depends on where its rows lie */
+    bool is_absent;  /* the table says that it does not compute this */
     /* Calls the op_* wrapper on `table` for row `row`, or for all rows if it is -1. */
     void (*run)(struct compute *c, const struct subject *s, int64_t row, struct tensor *y);
     const void *params;                       /* for run */
@@ -66,7 +71,7 @@ struct kcheck {
     const char *filter; /* part of "op shape", or NULL */
     const char *kernel; /* the beginning of the wanted kernel's name, or NULL */
     bool quick, channels, bench;
-    int checked, failed;
+    int checked, failed, absent;
     struct peaks peaks; /* with --bench */
 };
 
@@ -80,6 +85,13 @@ bool subject_start(struct kcheck *k, struct subject *s, const char *op, const ch
 /* A further input of random numbers in -scale .. scale (+ offset); returns its tensor. */
 struct tensor *subject_input(
     struct kcheck *k, struct subject *s, struct tensor shape, float scale, float offset);
+/* A further output beside y: what is added to random numbers, or, without `accumulate`, written
+ * over NaN. */
+void subject_output(struct kcheck *k, struct subject *s, struct tensor shape, bool has_rows,
+    bool accumulate, struct tolerance tolerance);
+/* Packs a weight for both tables. A failure ends the program. */
+void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
+    const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype);
 /* The input's tensor, or its row alone. */
 struct tensor subject_row(const struct subject *s, int input, int64_t row);
 /* Checks (or measures, with --bench) and frees the subject. */
@@ -118,12 +130,14 @@ enum when { QUICK, CHANNELS, SLOW, BENCH };
 bool is_time_for(const struct kcheck *k, enum when when);
 /* Whether the table under test packs weights as `dtype`. */
 bool has_weights(const struct kcheck *k, enum dtype dtype);
+/* Whether it takes activations of `dtype`. */
+bool has_activations(const struct kcheck *k, enum dtype dtype);
 
 struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtype weights);
 
 /* void check_NAME(struct kcheck *k): all subjects of each operation. */
 #define CHECK_OPERATION(name) void check_##name(struct kcheck *k);
-OPERATIONS(CHECK_OPERATION)
+ALL_OPERATIONS(CHECK_OPERATION)
 #undef CHECK_OPERATION
 
 /* Seconds, with cold caches, that the fastest right one of cuBLASLt's algorithms takes for two rows

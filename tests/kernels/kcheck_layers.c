@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/level.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const enum dtype weight_dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
@@ -25,22 +24,6 @@ static void run_linear(struct compute *c, const struct subject *s, int64_t row, 
         residual = subject_row(s, 1, row);
     op_linear(c, &(struct linear_args){
                      &x, s->weight, p->activation, p->residual ? &residual : NULL, y, p->ungated });
-}
-
-static void pack_both(struct kcheck *k, struct subject *s, const struct tensor *weight,
-    const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype) {
-    struct error err = { 0 };
-    const struct kernels *tables[] = { k->table, kernels_reference() };
-    struct packed **packed[] = { &s->weight, &s->reference_weight };
-    for (int i = k->bench ? 0 : 1; i >= 0; i--) {
-        bool ok = is_conv
-                      ? conv2d_pack(tables[i], s->op, weight, bias, kind, dtype, packed[i], &err)
-                      : linear_pack(tables[i], s->op, weight, bias, geglu, dtype, packed[i], &err);
-        if (!ok) {
-            printf("kcheck: %s\n", err.message);
-            exit(1);
-        }
-    }
 }
 
 /* cuBLASLt takes biases in the weights' dtype. */
@@ -79,7 +62,7 @@ static void check_linear_case(struct kcheck *k, const struct linear_case *p, enu
                                   : NULL;
     if (bias)
         round_bias(k, bias, weights);
-    pack_both(k, &s, w, bias, false, CONV_1X1, p->geglu, weights);
+    subject_pack(k, &s, w, bias, false, CONV_1X1, p->geglu, weights);
     s.run = run_linear;
     s.params = p;
     s.tolerance = tolerance_for("linear", dtype, weights);
@@ -187,7 +170,7 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
                                   : NULL;
     if (bias && p->kind == CONV_1X1)
         round_bias(k, bias, weights);
-    pack_both(k, &s, weight, bias, true, p->kind, false, weights);
+    subject_pack(k, &s, weight, bias, true, p->kind, false, weights);
     s.run = run_conv2d;
     s.params = p;
     s.tolerance = tolerance_for("conv2d", dtype, weights);

@@ -7,10 +7,6 @@
 
 static const enum dtype dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 
-static bool has_activations(const struct kcheck *k, enum dtype dtype) {
-    return dtype != DTYPE_F16 || has_weights(k, dtype);
-}
-
 /* ---- low_rank ---- */
 
 #define ROWS 3
