@@ -1,5 +1,7 @@
 #include "command/scheduler_flags.h"
 
+#include "base/words.h"
+
 #include <string.h>
 
 #define HELP_COLUMNS 66 /* beside the flags */
@@ -42,8 +44,7 @@ static void list_classes(enum scheduler_option_id id, char *out, size_t size) {
             names[count++] = scheduler_kind_name((enum scheduler_kind)kind);
     out[0] = 0;
     if (!scheduler_options[id].shared && count)
-        snprintf(
-            out, size, " (%s)", scheduler_list_words(list, sizeof(list), names, count, "", ", "));
+        snprintf(out, size, " (%s)", words_list(list, sizeof(list), names, count, "", ", "));
 }
 
 static struct option_spec make_flag(enum scheduler_option_id id, struct flag_text *text) {

@@ -1,6 +1,7 @@
 #include "engine/adapters/internal.h"
 
 #include "base/log.h"
+#include "base/words.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,22 +16,12 @@
 /* Names that begin so cannot be asked for: the first character of a name is a letter or digit. */
 #define TEMPORARY_PREFIX ".upload-"
 
-static bool is_letter_or_digit(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 /* Where adapters have paths, this one is another thing's. */
 static const char reserved[] = "rescan";
 
 static bool is_name(const char *name, size_t length) {
-    if (length == strlen(reserved) && memcmp(name, reserved, length) == 0)
-        return false;
-    if (length < 1 || length > ADAPTER_NAME_MAX_BYTES || !is_letter_or_digit(name[0]))
-        return false;
-    for (size_t i = 1; i < length; i++)
-        if (!is_letter_or_digit(name[i]) && !memchr("._-", name[i], 3))
-            return false;
-    return true;
+    const bool is_reserved = length == strlen(reserved) && memcmp(name, reserved, length) == 0;
+    return !is_reserved && words_are_name(name, length);
 }
 
 bool adapter_name_check(const char *param, const char *name, struct error *err) {

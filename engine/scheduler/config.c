@@ -2,6 +2,7 @@
  * and the way back to JSON. */
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/words.h"
 #include "engine/scheduler/class.h"
 
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static const char *list_options(enum scheduler_kind kind, char *out, size_t size
             (kind == SCHEDULER_COUNT || scheduler_has_option(kind, id)))
             names[count++] = scheduler_options[id].name;
     }
-    return scheduler_list_words(out, size, names, count, "", " and ");
+    return words_list(out, size, names, count, "", " and ");
 }
 
 static bool read_option(

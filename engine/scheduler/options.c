@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/words.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -149,28 +150,6 @@ json_t *scheduler_option_to_json(const struct scheduler_option *option, double v
                                                        : json_real(value);
 }
 
-const char *scheduler_list_words(char *out, size_t size, const char *const *words, size_t count,
-    const char *quote, const char *conjunction) {
-    static const char more[] = ", ...";
-    size_t used = 0;
-    out[0] = 0;
-    for (size_t i = 0; i < count; i++) {
-        bool last = i == count - 1;
-        char word[80];
-        snprintf(word, sizeof(word), "%s%s%s%s",
-            i == 0 ? ""
-            : last ? conjunction
-                   : ", ",
-            quote, words[i], quote);
-        if (used + strlen(word) + (last ? 1 : sizeof(more)) > size) {
-            snprintf(out + used, size - used, "%s", more);
-            break;
-        }
-        used += (size_t)snprintf(out + used, size - used, "%s", word);
-    }
-    return out;
-}
-
 const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,
     const char *quote, char *out, size_t size) {
     const char *listed[WORDS_MAX];
@@ -183,7 +162,7 @@ const char *scheduler_option_allowed(const struct scheduler_option *option, unsi
         for (unsigned i = 0; option->words[i] && count < WORDS_MAX; i++)
             if (words & 1u << i)
                 listed[count++] = option->words[i];
-        scheduler_list_words(out, size, listed, count, quote, " or ");
+        words_list(out, size, listed, count, quote, " or ");
         break;
     default:
         snprintf(out, size, "%s from %g to %s%g",

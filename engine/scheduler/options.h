@@ -147,11 +147,6 @@ bool scheduler_option_from_text(
 /* NULL when memory is short. */
 json_t *scheduler_option_to_json(const struct scheduler_option *option, double value);
 
-/* "a, b or c" for the conjunction " or ", every word in `quote` ("" for none); "a, b, ..." where
- * that does not fit. Returns `out`. */
-const char *scheduler_list_words(char *out, size_t size, const char *const *words, size_t count,
-    const char *quote, const char *conjunction);
-
 /* What is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"". `words`
  * are the bits of the words to list. Returns `out`. */
 const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,

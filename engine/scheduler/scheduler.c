@@ -1,6 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include "base/limits.h"
+#include "base/words.h"
 #include "engine/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/kernels.h"
@@ -44,7 +45,7 @@ const char *scheduler_list_names(char *out, size_t size, const char *quote) {
     const char *names[SCHEDULER_COUNT];
     for (int kind = 0; kind < SCHEDULER_COUNT; kind++)
         names[kind] = classes[kind]->info.name;
-    return scheduler_list_words(out, size, names, SCHEDULER_COUNT, quote, " or ");
+    return words_list(out, size, names, SCHEDULER_COUNT, quote, " or ");
 }
 
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod) {
