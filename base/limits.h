@@ -83,6 +83,11 @@
 /* A job with which the daemon ended so often in a row, without getting further than ever, fails. */
 #define JOB_STRIKES_MAX 5
 
+/* train: one job (train/config.c) */
+#define TRAIN_BATCH_MAX 256
+#define TRAIN_STEPS_MAX 100000000
+#define TRAIN_TEXTS_MAX 64 /* target modules, prompts, groups of parameters */
+
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)
 #define HTTP_HEAD_MAX_BYTES (32u << 10)

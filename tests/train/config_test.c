@@ -1,0 +1,231 @@
+/* What a training job may say: defaults, every kind of wrong field with an error of its own, and
+ * what comes back out. The defaults' truth is the argparse code of diffusers' scripts. */
+#include "train/config.h"
+
+#include "base/json.h"
+#include "kernels/dtype.h"
+#include "tests/check.h"
+#include "train/learning_rate.h"
+
+#include <stdlib.h>
+
+#define LEAST "\"name\": \"cat\", \"dataset\": \"cats\", \"max_train_steps\": 10"
+
+static bool parse(const char *text, struct train_config *config, struct error *err) {
+    json_t *json = json_parse(text, strlen(text), err);
+    CHECK(json, "%s: %s", text, err->message);
+    const bool ok = train_config_parse(json, config, err);
+    json_decref(json);
+    return ok;
+}
+
+static void defaults_are_diffusers(void) {
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(parse("{" LEAST ", \"seed\": null}", &c, &err), "%s", err.message);
+    CHECK(c.method == TRAIN_LORA && c.rank == 16 && c.alpha == 16 && c.dropout == 0, "LoRA");
+    CHECK(c.target_modules.count == 4 && strcmp(c.target_modules.items[3], "to_out.0") == 0,
+        "targets");
+    CHECK(c.resolution == 512 && !c.center_crop && !c.random_flip, "pictures");
+    CHECK(c.train_batch_size == 1 && c.gradient_accumulation_steps == 1, "batches");
+    CHECK(c.learning_rate == 1e-4 && c.adam_beta1 == 0.9 && c.adam_beta2 == 0.999 &&
+              c.adam_weight_decay == 1e-2 && c.adam_epsilon == 1e-8 && c.max_grad_norm == 1,
+        "optimizer");
+    CHECK(c.lr_scheduler == LEARNING_RATE_CONSTANT && c.lr_warmup_steps == 0, "schedule");
+    CHECK(c.snr_gamma == 0 && c.noise_offset == 0 && c.input_perturbation == 0, "loss");
+    CHECK(c.checkpointing_steps == 500 && c.checkpoints_total_limit == 0, "checkpoints");
+    CHECK(c.ema_decay == 0.9999 && !c.use_ema && c.ema_inv_gamma == 1, "average");
+    const int64_t seed = c.seed;
+    train_config_finish(&c);
+    CHECK(parse("{" LEAST "}", &c, &err) && c.seed != seed, "two random seeds are %lld",
+        (long long)seed);
+    train_config_finish(&c);
+}
+
+/* Everything at once, through JSON and back. */
+static void what_is_read_comes_back(void) {
+    static const char text[] =
+        "{\"name\": \"my-cat.v2\", \"dataset\": \"cats\", \"seed\": 7, \"rank\": 8, "
+        "\"lora_alpha\": 4, \"lora_dropout\": 0.1, \"target_modules\": [\"to_q\", \"conv1\"], "
+        "\"init_lora_weights\": \"kaiming\", \"train_text_encoder\": true, "
+        "\"text_encoder_learning_rate\": 5e-6, \"enable_bucket\": true, \"batch_size\": 4, "
+        "\"num_epochs\": 3, \"lr_scheduler\": \"polynomial\", \"lr_power\": 2, "
+        "\"lr_warmup_steps\": 5, \"parameter_groups\": [{\"pattern\": \"attn1\", "
+        "\"learning_rate\": 1e-5}, {\"pattern\": \"up_blocks.*.to_v\", \"weight_decay\": 0}], "
+        "\"use_ema\": true, \"use_ema_warmup\": true, \"ema_power\": 0.75, \"snr_gamma\": 5, "
+        "\"with_prior_preservation\": true, \"class_prompt\": \"a cat\", "
+        "\"class_data_dir\": \"any-cats\", \"validation_prompts\": [\"a cat on a mat\"], "
+        "\"validation_steps\": 100, \"save_format\": \"both\"}";
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(parse(text, &c, &err), "%s", err.message);
+    CHECK(c.rank == 8 && c.alpha == 4 && c.train_batch_size == 4 && c.num_train_epochs == 3,
+        "other names of fields");
+    CHECK(c.parameter_groups.count == 2 && c.parameter_groups.items[0].learning_rate == 1e-5 &&
+              isnan(c.parameter_groups.items[0].weight_decay) &&
+              c.parameter_groups.items[1].weight_decay == 0,
+        "groups");
+    json_t *first = train_config_to_json(&c);
+    struct train_config again;
+    CHECK(train_config_parse(first, &again, &err), "%s", err.message);
+    json_t *second = train_config_to_json(&again);
+    CHECK(json_equal(first, second), "a job's JSON does not give the job again");
+    CHECK(!json_object_get(first, "lr_end") == false && !json_object_get(first, "lr_num_cycles"),
+        "only what has an effect is listed");
+    printf("%zu fields of a full job come back\n", json_object_size(first));
+    json_decref(first);
+    json_decref(second);
+    train_config_finish(&c);
+    train_config_finish(&again);
+}
+
+static const struct {
+    const char *json, *param, *value, *allowed;
+} wrong[] = {
+    { "{\"dataset\": \"d\", \"max_train_steps\": 1}", "name", "(missing)", "a text" },
+    { "{\"name\": \"n\", \"max_train_steps\": 1}", "dataset", "(missing)", "a text" },
+    { "{\"name\": \"../x\", \"dataset\": \"d\", \"max_train_steps\": 1}", "name", "../x",
+        "letters, digits" },
+    { "{\"name\": \"n\", \"dataset\": \"d\"}", "max_train_steps", "(missing)", "num_train_epochs" },
+    { "{" LEAST ", \"rank\": 0}", "rank", "0", "a whole number from 1 to 4096" },
+    { "{" LEAST ", \"rank\": 4.5}", "rank", "4.5", "a whole number" },
+    { "{" LEAST ", \"rank\": \"4\"}", "rank", "\"4\"", "a whole number" },
+    { "{" LEAST ", \"dropout\": 1}", "dropout", "1", "a number from 0 and below 1" },
+    { "{" LEAST ", \"alpha\": -1}", "alpha", "-1", "a number from 0" },
+    { "{" LEAST ", \"lora_alpha\": -2}", "alpha", "-2", "a number from 0" },
+    { "{" LEAST ", \"rank\": 4, \"method\": \"full\"}", "rank", "4", "method \"lora\"" },
+    { "{" LEAST ", \"method\": \"dora\"}", "method", "\"dora\"", "\"lora\" or \"full\"" },
+    { "{" LEAST ", \"target_modules\": []}", "target_modules", "[]", "a list of 1 to" },
+    { "{" LEAST ", \"target_modules\": \"to_q\"}", "target_modules", "\"to_q\"", "a list" },
+    { "{" LEAST ", \"target_modules\": [\"to_q\", 3]}", "target_modules", "[\"to_q\",3]",
+        "a list" },
+    { "{" LEAST ", \"text_encoder_target_modules\": [\"fc1\"]}", "text_encoder_target_modules",
+        "[\"fc1\"]", "train_text_encoder true" },
+    { "{" LEAST ", \"text_encoder_learning_rate\": 1e-5}", "text_encoder_learning_rate", "1e-5",
+        "train_text_encoder true" },
+    { "{" LEAST ", \"resolution\": 500}", "resolution", "500", "a multiple of 8" },
+    { "{" LEAST ", \"resolution\": 8}", "resolution", "8", "from 64 to 2048" },
+    { "{" LEAST ", \"center_crop\": 1}", "center_crop", "1", "true or false" },
+    { "{" LEAST ", \"image_interpolation_mode\": \"area\"}", "image_interpolation_mode", "\"area\"",
+        "\"lanczos\", \"bilinear\" or \"bicubic\"" },
+    { "{" LEAST ", \"bucket_reso_steps\": 64}", "bucket_reso_steps", "64", "enable_bucket true" },
+    { "{" LEAST ", \"enable_bucket\": true, \"bucket_reso_steps\": 20}", "bucket_reso_steps", "20",
+        "a multiple of 8" },
+    { "{" LEAST ", \"enable_bucket\": true, \"min_bucket_reso\": 1032}", "min_bucket_reso", "1032",
+        "max_bucket_reso" },
+    { "{" LEAST ", \"validation_share\": 0.95}", "validation_share", "0.95", "0.9" },
+    { "{" LEAST ", \"caption_dropout\": 1.5}", "caption_dropout", "1.5", "from 0 to 1" },
+    { "{" LEAST ", \"with_prior_preservation\": true}", "class_prompt", "(missing)", "a text" },
+    { "{" LEAST ", \"with_prior_preservation\": true, \"class_prompt\": \"c\"}", "class_data_dir",
+        "(missing)", "a text" },
+    { "{" LEAST ", \"prior_loss_weight\": 1}", "prior_loss_weight", "1",
+        "with_prior_preservation true" },
+    { "{" LEAST ", \"train_batch_size\": 100000}", "train_batch_size", "100000", "from 1 to" },
+    { "{" LEAST ", \"batch_size\": 2, \"train_batch_size\": 2}", "train_batch_size", "(given)",
+        "only one of its names" },
+    { "{" LEAST ", \"gradient_accumulation_steps\": 0}", "gradient_accumulation_steps", "0",
+        "from 1" },
+    { "{" LEAST ", \"mixed_precision\": \"fp8\"}", "mixed_precision", "fp8", "no operations" },
+    { "{" LEAST ", \"mixed_precision\": \"f16\"}", "mixed_precision", "\"f16\"",
+        "\"no\", \"bf16\" or \"fp16\"" },
+    { "{" LEAST ", \"loss_scale\": 128}", "loss_scale", "128", "mixed_precision \"fp16\"" },
+    { "{" LEAST ", \"optimizer\": \"lion\"}", "optimizer", "\"lion\"", "\"adamw\"" },
+    { "{" LEAST ", \"learning_rate\": -1e-4}", "learning_rate", "-0.0001", "from 0 to 10" },
+    { "{" LEAST ", \"adam_beta1\": 1}", "adam_beta1", "1", "below 1" },
+    { "{" LEAST ", \"adam_epsilon\": 0}", "adam_epsilon", "0", "above 0" },
+    { "{" LEAST ", \"parameter_groups\": [{\"pattern\": \"x\"}]}", "parameter_groups",
+        "{\"pattern\":\"x\"}", "learning_rate" },
+    { "{" LEAST ", \"parameter_groups\": [{\"learning_rate\": 1}]}", "parameter_groups",
+        "{\"learning_rate\":1}", "pattern" },
+    { "{" LEAST ", \"parameter_groups\": [{\"pattern\": \"x\", \"lr\": 1}]}", "parameter_groups",
+        "{\"pattern\":\"x\",\"lr\":1}", "learning_rate" },
+    { "{" LEAST ", \"parameter_groups\": 3}", "parameter_groups", "3", "a list" },
+    { "{" LEAST ", \"lr_scheduler\": \"cosine_annealing\"}", "lr_scheduler", "\"cosine_annealing\"",
+        "\"constant\"" },
+    { "{" LEAST ", \"lr_warmup_steps\": 10}", "lr_warmup_steps", "10", "\"linear\"" },
+    { "{" LEAST ", \"lr_scheduler\": \"linear\", \"lr_warmup_steps\": 10, "
+      "\"lr_warmup_ratio\": 0.1}",
+        "lr_warmup_ratio", "0.1", "lr_warmup_steps" },
+    { "{" LEAST ", \"lr_power\": 2}", "lr_power", "2", "lr_scheduler \"polynomial\"" },
+    { "{" LEAST ", \"lr_scheduler\": \"polynomial\", \"lr_end\": 1}", "lr_end", "1",
+        "below the learning_rate" },
+    { "{" LEAST ", \"lr_scheduler\": \"piecewise_constant\"}", "lr_step_rules", "(missing)",
+        "MULTIPLE:STEP" },
+    { "{" LEAST ", \"lr_scheduler\": \"piecewise_constant\", \"lr_step_rules\": \"1:10\"}",
+        "lr_step_rules", "1:10", "MULTIPLE:STEP" },
+    { "{" LEAST ", \"prediction_type\": \"sample\"}", "prediction_type", "\"sample\"",
+        "\"v_prediction\"" },
+    { "{" LEAST ", \"ema_decay\": 0.9}", "ema_decay", "0.9", "use_ema true" },
+    { "{" LEAST ", \"use_ema\": true, \"ema_power\": 0.9}", "ema_power", "0.9",
+        "use_ema_warmup true" },
+    { "{" LEAST ", \"use_ema\": true, \"ema_decay\": 0.5, \"ema_min_decay\": 0.6}", "ema_min_decay",
+        "0.6", "at most ema_decay" },
+    { "{" LEAST ", \"validation_steps\": 5}", "validation_prompts", "(missing)", "prompts" },
+    { "{" LEAST ", \"validation_prompts\": [\"x\"]}", "validation_steps", "0", "from 1" },
+    { "{" LEAST ", \"save_precision\": \"fp64\"}", "save_precision", "\"fp64\"", "\"fp32\"" },
+    { "{" LEAST ", \"report_to\": \"wandb\"}", "report_to", "wandb", "nothing is sent" },
+    { "{" LEAST ", \"seed\": -1}", "seed", "-1", "from 0" },
+    { "{" LEAST ", \"seed\": 1e17}", "seed", "1e17", "from 0" },
+    { "{" LEAST ", \"instance_prompt\": \"\"}", "instance_prompt", "\"\"", "1 to" },
+    { "{" LEAST ", \"push_to_hub\": true}", "push_to_hub", "(given)", "nothing is uploaded" },
+    { "{" LEAST ", \"output_dir\": \"/tmp\"}", "output_dir", "(given)", "the daemon decides" },
+    { "{" LEAST ", \"learing_rate\": 1}", "learing_rate", "1", "the nearest is learning_rate" },
+    { "{" LEAST ", \"Rank\": 1}", "Rank", "1", "the nearest is rank" },
+};
+#define WRONG_COUNT (sizeof(wrong) / sizeof(wrong[0]))
+
+static void wrong_fields_have_errors_of_their_own(void) {
+    static char messages[WRONG_COUNT][sizeof(((struct error *)0)->message)];
+    for (size_t i = 0; i < WRONG_COUNT; i++) {
+        struct train_config c;
+        struct error err = { 0 };
+        const bool ok = parse(wrong[i].json, &c, &err);
+        CHECK(!ok, "%s was taken", wrong[i].json);
+        if (ok) {
+            train_config_finish(&c);
+            continue;
+        }
+        CHECK(strcmp(err.param, wrong[i].param) == 0 && strcmp(err.value, wrong[i].value) == 0 &&
+                  strstr(err.allowed, wrong[i].allowed),
+            "%s: param %s, value %s, allowed %s", wrong[i].json, err.param, err.value, err.allowed);
+        CHECK(err.code == ERROR_INVALID || err.code == ERROR_UNSUPPORTED, "%d", err.code);
+        snprintf(messages[i], sizeof(messages[i]), "%s", err.message);
+        for (size_t k = 0; k < i; k++)
+            CHECK(strcmp(messages[k], messages[i]) != 0, "the same message twice: %s", messages[i]);
+    }
+    printf("%zu wrong jobs, each with its own error\n", WRONG_COUNT);
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(!parse("[]", &c, &err) && strstr(err.message, "JSON object"), "%s", err.message);
+}
+
+static void every_field_is_explained(void) {
+    struct train_config_line line;
+    size_t count = 0;
+    for (; train_config_line(count, &line); count++)
+        CHECK(line.help && line.help[0] && line.allowed[0], "%s", line.name);
+    printf("%zu fields\n", count);
+    CHECK(count > 60, "%zu", count);
+}
+
+static void a_device_may_not_have_it(void) {
+    const unsigned dtypes = 1 << DTYPE_F32 | 1 << DTYPE_BF16;
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(parse("{" LEAST ", \"mixed_precision\": \"fp16\"}", &c, &err), "%s", err.message);
+    CHECK(!train_config_fits_device(&c, dtypes, "this processor", &err), "fp16 was taken");
+    CHECK(strcmp(err.param, "mixed_precision") == 0 &&
+              strcmp(err.allowed, "\"no\" or \"bf16\" on this processor") == 0,
+        "%s", err.message);
+    CHECK(train_config_fits_device(&c, dtypes | 1 << DTYPE_F16, "that", &err), "%s", err.message);
+    train_config_finish(&c);
+}
+
+int main(void) {
+    defaults_are_diffusers();
+    what_is_read_comes_back();
+    wrong_fields_have_errors_of_their_own();
+    every_field_is_explained();
+    a_device_may_not_have_it();
+    return check_done();
+}

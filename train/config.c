@@ -1,0 +1,652 @@
+#include "train/config.h"
+
+#include "base/json.h"
+#include "base/words.h"
+#include "kernels/dtype.h"
+#include "train/learning_rate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum kind { KIND_FLAG, KIND_INTEGER, KIND_NUMBER, KIND_WORD, KIND_TEXT, KIND_TEXTS, KIND_GROUPS };
+
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;             /* of the member */
+    double min, max, value;    /* of integers and numbers; value is also a flag's and a word's */
+    bool above_min, below_max; /* min or max itself is not allowed */
+    const char *const *words;  /* NULL-terminated */
+    const char *texts;         /* the default of TEXTS, separated by spaces */
+    const char *needs;         /* the field beside whose values `when` it has an effect */
+    unsigned when;
+    const char *help;
+};
+
+#define WORDS(...)                                                                                 \
+    .words = (const char *const[]) {                                                               \
+        __VA_ARGS__, NULL                                                                          \
+    }
+#define ONLY_WITH(flag) .needs = #flag, .when = 1 << true
+#define ONLY_LORA .needs = "method", .when = 1 << TRAIN_LORA
+#define ONLY_FP16 .needs = "mixed_precision", .when = 1 << TRAIN_PRECISION_FP16
+#define ONLY_SCHEDULE(name) .needs = "lr_scheduler", .when = 1 << LEARNING_RATE_##name
+#define ONLY_WARMUP                                                                                \
+    .needs = "lr_scheduler",                                                                       \
+    .when = ~(1u << LEARNING_RATE_CONSTANT | 1u << LEARNING_RATE_PIECEWISE_CONSTANT)
+#define FIELD(kind_, member, ...)                                                                  \
+    { .name = #member,                                                                             \
+        .kind = KIND_##kind_,                                                                      \
+        .offset = offsetof(struct train_config, member),                                           \
+        __VA_ARGS__ },
+static const struct field fields[] = { TRAIN_FIELDS(FIELD) };
+#define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
+
+/* Other names of fields: of other scripts, and of earlier versions. */
+static const struct {
+    const char *name, *field;
+} aliases[] = {
+    { "batch_size", "train_batch_size" },
+    { "num_epochs", "num_train_epochs" },
+    { "weight_decay", "adam_weight_decay" },
+    { "lora_alpha", "alpha" },
+    { "lora_dropout", "dropout" },
+    { "resume_from", "resume_from_checkpoint" },
+    { "prior_preservation", "with_prior_preservation" },
+    { "min_snr_gamma", "snr_gamma" },
+    { "text_encoder_lr", "text_encoder_learning_rate" },
+    { "train_data_dir", "dataset" },
+    { "instance_data_dir", "dataset" },
+    { "output_name", "name" },
+    { "flip_aug", "random_flip" },
+};
+
+/* What diffusers' scripts have and we do not do. */
+static const struct {
+    const char *name, *why;
+} refused[] = {
+    { "pretrained_model_name_or_path", "a job trains the checkpoint that the daemon serves" },
+    { "revision", "nothing is downloaded" },
+    { "variant", "a job trains the checkpoint that the daemon serves" },
+    { "non_ema_revision", "nothing is downloaded" },
+    { "dataset_name", "nothing is downloaded: send the pictures by PUT /datasets/NAME" },
+    { "dataset_config_name", "nothing is downloaded" },
+    { "cache_dir", "nothing is downloaded" },
+    { "output_dir", "the daemon decides where a job's files go" },
+    { "logging_dir", "the daemon decides where a job's files go" },
+    { "image_column", "metadata.jsonl names pictures by file_name" },
+    { "caption_column", "metadata.jsonl has captions in text" },
+    { "push_to_hub", "nothing is uploaded" },
+    { "hub_token", "nothing is uploaded" },
+    { "hub_model_id", "nothing is uploaded" },
+    { "hub_private_repo", "nothing is uploaded" },
+    { "tracker_project_name", "there is one log of a job" },
+    { "local_rank", "a job is one process" },
+    { "allow_tf32", "f32 is f32" },
+    { "enable_xformers_memory_efficient_attention", "attention never keeps its scores" },
+    { "set_grads_to_none", "gradients have their place from the start" },
+    { "offload_ema", "the average is in host memory always" },
+    { "foreach_ema", "the average is in host memory always" },
+    { "dream_training", "DREAM is not implemented" },
+    { "dream_detail_preservation", "DREAM is not implemented" },
+    { "offset_noise", "use noise_offset: 0.1" },
+    { "validation_prompt", "use validation_prompts, a list" },
+    { "pre_compute_text_embeddings",
+        "texts are encoded ahead always, unless their encoder trains" },
+    { "text_encoder_use_attention_mask", "Stable Diffusion's text encoder takes none" },
+    { "tokenizer_max_length", "it is the text encoder's" },
+    { "class_labels_conditioning", "Stable Diffusion has no class labels" },
+    { "network_module", "method \"lora\" is the one there is" },
+};
+
+/* The same of single values. */
+static const struct {
+    const char *field, *value, *why;
+} refused_values[] = {
+    { "mixed_precision", "fp8", "there are no operations on fp8; bf16 is the narrowest" },
+    { "report_to", "wandb", "nothing is sent anywhere; \"tensorboard\" writes event files" },
+    { "report_to", "comet_ml", "nothing is sent anywhere; \"tensorboard\" writes event files" },
+    { "report_to", "mlflow", "nothing is sent anywhere; \"tensorboard\" writes event files" },
+    { "report_to", "clearml", "nothing is sent anywhere; \"tensorboard\" writes event files" },
+    { "report_to", "all", "there is one; \"tensorboard\" writes event files" },
+};
+
+static const struct field *field_named(const char *name) {
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (strcmp(fields[i].name, name) == 0)
+            return &fields[i];
+    return NULL;
+}
+
+static void *member(const struct field *f, const struct train_config *config) {
+    return (char *)config + f->offset; /* the caller knows whether it may write */
+}
+
+/* A flag's, an integer's, a number's or a word's. */
+static double number_of(const struct field *f, const struct train_config *config) {
+    const void *at = member(f, config);
+    switch (f->kind) {
+    case KIND_FLAG:
+        return *(const bool *)at;
+    case KIND_INTEGER:
+        return (double)*(const int64_t *)at;
+    case KIND_WORD:
+        return *(const int *)at;
+    default:
+        return *(const double *)at;
+    }
+}
+
+static void set_number(const struct field *f, struct train_config *config, double value) {
+    void *at = member(f, config);
+    switch (f->kind) {
+    case KIND_FLAG:
+        *(bool *)at = value != 0;
+        break;
+    case KIND_INTEGER:
+        *(int64_t *)at = (int64_t)value;
+        break;
+    case KIND_WORD:
+        *(int *)at = (int)value;
+        break;
+    default:
+        *(double *)at = value;
+    }
+}
+
+static int word_count(const struct field *f) {
+    int count = 0;
+    while (f->words[count])
+        count++;
+    return count;
+}
+
+/* --- errors --- */
+
+static const char *allowed(const struct field *f, char *out, size_t size) {
+    char words[ERROR_ALLOWED_BYTES - 64];
+    switch (f->kind) {
+    case KIND_FLAG:
+        snprintf(out, size, "true or false");
+        break;
+    case KIND_INTEGER:
+        snprintf(out, size, "a whole number from %.0f to %.0f", f->min, f->max);
+        break;
+    case KIND_NUMBER:
+        snprintf(out, size, "a number %s %g %s %g", f->above_min ? "above" : "from", f->min,
+            f->below_max ? "and below" : "to", f->max);
+        break;
+    case KIND_WORD:
+        words_list(words, sizeof(words), f->words, (size_t)word_count(f), "\"", " or ");
+        snprintf(out, size, "%s", words);
+        break;
+    case KIND_TEXT:
+        snprintf(out, size, "a text of 1 to %d bytes", PROMPT_MAX_BYTES);
+        break;
+    case KIND_TEXTS:
+        snprintf(out, size, "a list of 1 to %d texts", TRAIN_TEXTS_MAX);
+        break;
+    case KIND_GROUPS:
+        snprintf(out, size,
+            "a list of at most %d {\"pattern\": text, \"learning_rate\": 0 to 10, "
+            "\"weight_decay\": 0 to 10}",
+            TRAIN_TEXTS_MAX);
+        break;
+    }
+    return out;
+}
+
+static bool refuse(const struct field *f, const json_t *value, struct error *err) {
+    char shown[100], what[ERROR_ALLOWED_BYTES];
+    return error_field(err, f->name, json_describe(value, shown, sizeof(shown)), "%s",
+        allowed(f, what, sizeof(what)));
+}
+
+/* Edits between two words, as far as a row of 64 goes. */
+static int distance(const char *a, const char *b) {
+    int row[64];
+    const int length = (int)strlen(b);
+    if (length >= 64)
+        return 64;
+    for (int j = 0; j <= length; j++)
+        row[j] = j;
+    for (int i = 1; a[i - 1]; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= length; j++) {
+            const int changed = corner + (a[i - 1] != b[j - 1]);
+            const int least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            corner = row[j];
+            row[j] = changed < least ? changed : least;
+        }
+    }
+    return row[length];
+}
+
+static bool refuse_key(const char *key, const json_t *value, struct error *err) {
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        if (strcmp(refused[i].name, key) == 0) {
+            error_field(err, key, "(given)", "not to be given: %s", refused[i].why);
+            if (err)
+                err->code = ERROR_UNSUPPORTED;
+            return false;
+        }
+    const struct field *closest = &fields[0];
+    for (size_t i = 1; i < FIELD_COUNT; i++)
+        if (distance(key, fields[i].name) < distance(key, closest->name))
+            closest = &fields[i];
+    char shown[100];
+    return error_field(err, key, json_describe(value, shown, sizeof(shown)),
+        "there is no such field; the nearest is %s", closest->name);
+}
+
+/* --- values from JSON --- */
+
+static bool in_range(const struct field *f, double value) {
+    return value >= f->min && value <= f->max && !(f->above_min && value == f->min) &&
+           !(f->below_max && value == f->max); /* no NaN is */
+}
+
+static bool copy_text(const json_t *value, char **out, struct error *err) {
+    *out = strdup(json_string_value(value));
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a text");
+}
+
+static bool is_text(const json_t *value) {
+    return json_is_string(value) && json_string_length(value) >= 1 &&
+           json_string_length(value) <= PROMPT_MAX_BYTES;
+}
+
+static bool set_word(
+    const struct field *f, const json_t *value, struct train_config *config, struct error *err) {
+    const char *text = json_string_value(value);
+    for (int i = 0; text && f->words[i]; i++)
+        if (strcmp(f->words[i], text) == 0) {
+            set_number(f, config, i);
+            return true;
+        }
+    for (size_t i = 0; text && i < sizeof(refused_values) / sizeof(refused_values[0]); i++)
+        if (strcmp(refused_values[i].field, f->name) == 0 &&
+            strcmp(refused_values[i].value, text) == 0) {
+            error_field(err, f->name, text, "%s", refused_values[i].why);
+            if (err)
+                err->code = ERROR_UNSUPPORTED;
+            return false;
+        }
+    return refuse(f, value, err);
+}
+
+static bool set_texts(
+    const struct field *f, const json_t *value, struct train_texts *out, struct error *err) {
+    const size_t count = json_array_size(value);
+    if (!json_is_array(value) || count < 1 || count > TRAIN_TEXTS_MAX)
+        return refuse(f, value, err);
+    out->items = calloc(count, sizeof(*out->items));
+    if (!out->items)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %s", f->name);
+    for (; out->count < count; out->count++) {
+        const json_t *item = json_array_get(value, out->count);
+        if (!is_text(item))
+            return refuse(f, value, err);
+        if (!copy_text(item, &out->items[out->count], err))
+            return false;
+    }
+    return true;
+}
+
+/* A rate or decay of a group; NAN where it is not given. */
+static bool group_number(const json_t *group, const char *key, double *out, size_t *known) {
+    const json_t *value = json_object_get(group, key);
+    *out = value ? json_number_value(value) : NAN;
+    *known += value != NULL;
+    return !value || (json_is_number(value) && *out >= 0 && *out <= 10);
+}
+
+static bool set_groups(
+    const struct field *f, const json_t *value, struct train_groups *out, struct error *err) {
+    const size_t count = json_array_size(value);
+    if (!json_is_array(value) || count > TRAIN_TEXTS_MAX)
+        return refuse(f, value, err);
+    out->items = calloc(count ? count : 1, sizeof(*out->items));
+    if (!out->items)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %s", f->name);
+    for (; out->count < count; out->count++) {
+        const json_t *item = json_array_get(value, out->count);
+        const json_t *pattern = json_object_get(item, "pattern");
+        struct train_group *group = &out->items[out->count];
+        size_t known = 1;
+        if (!is_text(pattern) ||
+            !group_number(item, "learning_rate", &group->learning_rate, &known) ||
+            !group_number(item, "weight_decay", &group->weight_decay, &known) ||
+            json_object_size(item) != known || known == 1)
+            return refuse(f, item, err);
+        if (!copy_text(pattern, &group->pattern, err))
+            return false;
+    }
+    return true;
+}
+
+static bool set(
+    const struct field *f, const json_t *value, struct train_config *config, struct error *err) {
+    int64_t integer;
+    switch (f->kind) {
+    case KIND_FLAG:
+        if (!json_is_boolean(value))
+            return refuse(f, value, err);
+        set_number(f, config, json_is_true(value));
+        return true;
+    case KIND_INTEGER:
+        if (!json_exact_integer(value, &integer) || !in_range(f, (double)integer))
+            return refuse(f, value, err);
+        *(int64_t *)member(f, config) = integer;
+        return true;
+    case KIND_NUMBER:
+        if (!json_is_number(value) || !in_range(f, json_number_value(value)))
+            return refuse(f, value, err);
+        set_number(f, config, json_number_value(value));
+        return true;
+    case KIND_WORD:
+        return set_word(f, value, config, err);
+    case KIND_TEXT:
+        return is_text(value) ? copy_text(value, member(f, config), err) : refuse(f, value, err);
+    case KIND_TEXTS:
+        return set_texts(f, value, member(f, config), err);
+    case KIND_GROUPS:
+        return set_groups(f, value, member(f, config), err);
+    }
+    return false;
+}
+
+/* --- defaults --- */
+
+static bool default_texts(const struct field *f, struct train_texts *out, struct error *err) {
+    out->items = calloc(TRAIN_TEXTS_MAX, sizeof(*out->items));
+    for (const char *at = f->texts; out->items && *at;) {
+        const size_t length = strcspn(at, " ");
+        if (!(out->items[out->count] = strndup(at, length)))
+            break;
+        out->count++;
+        at += length + (at[length] == ' ');
+        if (!*at)
+            return true;
+    }
+    return error_set(err, ERROR_NO_MEMORY, "no memory for %s", f->name);
+}
+
+static bool set_default(const struct field *f, struct train_config *config, struct error *err) {
+    if (f->kind == KIND_TEXTS && f->texts)
+        return default_texts(f, member(f, config), err);
+    if (f->kind < KIND_TEXT)
+        set_number(f, config, f->value);
+    return true;
+}
+
+/* 32 bits are all that torch's CPU generator takes of a seed. */
+static bool random_seed(int64_t *out, struct error *err) {
+    uint32_t drawn;
+    if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
+        return error_set(err, ERROR_INTERNAL, "no random seed can be had; give one");
+    *out = drawn;
+    return true;
+}
+
+/* --- what fields say to one another --- */
+
+static bool has_effect(const struct field *f, const struct train_config *config) {
+    if (!f->needs)
+        return true;
+    const struct field *other = field_named(f->needs);
+    return other && f->when >> (unsigned)number_of(other, config) & 1 && has_effect(other, config);
+}
+
+/* "mixed_precision \"fp16\"", "use_ema true" */
+static const char *condition(const struct field *f, char *out, size_t size) {
+    const struct field *other = field_named(f->needs);
+    const char *words[32];
+    size_t count = 0;
+    for (int i = 0; other->kind == KIND_WORD && other->words[i]; i++)
+        if (f->when >> i & 1)
+            words[count++] = other->words[i];
+    char list[300] = "true";
+    if (other->kind == KIND_WORD)
+        words_list(list, sizeof(list), words, count, "\"", " or ");
+    snprintf(out, size, "%s %s", other->name, list);
+    return out;
+}
+
+static bool fits(const struct train_config *c, struct error *err) {
+    char text[64];
+    if (!c->max_train_steps && !c->num_train_epochs)
+        return error_field(err, "max_train_steps", "(missing)", "it or num_train_epochs, from 1");
+    if (c->resolution % IMAGE_MULTIPLE_PX) {
+        snprintf(text, sizeof(text), "%lld", (long long)c->resolution);
+        return error_field(err, "resolution", text, "a multiple of %d", IMAGE_MULTIPLE_PX);
+    }
+    if (c->enable_bucket &&
+        (c->bucket_reso_steps % IMAGE_MULTIPLE_PX || c->min_bucket_reso > c->max_bucket_reso)) {
+        const bool steps = c->bucket_reso_steps % IMAGE_MULTIPLE_PX != 0;
+        snprintf(text, sizeof(text), "%lld",
+            (long long)(steps ? c->bucket_reso_steps : c->min_bucket_reso));
+        return steps ? error_field(
+                           err, "bucket_reso_steps", text, "a multiple of %d", IMAGE_MULTIPLE_PX)
+                     : error_field(err, "min_bucket_reso", text, "at most max_bucket_reso, %lld",
+                           (long long)c->max_bucket_reso);
+    }
+    if (c->lr_warmup_steps && c->lr_warmup_ratio > 0) {
+        snprintf(text, sizeof(text), "%g", c->lr_warmup_ratio);
+        return error_field(err, "lr_warmup_ratio", text, "0 beside lr_warmup_steps");
+    }
+    if (c->lr_scheduler == LEARNING_RATE_POLYNOMIAL && c->lr_end >= c->learning_rate) {
+        snprintf(text, sizeof(text), "%g", c->lr_end);
+        return error_field(err, "lr_end", text, "below the learning_rate, %g", c->learning_rate);
+    }
+    if (c->use_ema && c->ema_min_decay > c->ema_decay) {
+        snprintf(text, sizeof(text), "%g", c->ema_min_decay);
+        return error_field(err, "ema_min_decay", text, "at most ema_decay, %g", c->ema_decay);
+    }
+    return true;
+}
+
+static bool texts_fit(const struct train_config *c, struct error *err) {
+    struct learning_rate rules;
+    struct error why = { 0 };
+    if (c->lr_scheduler == LEARNING_RATE_PIECEWISE_CONSTANT &&
+        !learning_rate_rules_parse(c->lr_step_rules ? c->lr_step_rules : "", &rules, &why))
+        return error_field(err, "lr_step_rules", c->lr_step_rules ? c->lr_step_rules : "(missing)",
+            "%s", why.message);
+    if (c->with_prior_preservation && (!c->class_prompt || !c->class_data_dir))
+        return error_field(err, c->class_prompt ? "class_data_dir" : "class_prompt", "(missing)",
+            "a text, beside with_prior_preservation");
+    if ((c->validation_steps || c->validation_epochs) && !c->validation_prompts.count)
+        return error_field(err, "validation_prompts", "(missing)",
+            "prompts, beside validation_steps or validation_epochs");
+    if (c->validation_prompts.count && !c->validation_steps && !c->validation_epochs)
+        return error_field(err, "validation_steps", "0",
+            "it or validation_epochs, from 1, beside validation_prompts");
+    return true;
+}
+
+/* --- the whole --- */
+
+static const struct field *field_of_key(const char *key) {
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
+        if (strcmp(aliases[i].name, key) == 0)
+            return field_named(aliases[i].field);
+    return field_named(key);
+}
+
+static bool read_keys(
+    const json_t *json, struct train_config *out, const json_t **given, struct error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)json, key, value) {
+        const struct field *f = field_of_key(key);
+        if (!f)
+            return refuse_key(key, value, err);
+        if (given[f - fields])
+            return error_field(
+                err, key, "(given)", "only one of its names: %s is given too", f->name);
+        given[f - fields] = value;
+        if (!json_is_null(value) && !set(f, value, out, err))
+            return false;
+    }
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if ((!given[i] || json_is_null(given[i])) && !set_default(&fields[i], out, err))
+            return false;
+    return true;
+}
+
+static bool all_have_effect(
+    const struct train_config *config, const json_t *const *given, struct error *err) {
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (given[i] && !json_is_null(given[i]) && !has_effect(&fields[i], config)) {
+            char shown[100], only[360];
+            return error_field(err, fields[i].name, json_describe(given[i], shown, sizeof(shown)),
+                "nothing: it has an effect with %s only",
+                condition(&fields[i], only, sizeof(only)));
+        }
+    return true;
+}
+
+static bool parse(const json_t *json, struct train_config *out, struct error *err) {
+    const json_t *given[FIELD_COUNT] = { NULL };
+    if (!read_keys(json, out, given, err) || !all_have_effect(out, given, err))
+        return false;
+    if (!out->name || !out->dataset)
+        return error_field(err, out->name ? "dataset" : "name", "(missing)", "a text");
+    const json_t *seed = json_object_get(json, "seed");
+    if ((!seed || json_is_null(seed)) && !random_seed(&out->seed, err))
+        return false;
+    if (out->alpha == 0)
+        out->alpha = (double)out->rank;
+    return words_check_name("name", out->name, err) && fits(out, err) && texts_fit(out, err);
+}
+
+bool train_config_parse(const json_t *json, struct train_config *out, struct error *err) {
+    *out = (struct train_config){ 0 };
+    if (!json_is_object(json)) {
+        char shown[100];
+        return error_set(err, ERROR_INVALID, "a training job is a JSON object, not %s",
+            json_describe(json, shown, sizeof(shown)));
+    }
+    if (parse(json, out, err))
+        return true;
+    train_config_finish(out);
+    return false;
+}
+
+void train_config_finish(struct train_config *config) {
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        void *at = member(&fields[i], config);
+        struct train_texts *texts = at;
+        struct train_groups *groups = at;
+        switch (fields[i].kind) {
+        case KIND_TEXT:
+            free(*(char **)at);
+            break;
+        case KIND_TEXTS:
+            for (size_t k = 0; k < texts->count; k++)
+                free(texts->items[k]);
+            free(texts->items);
+            break;
+        case KIND_GROUPS:
+            for (size_t k = 0; k < groups->count; k++)
+                free(groups->items[k].pattern);
+            free(groups->items);
+            break;
+        default:
+            break;
+        }
+    }
+    *config = (struct train_config){ 0 };
+}
+
+static json_t *texts_to_json(const struct train_texts *texts) {
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < texts->count; i++)
+        json_array_append_new(list, json_string(texts->items[i]));
+    return list;
+}
+
+static json_t *groups_to_json(const struct train_groups *groups) {
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < groups->count; i++) {
+        const struct train_group *group = &groups->items[i];
+        json_t *item = json_pack("{s:s}", "pattern", group->pattern);
+        if (!isnan(group->learning_rate))
+            json_object_set_new(item, "learning_rate", json_real(group->learning_rate));
+        if (!isnan(group->weight_decay))
+            json_object_set_new(item, "weight_decay", json_real(group->weight_decay));
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+static json_t *field_to_json(const struct field *f, const struct train_config *config) {
+    const void *at = member(f, config);
+    switch (f->kind) {
+    case KIND_FLAG:
+        return json_boolean(*(const bool *)at);
+    case KIND_INTEGER:
+        return json_integer(*(const int64_t *)at);
+    case KIND_NUMBER:
+        return json_real(*(const double *)at);
+    case KIND_WORD:
+        return json_string(f->words[*(const int *)at]);
+    case KIND_TEXT:
+        return *(char *const *)at ? json_string(*(char *const *)at) : json_null();
+    case KIND_TEXTS:
+        return ((const struct train_texts *)at)->count ? texts_to_json(at) : json_null();
+    case KIND_GROUPS:
+        return ((const struct train_groups *)at)->count ? groups_to_json(at) : json_null();
+    }
+    return NULL;
+}
+
+json_t *train_config_to_json(const struct train_config *config) {
+    json_t *json = json_object();
+    for (size_t i = 0; json && i < FIELD_COUNT; i++) {
+        if (!has_effect(&fields[i], config))
+            continue;
+        json_t *value = field_to_json(&fields[i], config);
+        if (json_is_null(value)) {
+            json_decref(value);
+        } else if (json_object_set_new(json, fields[i].name, value) != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
+bool train_config_line(size_t index, struct train_config_line *out) {
+    if (index >= FIELD_COUNT)
+        return false;
+    out->name = fields[index].name;
+    out->help = fields[index].help;
+    allowed(&fields[index], out->allowed, sizeof(out->allowed));
+    return true;
+}
+
+bool train_config_fits_device(
+    const struct train_config *config, unsigned dtypes, const char *device, struct error *err) {
+    static const struct {
+        enum dtype dtype;
+        const char *name;
+    } precisions[] = { [TRAIN_PRECISION_NO] = { DTYPE_F32, "no" },
+        [TRAIN_PRECISION_BF16] = { DTYPE_BF16, "bf16" },
+        [TRAIN_PRECISION_FP16] = { DTYPE_F16, "fp16" } };
+    if (dtypes >> precisions[config->mixed_precision].dtype & 1)
+        return true;
+    const char *words[3];
+    size_t count = 0;
+    for (int i = 0; i < 3; i++)
+        if (dtypes >> precisions[i].dtype & 1)
+            words[count++] = precisions[i].name;
+    char list[64];
+    return error_field(err, "mixed_precision", precisions[config->mixed_precision].name, "%s on %s",
+        words_list(list, sizeof(list), words, count, "\"", " or "), device);
+}
