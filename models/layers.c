@@ -78,6 +78,17 @@ static bool resident_fill(const struct resident *out, int64_t offset, enum dtype
     return true;
 }
 
+static bool note_resident(const struct weights *w, const char *name, const struct tensor *weight,
+    const struct tensor *bias, struct error *err) {
+    struct named_resident resident = { .weight = *weight };
+    if (!w->list)
+        return true;
+    memccpy(resident.name, name, 0, sizeof(resident.name) - 1);
+    if (bias)
+        resident.bias = *bias;
+    return weight_list_add_resident(w->list, &resident, err);
+}
+
 bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
     struct norm *out, struct error *err) {
     char name[SAFETENSORS_MAX_NAME_BYTES];
@@ -94,7 +105,10 @@ bool norm_load(const struct weights *w, const char *prefix, const char *leaf, in
     out->gamma = tensor_1d(out->resident.data, DTYPE_F32, channels);
     out->beta = tensor_1d((float *)out->resident.data + channels, DTYPE_F32, channels);
     out->gamma.device = out->beta.device = w->kernels->device;
-    return true;
+    if (note_resident(w, name, &out->gamma, &out->beta, err))
+        return true;
+    norm_finish(out);
+    return false;
 }
 
 void norm_finish(struct norm *norm) {
@@ -203,7 +217,10 @@ bool table_load(const struct weights *w, const char *prefix, const char *leaf, i
     }
     out->tensor = tensor_2d(out->resident.data, w->dtype, rows, channels);
     out->tensor.device = w->kernels->device;
-    return true;
+    if (note_resident(w, name, &out->tensor, NULL, err))
+        return true;
+    table_finish(out);
+    return false;
 }
 
 void table_finish(struct table *table) {

@@ -18,6 +18,22 @@ bool weight_list_add(
     return true;
 }
 
+bool weight_list_add_resident(
+    struct weight_list *list, const struct named_resident *resident, struct error *err) {
+    if (list->resident_count == list->resident_capacity) {
+        const size_t capacity = list->resident_capacity ? 2 * list->resident_capacity : 64;
+        struct named_resident *residents = reallocarray(
+            list->residents, capacity, sizeof(*residents));
+        if (!residents)
+            return error_set(
+                err, ERROR_NO_MEMORY, "no memory for the names of %zu norms", capacity);
+        list->residents = residents;
+        list->resident_capacity = capacity;
+    }
+    list->residents[list->resident_count++] = *resident;
+    return true;
+}
+
 const struct named_weight *weight_list_find(const struct weight_list *list, const char *name) {
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->items[i].name, name) == 0)
@@ -27,5 +43,6 @@ const struct named_weight *weight_list_find(const struct weight_list *list, cons
 
 void weight_list_finish(struct weight_list *list) {
     free(list->items);
+    free(list->residents);
     *list = (struct weight_list){ 0 };
 }

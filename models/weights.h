@@ -4,7 +4,8 @@
  * checkpoint (weights_from_checkpoint) or, in tests, anything else. The loaders of models/layers.h
  * pack what they get, several tensors into one weight where that is faster; each writes down in the
  * model's `struct weight_list` which rows of which packed weight a tensor has become, so that an
- * adapter, a training or a listing finds the weight that it knows by name. */
+ * adapter, a training or a listing finds the weight that it knows by name. What is not packed is
+ * listed beside them. */
 #ifndef MODELS_WEIGHTS_H
 #define MODELS_WEIGHTS_H
 
@@ -23,14 +24,24 @@ struct named_weight {
     enum conv_kind kind; /* if is_conv */
 };
 
-/* Every weight matrix of a model, in the order of loading. A zeroed one is empty. */
+/* A norm's scale and shift, or an embedding's table: what lies in the device's memory unpacked. */
+struct named_resident {
+    char name[SAFETENSORS_MAX_NAME_BYTES]; /* the layer's: "mid_block.resnets.0.norm1" */
+    struct tensor weight, bias;            /* borrowed from the model; a table's bias has no data */
+};
+
+/* Every parameter of a model, in the order of loading. A zeroed one is empty. */
 struct weight_list {
-    struct named_weight *items; /* owned */
+    struct named_weight *items; /* owned: the matrices and their biases */
     size_t count, capacity;
+    struct named_resident *residents; /* owned */
+    size_t resident_count, resident_capacity;
 };
 
 bool weight_list_add(struct weight_list *list, const struct named_weight *weight, struct error *err)
     __attribute__((warn_unused_result));
+bool weight_list_add_resident(struct weight_list *list, const struct named_resident *resident,
+    struct error *err) __attribute__((warn_unused_result));
 /* The weight of the layer `name`, or NULL. */
 const struct named_weight *weight_list_find(const struct weight_list *list, const char *name);
 void weight_list_finish(struct weight_list *list);

@@ -173,6 +173,32 @@ static void every_matrix_is_named(
     CHECK(list->count == matrices, "%zu entries for %zu matrices", list->count, matrices);
 }
 
+/* Everything else that the model took is listed unpacked, with the source's numbers. */
+static void every_other_tensor_is_resident(const struct kernels *kernels,
+    const struct rule_source *source, const struct weight_list *list) {
+    size_t tensors = 0;
+    for (size_t i = 0; i < list->resident_count; i++) {
+        const struct named_resident *r = &list->residents[i];
+        const struct tensor *parts[] = { &r->weight, &r->bias };
+        for (int k = 0; k < 2; k++) {
+            int rank = 0;
+            struct error err = { 0 };
+            const float *want = find_tensor(source, r->name, k ? "bias" : "weight", &rank);
+            CHECK((want != NULL) == (parts[k]->data != NULL), "%s, part %d", r->name, k);
+            if (!want || !parts[k]->data)
+                continue;
+            const void *got = kernels->memory->view(parts[k]->data, tensor_bytes(parts[k]), &err);
+            CHECK(parts[k]->rank == rank && memcmp(got, want, tensor_bytes(parts[k])) == 0,
+                "%s, part %d: other numbers", r->name, k);
+            tensors++;
+        }
+        CHECK(!weight_list_find(list, r->name), "%s is listed twice", r->name);
+    }
+    for (size_t i = 0; i < list->count; i++)
+        tensors += list->items[i].has_bias ? 2 : 1;
+    CHECK(tensors == source->count, "%zu of %zu tensors have a name", tensors, source->count);
+}
+
 /* The entries of one packed weight follow each other without a gap. */
 static void every_row_has_a_name(const struct weight_list *list) {
     for (size_t i = 0; i < list->count; i++) {
@@ -214,6 +240,7 @@ static void rows_are_the_named_tensors(const char *model, const struct kernels *
     }
     every_matrix_is_named(source, list);
     every_row_has_a_name(list);
+    every_other_tensor_is_resident(kernels, source, list);
     printf("%s, %s: %zu entries, %zu of them in fused weights; largest relative error %.1e\n",
         model, kernels->name, list->count, fused, worst);
 }
