@@ -34,15 +34,19 @@ void arena_destroy(struct arena *arena) {
     free(arena);
 }
 
+size_t arena_block_bytes(size_t bytes) {
+    const size_t page = (size_t)2 << 20; /* whole huge pages, if the system gives them */
+    return (bytes + page - 1) / page * page;
+}
+
 bool arena_reserve(struct arena *arena, size_t bytes, struct error *err) {
     if (arena->used != 0 || arena->planning)
         return error_set(err, ERROR_INTERNAL, "the arena is in use and cannot grow");
     if (bytes <= arena->reserved)
         return true;
-    const size_t page = (size_t)2 << 20; /* whole huge pages, if the system gives them */
     if (bytes > SIZE_MAX / 2)
         return error_set(err, ERROR_NO_MEMORY, "%zu bytes of activations are too many", bytes);
-    bytes = (bytes + page - 1) / page * page;
+    bytes = arena_block_bytes(bytes);
     struct available left;
     arena->memory->available(&left);
     if (left.bytes < bytes && bytes - left.bytes > arena->reserved)

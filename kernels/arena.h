@@ -25,6 +25,9 @@ void arena_destroy(struct arena *arena);
 bool arena_reserve(struct arena *arena, size_t bytes, struct error *err)
     __attribute__((warn_unused_result));
 
+/* What arena_reserve takes of the device for `bytes`. */
+size_t arena_block_bytes(size_t bytes);
+
 /* Aligned to MEMORY_ALIGNMENT, contents undefined; NULL when the reserve is too small. In planning
  * mode (between arena_plan_begin and arena_plan_end) addresses are unusable but distinct and never
  * NULL. */

@@ -3,6 +3,7 @@
 #include "kernels/check.h"
 #include "kernels/overlay.h"
 #include "kernels/recordings.h"
+#include "kernels/tape.h"
 
 static struct tensor allocate(struct compute *c, struct tensor t) {
     char text[112];
@@ -413,8 +414,14 @@ static void end(struct compute *c, size_t mark, const char *name) {
     void op_##name(struct compute *c, const struct name##_args *args) {                            \
         if (!compute_ok(c) || !name##_is_right(&(struct check){ c, #name }, args))                 \
             return;                                                                                \
+        if (c->tape && tape_split(c, OPERATION_##name, args))                                      \
+            return;                                                                                \
         if (c->overlay && overlay_run(c, OPERATION_##name, args))                                  \
             return;                                                                                \
+        if (c->tape) {                                                                             \
+            tape_record(c, OPERATION_##name, args);                                                \
+            return;                                                                                \
+        }                                                                                          \
         const size_t mark = c->arena ? arena_mark(c->arena) : 0;                                   \
         if (!begin(c, OPERATION_##name, args))                                                     \
             return;                                                                                \

@@ -19,6 +19,7 @@
 struct recordings;
 struct overlay;
 struct overlay_tables;
+struct tape;
 
 struct compute {
     const struct kernels *kernels; /* borrowed */
@@ -29,6 +30,7 @@ struct compute {
      * op_conv2d see to it. */
     const struct overlay *overlay;
     const struct overlay_tables *tables; /* compute_recorded's own, while it runs a sequence */
+    struct tape *tape; /* borrowed, or NULL: takes every call down instead (tape.h) */
     bool dry_run;
     bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
     struct error error; /* the first failure; code ERROR_NONE while all is well */

@@ -1,0 +1,60 @@
+/* Small programs for the tape's tests: parameters and inputs from one array of numbers, so that
+ * each can be moved a little, and forwards that play every trick with memory that the models play.
+ */
+#ifndef TESTS_KERNELS_TAPE_PROGRAMS_H
+#define TESTS_KERNELS_TAPE_PROGRAMS_H
+
+#include "kernels/overlay.h"
+#include "kernels/pack.h"
+#include "kernels/tape.h"
+
+#define ROWS 2
+#define MOST 24
+
+/* A parameter: up to two parts, ranges of the program's numbers. */
+struct variable {
+    enum tape_parameter_kind kind;
+    const void *what;
+    int64_t first[2], count[2];
+    int64_t outer[2], inner[2], taps; /* of a part in panels or of a convolution's weight */
+    float dropout;
+};
+
+struct program {
+    const struct kernels *kernels;
+    float *numbers; /* borrowed */
+    bool fill;      /* give the numbers a start */
+    int64_t used;
+    struct variable variables[2 * MOST];
+    int variable_count;
+    struct packed *weights[MOST]; /* owned */
+    int weight_count;
+    struct tensor gammas[MOST], betas[MOST], tables[MOST], inputs[MOST];
+    int norm_count, table_count, input_count;
+    struct low_rank_pair *pairs[MOST]; /* owned */
+    int pair_count;
+    struct row_overlay *changes; /* owned */
+    const struct row_overlay *rows[ROWS];
+    struct overlay overlay;
+    struct tensor out; /* owned: f32 */
+};
+
+struct program_case {
+    const char *name;
+    void (*build)(struct program *p);
+    void (*forward)(struct compute *c, void *program);
+};
+extern const struct program_case program_cases[];
+extern const int program_case_count;
+
+#define PROGRAM_NUMBERS 65536
+extern const uint64_t program_seed, program_step;
+
+/* Builds it from `numbers`, PROGRAM_NUMBERS of them. */
+void program_start(struct program *p, const struct program_case *of, const struct kernels *kernels,
+    float *numbers, bool fill);
+void program_finish(struct program *p);
+
+float program_random(void); /* in [-1, 1) */
+
+#endif

@@ -1,0 +1,368 @@
+/* Gradients of small programs (tape_programs.c) against differences of their outputs, each
+ * parameter moved in two directions; with checkpointing and without, bit for bit; what the plan
+ * says against what was taken; what an advance runs. */
+#include "kernels/devices.h"
+#include "tests/check.h"
+#include "tests/kernels/tape_programs.h"
+
+#include <stdlib.h>
+
+/* The loss is <out, weights>. */
+static float loss_weights[1024];
+
+static double loss_of(const struct program *p) {
+    double sum = 0;
+    for (int64_t i = 0; i < tensor_elements(&p->out); i++)
+        sum += (double)((const float *)p->out.data)[i] * (double)loss_weights[i];
+    return sum;
+}
+
+/* --- a program under a tape --- */
+
+struct taped {
+    struct tape_parameter parameters[2 * MOST];
+    int count;
+    struct tape *tape;
+};
+
+static int64_t panels(int64_t count) {
+    return (count + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL * LOW_RANK_PANEL;
+}
+
+/* Room for a part's gradient as an operation lays it out: zeros. */
+static float *room_for(const struct variable *v, int part) {
+    int64_t count = v->count[part];
+    if (v->kind == TAPE_PAIR)
+        count = panels(v->outer[part]) * v->inner[part] * (part ? 1 : v->taps);
+    return calloc((size_t)(count ? count : 1), sizeof(float));
+}
+
+static void tape_start(struct taped *t, struct program *p, const struct program_case *of,
+    bool checkpointing, bool dropout) {
+    struct error err = { 0 };
+    *t = (struct taped){ .count = p->variable_count };
+    for (int i = 0; i < t->count; i++) {
+        const struct variable *v = &p->variables[i];
+        t->parameters[i] = (struct tape_parameter){ .kind = v->kind,
+            .what = v->what,
+            .dropout = dropout ? v->dropout : 0,
+            .layer = (uint32_t)i,
+            .seed = &program_seed,
+            .step = &program_step };
+        for (int part = 0; v->kind != TAPE_INPUT && part < 2; part++)
+            t->parameters[i].gradient[part] = room_for(v, part);
+    }
+    const struct compute like = { .kernels = p->kernels, .overlay = &p->overlay };
+    const struct tape_options options = { t->parameters, t->count, checkpointing };
+    CHECK(tape_create(&like, of->forward, p, &p->out, &options, &t->tape, &err), "%s: %s", of->name,
+        err.message);
+}
+
+static void tape_finish(struct taped *t) {
+    for (int i = 0; i < t->count; i++) {
+        free(t->parameters[i].gradient[0]);
+        free(t->parameters[i].gradient[1]);
+    }
+    tape_destroy(t->tape);
+}
+
+/* Until `point`; how many advances that took. */
+static int go_on(struct taped *t, enum tape_point point) {
+    enum tape_point reached = TAPE_BETWEEN;
+    struct error err = { 0 };
+    int advances = 0;
+    do {
+        const bool ok = tape_advance(t->tape, &reached, &err);
+        CHECK(ok, "%s", err.message);
+        if (!ok)
+            break;
+        advances++;
+    } while (reached == TAPE_BETWEEN);
+    CHECK(reached == point, "point %d, not %d", (int)reached, (int)point);
+    return advances;
+}
+
+static int run_pass(struct taped *t, const struct program *p) {
+    tape_begin(t->tape);
+    const int forward = go_on(t, TAPE_MIDDLE);
+    const struct tensor seed = tape_gradient(t->tape, &p->out);
+    memcpy(seed.data, loss_weights, tensor_bytes(&seed));
+    return forward + go_on(t, TAPE_END);
+}
+
+/* A part's gradient, in the order of the program's numbers. */
+static void read_gradient(
+    const struct taped *t, const struct program *p, int index, int part, float *to) {
+    const struct variable *v = &p->variables[index];
+    const float *from = t->parameters[index].gradient[part];
+    if (v->kind == TAPE_INPUT)
+        from = tape_gradient(t->tape, v->what).data;
+    if (v->kind == TAPE_INPUT || v->taps == 0 || (v->kind == TAPE_WEIGHT && part == 1)) {
+        memcpy(to, from, (size_t)v->count[part] * sizeof(float));
+        return;
+    }
+    const int64_t taps = part ? 1 : v->taps, inner = v->inner[part];
+    for (int64_t o = 0; o < v->outer[part]; o++)
+        for (int64_t i = 0; i < inner; i++)
+            for (int64_t tap = 0; tap < taps; tap++) {
+                const int64_t at = tap * inner + i; /* taps first */
+                to[(o * inner + i) * taps + tap] =
+                    v->kind == TAPE_WEIGHT
+                        ? from[o * taps * inner + at]
+                        : from[(o / LOW_RANK_PANEL * taps * inner + at) * LOW_RANK_PANEL +
+                               o % LOW_RANK_PANEL];
+            }
+}
+
+/* --- against differences --- */
+
+static const struct kernels *kernels;
+static float *numbers;
+
+/* The loss with these numbers: by the forward itself, or (dropout) by the tape's. */
+static double loss_with(const struct program_case *of, bool dropout) {
+    struct program p;
+    double loss;
+    program_start(&p, of, kernels, numbers, false);
+    if (dropout) {
+        struct taped t;
+        tape_start(&t, &p, of, false, true);
+        tape_begin(t.tape);
+        go_on(&t, TAPE_MIDDLE);
+        tape_finish(&t);
+    } else {
+        struct error err = { 0 };
+        struct compute c = { .kernels = kernels, .overlay = &p.overlay };
+        CHECK(arena_create(kernels->memory, &c.arena, &err) &&
+                  compute_plan(&c, of->forward, &p, &err),
+            "%s", err.message);
+        of->forward(&c, &p);
+        CHECK(compute_ok(&c), "%s: %s", of->name, c.error.message);
+        arena_destroy(c.arena);
+    }
+    loss = loss_of(&p);
+    program_finish(&p);
+    return loss;
+}
+
+/* d loss / d h of numbers + h direction, to the fourth order. */
+static double difference(const struct program_case *of, bool dropout, int64_t first, int64_t count,
+    const float *direction, float h) {
+    static float before[PROGRAM_NUMBERS];
+    static const float steps[] = { 1, -1, 2, -2 };
+    static const double weights[] = { 8, -8, -1, 1 };
+    double sum = 0;
+    memcpy(before, numbers + first, (size_t)count * sizeof(float));
+    for (int s = 0; s < 4; s++) {
+        for (int64_t i = 0; i < count; i++)
+            numbers[first + i] = before[i] + steps[s] * h * direction[i];
+        sum += weights[s] * loss_with(of, dropout);
+    }
+    memcpy(numbers + first, before, (size_t)count * sizeof(float));
+    return sum / (12.0 * (double)h);
+}
+
+/* How far <gradient, direction> is from the difference, in units of the gradient's length. */
+static double error_along(const struct program_case *of, bool dropout, const struct variable *v,
+    int part, const float *gradient, const float *direction, double size) {
+    double along = 0;
+    for (int64_t i = 0; i < v->count[part]; i++)
+        along += (double)gradient[i] * (double)direction[i];
+    const double want = difference(of, dropout, v->first[part], v->count[part], direction, 2e-3f);
+    return fabs(along - want) / size;
+}
+
+static void is_the_slope(
+    const struct program_case *of, bool dropout, const struct taped *t, const struct program *p) {
+    double worst = 0;
+    int parts = 0;
+    for (int index = 0; index < p->variable_count; index++) {
+        const struct variable *v = &p->variables[index];
+        for (int part = 0; part < 2 && v->count[part]; part++, parts++) {
+            static float gradient[PROGRAM_NUMBERS], direction[PROGRAM_NUMBERS];
+            double square = 0, error[2];
+            read_gradient(t, p, index, part, gradient);
+            for (int64_t i = 0; i < v->count[part]; i++)
+                square += (double)gradient[i] * (double)gradient[i];
+            for (int64_t i = 0; i < v->count[part]; i++)
+                direction[i] = program_random() < 0 ? -1 : 1;
+            error[0] = error_along(of, dropout, v, part, gradient, direction, sqrt(square));
+            for (int64_t i = 0; i < v->count[part]; i++)
+                direction[i] = (float)((double)gradient[i] / sqrt(square / (double)v->count[part]));
+            error[1] = error_along(
+                of, dropout, v, part, gradient, direction, sqrt(square * (double)v->count[part]));
+            for (int k = 0; k < 2; k++) {
+                CHECK(error[k] <= 2e-3,
+                    "%s, %s, dropout %d: parameter %d.%d (kind %d) is off by "
+                    "%.1e of %.3g in direction %d",
+                    kernels->name, of->name, dropout, index, part, (int)v->kind, error[k],
+                    sqrt(square), k);
+                worst = error[k] > worst ? error[k] : worst;
+            }
+        }
+    }
+    printf("%s, %s, dropout %d: %d parameters, at most %.1e from differences\n", kernels->name,
+        of->name, dropout, parts, worst);
+}
+
+/* --- what a tape promises --- */
+
+static bool same_gradients(const struct program *p, const struct taped *a, const struct taped *b) {
+    static float one[PROGRAM_NUMBERS], two[PROGRAM_NUMBERS];
+    bool same = true;
+    for (int i = 0; i < p->variable_count; i++)
+        for (int part = 0; part < 2 && p->variables[i].count[part]; part++) {
+            read_gradient(a, p, i, part, one);
+            read_gradient(b, p, i, part, two);
+            same = same &&
+                   memcmp(one, two, (size_t)p->variables[i].count[part] * sizeof(float)) == 0;
+        }
+    return same;
+}
+
+static void keeps_its_promises(const struct program_case *of, bool dropout) {
+    struct program p;
+    struct taped whole, cut;
+    struct tape_figures f, g;
+    struct error err = { 0 };
+    size_t measured;
+    program_start(&p, of, kernels, numbers, false);
+    tape_start(&whole, &p, of, false, dropout);
+    tape_start(&cut, &p, of, true, dropout);
+    tape_get_figures(whole.tape, &f);
+    tape_get_figures(cut.tape, &g);
+    const struct compute like = { .kernels = kernels, .overlay = &p.overlay };
+    const struct tape_options options = { cut.parameters, cut.count, true };
+    CHECK(tape_measure(&like, of->forward, &p, &p.out, &options, &measured, &err) &&
+              measured == tape_bytes(cut.tape),
+        "%s: %zu bytes measured, %zu taken", of->name, measured, tape_bytes(cut.tape));
+    const int advances = run_pass(&whole, &p), again = run_pass(&cut, &p);
+    CHECK(advances == f.advances && again == g.advances, "%d and %d advances, not %d and %d",
+        advances, again, f.advances, g.advances);
+    CHECK(f.advance_flops <= fmax(f.call_flops, f.forward_flops / 32) &&
+              g.advance_flops <= fmax(g.call_flops, g.forward_flops / 32),
+        "%s: an advance of %.3g", of->name, f.advance_flops);
+    CHECK(same_gradients(&p, &whole, &cut), "%s, %s: checkpointing changes bits", kernels->name,
+        of->name);
+    CHECK(f.segments == 1 && f.again == 0 && g.saved_bytes <= f.saved_bytes,
+        "%s: %zu and %zu bytes", of->name, f.saved_bytes, g.saved_bytes);
+    printf("%s, %s: %d calls, %d adjoints, saved %zu bytes; cut in %d: %d calls again, %zu bytes\n",
+        kernels->name, of->name, f.calls, f.adjoints, f.saved_bytes, g.segments, g.again,
+        g.saved_bytes);
+    if (!dropout)
+        is_the_slope(of, false, &whole, &p);
+    else
+        is_the_slope(of, true, &cut, &p);
+    tape_finish(&cut);
+    tape_finish(&whole);
+    program_finish(&p);
+}
+
+/* --- refusals --- */
+
+struct simple {
+    struct tensor x, y;
+    bool noise;
+};
+
+static void forward_simple(struct compute *c, void *user) {
+    struct simple *s = user;
+    const uint64_t zeros[1] = { 0 };
+    if (s->noise)
+        op_noise(c, &(struct noise_args){ .seeds = zeros, .offsets = zeros, .y = &s->x });
+    op_add(c, &(struct add_args){ .a = &s->x, .activation = ACTIVATION_SILU, .y = &s->y });
+}
+
+static void little_memory(struct available *out) {
+    *out = (struct available){ .bytes = 1000 };
+    snprintf(out->why, sizeof(out->why), "the test");
+}
+
+static void refuse(const struct compute *like, struct simple *s,
+    const struct tape_parameter *parameter, enum error_code code, const char *words) {
+    struct error err = { 0 };
+    struct tape *tape = NULL;
+    const struct tape_options options = { parameter, 1, false };
+    CHECK(!tape_create(like, forward_simple, s, &s->y, &options, &tape, &err) && !tape &&
+              err.code == code,
+        "taken, or refused as %d", (int)err.code);
+    CHECK_CONTAINS(err.message, words);
+}
+
+static void wrong_uses_are_refused(void) {
+    float numbers_of_x[8] = { 1, 2, 3, 4 }, numbers_of_y[8], other[4];
+    struct simple s = { tensor_1d(numbers_of_x, DTYPE_F32, 4),
+        tensor_1d(numbers_of_y, DTYPE_F32, 4), false };
+    const struct tensor unused = tensor_1d(other, DTYPE_F32, 4);
+    const struct tape_parameter x = { .kind = TAPE_INPUT, .what = &s.x },
+                                nothing = { .kind = TAPE_INPUT, .what = &unused };
+    struct compute like = { .kernels = kernels_cpu() };
+    refuse(&like, &s, &nothing, ERROR_INVALID, "nothing that is trained reaches the output");
+    s.noise = true;
+    refuse(&like, &s, &x, ERROR_UNSUPPORTED, "noise cannot be part of a training pass");
+    s.noise = false;
+    struct device_memory memory = host_memory;
+    struct kernels poor = *kernels_cpu();
+    memory.available = little_memory;
+    poor.memory = &memory;
+    like.kernels = &poor;
+    refuse(&like, &s, &x, ERROR_NO_MEMORY, "2 MiB of activations are needed and 0 MiB are");
+
+    struct error err = { 0 };
+    struct taped t = { 0 };
+    enum tape_point point;
+    like.kernels = kernels_cpu();
+    CHECK(tape_create(&like, forward_simple, &s, &s.y, &(struct tape_options){ &x, 1, false },
+              &t.tape, &err),
+        "%s", err.message);
+    CHECK(!tape_advance(t.tape, &point, &err), "a pass went on that had not begun");
+    for (int pass = 0; pass < 2; pass++) {
+        tape_begin(t.tape);
+        go_on(&t, TAPE_MIDDLE);
+        const struct tensor dy = tape_gradient(t.tape, &s.y), dx = tape_gradient(t.tape, &s.x);
+        for (int i = 0; i < 4; i++)
+            ((float *)dy.data)[i] = 1;
+        go_on(&t, TAPE_END);
+        CHECK_NEAR(((const float *)dx.data)[0], 0.9276705118714867, 1e-6); /* torch's */
+    }
+    CHECK(!tape_gradient(t.tape, &unused).data, "a tensor without a gradient has one");
+    tape_destroy(t.tape);
+    tape_destroy(NULL);
+}
+
+/* All rows of a batch are trained with the same changes. */
+static void rows_must_not_differ(void) {
+    struct program p;
+    struct error err = { 0 };
+    struct tape *tape = NULL;
+    program_start(&p, &program_cases[0], kernels_cpu(), numbers, false);
+    p.rows[1] = NULL;
+    const struct compute like = { .kernels = kernels_cpu(), .overlay = &p.overlay };
+    const struct tape_parameter x = { .kind = TAPE_INPUT, .what = &p.inputs[0] };
+    CHECK(!tape_create(&like, program_cases[0].forward, &p, &p.out,
+              &(struct tape_options){ &x, 1, false }, &tape, &err),
+        "rows that differ were taken");
+    CHECK_CONTAINS(err.message, "row 1 of a batch in training has other terms than row 0");
+    program_finish(&p);
+}
+
+int main(void) {
+    numbers = calloc(PROGRAM_NUMBERS, sizeof(float));
+    for (size_t i = 0; i < sizeof(loss_weights) / sizeof(loss_weights[0]); i++)
+        loss_weights[i] = program_random();
+    const struct kernels *const all[] = { kernels_reference(), kernels_cpu() };
+    for (int k = 0; k < 2; k++) {
+        kernels = all[k];
+        for (int i = 0; i < program_case_count; i++) {
+            struct program p;
+            program_start(&p, &program_cases[i], kernels, numbers, true);
+            program_finish(&p);
+            keeps_its_promises(&program_cases[i], false);
+            keeps_its_promises(&program_cases[i], true);
+        }
+    }
+    wrong_uses_are_refused();
+    rows_must_not_differ();
+    free(numbers);
+    return check_done();
+}
