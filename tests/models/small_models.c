@@ -103,6 +103,75 @@ void rule_source_finish(struct rule_source *source) {
     source->count = 0;
 }
 
+const struct small_unet small_unets[SMALL_UNETS] = {
+    { "unet_sd1", 0.7, 8, 12,
+        { .out_channels = 4,
+            .cross_attention_dim = SMALL_CONTEXT_DIM,
+            .in_channels = 4,
+            .block_count = 3,
+            .block_out_channels = { 16, 32, 48 },
+            .down_has_attention = { true, true, false },
+            .up_has_attention = { false, true, true },
+            .layers_per_block = 2,
+            .heads = { 4, 4, 4 },
+            .norm_num_groups = 8,
+            .norm_eps = 1e-5f,
+            .flip_sin_to_cos = true } },
+    { "unet_sd2", 0.35, 8, 8,
+        { .out_channels = 4,
+            .cross_attention_dim = SMALL_CONTEXT_DIM,
+            .in_channels = 4,
+            .block_count = 2,
+            .block_out_channels = { 16, 32 },
+            .down_has_attention = { true, false },
+            .up_has_attention = { false, true },
+            .layers_per_block = 1,
+            .heads = { 2, 4 },
+            .norm_num_groups = 4,
+            .norm_eps = 1e-5f,
+            .freq_shift = 1,
+            .use_linear_projection = true,
+            .upcast_attention = true } },
+    { "unet_inpaint", 0.5, 13, 7,
+        { .out_channels = 4,
+            .cross_attention_dim = SMALL_CONTEXT_DIM,
+            .in_channels = 9,
+            .block_count = 4,
+            .block_out_channels = { 16, 16, 32, 32 },
+            .down_has_attention = { true, true, true, false },
+            .up_has_attention = { false, true, true, true },
+            .layers_per_block = 1,
+            .heads = { 2, 2, 2, 2 },
+            .norm_num_groups = 8,
+            .norm_eps = 1e-2f,
+            .flip_sin_to_cos = true } },
+    { "unet_pix2pix", 0.7, 6, 10,
+        { .out_channels = 4,
+            .cross_attention_dim = SMALL_CONTEXT_DIM,
+            .in_channels = 8,
+            .block_count = 2,
+            .block_out_channels = { 16, 32 },
+            .down_has_attention = { false, true },
+            .up_has_attention = { true, false },
+            .layers_per_block = 2,
+            .heads = { 1, 8 },
+            .norm_num_groups = 16,
+            .norm_eps = 1e-5f,
+            .flip_sin_to_cos = true } },
+};
+
+struct unet *small_unet(
+    const struct small_unet *small, const struct kernels *kernels, enum dtype dtype) {
+    struct rule_source source = { .gain = small->gain };
+    struct unet *unet = NULL;
+    struct error err = { 0 };
+    const struct weights w = rule_weights(&source, kernels, dtype);
+    if (!unet_create(&small->config, &w, &unet, &err))
+        must(NULL, err.message);
+    rule_source_finish(&source);
+    return unet;
+}
+
 struct safetensors *reference_open(const char *path) {
     struct error err = { 0 };
     struct safetensors *reference = NULL;

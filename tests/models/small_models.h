@@ -26,6 +26,20 @@ struct weights rule_weights(
     struct rule_source *source, const struct kernels *kernels, enum dtype dtype);
 void rule_source_finish(struct rule_source *source);
 
+/* Small UNets of every kind. */
+struct small_unet {
+    const char *name;
+    double gain;
+    int h, w; /* of its latents */
+    struct unet_config config;
+};
+#define SMALL_UNETS 4
+#define SMALL_CONTEXT_DIM 24
+#define SMALL_TOKENS 5
+extern const struct small_unet small_unets[SMALL_UNETS];
+struct unet *small_unet(
+    const struct small_unet *small, const struct kernels *kernels, enum dtype dtype);
+
 /* The numbers of the f32 tensor `name`, of which there must be `count`. Borrowed from the file. */
 struct safetensors *reference_open(const char *path);
 const float *reference_get(struct safetensors *reference, const char *name, int64_t count);

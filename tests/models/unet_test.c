@@ -6,64 +6,10 @@
 #include <stdlib.h>
 
 #define ROWS 3
-#define CONTEXT_DIM 24
-#define TOKENS 5
+#define CONTEXT_DIM SMALL_CONTEXT_DIM
+#define TOKENS SMALL_TOKENS
 
 static const float timesteps[ROWS] = { 1.0f, 500.25f, 999.0f };
-
-static const struct {
-    const char *name;
-    double gain;
-    int h, w;
-    struct unet_config config;
-} cases[] = {
-    { "unet_sd1", 0.7, 8, 12,
-        { .in_channels = 4,
-            .block_count = 3,
-            .block_out_channels = { 16, 32, 48 },
-            .down_has_attention = { true, true, false },
-            .up_has_attention = { false, true, true },
-            .layers_per_block = 2,
-            .heads = { 4, 4, 4 },
-            .norm_num_groups = 8,
-            .norm_eps = 1e-5f,
-            .flip_sin_to_cos = true } },
-    { "unet_sd2", 0.35, 8, 8,
-        { .in_channels = 4,
-            .block_count = 2,
-            .block_out_channels = { 16, 32 },
-            .down_has_attention = { true, false },
-            .up_has_attention = { false, true },
-            .layers_per_block = 1,
-            .heads = { 2, 4 },
-            .norm_num_groups = 4,
-            .norm_eps = 1e-5f,
-            .freq_shift = 1,
-            .use_linear_projection = true,
-            .upcast_attention = true } },
-    { "unet_inpaint", 0.5, 13, 7,
-        { .in_channels = 9,
-            .block_count = 4,
-            .block_out_channels = { 16, 16, 32, 32 },
-            .down_has_attention = { true, true, true, false },
-            .up_has_attention = { false, true, true, true },
-            .layers_per_block = 1,
-            .heads = { 2, 2, 2, 2 },
-            .norm_num_groups = 8,
-            .norm_eps = 1e-2f,
-            .flip_sin_to_cos = true } },
-    { "unet_pix2pix", 0.7, 6, 10,
-        { .in_channels = 8,
-            .block_count = 2,
-            .block_out_channels = { 16, 32 },
-            .down_has_attention = { false, true },
-            .up_has_attention = { true, false },
-            .layers_per_block = 2,
-            .heads = { 1, 8 },
-            .norm_num_groups = 16,
-            .norm_eps = 1e-5f,
-            .flip_sin_to_cos = true } },
-};
 
 struct run {
     const struct unet *unet;
@@ -84,30 +30,18 @@ static void forward(struct compute *c, void *user) {
     unet_forward(run->unet, c, &run->latents, &run->timesteps, &kv, NULL, &run->out);
 }
 
-static struct unet *build(int index, const struct kernels *kernels, enum dtype dtype) {
-    struct unet_config config = cases[index].config;
-    config.out_channels = 4;
-    config.cross_attention_dim = CONTEXT_DIM;
-    struct rule_source source = { .gain = cases[index].gain };
-    struct unet *unet = NULL;
-    struct error err = { 0 };
-    const struct weights w = rule_weights(&source, kernels, dtype);
-    CHECK(unet_create(&config, &w, &unet, &err), "%s", err.message);
-    rule_source_finish(&source);
-    return unet;
-}
-
 static void matches_diffusers(
     struct safetensors *reference, const struct kernels *kernels, int index) {
-    const char *name = cases[index].name;
-    const int64_t h = cases[index].h, w = cases[index].w, in = cases[index].config.in_channels;
+    const char *name = small_unets[index].name;
+    const int64_t h = small_unets[index].h, w = small_unets[index].w,
+                  in = small_unets[index].config.in_channels;
     const int64_t row_count = h * w * 4, count = ROWS * row_count;
     float *latents = rule_signal("latents", ROWS * h * w * in);
     float *context = rule_signal("context", ROWS * TOKENS * CONTEXT_DIM);
     float *out = malloc(sizeof(float) * (size_t)count);
     float *alone = malloc(sizeof(float) * (size_t)row_count);
-    struct unet *unet = build(index, kernels, DTYPE_F32);
-    struct unet *rough = build(index, kernels, DTYPE_BF16);
+    struct unet *unet = small_unet(&small_unets[index], kernels, DTYPE_F32);
+    struct unet *rough = small_unet(&small_unets[index], kernels, DTYPE_BF16);
 
     struct run run = { unet, tensor_4d(latents, DTYPE_F32, ROWS, h, w, in),
         tensor_1d((void *)timesteps, DTYPE_F32, ROWS),
@@ -136,7 +70,7 @@ static void matches_diffusers(
 }
 
 static void heads_must_divide_channels(void) {
-    struct unet_config config = cases[0].config;
+    struct unet_config config = small_unets[0].config;
     struct rule_source source = { .gain = 1 };
     struct unet *unet = NULL;
     struct error err = { 0 };
