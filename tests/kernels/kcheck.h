@@ -89,7 +89,7 @@ struct tensor *subject_input(
  * over NaN. */
 void subject_output(struct kcheck *k, struct subject *s, struct tensor shape, bool has_rows,
     bool accumulate, struct tolerance tolerance);
-/* Packs a weight for both tables. A failure ends the program. */
+/* Packs a weight for both tables, and looks at what they unpack. A failure ends the program. */
 void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
     const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype);
 /* The input's tensor, or its row alone. */

@@ -110,22 +110,6 @@ void subject_output(struct kcheck *k, struct subject *s, struct tensor shape, bo
     memcpy(b->copy, t->data, tensor_bytes(t));
 }
 
-void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
-    const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype) {
-    struct error err = { 0 };
-    const struct kernels *tables[] = { k->table, kernels_reference() };
-    struct packed **packed[] = { &s->weight, &s->reference_weight };
-    for (int i = k->bench ? 0 : 1; i >= 0; i--) {
-        bool ok = is_conv
-                      ? conv2d_pack(tables[i], s->op, weight, bias, kind, dtype, packed[i], &err)
-                      : linear_pack(tables[i], s->op, weight, bias, geglu, dtype, packed[i], &err);
-        if (!ok) {
-            printf("kcheck: %s\n", err.message);
-            exit(1);
-        }
-    }
-}
-
 struct tensor subject_row(const struct subject *s, int input, int64_t row) {
     const struct tensor *t = &s->inputs[input].t;
     return row < 0 ? *t : tensor_rows(t, row, 1);
@@ -145,6 +129,46 @@ static void complain(struct kcheck *k, const struct subject *s, const char *form
         isa ? isa : "", isa ? " " : "", k->table->device == DEVICE_CPU ? "" : " --device cuda",
         (unsigned long long)k->seed, s->op, s->shape);
     k->failed++;
+}
+
+/* Both tables give back the same, bit for bit: they round alike. */
+static void compare_unpacked(struct kcheck *k, const struct subject *s, int64_t n, int64_t inner) {
+    struct error err = { 0 };
+    struct buffer weights[2], biases[2];
+    for (int i = 0; i < 2; i++) {
+        weights[i] = buffer_create(tensor_2d(NULL, DTYPE_F32, n, inner), POISON);
+        biases[i] = buffer_create(tensor_1d(NULL, DTYPE_F32, n), POISON);
+        if (!packed_unpack(
+                i ? s->reference_weight : s->weight, weights[i].t.data, biases[i].t.data, &err))
+            complain(k, s, "unpacking: %s", err.message);
+        if (!guards_are_whole(&weights[i]) || !guards_are_whole(&biases[i]))
+            complain(k, s, "unpacking wrote before or behind the weight");
+    }
+    if (memcmp(weights[0].t.data, weights[1].t.data, tensor_bytes(&weights[0].t)) != 0 ||
+        memcmp(biases[0].t.data, biases[1].t.data, tensor_bytes(&biases[0].t)) != 0)
+        complain(k, s, "what is unpacked is not what was packed");
+    for (int i = 0; i < 2; i++) {
+        buffer_finish(&weights[i]);
+        buffer_finish(&biases[i]);
+    }
+}
+
+void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
+    const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype) {
+    struct error err = { 0 };
+    const struct kernels *tables[] = { k->table, kernels_reference() };
+    struct packed **packed[] = { &s->weight, &s->reference_weight };
+    for (int i = k->bench ? 0 : 1; i >= 0; i--) {
+        bool ok = is_conv
+                      ? conv2d_pack(tables[i], s->op, weight, bias, kind, dtype, packed[i], &err)
+                      : linear_pack(tables[i], s->op, weight, bias, geglu, dtype, packed[i], &err);
+        if (!ok) {
+            printf("kcheck: %s\n", err.message);
+            exit(1);
+        }
+    }
+    if (!k->bench)
+        compare_unpacked(k, s, weight->shape[0], tensor_elements(weight) / weight->shape[0]);
 }
 
 static bool copy_up(const struct kernels *table, char *host, size_t data_bytes,
