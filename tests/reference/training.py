@@ -2,8 +2,9 @@
 scales, loss weights, random draws and orders, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
-(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0; WarmupLR and DeepSpeed's loss scaler are written down
-here as deepspeed 0.18 defines them, because that package is not needed for anything else)
+(torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for adamw_8bit alone;
+WarmupLR and DeepSpeed's loss scaler are written down here as deepspeed 0.18 defines them, because that package
+is not needed for anything else)
 """
 
 import json
@@ -14,15 +15,17 @@ import sys
 import numpy
 import torch
 from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
-from diffusers import DDPMScheduler
+from diffusers import DDPMScheduler, UNet2DConditionModel
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.optimization import get_scheduler
 from diffusers.training_utils import EMAModel, compute_snr
+from peft import LoraConfig
+from transformers import CLIPTextConfig, CLIPTextModel
 
 DATA = pathlib.Path(__file__).parents[1] / "train/data"
 
 
-def optimizer(*rates):
+def adamw_of(*rates):
     return torch.optim.AdamW([{"params": [torch.nn.Parameter(torch.zeros(1))], "lr": r} for r in rates],
                              lr=rates[0])
 
@@ -57,12 +60,12 @@ def learning_rate():
                 ("piecewise_constant", dict(rules="1:3,0.1:6,0.02"), dict(step_rules="1:3,0.1:6,0.02"))):
             if name == "polynomial" and warmup == total:
                 continue  # divides by zero there
-            opt = optimizer(*bases)
+            opt = adamw_of(*bases)
             schedule = get_scheduler(name, opt, num_warmup_steps=warmup, num_training_steps=total, **options)
             cases.append(dict(kind=name, bases=bases, rates=rates_of(opt, schedule, total + 3), **plain, **own))
         if 0 < warmup < total:
             for start, eta_min in ((0.1, 0.0), (0.25, 1.5)):
-                opt = optimizer(*bases)
+                opt = adamw_of(*bases)
                 schedule = torch.optim.lr_scheduler.SequentialLR(opt, [
                     torch.optim.lr_scheduler.LinearLR(opt, start_factor=start, total_iters=warmup),
                     torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=total - warmup, eta_min=eta_min)],
@@ -216,9 +219,96 @@ def order():
     return cases
 
 
+def small_unet():
+    return UNet2DConditionModel(
+        sample_size=8, block_out_channels=(16, 32), layers_per_block=1, cross_attention_dim=24, attention_head_dim=4,
+        norm_num_groups=8, down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"))
+
+
+def small_text_encoder():
+    return CLIPTextModel(CLIPTextConfig(
+        vocab_size=50, max_position_embeddings=11, hidden_size=32, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4, bos_token_id=0, eos_token_id=1, pad_token_id=1))
+
+
+UNET_TARGETS = ["to_k", "to_q", "to_v", "to_out.0", "conv1", "proj_in", "ff.net.2", "conv"]
+TEXT_TARGETS = ["q_proj", "v_proj", "fc1"]
+
+
+def factors_of(model, prefix):
+    """Every first factor in the order of its making."""
+    out = []
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_A"):
+            weight = module.lora_A["default"].weight.detach().double().flatten()
+            out.append(dict(name=prefix + name, shape=list(module.lora_A["default"].weight.shape),
+                            first=weight[:3].tolist(), last=weight[-1].item(), norm=weight.norm().item()))
+    return out
+
+
+def parameters():
+    cases = []
+    for init, word, rank in (("gaussian", "gaussian", 4), (True, "kaiming", 3)):
+        unet, text_encoder = small_unet(), small_text_encoder()
+        torch.manual_seed(11)
+        unet.add_adapter(LoraConfig(r=rank, lora_alpha=8, init_lora_weights=init, target_modules=UNET_TARGETS))
+        text_encoder.add_adapter(LoraConfig(r=rank, lora_alpha=8, init_lora_weights=init, target_modules=TEXT_TARGETS))
+        cases.append(dict(init=word, rank=rank, seed=11,
+                          factors=factors_of(unet, "") + factors_of(text_encoder, "text_model."),
+                          after=torch.randn(4).tolist()))
+    return cases
+
+
+def gradient(count, step):
+    """As tests/train/optimizer_test.c has them."""
+    i = numpy.arange(count)
+    return torch.from_numpy((numpy.sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4))).astype(numpy.float32))
+
+
+COUNTS = (400, 208)
+
+
+def optimizer():
+    cases = []
+    for name, norm, value in (("plain", 0, 0), ("norm", 1.0, 0), ("value", 0, 0.03), ("both", 0.5, 0.01)):
+        groups = [torch.nn.Parameter(torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32)))
+                  for count in COUNTS]
+        opt = torch.optim.AdamW([{"params": [groups[0]], "lr": 1e-2, "weight_decay": 0.1},
+                                 {"params": [groups[1]], "lr": 3e-3, "weight_decay": 0.0}],
+                                betas=(0.9, 0.99), eps=1e-8)
+        schedule = get_scheduler("cosine", opt, num_warmup_steps=2, num_training_steps=12)
+        norms = []
+        for step in range(12):
+            flat = gradient(sum(COUNTS), step)
+            groups[0].grad, groups[1].grad = flat[:COUNTS[0]].clone(), flat[COUNTS[0]:].clone()
+            norms.append(torch.nn.utils.clip_grad_norm_(groups, norm or math.inf).item())
+            if value:
+                torch.nn.utils.clip_grad_value_(groups, value)
+            opt.step()
+            schedule.step()
+        cases.append(dict(name=name, max_grad_norm=norm, max_grad_value=value, norms=norms,
+                          values=torch.cat(groups).detach().double().tolist()))
+    return cases
+
+
+def adamw_8bit():
+    import bitsandbytes.functional as F  # 0.50.2, whose CPU code this is
+    maps = dict(signed=F.create_dynamic_map(True), unsigned=F.create_dynamic_map(False))
+    count, blocks = 600, 3
+    parameter = torch.from_numpy(numpy.cos(0.1 * numpy.arange(count)).astype(numpy.float32))
+    m, v = torch.zeros(count, dtype=torch.uint8), torch.zeros(count, dtype=torch.uint8)
+    m_largest, v_largest = torch.zeros(blocks), torch.zeros(blocks)
+    for step in range(1, 11):
+        F.optimizer_update_8bit_blockwise("adam", gradient(count, step), parameter, m, v, 0.9, 0.99, 0.0, 0.0, 1e-8,
+                                          step, 1e-2, maps["signed"], maps["unsigned"], m_largest, v_largest, 0.1)
+    return dict(maps={k: v.double().tolist() for k, v in maps.items()}, values=parameter.double().tolist(),
+                m=m.tolist(), v=v.tolist(), m_largest=m_largest.double().tolist(), v_largest=v_largest.double().tolist())
+
+
 def main():
     DATA.mkdir(exist_ok=True)
-    makers = [learning_rate, loss_scaler, ema, loss, draws, order]
+    makers = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, optimizer, adamw_8bit]
     names = sys.argv[1:] or [maker.__name__ for maker in makers]
     for maker in makers:
         if maker.__name__ in names:

@@ -1,0 +1,146 @@
+/* Twelve steps of two groups with a schedule against torch: AdamW, clipping by norm and by value.
+ */
+#include "train/optimizer.h"
+
+#include "tests/train/recorded.h"
+
+#include <stdlib.h>
+
+/* As COUNTS and gradient() of training.py. */
+#define FIRST 400
+#define SECOND 208
+#define COUNT (FIRST + SECOND)
+#define STEPS 12
+
+static void set_gradients(float *out, int step, double scale) {
+    for (int i = 0; i < COUNT; i++)
+        out[i] = (float)(sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4))) * (float)scale;
+}
+
+struct rig {
+    struct parameters parameters;
+    struct parameter_range ranges[2];
+    struct optimizer optimizer;
+};
+
+static void rig_init(struct rig *rig, const struct train_config *config) {
+    const struct kernels *kernels = kernels_cpu();
+    struct error err = { 0 };
+    *rig = (struct rig){ .ranges = { { 0, FIRST, 1e-2, 0.1 }, { FIRST, SECOND, 3e-3, 0 } } };
+    rig->parameters = (struct parameters){
+        .kernels = kernels, .ranges = rig->ranges, .range_count = 2, .floats = COUNT
+    };
+    const size_t bytes = COUNT * sizeof(float);
+    CHECK(kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&rig->parameters.values, &err) &&
+              kernels->memory->alloc(
+                  MEMORY_WEIGHTS, bytes, (void **)&rig->parameters.gradients, &err),
+        "%s", err.message);
+    for (int i = 0; i < COUNT; i++)
+        rig->parameters.values[i] = (float)cos(0.1 * (i < FIRST ? i : i - FIRST));
+    CHECK(optimizer_init(&rig->optimizer, config, &rig->parameters, &err), "%s", err.message);
+}
+
+static void rig_finish(struct rig *rig) {
+    const struct device_memory *memory = rig->parameters.kernels->memory;
+    optimizer_finish(&rig->optimizer);
+    memory->release(MEMORY_WEIGHTS, rig->parameters.values, COUNT * sizeof(float));
+    memory->release(MEMORY_WEIGHTS, rig->parameters.gradients, COUNT * sizeof(float));
+}
+
+static const struct learning_rate cosine = {
+    .kind = LEARNING_RATE_COSINE, .warmup_steps = 2, .total_steps = STEPS, .num_cycles = 0.5
+};
+
+static struct train_config config_of(double max_norm, double max_value, bool eight_bit) {
+    return (struct train_config){ .adam_beta1 = 0.9,
+        .adam_beta2 = 0.99,
+        .adam_epsilon = 1e-8,
+        .max_grad_norm = max_norm,
+        .max_grad_value = max_value,
+        .use_8bit_adam = eight_bit };
+}
+
+static double run(struct rig *rig, const json_t *norms, double loss_scale) {
+    double worst = 0;
+    for (int step = 0; step < STEPS; step++) {
+        struct optimizer_report report;
+        struct error err = { 0 };
+        set_gradients(rig->parameters.gradients, step, loss_scale);
+        CHECK(optimizer_step(&rig->optimizer, &cosine, step, loss_scale, &report, &err), "%s",
+            err.message);
+        worst = fmax(worst, fabs(report.grad_norm / recorded_at(norms, (size_t)step) - 1));
+        CHECK(report.broken == 0, "%lld broken gradients", (long long)report.broken);
+        for (int i = 0; i < COUNT; i++)
+            CHECK(rig->parameters.gradients[i] == 0, "gradient %d was not cleared", i);
+    }
+    CHECK(worst <= 1e-6, "norms differ by %.3g", worst);
+    return worst;
+}
+
+static void compare(const json_t *item, double loss_scale) {
+    const struct train_config config = config_of(
+        recorded_number(item, "max_grad_norm"), recorded_number(item, "max_grad_value"), false);
+    struct rig rig;
+    rig_init(&rig, &config);
+    const double norms = run(&rig, json_object_get(item, "norms"), loss_scale);
+    const json_t *values = json_object_get(item, "values");
+    double worst = 0;
+    for (size_t i = 0; i < COUNT; i++)
+        worst = fmax(worst, fabs(rig.parameters.values[i] - recorded_at(values, i)));
+    printf("%s, loss times %g: values within %.2g, norms within %.2g\n",
+        json_string_value(json_object_get(item, "name")), loss_scale, worst, norms);
+    CHECK(worst <= 5e-7, "%.3g", worst);
+    rig_finish(&rig);
+}
+
+static void a_broken_gradient_changes_nothing(void) {
+    const struct train_config config = config_of(1, 0, false);
+    struct rig rig;
+    rig_init(&rig, &config);
+    float before[COUNT];
+    memcpy(before, rig.parameters.values, sizeof(before));
+    struct optimizer_report report;
+    struct error err = { 0 };
+    set_gradients(rig.parameters.gradients, 1, 1);
+    rig.parameters.gradients[17] = INFINITY;
+    rig.parameters.gradients[500] = NAN;
+    CHECK(optimizer_step(&rig.optimizer, &cosine, 5, 1, &report, &err), "%s", err.message);
+    CHECK(report.broken == 2 && rig.optimizer.steps == 0, "%lld broken, %lld steps",
+        (long long)report.broken, (long long)rig.optimizer.steps);
+    CHECK(memcmp(before, rig.parameters.values, sizeof(before)) == 0, "values changed");
+    CHECK(rig.parameters.gradients[17] == 0 && rig.parameters.gradients[500] == 0,
+        "broken gradients stay");
+    rig_finish(&rig);
+}
+
+/* The gap that 8 bits make, in how far the values moved. */
+static void eight_bits_come_close(const json_t *item) {
+    const struct train_config config = config_of(1, 0, true);
+    struct rig rig;
+    rig_init(&rig, &config);
+    run(&rig, json_object_get(item, "norms"), 1);
+    double gap = 0, moved = 0;
+    for (int i = 0; i < COUNT; i++) {
+        const double exact = recorded_at(json_object_get(item, "values"), (size_t)i);
+        const double start = cos(0.1 * (i < FIRST ? i : i - FIRST));
+        gap += pow(rig.parameters.values[i] - exact, 2);
+        moved += pow(exact - start, 2);
+    }
+    printf("8 bits: %.3g of the way away from 32 bits\n", sqrt(gap / moved));
+    CHECK(sqrt(gap / moved) < 0.05 && gap > 0, "%.3g", sqrt(gap / moved));
+    rig_finish(&rig);
+}
+
+int main(int argc, char **argv) {
+    json_t *cases = recorded_load(argc, argv), *item;
+    size_t i;
+    json_array_foreach(cases, i, item) {
+        compare(item, 1);
+        compare(item, 1024);
+    }
+    CHECK(i == 4, "%zu cases", i);
+    a_broken_gradient_changes_nothing();
+    eight_bits_come_close(json_array_get(cases, 1));
+    json_decref(cases);
+    return check_done();
+}

@@ -1,0 +1,45 @@
+/* One step of AdamW over all that a job trains: unscale, clip by norm, clip by value, step, clear.
+ *
+ * The norm is that of all gradients together, and gradients are cut to max_grad_norm as torch does
+ * it: times max_grad_norm / (norm + 1e-6), where that is below 1. Values are cut after that. Each
+ * range of the parameters has its own learning rate and weight decay. */
+#ifndef TRAIN_OPTIMIZER_H
+#define TRAIN_OPTIMIZER_H
+
+#include "kernels/compute.h"
+#include "train/adamw_8bit.h"
+#include "train/learning_rate.h"
+#include "train/parameters.h"
+
+struct optimizer {
+    struct parameters *parameters; /* borrowed */
+    struct compute compute;        /* its arena is owned */
+    double beta1, beta2, eps;
+    double max_grad_norm, max_grad_value; /* 0: do not clip */
+    int64_t steps;                        /* taken so far */
+    float *m, *v;                         /* owned, device memory; NULL with 8-bit states */
+    struct adamw_8bit small;              /* 8-bit states, range after range, in host memory */
+    bool eight_bit;
+    float *sums;    /* owned, device memory: what sum_squares gives */
+    float *clipped; /* owned, host memory: gradients, where values are clipped */
+};
+
+/* ERROR_UNSUPPORTED: 8-bit states on another device than the CPU. */
+bool optimizer_init(struct optimizer *optimizer, const struct train_config *config,
+    struct parameters *parameters, struct error *err) __attribute__((warn_unused_result));
+void optimizer_finish(struct optimizer *optimizer); /* a zeroed one is fine */
+/* Bytes of its states, for a job of so many floats. */
+size_t optimizer_measure(const struct train_config *config, int64_t floats);
+
+struct optimizer_report {
+    double grad_norm; /* of the unscaled gradients, before clipping */
+    int64_t broken;   /* gradients that were no finite numbers: no step was taken then */
+};
+/* Reads the gradients, which are loss_scale times as large as they should be, steps the values by
+ * the schedule's rates of step `schedule_step`, and clears the gradients. Where a gradient is not
+ * finite, the values and states stay as they are. */
+bool optimizer_step(struct optimizer *optimizer, const struct learning_rate *schedule,
+    int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif
