@@ -32,13 +32,24 @@
 #define TOKENIZER_MAX_TOKENS (1 << 20)
 #define TOKENIZER_MAX_ADDED_TOKENS 1024
 
-/* train: pictures (train/data/picture/). The largest takes up to 9 bytes a pixel while it is read. */
+/* train: pictures (train/data/picture/). The largest takes up to 9 bytes a pixel while it is read.
+ */
 #define PICTURE_FILE_MAX_BYTES (256u << 20)
 #define PICTURE_SIDE_MAX_PX 16384
 #define PICTURE_MAX_PIXELS 100000000
 #define PNG_CHUNKS_MAX 256
 #define PNG_MEMORY_MAX_BYTES (16u << 20) /* of libpng's, beside a picture's own */
-#define JPEG_SCANS_MAX 64 /* each is a pass over the whole picture */
+#define JPEG_SCANS_MAX 64                /* each is a pass over the whole picture */
+
+/* train: data sets (train/data/) */
+#define DATASET_PICTURES_MAX (1 << 20)
+#define DATASET_CAPTIONS_MAX (4 << 20)
+#define DATASET_PATH_MAX_BYTES 1024 /* of a picture's, relative to its data set */
+#define METADATA_FILE_MAX_BYTES (512u << 20)
+#define CAPTION_FILE_MAX_BYTES (1u << 20)
+#define CAPTIONS_PER_PICTURE_MAX 64 /* of PROMPT_MAX_BYTES each */
+#define BUCKET_STEP_PX 8            /* what every side is a multiple of */
+#define DATASET_BUCKETS_MAX 1024
 
 /* engine: one request (engine/request checks) */
 #define PROMPT_MAX_BYTES 16384

@@ -164,7 +164,8 @@ RESIZED = [(22, 16, "bilinear"), (22, 16, "lanczos"), (85, 63, "bilinear"), (85,
            (30, 22, "lanczos"), (60, 9, "bilinear"), (60, 9, "lanczos"), (11, 45, "bilinear"),
            (11, 45, "lanczos"), (1, 1, "bilinear"), (1, 1, "lanczos"), (3, 60, "lanczos"),
            (60, 45, "lanczos"), (61, 44, "bilinear"), (61, 44, "lanczos"),
-           (50, 25, "lanczos"), (51, 25, "lanczos"), (61, 46, "lanczos"), (52, 9, "bilinear")]
+           (50, 25, "lanczos"), (51, 25, "lanczos"), (61, 46, "lanczos"), (52, 9, "bilinear"),
+           (22, 16, "bicubic"), (85, 63, "bicubic"), (11, 45, "bicubic")]
 
 
 def main():
@@ -188,7 +189,8 @@ def main():
     write("pictures.bin", pixels)
     source = Image.fromarray(photo(60, 45, seed=2))
     write("photo.png", png(np.asarray(source), 2, 8))
-    filters = {"bilinear": Image.BILINEAR, "lanczos": Image.LANCZOS}
+    filters = {"bilinear": Image.BILINEAR, "lanczos": Image.LANCZOS,
+               "bicubic": Image.BICUBIC}
     write("resized.tsv", "".join(f"{w} {h} {f}\n" for w, h, f in RESIZED).encode())
     write("resized.bin", b"".join(source.resize((w, h), filters[f]).tobytes() for w, h, f in RESIZED))
     table = ""

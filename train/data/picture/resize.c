@@ -21,6 +21,14 @@ static double bilinear(double x) {
     return fmax(1 - fabs(x), 0);
 }
 
+/* Keys's, with a = -0.5. */
+static double bicubic(double x) {
+    const double a = -0.5, d = fabs(x);
+    if (d < 1)
+        return ((a + 2) * d - (a + 3)) * d * d + 1;
+    return d < 2 ? (((d - 5) * d + 8) * d - 4) * a : 0;
+}
+
 static double sinc(double x) {
     return x == 0 ? 1 : sin(x * PI) / (x * PI);
 }
@@ -28,6 +36,13 @@ static double sinc(double x) {
 static double lanczos(double x) {
     return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0;
 }
+
+static const struct {
+    double (*value)(double);
+    double radius;
+} filters[] = { [RESIZE_LANCZOS] = { lanczos, 3 },
+    [RESIZE_BILINEAR] = { bilinear, 1 },
+    [RESIZE_BICUBIC] = { bicubic, 2 } };
 
 static void weights_finish(struct weights *w) {
     free(w->first);
@@ -56,8 +71,7 @@ static void fill_run(struct weights *w, int index, int in, double scale, double 
 
 static bool weights_init(
     struct weights *w, int in, int out, enum resize_filter filter, struct error *err) {
-    const bool is_lanczos = filter == RESIZE_LANCZOS;
-    const double scale = (double)in / out, radius = is_lanczos ? 3 : 1;
+    const double scale = (double)in / out, radius = filters[filter].radius;
     *w = (struct weights){ .most = (int)ceil(radius * fmax(scale, 1)) * 2 + 1 };
     const size_t runs = (size_t)out, most = (size_t)w->most;
     double *values = calloc(most, sizeof(*values));
@@ -66,7 +80,7 @@ static bool weights_init(
     w->weight = calloc(runs * most, sizeof(*w->weight));
     const bool ok = values && w->first && w->count && w->weight;
     for (int i = 0; ok && i < out; i++)
-        fill_run(w, i, in, scale, radius, is_lanczos ? lanczos : bilinear, values);
+        fill_run(w, i, in, scale, radius, filters[filter].value, values);
     free(values);
     return ok || error_set(err, ERROR_NO_MEMORY, "no memory to resize a picture");
 }

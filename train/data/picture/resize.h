@@ -5,7 +5,7 @@
 
 #include "train/data/picture/picture.h"
 
-enum resize_filter { RESIZE_BILINEAR, RESIZE_LANCZOS };
+enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 
 /* Widens the filter where the picture gets smaller, so that no pixel is left out. *out is a new
  * picture of as many channels. ERROR_NO_MEMORY. */

@@ -1,0 +1,57 @@
+/* The readers of captions; the first byte says which. What they take is sorted, each file once, and
+ * every name and caption passes its check; what they refuse has a reason. */
+#include "base/limits.h"
+#include "tests/fuzz/fuzz.h"
+#include "train/data/metadata.h"
+
+#include <string.h>
+
+static void promise(bool kept) {
+    if (!kept)
+        __builtin_trap();
+}
+
+static void use_row(const struct metadata *m, size_t i) {
+    const struct metadata_row *row = &m->rows[i], *previous = i ? row - 1 : NULL;
+    promise(data_path_check(row->file_name, strlen(row->file_name), NULL));
+    promise(!row->mask_file_name ||
+            data_path_check(row->mask_file_name, strlen(row->mask_file_name), NULL));
+    promise(!previous || strcmp(previous->file_name, row->file_name) < 0);
+    promise(row->count >= 0 && row->count <= CAPTIONS_PER_PICTURE_MAX && row->line > 0);
+    for (int c = 0; c < row->count; c++)
+        promise(caption_check(row->captions[c], strlen(row->captions[c]), NULL));
+}
+
+static void read_captions(const char *file, size_t size) {
+    const char *captions[CAPTIONS_PER_PICTURE_MAX];
+    struct texts texts = { 0 };
+    struct error err = { 0 };
+    int count;
+    const bool ok = captions_parse(
+        file, size, &texts, captions, CAPTIONS_PER_PICTURE_MAX, &count, &err);
+    promise(ok || err.message[0]);
+    for (int c = 0; ok && c < count; c++)
+        promise(captions[c][0] && caption_check(captions[c], strlen(captions[c]), NULL));
+    texts_finish(&texts);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct metadata m;
+    struct error err = { 0 };
+    if (size == 0)
+        return 0;
+    const int kind = data[0] % 5;
+    const char *file = (const char *)data + 1, *column = kind % 2 ? "long" : NULL;
+    if (kind == 4) {
+        read_captions(file, size - 1);
+        return 0;
+    }
+    const bool ok = kind < 2 ? metadata_parse_jsonl(file, size - 1, column, &m, &err)
+                             : metadata_parse_csv(file, size - 1, column, &m, &err);
+    promise(ok || (err.code != ERROR_NONE && err.message[0] && !m.rows));
+    for (size_t i = 0; i < m.count; i++)
+        use_row(&m, i);
+    promise(!ok || m.count > 0);
+    metadata_finish(&m);
+    return 0;
+}
