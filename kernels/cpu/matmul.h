@@ -25,10 +25,31 @@ struct matmul_weight {
     int64_t taps;       /* 1 or 9 */
     int64_t panel_count;
     bool geglu;
+    /* The weight of a gradient: the same panels read the other way round (matmul_turned). */
+    const struct matmul_weight *turned;
 };
 
+/* `weight` the other way round, from its outputs to its inputs: n, k and panel_count as such a
+ * product has them, on the panels of `weight`, which is borrowed. `zeros`: no biases and no pixel,
+ * as many as both ways need. */
+static inline struct matmul_weight matmul_turned(
+    const struct matmul_weight *weight, const float *zeros, int width) {
+    return (struct matmul_weight){ .panels = weight->panels,
+        .bf16 = weight->bf16,
+        .bias = zeros,
+        .zeros = zeros,
+        .n = weight->k,
+        .k = weight->n,
+        .taps = weight->taps,
+        .panel_count = (weight->k + width - 1) / width,
+        .turned = weight };
+}
+
 /* One call. A linear layer on m tokens is a 1x1 convolution of an image [1][m][1][k].
- * `upsample`: the image read is x enlarged by nearest neighbour to h_out x w_out. */
+ * `upsample`: the image read is x enlarged by nearest neighbour to h_out x w_out.
+ *
+ * With a turned weight it is the gradient of such a call's x, with the call's stride, padding and
+ * upsample: x is its dy, y is dx. Upsampling's dx sums the pixels that x's was copied to. */
 struct matmul_job {
     const struct matmul_weight *weight;
     bool bf16;     /* x, residual and y; `direct` takes f32 only */

@@ -71,32 +71,76 @@ void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64
     (count == TILE_ROWS ? tile_whole : tile_part)(rows, at, k, weight, sum, stride, accumulate);
 }
 
-/* rows[r] = the input pixel that tap (dy, dx) of output pixel first + r reads. */
-static void find_rows(
-    const struct matmul_job *job, int64_t tap, int64_t first, int count, const float **rows) {
+/* Which pixels of y are computed: (top + step i, left + step j) for i < h, j < w of every row. All,
+ * but for the gradient of a stride of 2, where all of a grid's pixels are reached by the same taps.
+ */
+struct grid {
+    int64_t step, top, left, h, w;
+};
+
+/* The taps of a grid's pixels. Upsampling's gradient has 36: nine for each pixel that was copied.
+ */
+static int64_t tap_count(const struct matmul_job *job) {
+    return job->weight->taps * (job->weight->turned && job->upsample ? 4 : 1);
+}
+
+static bool tap_applies(const struct matmul_job *job, const struct grid *grid, int64_t tap) {
+    return grid->step == 1 || (((grid->top + job->padding - tap / 3) & 1) == 0 &&
+                                  ((grid->left + job->padding - tap % 3) & 1) == 0);
+}
+
+/* The pixel that a tap of output pixel (y, x) reads, or NULL outside of the image. */
+INLINE const float *source(
+    const struct matmul_job *job, int64_t row, int64_t y, int64_t x, int64_t tap) {
+    int64_t h = job->h, w = job->w;
+    if (job->weight->turned) {
+        if (job->upsample) {
+            y = 2 * y + tap / 18;
+            x = 2 * x + tap / 9 % 2;
+            if (y >= h || x >= w) /* of an odd size, which copied once only */
+                return NULL;
+            tap %= 9;
+        }
+        y += job->padding - tap / 3;
+        x += job->padding - tap % 3;
+        if (y < 0 || x < 0)
+            return NULL;
+        y /= job->stride;
+        x /= job->stride;
+    } else {
+        y = y * job->stride + tap / 3 - job->padding;
+        x = x * job->stride + tap % 3 - job->padding;
+        if (y < 0 || x < 0)
+            return NULL;
+        if (job->upsample) {
+            if (y >= job->h_out || x >= job->w_out)
+                return NULL;
+            y /= 2;
+            x /= 2;
+        }
+    }
+    return y < h && x < w ? (const float *)job->x + ((row * h + y) * w + x) * job->weight->k : NULL;
+}
+
+/* rows[r] = the input pixel that the tap of the grid's pixel first + r reads. */
+static void find_rows(const struct matmul_job *job, const struct grid *grid, int64_t tap,
+    int64_t first, int count, const float **rows) {
     const struct matmul_weight *weight = job->weight;
     if (weight->taps == 1 && job->stride == 1) {
         for (int r = 0; r < count; r++)
             rows[r] = (const float *)job->x + (first + r) * weight->k;
     } else {
-        int64_t pixels = job->h_out * job->w_out;
-        int64_t row = first / pixels, oy = first % pixels / job->w_out, ox = first % job->w_out;
-        int64_t h_in = job->upsample ? job->h_out : job->h;
-        int64_t w_in = job->upsample ? job->w_out : job->w;
+        int64_t pixels = grid->h * grid->w;
+        int64_t row = first / pixels, i = first % pixels / grid->w, j = first % grid->w;
         for (int r = 0; r < count; r++) {
-            int64_t y = oy * job->stride + tap / 3 - job->padding;
-            int64_t x = ox * job->stride + tap % 3 - job->padding;
-            bool inside = y >= 0 && y < h_in && x >= 0 && x < w_in;
-            if (job->upsample) {
-                y /= 2;
-                x /= 2;
-            }
-            rows[r] = inside ? (const float *)job->x + ((row * job->h + y) * job->w + x) * weight->k
-                             : weight->zeros;
-            if (++ox == job->w_out) {
-                ox = 0;
-                if (++oy == job->h_out) {
-                    oy = 0;
+            rows[r] = source(
+                job, row, grid->top + i * grid->step, grid->left + j * grid->step, tap);
+            if (!rows[r])
+                rows[r] = weight->zeros;
+            if (++j == grid->w) {
+                j = 0;
+                if (++i == grid->h) {
+                    i = 0;
                     row++;
                 }
             }
@@ -106,12 +150,21 @@ static void find_rows(
         rows[r] = rows[0]; /* computed and thrown away */
 }
 
+/* The number of the grid's pixel `index` among those of y. */
+static int64_t pixel_of(const struct matmul_job *job, const struct grid *grid, int64_t index) {
+    if (grid->step == 1)
+        return index;
+    int64_t pixels = grid->h * grid->w, row = index / pixels;
+    int64_t y = grid->top + index % pixels / grid->w * grid->step;
+    return (row * job->h_out + y) * job->w_out + grid->left + index % grid->w * grid->step;
+}
+
 /* With few input channels: the nine taps of each pixel side by side, as one row of 9 k inputs. */
-static void gather_taps(
-    const struct matmul_job *job, int64_t first, int count, struct block *block) {
+static void gather_taps(const struct matmul_job *job, const struct grid *grid, int64_t first,
+    int count, struct block *block) {
     int64_t k = job->weight->k;
     for (int64_t tap = 0; tap < 9; tap++) {
-        find_rows(job, tap, first, count, block->rows);
+        find_rows(job, grid, tap, first, count, block->rows);
         for (int r = 0; r < count; r++)
             memcpy(block->gathered + (r * 9 + tap) * k, block->rows[r], k * sizeof(float));
     }
@@ -119,10 +172,71 @@ static void gather_taps(
         block->rows[r] = block->gathered + (r < count ? r : 0) * 9 * k;
 }
 
+/* LANES inputs of LANES outputs: from `at` on, rows are PANEL apart in a panel and in `out`. */
+INLINE void turn_square(const void *panels, bool bf16, int64_t at, float *out) {
+    vu square[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        square[i] = (vu)load_as(panels, bf16 ? DTYPE_BF16 : DTYPE_F32, at + i * PANEL);
+    transpose(square);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        store(out + i * PANEL, (vf)square[i]);
+}
+
+/* The same for `count` inputs of the turned weight, and `lanes` of its outputs. */
+static void turn_part(
+    const void *panels, bool bf16, int64_t at, int64_t count, int64_t lanes, float *out) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < PANEL; j++) {
+            int64_t from = at + j * PANEL + i;
+            out[i * PANEL + j] = j >= lanes ? 0.0f
+                                 : bf16     ? bf16_to_f32(((const uint16_t *)panels)[from])
+                                            : ((const float *)panels)[from];
+        }
+}
+
+/* `count` inputs of the turned weight that are side by side in a panel, for PANEL outputs. */
+static void turn_run(
+    const void *panels, bool bf16, int64_t at, int64_t count, int64_t lanes, float *out) {
+    int64_t i = 0;
+    for (; lanes >= PANEL && i + LANES <= count; i += LANES)
+        for (int j = 0; j < PANEL; j += LANES) {
+            if (bf16)
+                turn_square(panels, true, at + i + j * PANEL, out + i * PANEL + j);
+            else
+                turn_square(panels, false, at + i + j * PANEL, out + i * PANEL + j);
+        }
+    turn_part(panels, bf16, at + i, count - i, lanes, out + i * PANEL);
+}
+
+void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int64_t position,
+    int64_t length, float *out) {
+    const struct matmul_weight *own = weight->turned;
+    const int64_t half = own->geglu ? own->n / 2 : own->n, first = panel * PANEL;
+    const int64_t lanes = own->k - first;
+    while (length > 0) {
+        int64_t tap = position / own->n, n = position % own->n;
+        int64_t column = n % half, lane = column % PANEL;
+        int64_t from = own->geglu ? column / PANEL * 2 + n / half : column / PANEL;
+        int64_t run = PANEL - lane < half - column ? PANEL - lane : half - column;
+        run = run < length ? run : length;
+        turn_run(own->panels, own->bf16, ((from * own->taps + tap) * own->k + first) * PANEL + lane,
+            run, lanes, out);
+        position += run;
+        length -= run;
+        out += run * PANEL;
+    }
+}
+
 /* The panel's inputs [position, position + k) in f32: the weight itself, or expanded to `scratch`.
  */
 static const float *panel_block(const struct matmul_weight *weight, int64_t panel, int64_t position,
     int64_t k, float *scratch) {
+    if (weight->turned) {
+        MATMUL(turned_block)(weight, panel, position, k, scratch);
+        return scratch;
+    }
     int64_t offset = (panel * weight->taps * weight->k + position) * PANEL;
     if (!weight->bf16)
         return (const float *)weight->panels + offset;
@@ -133,30 +247,36 @@ static const float *panel_block(const struct matmul_weight *weight, int64_t pane
 }
 
 /* block->sum = the sums of `count` output pixels from `first` on and `panels` panels. */
-static void sum_block(const struct matmul_job *job, int64_t first, int count, int64_t panel,
-    int panels, struct block *block) {
+static void sum_block(const struct matmul_job *job, const struct grid *grid, int64_t first,
+    int count, int64_t panel, int panels, struct block *block) {
     const struct matmul_weight *weight = job->weight;
-    bool gather = weight->taps == 9 && weight->k < GATHER_K;
-    int64_t taps = gather ? 1 : weight->taps, k = gather ? 9 * weight->k : weight->k;
+    bool gather = tap_count(job) == 9 && weight->k < GATHER_K && grid->step == 1;
+    int64_t taps = gather ? 1 : tap_count(job), k = gather ? 9 * weight->k : weight->k;
     int64_t blocks = (k + BLOCK_K - 1) / BLOCK_K, step = (k + blocks - 1) / blocks;
+    bool more = false;
+    if (weight->turned) /* whole squares */
+        step = (step + PANEL - 1) / PANEL * PANEL;
     if (gather)
-        gather_taps(job, first, count, block);
+        gather_taps(job, grid, first, count, block);
     for (int64_t tap = 0; tap < taps; tap++) {
+        if (!tap_applies(job, grid, tap))
+            continue;
         if (!gather)
-            find_rows(job, tap, first, count, block->rows);
+            find_rows(job, grid, tap, first, count, block->rows);
         for (int64_t at = 0; at < k; at += step) {
             int64_t length = at + step < k ? step : k - at;
             const float *weights[BLOCK_PANELS];
             for (int p = 0; p < panels; p++)
-                weights[p] = panel_block(
-                    weight, panel + p, tap * k + at, length, block->weight + p * BLOCK_K * PANEL);
+                weights[p] = panel_block(weight, panel + p, tap % 9 * k + at, length,
+                    block->weight + p * BLOCK_K * PANEL);
             for (int r = 0, tile; r < count; r += tile) {
                 tile = tile_rows(count - r);
                 for (int p = 0; p < panels; p++)
                     MATMUL(tile_product)
                 (tile, block->rows + r, at, length, weights[p],
-                    block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS, tap > 0 || at > 0);
+                    block->sum + r * BLOCK_COLUMNS + p * PANEL, BLOCK_COLUMNS, more);
             }
+            more = true;
         }
     }
 }
@@ -196,8 +316,8 @@ static void finish_row_geglu(const struct matmul_job *job, int64_t pixel, int64_
             job->residual, job->y, at + c, columns - c < LANES ? columns - c : LANES, false);
 }
 
-static void finish_block(const struct matmul_job *job, int64_t first, int count, int64_t panel,
-    int panels, const struct block *block) {
+static void finish_block(const struct matmul_job *job, const struct grid *grid, int64_t first,
+    int count, int64_t panel, int panels, const struct block *block) {
     const struct matmul_weight *weight = job->weight;
     const bool gate = weight->geglu && !job->ungated;
     int64_t n = weight->geglu ? weight->n / 2 : weight->n;
@@ -209,13 +329,14 @@ static void finish_block(const struct matmul_job *job, int64_t first, int count,
             const float *bias = weight->bias + (panel + p) * PANEL;
             if (weight->geglu && !gate)
                 column += (panel + p) % 2 * n;
-            (gate ? finish_row_geglu : finish_row)(job, first + r, column, columns, sum, bias);
+            (gate ? finish_row_geglu : finish_row)(
+                job, pixel_of(job, grid, first + r), column, columns, sum, bias);
         }
     }
 }
 
-void MATMUL(direct)(const struct matmul_job *job) {
-    int64_t pixels = job->rows * job->h_out * job->w_out;
+static void run_grid(const struct matmul_job *job, const struct grid *grid) {
+    int64_t pixels = job->rows * grid->h * grid->w;
     int64_t panel_count = job->weight->panel_count;
 #pragma omp parallel for collapse(2) schedule(dynamic)
     for (int64_t first = 0; first < pixels; first += BLOCK_ROWS) {
@@ -224,10 +345,23 @@ void MATMUL(direct)(const struct matmul_job *job) {
             int count = pixels - first < BLOCK_ROWS ? (int)(pixels - first) : BLOCK_ROWS;
             int64_t left = panel_count - panel;
             int panels = left < BLOCK_PANELS ? (int)left : BLOCK_PANELS;
-            sum_block(job, first, count, panel, panels, &block);
-            finish_block(job, first, count, panel, panels, &block);
+            sum_block(job, grid, first, count, panel, panels, &block);
+            finish_block(job, grid, first, count, panel, panels, &block);
         }
     }
+}
+
+void MATMUL(direct)(const struct matmul_job *job) {
+    const int64_t step = job->weight->turned ? job->stride : 1;
+    for (int64_t top = 0; top < step && top < job->h_out; top++)
+        for (int64_t left = 0; left < step && left < job->w_out; left++) {
+            const struct grid grid = { .step = step,
+                .top = top,
+                .left = left,
+                .h = (job->h_out - top + step - 1) / step,
+                .w = (job->w_out - left + step - 1) / step };
+            run_grid(job, &grid);
+        }
 }
 
 /* `bf16` is a constant. */

@@ -57,4 +57,9 @@ static inline int tile_rows(int64_t left) {
 void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
     const float *weight, float *sum, int64_t stride, bool accumulate);
 
+/* out[i][0..PANEL) = what the turned weight has at its inputs [position, position + length) of all
+ * taps (tap * k + input) for a panel of outputs, in f32; zeros behind the last output. */
+void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int64_t position,
+    int64_t length, float *out);
+
 #endif

@@ -146,6 +146,32 @@ INLINE void store_some(void *p, enum dtype dtype, int64_t i, int64_t count, vf x
     }
 }
 
+/* x[i][j] becomes x[j][i]: perfect shuffles of all words. */
+INLINE void transpose(vu x[LANES]) {
+    for (int round = 1; round < LANES; round *= 2) {
+        vu y[LANES];
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES / 2; i++) {
+            vu a = x[i], b = x[i + LANES / 2];
+#if LANES == 16
+            y[2 * i] = __builtin_shufflevector(
+                a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] = __builtin_shufflevector(
+                a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif LANES == 8
+            y[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+            y[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            y[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            x[i] = y[i];
+    }
+}
+
 /* Added in one fixed order. */
 INLINE float sum_of(vf x) {
     float part[LANES];

@@ -80,24 +80,6 @@ INLINE vu pair_of(vf low, vf high) {
 #endif
 }
 
-/* x[i][j] becomes x[j][i]: four perfect shuffles of 256 words. */
-INLINE void transpose(vu x[16]) {
-#pragma GCC unroll 4
-    for (int round = 0; round < 4; round++) {
-        vu y[16];
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            y[2 * i] = __builtin_shufflevector(
-                x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            y[2 * i + 1] = __builtin_shufflevector(
-                x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; i++)
-            x[i] = y[i];
-    }
-}
-
 /* An exponential's argument in units of a float's last place: the float whose bits are the integer
  * x * EXPONENT + EXPONENT_ONE is 2^x but for its mantissa. */
 #define EXPONENT 0x1p23f

@@ -9,7 +9,9 @@
  * m = 4 interpolates at 0, +-5/8, +-3/2 and infinity: the error of one convolution is 4 times that
  * of the direct sum, where the usual points 0, +-1, +-2 give 10 times; m = 2 gives 1.5 times.
  *
- * Nearest upsampling costs nothing here: it is a different index of the input pixel.
+ * Nearest upsampling costs nothing here: it is a different index of the input pixel. Its gradient
+ * sums two by two pixels of a tile before they are stored. A gradient's filters are turned, a
+ * square of inputs and outputs at a time, on their way into their transform.
  *
  * Two ways round, by the size of all transformed filters U (four times the weight):
  *  - U is small (FUSED_BYTES): it is made once, and a task takes a few tiles all the way; nothing
@@ -99,6 +101,9 @@ INLINE void output_line(int m, const vf *p, int step, vf *out, int out_step) {
 /* The sizes and buffers of one call. */
 struct plan {
     const struct matmul_job *job;
+    bool enlarge;                    /* pixels of x are read twice by twice */
+    bool pool;                       /* two by two pixels are summed for one of y */
+    int64_t h, w;                    /* of what the tiles cut */
     int64_t tiles_y, tiles_x, tiles; /* tiles of all rows */
     bool fused;
     int64_t chunk;         /* tiles in V */
@@ -133,8 +138,12 @@ static struct plan make_plan(const struct matmul_job *job, int m) {
     int64_t k = job->weight->k, points = (m + 2) * (m + 2), panels = job->weight->panel_count;
     int64_t threads = omp_get_max_threads();
     struct plan plan = { .job = job };
-    plan.tiles_y = (job->h_out + m - 1) / m;
-    plan.tiles_x = (job->w_out + m - 1) / m;
+    plan.enlarge = job->upsample && !job->weight->turned;
+    plan.pool = job->upsample && job->weight->turned;
+    plan.h = plan.pool ? job->h : job->h_out;
+    plan.w = plan.pool ? job->w : job->w_out;
+    plan.tiles_y = (plan.h + m - 1) / m;
+    plan.tiles_x = (plan.w + m - 1) / m;
     plan.tiles = job->rows * plan.tiles_y * plan.tiles_x;
     int64_t filter_bytes = panels * points * (k * PANEL + SPREAD) * (int64_t)sizeof(float);
     plan.fused = filter_bytes <= FUSED_BYTES && plan.tiles >= 2 * FUSED_TILES * threads;
@@ -180,8 +189,8 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
     int64_t row = tile / (plan->tiles_y * plan->tiles_x);
     int64_t top = tile / plan->tiles_x % plan->tiles_y * m - 1;
     int64_t left = tile % plan->tiles_x * m - 1;
-    int64_t h_in = job->upsample ? job->h_out : job->h, w_in = job->upsample ? job->w_out : job->w;
-    int shift = job->upsample ? 1 : 0;
+    int64_t h_in = plan->enlarge ? job->h_out : job->h, w_in = plan->enlarge ? job->w_out : job->w;
+    int shift = plan->enlarge ? 1 : 0;
     const char *pixels[POINTS_MAX];
     const size_t element = bf16 ? 2 : 4;
     for (int i = 0; i < t * t; i++) {
@@ -208,14 +217,50 @@ INLINE void transform_input(int m, bool bf16, const struct plan *plan, int64_t t
     }
 }
 
+/* The nine taps of LANES filters become points, `plane` floats apart. */
+INLINE void transform_taps(int m, const vf g[9], int64_t plane, float *out) {
+    const int t = m + 2;
+    vf half[3 * TILE_MAX], u[POINTS_MAX];
+#pragma GCC unroll 3
+    for (int j = 0; j < 3; j++)
+        filter_line(m, g + j, 3, half + j, 3);
+#pragma GCC unroll 6
+    for (int j = 0; j < t; j++)
+        filter_line(m, half + 3 * j, 1, u + j * t, 1);
+#pragma GCC unroll 36
+    for (int j = 0; j < t * t; j++)
+        store(out + j * plane, u[j]);
+}
+
+/* transform_filter of a turned weight, LANES inputs at a time. */
+INLINE void transform_turned(
+    int m, const struct plan *plan, int64_t panel, int64_t first, int64_t length, float *out) {
+    const struct matmul_weight *weight = plan->job->weight;
+    for (int64_t i = 0; i < length; i += LANES) {
+        float taps[9][LANES * PANEL] __attribute__((aligned(64)));
+        for (int j = 0; j < 9; j++) /* dx's tap j is the forward's from the other end */
+            MATMUL(turned_block)(weight, panel, (8 - j) * weight->k + first + i, LANES, taps[j]);
+        for (int64_t c = 0; c < LANES * PANEL; c += LANES) {
+            vf g[9];
+#pragma GCC unroll 9
+            for (int j = 0; j < 9; j++)
+                g[j] = load(taps[j] + c);
+            transform_taps(m, g, plan->filter_plane, out + i * PANEL + c);
+        }
+    }
+}
+
 /* U of inputs [first, first + length) of one panel: out[point * filter_plane][length][PANEL]. */
 INLINE void transform_filter(
     int m, const struct plan *plan, int64_t panel, int64_t first, int64_t length, float *out) {
     const struct matmul_weight *weight = plan->job->weight;
-    const int t = m + 2;
     int64_t tap = weight->k * PANEL;
+    if (weight->turned) {
+        transform_turned(m, plan, panel, first, length, out);
+        return;
+    }
     for (int64_t i = 0; i < length * PANEL; i += LANES) {
-        vf g[9], half[3 * TILE_MAX], u[POINTS_MAX];
+        vf g[9];
         int64_t at = panel * 9 * tap + first * PANEL + i;
         if (weight->bf16) {
 #pragma GCC unroll 9
@@ -226,15 +271,16 @@ INLINE void transform_filter(
             for (int j = 0; j < 9; j++)
                 g[j] = load((const float *)weight->panels + at + j * tap);
         }
-#pragma GCC unroll 3
-        for (int j = 0; j < 3; j++)
-            filter_line(m, g + j, 3, half + j, 3);
-#pragma GCC unroll 6
-        for (int j = 0; j < t; j++)
-            filter_line(m, half + 3 * j, 1, u + j * t, 1);
-#pragma GCC unroll 36
-        for (int j = 0; j < t * t; j++)
-            store(out + j * plan->filter_plane + i, u[j]);
+        transform_taps(m, g, plan->filter_plane, out + i);
+    }
+}
+
+/* Sums of two by two pixels of a tile, of those that are in the picture. */
+INLINE void pool_tile(int m, const struct plan *plan, int64_t top, int64_t left, vf *y) {
+    for (int i = 0; i < m * m; i++) {
+        const int64_t to = i / m / 2 * m + i % m / 2;
+        const vf v = top + i / m < plan->h && left + i % m < plan->w ? y[i] : (vf){ 0 };
+        y[to] = (i / m | i % m) & 1 ? y[to] + v : v;
     }
 }
 
@@ -243,6 +289,7 @@ INLINE void transform_output(
     int m, bool bf16, const struct plan *plan, const float *products, int64_t tile, int64_t panel) {
     const struct matmul_job *job = plan->job;
     const int t = m + 2;
+    const int shrink = plan->pool ? 2 : 1;
     int64_t n = job->weight->n;
     int64_t row = tile / (plan->tiles_y * plan->tiles_x);
     int64_t top = tile / plan->tiles_x % plan->tiles_y * m, left = tile % plan->tiles_x * m;
@@ -262,9 +309,11 @@ INLINE void transform_output(
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++)
             output_line(m, half + i * t, 1, y + i * m, 1);
+        if (plan->pool)
+            pool_tile(m, plan, top, left, y);
         for (int i = 0; i < m * m; i++) {
-            int64_t py = top + i / m, px = left + i % m;
-            if (py >= job->h_out || px >= job->w_out)
+            int64_t py = top / shrink + i / m, px = left / shrink + i % m;
+            if (i / m >= m / shrink || i % m >= m / shrink || py >= job->h_out || px >= job->w_out)
                 continue;
             int64_t at = ((row * job->h_out + py) * job->w_out + px) * n + column;
             vf v = y[i] + add;
@@ -288,8 +337,8 @@ static void multiply(const struct plan *plan, int points, const float *input, in
                 rows[j] = input + i * plan->plane + (r + j < count ? r + j : r) * k;
             for (int64_t p = 0; p < panels; p++)
                 MATMUL(tile_product)
-                (step, rows, at, length, filter + (p * points + i) * plan->filter_plane,
-                    products + i * plan->product_plane + r * stride + p * PANEL, stride, at > 0);
+            (step, rows, at, length, filter + (p * points + i) * plan->filter_plane,
+                products + i * plan->product_plane + r * stride + p * PANEL, stride, at > 0);
         }
     }
 }
