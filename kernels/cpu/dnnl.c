@@ -7,6 +7,9 @@
  * weight, CACHE_MAX of them. The weight is laid out once for a typical shape; should another shape
  * want another layout, the weight is laid out anew and the kept primitives go.
  *
+ * Gradients of the input come from the same weights, which are laid out the other way round in
+ * scratch memory by each call: a second copy would be as large as the model.
+ *
  * A mutex guards the kept primitives, whose memories are set for each call: one call at a time.
  */
 #include "kernels/cpu/layers.h"
@@ -33,7 +36,8 @@
 struct shape {
     int64_t h, w;
     enum activation activation;
-    bool sum; /* adds to what is in the destination */
+    bool sum;  /* adds to what is in the destination */
+    bool back; /* from dy to dx; h and w are those of dx */
 };
 
 struct cached {
@@ -41,6 +45,10 @@ struct cached {
     dnnl_primitive_t primitive;
     dnnl_memory_t memories[MEMORIES];
     size_t scratch_bytes;
+    /* back: */
+    dnnl_primitive_t reorder; /* of the layer's weights, as they lie, */
+    dnnl_memory_t turned;     /* or seen the other way round, */
+    size_t weight_bytes;      /* to as many bytes */
     struct cached *next;
 };
 
@@ -126,6 +134,15 @@ static bool create_conv(dnnl_primitive_desc_t *out, md_t *md, const int64_t *str
                dilates, before, after, attr) == dnnl_success;
 }
 
+/* `forward`: the description of the convolution whose gradient it is. */
+static bool create_conv_back(dnnl_primitive_desc_t *out, md_t *md, const int64_t *strides,
+    const int64_t *dilates, const int64_t *before, const int64_t *after,
+    dnnl_primitive_desc_t forward, dnnl_primitive_attr_t attr) {
+    return dnnl_convolution_backward_data_primitive_desc_create(out, shared.engine,
+               dnnl_convolution_direct, md[0], md[1], md[3], strides, dilates, before, after,
+               forward, attr) == dnnl_success;
+}
+
 static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
     return dnnl_post_ops_append_eltwise(ops, kind, alpha, 0);
 }
@@ -184,6 +201,15 @@ static bool create_conv(dnnl_primitive_desc_t *out, md_t *md, const int64_t *str
            dnnl_primitive_desc_create(out, &d, attr, shared.engine, NULL) == dnnl_success;
 }
 
+static bool create_conv_back(dnnl_primitive_desc_t *out, md_t *md, const int64_t *strides,
+    const int64_t *dilates, const int64_t *before, const int64_t *after,
+    dnnl_primitive_desc_t forward, dnnl_primitive_attr_t attr) {
+    dnnl_convolution_desc_t d;
+    return dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &md[0],
+               &md[1], &md[3], strides, dilates, before, after) == dnnl_success &&
+           dnnl_primitive_desc_create(out, &d, attr, shared.engine, forward) == dnnl_success;
+}
+
 static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
     return dnnl_post_ops_append_eltwise(ops, 1, kind, alpha, 0);
 }
@@ -200,7 +226,8 @@ static int same_layout(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b) {
 
 /* ---- primitives ---- */
 
-static bool make_attr(const struct shape *shape, dnnl_primitive_attr_t *out, struct error *err) {
+static bool make_attr(
+    const struct shape *shape, bool sum, dnnl_primitive_attr_t *out, struct error *err) {
     dnnl_post_ops_t ops = NULL;
     *out = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(out);
@@ -214,7 +241,7 @@ static bool make_attr(const struct shape *shape, dnnl_primitive_attr_t *out, str
         status = append_eltwise(ops, dnnl_eltwise_swish, 1.702f);
     if (status == dnnl_success && shape->activation == ACTIVATION_GELU)
         status = append_eltwise(ops, dnnl_eltwise_gelu_erf, 0);
-    if (status == dnnl_success && shape->sum)
+    if (status == dnnl_success && sum)
         status = append_sum(ops);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_post_ops(*out, ops);
@@ -231,15 +258,16 @@ static bool make_attr(const struct shape *shape, dnnl_primitive_attr_t *out, str
 static bool describe_matmul(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out, struct error *err) {
     md_t md[4] = { 0 };
-    dnnl_dims_t x = { shape->h, l->k }, w = { l->k, l->n }, b = { 1, l->n };
-    dnnl_dims_t y = { shape->h, l->n };
+    const int64_t k = shape->back ? l->n : l->k, n = shape->back ? l->k : l->n;
+    dnnl_dims_t x = { shape->h, k }, w = { k, n }, b = { 1, n };
+    dnnl_dims_t y = { shape->h, n };
     bool ok = md_init(&md[0], 2, x, l->dtype, dnnl_ab, err) &&
               md_init(&md[1], 2, w, l->dtype, dnnl_format_tag_any, err) &&
-              md_init(&md[2], 2, b, DTYPE_F32, dnnl_ab, err) &&
+              (shape->back || md_init(&md[2], 2, b, DTYPE_F32, dnnl_ab, err)) &&
               md_init(&md[3], 2, y, l->dtype, dnnl_ab, err);
     if (ok && !create_matmul(out, md, attr))
         ok = error_set(err, ERROR_INTERNAL, "oneDNN has no product [%lld][%lld] x [%lld]",
-            (long long)shape->h, (long long)l->k, (long long)l->n);
+            (long long)shape->h, (long long)k, (long long)n);
     for (int i = 0; i < 4; i++)
         md_finish(&md[i]);
     return ok;
@@ -263,6 +291,19 @@ static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
     if (ok && !create_conv(out, md, strides, dilates, before, after, attr))
         ok = error_set(err, ERROR_INTERNAL, "oneDNN has no convolution of %lld x %lld x %lld",
             (long long)shape->h, (long long)shape->w, (long long)l->k);
+    dnnl_primitive_desc_t forward = *out;
+    if (ok && shape->back) {
+        *out = NULL;
+        if (shape->sum) { /* which it cannot do: dx comes in f32, and is added and rounded then */
+            md_finish(&md[0]);
+            ok = md_init(&md[0], 4, x, DTYPE_F32, dnnl_nhwc, err);
+        }
+        if (ok && !create_conv_back(out, md, strides, dilates, before, after, forward, attr))
+            ok = error_set(err, ERROR_UNSUPPORTED,
+                "oneDNN has no gradient of a convolution of %lld x %lld x %lld",
+                (long long)shape->h, (long long)shape->w, (long long)l->k);
+        dnnl_primitive_desc_destroy(forward);
+    }
     for (int i = 0; i < 4; i++)
         md_finish(&md[i]);
     return ok;
@@ -270,10 +311,11 @@ static bool describe_conv(const struct dnnl_layer *l, const struct shape *shape,
 
 static bool describe(const struct dnnl_layer *l, const struct shape *shape,
     dnnl_primitive_desc_t *out, struct error *err) {
+    const bool sum = shape->sum && !(l->geometry.kernel && shape->back);
     dnnl_primitive_attr_t attr;
     *out = NULL;
     if (!available_headroom(ONEDNN_HEADROOM_BYTES, "describing a product", err) ||
-        !make_attr(shape, &attr, err))
+        !make_attr(shape, sum, &attr, err))
         return false;
     bool ok = (l->geometry.kernel ? describe_conv : describe_matmul)(l, shape, attr, out, err);
     dnnl_primitive_attr_destroy(attr);
@@ -293,6 +335,10 @@ static void cached_destroy(struct cached *c) {
             dnnl_memory_destroy(c->memories[i]);
     if (c->primitive)
         dnnl_primitive_destroy(c->primitive);
+    if (c->reorder)
+        dnnl_primitive_destroy(c->reorder);
+    if (c->turned)
+        dnnl_memory_destroy(c->turned);
     free(c);
 }
 
@@ -355,6 +401,75 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
     return true;
 }
 
+/* The reorder of the weights, from how they lie to how a primitive from dy to dx wants them. */
+static bool make_turn(
+    struct dnnl_layer *l, struct cached *c, const_dnnl_memory_desc_t wanted, struct error *err) {
+    static const int exchanged[2] = { 1, 0 };
+    const_dnnl_memory_desc_t from = memory_md(l->layout);
+    dnnl_primitive_desc_t description = NULL;
+    md_t md = { 0 };
+    c->weight_bytes = dnnl_memory_desc_get_size(wanted);
+    bool ok = true;
+    if (!l->geometry.kernel) {
+        ok = check(dnnl_memory_desc_permute_axes(&md, from, exchanged), "turning a weight", err);
+        from = md_of(&md);
+    }
+    ok = ok && memory_create(&c->turned, from, err) &&
+         check(dnnl_reorder_primitive_desc_create(
+                   &description, from, shared.engine, wanted, shared.engine, NULL),
+             "describing a reorder", err) &&
+         make_primitive(&c->reorder, description, err);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    md_finish(&md);
+    return ok;
+}
+
+/* Whether oneDNN would compute it with its plain loops, which take minutes. */
+static bool is_plain(dnnl_primitive_desc_t description) {
+    const char *name = "";
+    return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) !=
+               dnnl_success ||
+           strncmp(name, "ref", 3) == 0;
+}
+
+static bool cached_create_back(
+    struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
+    const dnnl_query_t queries[MEMORIES] = {
+        l->geometry.kernel ? dnnl_query_diff_dst_md : dnnl_query_src_md,
+        dnnl_query_weights_md,
+        dnnl_query_undef,
+        l->geometry.kernel ? dnnl_query_diff_src_md : dnnl_query_dst_md,
+        dnnl_query_scratchpad_md,
+    };
+    dnnl_primitive_desc_t description;
+    struct cached *c = calloc(1, sizeof(*c));
+    if (!c)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a primitive");
+    c->shape = *shape;
+    bool ok = describe(l, shape, &description, err);
+    if (ok && is_plain(description))
+        ok = error_set(err, ERROR_UNSUPPORTED, "oneDNN has no fast gradient of this layer");
+    for (int i = 0; ok && i < MEMORIES; i++) {
+        if (i == 2) /* no bias */
+            continue;
+        const_dnnl_memory_desc_t md = dnnl_primitive_desc_query_md(description, queries[i], 0);
+        if (i == 4)
+            c->scratch_bytes = dnnl_memory_desc_get_size(md);
+        ok = memory_create(&c->memories[i], md, err);
+    }
+    ok = ok && make_turn(l, c, memory_md(c->memories[1]), err) &&
+         make_primitive(&c->primitive, description, err);
+    if (description)
+        dnnl_primitive_desc_destroy(description);
+    if (!ok) {
+        cached_destroy(c);
+        return false;
+    }
+    *out = c;
+    return true;
+}
+
 static bool cached_create(
     struct dnnl_layer *l, const struct shape *shape, struct cached **out, struct error *err) {
     static const dnnl_query_t queries[MEMORIES] = { dnnl_query_src_md, dnnl_query_weights_md,
@@ -390,7 +505,7 @@ static struct cached *find(struct dnnl_layer *l, const struct shape *shape, stru
     for (struct cached **link = &l->cache; *link; link = &(*link)->next) {
         const struct shape *s = &(*link)->shape;
         if (s->h == shape->h && s->w == shape->w && s->activation == shape->activation &&
-            s->sum == shape->sum)
+            s->sum == shape->sum && s->back == shape->back)
             return *link;
         if (++count == CACHE_MAX) {
             cache_clear(link);
@@ -398,7 +513,7 @@ static struct cached *find(struct dnnl_layer *l, const struct shape *shape, stru
         }
     }
     struct cached *c = NULL;
-    if (!cached_create(l, shape, &c, err))
+    if (!(shape->back ? cached_create_back : cached_create)(l, shape, &c, err))
         return NULL;
     c->next = l->cache;
     l->cache = c;
@@ -701,10 +816,103 @@ static bool dnnl_unpack(struct layer *layer, float *weight, float *bias, struct 
     return ok;
 }
 
+/* ---- gradients of the input ---- */
+
+static size_t align(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* to = the weights as the primitive wants them. */
+static bool turn_weights(struct dnnl_layer *l, struct cached *c, void *to, struct error *err) {
+    dnnl_memory_set_data_handle(c->turned, l->weights);
+    dnnl_memory_set_data_handle(c->memories[1], to);
+    dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, c->turned }, { DNNL_ARG_TO, c->memories[1] } };
+    return check(dnnl_primitive_execute(c->reorder, shared.stream, 2, args), "a reorder", err) &&
+           check(dnnl_stream_wait(shared.stream), "a reorder", err);
+}
+
+static bool execute_back(struct dnnl_layer *l, struct cached *c, const void *dy, void *dx,
+    void *scratchpad, struct error *err) {
+    const bool conv = l->geometry.kernel != 0;
+    dnnl_memory_set_data_handle(c->memories[0], (void *)dy);
+    dnnl_memory_set_data_handle(c->memories[3], dx);
+    dnnl_memory_set_data_handle(c->memories[4], scratchpad);
+    dnnl_exec_arg_t args[] = { { conv ? DNNL_ARG_DIFF_DST : DNNL_ARG_SRC, c->memories[0] },
+        { DNNL_ARG_WEIGHTS, c->memories[1] },
+        { conv ? DNNL_ARG_DIFF_SRC : DNNL_ARG_DST, c->memories[3] },
+        { DNNL_ARG_SCRATCHPAD, c->memories[4] } };
+    return check(dnnl_primitive_execute(c->primitive, shared.stream, 4, args), "a gradient", err) &&
+           check(dnnl_stream_wait(shared.stream), "a gradient", err);
+}
+
+/* dx += part, rounded once. */
+static void add_part(struct tensor *dx, const float *part) {
+    const int64_t count = tensor_elements(dx), piece = 2048;
+    const size_t element = dtype_size(dx->dtype);
+#pragma omp parallel for
+    for (int64_t first = 0; first < count; first += piece) {
+        const int64_t n = count - first < piece ? count - first : piece;
+        char *to = (char *)dx->data + (size_t)first * element;
+        float sum[2048];
+        convert_elements(sum, DTYPE_F32, to, dx->dtype, n);
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += part[first + i];
+        convert_elements(to, dx->dtype, sum, DTYPE_F32, n);
+    }
+}
+
+/* A convolution's gradient cannot be added to what is there: it goes through scratch. */
+static bool back_rows(struct dnnl_layer *l, const struct tensor *dy, struct tensor *dx,
+    bool accumulate, struct error *err) {
+    const bool conv = l->geometry.kernel != 0, apart = conv && accumulate;
+    const int64_t rows = dx->shape[0];
+    const size_t dy_bytes = tensor_bytes(dy) / (size_t)rows;
+    const size_t dx_bytes = tensor_bytes(dx) / (size_t)rows;
+    struct shape shape = { .h = tensor_elements(dx) / rows / l->k, .sum = accumulate };
+    if (conv)
+        shape = (struct shape){ .h = dx->shape[1], .w = dx->shape[2], .sum = accumulate };
+    shape.back = true;
+    struct cached *c = find(l, &shape, err);
+    const size_t weights = c ? align(c->weight_bytes) : 0;
+    const size_t product = apart ? align(dx_bytes / dtype_size(dx->dtype) * sizeof(float)) : 0;
+    char *scratch = c ? cpu_scratch(weights + product + c->scratch_bytes, err) : NULL;
+    if (!scratch || cpu_plans())
+        return scratch != NULL;
+    bool ok = turn_weights(l, c, scratch, err);
+    for (int64_t row = 0; ok && row < rows; row++) {
+        struct tensor to = tensor_rows(dx, row, 1);
+        ok = execute_back(l, c, (const char *)dy->data + (size_t)row * dy_bytes,
+            apart ? scratch + weights : to.data, scratch + weights + product, err);
+        if (ok && apart)
+            add_part(&to, (const float *)(scratch + weights));
+    }
+    return ok;
+}
+
+static bool dnnl_dx(struct layer *layer, const struct tensor *dy, struct tensor *dx,
+    bool accumulate, struct error *err) {
+    pthread_mutex_lock(&shared.mutex);
+    bool ok = back_rows((struct dnnl_layer *)layer, dy, dx, accumulate, err);
+    pthread_mutex_unlock(&shared.mutex);
+    return ok;
+}
+
+static bool dnnl_linear_dx(
+    struct layer *layer, const struct linear_backward_args *args, struct error *err) {
+    return dnnl_dx(layer, args->dy, args->dx, args->accumulate, err);
+}
+
+static bool dnnl_conv2d_dx(
+    struct layer *layer, const struct conv2d_backward_args *args, struct error *err) {
+    return dnnl_dx(layer, args->dy, args->dx, args->accumulate, err);
+}
+
 const struct layer_engine dnnl_engine = {
     .pack = dnnl_pack,
     .destroy = dnnl_layer_destroy,
     .unpack = dnnl_unpack,
     .linear = dnnl_linear,
     .conv2d = dnnl_conv2d,
+    .linear_dx = dnnl_linear_dx,
+    .conv2d_dx = dnnl_conv2d_dx,
 };

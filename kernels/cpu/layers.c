@@ -1,5 +1,6 @@
 #include "kernels/cpu/layers.h"
 
+#include "kernels/cpu/scratch.h"
 #include "kernels/reference/reference.h"
 
 #include <stdlib.h>
@@ -96,37 +97,73 @@ static bool layers_conv2d(const struct conv2d_args *args, struct error *err) {
     return layer && layer->engine->conv2d(layer, args, err);
 }
 
-/* A weight as the reference has it, to multiply with; its values are the caller's to free. */
+/* A weight as the reference has it, with its values if they are needed, the caller's to free. */
 static bool as_reference(
-    const struct packed *packed, struct reference_packed *out, struct error *err) {
+    const struct packed *packed, bool values, struct reference_packed *out, struct error *err) {
     const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
     *out = (struct reference_packed){ .base = *packed };
+    if (!values)
+        return true;
     out->weight = calloc((size_t)(packed->n * taps * packed->k), sizeof(*out->weight));
     if (!out->weight)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
     return layers_unpack(packed, out->weight, NULL, err);
 }
 
+/* dx by the engine. *left: what is still to be computed, by plain loops: all but dx, or everything
+ * where the engine has no fast code for dx, as oneDNN has none for a few odd channels. */
+static bool linear_dx(
+    const struct linear_backward_args *args, struct linear_backward_args *left, struct error *err) {
+    struct layer *layer = layer_for(args->weight, args->dy, err);
+    if (!layer)
+        return false;
+    *left = *args;
+    if (!args->dx || layer->engine->linear_dx(layer, args, err)) {
+        left->dx = NULL;
+        return true;
+    }
+    return err->code == ERROR_UNSUPPORTED;
+}
+
+static bool conv2d_dx(
+    const struct conv2d_backward_args *args, struct conv2d_backward_args *left, struct error *err) {
+    struct layer *layer = layer_for(args->weight, args->dy, err);
+    if (!layer)
+        return false;
+    *left = *args;
+    if (!args->dx || layer->engine->conv2d_dx(layer, args, err)) {
+        left->dx = NULL;
+        return true;
+    }
+    return err->code == ERROR_UNSUPPORTED;
+}
+
 static bool layers_linear_backward(const struct linear_backward_args *args, struct error *err) {
-    struct linear_backward_args plain = *args;
+    struct linear_backward_args left;
     struct reference_packed weight = { .weight = NULL };
-    plain.weight = &weight.base;
-    const bool ok = layer_for(args->weight, args->dy, err) &&
-                    as_reference(args->weight, &weight, err) &&
-                    reference_linear_backward(&plain, err);
+    if (!linear_dx(args, &left, err))
+        return false;
+    if (cpu_plans() || !(left.dx || left.dw || left.dbias))
+        return true;
+    const bool ok = as_reference(args->weight, left.dx != NULL, &weight, err);
+    left.weight = &weight.base;
+    const bool done = ok && reference_linear_backward(&left, err);
     free(weight.weight);
-    return ok;
+    return done;
 }
 
 static bool layers_conv2d_backward(const struct conv2d_backward_args *args, struct error *err) {
-    struct conv2d_backward_args plain = *args;
+    struct conv2d_backward_args left;
     struct reference_packed weight = { .weight = NULL };
-    plain.weight = &weight.base;
-    const bool ok = layer_for(args->weight, args->dy, err) &&
-                    as_reference(args->weight, &weight, err) &&
-                    reference_conv2d_backward(&plain, err);
+    if (!conv2d_dx(args, &left, err))
+        return false;
+    if (cpu_plans() || !(left.dx || left.dw || left.dbias || left.d_row_add))
+        return true;
+    const bool ok = as_reference(args->weight, left.dx != NULL, &weight, err);
+    left.weight = &weight.base;
+    const bool done = ok && reference_conv2d_backward(&left, err);
     free(weight.weight);
-    return ok;
+    return done;
 }
 
 void layers_register(struct kernels *table) {

@@ -12,6 +12,7 @@
 #ifndef KERNELS_CPU_LAYERS_H
 #define KERNELS_CPU_LAYERS_H
 
+#include "kernels/backward.h"
 #include "kernels/cpu/level.h"
 #include "kernels/kernels.h"
 
@@ -34,6 +35,11 @@ struct layer_engine {
     bool (*unpack)(struct layer *layer, float *weight, float *bias, struct error *err);
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
     bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
+    /* dx alone; args->dx is there. */
+    bool (*linear_dx)(
+        struct layer *layer, const struct linear_backward_args *args, struct error *err);
+    bool (*conv2d_dx)(
+        struct layer *layer, const struct conv2d_backward_args *args, struct error *err);
 };
 
 /* What the level in use multiplies a weight [n][k...] with. kind is meaningful if is_conv. */

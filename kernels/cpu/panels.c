@@ -11,7 +11,7 @@
 
 struct panels {
     struct layer layer;
-    struct matmul_weight weight;
+    struct matmul_weight weight, turned;
     void *memory; /* owned: panels, bias and zeros */
 };
 
@@ -90,7 +90,7 @@ static bool panels_pack(const struct tensor *weight, const struct tensor *bias, 
     size_t panel_bytes = (size_t)(w.taps * w.k * width) * (w.bf16 ? 2 : 4);
     size_t panels_bytes = align((size_t)w.panel_count * panel_bytes);
     size_t bias_bytes = align((size_t)(w.panel_count * width) * sizeof(float));
-    size_t zeros_bytes = align((size_t)w.k * sizeof(float));
+    size_t zeros_bytes = align((size_t)((w.n > w.k ? w.n : w.k) + width) * sizeof(float));
     size_t bytes = panels_bytes + bias_bytes + zeros_bytes;
     struct panels *p = calloc(1, sizeof(*p));
     char *memory = aligned_alloc(ALIGNMENT, bytes);
@@ -108,6 +108,7 @@ static bool panels_pack(const struct tensor *weight, const struct tensor *bias, 
     lay_out(weight, bias, width, &w, memory, (float *)(memory + panels_bytes), rows);
     free(rows);
     p->weight = w;
+    p->turned = matmul_turned(&p->weight, w.zeros, width);
     p->memory = memory;
     p->layer.packed.bytes = bytes + sizeof(*p);
     *out = &p->layer;
@@ -146,23 +147,30 @@ static bool panels_unpack(struct layer *layer, float *weight, float *bias, struc
     return true;
 }
 
+/* A product of tokens as a convolution of one image. */
+static struct matmul_job linear_job(const struct matmul_weight *weight, const struct tensor *x) {
+    const int64_t tokens = tensor_elements(x) / weight->k;
+    return (struct matmul_job){ .weight = weight,
+        .bf16 = x->dtype == DTYPE_BF16,
+        .x = x->data,
+        .rows = 1,
+        .h = tokens,
+        .w = 1,
+        .h_out = tokens,
+        .w_out = 1,
+        .stride = 1 };
+}
+
 static bool panels_linear(struct layer *layer, const struct linear_args *args, struct error *err) {
     (void)err;
     if (cpu_plans())
         return true;
     struct panels *p = (struct panels *)layer;
-    struct matmul_job job = { .weight = &p->weight,
-        .x = args->x->data,
-        .rows = 1,
-        .h = tensor_elements(args->x) / p->weight.k,
-        .w = 1,
-        .w_out = 1,
-        .stride = 1,
-        .activation = args->activation,
-        .ungated = args->ungated,
-        .residual = args->residual ? args->residual->data : NULL,
-        .y = args->y->data };
-    job.h_out = job.h;
+    struct matmul_job job = linear_job(&p->weight, args->x);
+    job.activation = args->activation;
+    job.ungated = args->ungated;
+    job.residual = args->residual ? args->residual->data : NULL;
+    job.y = args->y->data;
     cpu_level()->matmul->direct(&job);
     return true;
 }
@@ -225,11 +233,10 @@ static bool run_conv2d(const struct matmul_job *job, bool winograd, struct error
     return true;
 }
 
-static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
-    struct panels *p = (struct panels *)layer;
-    enum conv_kind kind = layer->packed.kind;
-    const struct tensor *x = args->x, *y = args->y;
-    struct matmul_job job = { .weight = &p->weight,
+/* From the image x to the image y, forward or, with a turned weight, back. */
+static struct matmul_job conv2d_job(enum conv_kind kind, const struct matmul_weight *weight,
+    const struct tensor *x, const struct tensor *y) {
+    return (struct matmul_job){ .weight = weight,
         .bf16 = x->dtype == DTYPE_BF16,
         .x = x->data,
         .rows = x->shape[0],
@@ -240,11 +247,34 @@ static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, s
         .stride = kind == CONV_3X3_DOWN || kind == CONV_3X3_DOWN_RIGHT ? 2 : 1,
         .padding = kind == CONV_1X1 || kind == CONV_3X3_DOWN_RIGHT ? 0 : 1,
         .upsample = kind == CONV_3X3_UP,
-        .row_add_bf16 = args->row_add && args->row_add->dtype == DTYPE_BF16,
-        .row_add = args->row_add ? args->row_add->data : NULL,
-        .residual = args->residual ? args->residual->data : NULL,
         .y = y->data };
+}
+
+static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, struct error *err) {
+    struct panels *p = (struct panels *)layer;
+    enum conv_kind kind = layer->packed.kind;
+    struct matmul_job job = conv2d_job(kind, &p->weight, args->x, args->y);
+    job.row_add_bf16 = args->row_add && args->row_add->dtype == DTYPE_BF16;
+    job.row_add = args->row_add ? args->row_add->data : NULL;
+    job.residual = args->residual ? args->residual->data : NULL;
     return run_conv2d(&job, panels_take_winograd(kind, p->weight.k), err);
+}
+
+static bool panels_linear_dx(
+    struct layer *layer, const struct linear_backward_args *args, struct error *err) {
+    struct matmul_job job = linear_job(&((struct panels *)layer)->turned, args->dy);
+    job.residual = args->accumulate ? args->dx->data : NULL;
+    job.y = args->dx->data;
+    return run_conv2d(&job, false, err);
+}
+
+static bool panels_conv2d_dx(
+    struct layer *layer, const struct conv2d_backward_args *args, struct error *err) {
+    struct panels *p = (struct panels *)layer;
+    enum conv_kind kind = layer->packed.kind;
+    struct matmul_job job = conv2d_job(kind, &p->turned, args->dy, args->dx);
+    job.residual = args->accumulate ? args->dx->data : NULL;
+    return run_conv2d(&job, panels_take_winograd(kind, p->turned.k), err);
 }
 
 const struct layer_engine panels_engine = {
@@ -253,4 +283,6 @@ const struct layer_engine panels_engine = {
     .unpack = panels_unpack,
     .linear = panels_linear,
     .conv2d = panels_conv2d,
+    .linear_dx = panels_linear_dx,
+    .conv2d_dx = panels_conv2d_dx,
 };

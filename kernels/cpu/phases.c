@@ -115,9 +115,16 @@ static bool phases_unpack(struct layer *layer, float *weight, float *bias, struc
     return panels_engine.unpack(((struct phases *)layer)->whole, weight, bias, err);
 }
 
+/* The four phases of dx would be summed; the whole weight is there and does it in one pass. */
+static bool phases_conv2d_dx(
+    struct layer *layer, const struct conv2d_backward_args *args, struct error *err) {
+    return panels_engine.conv2d_dx(((struct phases *)layer)->whole, args, err);
+}
+
 const struct layer_engine phases_engine = {
     .pack = phases_pack,
     .destroy = phases_destroy,
     .unpack = phases_unpack,
     .conv2d = phases_conv2d,
+    .conv2d_dx = phases_conv2d_dx,
 };
