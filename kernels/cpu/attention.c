@@ -9,21 +9,11 @@
  * q is multiplied by scale / ln 2 first, hence powers of two. Both products run in register tiles.
  * What a query computes depends on its own row's shape alone, never on the other rows.
  */
+#include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/simd.h"
 
 #include <omp.h>
 
-#if LANES == 16
-#define TILE_Q 12 /* score tile: 12 x 2 accumulators of 32 registers */
-#define TILE_O 8  /* output tile: 8 x 3 accumulators */
-#else
-#define TILE_Q 6 /* 6 x 2 accumulators of 16 registers */
-#define TILE_O 4 /* 4 x 3 accumulators */
-#endif
-#define PANEL (2 * LANES)
-#define BLOCK_Q 48 /* a multiple of TILE_Q and TILE_O */
-#define BLOCK_K 256
 /* Packed heads that are held at once, at most (but at least one). */
 #define PACK_BYTES ((size_t)8 << 20)
 
@@ -42,107 +32,6 @@ struct block {
     float *o;               /* [BLOCK_Q][d_padded] */
     float *largest, *total; /* [BLOCK_Q] */
 };
-
-INLINE float element(const void *p, enum dtype dtype, int64_t i) {
-    return dtype == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const uint16_t *)p)[i]);
-}
-
-/* Keys [panel * PANEL, ...) of one head, of `keys`; zeros behind the last one. */
-static void pack_keys(const struct shape *s, const void *k, enum dtype dtype, int64_t at,
-    int64_t step, int64_t panel, int64_t keys, float *out) {
-    for (int64_t j = 0; j < PANEL; j++) {
-        int64_t key = panel * PANEL + j;
-        for (int64_t i = 0; i < s->d; i++)
-            out[i * PANEL + j] = key < keys ? element(k, dtype, at + key * step + i) : 0.0f;
-    }
-}
-
-static void pack_values(const struct shape *s, const void *v, enum dtype dtype, int64_t at,
-    int64_t step, int64_t panel, int64_t keys, float *out) {
-    int64_t first = panel * PANEL, last = first + PANEL < keys ? first + PANEL : keys;
-    for (int64_t key = first; key < last; key++, out += s->d_padded) {
-        convert_elements(out, DTYPE_F32,
-            (const char *)v + (size_t)(at + key * step) * dtype_size(dtype), dtype, s->d);
-        memset(out + s->d, 0, (size_t)(s->d_padded - s->d) * sizeof(float));
-    }
-}
-
-/* q[tile][d][TILE_Q]: `count` queries times `factor`, zeros behind them. */
-static void pack_queries(const struct shape *s, const void *q, enum dtype dtype, int64_t at,
-    int64_t step, int64_t count, float factor, float *out) {
-    int64_t tiles = (count + TILE_Q - 1) / TILE_Q;
-    for (int64_t i = 0; i < tiles * TILE_Q; i++) {
-        float *to = out + i / TILE_Q * s->d * TILE_Q + i % TILE_Q;
-        for (int64_t j = 0; j < s->d; j++)
-            to[j * TILE_Q] = i < count ? element(q, dtype, at + i * step + j) * factor : 0.0f;
-    }
-}
-
-/* scores[0..TILE_Q)[0..PANEL) = q^T k */
-INLINE void score_tile(const float *q, const float *k, int64_t d, float *scores) {
-    vf sum[TILE_Q][2] = { 0 };
-    for (int64_t i = 0; i < d; i++, q += TILE_Q, k += PANEL) {
-        vf k0 = load(k), k1 = load(k + LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < TILE_Q; r++) {
-            vf x = splat(q[r]);
-            sum[r][0] += x * k0;
-            sum[r][1] += x * k1;
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < TILE_Q; r++) {
-        store(scores + r * BLOCK_K, sum[r][0]);
-        store(scores + r * BLOCK_K + LANES, sum[r][1]);
-    }
-}
-
-/* o[0..rows)[0..vectors * LANES) += p[rows][keys] v[keys][...]; `rows` and `vectors` constant. */
-INLINE void output_tile(
-    const float *p, const float *v, int64_t step, int64_t keys, int rows, int vectors, float *o) {
-    vf sum[TILE_O][3];
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++)
-            sum[r][c] = load(o + r * step + c * LANES);
-    for (int64_t j = 0; j < keys; j++, v += step) {
-        vf part[3];
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++)
-            part[c] = load(v + c * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            vf x = splat(p[r * BLOCK_K + j]);
-#pragma GCC unroll 4
-            for (int c = 0; c < vectors; c++)
-                sum[r][c] += x * part[c];
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int c = 0; c < vectors; c++)
-            store(o + r * step + c * LANES, sum[r][c]);
-}
-
-/* o += p v over all of d, in tiles of three vectors, then two, then one. */
-INLINE void output_rows(
-    const float *p, const float *v, int64_t step, int64_t keys, int rows, float *o) {
-    int64_t left = step / LANES;
-    while (left > 0) {
-        int vectors = left == 2 || left == 4 ? 2 : left >= 3 ? 3 : 1;
-        if (vectors == 3)
-            output_tile(p, v, step, keys, rows, 3, o);
-        else if (vectors == 2)
-            output_tile(p, v, step, keys, rows, 2, o);
-        else
-            output_tile(p, v, step, keys, rows, 1, o);
-        left -= vectors;
-        v += vectors * LANES;
-        o += vectors * LANES;
-    }
-}
 
 /* The scores of one block of keys become weights, and the running values of their queries follow.
  * Behind the `keys` > 0 that count, scores are overwritten. Two loops, so that the steps of one
@@ -186,15 +75,16 @@ static void visit(const struct shape *s, struct block *b, const float *k, const 
     for (int64_t j = 0; j < keys; j += PANEL)
         for (int64_t tile = 0; tile < tiles; tile++)
             score_tile(b->q + tile * s->d * TILE_Q, k + (first + j) * s->d, s->d,
-                b->scores + tile * TILE_Q * BLOCK_K + j);
+                b->scores + tile * TILE_Q * BLOCK_K + j, BLOCK_K);
     soften(s, b, keys, count);
     const float *values = v + first * s->d_padded;
     int64_t i = 0;
     for (; i + TILE_O <= count; i += TILE_O)
-        output_rows(
-            b->scores + i * BLOCK_K, values, s->d_padded, keys, TILE_O, b->o + i * s->d_padded);
+        output_rows((struct weights){ b->scores + i * BLOCK_K, BLOCK_K, 1 }, values, s->d_padded,
+            keys, TILE_O, b->o + i * s->d_padded);
     for (; i < count; i++)
-        output_rows(b->scores + i * BLOCK_K, values, s->d_padded, keys, 1, b->o + i * s->d_padded);
+        output_rows((struct weights){ b->scores + i * BLOCK_K, BLOCK_K, 1 }, values, s->d_padded,
+            keys, 1, b->o + i * s->d_padded);
 }
 
 /* Queries [first, first + count) of one head against its packed keys and values. */
@@ -205,7 +95,8 @@ static void attend(const struct attention_args *args, const struct shape *s, str
     int64_t q_at = (row * s->tq + first) * q_step + args->q_offset + head * s->d;
     int64_t keys = attention_keys(args, row);
     keys = args->causal && first + 1 < keys ? first + 1 : keys;
-    pack_queries(s, args->q->data, dtype, q_at, q_step, count, args->scale * 0x1.715476p0f, b->q);
+    pack_queries(
+        s->d, args->q->data, dtype, q_at, q_step, count, args->scale * 0x1.715476p0f, b->q);
     memset(b->o, 0, (size_t)(count * s->d_padded) * sizeof(float));
     for (int64_t i = 0; i < count; i++) {
         b->total[i] = 0;
@@ -237,10 +128,11 @@ static void heads_of_team(const struct attention_args *args, const struct shape 
         if (panel * PANEL >= keys)
             continue;
         float *out = packed + (size_t)(item / s->panels) * s->head_floats;
-        pack_keys(s, args->k->data, dtype, row * s->tk * k_step + args->k_offset + head * s->d,
+        pack_keys(s->d, args->k->data, dtype, row * s->tk * k_step + args->k_offset + head * s->d,
             k_step, panel, keys, out + panel * PANEL * s->d);
-        pack_values(s, args->v->data, dtype, row * s->tk * v_step + args->v_offset + head * s->d,
-            v_step, panel, keys, out + values_at + panel * PANEL * s->d_padded);
+        pack_values(s->d, s->d_padded, args->v->data, dtype,
+            row * s->tk * v_step + args->v_offset + head * s->d, v_step, panel, keys,
+            out + values_at + panel * PANEL * s->d_padded);
     }
     /* A causal query is a block of its own, so that nothing it may not see is touched. */
     int64_t per_block = args->causal ? 1 : BLOCK_Q;

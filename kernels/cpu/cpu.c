@@ -109,7 +109,7 @@ static void fill_table(void) {
     table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
                                1u << OPERATION_group_norm | 1u << OPERATION_attention |
                                1u << OPERATION_low_rank | 1u << OPERATION_linear_backward |
-                               1u << OPERATION_conv2d_backward;
+                               1u << OPERATION_conv2d_backward | 1u << OPERATION_attention_backward;
 }
 
 const struct kernels *kernels_cpu(void) {

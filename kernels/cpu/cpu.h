@@ -6,7 +6,7 @@
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
-#include "kernels/kernels.h"
+#include "kernels/backward.h"
 
 /* Linear and conv2d (layers.c). */
 void layers_register(struct kernels *table);
@@ -20,7 +20,8 @@ void layers_register(struct kernels *table);
     X(add)                                                                                         \
     X(combine)                                                                                     \
     X(convert)                                                                                     \
-    X(low_rank)
+    X(low_rank)                                                                                    \
+    X(attention_backward)
 
 /* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
 struct simd {

@@ -172,12 +172,16 @@ static void gather_taps(const struct matmul_job *job, const struct grid *grid, i
         block->rows[r] = block->gathered + (r < count ? r : 0) * 9 * k;
 }
 
-/* LANES inputs of LANES outputs: from `at` on, rows are PANEL apart in a panel and in `out`. */
-INLINE void turn_square(const void *panels, bool bf16, int64_t at, float *out) {
+/* LANES inputs of LANES outputs: from `at` on, rows are PANEL apart in a panel and in `out`. What
+ * comes next lies in another panel, often in another page, where no prefetcher of the processor
+ * looks: `next` elements further. */
+INLINE void turn_square(const void *panels, bool bf16, int64_t at, int64_t next, float *out) {
     vu square[LANES];
 #pragma GCC unroll 16
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < LANES; i++) {
         square[i] = (vu)load_as(panels, bf16 ? DTYPE_BF16 : DTYPE_F32, at + i * PANEL);
+        __builtin_prefetch((const char *)panels + (at + i * PANEL + next) * (bf16 ? 2 : 4));
+    }
     transpose(square);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
@@ -197,15 +201,15 @@ static void turn_part(
 }
 
 /* `count` inputs of the turned weight that are side by side in a panel, for PANEL outputs. */
-static void turn_run(
-    const void *panels, bool bf16, int64_t at, int64_t count, int64_t lanes, float *out) {
+static void turn_run(const void *panels, bool bf16, int64_t at, int64_t next, int64_t count,
+    int64_t lanes, float *out) {
     int64_t i = 0;
     for (; lanes >= PANEL && i + LANES <= count; i += LANES)
         for (int j = 0; j < PANEL; j += LANES) {
             if (bf16)
-                turn_square(panels, true, at + i + j * PANEL, out + i * PANEL + j);
+                turn_square(panels, true, at + i + j * PANEL, next, out + i * PANEL + j);
             else
-                turn_square(panels, false, at + i + j * PANEL, out + i * PANEL + j);
+                turn_square(panels, false, at + i + j * PANEL, next, out + i * PANEL + j);
         }
     turn_part(panels, bf16, at + i, count - i, lanes, out + i * PANEL);
 }
@@ -214,7 +218,7 @@ void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int
     int64_t length, float *out) {
     const struct matmul_weight *own = weight->turned;
     const int64_t half = own->geglu ? own->n / 2 : own->n, first = panel * PANEL;
-    const int64_t lanes = own->k - first;
+    const int64_t lanes = own->k - first, next = own->taps * own->k * PANEL * (own->geglu ? 2 : 1);
     while (length > 0) {
         int64_t tap = position / own->n, n = position % own->n;
         int64_t column = n % half, lane = column % PANEL;
@@ -222,7 +226,7 @@ void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int
         int64_t run = PANEL - lane < half - column ? PANEL - lane : half - column;
         run = run < length ? run : length;
         turn_run(own->panels, own->bf16, ((from * own->taps + tap) * own->k + first) * PANEL + lane,
-            run, lanes, out);
+            next, run, lanes, out);
         position += run;
         length -= run;
         out += run * PANEL;
