@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#include "kernels/kernels.h"
+#include "kernels/backward.h"
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,8 @@
  * value lies within 2e-6 of the host's (and of torch's own, which takes the fast sine). */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/ptx.cuh"
-#include "kernels/philox.h"
 
 #include <string.h>
 
@@ -18,24 +18,6 @@ struct noise {
     int rounds;
     uint64_t seeds[NOISE_ROWS], offsets[NOISE_ROWS];
 };
-
-__device__ __forceinline__ void philox(
-    uint64_t offset, uint64_t thread, uint64_t key, uint32_t *c) {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    c[0] = (uint32_t)offset, c[1] = (uint32_t)(offset >> 32);
-    c[2] = (uint32_t)thread, c[3] = (uint32_t)(thread >> 32);
-#pragma unroll
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        const uint32_t high0 = __umulhi(PHILOX_MULTIPLY_0, c[0]), low0 = PHILOX_MULTIPLY_0 * c[0];
-        const uint32_t high2 = __umulhi(PHILOX_MULTIPLY_2, c[2]), low2 = PHILOX_MULTIPLY_2 * c[2];
-        c[0] = high2 ^ c[1] ^ k0;
-        c[1] = low2;
-        c[2] = high0 ^ c[3] ^ k1;
-        c[3] = low0;
-        k0 += PHILOX_KEY_STEP_0;
-        k1 += PHILOX_KEY_STEP_1;
-    }
-}
 
 /* Two uniform words to two normal numbers, sine first: u = (x + 1/2) / 2^32, angle = 2 pi (y + 1/2)
  * / 2^32. */
@@ -54,10 +36,11 @@ __global__ void __launch_bounds__(PHILOX_BLOCK_THREADS) draw(const struct noise 
     float *y = n.y + (int64_t)blockIdx.y * n.width;
     const int64_t thread = (int64_t)blockIdx.x * PHILOX_BLOCK_THREADS + threadIdx.x;
     for (int round = 0; round < n.rounds; round++) {
-        uint32_t words[4];
+        const uint64_t at = n.offsets[blockIdx.y] + (uint64_t)round;
+        uint32_t words[4] = { (uint32_t)at, (uint32_t)(at >> 32), (uint32_t)thread,
+            (uint32_t)((uint64_t)thread >> 32) };
         float normals[PHILOX_UNROLL];
-        philox(
-            n.offsets[blockIdx.y] + (uint64_t)round, (uint64_t)thread, n.seeds[blockIdx.y], words);
+        philox(n.seeds[blockIdx.y], words);
         normalize(words[0], words[1], &normals[0], &normals[1]);
         normalize(words[2], words[3], &normals[2], &normals[3]);
         const int64_t first = round * n.threads * PHILOX_UNROLL + thread;

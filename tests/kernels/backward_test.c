@@ -341,11 +341,79 @@ static void training(void) {
         for (int j = 0; j < 12; j++)
             memory[3][j] *= 16;
         op_adamw(&c, &(struct adamw_args){
-                         &parameter, &gradient, &m, &v, 0.01, 0.9, 0.99, 1e-6, 0.1, 1.0 / 8, i });
+                         &parameter, &gradient, &m, &v, 0.01, 0.9, 0.99, 0.01, 0.1, 1.0 / 8, i });
     }
     COMPARE(&c, memory[0], golden_adamw);
     COMPARE(&c, memory[1], golden_adamw_m);
     COMPARE(&c, memory[2], golden_adamw_v);
+}
+
+/* ---- bf16: what f32 tensors of the same values give, rounded once ---- */
+
+/* memory[i], rounded to bf16 where it lies, and the same as a bf16 tensor at memory[i + 6]. */
+static struct tensor halved(int i, const struct tensor *t) {
+    struct tensor half = *t;
+    half.dtype = DTYPE_BF16;
+    half.data = memory[i + 6];
+    convert_elements(half.data, DTYPE_BF16, t->data, DTYPE_F32, tensor_elements(t));
+    convert_elements(t->data, DTYPE_F32, half.data, DTYPE_BF16, tensor_elements(t));
+    return half;
+}
+
+static void compare_halves(
+    const char *name, const struct compute *c, const struct tensor *got, const float *want) {
+    int different = 0;
+    CHECK(compute_ok(c), "%s: %s", name, c->error.message);
+    for (int64_t i = 0; i < tensor_elements(got); i++)
+        different += ((const uint16_t *)got->data)[i] != f32_to_bf16(want[i]);
+    printf("bf16 %-31s %d of %d differ\n", name, different, (int)tensor_elements(got));
+    CHECK(!different, "bf16 %s: %d differ", name, different);
+}
+
+static void bf16_of_attention(void) {
+    const struct tensor qkv = stream(memory[0], 1, tensor_3d(NULL, DTYPE_F32, 2, 5, 24));
+    const struct tensor dy = stream(memory[1], 9, tensor_3d(NULL, DTYPE_F32, 2, 5, 8));
+    const struct tensor y = stream(memory[2], 2, dy);
+    struct tensor d = stream(memory[3], 3, qkv);
+    const struct tensor qkv16 = halved(0, &qkv), dy16 = halved(1, &dy), y16 = halved(2, &y);
+    struct tensor d16 = halved(3, &d);
+    struct attention_backward_args args = { &qkv, &qkv, &qkv, &y, &dy, 0, 8, 16, 2, 4, 0.7f, true,
+        NULL, &d, &d, &d, true };
+    struct compute c = fresh();
+    op_attention_backward(&c, &args);
+    args = (struct attention_backward_args){ &qkv16, &qkv16, &qkv16, &y16, &dy16, 0, 8, 16, 2, 4,
+        0.7f, true, NULL, &d16, &d16, &d16, true };
+    op_attention_backward(&c, &args);
+    compare_halves("attention, accumulated", &c, &d16, memory[3]);
+}
+
+static void bf16(void) {
+    const struct tensor x = stream(memory[0], 1, tensor_2d(NULL, DTYPE_F32, 5, 6));
+    const struct tensor w = stream(memory[1], 2, tensor_2d(NULL, DTYPE_F32, 8, 6));
+    const struct tensor dy = stream(memory[2], 9, tensor_2d(NULL, DTYPE_F32, 5, 8));
+    const struct tensor x16 = halved(0, &x), dy16 = halved(2, &dy);
+    struct tensor dx = stream(memory[3], 4, x), dw = zeros(memory[4], w),
+                  dw16 = zeros(memory[5], w);
+    struct tensor dx16 = halved(3, &dx);
+    struct compute c = fresh();
+    struct packed *weight = NULL;
+    CHECK(linear_pack(c.kernels, "w", &w, NULL, false, DTYPE_BF16, &weight, &c.error), "pack");
+    op_linear_backward(&c, &(struct linear_backward_args){ &dy, weight, &x, &dx, true, &dw, NULL });
+    op_linear_backward(
+        &c, &(struct linear_backward_args){ &dy16, weight, &x16, &dx16, true, &dw16, NULL });
+    compare_halves("linear, accumulated", &c, &dx16, memory[3]);
+    CHECK(memcmp(memory[4], memory[5], tensor_bytes(&dw)) == 0, "dw of bf16 is another");
+    packed_destroy(weight);
+
+    const struct tensor gate = stream(memory[1], 2, x);
+    const struct tensor gate16 = halved(1, &gate);
+    struct tensor d = poison(memory[3], x), d16 = halved(3, &d);
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &x, &gate, ACTIVATION_GELU, &d, false });
+    op_activation_backward(
+        &c, &(struct activation_backward_args){ &x16, &gate16, ACTIVATION_GELU, &d16, false });
+    compare_halves("activation", &c, &d16, memory[3]);
+    bf16_of_attention();
 }
 
 int main(void) {
@@ -364,5 +432,6 @@ int main(void) {
     LOW_RANK(CONV_1X1, 5, 4, linear);
     LOW_RANK(CONV_3X3_DOWN, 3, 2, down);
     training();
+    bf16();
     return check_done();
 }

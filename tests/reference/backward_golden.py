@@ -119,7 +119,7 @@ keep = torch.tensor([float(w / 2**32 >= p) for w in words], dtype=torch.float64)
 out["dropout"] = stream(1, 30) * keep / (1 - p)
 
 parameter = torch.nn.Parameter(stream(1, 12).float())
-optimizer = torch.optim.AdamW([parameter], lr=0.01, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1,
+optimizer = torch.optim.AdamW([parameter], lr=0.01, betas=(0.9, 0.99), eps=0.01, weight_decay=0.1,
                               foreach=False)
 for step in range(3):
     parameter.grad = 2 * stream(2 + step, 12).float()
