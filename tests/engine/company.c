@@ -59,22 +59,27 @@ static void draw_loras(
     }
 }
 
+/* Longer than the text encoder's context: two pieces of it, or three. */
+#define PHRASE "a blue house on a hill, the sea behind it, "
+#define LONG_TEXT PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE
+
 /* Whatever a request can say, but for what a scheduler refuses. */
 static void draw_request(
     const struct company *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
     static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
-                snow[] = "snow", empty[] = "";
-    static char *const words[] = { boat, house, snow, empty };
+                snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT;
+    static char *const words[] = { boat, house, snow, empty, long_text };
     static const int sides[] = { 64, 64, 64, 96 };
     struct error err = { 0 };
     do {
         struct generate_request r;
         struct lora_choice loras[2];
-        char *prompts[2] = { words[below(state, 4)], words[below(state, 4)] };
+        char *prompts[2] = { words[below(state, 5)], words[below(state, 5)] };
         generate_request_init(&r);
         r.prompts = prompts;
         r.prompt_count = 1 + (below(state, 6) == 0);
-        r.negative_prompt = words[below(state, 4)];
+        r.negative_prompt = words[below(state, 5)];
+        r.long_prompt = below(state, 2) ? LONG_PROMPT_CHUNK : LONG_PROMPT_TRUNCATE;
         r.num_images = 1 + (below(state, 5) == 0) * below(state, 3);
         r.width = sides[below(state, 4)];
         r.height = sides[below(state, 4)];
@@ -150,8 +155,13 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 
 struct seen {
     double calls, rows;
-    int pictures, failed;
+    int pictures, failed, long_texts;
 };
+
+/* Of its longest text. */
+static int tokens_of(const struct resolved_request *r) {
+    return r->tokens * r->chunks;
+}
 
 static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
     const struct resolved_request *r = &m->request;
@@ -168,10 +178,11 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->last_step == m->steps && m->steps == r->images * r->plan->count, "%d of %d",
         m->last_step, m->steps);
     CHECK(same_bits(&m->alone, &m->together),
-        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images, %d adapters", index,
-        max_rows, scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps,
-        r->asked.width, r->asked.height, r->images, r->asked.lora_count);
+        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images, %d adapters, %d tokens",
+        index, max_rows, scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps,
+        r->asked.width, r->asked.height, r->images, r->asked.lora_count, tokens_of(r));
     seen->pictures += r->images;
+    seen->long_texts += tokens_of(r) > r->tokens;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
     generate_result_finish(&m->together);
@@ -202,11 +213,12 @@ static double draw_together(
         resolved_request_finish(&members[i].request);
     }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
-    printf(
-        "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, the same "
-        "bits as alone; %d cancelled\n",
+    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
+           "them "
+           "with long texts, compared with what each draws alone; %d cancelled\n",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen.pictures, c->requests, seen.failed);
+        seen.pictures, c->requests, seen.long_texts, seen.failed);
+    CHECK(c->requests < 16 || seen.long_texts > 0, "no text was long");
     pipeline_destroy(pipeline);
     return mean;
 }
