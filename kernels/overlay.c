@@ -223,9 +223,17 @@ struct change {
     int count, room;
 };
 
+/* Of one norm. */
+struct norm_change {
+    const void *gamma; /* the address of the scale that it has */
+    struct tensor scale, shift;
+};
+
 struct row_overlay {
     struct change *changes; /* owned, by their targets' serial numbers */
     size_t count, room;
+    struct norm_change *norms; /* owned */
+    size_t norm_count, norm_room;
     uint64_t serial; /* no other has or had it */
 };
 
@@ -241,8 +249,10 @@ bool row_overlay_create(struct row_overlay **out, struct error *err) {
 void row_overlay_destroy(struct row_overlay *overlay) {
     for (size_t i = 0; overlay && i < overlay->count; i++)
         free(overlay->changes[i].terms);
-    if (overlay)
+    if (overlay) {
         free(overlay->changes);
+        free(overlay->norms);
+    }
     free(overlay);
 }
 
@@ -325,6 +335,33 @@ bool row_overlay_replace(struct row_overlay *overlay, const struct packed *targe
     if (!change)
         return false;
     change->replacement = replacement;
+    return true;
+}
+
+static const struct norm_change *norm_change_of(
+    const struct row_overlay *overlay, const struct tensor *gamma) {
+    for (size_t i = 0; overlay && i < overlay->norm_count; i++)
+        if (overlay->norms[i].gamma == gamma->data)
+            return &overlay->norms[i];
+    return NULL;
+}
+
+bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *gamma,
+    const struct tensor *scale, const struct tensor *shift, struct error *err) {
+    if (!tensor_same_shape(scale, gamma) || !tensor_same_shape(shift, gamma) ||
+        scale->device != gamma->device || norm_change_of(overlay, gamma))
+        return error_set(err, ERROR_INTERNAL,
+            "a norm's parameters [%lld] cannot stand for those [%lld], or already do",
+            (long long)scale->shape[0], (long long)gamma->shape[0]);
+    if (overlay->norm_count == overlay->norm_room) {
+        const size_t room = overlay->norm_room ? 2 * overlay->norm_room : 32;
+        struct norm_change *norms = reallocarray(overlay->norms, room, sizeof(*norms));
+        if (!norms)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for an overlay of %zu norms", room);
+        overlay->norms = norms;
+        overlay->norm_room = room;
+    }
+    overlay->norms[overlay->norm_count++] = (struct norm_change){ gamma->data, *scale, *shift };
     return true;
 }
 
@@ -490,7 +527,12 @@ static struct overlay_key key_of(const struct overlay *overlay) {
     for (int row = 0; row < overlay->count; row++) {
         const struct row_overlay *r = overlay->rows[row];
         mix(&key, r ? r->count : 0);
-        any |= r && r->count;
+        mix(&key, r ? r->norm_count : 0);
+        any |= r && (r->count || r->norm_count);
+        for (size_t i = 0; r && i < r->norm_count; i++) {
+            mix(&key, (uintptr_t)r->norms[i].gamma);
+            mix(&key, (uintptr_t)r->norms[i].scale.data);
+        }
         for (size_t i = 0; r && i < r->count; i++) {
             const struct change *c = &r->changes[i];
             mix(&key, c->target->serial);
@@ -687,6 +729,56 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
     add_low_rank(c, o, target, 0, args->x, args->y);
 }
 
+/* How many rows from `first` on have the same parameters, and which: NULL: the norm's own. */
+static int64_t norm_run(const struct overlay *o, const struct tensor *gamma, int64_t first,
+    const struct norm_change **change) {
+    int64_t row = first;
+    *change = norm_change_of(o->rows[first], gamma);
+    do
+        row++;
+    while (row < o->count && norm_change_of(o->rows[row], gamma) == *change);
+    return row - first;
+}
+
+static bool changes_norm(const struct overlay *o, const struct tensor *gamma) {
+    for (int row = 0; row < o->count; row++)
+        if (norm_change_of(o->rows[row], gamma))
+            return true;
+    return false;
+}
+
+static void run_group_norm(
+    struct compute *c, const struct overlay *o, const struct group_norm_args *args) {
+    const struct norm_change *change;
+    for (int64_t first = 0, count; first < o->count; first += count) {
+        count = norm_run(o, args->gamma, first, &change);
+        const struct tensor x = tensor_rows(args->x, first, count);
+        struct tensor y = tensor_rows(args->y, first, count);
+        struct group_norm_args a = *args;
+        a.x = &x;
+        a.y = &y;
+        a.gamma = change ? &change->scale : args->gamma;
+        a.beta = change ? &change->shift : args->beta;
+        op_group_norm(c, &a);
+    }
+}
+
+static void run_layer_norm(
+    struct compute *c, const struct overlay *o, const struct layer_norm_args *args) {
+    const struct norm_change *change;
+    for (int64_t first = 0, count; first < o->count; first += count) {
+        count = norm_run(o, args->gamma, first, &change);
+        const struct tensor x = tensor_rows(args->x, first, count);
+        struct tensor y = tensor_rows(args->y, first, count);
+        struct layer_norm_args a = *args;
+        a.x = &x;
+        a.y = &y;
+        a.gamma = change ? &change->scale : args->gamma;
+        a.beta = change ? &change->shift : args->beta;
+        op_layer_norm(c, &a);
+    }
+}
+
 static bool has_rows(struct compute *c, const struct tensor *x, const char *name) {
     char text[112];
     return c->overlay->count == x->shape[0] ||
@@ -707,6 +799,22 @@ bool overlay_run(struct compute *c, enum operation operation, const void *args) 
         if (has_rows(c, a->x, "conv2d")) {
             c->overlay = NULL;
             run_conv2d(c, overlay, a);
+        }
+    } else if (operation == OPERATION_group_norm) {
+        const struct group_norm_args *a = args;
+        if (!changes_norm(overlay, a->gamma))
+            return false;
+        if (has_rows(c, a->x, "group_norm")) {
+            c->overlay = NULL;
+            run_group_norm(c, overlay, a);
+        }
+    } else if (operation == OPERATION_layer_norm) {
+        const struct layer_norm_args *a = args;
+        if (!changes_norm(overlay, a->gamma))
+            return false;
+        if (has_rows(c, a->x, "layer_norm")) {
+            c->overlay = NULL;
+            run_layer_norm(c, overlay, a);
         }
     } else {
         return false;

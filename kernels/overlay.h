@@ -2,9 +2,10 @@
  *
  * A `struct low_rank_pair` holds the two factors of one low-rank change (LoRA, LoCon) in the
  * device's memory, made once. A `struct row_overlay` says what one row of a batch changes: from
- * weights of the model to low-rank terms (a pair, times a scale) and to whole replacements. A
- * `struct overlay` names one of them for each row of a call and stands in `struct compute`
- * (compute.h), where op_linear and op_conv2d find it:
+ * weights of the model to low-rank terms (a pair, times a scale) and to whole replacements, and
+ * from norms to other scales and shifts. A `struct overlay` names one of them for each row of a
+ * call and stands in `struct compute` (compute.h), where op_linear, op_conv2d, op_group_norm and
+ * op_layer_norm find it:
  *
  *   const struct row_overlay *rows[] = { NULL, mine, mine, theirs };
  *   c->overlay = &(struct overlay){ rows, 4 };
@@ -74,6 +75,12 @@ bool row_overlay_add_low_rank(struct row_overlay *overlay, const struct packed *
 bool row_overlay_replace(struct row_overlay *overlay, const struct packed *target,
     const struct packed *replacement, struct error *err) __attribute__((warn_unused_result));
 
+/* From now on `scale` and `shift`, f32 [c] in the device's memory, stand for the parameters of the
+ * group or layer norm whose scale is `gamma`. All three are borrowed likewise. */
+bool row_overlay_replace_norm(struct row_overlay *overlay, const struct tensor *gamma,
+    const struct tensor *scale, const struct tensor *shift, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* For one call: rows[i] of the call's outermost dimension, or NULL: the base weights only. */
 struct overlay {
     const struct row_overlay *const *rows; /* borrowed */
@@ -100,8 +107,8 @@ struct overlay_key {
 bool overlay_tables_update(struct overlay_tables *tables, const struct overlay *overlay,
     struct overlay_key *key, bool *moved, struct error *err) __attribute__((warn_unused_result));
 
-/* Inside kernels/: runs a linear or conv2d whose arguments are right, as c->overlay wants it. False
- * if this operation does not ask for weights. */
+/* Inside kernels/: runs an operation whose arguments are right, as c->overlay wants it. False if
+ * that is as without: it has no weights, or it is a norm that no row changes. */
 bool overlay_run(struct compute *c, enum operation operation, const void *args);
 
 #endif

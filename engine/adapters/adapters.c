@@ -39,7 +39,7 @@ void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
     while (graveyard->copies) {
         struct adapter_copies *copies = graveyard->copies;
         graveyard->copies = copies->next;
-        copies_destroy(copies);
+        copies_destroy(adapters, copies);
     }
     adapters_device_give(adapters);
 }

@@ -1,6 +1,7 @@
 #include "engine/adapters/internal.h"
 
 #include "kernels/pack.h"
+#include "models/layers.h"
 #include "models/repack.h"
 
 #include <stdlib.h>
@@ -35,6 +36,20 @@ static bool is_changed(const struct adapter_source *sources, int count, enum com
     return false;
 }
 
+/* Whether a source changes the norm. */
+static bool changes_norm(
+    const struct adapter_source *sources, int count, const struct named_resident *norm) {
+    for (int i = 0; i < count; i++)
+        for (size_t k = 0; k < sources[i].version->copied_count; k++)
+            if (sources[i].version->copied[k]->norm == norm)
+                return true;
+    return false;
+}
+
+static size_t norm_bytes(const struct named_resident *norm) {
+    return 2 * (size_t)norm->weight.shape[0] * sizeof(float);
+}
+
 /* The weights that the sources change, each once: [list->count] at most. */
 static size_t changed_weights(const struct weight_list *list, const struct adapter_source *sources,
     int count, enum component component, const struct packed **out) {
@@ -56,6 +71,9 @@ size_t copies_estimate(const struct adapters *adapters, enum component component
         if (list->items[i].first == 0 &&
             is_changed(sources, count, component, list->items[i].packed))
             bytes += list->items[i].packed->bytes;
+    for (size_t i = 0; i < list->resident_count; i++)
+        if (changes_norm(sources, count, &list->residents[i]))
+            bytes += norm_bytes(&list->residents[i]);
     return bytes;
 }
 
@@ -125,6 +143,58 @@ static bool make_one(
     return ok;
 }
 
+static bool read_pristine(const struct weights *pristine, const struct named_resident *norm,
+    const char *leaf, float *to, struct error *err) {
+    char name[SAFETENSORS_MAX_NAME_BYTES];
+    struct tensor t;
+    if (!layer_name(name, norm->name, leaf, err) ||
+        !pristine->get(pristine->user, name, 1, norm->weight.shape, &t, err))
+        return false;
+    convert_elements(to, DTYPE_F32, t.data, t.dtype, tensor_elements(&t));
+    return true;
+}
+
+/* numbers: [scale, shift, pristine scale], each of the norm's channels. */
+static bool change_norm(const struct adapters *adapters, const struct change *change,
+    const struct named_resident *norm, float *numbers, struct error *err) {
+    const int64_t channels = norm->weight.shape[0];
+    const struct weights *pristine = &adapters->pristine[change->component];
+    float *own = numbers + 2 * channels;
+    bool ok = read_pristine(pristine, norm, "weight", numbers, err) &&
+              read_pristine(pristine, norm, "bias", numbers + channels, err);
+    memcpy(own, numbers, (size_t)channels * sizeof(*own));
+    for (int i = 0; ok && i < change->count; i++) {
+        const struct adapter_source *source = &change->sources[i];
+        for (size_t k = 0; ok && k < source->version->copied_count; k++)
+            if (source->version->copied[k]->norm == norm)
+                ok = add_change(
+                    source, source->version->copied[k], own, numbers, numbers + channels, err);
+    }
+    return ok;
+}
+
+static bool make_norm(struct adapters *adapters, const struct change *change,
+    struct replaced_norm *r, struct error *err) {
+    const int64_t channels = r->base->weight.shape[0];
+    const struct device_memory *memory = adapters->base.kernels->memory;
+    float *numbers = calloc((size_t)channels, 3 * sizeof(*numbers));
+    if (!numbers)
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory to change it", r->base->name);
+    bool ok = change_norm(adapters, change, r->base, numbers, err);
+    if (ok) {
+        r->bytes = norm_bytes(r->base);
+        adapters_device_take(adapters);
+        ok = memory->alloc(MEMORY_WEIGHTS, r->bytes, &r->memory, err) &&
+             memory->upload(r->memory, numbers, r->bytes, err);
+        adapters_device_give(adapters);
+        r->scale = r->shift = r->base->weight;
+        r->scale.data = r->memory;
+        r->shift.data = (float *)r->memory + channels;
+    }
+    free(numbers);
+    return ok;
+}
+
 static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
     const struct change *change, struct error *err) {
     const struct weights *pristine = &adapters->pristine[change->component];
@@ -133,33 +203,51 @@ static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
             return false;
         copies->bytes += copies->replaced[i].copy->bytes;
     }
+    for (size_t i = 0; i < copies->norm_count; i++) {
+        if (!make_norm(adapters, change, &copies->norms[i], err))
+            return false;
+        copies->bytes += copies->norms[i].bytes;
+    }
     for (int i = 0; i < change->count; i++)
         if (!adapter_intact(change->sources[i].version->file, err))
             return false;
     return pristine->end(pristine->user, err);
 }
 
+/* What the sources change, with room for the copies. */
+static bool list_changed(
+    struct adapters *adapters, struct adapter_copies *copies, const struct change *change) {
+    const struct weight_list *list = component_list(adapters, copies->component);
+    const struct packed **changed = calloc(list->count + 1, sizeof(*changed));
+    if (!changed)
+        return false;
+    copies->replaced_count = changed_weights(
+        list, change->sources, change->count, copies->component, changed);
+    copies->replaced = calloc(copies->replaced_count + 1, sizeof(*copies->replaced));
+    copies->norms = calloc(list->resident_count + 1, sizeof(*copies->norms));
+    for (size_t i = 0; copies->replaced && i < copies->replaced_count; i++)
+        copies->replaced[i].base = changed[i];
+    for (size_t i = 0; copies->norms && i < list->resident_count; i++)
+        if (changes_norm(change->sources, change->count, &list->residents[i]))
+            copies->norms[copies->norm_count++].base = &list->residents[i];
+    free(changed);
+    return copies->replaced && copies->norms;
+}
+
 bool copies_create(struct adapters *adapters, enum component component,
     const struct adapter_source *sources, int count, struct adapter_copies **out,
     struct error *err) {
-    const struct weight_list *list = component_list(adapters, component);
     const struct change change = { component, sources, count };
     struct adapter_copies *copies = calloc(1, sizeof(*copies));
-    const struct packed **changed = calloc(list->count + 1, sizeof(*changed));
-    bool ok = copies && changed;
+    bool ok = copies != NULL;
     if (ok) {
         copies->component = component;
         copies->sources = sources_copy(sources, count);
         copies->source_count = count;
-        copies->replaced_count = changed_weights(list, sources, count, component, changed);
-        copies->replaced = calloc(copies->replaced_count + 1, sizeof(*copies->replaced));
-        ok = copies->sources && copies->replaced;
+        ok = copies->sources && list_changed(adapters, copies, &change);
     }
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for a list of weights");
-    for (size_t i = 0; ok && i < copies->replaced_count; i++)
-        copies->replaced[i].base = changed[i];
-    free(changed);
     ok = ok && make_all(adapters, copies, &change, err);
     checkpoint_drop_pages(adapters->base.checkpoint);
     if (ok) {
@@ -167,16 +255,20 @@ bool copies_create(struct adapters *adapters, enum component component,
         return true;
     }
     adapters_device_take(adapters);
-    copies_destroy(copies);
+    copies_destroy(adapters, copies);
     adapters_device_give(adapters);
     return false;
 }
 
-void copies_destroy(struct adapter_copies *copies) {
+void copies_destroy(const struct adapters *adapters, struct adapter_copies *copies) {
     if (!copies)
         return;
     for (size_t i = 0; copies->replaced && i < copies->replaced_count; i++)
         packed_destroy(copies->replaced[i].copy);
+    const struct device_memory *memory = adapters->base.kernels->memory;
+    for (size_t i = 0; copies->norms && i < copies->norm_count; i++)
+        memory->release(MEMORY_WEIGHTS, copies->norms[i].memory, copies->norms[i].bytes);
+    free(copies->norms);
     free(copies->replaced);
     free(copies->sources);
     free(copies);

@@ -84,6 +84,13 @@ struct adapter_copies {
         struct packed *copy; /* owned */
     } * replaced;            /* owned */
     size_t replaced_count;
+    struct replaced_norm {
+        const struct named_resident *base;
+        void *memory; /* owned, the device's: scale, then shift */
+        size_t bytes;
+        struct tensor scale, shift;
+    } * norms; /* owned */
+    size_t norm_count;
     size_t bytes;
     int references; /* sets, and those of who is at work with them */
     uint64_t last_used;
@@ -96,7 +103,8 @@ size_t copies_estimate(const struct adapters *adapters, enum component component
 bool copies_create(struct adapters *adapters, enum component component,
     const struct adapter_source *sources, int count, struct adapter_copies **out, struct error *err)
     __attribute__((warn_unused_result));
-void copies_destroy(struct adapter_copies *copies); /* NULL is fine */
+/* NULL is fine. */
+void copies_destroy(const struct adapters *adapters, struct adapter_copies *copies);
 
 bool sources_equal(
     const struct adapter_source *a, int a_count, const struct adapter_source *b, int b_count);

@@ -304,9 +304,15 @@ static bool overlay_fill(struct adapter_set *set, enum component component,
     struct row_overlay *overlay, size_t *changes, struct error *err) {
     const struct adapter_copies *copies = set->copies[component];
     *changes = copies ? copies->replaced_count : 0;
-    for (size_t i = 0; i < *changes; i++)
+    for (size_t i = 0; copies && i < copies->replaced_count; i++)
         if (!row_overlay_replace(overlay, copies->replaced[i].base, copies->replaced[i].copy, err))
             return false;
+    for (size_t i = 0; copies && i < copies->norm_count; i++) {
+        const struct replaced_norm *r = &copies->norms[i];
+        if (!row_overlay_replace_norm(overlay, &r->base->weight, &r->scale, &r->shift, err))
+            return false;
+        *changes += 1;
+    }
     for (int i = 0; i < set->count; i++) {
         const struct adapter_version *version = set->versions[i];
         const double weight = weight_of(&set->uses[i], component);

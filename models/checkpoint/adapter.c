@@ -13,6 +13,7 @@ struct adapter {
     struct safetensors *file;
     struct adapter_config config;
     struct adapter_index index; /* while the file is read */
+    struct named_weight *norms; /* owned: what modules call their targets where these are norms */
     struct adapter_summary summary;
     struct adapter_module *modules; /* owned */
     size_t module_count;
@@ -63,7 +64,8 @@ static bool check_kind(const struct piece *piece, struct error *err) {
 
 /* A change of a bias may stand beside any kind. */
 static bool tells_kind(const struct piece *piece) {
-    return piece->name.kind != ADAPTER_ANY && piece->name.part != ADAPTER_DIFF_B;
+    return piece->name.kind == ADAPTER_NORM ||
+           (piece->name.kind != ADAPTER_ANY && piece->name.part != ADAPTER_DIFF_B);
 }
 
 static bool collect(struct adapter *a, const struct piece *pieces, size_t count,
@@ -135,7 +137,7 @@ static bool read_scale(
             m->alpha = alpha;
             m->scale = (float)(alpha / (double)m->rank);
         }
-    } else if (m->kind != ADAPTER_FULL) {
+    } else if (m->kind != ADAPTER_FULL && m->kind != ADAPTER_NORM) {
         if (!adapter_config_scale(config, m->component, m->target->name, &said, err))
             return false;
         const double rank = m->rank > 0 ? (double)m->rank : said.rank;
@@ -159,16 +161,15 @@ static bool add_module(
         &a->index, pieces[0].tensor, length);
     char name[SAFETENSORS_MAX_NAME_BYTES + 1];
     snprintf(name, sizeof(name), "%.*s", (int)length, pieces[0].tensor);
-    for (size_t i = 0; i < count; i++)
-        if (pieces[i].name.kind == ADAPTER_NORM)
-            return leave(a, name, length, "a norm's scale and shift are not changed", err);
     if (!found)
         return leave(a, name, length, "the model has no such layer", err);
     if (!found->target)
         return error_set(
             err, ERROR_INVALID, "%.200s: two layers of the model have this name", name);
     struct adapter_module *m = &a->modules[a->module_count];
-    *m = (struct adapter_module){ .component = found->component, .target = found->target };
+    *m = (struct adapter_module){
+        .component = found->component, .target = found->target, .norm = found->norm
+    };
     if (!collect(a, pieces, count, m, err) || !adapter_module_check(m, name, err) ||
         !read_scale(m, &a->config, err))
         return false;
@@ -180,6 +181,8 @@ static int by_layer(const void *a, const void *b) {
     const struct adapter_module *x = a, *y = b;
     if (x->component != y->component)
         return x->component == COMPONENT_UNET ? -1 : 1;
+    if (!x->norm != !y->norm)
+        return x->norm ? 1 : -1;
     return x->target < y->target ? -1 : x->target > y->target;
 }
 
@@ -246,6 +249,8 @@ static bool read_file(struct adapter *a, const struct adapter_targets *targets, 
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors of an adapter", count);
     ok = ok && adapter_index_create(targets, &a->index, err) && read_modules(a, pieces, err);
+    a->norms = a->index.norms;
+    a->index.norms = NULL;
     adapter_index_finish(&a->index);
     free(pieces);
     return ok;
@@ -304,6 +309,7 @@ void adapter_close(struct adapter *a) {
         free((char *)(uintptr_t)a->leftovers[i].name);
     free(a->leftovers);
     free(a->modules);
+    free(a->norms);
     adapter_config_finish(&a->config);
     safetensors_close(a->file);
     free(a);

@@ -8,7 +8,7 @@
  *
  * Two things can be had of a module. Plain low-rank ones (LoRA, LoCon) give their two factors; all
  * kinds give the difference that they make to a layer's weights, which some of them (DoRA) make
- * from the weights themselves.
+ * from the weights themselves. A norm's scale and shift are changed by differences only.
  *
  * An adapter that is open may be read by several threads at a time. */
 #ifndef MODELS_CHECKPOINT_ADAPTER_H
@@ -29,6 +29,9 @@ struct adapter_targets {
 struct adapter_module {
     enum component component;          /* COMPONENT_UNET or COMPONENT_TEXT_ENCODER */
     const struct named_weight *target; /* borrowed from the targets' list */
+    /* Borrowed likewise: the layer is a norm. target then belongs to the adapter, and says that the
+     * scale is a weight of one input, and the shift a bias. NULL: it is none. */
+    const struct named_resident *norm;
     enum adapter_kind kind;
     bool dora;       /* the result's norm is stored beside the kind's own tensors */
     bool low_rank;   /* adapter_module_factors has it; else it can be had as a difference only */
@@ -66,7 +69,8 @@ void adapter_close(struct adapter *adapter); /* NULL is fine */
 bool adapter_intact(const struct adapter *adapter, struct error *err)
     __attribute__((warn_unused_result));
 
-/* In the order of the targets' lists, the UNet's first; no layer is there twice. Borrowed. */
+/* In the order of the targets' lists, the UNet's first, its norms behind the others; no layer is
+ * there twice. Borrowed. */
 const struct adapter_module *adapter_modules(const struct adapter *adapter, size_t *count);
 const struct adapter_leftover *adapter_leftovers(const struct adapter *adapter, size_t *count);
 /* Format, kinds, ranks and alphas. Borrowed. */

@@ -20,8 +20,14 @@ static void flatten(char *text) {
             *text = '_';
 }
 
-static bool add(struct adapter_index *index, enum component component,
-    const struct named_weight *target, const char *name, struct error *err) {
+/* A layer of the model. */
+struct layer {
+    const struct named_weight *target;
+    const struct named_resident *norm;
+};
+
+static bool add(struct adapter_index *index, enum component component, struct layer layer,
+    const char *name, struct error *err) {
     char key[KEY_BYTES];
     const int length = snprintf(
         key, sizeof(key), "%s_%s", component == COMPONENT_UNET ? "unet" : "te", name);
@@ -40,7 +46,8 @@ static bool add(struct adapter_index *index, enum component component,
     char *copy = strdup(key);
     if (!copy)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the name of a layer");
-    index->items[index->count++] = (struct adapter_index_entry){ copy, component, target };
+    index->items[index->count++] = (struct adapter_index_entry){ copy, component, layer.target,
+        layer.norm };
     return true;
 }
 
@@ -53,37 +60,37 @@ static bool list_has(const struct weight_list *list, const char *prefix) {
 
 /* The name in the LDM layout, if it has one there. */
 static bool add_ldm(struct adapter_index *index, const struct weight_list *unet, int layers,
-    const struct named_weight *target, struct error *err) {
+    struct layer layer, struct error *err) {
     char ldm[KEY_BYTES], attention[64];
     const char *rest;
-    const int level = ldm_number_after(target->name, "up_blocks.", &rest);
+    const int level = ldm_number_after(layer.target->name, "up_blocks.", &rest);
     bool attends = false;
     if (level >= 0) {
         snprintf(attention, sizeof(attention), "up_blocks.%d.attentions.", level);
         attends = list_has(unet, attention);
     }
-    return !ldm_unet_layer(target->name, layers, attends, ldm, sizeof(ldm)) ||
-           add(index, COMPONENT_UNET, target, ldm, err);
+    return !ldm_unet_layer(layer.target->name, layers, attends, ldm, sizeof(ldm)) ||
+           add(index, COMPONENT_UNET, layer, ldm, err);
 }
 
 static bool add_unet(struct adapter_index *index, const struct weight_list *unet,
-    const struct named_weight *target, int layers, struct error *err) {
+    struct layer layer, int layers, struct error *err) {
     char old[KEY_BYTES];
-    if (!add(index, COMPONENT_UNET, target, target->name, err) ||
-        !add_ldm(index, unet, layers, target, err))
+    const char *name = layer.target->name;
+    if (!add(index, COMPONENT_UNET, layer, name, err) || !add_ldm(index, unet, layers, layer, err))
         return false;
     /* Attention processors of 2023 called the output projection by its folder. */
-    if (!ends_with(target->name, ".to_out.0"))
+    if (!ends_with(name, ".to_out.0"))
         return true;
-    snprintf(old, sizeof(old), "%.*s", (int)(strlen(target->name) - 2), target->name);
-    return add(index, COMPONENT_UNET, target, old, err);
+    snprintf(old, sizeof(old), "%.*s", (int)(strlen(name) - 2), name);
+    return add(index, COMPONENT_UNET, layer, old, err);
 }
 
-static bool add_text_name(struct adapter_index *index, const struct named_weight *target,
-    const char *name, struct error *err) {
+static bool add_text_name(
+    struct adapter_index *index, struct layer layer, const char *name, struct error *err) {
     static const char *const old_leafs[][2] = { { ".q_proj", ".to_q" }, { ".k_proj", ".to_k" },
         { ".v_proj", ".to_v" }, { ".out_proj", ".to_out" } };
-    if (!add(index, COMPONENT_TEXT_ENCODER, target, name, err))
+    if (!add(index, COMPONENT_TEXT_ENCODER, layer, name, err))
         return false;
     for (size_t i = 0; i < sizeof(old_leafs) / sizeof(old_leafs[0]); i++) {
         char old[KEY_BYTES];
@@ -91,19 +98,18 @@ static bool add_text_name(struct adapter_index *index, const struct named_weight
             continue;
         snprintf(old, sizeof(old), "%.*s%s", (int)(strlen(name) - strlen(old_leafs[i][0])), name,
             old_leafs[i][1]);
-        return add(index, COMPONENT_TEXT_ENCODER, target, old, err);
+        return add(index, COMPONENT_TEXT_ENCODER, layer, old, err);
     }
     return true;
 }
 
 /* transformers 5 leaves "text_model." out. */
-static bool add_text(
-    struct adapter_index *index, const struct named_weight *target, struct error *err) {
+static bool add_text(struct adapter_index *index, struct layer layer, struct error *err) {
     static const char prefix[] = "text_model.";
-    const char *name = target->name;
-    return add_text_name(index, target, name, err) &&
+    const char *name = layer.target->name;
+    return add_text_name(index, layer, name, err) &&
            (strncmp(name, prefix, strlen(prefix)) != 0 ||
-               add_text_name(index, target, name + strlen(prefix), err));
+               add_text_name(index, layer, name + strlen(prefix), err));
 }
 
 static int by_name(const void *a, const void *b) {
@@ -120,15 +126,48 @@ static int layers_per_block(const struct weight_list *unet) {
     return layers - 1;
 }
 
+/* The norms of both lists as targets, the UNet's first. */
+static bool list_norms(
+    struct adapter_index *index, const struct adapter_targets *targets, struct error *err) {
+    const struct weight_list *lists[] = { targets->unet, targets->text_encoder };
+    const size_t count = lists[0]->resident_count + lists[1]->resident_count;
+    size_t at = 0;
+    index->norms = calloc(count ? count : 1, sizeof(*index->norms));
+    if (!index->norms)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the names of %zu norms", count);
+    for (int list = 0; list < 2; list++)
+        for (size_t i = 0; i < lists[list]->resident_count; i++) {
+            const struct named_resident *norm = &lists[list]->residents[i];
+            struct named_weight *target = &index->norms[at++];
+            *target = (struct named_weight){ .n = norm->weight.shape[0], .k = 1, .has_bias = true };
+            memcpy(target->name, norm->name, sizeof(target->name));
+        }
+    return true;
+}
+
+/* An embedding's table is no norm. */
+static bool is_norm(const struct named_resident *resident) {
+    return resident->weight.rank == 1;
+}
+
 bool adapter_index_create(
     const struct adapter_targets *targets, struct adapter_index *out, struct error *err) {
     *out = (struct adapter_index){ 0 };
-    const int layers = layers_per_block(targets->unet);
-    bool ok = true;
-    for (size_t i = 0; ok && i < targets->unet->count; i++)
-        ok = add_unet(out, targets->unet, &targets->unet->items[i], layers, err);
-    for (size_t i = 0; ok && i < targets->text_encoder->count; i++)
-        ok = add_text(out, &targets->text_encoder->items[i], err);
+    const struct weight_list *unet = targets->unet, *text = targets->text_encoder;
+    const int layers = layers_per_block(unet);
+    bool ok = list_norms(out, targets, err);
+    for (size_t i = 0; ok && i < unet->count; i++)
+        ok = add_unet(out, unet, (struct layer){ &unet->items[i], NULL }, layers, err);
+    for (size_t i = 0; ok && i < text->count; i++)
+        ok = add_text(out, (struct layer){ &text->items[i], NULL }, err);
+    for (size_t i = 0; ok && i < unet->resident_count; i++)
+        ok = !is_norm(&unet->residents[i]) ||
+             add_unet(
+                 out, unet, (struct layer){ &out->norms[i], &unet->residents[i] }, layers, err);
+    for (size_t i = 0; ok && i < text->resident_count; i++)
+        ok = !is_norm(&text->residents[i]) ||
+             add_text(out,
+                 (struct layer){ &out->norms[unet->resident_count + i], &text->residents[i] }, err);
     if (!ok) {
         adapter_index_finish(out);
         return false;
@@ -146,6 +185,7 @@ void adapter_index_finish(struct adapter_index *index) {
     for (size_t i = 0; i < index->count; i++)
         free(index->items[i].name);
     free(index->items);
+    free(index->norms);
     *index = (struct adapter_index){ 0 };
 }
 

@@ -11,8 +11,10 @@ struct adapter_index {
         char *name; /* owned; "unet_" or "te_" and the layer's name with underscores for dots */
         enum component component;
         const struct named_weight *target; /* NULL: two layers are called this */
+        const struct named_resident *norm; /* as adapter_module has it */
     } * items;                             /* owned */
     size_t count, capacity;
+    struct named_weight *norms; /* owned: the targets that norms are */
 };
 bool adapter_index_create(const struct adapter_targets *targets, struct adapter_index *out,
     struct error *err) __attribute__((warn_unused_result));

@@ -206,6 +206,28 @@ static bool check_lokr(struct adapter_module *m, const char *name, struct error 
                m->factors[ADAPTER_W1_B].name, (long long)m->rank, (long long)rank2);
 }
 
+/* The scale is one number a channel; the shift is checked as every bias is. */
+static bool check_norm(struct adapter_module *m, const char *name, struct error *err) {
+    const struct adapter_factor *scale = &m->factors[ADAPTER_DIFF];
+    char found[96];
+    if (!m->norm)
+        return error_set(err, ERROR_INVALID,
+            "%.200s has a norm's scale and shift, and the layer %.100s is none", name,
+            m->target->name);
+    if (m->kind != ADAPTER_NORM && m->kind != ADAPTER_FULL)
+        return error_set(err, ERROR_INVALID,
+            "%.200s is of the kind %s, and the layer %.100s is a norm, which takes differences of "
+            "its "
+            "scale and shift only",
+            name, adapter_kind_name(m->kind), m->target->name);
+    m->has_weight = has(m, ADAPTER_DIFF);
+    if (!m->has_weight || (scale->tensor.rank == 1 && scale->tensor.shape[0] == m->target->n))
+        return true;
+    return error_set(err, ERROR_INVALID, "%.200s has the shape %s; the norm %.100s needs [%lld]",
+        scale->name, describe(&scale->tensor, found, sizeof(found)), m->target->name,
+        (long long)m->target->n);
+}
+
 static bool check_full(struct adapter_module *m, struct error *err) {
     const struct shape whole = { m->target->n, m->target->k, side_of(m->target) };
     m->has_weight = has(m, ADAPTER_DIFF);
@@ -267,10 +289,11 @@ static bool check_finite(const struct adapter_factor *factor, struct error *err)
 }
 
 bool adapter_module_check(struct adapter_module *m, const char *name, struct error *err) {
-    bool ok = m->kind == ADAPTER_LORA   ? check_lora(m, name, err)
-              : m->kind == ADAPTER_LOHA ? check_loha(m, name, err)
-              : m->kind == ADAPTER_LOKR ? check_lokr(m, name, err)
-                                        : check_full(m, err);
+    bool ok = m->norm || m->kind == ADAPTER_NORM ? check_norm(m, name, err)
+              : m->kind == ADAPTER_LORA          ? check_lora(m, name, err)
+              : m->kind == ADAPTER_LOHA          ? check_loha(m, name, err)
+              : m->kind == ADAPTER_LOKR          ? check_lokr(m, name, err)
+                                                 : check_full(m, err);
     for (int i = ADAPTER_UP_BIAS; ok && i <= ADAPTER_DIFF_B; i++)
         if ((i == ADAPTER_UP_BIAS || i == ADAPTER_DIFF_B) && has(m, (enum adapter_part)i)) {
             m->has_bias = true;

@@ -55,12 +55,20 @@ static struct tensor *changed_tensor(
     return &m->changed[m->changed_count++].tensor;
 }
 
+/* A layer that may be changed: a norm, or a weight. */
+struct layer {
+    enum component component;
+    const char *name;
+    const struct named_weight *target;
+    const struct named_resident *norm;
+};
+
 static const struct adapter_module *find_module(
-    const struct adapter *adapter, const struct named_weight *target) {
+    const struct adapter *adapter, const struct layer *layer) {
     size_t count;
     const struct adapter_module *modules = adapter_modules(adapter, &count);
     for (size_t i = 0; i < count; i++)
-        if (modules[i].target == target)
+        if (layer->norm ? modules[i].norm == layer->norm : modules[i].target == layer->target)
             return &modules[i];
     return NULL;
 }
@@ -70,12 +78,11 @@ static float strength_of(const struct merge_adapter *a, enum component component
 }
 
 /* Adds every adapter's change of the layer's weights, or bias, to `sum`. */
-static bool add_changes(const struct merge *m, enum component component,
-    const struct named_weight *target, bool bias, const float *pristine, float *sum,
-    struct error *err) {
+static bool add_changes(const struct merge *m, const struct layer *layer, bool bias,
+    const float *pristine, float *sum, struct error *err) {
     for (size_t i = 0; i < m->count; i++) {
-        const struct adapter_module *module = find_module(m->adapters[i].adapter, target);
-        const float strength = strength_of(&m->adapters[i], component);
+        const struct adapter_module *module = find_module(m->adapters[i].adapter, layer);
+        const float strength = strength_of(&m->adapters[i], layer->component);
         if (!module || strength == 0)
             continue;
         if (bias && module->has_bias)
@@ -88,11 +95,10 @@ static bool add_changes(const struct merge *m, enum component component,
 }
 
 /* The layer's tensor LAYER.weight or LAYER.bias, a whole entry of a file or a part of one. */
-static bool merge_tensor(struct merge *m, enum component component,
-    const struct named_weight *target, bool bias, struct error *err) {
+static bool merge_tensor(struct merge *m, const struct layer *layer, bool bias, struct error *err) {
     char name[SAFETENSORS_MAX_NAME_BYTES + 8];
-    snprintf(name, sizeof(name), "%s.%s", target->name, bias ? "bias" : "weight");
-    const struct weight *weight = checkpoint_find(m->c, component, name);
+    snprintf(name, sizeof(name), "%s.%s", layer->name, bias ? "bias" : "weight");
+    const struct weight *weight = checkpoint_find(m->c, layer->component, name);
     struct tensor *whole = weight ? changed_tensor(m, weight->file, weight->entry, err) : NULL;
     if (!weight)
         return error_set(err, ERROR_INVALID, "tensor %s is missing", name);
@@ -106,29 +112,38 @@ static bool merge_tensor(struct merge *m, enum component component,
     float *sum = pristine + count;
     convert_elements(pristine, DTYPE_F32, part, whole->dtype, count);
     memcpy(sum, pristine, (size_t)count * sizeof(*sum));
-    const bool ok = add_changes(m, component, target, bias, pristine, sum, err);
+    const bool ok = add_changes(m, layer, bias, pristine, sum, err);
     if (ok)
         convert_elements(part, whole->dtype, sum, DTYPE_F32, count);
     free(pristine);
     return ok;
 }
 
+static bool merge_layer(struct merge *m, const struct layer *layer, struct error *err) {
+    bool weights = false, bias = false;
+    for (size_t k = 0; k < m->count; k++) {
+        const struct adapter_module *module = find_module(m->adapters[k].adapter, layer);
+        const bool used = module && strength_of(&m->adapters[k], layer->component) != 0;
+        weights |= used && module->has_weight;
+        bias |= used && module->has_bias;
+    }
+    return ((!weights || merge_tensor(m, layer, false, err)) &&
+               (!bias || merge_tensor(m, layer, true, err))) ||
+           error_prefix(err, "%s", component_name(layer->component));
+}
+
 static bool merge_component(
     struct merge *m, enum component component, const struct weight_list *list, struct error *err) {
-    for (size_t i = 0; i < list->count; i++) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < list->count; i++) {
         const struct named_weight *target = &list->items[i];
-        bool weights = false, bias = false;
-        for (size_t k = 0; k < m->count; k++) {
-            const struct adapter_module *module = find_module(m->adapters[k].adapter, target);
-            const bool used = module && strength_of(&m->adapters[k], component) != 0;
-            weights |= used && module->has_weight;
-            bias |= used && module->has_bias;
-        }
-        if ((weights && !merge_tensor(m, component, target, false, err)) ||
-            (bias && !merge_tensor(m, component, target, true, err)))
-            return error_prefix(err, "%s", component_name(component));
+        ok = merge_layer(m, &(struct layer){ component, target->name, target, NULL }, err);
     }
-    return true;
+    for (size_t i = 0; ok && i < list->resident_count; i++) {
+        const struct named_resident *norm = &list->residents[i];
+        ok = merge_layer(m, &(struct layer){ component, norm->name, NULL, norm }, err);
+    }
+    return ok;
 }
 
 static bool fill_items(

@@ -142,6 +142,8 @@ static void write_layer(struct writer *w, const char *name, const struct named_w
         if (layer->has_bias)
             write_tensor(w, name, "diff_b", 1, &layer->n, 0.1);
         break;
+    case RIG_NORM: /* which no weight is */
+        break;
     }
 }
 
@@ -151,12 +153,28 @@ static void write_list(struct writer *w, const struct weight_list *list, const c
         char name[SAFETENSORS_MAX_NAME_BYTES + 16];
         const struct named_weight *layer = &list->items[i];
         const bool fits = (kind != RIG_LORA && kind != RIG_LOHA) || !layer->is_conv;
-        if (!fits || !strstr(layer->name, part))
+        if (kind == RIG_NORM || !fits || !strstr(layer->name, part))
             continue;
         snprintf(name, sizeof(name), "%s%s", prefix, layer->name);
         for (char *at = name; *at; at++)
             *at = *at == '.' ? '_' : *at;
         write_layer(w, name, layer, kind, rank);
+    }
+}
+
+/* Scales and shifts of the norms. */
+static void write_norms(
+    struct writer *w, const struct weight_list *list, const char *prefix, const char *part) {
+    for (size_t i = 0; i < list->resident_count; i++) {
+        const struct named_resident *norm = &list->residents[i];
+        char name[SAFETENSORS_MAX_NAME_BYTES + 16];
+        if (norm->weight.rank != 1 || !strstr(norm->name, part))
+            continue;
+        snprintf(name, sizeof(name), "%s%s", prefix, norm->name);
+        for (char *at = name; *at; at++)
+            *at = *at == '.' ? '_' : *at;
+        write_tensor(w, name, "w_norm", 1, norm->weight.shape, 0.3);
+        write_tensor(w, name, "b_norm", 1, norm->weight.shape, 0.3);
     }
 }
 
@@ -166,6 +184,10 @@ void rig_write(const struct rig *rig, const char *path, enum rig_kind kind, int6
     struct error err = { 0 };
     write_list(&w, unet_weights(rig->unet), "lora_unet_", kind, rank, part);
     write_list(&w, text_encoder_weights(rig->text_encoder), "lora_te_", kind, rank, part);
+    if (kind == RIG_NORM) {
+        write_norms(&w, unet_weights(rig->unet), "lora_unet_", part);
+        write_norms(&w, text_encoder_weights(rig->text_encoder), "lora_te_", part);
+    }
     must(safetensors_write(path, w.items, w.count, NULL, &err), err.message);
     for (size_t i = 0; i < w.count; i++) {
         free((char *)(uintptr_t)w.items[i].name);

@@ -25,10 +25,10 @@ void rig_make(struct rig *rig, const struct kernels *kernels, enum dtype dtype);
 void rig_open(struct rig *rig, size_t memory_bytes, bool merge);
 void rig_remove(struct rig *rig);
 
-enum rig_kind { RIG_LORA, RIG_LOCON, RIG_LOHA, RIG_FULL };
-/* Writes an adapter of rank `rank` for every layer that `kind` can be for (RIG_LORA: linear ones)
- * and whose name contains `part`, of the UNet and of the text encoder. Equal seeds give equal
- * numbers.
+enum rig_kind { RIG_LORA, RIG_LOCON, RIG_LOHA, RIG_FULL, RIG_NORM };
+/* Writes an adapter of rank `rank` for every layer that `kind` can be for (RIG_LORA: linear ones;
+ * RIG_NORM: norms) and whose name contains `part`, of the UNet and of the text encoder. Equal seeds
+ * give equal numbers.
  */
 void rig_write(const struct rig *rig, const char *path, enum rig_kind kind, int64_t rank,
     const char *part, int seed);

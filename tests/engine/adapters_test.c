@@ -4,6 +4,7 @@
 #include "engine/adapters/internal.h"
 #include "tests/check.h"
 #include "tests/engine/adapter_rig.h"
+#include "tests/models/merged.h"
 #include "tests/models/small_models.h"
 
 #include <dirent.h>
@@ -67,6 +68,7 @@ static void begin(size_t memory_bytes, bool merge) {
     rig_put(&rig, "loha", RIG_LOHA, 2, "attn", 3);
     rig_put(&rig, "full", RIG_FULL, 0, "mid_block", 4);
     rig_put(&rig, "text", RIG_LORA, 4, "self_attn", 5);
+    rig_put(&rig, "norms", RIG_NORM, 0, "", 6);
     struct adapters_scan scan;
     CHECK(adapters_rescan(rig.adapters, &scan, &err), "%s", err.message);
 }
@@ -81,8 +83,8 @@ static void sets_leave_no_trace(void) {
     float *base = rig_run(&rig, NULL);
     CHECK(same_bits(base, base + rig.outputs), "two rows of the base differ");
     float *a = with("a", 0.7, NULL, 0), *ab = with("a", 0.7, "b", -0.3);
-    static const char *const kinds[] = { "b", "loha", "full", "text" };
-    for (int i = 0; i < 4; i++) {
+    static const char *const kinds[] = { "b", "loha", "full", "text", "norms" };
+    for (int i = 0; i < 5; i++) {
         struct adapter_set *set = rig_set(&rig, kinds[i], 1, NULL, 0);
         float *rows = rig_run(&rig, set), *again = rig_run(&rig, set);
         CHECK(same_bits(rows, base), "%s: the row beside it is not the base's", kinds[i]);
@@ -110,6 +112,32 @@ static void sets_leave_no_trace(void) {
     free(ab);
     free(ba);
     free(off);
+}
+
+/* The overlay's norms, and those of a checkpoint into which they were merged. */
+static void norms_are_merged_as_well(void) {
+    char checkpoint[128], merged[128], aside[128];
+    begin(0, false);
+    snprintf(checkpoint, sizeof(checkpoint), "%s/checkpoint", rig.root);
+    snprintf(merged, sizeof(merged), "%s/merged", rig.root);
+    snprintf(aside, sizeof(aside), "%s/aside", rig.root);
+    json_t *loras = json_pack(
+        "[{s:s, s:f, s:f}]", "name", "norms", "weight", -0.5, "text_encoder_weight", -0.5);
+    float *apart = with("norms", -0.5, NULL, 0), *base = rig_run(&rig, NULL);
+    make_merged(checkpoint, rig.loras, loras, merged);
+    CHECK(rename(checkpoint, aside) == 0 && rename(merged, checkpoint) == 0, "no rename");
+    rig_open(&rig, 0, false);
+    float *rows = rig_run(&rig, NULL);
+    const double error = difference(rows, apart);
+    printf("norms -0.5: a merged checkpoint and an overlay differ by %.1e (of a change of %.2g)\n",
+        error, difference(apart, base));
+    CHECK(error <= 1e-6 && difference(apart, base) > 0.01, "%g", error);
+    CHECK(rename(checkpoint, merged) == 0 && rename(aside, checkpoint) == 0, "no rename");
+    rig_open(&rig, 0, false);
+    json_decref(loras);
+    free(apart);
+    free(base);
+    free(rows);
 }
 
 /* The checksum sees one changed number. */
@@ -226,7 +254,7 @@ static void files_come_change_and_go(void) {
     CHECK(!resolves("b", 1), "b is gone");
     CHECK(err.code == ERROR_INVALID, "code %d", (int)err.code);
     CHECK_STRING(err.param, "loras[0].name");
-    CHECK_CONTAINS(err.allowed, "one of a, full, loha, new, text");
+    CHECK_CONTAINS(err.allowed, "one of a, full, loha, new, norms, text");
     float *second = with("a", 1, NULL, 0), *old = rig_run(&rig, held);
     CHECK(same_bits(old + rig.outputs, first), "a request lost the version it was admitted with");
     CHECK(!same_bits(second, first), "the new file computes what the old one did");
@@ -629,6 +657,7 @@ static void copies_count_and_give_way(void) {
 int main(void) {
     rig_make(&rig, kernels_cpu(), DTYPE_F32);
     sets_leave_no_trace();
+    norms_are_merged_as_well();
     checksum_sees_a_change();
     merged_agrees_with_unmerged();
     text_keys_tell_sets_apart();

@@ -435,6 +435,93 @@ static void wrong_factors_are_refused(void) {
     finish(&f);
 }
 
+/* --- norms --- */
+
+struct parameters {
+    void *memory; /* owned, the device's */
+    size_t bytes;
+    struct tensor gamma, beta;
+};
+
+static struct parameters make_parameters(const struct kernels *kernels) {
+    struct error err = { 0 };
+    struct tensor numbers = random_tensor(tensor_1d(NULL, DTYPE_F32, 2 * K), 1);
+    struct parameters p = { .bytes = tensor_bytes(&numbers) };
+    CHECK(kernels->memory->alloc(MEMORY_WEIGHTS, p.bytes, &p.memory, &err) &&
+              kernels->memory->upload(p.memory, numbers.data, p.bytes, &err),
+        "%s", err.message);
+    free(numbers.data);
+    p.gamma = tensor_1d(p.memory, DTYPE_F32, K);
+    p.beta = tensor_1d((float *)p.memory + K, DTYPE_F32, K);
+    p.gamma.device = p.beta.device = kernels->device;
+    return p;
+}
+
+/* A norm in place of the fixture's rows [first, first + count). */
+static struct tensor run_norm(const struct fixture *f, bool group, const struct parameters *p,
+    const struct overlay *overlay, int64_t first, int64_t count) {
+    struct compute c = { .kernels = f->kernels, .arena = f->arena, .overlay = overlay };
+    struct tensor out = tensor_rows(&f->x, first, count);
+    struct tensor y = place(&c, &out);
+    if (group)
+        op_group_norm(&c, &(struct group_norm_args){ &y, &p->gamma, &p->beta, 8, 1e-5f, true, &y });
+    else
+        op_layer_norm(&c, &(struct layer_norm_args){ &y, &p->gamma, &p->beta, 1e-5f, &y });
+    const void *seen = compute_view(&c, &y);
+    CHECK(compute_ok(&c), "%s", c.error.message);
+    CHECK(c.overlay == overlay, "the overlay is gone");
+    out.data = malloc(tensor_bytes(&out));
+    if (seen)
+        memcpy(out.data, seen, tensor_bytes(&out));
+    arena_release(f->arena, 0);
+    return out;
+}
+
+/* Each row's bits are those of the norm that it asks for, computed alone. */
+static void norms_are_each_row_s(const struct kernels *kernels, enum dtype dtype) {
+    static const int wanted[ROWS] = { 0, 1, 1, 2, 0 }; /* 0: the norm's own */
+    struct fixture f;
+    struct error err = { 0 };
+    start(&f, kernels, dtype, &cases[0]);
+    struct parameters p[3] = { make_parameters(kernels), make_parameters(kernels),
+        make_parameters(kernels) };
+    struct row_overlay *overlays[3] = { NULL };
+    const struct row_overlay *rows[ROWS];
+    for (int i = 1; i < 3; i++)
+        CHECK(row_overlay_create(&overlays[i], &err) &&
+                  row_overlay_replace_norm(overlays[i], &p[0].gamma, &p[i].gamma, &p[i].beta, &err),
+            "%s", err.message);
+    CHECK(!row_overlay_replace_norm(overlays[1], &p[0].gamma, &p[2].gamma, &p[2].beta, &err),
+        "one norm is replaced twice");
+    for (int i = 0; i < ROWS; i++)
+        rows[i] = overlays[wanted[i]];
+    const struct overlay overlay = { rows, ROWS };
+    for (int group = 0; group < 2; group++) {
+        struct tensor all = run_norm(&f, group, &p[0], &overlay, 0, ROWS);
+        for (int i = 0; i < ROWS; i++) {
+            const struct tensor here = tensor_rows(&all, i, 1);
+            struct tensor alone = run_norm(&f, group, &p[wanted[i]], NULL, i, 1);
+            struct tensor base = run_norm(&f, group, &p[0], NULL, i, 1);
+            CHECK(same_bits(&alone, &here), "row %d of a %s norm", i, group ? "group" : "layer");
+            CHECK(same_bits(&base, &here) == !wanted[i], "row %d has the base's bits", i);
+            free(alone.data);
+            free(base.data);
+        }
+        /* Another norm is nobody's business. */
+        struct tensor with = run_norm(&f, group, &p[1], &overlay, 0, ROWS);
+        struct tensor without = run_norm(&f, group, &p[1], NULL, 0, ROWS);
+        CHECK(same_bits(&with, &without), "a change of one norm has changed another");
+        free(with.data);
+        free(without.data);
+        free(all.data);
+    }
+    for (int i = 0; i < 3; i++) {
+        row_overlay_destroy(overlays[i]);
+        kernels->memory->release(MEMORY_WEIGHTS, p[i].memory, p[i].bytes);
+    }
+    finish(&f);
+}
+
 static int on_device(void) {
     struct error err = { 0 };
     const struct kernels *cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
@@ -444,6 +531,7 @@ static int on_device(void) {
     }
     rows_are_like_merged_weights(cuda, DTYPE_F32);
     rows_are_like_merged_weights(cuda, DTYPE_F16);
+    norms_are_each_row_s(cuda, DTYPE_F16);
     if (cuda->weight_dtypes >> DTYPE_BF16 & 1)
         rows_are_like_merged_weights(cuda, DTYPE_BF16);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -459,6 +547,9 @@ int main(int argc, char **argv) {
     rows_are_like_merged_weights(kernels_reference(), DTYPE_F32);
     rows_are_like_merged_weights(kernels_cpu(), DTYPE_F32);
     rows_are_like_merged_weights(kernels_cpu(), DTYPE_BF16);
+    norms_are_each_row_s(kernels_reference(), DTYPE_F32);
+    norms_are_each_row_s(kernels_cpu(), DTYPE_F32);
+    norms_are_each_row_s(kernels_cpu(), DTYPE_BF16);
     others_are_left_alone();
     zeros_become_factors(kernels_reference());
     zeros_become_factors(kernels_cpu());

@@ -128,7 +128,7 @@ static const struct {
     { "lokr.safetensors", "lokr", "kohya", "LyCORIS LoKr", 7, 1, 0 },
     { "dora.safetensors", "dora", "kohya", "DoRA", 5, 1, 0 },
     { "dora_inputs.safetensors", "dora_inputs", "kohya", "DoRA", 5, 1, 0 },
-    { "full.safetensors", "full", "kohya", "LyCORIS full difference", 3, 1, 1 },
+    { "full.safetensors", "full", "kohya", "LyCORIS full difference", 5, 2, 0 },
 };
 #define FILE_COUNT (sizeof(files) / sizeof(files[0]))
 

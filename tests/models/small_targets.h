@@ -19,13 +19,20 @@ static struct named_weight small_unet[] = {
     { .name = SMALL_BLOCK "attn2.to_k", .n = 8, .k = 768 },
     { .name = SMALL_BLOCK "attn1.to_out.0", .n = 8, .k = 8, .has_bias = true },
 };
+static struct named_resident small_norms[] = {
+    { .name = "conv_norm_out",
+        .weight = { .dtype = DTYPE_F32, .rank = 1, .shape = { 8 } },
+        .bias = { .dtype = DTYPE_F32, .rank = 1, .shape = { 8 } } },
+};
 static struct named_weight small_text[] = {
     { .name = "text_model.encoder.layers.0.self_attn.q_proj", .n = 12, .k = 12, .has_bias = true },
 };
-static const struct weight_list small_unet_list = { small_unet,
-    sizeof(small_unet) / sizeof(small_unet[0]), 0 };
-static const struct weight_list small_text_list = { small_text,
-    sizeof(small_text) / sizeof(small_text[0]), 0 };
+static const struct weight_list small_unet_list = { .items = small_unet,
+    .count = sizeof(small_unet) / sizeof(small_unet[0]),
+    .residents = small_norms,
+    .resident_count = 1 };
+static const struct weight_list small_text_list = { .items = small_text,
+    .count = sizeof(small_text) / sizeof(small_text[0]) };
 static const struct adapter_targets small_targets = { &small_unet_list, &small_text_list };
 
 #endif

@@ -305,8 +305,13 @@ def lycoris_files():
     for layer in (LINEAR[0], LINEAR[4], CONV[0]):
         f.add(FullModule, "unet", layer)
     f.add(FullModule, "text_encoder", TEXT_LAYERS[0])
-    norm = NormModule("lora_unet_conv_norm_out", f.models["unet"].conv_norm_out)
-    f.tensors |= {f"lora_unet_conv_norm_out.{k}": p.detach() for k, p in norm.named_parameters()}
+    for component, layer in (("unet", "conv_norm_out"), ("unet", f"{BLOCK}.norm2"),
+                             ("text_encoder", "encoder.layers.1.layer_norm2")):
+        name = kohya_name(component, layer)
+        norm = NormModule(name, f.models[component].get_submodule(layer))
+        randomize(f"full/{layer}", norm.named_parameters())
+        f.tensors |= {f"{name}.{k}": p.detach() for k, p in norm.named_parameters()}
+        expect("full", component, layer, *norm.get_merged_weight())
     f.save()
 
 
