@@ -11,15 +11,19 @@ import json
 import math
 import pathlib
 import sys
+import tempfile
 
 import numpy
 import torch
 from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
-from diffusers import DDPMScheduler, UNet2DConditionModel
+from diffusers import DDPMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.optimization import get_scheduler
-from diffusers.training_utils import EMAModel, compute_snr
+from diffusers.training_utils import EMAModel, _collate_lora_metadata, compute_snr
+from diffusers.utils import convert_state_dict_to_diffusers
 from peft import LoraConfig
+from peft.utils import get_peft_model_state_dict
+from safetensors import safe_open
 from transformers import CLIPTextConfig, CLIPTextModel
 
 DATA = pathlib.Path(__file__).parents[1] / "train/data"
@@ -260,6 +264,22 @@ def parameters():
     return cases
 
 
+def save_adapter():
+    """What StableDiffusionPipeline.save_lora_weights writes for the adapters of `parameters`."""
+    unet, text_encoder = small_unet(), small_text_encoder()
+    unet.add_adapter(LoraConfig(r=4, lora_alpha=8, init_lora_weights="gaussian", target_modules=UNET_TARGETS))
+    text_encoder.add_adapter(LoraConfig(r=4, lora_alpha=8, init_lora_weights="gaussian",
+                                        target_modules=TEXT_TARGETS))
+    with tempfile.TemporaryDirectory() as folder:
+        StableDiffusionPipeline.save_lora_weights(
+            folder, unet_lora_layers=convert_state_dict_to_diffusers(get_peft_model_state_dict(unet)),
+            text_encoder_lora_layers=convert_state_dict_to_diffusers(get_peft_model_state_dict(text_encoder)),
+            **_collate_lora_metadata({"unet": unet, "text_encoder": text_encoder}))
+        with safe_open(folder + "/pytorch_lora_weights.safetensors", "pt") as file:
+            return dict(tensors={name: list(file.get_tensor(name).shape) for name in sorted(file.keys())},
+                        metadata=json.loads(file.metadata()["lora_adapter_metadata"]))
+
+
 def gradient(count, step):
     """As tests/train/optimizer_test.c has them."""
     i = numpy.arange(count)
@@ -308,7 +328,8 @@ def adamw_8bit():
 
 def main():
     DATA.mkdir(exist_ok=True)
-    makers = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, optimizer, adamw_8bit]
+    makers = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, optimizer,
+              adamw_8bit]
     names = sys.argv[1:] or [maker.__name__ for maker in makers]
     for maker in makers:
         if maker.__name__ in names:

@@ -1,0 +1,184 @@
+/* Checkpoints: what is written comes back, bit for bit; a damaged, a cut and a half-written one are
+ * told and the last good one is taken; there are never more than the limit. */
+#include "train/checkpoint.h"
+
+#include "base/file.h"
+#include "tests/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64];
+static float values[1000], read_values[1000];
+static int32_t words[7], read_words[7];
+
+static void write_step(int64_t step, int64_t limit) {
+    for (int i = 0; i < 1000; i++)
+        values[i] = (float)i * 0.1f + (float)step;
+    for (int i = 0; i < 7; i++)
+        words[i] = (int32_t)step * 31 + i;
+    const struct checkpoint_part parts[] = { { "values", values, sizeof(values), NULL },
+        { "generator", words, sizeof(words), NULL } };
+    struct checkpoint_state state = { parts, 2,
+        json_pack("{s:I, s:f}", "step", (json_int_t)step, "scale", 0.1) };
+    struct error err = { 0 };
+    CHECK(checkpoint_write(folder, step, &state, limit, NULL, NULL, &err), "%s", err.message);
+    json_decref(state.numbers);
+}
+
+/* The step that is read, or -1. */
+static int64_t read_last(struct error *err) {
+    const struct checkpoint_part parts[] = { { "values", read_values, sizeof(values), NULL },
+        { "generator", read_words, sizeof(words), NULL } };
+    struct checkpoint_state state = { parts, 2, NULL };
+    int64_t step;
+    if (!checkpoint_read_last(folder, &state, &step, err))
+        return -2;
+    if (step < 0)
+        return -1;
+    CHECK(json_integer_value(json_object_get(state.numbers, "step")) == step &&
+              json_real_value(json_object_get(state.numbers, "scale")) == 0.1,
+        "numbers of step %lld", (long long)step);
+    bool same = true;
+    for (int i = 0; i < 1000; i++)
+        same = same && read_values[i] == (float)i * 0.1f + (float)step;
+    for (int i = 0; i < 7; i++)
+        same = same && read_words[i] == (int32_t)step * 31 + i;
+    CHECK(same, "step %lld came back changed", (long long)step);
+    json_decref(state.numbers);
+    return step;
+}
+
+static void expect_last(int64_t step, const char *what) {
+    struct error err = { 0 };
+    const int64_t got = read_last(&err);
+    CHECK(got == step, "%s: step %lld was read, not %lld; %s", what, (long long)got,
+        (long long)step, err.message);
+    printf("%s: step %lld\n", what, (long long)got);
+}
+
+static void expect_steps(const char *expected) {
+    int64_t *steps;
+    size_t count;
+    struct error err = { 0 };
+    char text[100] = "";
+    CHECK(checkpoint_list(folder, &steps, &count, &err), "%s", err.message);
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%lld ", (long long)steps[i]);
+    CHECK(strcmp(text, expected) == 0, "steps %s, not %s", text, expected);
+    free(steps);
+}
+
+static void state_path(int64_t step, char *path, size_t size) {
+    snprintf(path, size, "%s/checkpoint-%lld/state.safetensors", folder, (long long)step);
+}
+
+/* Flips one bit of the file, `back` bytes before its end. */
+static void flip(int64_t step, long back) {
+    char path[200];
+    state_path(step, path, sizeof(path));
+    FILE *f = fopen(path, "r+b");
+    fseek(f, -back, SEEK_END);
+    const int byte = fgetc(f);
+    fseek(f, -back, SEEK_END);
+    fputc(byte ^ 1, f);
+    fclose(f);
+}
+
+static void damage_is_told(void) {
+    char path[200];
+    write_step(10, 0);
+    write_step(20, 0);
+    write_step(30, 0);
+    expect_last(30, "three good ones");
+    flip(30, 1);
+    expect_last(20, "the last has one bit wrong at its end");
+    flip(30, 1);
+    flip(30, 2000);
+    expect_last(20, "in its middle");
+    flip(30, 2000);
+    expect_last(30, "mended");
+    char *text;
+    size_t size;
+    struct error err = { 0 };
+    state_path(30, path, sizeof(path));
+    CHECK(file_read(path, 1 << 20, &text, &size, &err), "%s", err.message);
+    const char *scale = strstr(text + 8, "0.1");
+    CHECK(scale, "the numbers are in the header");
+    flip(30, (long)(size - (size_t)(scale + 2 - text)));
+    expect_last(20, "a number wrong");
+    state_path(20, path, sizeof(path));
+    CHECK(truncate(path, 1500) == 0, "truncate");
+    expect_last(10, "the second is cut short");
+    state_path(10, path, sizeof(path));
+    CHECK(truncate(path, 0) == 0, "truncate");
+    CHECK(read_last(&err) == -2 && strstr(err.message, "none of its 3 checkpoints"), "%s",
+        err.message);
+    printf("all damaged: %s\n", err.message);
+    free(text);
+    write_step(30, 1);
+    expect_last(30, "written anew");
+    expect_steps("30 ");
+}
+
+static bool fails(void *user, const char *path, struct error *err) {
+    (void)user;
+    CHECK(file_is_folder(path), "%s", path);
+    return error_set(err, ERROR_IO, "No space left on device");
+}
+
+static bool puts_a_file(void *user, const char *path, struct error *err) {
+    char *name = file_join(path, user);
+    const bool ok = file_write(name, &(struct file_part){ "x", 1 }, 1, err);
+    free(name);
+    return ok;
+}
+
+static void a_failure_leaves_the_last_one(void) {
+    struct checkpoint_state state = { NULL, 0, json_object() };
+    struct error err = { 0 };
+    CHECK(!checkpoint_write(folder, 40, &state, 1, fails, NULL, &err) &&
+              strstr(err.message, "No space"),
+        "%s", err.message);
+    expect_last(30, "a full disk");
+    expect_steps("30 ");
+    char path[200];
+    snprintf(path, sizeof(path), "%s/checkpoint-50.writing", folder);
+    CHECK(mkdir(path, 0777) == 0, "mkdir"); /* as a kill leaves it */
+    expect_last(30, "one was being written");
+    CHECK(checkpoint_write(folder, 50, &state, 2, puts_a_file, (char[]){ "adapter" }, &err), "%s",
+        err.message);
+    expect_steps("30 50 ");
+    snprintf(path, sizeof(path), "%s/checkpoint-50/adapter", folder);
+    CHECK(file_exists(path), "%s is missing", path);
+    expect_last(30, "of another job");
+    CHECK(!checkpoint_write("/nowhere", 1, &state, 0, NULL, NULL, &err) &&
+              strstr(err.message, "/nowhere"),
+        "%s", err.message);
+    json_decref(state.numbers);
+}
+
+static void limits_hold(void) {
+    for (int64_t step = 60; step <= 120; step += 20)
+        write_step(step, 3);
+    expect_steps("80 100 120 ");
+    write_step(100, 3); /* again, after going back */
+    expect_steps("80 100 120 ");
+    expect_last(120, "three of seven are kept");
+}
+
+int main(void) {
+    snprintf(folder, sizeof(folder), "/tmp/checkpoint_test_XXXXXX");
+    CHECK(mkdtemp(folder), "no temporary folder");
+    struct error err = { 0 };
+    CHECK(read_last(&err) == -1, "an empty folder has none: %s", err.message);
+    damage_is_told();
+    a_failure_leaves_the_last_one();
+    limits_hold();
+    char command[100];
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    CHECK(system(command) == 0, "%s", command);
+    return check_done();
+}

@@ -1,0 +1,166 @@
+/* Adapters as diffusers and kohya's scripts name them, read back by our own reader. */
+#include "train/save_adapter.h"
+
+#include "models/checkpoint/adapter.h"
+#include "models/text_encoder.h"
+#include "models/unet.h"
+#include "tests/models/small_models.h"
+#include "tests/train/recorded.h"
+#include "tests/train/small_job.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct small_job job;
+static const struct adapter_facts facts = { "tiny", 12, 3, 20, false, false, false };
+
+/* Every tensor that diffusers writes, under its name and in its shape, and no other. Its text
+ * encoder has no "text_model." in its names since transformers 5; files have, as before. */
+static void names_are_diffusers(const json_t *recorded, struct safetensors *file) {
+    const struct safetensors_header *header = safetensors_get_header(file);
+    const json_t *tensors = json_object_get(recorded, "tensors");
+    const char *name;
+    json_t *shape;
+    CHECK(header->count == json_object_size(tensors), "%zu tensors, not %zu", header->count,
+        json_object_size(tensors));
+    json_object_foreach((json_t *)tensors, name, shape) {
+        char full[300];
+        static const char prefix[] = "text_encoder.";
+        const bool is_text = strncmp(name, prefix, sizeof(prefix) - 1) == 0;
+        snprintf(full, sizeof(full), "%s%s%s", is_text ? prefix : "", is_text ? "text_model." : "",
+            is_text ? name + sizeof(prefix) - 1 : name);
+        const ptrdiff_t at = safetensors_find(file, full);
+        CHECK(at >= 0, "%s is missing", full);
+        if (at < 0)
+            continue;
+        const struct safetensors_entry *entry = &header->entries[at];
+        bool same = (size_t)entry->rank == json_array_size(shape);
+        for (size_t i = 0; same && i < json_array_size(shape); i++)
+            same = entry->shape[i] == (int64_t)recorded_at(shape, i);
+        CHECK(same && entry->dtype == SAFETENSORS_F32, "%s has another shape", full);
+    }
+    const char *text = json_string_value(
+        json_object_get(header->metadata, "lora_adapter_metadata"));
+    json_t *peft = json_loads(text ? text : "", 0, NULL);
+    const char *key;
+    json_t *value;
+    CHECK(json_object_size(peft) == 14, "%zu entries", json_object_size(peft));
+    json_object_foreach(peft, key, value) {
+        json_t *expected = json_object_get(json_object_get(recorded, "metadata"), key);
+        if (strstr(key, "target_modules")) /* a set there */
+            CHECK(json_array_size(expected) == json_array_size(value), "%s", key);
+        else
+            CHECK(json_equal(expected, value), "%s: %s", key, json_string_value(expected));
+    }
+    json_decref(peft);
+    CHECK_STRING(json_string_value(json_object_get(header->metadata, "format")), "pt");
+}
+
+static double read_back(const char *path, float scale) {
+    const struct adapter_targets targets = { unet_weights(job.unet),
+        text_encoder_weights(job.text_encoder) };
+    struct adapter *adapter;
+    struct error err = { 0 };
+    CHECK(adapter_open(path, &targets, &adapter, &err), "%s", err.message);
+    size_t count, leftovers;
+    const struct adapter_module *modules = adapter_modules(adapter, &count);
+    adapter_leftovers(adapter, &leftovers);
+    CHECK(count == job.parameters->count && leftovers == 0, "%zu modules, %zu left over", count,
+        leftovers);
+    double worst = 0;
+    for (size_t i = 0; i < job.parameters->count; i++) {
+        const struct trained_module *m = &job.parameters->modules[i];
+        size_t at = 0;
+        while (at < count && modules[at].target != m->target)
+            at++;
+        CHECK(at < count && modules[at].scale == scale, "%s: its scale", m->target->name);
+        if (at == count)
+            continue;
+        float down[2][8192], up[2][1024];
+        const int64_t taps = adapter_target_taps(m->target);
+        CHECK(adapter_module_factors(&modules[at], down[0], up[0], &err), "%s", err.message);
+        parameters_plain(m, job.config.rank, job.parameters->values, down[1], up[1]);
+        for (int64_t k = 0; k < job.config.rank * m->target->k * taps; k++)
+            worst = fmax(worst, fabs(down[0][k] - down[1][k]));
+        for (int64_t k = 0; k < job.config.rank * m->target->n; k++)
+            worst = fmax(worst, fabs(up[0][k] - up[1][k]));
+    }
+    adapter_close(adapter);
+    return worst;
+}
+
+static void save(const char *path, enum train_save_format format) {
+    struct error err = { 0 };
+    CHECK(save_adapter(
+              path, format, job.parameters, job.parameters->values, &job.config, &facts, &err),
+        "%s", err.message);
+}
+
+static void kohya(const char *path) {
+    struct safetensors *file;
+    struct error err = { 0 };
+    save(path, TRAIN_SAVE_KOHYA);
+    printf("kohya: factors within %.2g\n", read_back(path, 2));
+    CHECK(safetensors_open(path, &file, &err), "%s", err.message);
+    static const char *const some[] = {
+        "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_out_0.lora_down.weight",
+        "lora_unet_mid_block_resnets_1_conv1.lora_up.weight",
+        "lora_unet_up_blocks_1_attentions_1_transformer_blocks_0_ff_net_2.alpha",
+        "lora_te_text_model_encoder_layers_1_self_attn_q_proj.lora_down.weight",
+    };
+    for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++)
+        CHECK(safetensors_find(file, some[i]) >= 0, "%s is missing", some[i]);
+    const struct safetensors_header *header = safetensors_get_header(file);
+    CHECK(header->count == 3 * job.parameters->count, "%zu tensors", header->count);
+    static const struct {
+        const char *key, *value;
+    } said[] = { { "ss_network_dim", "4" }, { "ss_network_alpha", "8" },
+        { "ss_network_module", "networks.lora" }, { "ss_output_name", "n" },
+        { "ss_resolution", "(512, 512)" }, { "ss_steps", "12" }, { "ss_v2", "False" },
+        { "ss_base_model_version", "sd_v1" }, { "ss_optimizer", "AdamW" },
+        { "ss_learning_rate", "0.0001" } };
+    for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++)
+        CHECK_STRING(
+            json_string_value(json_object_get(header->metadata, said[i].key)), said[i].value);
+    safetensors_close(file);
+}
+
+int main(int argc, char **argv) {
+    char path[] = "/tmp/save_adapter_XXXXXX";
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0, "no temporary file");
+    close(fd);
+    small_job_init(&job, ", \"rank\": 4");
+    /* Up factors that are not zero. */
+    for (size_t i = 0; i < job.parameters->count; i++) {
+        const struct trained_module *m = &job.parameters->modules[i];
+        float *up = job.parameters->values + m->at + m->down_floats;
+        for (int64_t k = 0; k < m->up_floats; k++)
+            if ((k / 16 / job.config.rank) * 16 + k % 16 < m->target->n)
+                up[k] = (float)sin(0.1 * (double)(k + (int64_t)i));
+    }
+    json_t *cases = recorded_load(argc, argv);
+    struct safetensors *file;
+    struct error err = { 0 };
+    save(path, TRAIN_SAVE_DIFFUSERS);
+    printf("diffusers: factors within %.2g\n", read_back(path, 2));
+    CHECK(read_back(path, 2) == 0, "factors changed");
+    CHECK(safetensors_open(path, &file, &err), "%s", err.message);
+    names_are_diffusers(json_array_get(cases, 0), file);
+    printf("%zu tensors as diffusers names them\n", safetensors_get_header(file)->count);
+    safetensors_close(file);
+    kohya(path);
+    job.config.save_precision = TRAIN_SAVE_F16;
+    save(path, TRAIN_SAVE_DIFFUSERS);
+    const double rounded = read_back(path, 2);
+    printf("fp16: factors within %.2g\n", rounded);
+    CHECK(rounded > 0 && rounded < 1e-3, "%.3g", rounded);
+    CHECK(!save_adapter("/nowhere/x.safetensors", TRAIN_SAVE_KOHYA, job.parameters,
+              job.parameters->values, &job.config, &facts, &err) &&
+              strstr(err.message, "/nowhere"),
+        "%s", err.message);
+    json_decref(cases);
+    small_job_finish(&job);
+    unlink(path);
+    return check_done();
+}

@@ -1,0 +1,247 @@
+#include "train/save_adapter.h"
+
+#include "models/checkpoint/safetensors.h"
+#include "train/learning_rate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- tensors --- */
+
+struct file {
+    struct safetensors_item *items; /* three a module at most; their names and data are owned */
+    size_t count;
+};
+
+static void file_finish(struct file *f) {
+    for (size_t i = 0; i < f->count; i++) {
+        free((char *)f->items[i].name);
+        free(f->items[i].tensor.data);
+    }
+    free(f->items);
+}
+
+/* Takes over `name`, which may be NULL for want of memory. */
+static bool add(struct file *f, char *name, const float *values, enum dtype dtype, int rank,
+    const int64_t *shape, struct error *err) {
+    struct safetensors_item *item = &f->items[f->count++];
+    *item = (struct safetensors_item){ name, { .dtype = dtype, .rank = rank } };
+    for (int i = 0; i < rank; i++)
+        item->tensor.shape[i] = shape[i];
+    const int64_t count = tensor_elements(&item->tensor);
+    item->tensor.data = malloc((size_t)count * dtype_size(dtype));
+    if (!name || !item->tensor.data)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an adapter's tensors");
+    convert_elements(item->tensor.data, dtype, values, DTYPE_F32, count);
+    return true;
+}
+
+/* How a format names the tensors of a component's layers. */
+struct naming {
+    const char *prefix, *down, *up, *alpha; /* alpha NULL: it is in the metadata */
+    bool underscores;                       /* for the dots of a layer's name */
+};
+static const struct naming kohya[] = { /* UNet, text encoder */
+    { "lora_unet_", ".lora_down.weight", ".lora_up.weight", ".alpha", true },
+    { "lora_te_", ".lora_down.weight", ".lora_up.weight", ".alpha", true }
+};
+static const struct naming diffusers[] = { { "unet.", ".lora_A.weight", ".lora_B.weight", NULL,
+                                               false },
+    { "text_encoder.", ".lora_A.weight", ".lora_B.weight", NULL, false } };
+/* Attention's projections, which had names before peft gave some to all layers. */
+static const struct naming diffusers_attention[] = { { "unet.", ".lora.down.weight",
+                                                         ".lora.up.weight", NULL, false },
+    { "text_encoder.", ".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight", NULL,
+        false } };
+
+static bool ends_with(const char *name, const char *end) {
+    const size_t length = strlen(name), n = strlen(end);
+    return length >= n && strcmp(name + length - n, end) == 0;
+}
+
+static bool ends_with_one(const char *name, const char *const *ends) {
+    while (*ends && !ends_with(name, *ends))
+        ends++;
+    return *ends != NULL;
+}
+
+static const struct naming *naming_of(
+    enum train_save_format format, const struct trained_module *m) {
+    static const char *const attention[] = { ".to_q", ".to_k", ".to_v", ".to_out.0", ".q_proj",
+        ".k_proj", ".v_proj", ".out_proj", NULL };
+    const bool is_text = m->component == COMPONENT_TEXT_ENCODER;
+    if (format == TRAIN_SAVE_KOHYA)
+        return &kohya[is_text];
+    return ends_with_one(m->target->name, attention) ? &diffusers_attention[is_text]
+                                                     : &diffusers[is_text];
+}
+
+/* malloc'd; NULL for want of memory. */
+static char *tensor_name(const struct naming *naming, const char *layer, const char *suffix) {
+    char *name;
+    const int length = asprintf(&name, "%s%s%s", naming->prefix, layer, suffix);
+    if (length < 0)
+        return NULL;
+    char *at = name + strlen(naming->prefix), *end = name + (size_t)length - strlen(suffix);
+    for (; naming->underscores && at < end; at++)
+        if (*at == '.')
+            *at = '_';
+    return name;
+}
+
+static bool add_module(struct file *f, enum train_save_format format, const struct parameters *p,
+    const struct trained_module *m, const float *values, enum dtype dtype,
+    const struct adapter_facts *facts, struct error *err) {
+    const struct named_weight *w = m->target;
+    const int64_t side = w->is_conv && w->kind != CONV_1X1 ? 3 : 1;
+    const int64_t down_shape[] = { p->rank, w->k, side, side },
+                  up_shape[] = { w->n, p->rank, 1, 1 };
+    const struct naming *naming = naming_of(format, m);
+    float *down = malloc((size_t)(p->rank * w->k * side * side) * sizeof(float));
+    float *up = malloc((size_t)(w->n * p->rank) * sizeof(float));
+    bool ok = down && up;
+    if (ok)
+        parameters_plain(m, p->rank, values, down, up);
+    else
+        error_set(err, ERROR_NO_MEMORY, "no memory for the factors of %s", w->name);
+    /* Listed as linear layers, which they are to the model; the files know better. */
+    static const char *const projections[] = { ".proj_in", ".proj_out", NULL };
+    const bool is_conv = w->is_conv ||
+                         (!facts->linear_projection && ends_with_one(w->name, projections));
+    const int rank = is_conv ? 4 : 2;
+    const float alpha = (float)p->alpha;
+    ok = ok &&
+         add(f, tensor_name(naming, w->name, naming->down), down, dtype, rank, down_shape, err) &&
+         add(f, tensor_name(naming, w->name, naming->up), up, dtype, rank, up_shape, err) &&
+         (!naming->alpha ||
+             add(f, tensor_name(naming, w->name, naming->alpha), &alpha, dtype, 0, NULL, err));
+    free(down);
+    free(up);
+    return ok;
+}
+
+/* --- metadata --- */
+
+static json_t *list_of(const struct train_texts *texts) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < texts->count; i++)
+        json_array_append_new(list, json_string(texts->items[i]));
+    return list;
+}
+
+/* One component's part of peft's LoraConfig: what is not its default, and what nothing works
+ * without. */
+static void add_peft(json_t *to, const char *component, const struct train_config *c,
+    const struct train_texts *targets) {
+    json_t *gaussian = c->init_lora_weights == TRAIN_INIT_GAUSSIAN ? json_string("gaussian")
+                                                                   : json_true();
+    json_t *config = json_pack("{s:s, s:I, s:o, s:f, s:s, s:o, s:o}", "peft_type", "LORA", "r",
+        (json_int_t)c->rank, "lora_alpha",
+        c->alpha == (double)(json_int_t)c->alpha ? json_integer((json_int_t)c->alpha)
+                                                 : json_real(c->alpha),
+        "lora_dropout", c->dropout, "bias", "none", "init_lora_weights", gaussian, "target_modules",
+        list_of(targets));
+    const char *key;
+    json_t *value;
+    json_object_foreach(config, key, value) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s.%s", component, key);
+        json_object_set(to, name, value);
+    }
+    json_decref(config);
+}
+
+static json_t *diffusers_metadata(const struct train_config *c) {
+    json_t *peft = json_object();
+    add_peft(peft, "unet", c, &c->target_modules);
+    if (c->train_text_encoder)
+        add_peft(peft, "text_encoder", c, &c->text_encoder_target_modules);
+    char *dumped = json_dumps(peft, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    json_t *metadata =
+        dumped ? json_pack("{s:s, s:s}", "format", "pt", "lora_adapter_metadata", dumped) : NULL;
+    free(dumped);
+    json_decref(peft);
+    return metadata;
+}
+
+static void say(json_t *metadata, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(json_t *metadata, const char *key, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    json_object_set_new(metadata, key, json_vsprintf(format, args));
+    va_end(args);
+}
+
+/* Python's words, which kohya's scripts write. */
+static const char *python(bool value) {
+    return value ? "True" : "False";
+}
+
+static json_t *kohya_metadata(const struct train_config *c, const struct adapter_facts *facts) {
+    static const char *const precisions[] = { "no", "bf16", "fp16" };
+    json_t *m = json_object();
+    if (!m)
+        return NULL;
+    say(m, "ss_output_name", "%s", c->name);
+    say(m, "ss_sd_model_name", "%s", facts->model);
+    say(m, "ss_base_model_version", "%s%s", facts->is_sd2 ? "sd_v2" : "sd_v1",
+        facts->is_sd2 && facts->v_prediction ? "_v" : "");
+    say(m, "ss_v2", "%s", python(facts->is_sd2));
+    say(m, "ss_network_module", "networks.lora");
+    say(m, "ss_network_dim", "%lld", (long long)c->rank);
+    say(m, "ss_network_alpha", "%.15g", c->alpha);
+    say(m, "ss_network_dropout", "%.15g", c->dropout);
+    say(m, "ss_learning_rate", "%.15g", c->learning_rate);
+    say(m, "ss_unet_lr", "%.15g", c->learning_rate);
+    say(m, "ss_text_encoder_lr", "%.15g",
+        !c->train_text_encoder              ? 0
+        : c->text_encoder_learning_rate > 0 ? c->text_encoder_learning_rate
+                                            : c->learning_rate);
+    say(m, "ss_lr_scheduler", "%s", learning_rate_names[c->lr_scheduler]);
+    say(m, "ss_lr_warmup_steps", "%lld", (long long)c->lr_warmup_steps);
+    say(m, "ss_optimizer", "%s", c->use_8bit_adam ? "AdamW8bit" : "AdamW");
+    say(m, "ss_max_grad_norm", "%.15g", c->max_grad_norm);
+    say(m, "ss_resolution", "(%lld, %lld)", (long long)c->resolution, (long long)c->resolution);
+    say(m, "ss_enable_bucket", "%s", python(c->enable_bucket));
+    say(m, "ss_num_train_images", "%lld", (long long)facts->pictures);
+    say(m, "ss_num_epochs", "%lld", (long long)facts->epochs);
+    say(m, "ss_epoch", "%lld", (long long)facts->epochs);
+    say(m, "ss_steps", "%lld", (long long)facts->steps);
+    say(m, "ss_batch_size_per_device", "%lld", (long long)c->train_batch_size);
+    say(m, "ss_total_batch_size", "%lld",
+        (long long)(c->train_batch_size * c->gradient_accumulation_steps));
+    say(m, "ss_gradient_accumulation_steps", "%lld", (long long)c->gradient_accumulation_steps);
+    say(m, "ss_gradient_checkpointing", "%s", python(c->gradient_checkpointing));
+    say(m, "ss_mixed_precision", "%s", precisions[c->mixed_precision]);
+    say(m, "ss_seed", "%lld", (long long)c->seed);
+    say(m, "ss_noise_offset", "%.15g", c->noise_offset);
+    say(m, "ss_min_snr_gamma", "%.15g", c->snr_gamma);
+    say(m, "ss_prior_loss_weight", "%.15g", c->prior_loss_weight);
+    say(m, "ss_caption_dropout_rate", "%.15g", c->caption_dropout);
+    say(m, "ss_clip_skip", "None");
+    return m;
+}
+
+/* --- the whole --- */
+
+bool save_adapter(const char *path, enum train_save_format format, const struct parameters *p,
+    const float *values, const struct train_config *config, const struct adapter_facts *facts,
+    struct error *err) {
+    static const enum dtype dtypes[] = {
+        [TRAIN_SAVE_F32] = DTYPE_F32, [TRAIN_SAVE_F16] = DTYPE_F16, [TRAIN_SAVE_BF16] = DTYPE_BF16
+    };
+    struct file f = { .items = calloc(3 * (p->count ? p->count : 1), sizeof(*f.items)) };
+    json_t *metadata = format == TRAIN_SAVE_KOHYA ? kohya_metadata(config, facts)
+                                                  : diffusers_metadata(config);
+    bool ok = (f.items && metadata) ||
+              error_set(err, ERROR_NO_MEMORY, "no memory to write an adapter");
+    for (size_t i = 0; ok && i < p->count; i++)
+        ok = add_module(
+            &f, format, p, &p->modules[i], values, dtypes[config->save_precision], facts, err);
+    ok = ok && safetensors_write(path, f.items, f.count, metadata, err);
+    json_decref(metadata);
+    file_finish(&f);
+    return ok;
+}

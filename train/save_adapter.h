@@ -1,0 +1,28 @@
+/* A trained adapter as a file that others load.
+ *
+ * The diffusers format is what save_lora_weights writes: "unet.LAYER.lora_A.weight", but
+ * "lora.down" (in the text encoder "lora_linear_layer.down") for attention's projections, and
+ * peft's configuration in the metadata, which alone says alpha. kohya's, which AUTOMATIC1111 and
+ * stable-diffusion.cpp read, has "lora_unet_LAYER.lora_down.weight" with underscores in the name,
+ * an alpha for each layer, and how it was trained in metadata that begins with ss_. Neither holds a
+ * time or a host, so that the same job gives the same bytes. */
+#ifndef TRAIN_SAVE_ADAPTER_H
+#define TRAIN_SAVE_ADAPTER_H
+
+#include "train/parameters.h"
+
+/* What the metadata tells of a job besides its configuration. */
+struct adapter_facts {
+    const char *model; /* what was trained, borrowed */
+    int64_t steps, epochs, pictures;
+    bool is_sd2, v_prediction;
+    bool linear_projection; /* proj_in and proj_out are linear layers, not 1x1 convolutions */
+};
+
+/* `values` is host memory laid out as the parameters are; they are written as the configuration's
+ * save_precision says. `path` is replaced as a whole (base/file.h). */
+bool save_adapter(const char *path, enum train_save_format format,
+    const struct parameters *parameters, const float *values, const struct train_config *config,
+    const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
+
+#endif
