@@ -3,11 +3,10 @@
  * Listing holds a short lock. What reads files or makes weights is done by a loader's thread while
  * the connection is suspended; a PUT's body goes to a file of the registry's while it comes.
  */
-#include "server/deferred.h"
 #include "server/dialect/loras_json.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/workers.h"
+#include "server/task.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,18 +15,12 @@
 #define PREFIX "/loras/"
 
 /* One change on its way. */
-struct lora_job {
-    struct deferred deferred; /* the first member */
-    struct work work;
-    bool (*run)(struct lora_job *job, struct error *err);
+struct lora_task {
+    struct task task;          /* the first member */
     struct adapters *adapters; /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     struct adapter_upload *upload; /* owned until it ends */
     struct lora_change change;
-
-    int status; /* of the answer below */
-    json_t *json;
-    struct error error;
 };
 
 /* --- Before anything is done --- */
@@ -35,9 +28,9 @@ struct lora_job {
 /* What follows "/loras/" in the target, without a query. */
 static bool read_name(
     const struct exchange *exchange, char name[ADAPTER_NAME_MAX_BYTES + 1], struct error *err) {
-    const char *text = exchange->target + strlen(PREFIX);
+    size_t length;
+    const char *text = route_piece(exchange->route, exchange->target, &length);
     char shown[128];
-    const size_t length = strcspn(text, "?");
     snprintf(shown, sizeof(shown), "%.*s", (int)(length < 127 ? length : 127), text);
     if (length > ADAPTER_NAME_MAX_BYTES)
         return error_field(err, "name", shown, "at most %d bytes", ADAPTER_NAME_MAX_BYTES);
@@ -96,106 +89,85 @@ static bool early_change_named(struct exchange *exchange, enum MHD_Result *answe
 
 /* --- What loaders do --- */
 
-static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
-    struct lora_job *job = (struct lora_job *)deferred;
-    if (job->error.code != ERROR_NONE)
-        return respond_error(exchange, &job->error);
-    if (!job->json)
-        return respond_bytes(exchange, job->status, NULL, NULL, 0, NULL, false);
-    return respond_json(exchange, job->status, json_incref(job->json));
+static struct lora_task *task_of(struct task *task) {
+    return (struct lora_task *)task;
 }
 
-static void destroy(struct deferred *deferred) {
-    struct lora_job *job = (struct lora_job *)deferred;
-    adapter_upload_abort(job->upload);
-    json_decref(job->json);
-    free(job);
-}
-
-static void run_job(struct work *work) {
-    struct lora_job *job = (struct lora_job *)((char *)work - offsetof(struct lora_job, work));
-    if (!job->run(job, &job->error) && job->error.code == ERROR_NONE)
-        error_set(&job->error, ERROR_NO_MEMORY, "not enough memory for the answer");
-    deferred_done(&job->deferred);
+static void destroy(struct task *task) {
+    adapter_upload_abort(task_of(task)->upload);
+    free(task);
 }
 
 /* Takes over `upload`. */
 static enum MHD_Result start(struct exchange *exchange, const char *name,
-    bool (*run)(struct lora_job *job, struct error *err), struct adapter_upload *upload,
+    bool (*run)(struct task *task, struct error *err), struct adapter_upload *upload,
     const struct lora_change *change) {
-    static const struct deferred_kind kind = { answer, NULL, destroy };
-    struct error err = { 0 };
-    struct lora_job *job = calloc(1, sizeof(*job));
-    if (!job) {
+    struct lora_task *t = calloc(1, sizeof(*t));
+    if (!t) {
         adapter_upload_abort(upload);
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
-        return respond_error(exchange, &err);
+        return task_start(NULL, exchange, NULL, run, destroy);
     }
-    job->work.run = run_job;
-    job->run = run;
-    job->adapters = adapters_of(exchange);
-    snprintf(job->name, sizeof(job->name), "%s", name);
-    job->upload = upload;
+    t->adapters = adapters_of(exchange);
+    snprintf(t->name, sizeof(t->name), "%s", name);
+    t->upload = upload;
     if (change)
-        job->change = *change;
-    job->status = 200;
-    if (!deferred_init(&job->deferred, &kind, exchange, &err)) {
-        deferred_unref(&job->deferred);
-        return respond_error(exchange, &err);
-    }
-    deferred_suspend(&job->deferred, exchange); /* nobody can be done with it yet */
-    workers_give(exchange->server->loaders, &job->work);
-    return MHD_YES;
+        t->change = *change;
+    return task_start(&t->task, exchange, exchange->server->loaders, run, destroy);
 }
 
 /* The answer of what filled `info`, which is finished here. */
-static bool tell(struct lora_job *job, struct adapter_info *info) {
-    job->json = lora_json(info);
+static bool tell(struct task *task, struct adapter_info *info) {
+    task->json = lora_json(info);
     adapter_info_finish(info);
-    return job->json;
+    return task->json;
 }
 
-static bool describe(struct lora_job *job, struct error *err) {
+static bool describe(struct task *task, struct error *err) {
+    struct lora_task *t = task_of(task);
     struct adapter_info info;
-    return adapters_describe(job->adapters, job->name, &info, err) && tell(job, &info);
+    return adapters_describe(t->adapters, t->name, &info, err) && tell(task, &info);
 }
 
-static bool end_upload(struct lora_job *job, struct error *err) {
-    struct adapter_upload *upload = job->upload;
+static bool end_upload(struct task *task, struct error *err) {
+    struct lora_task *t = task_of(task);
+    struct adapter_upload *upload = t->upload;
     struct adapter_info info;
-    job->upload = NULL;
-    const bool existed = adapters_describe(job->adapters, job->name, &info, NULL);
+    t->upload = NULL;
+    const bool existed = adapters_describe(t->adapters, t->name, &info, NULL);
     if (existed)
         adapter_info_finish(&info);
-    job->status = existed ? 200 : 201;
-    return adapter_upload_end(upload, &info, err) && tell(job, &info);
+    task->status = existed ? 200 : 201;
+    return adapter_upload_end(upload, &info, err) && tell(task, &info);
 }
 
-static bool change(struct lora_job *job, struct error *err) {
-    const struct lora_change *c = &job->change;
+static bool change(struct task *task, struct error *err) {
+    struct lora_task *t = task_of(task);
+    const struct lora_change *c = &t->change;
     const bool settings = c->settings.has_default || c->settings.has_pinned;
-    if (c->has_loaded && c->loaded && !adapters_load(job->adapters, job->name, NULL, err))
+    if (c->has_loaded && c->loaded && !adapters_load(t->adapters, t->name, NULL, err))
         return false;
-    if (settings && !adapters_set(job->adapters, job->name, &c->settings, NULL, err))
+    if (settings && !adapters_set(t->adapters, t->name, &c->settings, NULL, err))
         return false;
-    if (c->has_loaded && !c->loaded && !adapters_unload(job->adapters, job->name, err))
+    if (c->has_loaded && !c->loaded && !adapters_unload(t->adapters, t->name, err))
         return false;
-    return describe(job, err);
+    return describe(task, err);
 }
 
-static bool delete_one(struct lora_job *job, struct error *err) {
-    job->status = 204;
-    return adapters_delete(job->adapters, job->name, err);
+static bool delete_one(struct task *task, struct error *err) {
+    struct lora_task *t = task_of(task);
+    task->status = 204;
+    return adapters_delete(t->adapters, t->name, err);
 }
 
-static bool rescan(struct lora_job *job, struct error *err) {
+static bool rescan(struct task *task, struct error *err) {
+    struct lora_task *t = task_of(task);
     struct adapters_scan scan;
-    if (!adapters_rescan(job->adapters, &scan, err))
+    if (!adapters_rescan(t->adapters, &scan, err))
         return false;
-    job->json = json_pack("{s:i, s:i, s:i, s:i, s:i}", "added", scan.added, "replaced",
+    task->json = json_pack("{s:i, s:i, s:i, s:i, s:i}", "added", scan.added, "replaced",
         scan.replaced, "removed", scan.removed, "failed", scan.failed, "passed_over",
         scan.passed_over);
-    return job->json;
+    return task->json;
 }
 
 /* --- The methods --- */

@@ -6,7 +6,25 @@
 
 const char *const content_types_json[] = { "application/json", NULL };
 
+static bool matches_with_suffix(const struct route *route, const char *path) {
+    const size_t length = strlen(route->path);
+    if (strncmp(path, route->path, length) != 0)
+        return false;
+    const char *piece = path + length, *rest = strchr(piece, '/');
+    return rest && rest > piece && strcmp(rest, route->suffix) == 0;
+}
+
+const char *route_piece(const struct route *route, const char *target, size_t *length) {
+    const char *piece = target + strlen(route->path);
+    *length = strcspn(piece, "?");
+    if (route->suffix)
+        *length -= strlen(route->suffix);
+    return piece;
+}
+
 bool route_matches(const struct route *route, const char *path) {
+    if (route->suffix)
+        return matches_with_suffix(route, path);
     return strcmp(path, route->path) == 0 ||
            (route->is_prefix && strncmp(path, route->path, strlen(route->path)) == 0);
 }

@@ -32,6 +32,25 @@ static void paths_are_exact_or_prefixes(void) {
     CHECK(!route_matches(&all, "/alle"), "a longer path");
 }
 
+static void a_suffix_follows_one_piece(void) {
+    static const struct route tail = {
+        .path = "/files/", .suffix = "/tail", .methods = { { "GET", .handle = nothing } }
+    };
+    size_t length;
+    CHECK(route_matches(&tail, "/files/a/tail"), "one piece");
+    CHECK(!route_matches(&tail, "/files//tail"), "no piece");
+    CHECK(!route_matches(&tail, "/files/a/b/tail"), "two pieces");
+    CHECK(!route_matches(&tail, "/files/a"), "no suffix");
+    CHECK(!route_matches(&tail, "/files/a/tails"), "another suffix");
+    CHECK(!route_matches(&tail, "/files/tail"), "the suffix alone");
+    CHECK(!route_matches(&tail, "/other/a/tail"), "another folder");
+    CHECK(strcmp(route_piece(&tail, "/files/ab/tail?x=/tail", &length), "ab/tail?x=/tail") == 0 &&
+              length == 2,
+        "%zu bytes", length);
+    CHECK(strcmp(route_piece(&folder, "/files/a/b?c", &length), "a/b?c") == 0 && length == 3,
+        "%zu bytes", length);
+}
+
 static void methods_are_found_and_listed(void) {
     char text[64];
     CHECK(route_find_method(&folder, "HEAD") == &folder.methods[0], "HEAD is GET");
@@ -90,6 +109,7 @@ static void the_daemon_s_paths_are_there(void) {
 
 int main(void) {
     paths_are_exact_or_prefixes();
+    a_suffix_follows_one_piece();
     methods_are_found_and_listed();
     content_types_are_compared_whole();
     the_daemon_s_paths_are_there();

@@ -1,0 +1,46 @@
+#include "server/task.h"
+
+#include "server/http/respond.h"
+
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    struct task *task = (struct task *)deferred;
+    if (task->error.code != ERROR_NONE)
+        return respond_error(exchange, &task->error);
+    if (!task->json)
+        return respond_bytes(exchange, task->status, NULL, NULL, 0, NULL, false);
+    return respond_json(exchange, task->status, json_incref(task->json));
+}
+
+static void destroy(struct deferred *deferred) {
+    struct task *task = (struct task *)deferred;
+    json_decref(task->json);
+    task->destroy(task);
+}
+
+static void run_task(struct work *work) {
+    struct task *task = (struct task *)((char *)work - offsetof(struct task, work));
+    if (!task->run(task, &task->error) && task->error.code == ERROR_NONE)
+        error_set(&task->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+    deferred_done(&task->deferred);
+}
+
+enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct workers *workers,
+    bool (*run)(struct task *task, struct error *err), void (*free_task)(struct task *task)) {
+    static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
+    struct error err = { 0 };
+    if (!task) {
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    task->work.run = run_task;
+    task->run = run;
+    task->destroy = free_task;
+    task->status = 200;
+    if (!deferred_init(&task->deferred, &kind, exchange, &err)) {
+        deferred_unref(&task->deferred);
+        return respond_error(exchange, &err);
+    }
+    deferred_suspend(&task->deferred, exchange); /* nobody can be done with it yet */
+    workers_give(workers, &task->work);
+    return MHD_YES;
+}

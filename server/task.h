@@ -1,0 +1,28 @@
+/* Something that a worker's thread does for a request, and what it came to, while the connection is
+ * suspended: the first member of whatever it is about. */
+#ifndef SERVER_TASK_H
+#define SERVER_TASK_H
+
+#include "server/deferred.h"
+#include "server/workers.h"
+
+#include <jansson.h>
+
+struct task {
+    struct deferred deferred; /* the first member */
+    struct work work;
+    /* False with why, or with an error of code ERROR_NONE when memory was short. */
+    bool (*run)(struct task *task, struct error *err);
+    void (*destroy)(struct task *task); /* frees it and all it owns */
+
+    int status;   /* of the answer below 400; 200 to begin with */
+    json_t *json; /* of the answer, owned; NULL: it has no body */
+    struct error error;
+};
+
+/* Gives a zeroed task to the workers, who free it in the end, also on failure. NULL is answered as
+ * a lack of memory. As a route's handler. */
+enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct workers *workers,
+    bool (*run)(struct task *task, struct error *err), void (*destroy)(struct task *task));
+
+#endif
