@@ -125,5 +125,9 @@
 #define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536
 #define DRAIN_TIMEOUT_MAX_S 86400
+#define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */
+#define HTTP_HEARTBEAT_MAX_S 3600
+#define JOB_WAIT_MAX_S 300 /* GET /jobs/{id}?wait= */
+#define JOBS_PAGE_MAX 100  /* GET /jobs?limit= */
 
 #endif

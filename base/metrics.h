@@ -82,6 +82,7 @@
         "Jobs that ended, by how.")                                                                \
     X(jobs_ended_total_failed, COUNTER, "sd_jobs_ended_total", "state=\"failed\"", "")             \
     X(jobs_ended_total_cancelled, COUNTER, "sd_jobs_ended_total", "state=\"cancelled\"", "")       \
+    X(job_watchers, GAUGE, "sd_job_watchers", "", "Clients that wait for news of jobs.")           \
     X(gpu_memory_bytes_total, GAUGE, "sd_gpu_memory_bytes", "kind=\"total\"",                      \
         "Memory of the accelerator.")                                                              \
     X(gpu_memory_bytes_free, GAUGE, "sd_gpu_memory_bytes", "kind=\"free\"", "")                    \

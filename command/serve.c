@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/engine.h"
+#include "command/jobs.h"
 #include "command/options.h"
 #include "command/tune.h"
 #include "server/dialect/generate_answer.h"
@@ -21,9 +22,9 @@
 
 struct settings {
     struct engine_options engine;
-    int connections_max, drain_timeout_s, lora_memory_mb;
+    int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
-    const char *address;
+    const char *address, *state_dir;
     mode_t socket_mode;
     enum log_level log_level;
     double tune_minutes; /* 0: no tuning */
@@ -63,6 +64,11 @@ static const struct option_spec table[] = {
         "make weights of adapters instead of adding them in each step: less\n"
         "work for one set of them, more when sets change",
         .to = OPTION_TO_FLAG(struct settings, engine.pipeline.adapters.merge) },
+    { "state-dir", 0, "FOLDER",
+        "where jobs are kept: what was accepted outlives the daemon [no jobs]",
+        .to = OPTION_TO_TEXT(struct settings, state_dir) },
+    { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of a job's events [15]",
+        .to = OPTION_TO_INT(struct settings, heartbeat_s, 1, HTTP_HEARTBEAT_MAX_S) },
     { "one-at-a-time", 0, NULL,
         "draw requests one after the other, in the order in which they\n"
         "come; for comparisons",
@@ -113,6 +119,7 @@ static void block_signals(sigset_t *set) {
     }
     const struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file as large as it may be is an error like others */
     pthread_sigmask(SIG_BLOCK, set, NULL);
 }
 
@@ -175,10 +182,12 @@ static int serve(
     struct error err = { 0 };
     struct engine *engine = NULL;
     struct http_server *server = NULL;
+    struct jobs jobs = { 0 };
     int status = 1;
     block_signals(&signals); /* before there are threads, which inherit the mask */
     if (!engine_create(&settings->engine, &engine, &err) ||
-        !wait_for_opening(engine, &signals, &status))
+        !wait_for_opening(engine, &signals, &status) ||
+        !jobs_open(&jobs, settings->state_dir, engine, &err))
         goto out;
     const struct http_options http_options = {
         .listen_fd = listener->fd,
@@ -187,6 +196,10 @@ static int serve(
         .model_name = model_name,
         .queue_max = settings->engine.queue_max,
         .connections_max = settings->connections_max,
+        .queue = jobs.queue,
+        .dispatcher = jobs.dispatcher,
+        .no_queue = jobs.none,
+        .heartbeat_s = settings->heartbeat_s,
         .drain_timeout_s = settings->drain_timeout_s,
         .lora_dir = settings->engine.pipeline.adapters.folder,
         .lora_max_bytes = settings->lora_max_bytes,
@@ -198,6 +211,7 @@ static int serve(
         clearerr(stdout); /* serving does without a standard output */
     status = wait_for_the_end(engine, &signals);
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    jobs_stop(&jobs);
     http_server_drain(server);
 out:
     /* Also from before the end was waited for: a second signal stops at once. */
@@ -209,6 +223,7 @@ out:
      * may hang or fault, so the process ends here. */
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
+    jobs_close(&jobs);
     engine_destroy(engine, true);
     if (status == 0)
         log_info("stopped");
@@ -253,6 +268,7 @@ int serve_main(int argc, char **argv) {
     struct settings settings = {
         .engine.queue_max = QUEUE_MAX_REQUESTS,
         .connections_max = HTTP_CONNECTIONS,
+        .heartbeat_s = HTTP_HEARTBEAT_S,
         .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
         .address = "127.0.0.1:8188",
         .socket_mode = 0600,

@@ -354,6 +354,14 @@ static bool insert(
     return true;
 }
 
+bool queue_find_known(struct queue *queue, const struct job_order *order, struct job *out,
+    bool *known, struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = find_known(queue, order, out, known, err);
+    pthread_mutex_unlock(&queue->mutex);
+    return ok;
+}
+
 bool queue_enqueue(struct queue *queue, const struct job_order *order, struct job *out, bool *known,
     struct error *err) {
     pthread_mutex_lock(&queue->mutex);
@@ -406,8 +414,8 @@ static bool change(struct queue *queue, const char *id,
 }
 
 static bool refuse(const struct job *job, const char *what, struct error *err) {
-    return error_set(err, ERROR_CONFLICT, "job %s is %s, so it cannot be %s", job->id,
-        job_state_name(job->state), what);
+    return error_set(err, ERROR_CONFLICT, "job %s cannot be %s: its state is %s", job->id,
+        what, job_state_name(job->state));
 }
 
 static bool ask(struct queue *queue, struct job *job, enum job_wish wish, struct error *err) {

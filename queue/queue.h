@@ -41,6 +41,10 @@ struct job_order {
 bool queue_enqueue(struct queue *queue, const struct job_order *order, struct job *out, bool *known,
     struct error *err) __attribute__((warn_unused_result));
 
+/* The first half of that: whether there is one of this key already. */
+bool queue_find_known(struct queue *queue, const struct job_order *order, struct job *out,
+    bool *known, struct error *err) __attribute__((warn_unused_result));
+
 bool queue_get(struct queue *queue, const char *id, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
 /* 1 for the next to be claimed of its type; 0 if it is not queued. */

@@ -63,7 +63,7 @@ void deferred_done(struct deferred *deferred) {
 void deferred_cancel(void *argument) {
     struct deferred *deferred = argument;
     pthread_mutex_lock(&deferred->mutex);
-    if (!deferred->done && !deferred->cancelled) {
+    if ((!deferred->done || deferred->kind->streams) && !deferred->cancelled) {
         deferred->cancelled = true;
         if (deferred->kind->cancel)
             deferred->kind->cancel(deferred);

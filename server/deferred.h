@@ -18,6 +18,7 @@ struct deferred_kind {
     void (*cancel)(struct deferred *deferred);
     /* Frees it and all it owns. Nobody holds it any more. */
     void (*destroy)(struct deferred *deferred);
+    bool streams; /* its answer has no end of its own: cancel is also called after it is done */
 };
 
 /* The first member of what answers later; otherwise zeroed to begin with. */

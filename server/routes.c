@@ -8,11 +8,18 @@
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \
     X(route_info)                                                                                  \
+    X(route_jobs)                                                                                  \
+    X(route_job_events)                                                                            \
+    X(route_job_cancel)                                                                            \
+    X(route_job_pause)                                                                             \
+    X(route_job_resume)                                                                            \
+    X(route_job)                                                                                   \
     X(route_loras)                                                                                 \
     X(route_loras_rescan)                                                                          \
     X(route_lora)                                                                                  \
     X(route_metrics)                                                                               \
-    X(route_schedulers)
+    X(route_schedulers)                                                                            \
+    X(route_train)
 
 #define DECLARE(name) extern const struct route name;
 #define ENTRY(name) &name,

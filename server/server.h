@@ -13,7 +13,10 @@
 
 struct acceptor;
 struct connections;
+struct dispatcher;
+struct job_watch;
 struct MHD_Daemon;
+struct queue;
 struct workers;
 
 struct http_options {
@@ -25,6 +28,10 @@ struct http_options {
     int connections_max;
     const char *lora_dir;    /* of the engine's adapters, NULL: there is none; borrowed */
     uint64_t lora_max_bytes; /* of a file that is sent */
+    struct queue *queue;     /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
+    struct dispatcher *dispatcher; /* of that queue; borrowed */
+    struct error no_queue;
+    int heartbeat_s;     /* between two signs of life on a stream of events */
     int drain_timeout_s; /* for all that is accepted when it stops; 0: until the last is drawn */
 };
 
@@ -35,6 +42,8 @@ struct http_server {
     struct connections *connections;
     struct workers *encoders; /* of finished pictures */
     struct workers *loaders;  /* of adapters */
+    struct workers *clerks;   /* who ask the queue and write into it; NULL without a queue */
+    struct job_watch *job_watch;
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;

@@ -8,6 +8,7 @@
 #include "server/http/guard_head.h"
 #include "server/deferred.h"
 #include "server/http/respond.h"
+#include "server/job_watch.h"
 #include "server/routes.h"
 #include "server/workers.h"
 
@@ -459,6 +460,15 @@ static int encoder_threads(void) {
                                          : (int)quarter;
 }
 
+/* Who waits for news keeps a connection: half of them are for others. */
+static bool start_jobs(struct http_server *server, struct error *err) {
+    const int half = server->options.connections_max / 2;
+    if (!server->options.queue)
+        return true;
+    return workers_create(1, &server->clerks, err) &&
+           job_watch_create(server->options.queue, half > 1 ? half : 1, &server->job_watch, err);
+}
+
 bool http_server_create(
     const struct http_options *options, struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
@@ -473,7 +483,8 @@ bool http_server_create(
     pthread_condattr_destroy(&monotonic);
     if (connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
         workers_create(encoder_threads(), &server->encoders, err) &&
-        workers_create(HTTP_LOADERS, &server->loaders, err) && start_daemon(server, err) &&
+        workers_create(HTTP_LOADERS, &server->loaders, err) && start_jobs(server, err) &&
+        start_daemon(server, err) &&
         acceptor_create(
             options->listen_fd, server->connections, adopt, server, &server->acceptor, err)) {
         *out = server;
@@ -502,6 +513,8 @@ void http_server_drain(struct http_server *server) {
     pthread_mutex_unlock(&server->mutex);
     acceptor_destroy(server->acceptor);
     server->acceptor = NULL;
+    if (server->job_watch)
+        job_watch_stop(server->job_watch);
     pthread_mutex_lock(&server->mutex);
     if (!wait_for_none(server, &server->pending, deadline_ms)) {
         log_warning("%d accepted requests are not done after %d s and are cancelled",
@@ -527,6 +540,8 @@ void http_server_destroy(struct http_server *server) {
     acceptor_destroy(server->acceptor);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    job_watch_destroy(server->job_watch);
+    workers_destroy(server->clerks);
     workers_destroy(server->loaders);
     workers_destroy(server->encoders);
     connections_destroy(server->connections);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define STREAM_BLOCK_BYTES 4096
+
 static const struct answer_header always[] = {
     { "X-Content-Type-Options", "nosniff" },
     { "Cache-Control", "no-store" },
@@ -67,6 +69,21 @@ enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char 
         return MHD_NO; /* no memory for even the answer: the connection is closed */
     }
     return queue(exchange, status, response, content_type, headers, close);
+}
+
+enum MHD_Result respond_stream(struct exchange *exchange, const char *content_type,
+    MHD_ContentReaderCallback read, void (*end)(void *user), void *user,
+    const struct answer_header *headers) {
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read, user, end);
+    if (!response) {
+        end(user);
+        return MHD_NO;
+    }
+    const enum MHD_Result queued = queue(exchange, 200, response, content_type, headers, false);
+    if (exchange->connection) /* it may take as long as it likes */
+        connections_watch(exchange->server->connections, exchange->connection, exchange->deferred);
+    return queued;
 }
 
 static enum MHD_Result respond_dump(struct exchange *exchange, int status, json_t *json,
@@ -131,6 +148,7 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
     snprintf(seconds, sizeof(seconds), "%d", server_retry_after_s(exchange->server));
     const struct answer_header headers[] = {
         { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
+        { "X-Should-Retry", status == 409 ? "false" : NULL }, /* clients repeat it otherwise */
         { NULL, NULL },
     };
     note_refusal(exchange, status, err->message);

@@ -12,6 +12,13 @@
 enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char *content_type,
     void *body, size_t size, const struct answer_header *headers, bool close);
 
+/* A body that comes piece by piece until `read` says that it has ended, for which its connection
+ * may be suspended; exchange->deferred is told when the client leaves. `end` is called once, with
+ * `user`, also on failure. */
+enum MHD_Result respond_stream(struct exchange *exchange, const char *content_type,
+    MHD_ContentReaderCallback read, void (*end)(void *user), void *user,
+    const struct answer_header *headers);
+
 /* Takes over the reference; a NULL one becomes a 500. */
 enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json);
 

@@ -255,8 +255,8 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     check_state(queue, job.id, JOB_CANCELLED);
     ON_JOB(queue_cancel, queue, job.id);
     REFUSES_JOB(
-        queue_resume, queue, job.id, ERROR_CONFLICT, "is cancelled, so it cannot be resumed");
-    REFUSES_JOB(queue_pause, queue, job.id, ERROR_CONFLICT, "is cancelled, so it cannot be paused");
+        queue_resume, queue, job.id, ERROR_CONFLICT, "cannot be resumed: its state is cancelled");
+    REFUSES_JOB(queue_pause, queue, job.id, ERROR_CONFLICT, "cannot be paused: its state is cancelled");
     CHECK(queue_delete(queue, job.id, &err), "%s", err.message);
     REFUSES_JOB(queue_get, queue, job.id, ERROR_NOT_FOUND, "there is no job");
     REFUSES_JOB(queue_cancel, queue, "nope", ERROR_NOT_FOUND, "there is no job nope");
@@ -271,7 +271,7 @@ static void a_failed_job_can_be_resumed(struct kind *kind) {
     struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
     CHECK(queue_fail(queue, job.id, 1, &why, &err), "%s", err.message);
     REFUSES_JOB(
-        queue_cancel, queue, job.id, ERROR_CONFLICT, "is failed, so it cannot be cancelled");
+        queue_cancel, queue, job.id, ERROR_CONFLICT, "cannot be cancelled: its state is failed");
     ON_JOB(queue_resume, queue, job.id);
     job_finish(&job);
     job = claim(queue, "train");
@@ -280,7 +280,7 @@ static void a_failed_job_can_be_resumed(struct kind *kind) {
     queue = again(kind, queue);
     struct job now = get(queue, job.id);
     check_same(now.result, "{\"adapter\":\"x\"}");
-    REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "is succeeded");
+    REFUSES_JOB(queue_resume, queue, job.id, ERROR_CONFLICT, "its state is succeeded");
     job_finish(&now), job_finish(&job), job_finish(&queued);
     end(kind, queue, "a second attempt");
 }

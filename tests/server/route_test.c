@@ -96,7 +96,8 @@ static void content_types_are_compared_whole(void) {
 
 static void the_daemon_s_paths_are_there(void) {
     static const char *const paths[] = { "/generate", "/health", "/health/ready", "/info",
-        "/schedulers", "/loras", "/loras/rescan", "/metrics" };
+        "/schedulers", "/loras", "/loras/rescan", "/metrics", "/jobs", "/train" };
+    static const char *const of_a_job[] = { "/events", "/cancel", "/pause", "/resume" };
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         const struct route *route = route_find(paths[i]);
         CHECK(route && strcmp(route->path, paths[i]) == 0, "%s", paths[i]);
@@ -105,6 +106,14 @@ static void the_daemon_s_paths_are_there(void) {
     CHECK(lora && strcmp(lora->path, "/loras/") == 0, "a name below /loras/");
     CHECK(!route_find("/"), "the root");
     CHECK(!route_find("/nope"), "no such path");
+    for (size_t i = 0; i < sizeof(of_a_job) / sizeof(of_a_job[0]); i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "/jobs/a%s", of_a_job[i]);
+        const struct route *route = route_find(path);
+        CHECK(route && route->suffix && strcmp(route->suffix, of_a_job[i]) == 0, "%s", path);
+    }
+    const struct route *job = route_find("/jobs/a");
+    CHECK(job && !job->suffix && job->is_prefix, "/jobs/a");
 }
 
 int main(void) {

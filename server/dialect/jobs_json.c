@@ -1,0 +1,57 @@
+#include "server/dialect/jobs_json.h"
+
+#include "base/json.h"
+
+#include <string.h>
+#include <time.h>
+
+static json_t *time_json(int64_t ms) {
+    return ms ? json_real((double)ms * 1e-3) : json_null();
+}
+
+/* A text that was JSON when it was stored. */
+static json_t *text_json(const char *text) {
+    json_t *json = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    return json ? json : json_null();
+}
+
+static double seconds_at_work(const struct job *job) {
+    int64_t ms = job->running_ms;
+    if (job->state == JOB_RUNNING) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        const int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+        ms += now_ms > job->since_ms ? now_ms - job->since_ms : 0;
+    }
+    return (double)ms * 1e-3;
+}
+
+static json_t *wish_json(const struct job *job) {
+    return job->wish == JOB_CANCEL  ? json_string("cancel")
+           : job->wish == JOB_PAUSE ? json_string("pause")
+                                    : json_null();
+}
+
+json_t *job_summary_json(const struct job *job, int position) {
+    char url[64], events_url[80];
+    snprintf(url, sizeof(url), "/jobs/%s", job->id);
+    snprintf(events_url, sizeof(events_url), "%s/events", url);
+    const bool has_eta = job->state == JOB_RUNNING && job->eta_s >= 0;
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:o, s:f, s:o, s:i, s:o, s:o, s:o,"
+                     " s:o, s:o, s:s, s:s}",
+        "id", job->id, "type", job->type, "state", job_state_name(job->state), "asked_to",
+        wish_json(job), "position", position ? json_integer(position) : json_null(), "priority",
+        job->priority, "step", (json_int_t)job->step, "steps", (json_int_t)job->steps, "eta_s",
+        has_eta ? json_real(job->eta_s) : json_null(), "seconds", seconds_at_work(job), "metrics",
+        text_json(job->metrics), "attempts", job->attempts, "created_at",
+        time_json(job->created_ms), "started_at", time_json(job->started_ms), "finished_at",
+        time_json(job->finished_ms), "result", text_json(job->result), "error",
+        text_json(job->error), "url", url, "events_url", events_url);
+}
+
+json_t *job_json(const struct job *job, int position) {
+    json_t *json = job_summary_json(job, position);
+    if (json)
+        json_object_set_new(json, "request", text_json(job->request));
+    return json;
+}

@@ -1,0 +1,299 @@
+#include "server/event_stream.h"
+
+#include "base/json.h"
+#include "base/monotonic.h"
+#include "queue/queue.h"
+#include "server/deferred.h"
+#include "server/dialect/jobs_json.h"
+#include "server/http/respond.h"
+#include "server/job_watch.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_EVENTS 64
+#define BATCH_BYTES (64u << 10)
+#define RETRY_MS 2000 /* how long a client waits before it connects anew */
+
+/* References: the exchange's, the watch's, and the answer's while there is one. The deferred answer
+ * is done as soon as it is known whether there is such a job; what follows is its body. */
+struct stream {
+    struct deferred deferred; /* the first member */
+    struct watcher watcher;
+
+    /* The watch's thread's. */
+    int64_t last; /* the number of the last event in or before the buffer; -1: none yet */
+    bool begun;
+    bool resumes;       /* the client has said what it saw last */
+    struct error error; /* until it has begun */
+    int64_t heartbeat_ms;
+
+    /* The deferred's mutex guards the rest. */
+    char *text; /* of `size` bytes, of which `sent` are sent */
+    size_t size, sent, capacity;
+    bool more;  /* the queue may have more than the buffer took */
+    bool ended; /* nothing comes after the buffer */
+};
+
+static struct stream *stream_of(struct watcher *watcher) {
+    return (struct stream *)((char *)watcher - offsetof(struct stream, watcher));
+}
+
+static struct queue *queue_of(const struct stream *s) {
+    return s->deferred.server->options.queue;
+}
+
+static int64_t heartbeat_ms(const struct stream *s) {
+    return s->deferred.server->options.heartbeat_s * INT64_C(1000);
+}
+
+static void destroy(struct deferred *deferred) {
+    struct stream *s = (struct stream *)deferred;
+    free(s->text);
+    free(s);
+}
+
+static void release(struct watcher *watcher) {
+    deferred_unref(&stream_of(watcher)->deferred);
+}
+
+/* --- Filling the buffer --- */
+
+struct batch {
+    struct stream *stream;
+    char *text;
+    size_t size, capacity;
+    int events;
+    bool full;
+};
+
+static bool put(struct batch *b, const char *text, size_t size, struct error *err) {
+    if (size > b->capacity - b->size) {
+        const size_t capacity = 2 * (b->size + size) + 256;
+        char *grown = realloc(b->text, capacity);
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+        b->text = grown;
+        b->capacity = capacity;
+    }
+    memcpy(b->text + b->size, text, size);
+    b->size += size;
+    return true;
+}
+
+/* number < 0: an event that no client can ask for again. */
+static bool put_event(
+    struct batch *b, const char *type, int64_t number, const char *data, struct error *err) {
+    char head[160];
+    int size = 0;
+    if (!b->stream->begun)
+        size += snprintf(head, sizeof(head), "retry: %d\n", RETRY_MS);
+    b->stream->begun = true;
+    if (number >= 0)
+        size += snprintf(head + size, sizeof(head) - (size_t)size, "id: %" PRId64 "\n", number);
+    size += snprintf(head + size, sizeof(head) - (size_t)size, "event: %.64s\ndata: ", type);
+    return put(b, head, (size_t)size, err) && put(b, data, strlen(data), err) &&
+           put(b, "\n\n", 2, err);
+}
+
+/* How the job stands: "job", and all of it. */
+static bool put_job(struct batch *b, const struct job *job, struct error *err) {
+    int position = 0;
+    if (!queue_position(queue_of(b->stream), job, &position, err))
+        return false;
+    json_t *json = job_json(job, position);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(json);
+    const bool ok = text ? put_event(b, "job", job->events, text, err)
+                         : error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+    free(text);
+    if (ok)
+        b->stream->last = job->events;
+    return ok;
+}
+
+static bool visit(void *user, const struct job_event *event, struct error *err) {
+    struct batch *b = user;
+    if (b->size > 0 && b->size + strlen(event->data) > BATCH_BYTES) {
+        b->full = true;
+        return false;
+    }
+    const int64_t missed = event->number - b->stream->last - 1;
+    if (missed > 0) {
+        char data[64];
+        snprintf(data, sizeof(data), "{\"missed\":%" PRId64 "}", missed);
+        if (!put_event(b, "gap", -1, data, err))
+            return false;
+    }
+    if (!put_event(b, event->type, event->number, event->data, err))
+        return false;
+    b->stream->last = event->number;
+    b->full = ++b->events == BATCH_EVENTS;
+    return true;
+}
+
+/* What the client has not seen of this job. *ended: there is nothing more to come. */
+static bool fill(struct stream *s, struct batch *b, bool *ended, struct error *err) {
+    struct job job;
+    if (!queue_get(queue_of(s), s->watcher.id, &job, err))
+        return false;
+    bool ok = true;
+    if (s->last < 0 || s->last > job.events)
+        ok = put_job(b, &job, err);
+    if (ok && s->last < job.events)
+        ok = queue_events(queue_of(s), &job, s->last, BATCH_EVENTS, visit, b, err) || b->full;
+    *ended = ok && !b->full && job_state_is_end(job.state) && s->last >= job.events;
+    job_finish(&job);
+    return ok;
+}
+
+/* The buffer is empty, or there is nothing to be said about it. */
+static void hand_over(struct stream *s, struct batch *b, bool ended) {
+    struct deferred *deferred = &s->deferred;
+    pthread_mutex_lock(&deferred->mutex);
+    if (b->size > 0) {
+        free(s->text);
+        s->text = b->text;
+        s->size = b->size;
+        s->sent = 0;
+        b->text = NULL;
+    }
+    s->more = b->full;
+    s->ended = ended;
+    if (deferred->done && deferred->suspended && (s->sent < s->size || ended)) {
+        deferred->suspended = false;
+        MHD_resume_connection(deferred->http);
+    }
+    pthread_mutex_unlock(&deferred->mutex);
+    free(b->text);
+}
+
+static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    struct stream *s = stream_of(watcher);
+    struct error err = { 0 };
+    struct batch b = { .stream = s };
+    const int64_t now = monotonic_ms();
+    const bool was_begun = s->begun;
+    pthread_mutex_lock(&s->deferred.mutex);
+    const bool gone = s->deferred.cancelled, busy = s->sent < s->size;
+    s->more = s->more || busy;
+    pthread_mutex_unlock(&s->deferred.mutex);
+    if (gone)
+        stopping = true;
+    if (busy && !stopping) {
+        *due_ms = s->heartbeat_ms = now + heartbeat_ms(s);
+        return true; /* once it is taken, the reader asks for more */
+    }
+    bool ended = stopping;
+    if (!stopping && !fill(s, &b, &ended, &err)) {
+        ended = true;
+        if (!was_begun)
+            s->error = err; /* there is no such job, for one; nothing was sent yet */
+        b.size = 0;
+    }
+    if (b.size == 0 && !ended && now >= s->heartbeat_ms && was_begun)
+        ended = !put(&b, ":\n\n", 3, &err);
+    if (b.size > 0 || !was_begun)
+        s->heartbeat_ms = now + heartbeat_ms(s);
+    *due_ms = s->heartbeat_ms;
+    if (busy) /* and stopping: what it has it may still take */
+        b.size = 0;
+    hand_over(s, &b, ended);
+    if (!was_begun) {
+        s->begun = true;
+        deferred_done(&s->deferred);
+    }
+    return !ended;
+}
+
+/* --- Sending it --- */
+
+static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max) {
+    struct stream *s = user;
+    (void)position;
+    ssize_t got = 0;
+    bool poke = false;
+    pthread_mutex_lock(&s->deferred.mutex);
+    if (s->deferred.cancelled) {
+        got = MHD_CONTENT_READER_END_OF_STREAM;
+    } else if (s->sent < s->size) {
+        got = (ssize_t)(s->size - s->sent < max ? s->size - s->sent : max);
+        memcpy(out, s->text + s->sent, (size_t)got);
+        s->sent += (size_t)got;
+    } else if (s->ended) {
+        got = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        s->deferred.suspended = true;
+        MHD_suspend_connection(s->deferred.http);
+    }
+    /* Not yet ended, so it is still watched: the watch lets go of it under this mutex. */
+    if (got > 0 && s->sent == s->size && s->more && !s->ended) {
+        s->more = false;
+        poke = true;
+    }
+    if (poke)
+        job_watch_poke(s->deferred.server->job_watch, &s->watcher);
+    pthread_mutex_unlock(&s->deferred.mutex);
+    return got;
+}
+
+/* The answer is over, whoever ended it. */
+static void end_stream(void *user) {
+    struct stream *s = user;
+    deferred_cancel(&s->deferred);
+    deferred_unref(&s->deferred);
+}
+
+/* Under the mutex. Its connection goes on, to end; the watch lets go of it when it looks next. */
+static void cancel(struct deferred *deferred) {
+    struct stream *s = (struct stream *)deferred;
+    if (!s->ended)
+        job_watch_poke(deferred->server->job_watch, &s->watcher);
+    if (deferred->done && deferred->suspended) {
+        deferred->suspended = false;
+        MHD_resume_connection(deferred->http);
+    }
+}
+
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    static const struct answer_header headers[] = { { "X-Accel-Buffering", "no" }, { NULL, NULL } };
+    struct stream *s = (struct stream *)deferred;
+    if (s->error.code != ERROR_NONE)
+        return respond_error(exchange, &s->error);
+    pthread_mutex_lock(&deferred->mutex);
+    const bool nothing = s->ended && s->size == 0 && s->resumes;
+    pthread_mutex_unlock(&deferred->mutex);
+    if (nothing) /* tells an EventSource not to come again */
+        return respond_bytes(exchange, 204, NULL, NULL, 0, NULL, false);
+    deferred_ref(deferred);
+    return respond_stream(exchange, "text/event-stream", read_stream, end_stream, s, headers);
+}
+
+enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, int64_t after) {
+    static const struct deferred_kind kind = {
+        .answer = answer, .cancel = cancel, .destroy = destroy, .streams = true
+    };
+    struct error err = { 0 };
+    struct stream *s = calloc(1, sizeof(*s));
+    if (!s) {
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    snprintf(s->watcher.id, sizeof(s->watcher.id), "%s", id);
+    s->watcher.look = look;
+    s->watcher.release = release;
+    s->last = after;
+    s->resumes = after >= 0;
+    if (!deferred_init(&s->deferred, &kind, exchange, &err)) {
+        deferred_unref(&s->deferred);
+        return respond_error(exchange, &err);
+    }
+    deferred_ref(&s->deferred); /* the watch's */
+    if (!job_watch_add(exchange->server->job_watch, &s->watcher, &err)) {
+        deferred_take_back(&s->deferred);
+        deferred_unref(&s->deferred);
+        return respond_error(exchange, &err);
+    }
+    return deferred_suspend(&s->deferred, exchange) ? MHD_YES : answer(&s->deferred, exchange);
+}

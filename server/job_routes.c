@@ -1,0 +1,362 @@
+/* The jobs over HTTP: GET /jobs, GET and DELETE /jobs/{id}, GET /jobs/{id}/events, and POST
+ * /jobs/{id}/cancel, /pause and /resume. What asks the queue is done by a clerk's thread while the
+ * connection is suspended; who waits for news is watched (server/job_watch.h).
+ */
+#include "server/job_routes.h"
+
+#include "base/json.h"
+#include "base/monotonic.h"
+#include "server/dialect/jobs_json.h"
+#include "server/event_stream.h"
+#include "server/http/query.h"
+#include "server/http/respond.h"
+#include "server/job_watch.h"
+#include "server/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "/jobs/"
+#define ID_BYTES 64 /* more than any id has: the rest is not looked for */
+#define PAGE_DEFAULT 20
+
+struct job_task {
+    struct task task; /* the first member */
+    struct queue *queue;
+    char id[ID_BYTES]; /* of the job, or of the one before a page */
+    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err);
+    struct job_filter filter;
+    char type[ID_BYTES];
+};
+
+static struct job_task *task_of(struct task *task) {
+    return (struct job_task *)task;
+}
+
+static void destroy(struct task *task) {
+    free(task);
+}
+
+static struct job_task *new_task(const struct exchange *exchange) {
+    struct job_task *t = calloc(1, sizeof(*t));
+    if (t)
+        t->queue = exchange->server->options.queue;
+    return t;
+}
+
+static enum MHD_Result start(struct exchange *exchange, struct job_task *t,
+    bool (*run)(struct task *task, struct error *err)) {
+    return task_start((struct task *)t, exchange, exchange->server->clerks, run, destroy);
+}
+
+/* --- Before anything is done --- */
+
+bool jobs_are_kept(const struct exchange *exchange, struct error *err) {
+    const struct http_options *options = &exchange->server->options;
+    if (options->queue)
+        return true;
+    if (err)
+        *err = options->no_queue;
+    return false;
+}
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    if (jobs_are_kept(exchange, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* The piece of the path, cut short where that is no id anyway. */
+static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
+    size_t length;
+    const char *piece = route_piece(exchange->route, exchange->target, &length);
+    snprintf(id, ID_BYTES, "%.*s", (int)(length < ID_BYTES ? length : ID_BYTES - 1), piece);
+}
+
+/* --- What clerks do --- */
+
+bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err) {
+    int position;
+    if (!queue_position(queue, job, &position, err))
+        return false;
+    task->json = job_json(job, position);
+    return task->json;
+}
+
+static bool describe(struct task *task, struct error *err) {
+    struct job_task *t = task_of(task);
+    struct job job;
+    if (!queue_get(t->queue, t->id, &job, err))
+        return false;
+    const bool ok = jobs_tell(task, t->queue, &job, err);
+    job_finish(&job);
+    return ok;
+}
+
+static bool change_one(struct task *task, struct error *err) {
+    struct job_task *t = task_of(task);
+    struct job job;
+    if (!t->change(t->queue, t->id, &job, err))
+        return false;
+    const bool ok = jobs_tell(task, t->queue, &job, err);
+    job_finish(&job);
+    return ok;
+}
+
+static bool delete_one(struct task *task, struct error *err) {
+    struct job_task *t = task_of(task);
+    task->status = 204;
+    return queue_delete(t->queue, t->id, err);
+}
+
+static bool add_summary(
+    struct queue *queue, const struct job *job, json_t *list, struct error *err) {
+    int position;
+    return queue_position(queue, job, &position, err) &&
+           json_array_append_new(list, job_summary_json(job, position)) == 0;
+}
+
+static bool list_some(struct task *task, struct error *err) {
+    struct job_task *t = task_of(task);
+    struct job_list list;
+    struct job before;
+    if (t->id[0]) {
+        if (!queue_get(t->queue, t->id, &before, err))
+            return err->code == ERROR_NOT_FOUND
+                       ? error_field(err, "after", t->id, "the id of a job")
+                       : false;
+        t->filter.after = before.number;
+        job_finish(&before);
+    }
+    if (!queue_list(t->queue, &t->filter, &list, err))
+        return false;
+    json_t *jobs = json_array();
+    bool ok = jobs;
+    for (int i = 0; ok && i < list.count; i++)
+        ok = add_summary(t->queue, &list.jobs[i], jobs, err);
+    if (ok)
+        task->json = json_pack("{s:O, s:b}", "jobs", jobs, "has_more", list.has_more);
+    json_decref(jobs);
+    job_list_finish(&list);
+    return task->json;
+}
+
+/* --- Waiting for an end --- */
+
+struct job_wait {
+    struct deferred deferred; /* the first member */
+    struct watcher watcher;
+    int64_t deadline_ms;
+    json_t *json; /* owned */
+    struct error error;
+};
+
+static struct job_wait *wait_of(struct watcher *watcher) {
+    return (struct job_wait *)((char *)watcher - offsetof(struct job_wait, watcher));
+}
+
+/* The job as it is, if it has come to rest, or if there is no more time. */
+static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    struct job_wait *wait = wait_of(watcher);
+    struct queue *queue = wait->deferred.server->options.queue;
+    struct job job;
+    pthread_mutex_lock(&wait->deferred.mutex);
+    const bool gone = wait->deferred.cancelled;
+    pthread_mutex_unlock(&wait->deferred.mutex);
+    bool ok = queue_get(queue, watcher->id, &job, &wait->error);
+    const bool rests = ok && (job_state_is_end(job.state) || job.state == JOB_PAUSED);
+    if (ok && !rests && !gone && !stopping && monotonic_ms() < wait->deadline_ms) {
+        *due_ms = wait->deadline_ms;
+        job_finish(&job);
+        return true;
+    }
+    if (ok) {
+        int position;
+        ok = queue_position(queue, &job, &position, &wait->error);
+        wait->json = ok ? job_json(&job, position) : NULL;
+        job_finish(&job);
+    }
+    deferred_done(&wait->deferred);
+    return false;
+}
+
+static void release(struct watcher *watcher) {
+    deferred_unref(&wait_of(watcher)->deferred);
+}
+
+static enum MHD_Result answer_wait(struct deferred *deferred, struct exchange *exchange) {
+    struct job_wait *wait = (struct job_wait *)deferred;
+    if (wait->error.code != ERROR_NONE)
+        return respond_error(exchange, &wait->error);
+    return respond_json(exchange, 200, json_incref(wait->json));
+}
+
+static void cancel_wait(struct deferred *deferred) {
+    struct job_wait *wait = (struct job_wait *)deferred;
+    job_watch_poke(deferred->server->job_watch, &wait->watcher);
+}
+
+static void destroy_wait(struct deferred *deferred) {
+    struct job_wait *wait = (struct job_wait *)deferred;
+    json_decref(wait->json);
+    free(wait);
+}
+
+static enum MHD_Result start_wait(struct exchange *exchange, const char *id, long long seconds) {
+    static const struct deferred_kind kind = {
+        .answer = answer_wait, .cancel = cancel_wait, .destroy = destroy_wait
+    };
+    struct error err = { 0 };
+    struct job_wait *wait = calloc(1, sizeof(*wait));
+    if (!wait) {
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);
+    wait->watcher.look = look;
+    wait->watcher.release = release;
+    wait->deadline_ms = monotonic_ms() + seconds * 1000;
+    if (!deferred_init(&wait->deferred, &kind, exchange, &err)) {
+        deferred_unref(&wait->deferred);
+        return respond_error(exchange, &err);
+    }
+    deferred_ref(&wait->deferred); /* the watch's */
+    if (!job_watch_add(exchange->server->job_watch, &wait->watcher, &err)) {
+        deferred_take_back(&wait->deferred);
+        deferred_unref(&wait->deferred);
+        return respond_error(exchange, &err);
+    }
+    return deferred_suspend(&wait->deferred, exchange) ? MHD_YES
+                                                       : answer_wait(&wait->deferred, exchange);
+}
+
+/* --- The methods --- */
+
+static bool parse_states(const char *text, unsigned *out, struct error *err) {
+    char word[32];
+    for (const char *at = text;; at++) {
+        const size_t length = strcspn(at, ",");
+        enum job_state state;
+        snprintf(word, sizeof(word), "%.*s", (int)(length < 31 ? length : 31), at);
+        if (!job_state_from_name(word, &state))
+            return error_field(err, "state", word,
+                "queued, running, paused, succeeded, failed or cancelled, or several with commas");
+        *out |= 1u << state;
+        at += length;
+        if (!*at)
+            return true;
+    }
+}
+
+static enum MHD_Result handle_list(struct exchange *exchange) {
+    struct query_field fields[] = { { "state" }, { "type" }, { "limit" }, { "after" } };
+    struct error err = { 0 };
+    unsigned states = 0;
+    long long limit = PAGE_DEFAULT;
+    if (!query_parse(exchange->target, fields, 4, &err) ||
+        (fields[0].given && !parse_states(fields[0].value, &states, &err)) ||
+        !query_integer(&fields[2], 1, JOBS_PAGE_MAX, &limit, &err))
+        return respond_error(exchange, &err);
+    struct job_task *t = new_task(exchange);
+    if (t) {
+        snprintf(t->id, sizeof(t->id), "%.*s", ID_BYTES - 1, fields[3].value);
+        snprintf(t->type, sizeof(t->type), "%.*s", ID_BYTES - 1, fields[1].value);
+        t->filter = (struct job_filter){ .states = states,
+            .type = fields[1].given ? t->type : NULL,
+            .newest_first = true,
+            .limit = (int)limit };
+    }
+    return start(exchange, t, list_some);
+}
+
+static enum MHD_Result handle_get(struct exchange *exchange) {
+    struct query_field wait = { "wait" };
+    struct error err = { 0 };
+    long long seconds = 0;
+    char id[ID_BYTES];
+    if (!query_parse(exchange->target, &wait, 1, &err) ||
+        !query_integer(&wait, 0, JOB_WAIT_MAX_S, &seconds, &err))
+        return respond_error(exchange, &err);
+    read_id(exchange, id);
+    if (seconds > 0)
+        return start_wait(exchange, id, seconds);
+    struct job_task *t = new_task(exchange);
+    if (t)
+        memcpy(t->id, id, sizeof(t->id));
+    return start(exchange, t, describe);
+}
+
+/* What has neither a query nor a body. */
+static enum MHD_Result start_change(struct exchange *exchange,
+    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
+    struct error err = { 0 };
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    struct job_task *t = new_task(exchange);
+    if (t) {
+        read_id(exchange, t->id);
+        t->change = change;
+    }
+    return start(exchange, t, change ? change_one : delete_one);
+}
+
+static enum MHD_Result handle_delete(struct exchange *exchange) {
+    return start_change(exchange, NULL);
+}
+
+static enum MHD_Result handle_cancel(struct exchange *exchange) {
+    return start_change(exchange, queue_cancel);
+}
+
+static enum MHD_Result handle_pause(struct exchange *exchange) {
+    return start_change(exchange, queue_pause);
+}
+
+static enum MHD_Result handle_resume(struct exchange *exchange) {
+    return start_change(exchange, queue_resume);
+}
+
+/* An EventSource says what it saw last in a header, when it connects anew; others in the query. */
+static enum MHD_Result handle_events(struct exchange *exchange) {
+    struct query_field after = { "after" };
+    struct error err = { 0 };
+    long long number = -1;
+    char id[ID_BYTES];
+    if (!query_parse(exchange->target, &after, 1, &err))
+        return respond_error(exchange, &err);
+    const char *header = exchange_header(exchange, "Last-Event-ID");
+    if (header && header[0]) {
+        after = (struct query_field){ "Last-Event-ID", .given = true };
+        snprintf(after.value, sizeof(after.value), "%s", header);
+    }
+    if (!query_integer(&after, 0, INT64_MAX, &number, &err))
+        return respond_error(exchange, &err);
+    read_id(exchange, id);
+    return event_stream_start(exchange, id, number);
+}
+
+const struct route route_jobs = { .path = "/jobs",
+    .methods = { { "GET", .early = early, .handle = handle_list } } };
+
+const struct route route_job_events = { .path = PREFIX,
+    .suffix = "/events",
+    .methods = { { "GET", .early = early, .handle = handle_events } } };
+
+const struct route route_job_cancel = { .path = PREFIX,
+    .suffix = "/cancel",
+    .methods = { { "POST", .early = early, .handle = handle_cancel } } };
+
+const struct route route_job_pause = { .path = PREFIX,
+    .suffix = "/pause",
+    .methods = { { "POST", .early = early, .handle = handle_pause } } };
+
+const struct route route_job_resume = { .path = PREFIX,
+    .suffix = "/resume",
+    .methods = { { "POST", .early = early, .handle = handle_resume } } };
+
+const struct route route_job = { .path = PREFIX,
+    .is_prefix = true,
+    .methods = { { "GET", .early = early, .handle = handle_get },
+        { "DELETE", .early = early, .handle = handle_delete } } };

@@ -1,0 +1,16 @@
+/* What all routes that make jobs, or speak of them, share. */
+#ifndef SERVER_JOB_ROUTES_H
+#define SERVER_JOB_ROUTES_H
+
+#include "queue/queue.h"
+#include "server/task.h"
+
+/* Whether this daemon keeps jobs; if not, why. */
+bool jobs_are_kept(const struct exchange *exchange, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Makes the job the task's answer. */
+bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,164 @@
+#include "server/job_watch.h"
+
+#include "base/metrics.h"
+#include "base/monotonic.h"
+#include "queue/queue.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The mutex guards the list and what is the watch's of each watcher. It is locked after the queue
+ * and after a watcher's own, and never while one is looked at. */
+struct job_watch {
+    struct queue *queue; /* borrowed */
+    struct queue_listener listener;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct watcher *first;
+    int count, max;
+    bool stopping;
+};
+
+static void on_change(void *user, const struct job *job, bool deleted) {
+    struct job_watch *watch = user;
+    (void)deleted;
+    pthread_mutex_lock(&watch->mutex);
+    for (struct watcher *w = watch->first; w; w = w->next)
+        if (strcmp(w->id, job->id) == 0) {
+            w->changed = true;
+            pthread_cond_signal(&watch->changed);
+        }
+    pthread_mutex_unlock(&watch->mutex);
+}
+
+/* Looks for those that it is time for, and unlinks those that are done. The lock is given back
+ * meanwhile; only this thread takes somebody off the list. Returns when the next one is due. */
+static int64_t look_at_all(struct job_watch *watch) {
+    int64_t next_ms = INT64_MAX;
+    for (struct watcher **at = &watch->first; *at;) {
+        struct watcher *w = *at;
+        bool goes_on = true;
+        if (w->changed || watch->stopping || (w->due_ms && monotonic_ms() >= w->due_ms)) {
+            int64_t due_ms = 0;
+            const bool stopping = watch->stopping;
+            w->changed = false;
+            pthread_mutex_unlock(&watch->mutex);
+            goes_on = w->look(w, stopping, &due_ms);
+            pthread_mutex_lock(&watch->mutex);
+            w->due_ms = due_ms;
+            while (*at != w) /* new ones come before the first */
+                at = &(*at)->next;
+        }
+        if (!goes_on) {
+            *at = w->next;
+            metric_set(METRIC_job_watchers, --watch->count);
+            pthread_mutex_unlock(&watch->mutex);
+            w->release(w);
+            pthread_mutex_lock(&watch->mutex);
+            at = &watch->first;
+            continue;
+        }
+        if (w->changed)
+            next_ms = 0;
+        else if (w->due_ms && w->due_ms < next_ms)
+            next_ms = w->due_ms;
+        at = &w->next;
+    }
+    return next_ms;
+}
+
+static bool has_changes(const struct job_watch *watch) {
+    for (const struct watcher *w = watch->first; w; w = w->next)
+        if (w->changed)
+            return true;
+    return false;
+}
+
+static void *run(void *user) {
+    struct job_watch *watch = user;
+    pthread_mutex_lock(&watch->mutex);
+    while (!watch->stopping || watch->first) {
+        const int64_t next_ms = look_at_all(watch);
+        if (has_changes(watch) || (watch->stopping && watch->first))
+            continue;
+        if (watch->stopping)
+            break;
+        const struct timespec until = { next_ms / 1000, next_ms % 1000 * 1000000L };
+        if (next_ms == INT64_MAX)
+            pthread_cond_wait(&watch->changed, &watch->mutex);
+        else
+            pthread_cond_timedwait(&watch->changed, &watch->mutex, &until);
+    }
+    pthread_mutex_unlock(&watch->mutex);
+    return NULL;
+}
+
+bool job_watch_create(struct queue *queue, int max, struct job_watch **out, struct error *err) {
+    struct job_watch *watch = calloc(1, sizeof(*watch));
+    if (!watch)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for who waits for jobs");
+    watch->queue = queue;
+    watch->max = max;
+    watch->listener = (struct queue_listener){ .changed = on_change, .user = watch };
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&watch->mutex, NULL);
+    pthread_cond_init(&watch->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    metric_set(METRIC_job_watchers, 0);
+    if (pthread_create(&watch->thread, NULL, run, watch) != 0) {
+        pthread_cond_destroy(&watch->changed);
+        pthread_mutex_destroy(&watch->mutex);
+        free(watch);
+        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+    }
+    queue_listen(queue, &watch->listener);
+    *out = watch;
+    return true;
+}
+
+void job_watch_stop(struct job_watch *watch) {
+    pthread_mutex_lock(&watch->mutex);
+    watch->stopping = true;
+    pthread_cond_signal(&watch->changed);
+    pthread_mutex_unlock(&watch->mutex);
+}
+
+void job_watch_destroy(struct job_watch *watch) {
+    if (!watch)
+        return;
+    queue_unlisten(watch->queue, &watch->listener);
+    job_watch_stop(watch);
+    pthread_join(watch->thread, NULL);
+    pthread_cond_destroy(&watch->changed);
+    pthread_mutex_destroy(&watch->mutex);
+    free(watch);
+}
+
+bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct error *err) {
+    pthread_mutex_lock(&watch->mutex);
+    const bool stopping = watch->stopping, has_room = watch->count < watch->max;
+    if (!stopping && has_room) {
+        watcher->changed = true;
+        watcher->next = watch->first;
+        watch->first = watcher;
+        metric_set(METRIC_job_watchers, ++watch->count);
+        pthread_cond_signal(&watch->changed);
+    }
+    pthread_mutex_unlock(&watch->mutex);
+    if (stopping)
+        return error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
+    return has_room ||
+           error_set(err, ERROR_BUSY,
+               "%d clients wait for news of jobs already; ask without waiting", watch->max);
+}
+
+void job_watch_poke(struct job_watch *watch, struct watcher *watcher) {
+    pthread_mutex_lock(&watch->mutex);
+    watcher->changed = true;
+    pthread_cond_signal(&watch->changed);
+    pthread_mutex_unlock(&watch->mutex);
+}

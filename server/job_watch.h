@@ -1,0 +1,43 @@
+/* Who waits for news of a job: clients of GET /jobs/{id}?wait=S and of its events. One thread for
+ * all of them, which looks for each when its job has changed, or when its time has come; so neither
+ * the queue nor a thread of the HTTP library ever waits for a client, nor for the disk. */
+#ifndef SERVER_JOB_WATCH_H
+#define SERVER_JOB_WATCH_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct job_watch;
+struct queue;
+
+struct watcher {
+    char id[64]; /* of the job */
+    /* Constant once it is watched; from the watch's thread. Says whether it goes on, and if not, it
+     * is no longer watched. `stopping`: it must not. *due_ms, by the monotonic clock, is when it
+     * wants to be called again at the latest; 0: whenever. */
+    bool (*look)(struct watcher *watcher, bool stopping, int64_t *due_ms);
+    void (*release)(struct watcher *watcher); /* once, the last that is heard of it */
+
+    /* The watch's. */
+    bool changed;
+    int64_t due_ms;
+    struct watcher *next;
+};
+
+bool job_watch_create(struct queue *queue, int max, struct job_watch **out, struct error *err)
+    __attribute__((warn_unused_result));
+/* Ends all, and takes no more. */
+void job_watch_stop(struct job_watch *watch);
+/* NULL is fine. */
+void job_watch_destroy(struct job_watch *watch);
+
+/* Looks for it at once. ERROR_BUSY if `max` are there, ERROR_UNAVAILABLE once it stops; then it is
+ * not released. */
+bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct error *err)
+    __attribute__((warn_unused_result));
+/* Looks soon, for one that is still watched. */
+void job_watch_poke(struct job_watch *watch, struct watcher *watcher);
+
+#endif

@@ -1,0 +1,130 @@
+/* POST /train: a job for who trains (queue/dispatcher.h), written down before it is answered. */
+#include "base/json.h"
+#include "queue/dispatcher.h"
+#include "server/http/respond.h"
+#include "server/http/route.h"
+#include "server/job_routes.h"
+#include "server/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TYPE "train"
+
+struct order_task {
+    struct task task; /* the first member */
+    struct queue *queue;
+    const struct job_runner *runner;
+    char *body; /* owned, as it came */
+    size_t body_size;
+    char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
+};
+
+static void destroy(struct task *task) {
+    free(((struct order_task *)task)->body);
+    free(task);
+}
+
+/* The body in a form that does not depend on how it was written, malloc'd. */
+static char *canonical_body(const struct order_task *t, struct error *err) {
+    json_t *json = json_parse(t->body, t->body_size, err);
+    if (!json)
+        return NULL;
+    char *text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    json_decref(json);
+    if (!text)
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+    return text;
+}
+
+/* The job of the request: the one that it was when it came before, or a new one. */
+static bool order(struct order_task *t, const char *body, struct job *job, struct error *err) {
+    struct job_order order = { .type = TYPE, .key = body ? t->key : NULL, .body = body };
+    char *request = NULL;
+    bool known;
+    if (!queue_find_known(t->queue, &order, job, &known, err))
+        return false;
+    if (known)
+        return true;
+    if (!t->runner->check(t->runner->user, t->body, t->body_size, &request, err))
+        return false;
+    order.request = request;
+    const bool ok = queue_enqueue(t->queue, &order, job, &known, err);
+    free(request);
+    return ok;
+}
+
+static bool enqueue(struct task *task, struct error *err) {
+    struct order_task *t = (struct order_task *)task;
+    char *body = t->key[0] ? canonical_body(t, err) : NULL;
+    struct job job;
+    if (t->key[0] && !body)
+        return false;
+    bool ok = order(t, body, &job, err);
+    free(body);
+    if (!ok)
+        return false;
+    task->status = 202;
+    ok = jobs_tell(task, t->queue, &job, err);
+    job_finish(&job);
+    return ok;
+}
+
+static bool is_key(const char *text) {
+    const size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    return length > 0 && length <= JOB_KEY_MAX_BYTES;
+}
+
+static const struct job_runner *find_runner(const struct exchange *exchange) {
+    return dispatcher_find(exchange->server->options.dispatcher, TYPE);
+}
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    char bytes[32];
+    const char *query = strchr(exchange->target, '?');
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    bool ok = jobs_are_kept(exchange, &err);
+    if (ok && !find_runner(exchange))
+        ok = error_set(&err, ERROR_UNSUPPORTED, "this version does not train yet");
+    if (ok && query)
+        ok = error_field(&err, "query", query, "no query here");
+    if (ok && key && !is_key(key))
+        ok = error_field(&err, "Idempotency-Key", key,
+            "at most %d printable characters without spaces", JOB_KEY_MAX_BYTES);
+    if (ok && exchange->body_bytes > JOB_REQUEST_MAX_BYTES) {
+        snprintf(bytes, sizeof(bytes), "%llu bytes", (unsigned long long)exchange->body_bytes);
+        ok = error_field(&err, "body", bytes, "at most %u bytes", JOB_REQUEST_MAX_BYTES);
+        err.code = ERROR_TOO_LARGE;
+    }
+    if (ok)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static enum MHD_Result handle(struct exchange *exchange) {
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    struct order_task *t = calloc(1, sizeof(*t));
+    char *body = t ? malloc(exchange->body_size + 1) : NULL;
+    if (body) {
+        if (exchange->body_size > 0)
+            memcpy(body, exchange->body, exchange->body_size);
+        body[exchange->body_size] = 0;
+        t->body = body;
+        t->body_size = exchange->body_size;
+        t->queue = exchange->server->options.queue;
+        t->runner = find_runner(exchange);
+        snprintf(t->key, sizeof(t->key), "%s", key ? key : "");
+    } else {
+        free(t);
+        t = NULL;
+    }
+    return task_start((struct task *)t, exchange, exchange->server->clerks, enqueue, destroy);
+}
+
+const struct route route_train = { .path = "/train",
+    .methods = { { "POST", content_types_json, early, handle } } };

@@ -1,0 +1,228 @@
+/* A trainer without a model, under the real queue and the real daemon: it counts steps at the pace
+ * that the job says, and keeps its checkpoint in a file of one number, from which it goes on.
+ *
+ *     {"name": "a", "steps": 100, "step_ms": 5, "checkpoint_every": 10, "fail_at": 0, "kill_at": 0,
+ *      "talk": 0}
+ *
+ * fail_at: the step at which it fails. kill_at: at which the process dies, once past a checkpoint.
+ * talk: bytes of an event of its own each step. */
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/training.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The mutex guards the rest. */
+struct training {
+    char *folder;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct job_claim *claim;
+    bool ending;
+};
+
+struct plan {
+    int steps, step_ms, checkpoint_every, fail_at, kill_at, talk;
+};
+
+static bool read_plan(
+    const char *text, size_t size, struct plan *out, json_t **json, struct error *err) {
+    static const char *const names[] = { "steps", "step_ms", "checkpoint_every", "fail_at",
+        "kill_at", "talk" };
+    int *const values[] = { &out->steps, &out->step_ms, &out->checkpoint_every, &out->fail_at,
+        &out->kill_at, &out->talk };
+    *out = (struct plan){ .steps = 10, .step_ms = 5, .checkpoint_every = 10 };
+    *json = json_parse(text, size, err);
+    if (!*json)
+        return false;
+    const char *key;
+    json_t *value;
+    bool ok = json_is_object(*json) || error_field(err, "body", "this", "a JSON object");
+    json_object_foreach(*json, key, value) {
+        int found = -1;
+        for (int i = 0; i < 6; i++)
+            if (strcmp(names[i], key) == 0)
+                found = i;
+        char shown[64];
+        if (found >= 0 && json_is_integer(value) && json_integer_value(value) >= 0)
+            *values[found] = (int)json_integer_value(value);
+        else if (ok && strcmp(key, "name") != 0)
+            ok = error_field(err, key, json_describe(value, shown, sizeof(shown)),
+                "name, or a number of what is pretended");
+    }
+    if (ok && !json_is_string(json_object_get(*json, "name")))
+        ok = error_field(err, "name", "(missing)", "a text");
+    if (!ok)
+        json_decref(*json);
+    return ok;
+}
+
+static bool check(void *user, const char *body, size_t size, char **request, struct error *err) {
+    struct plan plan;
+    json_t *json;
+    (void)user;
+    if (!read_plan(body, size, &plan, &json, err))
+        return false;
+    json_object_set_new(json, "steps", json_integer(plan.steps));
+    *request = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    return *request;
+}
+
+static void sleep_ms(int ms) {
+    const struct timespec time = { ms / 1000, ms % 1000 * 1000000L };
+    nanosleep(&time, NULL);
+}
+
+static char *checkpoint_path(const struct training *t, const struct job *job) {
+    char name[64];
+    snprintf(name, sizeof(name), "%s.step", job->id);
+    return file_join(t->folder, name);
+}
+
+static int last_checkpoint(const struct training *t, const struct job *job) {
+    char *path = checkpoint_path(t, job), *text = NULL;
+    size_t size;
+    int step = 0;
+    if (file_read(path, 64, &text, &size, NULL))
+        step = (int)strtol(text, NULL, 10);
+    free(text);
+    free(path);
+    return step;
+}
+
+static bool save(struct training *t, struct job_claim *claim, int step, struct error *err) {
+    char text[16], data[32];
+    char *path = checkpoint_path(t, job_claim_job(claim));
+    snprintf(text, sizeof(text), "%d", step);
+    const struct file_part part = { text, strlen(text) };
+    const bool ok = file_write(path, &part, 1, err);
+    free(path);
+    snprintf(data, sizeof(data), "{\"step\":%d}", step);
+    if (ok)
+        job_claim_event(claim, "checkpoint", data);
+    return ok;
+}
+
+static void talk(struct job_claim *claim, int bytes) {
+    char *data = malloc((size_t)bytes + 32);
+    if (!data)
+        return;
+    snprintf(data, (size_t)bytes + 32, "{\"text\":\"%0*d\"}", bytes, 0);
+    job_claim_event(claim, "log", data);
+    free(data);
+}
+
+/* False once the job is over. */
+static bool one_step(
+    struct training *t, struct job_claim *claim, const struct plan *plan, int step) {
+    struct error err;
+    char metrics[64];
+    sleep_ms(plan->step_ms);
+    if (plan->kill_at && step >= plan->kill_at && last_checkpoint(t, job_claim_job(claim)) > 0)
+        raise(SIGKILL);
+    if (step == plan->fail_at) {
+        error_set(&err, ERROR_INTERNAL, "the loss of step %d is not a number", step);
+        job_claim_fail(claim, &err);
+        return false;
+    }
+    snprintf(metrics, sizeof(metrics), "{\"loss\":%.4f}", 1.0 / step);
+    const struct job_report report = { step, plan->steps,
+        0.001 * plan->step_ms * (plan->steps - step), metrics };
+    job_claim_report(claim, &report);
+    if (plan->talk)
+        talk(claim, plan->talk);
+    const bool due = plan->checkpoint_every && step % plan->checkpoint_every == 0;
+    if ((due || job_claim_wish(claim) != JOB_GO_ON) && !save(t, claim, step, &err)) {
+        job_claim_fail(claim, &err);
+        return false;
+    }
+    return true;
+}
+
+static void work_on(struct training *t, struct job_claim *claim) {
+    const struct job *job = job_claim_job(claim);
+    struct plan plan;
+    struct error err;
+    json_t *json;
+    if (!read_plan(job->request, strlen(job->request), &plan, &json, &err)) {
+        job_claim_fail(claim, &err);
+        return;
+    }
+    json_decref(json);
+    for (int step = last_checkpoint(t, job) + 1; step <= plan.steps; step++) {
+        if (job_claim_wish(claim) != JOB_GO_ON) {
+            job_claim_stopped(claim);
+            return;
+        }
+        if (!one_step(t, claim, &plan, step))
+            return;
+    }
+    job_claim_succeed(claim, "{\"adapter\":\"pretended\"}");
+}
+
+static void *run(void *user) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->mutex);
+    while (!t->ending || t->claim) {
+        struct job_claim *claim = t->claim;
+        t->claim = NULL;
+        if (!claim) {
+            pthread_cond_wait(&t->changed, &t->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&t->mutex);
+        work_on(t, claim);
+        pthread_mutex_lock(&t->mutex);
+    }
+    pthread_mutex_unlock(&t->mutex);
+    return NULL;
+}
+
+static void start(void *user, struct job_claim *claim) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->mutex);
+    t->claim = claim;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+}
+
+static void wake(void *user) {
+    (void)user; /* it looks before each step */
+}
+
+bool training_create(
+    const struct training_options *options, struct training **out, struct error *err) {
+    struct training *t = calloc(1, sizeof(*t));
+    t->folder = strdup(options->folder);
+    pthread_mutex_init(&t->mutex, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    *out = t;
+    const struct job_runner runner = {
+        .type = "train", .check = check, .start = start, .wake = wake, .user = t
+    };
+    if (pthread_create(&t->thread, NULL, run, t) != 0)
+        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+    return dispatcher_add(options->dispatcher, &runner, err);
+}
+
+void training_destroy(struct training *t) {
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->mutex);
+    t->ending = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->mutex);
+    pthread_join(t->thread, NULL);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->mutex);
+    free(t->folder);
+    free(t);
+}
