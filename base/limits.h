@@ -89,7 +89,7 @@
 #define JOB_EVENTS_KEPT 1000  /* of each job, the last ones */
 #define JOB_REQUEST_MAX_BYTES (1u << 20)
 #define JOB_EVENT_MAX_BYTES (16u << 10) /* of what a job's runner says in one */
-#define JOB_EVENTS_PENDING_MAX 256      /* said and not yet written down; more are lost */
+#define JOB_EVENTS_PENDING_MAX 256      /* said and not yet written down */
 #define JOB_KEY_MAX_BYTES 255           /* of an Idempotency-Key */
 /* A job with which the daemon ended so often in a row, without getting further than ever, fails. */
 #define JOB_STRIKES_MAX 5

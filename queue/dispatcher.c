@@ -110,7 +110,7 @@ void job_claim_report(struct job_claim *claim, const struct job_report *report) 
     pthread_mutex_unlock(&d->mutex);
 }
 
-void job_claim_event(struct job_claim *claim, const char *type, const char *data) {
+bool job_claim_event(struct job_claim *claim, const char *type, const char *data) {
     struct dispatcher *d = claim->dispatcher;
     struct pending_event *event = NULL;
     if (strlen(data) <= JOB_EVENT_MAX_BYTES)
@@ -132,10 +132,9 @@ void job_claim_event(struct job_claim *claim, const char *type, const char *data
         pthread_cond_signal(&d->changed);
     }
     pthread_mutex_unlock(&d->mutex);
-    if (!taken) {
+    if (!taken)
         free_event(event);
-        log_warning("job %s: its event %s is lost", claim->job.id, type);
-    }
+    return taken;
 }
 
 static void end_claim(

@@ -45,8 +45,9 @@ const struct job *job_claim_job(const struct job_claim *claim);
 enum job_wish job_claim_wish(const struct job_claim *claim);
 /* Between two that are soon after one another the first may be passed over. */
 void job_claim_report(struct job_claim *claim, const struct job_report *report);
-/* A word, and a JSON object of at most JOB_EVENT_MAX_BYTES. */
-void job_claim_event(struct job_claim *claim, const char *type, const char *data);
+/* A word, and a JSON object of at most JOB_EVENT_MAX_BYTES. False if there is no room for it before
+ * others are written down. */
+bool job_claim_event(struct job_claim *claim, const char *type, const char *data);
 
 /* The end; the claim is gone then. `result`: a JSON object, or NULL. */
 void job_claim_succeed(struct job_claim *claim, const char *result);

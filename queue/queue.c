@@ -414,8 +414,8 @@ static bool change(struct queue *queue, const char *id,
 }
 
 static bool refuse(const struct job *job, const char *what, struct error *err) {
-    return error_set(err, ERROR_CONFLICT, "job %s cannot be %s: its state is %s", job->id,
-        what, job_state_name(job->state));
+    return error_set(err, ERROR_CONFLICT, "job %s cannot be %s: its state is %s", job->id, what,
+        job_state_name(job->state));
 }
 
 static bool ask(struct queue *queue, struct job *job, enum job_wish wish, struct error *err) {

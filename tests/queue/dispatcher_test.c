@@ -19,13 +19,13 @@ struct pretended {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct job_claim *claim;
-    int starts, wakes;
+    int starts, wakes, overlaps;
 };
 
 static void on_start(void *user, struct job_claim *claim) {
     struct pretended *p = user;
     pthread_mutex_lock(&p->mutex);
-    CHECK(!p->claim, "one job at a time");
+    p->overlaps += p->claim != NULL;
     p->claim = claim;
     p->starts++;
     pthread_cond_broadcast(&p->changed);
@@ -98,6 +98,7 @@ static void begin(struct bench *b, const char *folder) {
 
 static void end(struct bench *b) {
     dispatcher_destroy(b->dispatcher);
+    CHECK(b->runner.overlaps == 0, "one job at a time");
     queue_destroy(b->queue);
     pthread_cond_destroy(&b->runner.changed);
     pthread_mutex_destroy(&b->runner.mutex);
@@ -171,7 +172,7 @@ static void jobs_are_done_one_after_the_other(void) {
             snprintf(metrics, sizeof(metrics), "{\"loss\":%d}", step);
             job_claim_report(claim, &(struct job_report){ step, 50, 50 - step, metrics });
             if (step == 25)
-                job_claim_event(claim, "checkpoint", "{\"step\":25}");
+                CHECK(job_claim_event(claim, "checkpoint", "{\"step\":25}"), "there is room");
         }
         job_claim_succeed(claim, "{\"adapter\":\"a\"}");
         await_state(&b, ids[i], JOB_SUCCEEDED);
@@ -273,13 +274,36 @@ static void a_cancel_at_the_moment_of_the_claim_is_heard(void) {
     end(&b);
 }
 
-static void *stop_when_woken(void *user) {
-    struct bench *b = user;
-    struct job_claim *claim = await_start(&b->runner, 1);
-    await_wakes(&b->runner, 1);
-    CHECK(job_claim_wish(claim) == JOB_GIVE_BACK, "give back");
-    job_claim_report(claim, &(struct job_report){ 3, 9, -1, NULL });
-    job_claim_stopped(claim);
+static void too_many_events_are_refused(void) {
+    static char large[JOB_EVENT_MAX_BYTES + 2];
+    struct bench b;
+    char id[JOB_ID_BYTES], folder[FOLDER_BYTES];
+    struct rlimit before;
+    snprintf(large, sizeof(large), "{\"a\":\"%0*d\"}", (int)sizeof(large) - 9, 0);
+    folder_make(folder);
+    begin(&b, folder);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    CHECK(!job_claim_event(claim, "log", large), "%zu bytes", strlen(large));
+    CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0, "getrlimit");
+    CHECK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 0, before.rlim_max }) == 0, "setrlimit");
+    int taken = 0;
+    while (taken < 2 * JOB_EVENTS_PENDING_MAX && job_claim_event(claim, "log", "{}"))
+        taken++;
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0, "setrlimit");
+    CHECK(taken >= JOB_EVENTS_PENDING_MAX && taken < 2 * JOB_EVENTS_PENDING_MAX, "%d were taken",
+        taken);
+    job_claim_succeed(claim, NULL);
+    await_state(&b, id, JOB_SUCCEEDED);
+    struct job job = get(&b, id);
+    CHECK(job.events == taken + 3, "%d events of %d", (int)job.events, taken);
+    job_finish(&job);
+    end(&b);
+    folder_remove(folder);
+}
+
+static void *destroy_dispatcher(void *user) {
+    dispatcher_destroy(user);
     return NULL;
 }
 
@@ -290,11 +314,16 @@ static void a_stop_gives_everything_back(void) {
     begin(&b, folder);
     enqueue(&b, id);
     enqueue(&b, other);
+    struct job_claim *first = await_start(&b.runner, 1);
     pthread_t thread;
-    pthread_create(&thread, NULL, stop_when_woken, &b);
-    await_state(&b, id, JOB_RUNNING);
-    end(&b);
+    pthread_create(&thread, NULL, destroy_dispatcher, b.dispatcher);
+    await_wakes(&b.runner, 1);
+    CHECK(job_claim_wish(first) == JOB_GIVE_BACK, "give back");
+    job_claim_report(first, &(struct job_report){ 3, 9, -1, NULL });
+    job_claim_stopped(first);
     pthread_join(thread, NULL);
+    b.dispatcher = NULL;
+    end(&b);
     begin(&b, folder);
     struct job_claim *claim = await_start(&b.runner, 1); /* it goes on by itself */
     check_same(job_claim_job(claim)->id, id);
@@ -322,7 +351,7 @@ static void an_end_is_written_once_there_is_room(void) {
     CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0, "setrlimit");
     job_claim_report(claim, &(struct job_report){ 9, 9, 0, NULL });
     pause_ms(200); /* for the first try */
-    job_claim_event(claim, "checkpoint", "{\"step\":9}");
+    CHECK(job_claim_event(claim, "checkpoint", "{\"step\":9}"), "there is room");
     job_claim_succeed(claim, "{\"adapter\":\"a\"}");
     pause_ms(20);
     struct job job = get(&b, id);
@@ -343,5 +372,6 @@ int main(void) {
     a_cancel_at_the_moment_of_the_claim_is_heard();
     a_stop_gives_everything_back();
     an_end_is_written_once_there_is_room();
+    too_many_events_are_refused();
     return check_done();
 }

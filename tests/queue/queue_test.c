@@ -256,7 +256,8 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     ON_JOB(queue_cancel, queue, job.id);
     REFUSES_JOB(
         queue_resume, queue, job.id, ERROR_CONFLICT, "cannot be resumed: its state is cancelled");
-    REFUSES_JOB(queue_pause, queue, job.id, ERROR_CONFLICT, "cannot be paused: its state is cancelled");
+    REFUSES_JOB(
+        queue_pause, queue, job.id, ERROR_CONFLICT, "cannot be paused: its state is cancelled");
     CHECK(queue_delete(queue, job.id, &err), "%s", err.message);
     REFUSES_JOB(queue_get, queue, job.id, ERROR_NOT_FOUND, "there is no job");
     REFUSES_JOB(queue_cancel, queue, "nope", ERROR_NOT_FOUND, "there is no job nope");

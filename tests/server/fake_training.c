@@ -116,7 +116,8 @@ static void talk(struct job_claim *claim, int bytes) {
     if (!data)
         return;
     snprintf(data, (size_t)bytes + 32, "{\"text\":\"%0*d\"}", bytes, 0);
-    job_claim_event(claim, "log", data);
+    while (!job_claim_event(claim, "log", data))
+        sleep_ms(1);
     free(data);
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -290,7 +291,7 @@ def a_slow_client_costs_one_buffer(folder):
         grown = d.rss_kb() - before
         said = 900 * 16
         print(f"20 clients that read nothing of {said} kB: the daemon grew by {grown} kB")
-        check(grown < said, f"it grew by {grown} kB")  # each its own copy would be 288,000
+        check(grown < 4 * said, f"it grew by {grown} kB")  # a copy for each would be 20 times
         quick = follow(d, job_id)
         logs = sum(e.kind == "log" for e in quick)
         check(logs == 900, f"a client that reads gets all of it: {logs}")
@@ -455,24 +456,24 @@ def kill9_loses_nothing_acknowledged(folder, rounds=8):
 
 
 def a_job_that_kills_the_daemon_is_given_up(folder):
-    attempts = 0
     with Jobs(folder) as d:
         job_id = d.start({"steps": 100, "step_ms": 1, "checkpoint_every": 10, "kill_at": 15})
         check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
-    while attempts < 10:
-        attempts += 1
-        d = Jobs(folder)
-        d.wait_ready = False
-        with d:
-            if wait_until(lambda: d.process.poll() is not None, 1.0):
-                continue
-            end = d.job(job_id)
-            check(end["state"] == "failed" and "the daemon ended 5 times" in end["error"]["message"],
-                  f"{end}")
-            check(d.start({"steps": 1}), "and others may go on")
-            break
-    print(f"given up after {attempts} restarts")
-    check(5 <= attempts <= 8, f"{attempts} restarts")  # the first of them get further
+        command = d.command
+    kills, strikes = 1, 0
+    while strikes < 5 and kills < 12:
+        p = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        check(p.returncode == -9, f"it kills the daemon, status {p.returncode}")
+        kills += 1
+        db = sqlite3.connect(folder + "/jobs.sqlite")
+        strikes = db.execute("SELECT strikes FROM job").fetchone()[0]
+        db.close()
+    with Jobs(folder) as d:
+        end = d.job(job_id)
+        check(end["state"] == "failed" and "the daemon ended 5 times" in end["error"]["message"], f"{end}")
+        check(d.job(d.start({"steps": 1}), "?wait=20")["state"] == "succeeded", "others are done")
+    print(f"given up after {kills} kills")
+    check(5 <= kills <= 8, f"{kills} kills")  # the first of them get further
 
 
 def no_folder_no_jobs(_):
