@@ -321,21 +321,40 @@ static void concat(struct walk *w, const struct concat_args *a, const struct ten
     emit(w, OPERATION_concat_backward, &back);
 }
 
+/* A tensor like `t` in BLOCK_TEMPORARY: for one call, read by the next. */
+static struct tensor temporary_like(struct walk *w, const struct tensor *t) {
+    struct tensor temporary = *t;
+    size_t *bytes = &w->tape->block_bytes[BLOCK_TEMPORARY];
+    temporary.data = (void *)tape_address(w->tape, BLOCK_TEMPORARY, 0);
+    *bytes = tensor_bytes(t) > *bytes ? tensor_bytes(t) : *bytes;
+    return temporary;
+}
+
 static void convert(struct walk *w, const struct convert_args *a, const struct tensor *dy) {
     static const enum layout_change back[] = { [LAYOUT_SAME] = LAYOUT_SAME,
         [LAYOUT_NCHW_TO_NHWC] = LAYOUT_NHWC_TO_NCHW,
         [LAYOUT_NHWC_TO_NCHW] = LAYOUT_NCHW_TO_NHWC };
-    struct tensor dx = gradient_of(w, a->x), to = dx;
+    struct tensor dx = gradient_of(w, a->x);
     const bool accumulate = accumulates(w, a->x);
-    size_t *temporary = &w->tape->block_bytes[BLOCK_TEMPORARY];
-    if (accumulate) {
-        to.data = (void *)tape_address(w->tape, BLOCK_TEMPORARY, 0);
-        *temporary = tensor_bytes(&to) > *temporary ? tensor_bytes(&to) : *temporary;
-    }
+    struct tensor to = accumulate ? temporary_like(w, a->x) : dx;
     emit(w, OPERATION_convert,
         &(struct convert_args){ .x = dy, .layout = back[a->layout], .y = &to });
     if (accumulate)
         emit(w, OPERATION_add, &(struct add_args){ .a = &dx, .b = &to, .y = &dx });
+}
+
+/* What is left of x after dropout, made again, rather than kept beside x: trace.c put the dropout
+ * right before its low_rank. */
+static struct tensor dropped_out(struct walk *w, const struct tensor *x) {
+    const struct call *before = w->traced > w->tape->calls ? w->traced[-1].call : NULL;
+    if (!before || before->operation != OPERATION_dropout || before->args.dropout.accumulate ||
+        !tensor_is_same(before->args.dropout.y, x) || tensor_is_same(before->args.dropout.x, x))
+        return *x;
+    struct dropout_args again = before->args.dropout;
+    struct tensor left = temporary_like(w, x);
+    again.y = &left;
+    emit(w, OPERATION_dropout, &again);
+    return left;
 }
 
 static void low_rank(struct walk *w, const struct call *call, const struct tensor *dy) {
@@ -350,8 +369,9 @@ static void low_rank(struct walk *w, const struct call *call, const struct tenso
             gradients[i] = (struct low_rank_gradient){ p->gradient[0], p->gradient[1] };
         any |= p != NULL;
     }
+    const struct tensor x = any ? dropped_out(w, a->x) : *a->x;
     struct low_rank_backward_args back = { .dy = dy,
-        .x = a->x,
+        .x = &x,
         .kind = a->kind,
         .terms = a->rows[0].terms,
         .gradients = gradients,
