@@ -346,11 +346,40 @@ static void rows_must_not_differ(void) {
     program_finish(&p);
 }
 
+/* The reference, whose attention_backward takes no y that is not the forward's: it needs none
+ * itself, others do. */
+static struct kernels reference;
+
+static bool careful_attention_backward(
+    const struct attention_backward_args *args, struct error *err) {
+    struct tensor y = *args->y;
+    y.data = malloc(tensor_bytes(&y));
+    const struct attention_args forward = { .q = args->q,
+        .k = args->k,
+        .v = args->v,
+        .q_offset = args->q_offset,
+        .k_offset = args->k_offset,
+        .v_offset = args->v_offset,
+        .heads = args->heads,
+        .head_dim = args->head_dim,
+        .scale = args->scale,
+        .causal = args->causal,
+        .y = &y,
+        .lengths = args->lengths };
+    CHECK(y.data && kernels_reference()->attention(&forward, err) &&
+              memcmp(y.data, args->y->data, tensor_bytes(&y)) == 0,
+        "attention_backward was given another y");
+    free(y.data);
+    return kernels_reference()->attention_backward(args, err);
+}
+
 int main(void) {
     numbers = calloc(PROGRAM_NUMBERS, sizeof(float));
     for (size_t i = 0; i < sizeof(loss_weights) / sizeof(loss_weights[0]); i++)
         loss_weights[i] = program_random();
-    const struct kernels *const all[] = { kernels_reference(), kernels_cpu() };
+    reference = *kernels_reference();
+    reference.attention_backward = careful_attention_backward;
+    const struct kernels *const all[] = { &reference, kernels_cpu() };
     for (int k = 0; k < 2; k++) {
         kernels = all[k];
         for (int i = 0; i < program_case_count; i++) {

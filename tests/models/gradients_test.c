@@ -46,6 +46,7 @@ struct trained {
 
 struct subject {
     const struct kernels *kernels;
+    enum dtype dtype; /* of its weights */
     struct unet *unet;
     struct text_encoder *text; /* or NULL: then the context is an input */
     const char *what;
@@ -254,12 +255,16 @@ static void forward(struct compute *c, void *user) {
         const struct text_encoder_config *text = text_encoder_get_config(s->text);
         const struct tensor ids = tensor_2d(
             s->ids, DTYPE_I32, s->rows, text->max_position_embeddings);
-        context = compute_tensor_3d(
-            c, DTYPE_F32, s->rows, text->max_position_embeddings, text->hidden_size);
+        context = compute_tensor_3d(c, text_encoder_activation_dtype(s->text), s->rows,
+            text->max_position_embeddings, text->hidden_size);
         text_encoder_forward(s->text, c, &ids, 0, &context);
+    } else if (unet_activation_dtype(s->unet) != DTYPE_F32) {
+        context = compute_tensor_3d(
+            c, unet_activation_dtype(s->unet), s->rows, context.shape[1], context.shape[2]);
+        op_convert(c, &(struct convert_args){ .x = &s->context_tensor, .y = &context });
     }
     struct tensor kv = compute_tensor_3d(
-        c, DTYPE_F32, s->rows, context.shape[1], unet_context_channels(s->unet));
+        c, context.dtype, s->rows, context.shape[1], unet_context_channels(s->unet));
     unet_encode_context(s->unet, c, &context, &kv);
     unet_forward(s->unet, c, &latents, &times, &kv, NULL, &out);
     arena_release(c->arena, mark);
@@ -353,6 +358,30 @@ static double projected_error(
         error += (product - (double)want[1 + k]) * (product - (double)want[1 + k]) / PROJECTIONS;
     }
     return fmax(sqrt(error), fabs(sqrt(square) - (double)want[0])) / (double)want[0];
+}
+
+/* All of them together, with weights and activations in bf16: no worse than torch's. */
+static void compare_bf16(const struct subject *s, struct safetensors *goldens, const char *name,
+    const float *d_context) {
+    char golden[96];
+    snprintf(golden, sizeof(golden), "%s/bf16", name);
+    const float *want = reference_get(goldens, name, s->trained_count * (1 + PROJECTIONS));
+    const double allowed = (double)*reference_get(goldens, golden, 1);
+    double error = 0, square = 0;
+    for (int i = 0; i < s->trained_count; i++, want += 1 + PROJECTIONS) {
+        const struct trained *t = &s->trained[i];
+        float *gradient = gradient_of(s, t, d_context);
+        const double size = (double)want[0],
+                     off = projected_error(gradient, t->outer * t->inner * t->taps, want, 0);
+        error += off * off * size * size;
+        square += size * size;
+        free(gradient);
+    }
+    error = sqrt(error / square);
+    CHECK(error <= 1.1 * allowed, "%s, %s: in bf16 the gradients are off by %.1e, torch's by %.1e",
+        s->kernels->name, name, error, allowed);
+    printf("%s, %s: in bf16 all gradients together are off by %.1e, torch's by %.1e\n",
+        s->kernels->name, name, error, allowed);
 }
 
 static void compare(const struct subject *s, struct safetensors *goldens, const char *name,
@@ -453,9 +482,9 @@ static void open_folder(struct subject *s, const char *folder) {
     struct checkpoint *c;
     struct error err = { 0 };
     must(checkpoint_open(folder, NULL, &c, &err), &err);
-    const struct weights unet = weights_from_checkpoint(c, COMPONENT_UNET, s->kernels, DTYPE_F32);
+    const struct weights unet = weights_from_checkpoint(c, COMPONENT_UNET, s->kernels, s->dtype);
     const struct weights text = weights_from_checkpoint(
-        c, COMPONENT_TEXT_ENCODER, s->kernels, DTYPE_F32);
+        c, COMPONENT_TEXT_ENCODER, s->kernels, s->dtype);
     must(unet_create(checkpoint_unet_config(c), &unet, &s->unet, &err) &&
              text_encoder_create(checkpoint_text_encoder_config(c), &text, &s->text, &err),
         &err);
@@ -463,10 +492,22 @@ static void open_folder(struct subject *s, const char *folder) {
     s->h = s->w = 8;
 }
 
+/* More rows are no more calls: every operation takes the whole batch. `name` but for its rows. */
+static void has_as_many_calls(const char *name, const struct tape_figures *figures) {
+    static char last[64];
+    static int calls;
+    const size_t length = (size_t)(strrchr(name, '.') - name);
+    if (strlen(last) == length && strncmp(last, name, length) == 0)
+        CHECK(figures->calls == calls, "%s: %d calls, with other rows %d", name, figures->calls,
+            calls);
+    snprintf(last, sizeof(last), "%.*s", (int)length, name);
+    calls = figures->calls;
+}
+
 /* name: MODEL.WHAT.ROWS */
-static void run_case(const struct kernels *kernels, struct safetensors *goldens, const char *name,
-    const char *folder) {
-    struct subject s = { .kernels = kernels };
+static void run_case(const struct kernels *kernels, enum dtype dtype, struct safetensors *goldens,
+    const char *name, const char *folder) {
+    struct subject s = { .kernels = kernels, .dtype = dtype };
     char model[32], what[32];
     int rows;
     if (sscanf(name, "%31[^.].%31[^.].%d", model, what, &rows) != 3 || rows > MOST_ROWS)
@@ -475,7 +516,7 @@ static void run_case(const struct kernels *kernels, struct safetensors *goldens,
     s.what = what;
     for (int i = 0; i < SMALL_UNETS; i++)
         if (strcmp(small_unets[i].name, model) == 0) {
-            s.unet = small_unet(&small_unets[i], kernels, DTYPE_F32);
+            s.unet = small_unet(&small_unets[i], kernels, dtype);
             s.h = small_unets[i].h;
             s.w = small_unets[i].w;
         }
@@ -484,7 +525,12 @@ static void run_case(const struct kernels *kernels, struct safetensors *goldens,
     start(&s);
     float *d_context = zeros(tensor_elements(&s.context_tensor), sizeof(float));
     const struct tape_figures figures = run_pass(&s, false, d_context);
-    compare(&s, goldens, name, d_context, &figures);
+    if (s.text)
+        has_as_many_calls(name, &figures);
+    if (dtype == DTYPE_BF16)
+        compare_bf16(&s, goldens, name, d_context);
+    else
+        compare(&s, goldens, name, d_context, &figures);
     checkpointing_changes_no_bits(&s, name, d_context, &figures);
     free(d_context);
     finish(&s);
@@ -495,11 +541,14 @@ int main(int argc, char **argv) {
     const struct safetensors_header *header = safetensors_get_header(goldens);
     for (size_t i = 0; i < header->count; i++) {
         const char *name = header->entries[i].name;
-        if (strchr(name, '/') || (argc <= 2 && strncmp(name, "unet_", 5) != 0))
+        const bool small = strncmp(name, "unet_", 5) == 0;
+        if (strchr(name, '/') || (argc <= 2 && !small))
             continue;
-        run_case(kernels_cpu(), goldens, name, argc > 2 ? argv[2] : NULL);
+        run_case(kernels_cpu(), DTYPE_F32, goldens, name, argc > 2 ? argv[2] : NULL);
+        if (small)
+            run_case(kernels_cpu(), DTYPE_BF16, goldens, name, NULL);
         if (strncmp(name, "unet_sd2", 8) == 0) /* the rest take it many seconds */
-            run_case(kernels_reference(), goldens, name, NULL);
+            run_case(kernels_reference(), DTYPE_F32, goldens, name, NULL);
     }
     for (int i = 0; i < PROJECTIONS; i++)
         free(vectors[i]);

@@ -1,7 +1,8 @@
 """Writes tests/models/data/gradients.safetensors: gradients that torch's autograd, in float64, gives of
 diffusers' and transformers' models, whole and with peft's adapters (tests/models/gradients_test.c).
 
-A case is a model, what is trained and a number of rows. The loss is <output, "d_out">. Of each
+A case is a model, what is trained and a number of rows; a small model's comes with the error that all of
+its gradients together have with the model in bfloat16. The loss is <output, "d_out">. Of each
 parameter's gradient g, in the order of their names, four numbers <g, v> for random vectors v and
 |g| are kept: the mean square of <error, v> is |error|^2, so no error can hide. One gradient of each
 case is kept whole. Inputs, factors and v follow from their names (small_models.py); the small models'
@@ -80,32 +81,49 @@ def trained_parameters(model, prefix, what):
     return {name if name.startswith(prefix) else prefix + name: p for name, p in found.items()}
 
 
-def record(out, case, what, rows, unet, text_encoder, size):
-    trained = trained_parameters(unet, "", what)
+def gradients(trained, dtype, rows, unet, text_encoder, size):
+    """Those of the trained parameters, by name; of the context too where no text encoder makes it."""
     channels, (h, w) = unet.config.in_channels, size
     d_out = signal("d_out", (rows, h, w, unet.config.out_channels)).permute(0, 3, 1, 2)
-    latents = signal("latents", (rows, h, w, channels)).permute(0, 3, 1, 2).double()
-    unet = unet.double().eval()
+    latents = signal("latents", (rows, h, w, channels)).permute(0, 3, 1, 2)
+    unet = unet.to(dtype).eval()
     if text_encoder:
-        trained |= trained_parameters(text_encoder, "text_model.", what)
         config = text_encoder.config
         ids = number("ids", rows * config.max_position_embeddings)
         ids = torch.from_numpy(((ids + 1) / 2 * config.vocab_size).astype(numpy.int64))
-        context = text_encoder.double().eval()(
+        context = text_encoder.to(dtype).eval()(
             ids.reshape(rows, -1)).last_hidden_state
     else:
-        context = signal("context", (rows, TOKENS, CONTEXT_DIM)).double().requires_grad_()
-        trained["context"] = context
-    y = unet(latents, torch.tensor(ALL_TIMESTEPS[:rows]), context).sample
-    (y * d_out.double()).sum().backward()
-    names = sorted(trained)
-    numbers = [project(trained[name].grad) for name in names]
+        context = signal("context", (rows, TOKENS, CONTEXT_DIM)).to(dtype).requires_grad_()
+        trained = trained | {"context": context}
+    y = unet(latents.to(dtype), torch.tensor(ALL_TIMESTEPS[:rows]), context).sample
+    (y * d_out.to(dtype)).sum().backward()
+    found = {name: p.grad for name, p in trained.items()}
+    for p in trained.values():
+        p.grad = None
+    return found
+
+
+def record(out, case, what, rows, unet, text_encoder, size):
+    trained = trained_parameters(unet, "", what)
+    if text_encoder:
+        trained |= trained_parameters(text_encoder, "text_model.", what)
+    # a checkpoint of full size has no room in float64
+    exact = torch.float64 if unet.num_parameters() < 1e8 else torch.float32
+    found = gradients(trained, exact, rows, unet, text_encoder, size)
+    names = sorted(found)
+    numbers = [project(found[name]) for name in names]
     out[case] = torch.tensor(numbers, dtype=torch.float32)
-    small = [name for name in names if 100 < trained[name].numel() < 2000]
-    whole = small[len(small) // 2]
-    out[f"{case}/{whole}"] = trained[whole].grad.reshape(-1).float()
+    if not text_encoder:
+        rough = gradients(trained, torch.bfloat16, rows, unet, None, size)
+        error = sum((rough[name].double() - found[name]).square().sum() for name in names)
+        square = sum(found[name].square().sum() for name in names)
+        out[f"{case}/bf16"] = (error / square).sqrt().float().reshape(1)
+    small = [name for name in names if 100 < found[name].numel() < 2000]
+    whole = small[len(small) // 2] if small else min(names, key=lambda n: found[n].numel())
+    out[f"{case}/{whole}"] = found[whole].reshape(-1).float()
     print(f"{case}: {len(names)} parameters, |g| {min(n[0] for n in numbers):.2e} to "
-          f"{max(n[0] for n in numbers):.2e}, {whole} is kept")
+          f"{max(n[0] for n in numbers):.2e}, {whole} is kept", flush=True)
 
 
 def small_unet(values):
@@ -127,7 +145,7 @@ def folder_cases(out, name, folder, whats):
 
 
 def main():
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     out = {}
     if len(sys.argv) > 1:
         folder_cases(out, "folder", pathlib.Path(sys.argv[1]), sys.argv[3:])
