@@ -220,6 +220,13 @@ static bool same_gradients(const struct program *p, const struct taped *a, const
     return same;
 }
 
+static size_t taken; /* activations that the tables' memory has given out */
+
+static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
+    taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
+    return host_memory.alloc(pool, bytes, out, err);
+}
+
 static void keeps_its_promises(const struct program_case *of, bool dropout) {
     struct program p;
     struct taped whole, cut;
@@ -228,15 +235,19 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     size_t measured;
     program_start(&p, of, kernels, numbers, false);
     tape_start(&whole, &p, of, false, dropout);
+    taken = 0;
     tape_start(&cut, &p, of, true, dropout);
+    const size_t bytes = taken;
     tape_get_figures(whole.tape, &f);
     tape_get_figures(cut.tape, &g);
     const struct compute like = { .kernels = kernels, .overlay = &p.overlay };
     const struct tape_options options = { cut.parameters, cut.count, true };
     CHECK(tape_measure(&like, of->forward, &p, &p.out, &options, &measured, &err) &&
-              measured == tape_bytes(cut.tape),
-        "%s: %zu bytes measured, %zu taken", of->name, measured, tape_bytes(cut.tape));
+              measured == bytes && measured == tape_bytes(cut.tape) && bytes == taken,
+        "%s: %zu bytes measured, %zu said, %zu taken", of->name, measured, tape_bytes(cut.tape),
+        bytes);
     const int advances = run_pass(&whole, &p), again = run_pass(&cut, &p);
+    CHECK(bytes == taken, "%s: %zu bytes more were taken in a pass", of->name, taken - bytes);
     CHECK(advances == f.advances && again == g.advances, "%d and %d advances, not %d and %d",
         advances, again, f.advances, g.advances);
     CHECK(f.advance_flops <= fmax(f.call_flops, f.forward_flops / 32) &&
@@ -346,9 +357,9 @@ static void rows_must_not_differ(void) {
     program_finish(&p);
 }
 
-/* The reference, whose attention_backward takes no y that is not the forward's: it needs none
- * itself, others do. */
-static struct kernels reference;
+/* Tables whose memory counts; the reference's attention_backward takes no y that is not the
+ * forward's: it needs none itself, others do. */
+static struct kernels reference, cpu;
 
 static bool careful_attention_backward(
     const struct attention_backward_args *args, struct error *err) {
@@ -377,9 +388,13 @@ int main(void) {
     numbers = calloc(PROGRAM_NUMBERS, sizeof(float));
     for (size_t i = 0; i < sizeof(loss_weights) / sizeof(loss_weights[0]); i++)
         loss_weights[i] = program_random();
+    struct device_memory counting = host_memory;
+    counting.alloc = counting_alloc;
     reference = *kernels_reference();
     reference.attention_backward = careful_attention_backward;
-    const struct kernels *const all[] = { &reference, kernels_cpu() };
+    cpu = *kernels_cpu();
+    reference.memory = cpu.memory = &counting;
+    const struct kernels *const all[] = { &reference, &cpu };
     for (int k = 0; k < 2; k++) {
         kernels = all[k];
         for (int i = 0; i < program_case_count; i++) {

@@ -278,6 +278,13 @@ static void go_on(struct tape *tape, enum tape_point point) {
     CHECK(reached == point, "point %d, not %d", (int)reached, (int)point);
 }
 
+static size_t taken; /* activations that the counting memory has given out */
+
+static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
+    taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
+    return host_memory.alloc(pool, bytes, out, err);
+}
+
 /* One pass, whose gradients are added to the parameters'; of the context, if it is an input, to
  * d_context. */
 static struct tape_figures run_pass(struct subject *s, bool checkpointing, float *d_context) {
@@ -289,7 +296,12 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
     struct tape_figures figures;
     struct tape *tape;
     struct error err = { 0 };
+    size_t measured;
+    must(tape_measure(&like, forward, s, &out, &options, &measured, &err), &err);
+    taken = 0;
     must(tape_create(&like, forward, s, &out, &options, &tape, &err), &err);
+    CHECK(measured == taken && measured == tape_bytes(tape),
+        "%zu bytes measured, %zu said, %zu taken", measured, tape_bytes(tape), taken);
     tape_begin(tape);
     go_on(tape, TAPE_MIDDLE);
     const struct tensor seed = tape_gradient(tape, &out);
@@ -298,6 +310,7 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
     if (!s->text)
         memcpy(d_context, tape_gradient(tape, &s->context_tensor).data,
             tensor_bytes(&s->context_tensor));
+    CHECK(measured == taken, "%zu bytes more were taken in the pass", taken - measured);
     tape_get_figures(tape, &figures);
     CHECK(figures.advance_flops <= fmax(figures.call_flops, figures.forward_flops / 32),
         "an advance of %.3g", figures.advance_flops);
@@ -539,16 +552,20 @@ static void run_case(const struct kernels *kernels, enum dtype dtype, struct saf
 int main(int argc, char **argv) {
     struct safetensors *goldens = reference_open(argc > 1 ? argv[1] : "gradients.safetensors");
     const struct safetensors_header *header = safetensors_get_header(goldens);
+    struct device_memory counting = host_memory;
+    struct kernels cpu = *kernels_cpu(), reference = *kernels_reference();
+    counting.alloc = counting_alloc;
+    cpu.memory = reference.memory = &counting;
     for (size_t i = 0; i < header->count; i++) {
         const char *name = header->entries[i].name;
         const bool small = strncmp(name, "unet_", 5) == 0;
         if (strchr(name, '/') || (argc <= 2 && !small))
             continue;
-        run_case(kernels_cpu(), DTYPE_F32, goldens, name, argc > 2 ? argv[2] : NULL);
+        run_case(&cpu, DTYPE_F32, goldens, name, argc > 2 ? argv[2] : NULL);
         if (small)
-            run_case(kernels_cpu(), DTYPE_BF16, goldens, name, NULL);
+            run_case(&cpu, DTYPE_BF16, goldens, name, NULL);
         if (strncmp(name, "unet_sd2", 8) == 0) /* the rest take it many seconds */
-            run_case(kernels_reference(), DTYPE_F32, goldens, name, NULL);
+            run_case(&reference, DTYPE_F32, goldens, name, NULL);
     }
     for (int i = 0; i < PROJECTIONS; i++)
         free(vectors[i]);
