@@ -51,6 +51,10 @@ struct tape_options {
     const struct tape_parameter *parameters; /* borrowed for the call */
     int count;
     bool checkpointing;
+    /* NULL, or borrowed as long as the tape: an arena for several tapes of which one pass at a time
+     * runs, of other sizes of batch, say. It becomes as large as the largest of them needs, and is
+     * used for nothing else. No tape is made during a pass of another. */
+    struct arena *arena;
 };
 
 struct tape;
@@ -74,7 +78,7 @@ bool tape_measure(const struct compute *like, void (*forward)(struct compute *c,
 
 /* The gradient of a tensor in the caller's memory: of the seed, which the caller writes in the
  * middle of every pass, or of a TAPE_INPUT, to be read at its end. Like the tensor; its data is
- * NULL if it has none. */
+ * NULL if it has none. It may lie elsewhere in each pass. */
 struct tensor tape_gradient(const struct tape *tape, const struct tensor *of);
 
 enum tape_point {

@@ -69,8 +69,10 @@ struct tape {
     size_t next;
     double advance_flops; /* the most that one advance runs, if it runs more than one call */
 
-    struct arena *arena;  /* owned: the blocks, then scratch */
-    char *outside_memory; /* BLOCK_OUTSIDE, once it is there */
+    struct arena *arena;  /* the blocks, then scratch; owned, or: */
+    bool shared;          /* borrowed, with other tapes */
+    char *memory;         /* the blocks, once they are there */
+    char *outside_memory; /* BLOCK_OUTSIDE of them */
     struct compute compute;
     struct tape_figures figures;
 };

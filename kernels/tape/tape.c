@@ -56,7 +56,8 @@ void tape_destroy(struct tape *tape) {
     free(tape->outsides);
     free(tape->adjoints.items);
     free(tape->program.items);
-    arena_destroy(tape->arena);
+    if (!tape->shared)
+        arena_destroy(tape->arena);
     free(tape);
 }
 
@@ -192,7 +193,9 @@ static bool create(const struct compute *like, void (*forward)(struct compute *c
         tape->parameter_count = options->count;
         if (count)
             memcpy(tape->parameters, options->parameters, count * sizeof(*tape->parameters));
-        ok = arena_create(like->kernels->memory, &tape->arena, err);
+        tape->arena = options->arena;
+        tape->shared = options->arena != NULL;
+        ok = tape->shared || arena_create(like->kernels->memory, &tape->arena, err);
         tape->compute = (struct compute){ .kernels = like->kernels, .arena = tape->arena };
     }
     if (!ok || !trace(tape, like, forward, user, err) || !plan(tape, seed, options, err)) {
@@ -205,36 +208,45 @@ static bool create(const struct compute *like, void (*forward)(struct compute *c
 
 /* --- memory --- */
 
-static void *placed(
-    const struct tape *tape, const char *memory, const size_t *starts, const void *planned) {
+/* Where a planned address, or one of where the blocks lay so far, is when they lie at `to`. */
+static void *placed(const struct tape *tape, char *to, const size_t *starts, const void *p) {
     enum tape_block block;
     size_t at;
-    if (!tape_place(tape, (uintptr_t)planned, &block, &at))
-        return (void *)planned;
-    return (char *)memory + starts[block] + at;
+    if (!tape->memory)
+        return tape_place(tape, (uintptr_t)p, &block, &at) ? to + starts[block] + at : (void *)p;
+    at = (size_t)((uintptr_t)p - (uintptr_t)tape->memory);
+    return at < blocks_bytes(tape) ? to + at : (void *)p;
 }
 
-static void place_call(
-    const struct tape *tape, char *memory, const size_t *starts, struct call *call) {
+static void place_call(const struct tape *tape, char *to, const size_t *starts, struct call *call) {
     for (int i = 0; call && i < call->tensor_count; i++)
-        call->tensors[i].data = placed(tape, memory, starts, call->tensors[i].data);
+        call->tensors[i].data = placed(tape, to, starts, call->tensors[i].data);
 }
 
-/* Planned addresses become those of the tape's memory. */
-static void place(struct tape *tape, char *memory) {
+/* The blocks lie at `to` from now on. */
+static void place(struct tape *tape, char *to) {
     size_t starts[BLOCK_COUNT], start = 0;
     for (int i = 0; i < BLOCK_COUNT; start += tape->block_bytes[i++])
         starts[i] = start;
     for (size_t i = 0; i < tape->call_count; i++)
-        place_call(tape, memory, starts, tape->calls[i].call);
+        place_call(tape, to, starts, tape->calls[i].call);
     for (size_t i = 0; i < tape->adjoints.count; i++)
-        place_call(tape, memory, starts, tape->adjoints.items[i].call);
+        place_call(tape, to, starts, tape->adjoints.items[i].call);
     for (size_t i = 0; i < tape->program.count; i++) {
         struct work *work = &tape->program.items[i];
-        work->to = placed(tape, memory, starts, work->to);
-        work->from = placed(tape, memory, starts, work->from);
+        work->to = placed(tape, to, starts, work->to);
+        work->from = placed(tape, to, starts, work->from);
     }
-    tape->outside_memory = memory + starts[BLOCK_OUTSIDE];
+    tape->memory = to;
+    tape->outside_memory = to + starts[BLOCK_OUTSIDE];
+}
+
+/* Takes the arena, all of it, which may lie elsewhere than at the last pass. */
+static void take_arena(struct tape *tape) {
+    arena_release(tape->arena, 0);
+    char *memory = arena_alloc(tape->arena, blocks_bytes(tape));
+    if (memory != tape->memory)
+        place(tape, memory);
 }
 
 static size_t memory_bytes(const struct tape *tape) {
@@ -248,11 +260,12 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     struct tape *tape;
     if (!create(like, forward, user, seed, options, &tape, err))
         return false;
+    arena_release(tape->arena, 0);
     if (!arena_reserve(tape->arena, blocks_bytes(tape) + tape->figures.scratch_bytes, err)) {
         tape_destroy(tape);
         return error_prefix(err, "a training pass");
     }
-    place(tape, arena_alloc(tape->arena, blocks_bytes(tape)));
+    take_arena(tape);
     tape->next = tape->program.count;
     *out = tape;
     return true;
@@ -288,6 +301,7 @@ struct tensor tape_gradient(const struct tape *tape, const struct tensor *of) {
 /* --- running --- */
 
 void tape_begin(struct tape *tape) {
+    take_arena(tape);
     tape->next = 0;
     tape->compute.error = (struct error){ 0 };
 }

@@ -22,6 +22,7 @@ static double loss_of(const struct program *p) {
 struct taped {
     struct tape_parameter parameters[2 * MOST];
     int count;
+    struct arena *arena; /* to be shared, or NULL */
     struct tape *tape;
 };
 
@@ -37,10 +38,12 @@ static float *room_for(const struct variable *v, int part) {
     return calloc((size_t)(count ? count : 1), sizeof(float));
 }
 
+static struct arena *shared; /* what tapes are made with, or NULL */
+
 static void tape_start(struct taped *t, struct program *p, const struct program_case *of,
     bool checkpointing, bool dropout) {
     struct error err = { 0 };
-    *t = (struct taped){ .count = p->variable_count };
+    *t = (struct taped){ .count = p->variable_count, .arena = shared };
     for (int i = 0; i < t->count; i++) {
         const struct variable *v = &p->variables[i];
         t->parameters[i] = (struct tape_parameter){ .kind = v->kind,
@@ -53,7 +56,7 @@ static void tape_start(struct taped *t, struct program *p, const struct program_
             t->parameters[i].gradient[part] = room_for(v, part);
     }
     const struct compute like = { .kernels = p->kernels, .overlay = &p->overlay };
-    const struct tape_options options = { t->parameters, t->count, checkpointing };
+    const struct tape_options options = { t->parameters, t->count, checkpointing, t->arena };
     CHECK(tape_create(&like, of->forward, p, &p->out, &options, &t->tape, &err), "%s: %s", of->name,
         err.message);
 }
@@ -269,6 +272,78 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     program_finish(&p);
 }
 
+/* Memory that is given out is never where memory was before. */
+static struct block {
+    char *begin;
+    size_t bytes;
+} blocks[16];
+static int block_count;
+
+static bool other_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
+    if (!host_memory.alloc(pool, bytes, out, err))
+        return false;
+    if (pool == MEMORY_ACTIVATIONS)
+        blocks[block_count++] = (struct block){ *out, bytes };
+    return true;
+}
+
+static void late_release(enum memory_pool pool, void *block, size_t bytes) {
+    if (pool != MEMORY_ACTIVATIONS)
+        host_memory.release(pool, block, bytes);
+}
+
+/* A tape made beside a small one makes the arena of both larger, which may move; the small one's
+ * passes give the same bits before and after, in turn with the other's. */
+static void tapes_share_an_arena(void) {
+    struct program p[2];
+    struct taped alone[2], together[2];
+    struct error err = { 0 };
+    const struct kernels *before = kernels;
+    struct kernels moving = *kernels_cpu();
+    struct device_memory memory = host_memory;
+    memory.alloc = other_alloc;
+    memory.release = late_release;
+    moving.memory = &memory;
+    kernels = &moving;
+    CHECK(arena_create(kernels->memory, &shared, &err), "%s", err.message);
+    struct arena *const arena = shared;
+    for (int i = 0; i < 2; i++) {
+        const struct program_case *of = &program_cases[i ? 0 : 2];
+        program_start(&p[i], of, kernels, numbers, true);
+        shared = NULL;
+        tape_start(&alone[i], &p[i], of, true, true);
+        shared = arena;
+        tape_start(&together[i], &p[i], of, true, true);
+        if (i == 0) {
+            /* as if the first tape were much larger than it is */
+            const size_t bytes = arena_reserved_bytes(arena);
+            arena_release(arena, 0);
+            CHECK(arena_reserve(arena, 8 * bytes, &err), "%s", err.message);
+        }
+        run_pass(&alone[i], &p[i]);
+        run_pass(&together[i], &p[i]);
+    }
+    run_pass(&alone[0], &p[0]);
+    run_pass(&together[0], &p[0]);
+    const char *at = tape_gradient(together[0].tape, &p[0].out).data;
+    bool is_in_the_last = false;
+    for (int i = 0; i < block_count; i++)
+        if (at >= blocks[i].begin && at < blocks[i].begin + blocks[i].bytes)
+            is_in_the_last = blocks[i].bytes == arena_reserved_bytes(arena);
+    CHECK(is_in_the_last, "the first tape computes in memory that it does not have");
+    for (int i = 0; i < 2; i++) {
+        CHECK(same_gradients(&p[i], &alone[i], &together[i]), "sharing an arena changes bits");
+        tape_finish(&alone[i]);
+        tape_finish(&together[i]);
+        program_finish(&p[i]);
+    }
+    arena_destroy(arena);
+    for (int i = 0; i < block_count; i++)
+        host_memory.release(MEMORY_ACTIVATIONS, blocks[i].begin, blocks[i].bytes);
+    shared = NULL;
+    kernels = before;
+}
+
 /* --- refusals --- */
 
 struct simple {
@@ -407,6 +482,7 @@ int main(void) {
     }
     wrong_uses_are_refused();
     rows_must_not_differ();
+    tapes_share_an_arena();
     free(numbers);
     return check_done();
 }
