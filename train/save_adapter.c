@@ -49,7 +49,7 @@ static const struct naming kohya[] = { /* UNet, text encoder */
 static const struct naming diffusers[] = { { "unet.", ".lora_A.weight", ".lora_B.weight", NULL,
                                                false },
     { "text_encoder.", ".lora_A.weight", ".lora_B.weight", NULL, false } };
-/* Attention's projections, which had names before peft gave some to all layers. */
+/* What attention's projections were called before peft gave names to all layers. */
 static const struct naming diffusers_attention[] = { { "unet.", ".lora.down.weight",
                                                          ".lora.up.weight", NULL, false },
     { "text_encoder.", ".lora_linear_layer.down.weight", ".lora_linear_layer.up.weight", NULL,
@@ -66,15 +66,28 @@ static bool ends_with_one(const char *name, const char *const *ends) {
     return *ends != NULL;
 }
 
-static const struct naming *naming_of(
-    enum train_save_format format, const struct trained_module *m) {
-    static const char *const attention[] = { ".to_q", ".to_k", ".to_v", ".to_out.0", ".q_proj",
+static bool is_attention(const struct trained_module *m) {
+    static const char *const projections[] = { ".to_q", ".to_k", ".to_v", ".to_out.0", ".q_proj",
         ".k_proj", ".v_proj", ".out_proj", NULL };
+    return ends_with_one(m->target->name, projections);
+}
+
+/* diffusers writes both kinds of names into one file and then cannot read it: it takes those of
+ * attention for all there are, or the others. So where other layers are trained too, all have
+ * peft's. */
+static bool is_attention_alone(const struct parameters *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (!is_attention(&p->modules[i]))
+            return false;
+    return true;
+}
+
+static const struct naming *naming_of(
+    enum train_save_format format, const struct parameters *p, const struct trained_module *m) {
     const bool is_text = m->component == COMPONENT_TEXT_ENCODER;
     if (format == TRAIN_SAVE_KOHYA)
         return &kohya[is_text];
-    return ends_with_one(m->target->name, attention) ? &diffusers_attention[is_text]
-                                                     : &diffusers[is_text];
+    return is_attention_alone(p) ? &diffusers_attention[is_text] : &diffusers[is_text];
 }
 
 /* malloc'd; NULL for want of memory. */
@@ -97,7 +110,7 @@ static bool add_module(struct file *f, enum train_save_format format, const stru
     const int64_t side = w->is_conv && w->kind != CONV_1X1 ? 3 : 1;
     const int64_t down_shape[] = { p->rank, w->k, side, side },
                   up_shape[] = { w->n, p->rank, 1, 1 };
-    const struct naming *naming = naming_of(format, m);
+    const struct naming *naming = naming_of(format, p, m);
     float *down = malloc((size_t)(p->rank * w->k * side * side) * sizeof(float));
     float *up = malloc((size_t)(w->n * p->rank) * sizeof(float));
     bool ok = down && up;

@@ -1,11 +1,13 @@
 /* A trained adapter as a file that others load.
  *
- * The diffusers format is what save_lora_weights writes: "unet.LAYER.lora_A.weight", but
- * "lora.down" (in the text encoder "lora_linear_layer.down") for attention's projections, and
- * peft's configuration in the metadata, which alone says alpha. kohya's, which AUTOMATIC1111 and
- * stable-diffusion.cpp read, has "lora_unet_LAYER.lora_down.weight" with underscores in the name,
- * an alpha for each layer, and how it was trained in metadata that begins with ss_. Neither holds a
- * time or a host, so that the same job gives the same bytes. */
+ * The diffusers format is what save_lora_weights writes for the targets of its scripts, attention's
+ * projections: "unet.LAYER.lora.down.weight", "text_encoder.LAYER.lora_linear_layer.down.weight".
+ * Where other layers are trained too, all are called as in peft, "unet.LAYER.lora_A.weight",
+ * because diffusers cannot read the mixture that it writes then. peft's configuration stands in the
+ * metadata, which alone says alpha. kohya's format, which AUTOMATIC1111 and stable-diffusion.cpp
+ * read, has "lora_unet_LAYER.lora_down.weight" with underscores in the name, an alpha for each
+ * layer, and how it was trained in metadata that begins with ss_. Neither holds a time or a host,
+ * so that the same job gives the same bytes. */
 #ifndef TRAIN_SAVE_ADAPTER_H
 #define TRAIN_SAVE_ADAPTER_H
 
