@@ -569,6 +569,17 @@ static bool check_schema(struct sqlite *s, struct error *err) {
                s->path, text);
 }
 
+/* Makes it, if it is not there, for its owner alone; what SQLite puts beside it gets the same mode.
+ */
+static bool make_file(const char *path, struct error *err) {
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_IO : ERROR_INVALID,
+            "%s: %s", path, strerror(errno));
+    close(fd);
+    return true;
+}
+
 static bool open_database(struct sqlite *s, struct error *err) {
     struct stat file;
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
@@ -660,7 +671,7 @@ bool store_open_sqlite(const char *folder, struct store **out, struct error *err
     if (!s->path)
         error_set(err, ERROR_NO_MEMORY, "not enough memory for the queue");
     else if (make_folder(folder, err) && lock_folder(folder, &s->lock_fd, err) &&
-             open_database(s, err)) {
+             make_file(s->path, err) && open_database(s, err)) {
         *out = &s->store;
         return true;
     }

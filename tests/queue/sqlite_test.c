@@ -244,6 +244,20 @@ static void wrong_folders_are_refused(void) {
     folder_remove(folder);
 }
 
+static void the_file_is_its_owner_s_alone(void) {
+    char folder[FOLDER_BYTES];
+    struct stat file;
+    folder_make(folder);
+    queue_destroy(must_open(folder));
+    CHECK(stat(folder_path(folder, "jobs.sqlite"), &file) == 0 && (file.st_mode & 0777) == 0600,
+        "mode %o", file.st_mode);
+    unlink(folder_path(folder, "jobs.sqlite"));
+    CHECK(mkdir(folder_path(folder, "jobs.sqlite"), 0700) == 0, "a folder in its place");
+    opens_not(folder, ERROR_INVALID, "/jobs.sqlite: Is a directory");
+    rmdir(folder_path(folder, "jobs.sqlite"));
+    folder_remove(folder);
+}
+
 static void overwrite(const char *path, long at, const char *bytes, size_t size) {
     const int fd = open(path, O_RDWR | O_CREAT, 0600);
     CHECK(fd >= 0 && pwrite(fd, bytes, size, at) == (ssize_t)size, "%s: %s", path, strerror(errno));
@@ -339,6 +353,7 @@ int main(int argc, char **argv) {
     a_wish_outlives_the_daemon();
     two_daemons_never_share_one();
     wrong_folders_are_refused();
+    the_file_is_its_owner_s_alone();
     damaged_files_are_said_to_be();
     a_full_disk_is_an_error_and_no_more();
     a_removed_file_is_noticed();

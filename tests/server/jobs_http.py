@@ -163,6 +163,9 @@ def lists_come_in_pages(folder):
         check(listed("state=running&type=train") == [0] and listed("type=draw") == [], "by type")
         positions = [job["position"] for job in d.get("/jobs").json()["jobs"]]
         check(positions == [4, 3, 2, None, None, 1, None], f"{positions}")
+        for path in ("/jobs", f"/jobs/{first}"):
+            r = d.request("HEAD", path)
+            check(r.status == 200 and r.body == b"" and int(r.headers["content-length"]) > 300, f"HEAD {path}")
         check("request" not in d.get("/jobs").json()["jobs"][0], "without what was asked")
 
 
