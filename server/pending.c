@@ -106,10 +106,10 @@ static void count_end(const struct pending *pending) {
     }
 }
 
-static void remember_total(struct http_server *server, double total_s) {
+static void remember_end(struct http_server *server, double total_s) {
     pthread_mutex_lock(&server->mutex);
     if (total_s > 0)
-        server->last_total_s = total_s;
+        request_ends_add(&server->ends, monotonic_seconds(), total_s);
     pthread_mutex_unlock(&server->mutex);
 }
 
@@ -127,7 +127,7 @@ static void finish(struct work *work) {
     else if (error_http_status(pending->error.code) >= 500)
         log_error("%s: %s", pending->id, pending->error.message);
     generate_result_finish(&pending->result);
-    remember_total(pending->deferred.server, total_s);
+    remember_end(pending->deferred.server, total_s);
     deferred_done(&pending->deferred);
 }
 

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -10,11 +11,26 @@ enum engine_state server_state(struct http_server *server, struct error *why_fai
     return stopping ? ENGINE_STOPPING : engine_get_state(server->options.engine, why_failed);
 }
 
+#define ENDS_REMEMBERED 8 /* about so many decide the mean */
+
+void request_ends_add(struct request_ends *ends, double now_s, double total_s) {
+    const double begun_s = now_s - total_s;
+    const double since_s = ends->last_s > begun_s ? ends->last_s : begun_s;
+    const double took_s = now_s - since_s;
+    ends->mean_s = ends->last_s == 0 ? took_s
+                                     : ends->mean_s + (took_s - ends->mean_s) / ENDS_REMEMBERED;
+    ends->last_s = now_s;
+}
+
+int request_ends_wait_s(const struct request_ends *ends) {
+    return ends->mean_s <= 1 ? 1 : ends->mean_s >= 60 ? 60 : (int)ceil(ends->mean_s);
+}
+
 int server_retry_after_s(struct http_server *server) {
     pthread_mutex_lock(&server->mutex);
-    double seconds = server->last_total_s;
+    const int seconds = request_ends_wait_s(&server->ends);
     pthread_mutex_unlock(&server->mutex);
-    return seconds <= 1 ? 1 : seconds >= 60 ? 60 : (int)seconds + 1;
+    return seconds;
 }
 
 void server_log_refusal(struct http_server *server, const char *format, ...) {

@@ -35,6 +35,17 @@ struct http_options {
     int drain_timeout_s; /* for all that is accepted when it stops; 0: until the last is drawn */
 };
 
+/* How often requests end: each end makes room for another request. Zeroed: none has ended. */
+struct request_ends {
+    double last_s; /* by the monotonic clock */
+    double mean_s; /* from one to the next while there was something to draw; the late ones weigh
+                      more */
+};
+/* One ended at now_s that was accepted total_s before. */
+void request_ends_add(struct request_ends *ends, double now_s, double total_s);
+/* Whole seconds until there is room again, 1 to 60. */
+int request_ends_wait_s(const struct request_ends *ends);
+
 struct http_server {
     struct http_options options;
     struct MHD_Daemon *daemon;
@@ -47,10 +58,10 @@ struct http_server {
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;
-    int pending;         /* answers that somebody works on (server/deferred.h) */
-    int owed;            /* requests that are here in full and not yet answered in full */
-    size_t body_bytes;   /* of all request bodies held */
-    double last_total_s; /* how long the last picture took, for Retry-After */
+    int pending;              /* answers that somebody works on (server/deferred.h) */
+    int owed;                 /* requests that are here in full and not yet answered in full */
+    size_t body_bytes;        /* of all request bodies held */
+    struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
 };
 
