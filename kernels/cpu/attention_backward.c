@@ -209,17 +209,8 @@ static void visit(const struct shape *s, struct block *b, const struct head *h, 
 static void put_row(const struct shape *s, struct tensor *to, int64_t at, const float *from,
     float factor, bool accumulate) {
     const enum dtype dtype = to->dtype;
-    int64_t c = 0;
-    for (; c + LANES <= s->d; c += LANES) {
-        vf v = load(from + c) * factor;
-        store_as(to->data, dtype, at + c, accumulate ? load_as(to->data, dtype, at + c) + v : v);
-    }
-    if (c < s->d) {
-        vf v = load(from + c) * factor;
-        if (accumulate)
-            v += load_some(to->data, dtype, at + c, s->d - c);
-        store_some(to->data, dtype, at + c, s->d - c, v);
-    }
+    for (int64_t c = 0; c < s->d; c += LANES)
+        store_up_to(to->data, dtype, at + c, s->d - c, accumulate, load(from + c) * factor);
 }
 
 /* One group of a head's queries. */

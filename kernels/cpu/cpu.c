@@ -109,7 +109,10 @@ static void fill_table(void) {
     table.scratch_operations = 1u << OPERATION_linear | 1u << OPERATION_conv2d |
                                1u << OPERATION_group_norm | 1u << OPERATION_attention |
                                1u << OPERATION_low_rank | 1u << OPERATION_linear_backward |
-                               1u << OPERATION_conv2d_backward | 1u << OPERATION_attention_backward;
+                               1u << OPERATION_conv2d_backward |
+                               1u << OPERATION_attention_backward |
+                               1u << OPERATION_group_norm_backward |
+                               1u << OPERATION_layer_norm_backward | 1u << OPERATION_sum_squares;
 }
 
 const struct kernels *kernels_cpu(void) {

@@ -21,7 +21,14 @@ void layers_register(struct kernels *table);
     X(combine)                                                                                     \
     X(convert)                                                                                     \
     X(low_rank)                                                                                    \
-    X(attention_backward)
+    X(attention_backward)                                                                          \
+    X(group_norm_backward)                                                                         \
+    X(layer_norm_backward)                                                                         \
+    X(activation_backward)                                                                         \
+    X(geglu_backward)                                                                              \
+    X(concat_backward)                                                                             \
+    X(sum_squares)                                                                                 \
+    X(adamw)
 
 /* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
 struct simd {

@@ -1,73 +1,9 @@
 /* group_norm and layer_norm. Both take the variance in a second pass over data that is still in the
  * cache, around the mean of that data, so that a mean far from zero costs no digits. */
+#include "kernels/cpu/norm_moments.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/simd.h"
 
 #include <omp.h>
-
-/* Floats of one chunk: the pixels of a chunk stay in the second-level cache between its passes. */
-#define CHUNK 16384
-
-/* Mean and sum of squared deviations of some elements. */
-struct moments {
-    double count, mean, squares;
-};
-
-/* Chan's update: a becomes the moments of both. */
-static void merge(struct moments *a, const struct moments *b) {
-    double count = a->count + b->count, delta = b->mean - a->mean;
-    a->mean += delta * (b->count / count);
-    a->squares += b->squares + delta * delta * (a->count * (b->count / count));
-    a->count = count;
-}
-
-/* sums[c] = sum over pixels of x[c] - origin[c], and squares[c] of its square, unless NULL. All
- * three are padded to whole vectors. */
-INLINE void channel_sums(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
-    int64_t channels, const float *origin, float *sums, float *squares) {
-    for (int64_t c = 0; c < channels; c += LANES) {
-        int64_t count = channels - c, at = first + c;
-        vf from = load(origin + c), sum[2] = { 0 }, square[2] = { 0 };
-        for (int64_t i = 0; i < pixels; i++, at += channels) {
-            vf d = (count >= LANES ? load_as(x, dtype, at) : load_some(x, dtype, at, count)) - from;
-            sum[i & 1] += d;
-            if (squares)
-                square[i & 1] += d * d;
-        }
-        store(sums + c, sum[0] + sum[1]);
-        if (squares)
-            store(squares + c, square[0] + square[1]);
-    }
-}
-
-/* The moments of every group in one chunk of pixels. `scratch`: three arrays of channels, padded.
- */
-INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
-    int64_t channels, int groups, float *scratch, struct moments *out) {
-    int64_t padded = (channels + LANES - 1) / LANES * LANES, width = channels / groups;
-    float *mean = scratch, *sums = mean + padded, *squares = sums + padded;
-    memset(mean, 0, (size_t)padded * sizeof(float));
-    channel_sums(x, dtype, first, pixels, channels, mean, sums, NULL);
-    for (int g = 0; g < groups; g++) {
-        double sum = 0;
-        for (int64_t c = g * width; c < (g + 1) * width; c++)
-            sum += (double)sums[c];
-        for (int64_t c = g * width; c < (g + 1) * width; c++)
-            mean[c] = (float)(sum / (double)(pixels * width));
-    }
-    /* That mean is good to a few digits; what is left is measured from there. */
-    channel_sums(x, dtype, first, pixels, channels, mean, sums, squares);
-    for (int g = 0; g < groups; g++) {
-        double sum = 0, square = 0, count = (double)(pixels * width);
-        for (int64_t c = g * width; c < (g + 1) * width; c++) {
-            sum += (double)sums[c];
-            square += (double)squares[c];
-        }
-        out[g].count = count;
-        out[g].mean = (double)mean[g * width] + sum / count;
-        out[g].squares = square - sum * sum / count;
-    }
-}
 
 /* y = (x - mean[c]) * scale[c] + shift[c], then SiLU. `scales`: the three, padded, in this order.
  */
@@ -102,9 +38,7 @@ static void row_scales(const struct group_norm_args *args, const struct moments 
     int64_t width = channels / args->groups, padded = (channels + LANES - 1) / LANES * LANES;
     float *mean = scales, *scale = mean + padded, *shift = scale + padded;
     for (int g = 0; g < args->groups; g++) {
-        struct moments all = moments[g];
-        for (int64_t chunk = 1; chunk < chunks; chunk++)
-            merge(&all, &moments[chunk * args->groups + g]);
+        const struct moments all = merged(moments, chunks, args->groups, g);
         double inverse = 1.0 / sqrt(all.squares / all.count + (double)args->eps);
         for (int64_t c = g * width; c < (g + 1) * width; c++) {
             mean[c] = (float)all.mean;
@@ -119,10 +53,7 @@ bool NAME(group_norm)(const struct group_norm_args *args, struct error *err) {
     const int64_t *s = args->x->shape;
     int64_t rows = s[0], pixels = s[1] * s[2], channels = s[3];
     int64_t padded = (channels + LANES - 1) / LANES * LANES;
-    /* Chunks depend on the shape of a row alone, and are merged in order: the same bits on any
-     * number of threads. */
-    int64_t per_chunk = channels < CHUNK ? CHUNK / channels : 1;
-    int64_t chunks = (pixels + per_chunk - 1) / per_chunk;
+    int64_t per_chunk = chunk_pixels(channels), chunks = (pixels + per_chunk - 1) / per_chunk;
     size_t threads = (size_t)omp_get_max_threads();
     size_t moments_count = (size_t)(rows * chunks * args->groups);
     size_t scales_count = ((size_t)rows + threads) * (size_t)(3 * padded);

@@ -75,6 +75,19 @@ INLINE vf vf_min(vf a, vf b) {
 #endif
 }
 
+INLINE vf vf_sqrt(vf x) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif LANES == 8
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    vf y = { 0 };
+    for (int i = 0; i < LANES; i++)
+        y[i] = sqrtf(x[i]);
+    return y;
+#endif
+}
+
 INLINE vf vf_abs(vf x) {
     return (vf)((vi)x & 0x7fffffff);
 }
@@ -172,6 +185,22 @@ INLINE void transpose(vu x[LANES]) {
     }
 }
 
+/* Elements i.. of memory of which `count` are left, and (+)= to them. Call with a constant dtype.
+ */
+INLINE vf load_up_to(const void *p, enum dtype dtype, int64_t i, int64_t count) {
+    return count >= LANES ? load_as(p, dtype, i) : load_some(p, dtype, i, count);
+}
+
+INLINE void store_up_to(
+    void *p, enum dtype dtype, int64_t i, int64_t count, bool accumulate, vf x) {
+    if (accumulate)
+        x += load_up_to(p, dtype, i, count);
+    if (count >= LANES)
+        store_as(p, dtype, i, x);
+    else
+        store_some(p, dtype, i, count, x);
+}
+
 /* Added in one fixed order. */
 INLINE float sum_of(vf x) {
     float part[LANES];
@@ -239,6 +268,12 @@ INLINE vf vf_silu(vf x, float b) {
     return x / (vf_exp(x * -b) + 1.0f);
 }
 
+/* The derivative of x / (1 + e^-bx). */
+INLINE vf vf_silu_slope(vf x, float b) {
+    vf s = 1.0f / (vf_exp(x * -b) + 1.0f);
+    return s * (x * b * (1.0f - s) + 1.0f);
+}
+
 /* erfc(|z|) for |z| >= 0.95 as 2^polynomial: absolute error below 4e-8, relative below 1e-4. */
 INLINE vf erfc_large(vf z) {
     z = vf_min(splat(9.4f), z); /* there it is 0, as it should be for infinity */
@@ -275,12 +310,22 @@ INLINE vf vf_erf(vf z) {
     return choose(size > 0.95f, large, erf_small(z));
 }
 
-/* 0.5 x (1 + erf(x / sqrt 2)); for negative x without the cancellation of 1 + erf. */
-INLINE vf vf_gelu(vf x) {
+/* 1 + erf(x / sqrt 2); for negative x without the cancellation. */
+INLINE vf one_and_erf(vf x) {
     vf z = x * 0x1.6a09e6p-1f;
     vf tail = erfc_large(vf_abs(z));
     vf large = choose(x < 0.0f, tail, 2.0f - tail);
-    return 0.5f * x * choose(vf_abs(z) > 0.95f, large, 1.0f + erf_small(z));
+    return choose(vf_abs(z) > 0.95f, large, 1.0f + erf_small(z));
+}
+
+/* 0.5 x (1 + erf(x / sqrt 2)) */
+INLINE vf vf_gelu(vf x) {
+    return 0.5f * x * one_and_erf(x);
+}
+
+/* Its derivative: 0.5 (1 + erf(x / sqrt 2)) + x e^(-x^2 / 2) / sqrt(2 pi) */
+INLINE vf vf_gelu_slope(vf x) {
+    return 0.5f * one_and_erf(x) + x * vf_exp(x * x * -0.5f) * 0x1.988454p-2f;
 }
 
 INLINE vf vf_activate(enum activation activation, vf x) {
