@@ -112,7 +112,8 @@ static void fill_table(void) {
                                1u << OPERATION_conv2d_backward |
                                1u << OPERATION_attention_backward |
                                1u << OPERATION_group_norm_backward |
-                               1u << OPERATION_layer_norm_backward | 1u << OPERATION_sum_squares;
+                               1u << OPERATION_layer_norm_backward | 1u << OPERATION_sum_squares |
+                               1u << OPERATION_low_rank_backward;
 }
 
 const struct kernels *kernels_cpu(void) {

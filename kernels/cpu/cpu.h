@@ -28,7 +28,8 @@ void layers_register(struct kernels *table);
     X(geglu_backward)                                                                              \
     X(concat_backward)                                                                             \
     X(sum_squares)                                                                                 \
-    X(adamw)
+    X(adamw)                                                                                       \
+    X(low_rank_backward)
 
 /* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
 struct simd {

@@ -27,7 +27,7 @@ static int usage(void) {
  * plain C. An operation that falls back without being named here, or is named without falling back,
  * is found. */
 static const char *const left_to_reference[] = { "timestep_embedding", "concat", "noise",
-    "embedding_backward", "low_rank_backward", "dropout", "mse", NULL };
+    "embedding_backward", "dropout", "mse", NULL };
 
 /* What CUDA does not compute, likewise. */
 static const char *const absent_on_cuda[] = { "linear_backward", "conv2d_backward",
