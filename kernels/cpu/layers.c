@@ -97,73 +97,112 @@ static bool layers_conv2d(const struct conv2d_args *args, struct error *err) {
     return layer && layer->engine->conv2d(layer, args, err);
 }
 
-/* A weight as the reference has it, with its values if they are needed, the caller's to free. */
+/* A weight as the reference has it; its values are the caller's to free. */
 static bool as_reference(
-    const struct packed *packed, bool values, struct reference_packed *out, struct error *err) {
+    const struct packed *packed, struct reference_packed *out, struct error *err) {
     const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
     *out = (struct reference_packed){ .base = *packed };
-    if (!values)
-        return true;
     out->weight = calloc((size_t)(packed->n * taps * packed->k), sizeof(*out->weight));
     if (!out->weight)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
     return layers_unpack(packed, out->weight, NULL, err);
 }
 
-/* dx by the engine. *left: what is still to be computed, by plain loops: all but dx, or everything
- * where the engine has no fast code for dx, as oneDNN has none for a few odd channels. */
-static bool linear_dx(
-    const struct linear_backward_args *args, struct linear_backward_args *left, struct error *err) {
-    struct layer *layer = layer_for(args->weight, args->dy, err);
-    if (!layer)
-        return false;
-    *left = *args;
-    if (!args->dx || layer->engine->linear_dx(layer, args, err)) {
-        left->dx = NULL;
-        return true;
-    }
-    return err->code == ERROR_UNSUPPORTED;
+/* dx by plain loops on the unpacked weight, where the engine has no fast code for it, as oneDNN has
+ * none for a few odd numbers of channels. */
+static bool plain_linear_dx(const struct linear_backward_args *args, struct error *err) {
+    struct linear_backward_args plain = { .dy = args->dy, .dx = args->dx };
+    struct reference_packed weight;
+    plain.accumulate = args->accumulate;
+    plain.weight = &weight.base;
+    const bool ok = cpu_plans() || (as_reference(args->weight, &weight, err) &&
+                                       reference_linear_backward(&plain, err));
+    if (!cpu_plans())
+        free(weight.weight);
+    return ok;
 }
 
-static bool conv2d_dx(
-    const struct conv2d_backward_args *args, struct conv2d_backward_args *left, struct error *err) {
-    struct layer *layer = layer_for(args->weight, args->dy, err);
-    if (!layer)
-        return false;
-    *left = *args;
-    if (!args->dx || layer->engine->conv2d_dx(layer, args, err)) {
-        left->dx = NULL;
+static bool plain_conv2d_dx(const struct conv2d_backward_args *args, struct error *err) {
+    struct conv2d_backward_args plain = { .dy = args->dy, .dx = args->dx };
+    struct reference_packed weight;
+    plain.accumulate = args->accumulate;
+    plain.weight = &weight.base;
+    const bool ok = cpu_plans() || (as_reference(args->weight, &weight, err) &&
+                                       reference_conv2d_backward(&plain, err));
+    if (!cpu_plans())
+        free(weight.weight);
+    return ok;
+}
+
+/* dbias += the sums of dy over all rows; d_row_add (+)= those of each row. */
+static bool add_sums(const struct matmul_gradient *job, struct tensor *dbias,
+    struct tensor *d_row_add, bool accumulate, struct error *err) {
+    const int64_t count = job->rows * job->n;
+    float *sums = cpu_scratch((size_t)(2 * count) * sizeof(*sums), err), *old = sums + count;
+    if (!sums || cpu_plans())
+        return sums != NULL;
+    cpu_level()->matmul->gradient_sums(job, sums);
+    for (int64_t i = 0; dbias && i < count; i++)
+        ((float *)dbias->data)[i % job->n] += sums[i];
+    if (!d_row_add)
         return true;
+    if (accumulate) {
+        convert_elements(old, DTYPE_F32, d_row_add->data, d_row_add->dtype, count);
+        for (int64_t i = 0; i < count; i++)
+            sums[i] += old[i];
     }
-    return err->code == ERROR_UNSUPPORTED;
+    convert_elements(d_row_add->data, d_row_add->dtype, sums, DTYPE_F32, count);
+    return true;
 }
 
 static bool layers_linear_backward(const struct linear_backward_args *args, struct error *err) {
-    struct linear_backward_args left;
-    struct reference_packed weight = { .weight = NULL };
-    if (!linear_dx(args, &left, err))
+    struct layer *layer = layer_for(args->weight, args->dy, err);
+    if (!layer || (args->dx && !layer->engine->linear_dx(layer, args, err) &&
+                      (err->code != ERROR_UNSUPPORTED || !plain_linear_dx(args, err))))
         return false;
-    if (cpu_plans() || !(left.dx || left.dw || left.dbias))
-        return true;
-    const bool ok = as_reference(args->weight, left.dx != NULL, &weight, err);
-    left.weight = &weight.base;
-    const bool done = ok && reference_linear_backward(&left, err);
-    free(weight.weight);
-    return done;
+    struct matmul_gradient job = { .bf16 = args->dy->dtype == DTYPE_BF16,
+        .dy = args->dy->data,
+        .x = args->x ? args->x->data : NULL,
+        .rows = 1,
+        .w = 1,
+        .w_out = 1,
+        .stride = 1,
+        .n = layer->packed.n,
+        .k = layer->packed.k,
+        .taps = 1,
+        .dw = args->dw ? args->dw->data : NULL };
+    job.h = job.h_out = tensor_elements(args->dy) / job.n;
+    if (args->dw && !cpu_plans())
+        cpu_level()->matmul->gradient(&job);
+    return !args->dbias || add_sums(&job, args->dbias, NULL, false, err);
 }
 
 static bool layers_conv2d_backward(const struct conv2d_backward_args *args, struct error *err) {
-    struct conv2d_backward_args left;
-    struct reference_packed weight = { .weight = NULL };
-    if (!conv2d_dx(args, &left, err))
+    struct layer *layer = layer_for(args->weight, args->dy, err);
+    if (!layer || (args->dx && !layer->engine->conv2d_dx(layer, args, err) &&
+                      (err->code != ERROR_UNSUPPORTED || !plain_conv2d_dx(args, err))))
         return false;
-    if (cpu_plans() || !(left.dx || left.dw || left.dbias || left.d_row_add))
-        return true;
-    const bool ok = as_reference(args->weight, left.dx != NULL, &weight, err);
-    left.weight = &weight.base;
-    const bool done = ok && reference_conv2d_backward(&left, err);
-    free(weight.weight);
-    return done;
+    const enum conv_kind kind = layer->packed.kind;
+    const int64_t *out = args->dy->shape;
+    struct matmul_gradient job = { .bf16 = args->dy->dtype == DTYPE_BF16,
+        .dy = args->dy->data,
+        .x = args->x ? args->x->data : NULL,
+        .rows = out[0],
+        .h = args->x ? args->x->shape[1] : 0,
+        .w = args->x ? args->x->shape[2] : 0,
+        .h_out = out[1],
+        .w_out = out[2],
+        .stride = kind == CONV_3X3_DOWN || kind == CONV_3X3_DOWN_RIGHT ? 2 : 1,
+        .padding = kind == CONV_1X1 || kind == CONV_3X3_DOWN_RIGHT ? 0 : 1,
+        .upsample = kind == CONV_3X3_UP,
+        .n = layer->packed.n,
+        .k = layer->packed.k,
+        .taps = kind == CONV_1X1 ? 1 : 9,
+        .dw = args->dw ? args->dw->data : NULL };
+    if (args->dw && !cpu_plans())
+        cpu_level()->matmul->gradient(&job);
+    return !(args->dbias || args->d_row_add) ||
+           add_sums(&job, args->dbias, args->d_row_add, args->accumulate_row_add, err);
 }
 
 void layers_register(struct kernels *table) {

@@ -65,6 +65,19 @@ struct matmul_job {
     void *y;              /* [rows][h_out][w_out][n], or n/2 with geglu */
 };
 
+/* One layer's parameters, whose gradients are wanted: dy and x of `rows` images, or of one of all
+ * tokens; the rest as in matmul_job. */
+struct matmul_gradient {
+    bool bf16;      /* x and dy */
+    const void *dy; /* [rows][h_out][w_out][n] */
+    const void *x;  /* [rows][h][w][k] */
+    int64_t rows, h, w, h_out, w_out;
+    int64_t stride, padding;
+    bool upsample;
+    int64_t n, k, taps;
+    float *dw; /* [n][taps][k], added to */
+};
+
 /* The functions of one instruction set. */
 struct matmul {
     const char *name;
@@ -78,6 +91,10 @@ struct matmul {
      * aligned. */
     void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
     size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
+
+    void (*gradient)(const struct matmul_gradient *job);
+    /* sums[rows][n] = dy summed over the pixels of each row. */
+    void (*gradient_sums)(const struct matmul_gradient *job, float *sums);
 
     /* y[i][j] = h[i][j] * gelu(h[i][n/2 + j]) + residual; h: [rows][n], y and residual (or NULL):
      * [rows][n/2], all of `dtype`, f32 or bf16. */

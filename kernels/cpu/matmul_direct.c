@@ -397,5 +397,7 @@ const struct matmul MATMUL(table) = {
     .direct = MATMUL(direct),
     .winograd = MATMUL(winograd),
     .winograd_scratch = MATMUL(winograd_scratch),
+    .gradient = MATMUL(gradient),
+    .gradient_sums = MATMUL(gradient_sums),
     .geglu = MATMUL(geglu),
 };

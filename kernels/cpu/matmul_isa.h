@@ -28,6 +28,8 @@ void MATMUL(winograd)(const struct matmul_job *job, int tile, void *scratch);
 void MATMUL(geglu)(
     const void *h, int64_t rows, int64_t n, enum dtype dtype, const void *residual, void *y);
 size_t MATMUL(winograd_scratch)(const struct matmul_job *job, int tile);
+void MATMUL(gradient)(const struct matmul_gradient *job);
+void MATMUL(gradient_sums)(const struct matmul_gradient *job, float *sums);
 
 /* `lanes` elements of f32 or bf16 from element `at` on, zeros behind them. */
 INLINE vf load_lanes(const void *p, int64_t at, int lanes, bool bf16) {
