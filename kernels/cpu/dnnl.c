@@ -653,7 +653,9 @@ bool dnnl_implementation(
     l.geometry = question->kind == CONV_3X3_UP
                      ? geometry_2x2(question->phase / 2 ^ 1, question->phase % 2 ^ 1)
                      : geometries[question->kind];
-    const struct shape shape = { .h = question->h, .w = question->w, .sum = question->residual };
+    const struct shape shape = {
+        .h = question->h, .w = question->w, .sum = question->residual, .back = question->back
+    };
     dnnl_primitive_desc_t description = NULL;
     const char *name = NULL;
     pthread_mutex_lock(&shared.mutex);

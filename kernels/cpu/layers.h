@@ -61,6 +61,7 @@ struct dnnl_question {
     int phase;           /* of CONV_3X3_UP: 0 to 3 */
     int64_t n, k, h, w;
     bool residual;
+    bool back; /* its dx, to add to what is there if residual */
 };
 
 /* What oneDNN computes a layer of bf16 with, in its words ("brgconv:avx512_core_bf16"): for the
