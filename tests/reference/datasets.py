@@ -98,6 +98,8 @@ def main():
                     width, height = draws.choice(sizes)
                 out["places"].append([*o, int(no_upscale), width, height,
                                       *select(*o, no_upscale, width, height)])
+    tied = (160, 64, 320, 64)  # 500x400 is as far from 128x128 as from 192x128
+    out["places"].append([*tied, 0, 500, 400, *select(*tied, False, 500, 400)])
     for size in 512, 128, 640:
         for _ in range(20):
             width, height = draws.randint(64, 5000), draws.randint(64, 5000)

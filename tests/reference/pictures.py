@@ -5,6 +5,7 @@ usage: pictures.py FOLDER        (tests/train/datasets/pictures)
 FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pictures.bin with their
 pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; resized.tsv
 with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize;
+transformed.bin with two crops of it as ToTensor and Normalize make them, f32 [64][64][3];
 broken.tsv with lines "NAME<TAB>WORDS": files made wrong, and words that the refusal must have.
 Needs Pillow (13.0.0 was used) and numpy.
 """
@@ -193,6 +194,14 @@ def main():
                "bicubic": Image.BICUBIC}
     write("resized.tsv", "".join(f"{w} {h} {f}\n" for w, h, f in RESIZED).encode())
     write("resized.bin", b"".join(source.resize((w, h), filters[f]).tobytes() for w, h, f in RESIZED))
+    resized = np.asarray(source.resize((85, 64), Image.LANCZOS))  # Resize(64)
+    values = []
+    for top, left, flip in (0, 10, False), (0, 3, True):  # CenterCrop: round(21 / 2) is 10
+        part = resized[top:top + 64, left:left + 64]
+        part = part[:, ::-1] if flip else part
+        tensor = part.astype(np.float32) / np.float32(255)
+        values.append((tensor - np.float32(0.5)) / np.float32(0.5))
+    write("transformed.bin", b"".join(v.astype("<f4").tobytes() for v in values))
     table = ""
     for name, data, words in broken():
         write("broken_" + name, data)

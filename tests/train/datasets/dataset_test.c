@@ -1,0 +1,344 @@
+/* Data sets of every layout: what is in them, what is read of them, which are held out. */
+#include "base/json.h"
+#include "tests/check.h"
+#include "tests/train/datasets/folder_rig.h"
+#include "train/data/dataset.h"
+#include "train/data/read_ahead.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SIDE 64
+
+static const char *pictures;
+
+static struct dataset_options plain(void) {
+    return (struct dataset_options){ .buckets = { .resolution = SIDE }, .prompt = "a photo" };
+}
+
+static struct dataset *open_set(const char *path, const struct dataset_options *options) {
+    struct dataset *set = NULL;
+    struct error err = { 0 };
+    CHECK(dataset_open(rig_path(path), options, &set, &err), "%s", err.message);
+    return set;
+}
+
+/* "path: caption|caption xREPEATS" of all items, a line each. */
+static void contents_are(const struct dataset *set, const char *wanted) {
+    char text[2048] = "", *at = text;
+    for (size_t i = 0; set && i < dataset_count(set); i++) {
+        const struct dataset_item *item = dataset_item(set, i);
+        at += sprintf(at, "%s: ", item->path);
+        for (int c = 0; c < item->caption_count; c++)
+            at += sprintf(at, "%s%s", c ? "|" : "", item->captions[c]);
+        at += sprintf(at, " x%d%s\n", item->repeats, item->has_mask ? " mask" : "");
+    }
+    CHECK(strcmp(text, wanted) == 0, "%s is not %s", text, wanted);
+}
+
+/* A number of the report, at a path of keys. */
+static int64_t told(const json_t *report, const char *section, const char *key) {
+    const json_t *in = section ? json_object_get(report, section) : report;
+    CHECK(json_is_integer(json_object_get(in, key)), "the report has no %s", key);
+    return json_integer_value(json_object_get(in, key));
+}
+
+static bool names(const json_t *report, const char *key, const char *name) {
+    size_t i;
+    json_t *value;
+    json_array_foreach(json_object_get(report, key), i,
+        value) if (json_is_string(value) &&
+                   strcmp(json_string_value(value), name) == 0) return true;
+    return false;
+}
+
+static void flat_folders(void) {
+    rig_begin(pictures);
+    rig_picture("b.JPG", "jpeg420.jpg");
+    rig_picture("a.png", "rgb.png");
+    rig_text("a.txt", "a boat\nthe boat\n");
+    rig_picture("c.png", "grey.png");
+    rig_text("c.caption", "\n");
+    rig_picture("c.mask.png", "grey.png");
+    rig_picture("deep/d.png", "rgb.png");
+    rig_text("notes.txt", "not a caption");
+    rig_text("picture.webp", "RIFF....WEBP");
+    rig_text(".hidden.png", "x");
+    const struct dataset_options options = plain();
+    struct dataset *set = open_set("", &options);
+    contents_are(set, "a.png: a boat|the boat x1\nb.JPG: a photo x1\nc.png: a photo x1\n");
+    json_t *report = dataset_report(set);
+    CHECK_STRING(json_string_value(json_object_get(report, "layout")), "flat");
+    CHECK(told(report, NULL, "pictures") == 3 && told(report, NULL, "samples") == 3, "-");
+    CHECK(told(report, "captions", "pictures_with_several") == 1, "-");
+    CHECK(told(report, NULL, "passed_over") == 4, "%d passed over",
+        (int)told(report, NULL, "passed_over"));
+    CHECK(names(report, "passed_over_names", "deep") &&
+              names(report, "passed_over_names", "notes.txt") &&
+              names(report, "passed_over_names", "picture.webp") &&
+              names(report, "passed_over_names", "c.mask.png"),
+        "not all are named");
+    json_decref(report);
+    dataset_destroy(set);
+    rig_end();
+}
+
+static void metadata_folders(void) {
+    for (int csv = 0; csv < 2; csv++) {
+        rig_begin(pictures);
+        rig_picture("train/b/2.png", "rgb.png");
+        rig_picture("train/a.jpg", "turned6.jpg");
+        rig_picture("train/unlisted.png", "rgb.png");
+        if (csv)
+            rig_text("train/metadata.csv", "file_name,text\nb/2.png,two\na.jpg,one\na.jpg,eins\n");
+        else
+            rig_text("train/metadata.jsonl",
+                "{\"file_name\": \"b/2.png\", \"text\": \"two\"}\n"
+                "{\"file_name\": \"a.jpg\", \"text\": [\"one\", \"eins\"]}\n");
+        const struct dataset_options options = plain();
+        struct dataset *set = open_set("", &options);
+        contents_are(set, "a.jpg: one|eins x1\nb/2.png: two x1\n");
+        json_t *report = dataset_report(set);
+        CHECK_STRING(json_string_value(json_object_get(report, "layout")),
+            csv ? "metadata.csv" : "metadata.jsonl");
+        CHECK(names(report, "passed_over_names", "unlisted.png"), "-");
+        CHECK(dataset_item(set, 0)->width == 27 && dataset_item(set, 0)->height == 37,
+            "EXIF's orientation is not in the size");
+        json_decref(report);
+        dataset_destroy(set);
+        rig_end();
+    }
+}
+
+static void repeated_folders(void) {
+    rig_begin(pictures);
+    rig_picture("3_a cat/1.png", "rgb.png");
+    rig_picture("3_a cat/2.png", "grey.png");
+    rig_text("3_a cat/2.txt", "a grey cat");
+    rig_picture("1_dog_run/1.png", "rgb.png");
+    rig_picture("other/1.png", "rgb.png");
+    struct dataset_options options = plain();
+    options.prompt = NULL;
+    struct dataset *set = open_set("", &options);
+    contents_are(set, "1_dog_run/1.png: dog_run x1\n3_a cat/1.png: a cat x3\n"
+                      "3_a cat/2.png: a grey cat x3\n");
+    size_t count;
+    const int32_t *samples = dataset_samples(set, &count);
+    static const int32_t wanted[] = { 0, 1, 1, 1, 2, 2, 2 };
+    CHECK(count == 7 && memcmp(samples, wanted, sizeof(wanted)) == 0, "%zu samples", count);
+    json_t *report = dataset_report(set);
+    CHECK(names(report, "passed_over_names", "other"), "-");
+    json_decref(report);
+    dataset_destroy(set);
+    rig_end();
+}
+
+static char *recorded(const char *name, size_t *size) {
+    FILE *file;
+    char path[512], *bytes = calloc(1, 1 << 20);
+    snprintf(path, sizeof(path), "%s/%s", pictures, name);
+    file = fopen(path, "rb");
+    CHECK(file, "no %s", path);
+    *size = file ? fread(bytes, 1, 1 << 20, file) : 0;
+    if (file)
+        fclose(file);
+    return bytes;
+}
+
+/* Resize, crop, flip, ToTensor, Normalize: recorded of Pillow and numpy. */
+static void pixels_are_torchvisions(void) {
+    size_t size;
+    float *pixels = malloc(SIDE * SIDE * 3 * sizeof(float));
+    float *expected = (float *)recorded("transformed.bin", &size);
+    struct error err = { 0 };
+    rig_begin(pictures);
+    rig_picture("photo.png", "photo.png");
+    const struct dataset_options options = plain();
+    struct dataset *set = open_set("", &options);
+    const struct crop crops[] = { placement_centre(&dataset_item(set, 0)->placement),
+        { 0, 3, true } };
+    CHECK(size == sizeof(float) * SIDE * SIDE * 3 * 2, "%zu bytes", size);
+    for (int i = 0; i < 2; i++) {
+        CHECK(dataset_read(set, 0, &crops[i], pixels, NULL, &err), "%s", err.message);
+        CHECK(memcmp(pixels, expected + i * SIDE * SIDE * 3, SIDE * SIDE * 3 * sizeof(float)) == 0,
+            "crop %d: %.9g, not %.9g", i, pixels[0], expected[i * SIDE * SIDE * 3]);
+    }
+    CHECK(!dataset_read(set, 0, &(struct crop){ 1, 0, false }, pixels, NULL, &err),
+        "a crop outside of the picture is taken");
+    rig_picture("photo.png", "rgb.png");
+    CHECK(!dataset_read(set, 0, &crops[0], pixels, NULL, &err), "a changed file is taken");
+    CHECK_CONTAINS(err.message, "photo.png: the file has changed since");
+    dataset_destroy(set);
+    rig_end();
+    free(pixels);
+    free(expected);
+}
+
+/* The recorded greys of 27x19 as a mask: at least one half is 1, whatever the crop. */
+static void masks_go_the_way_of_their_pictures(void) {
+    static float pixels[SIDE * SIDE * 3], mask[SIDE * SIDE];
+    struct error err = { 0 };
+    rig_begin(pictures);
+    rig_picture("a.png", "grey.png");
+    rig_picture("a.mask.png", "grey.png");
+    struct dataset_options options = plain();
+    options.masks = DATASET_MASKS_FILES;
+    struct dataset *set = open_set("", &options);
+    contents_are(set, "a.png: a photo x1 mask\n");
+    CHECK(
+        dataset_read(set, 0, &(struct crop){ 0, 5, true }, pixels, mask, &err), "%s", err.message);
+    int ones = 0, wrong = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        ones += mask[i] == 1;
+        wrong += mask[i] != (pixels[3 * i] >= 0);
+    }
+    printf("mask: %d of %d are 1\n", ones, SIDE * SIDE);
+    CHECK(wrong == 0 && ones > 100 && ones < SIDE * SIDE - 100, "%d are wrong", wrong);
+    dataset_destroy(set);
+    rig_end();
+}
+
+static void buckets_are_collected(void) {
+    rig_begin(pictures);
+    rig_picture("wide.png", "photo.png");
+    rig_picture("wide2.png", "photo.png");
+    rig_picture("tall.png", "turned6.png");
+    struct dataset_options options = plain();
+    options.buckets = (struct bucket_options){
+        .resolution = 128, .enabled = true, .min_px = 64, .max_px = 256, .step_px = 32
+    };
+    struct dataset *set = open_set("", &options);
+    CHECK(dataset_bucket_count(set) == 2, "%d buckets", dataset_bucket_count(set));
+    const struct bucket tall = dataset_bucket(set, 0), wide = dataset_bucket(set, 1);
+    printf("buckets of 128^2 px: 19x27 px in %dx%d, 60x45 in %dx%d\n", tall.width, tall.height,
+        wide.width, wide.height);
+    CHECK(tall.width == 96 && tall.height == 160 && wide.width == 128 && wide.height == 128, "-");
+    CHECK(dataset_item(set, 0)->bucket == 0 && dataset_item(set, 2)->bucket == 1, "-");
+    dataset_destroy(set);
+    rig_end();
+}
+
+static void fill_with(int count) {
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%03d.png", i);
+        rig_picture(name, i % 2 ? "one_pixel.png" : "grey1.png");
+    }
+}
+
+/* Which are held out, as text. */
+static void held_out_of(const struct dataset_options *options, char text[1024], size_t *held_out) {
+    struct dataset *set = open_set("", options);
+    size_t rest, both[200] = { 0 };
+    const int32_t *out = dataset_held_out(set, held_out), *in = dataset_samples(set, &rest);
+    text[0] = 0;
+    for (size_t i = 0; i < *held_out; i++) {
+        strcat(text, dataset_item(set, (size_t)out[i])->path);
+        both[out[i]]++;
+    }
+    for (size_t i = 0; i < rest; i++)
+        both[in[i]]++;
+    for (size_t i = 0; i < dataset_count(set); i++)
+        CHECK(both[i] == 1, "picture %zu is there %zu times", i, both[i]);
+    dataset_destroy(set);
+}
+
+static void held_out_pictures_are_the_seeds(void) {
+    char first[1024], again[1024], other[1024], larger[1024];
+    size_t count;
+    struct dataset_options options = plain();
+    rig_begin(pictures);
+    fill_with(60);
+    options.held_out_share = 0.1;
+    options.seed = 7;
+    options.threads = 3;
+    held_out_of(&options, first, &count);
+    CHECK(count == 6, "%zu of 60", count);
+    options.threads = 1;
+    held_out_of(&options, again, &count);
+    CHECK(strcmp(first, again) == 0, "%s, then %s", first, again);
+    options.held_out_share = 0.2;
+    held_out_of(&options, larger, &count);
+    options.held_out_share = 0.1;
+    for (size_t i = 0; i + 7 <= strlen(first); i += 7) {
+        char name[8] = "";
+        memcpy(name, first + i, 7);
+        CHECK(count == 12 && strstr(larger, name), "%s is not among a fifth", name);
+    }
+    options.seed = 8;
+    held_out_of(&options, other, &count);
+    CHECK(strcmp(first, other) != 0, "another seed holds out the same");
+    printf("held out: %s; with another seed %s\n", first, other);
+    options.held_out_share = 0.001;
+    held_out_of(&options, other, &count);
+    CHECK(count == 1, "%zu of a thousandth", count);
+    options.held_out_share = 0.999;
+    held_out_of(&options, other, &count);
+    CHECK(count == 59, "%zu: none is left", count);
+    options.held_out_share = 0;
+    options.max_pictures = 10;
+    struct dataset *set = open_set("", &options);
+    CHECK(dataset_count(set) == 10, "%zu pictures", dataset_count(set));
+    for (size_t i = 1; i < dataset_count(set); i++)
+        CHECK(strcmp(dataset_item(set, i - 1)->path, dataset_item(set, i)->path) < 0, "unsorted");
+    dataset_destroy(set);
+    rig_end();
+}
+
+/* Large and small ones in turn, so that threads overtake each other. */
+static void order_does_not_depend_on_threads(void) {
+    enum { ASKED = 60, AHEAD = 5 };
+    static float wanted[SIDE * SIDE * 3], pixels[SIDE * SIDE * 3];
+    struct error err = { 0 };
+    rig_begin(pictures);
+    for (int i = 0; i < 12; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%02d.png", i);
+        rig_picture(name, i % 3 ? "one_pixel.png" : i % 2 ? "photo.png" : "rgb16.png");
+    }
+    const struct dataset_options options = plain();
+    struct dataset *set = open_set("", &options);
+    for (int threads = 1; threads <= 4; threads += 3) {
+        struct read_ahead *reader;
+        int equal = 0, taken = 0;
+        CHECK(read_ahead_create(set, threads, AHEAD, &reader, &err), "%s", err.message);
+        for (int asked = 0; taken < ASKED; taken++) {
+            for (; asked < ASKED && read_ahead_room(reader) > 0; asked++)
+                read_ahead_ask(
+                    reader, (size_t)(asked * 7 % 12), &(struct crop){ 0, 0, asked % 2 }, false);
+            CHECK(asked - taken <= AHEAD, "%d are asked for", asked - taken);
+            CHECK(dataset_read(set, (size_t)(taken * 7 % 12), &(struct crop){ 0, 0, taken % 2 },
+                      wanted, NULL, &err),
+                "%s", err.message);
+            CHECK(read_ahead_take(reader, pixels, NULL, &err), "%s", err.message);
+            equal += memcmp(pixels, wanted, sizeof(wanted)) == 0;
+        }
+        printf("%d threads: %d of %d pictures are the right ones\n", threads, equal, taken);
+        CHECK(equal == ASKED, "-");
+        CHECK(!read_ahead_ready(reader), "one too many");
+        unlink(rig_path("03.png"));
+        read_ahead_ask(reader, 3, &(struct crop){ 0 }, false);
+        CHECK(!read_ahead_take(reader, pixels, NULL, &err), "a file that is gone is read");
+        CHECK_CONTAINS(err.message, "03.png");
+        rig_picture("03.png", "photo.png");
+        read_ahead_ask(reader, 3, &(struct crop){ 0 }, false); /* never taken */
+        read_ahead_destroy(reader);
+    }
+    dataset_destroy(set);
+    rig_end();
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2)
+        return 2;
+    pictures = argv[1];
+    flat_folders();
+    metadata_folders();
+    repeated_folders();
+    pixels_are_torchvisions();
+    masks_go_the_way_of_their_pictures();
+    buckets_are_collected();
+    held_out_pictures_are_the_seeds();
+    order_does_not_depend_on_threads();
+    return check_done();
+}

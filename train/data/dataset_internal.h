@@ -1,0 +1,49 @@
+/* What a data set is made of, for the files that make, read and describe it. */
+#ifndef TRAIN_DATA_DATASET_INTERNAL_H
+#define TRAIN_DATA_DATASET_INTERNAL_H
+
+#include "train/data/dataset.h"
+#include "train/data/scan.h"
+
+#include <pthread.h>
+
+/* Memory that decoders share: who needs more than is left waits for another to be done. */
+struct decode_budget {
+    pthread_mutex_t mutex;
+    pthread_cond_t freed;
+    size_t used; /* of DATASET_DECODE_BYTES; one picture alone may take more */
+};
+
+/* One picture of the folder, looked at. */
+struct dataset_picture {
+    struct dataset_item item;
+    const char *mask_path; /* NULL if it has none */
+    uint64_t bytes;        /* of its file */
+    char *broken;          /* owned: what is wrong with it, or NULL */
+};
+
+struct dataset {
+    struct scan_folder folder;
+    struct scan scan;
+    enum dataset_masks masks;
+    enum resize_filter filter;
+    struct bucket_options bucket_options;
+    bool report_only;
+    struct dataset_picture *pictures; /* owned: [picture_count], the good ones first */
+    size_t picture_count, count;      /* count: of the good ones that are used */
+    struct bucket *buckets;           /* owned */
+    int bucket_count;
+    int32_t *samples, *held_out; /* owned */
+    size_t sample_count, held_out_count;
+    struct decode_budget *budget; /* owned: what dataset_read changes of a const dataset */
+};
+
+bool decode_budget_create(struct decode_budget **out, struct error *err)
+    __attribute__((warn_unused_result));
+void decode_budget_destroy(struct decode_budget *budget);
+
+/* Fills what the files say of a picture: size, bytes, content; decodes them unless report_only. */
+bool dataset_examine(struct dataset *dataset, const struct scan_entry *entry,
+    struct dataset_picture *picture, struct error *err) __attribute__((warn_unused_result));
+
+#endif
