@@ -42,14 +42,18 @@
 #define JPEG_SCANS_MAX 64                /* each is a pass over the whole picture */
 
 /* train: data sets (train/data/) */
+#define DATASET_NAME_MAX_BYTES 128
 #define DATASET_PICTURES_MAX (1 << 20)
+#define DATASET_FILES_MAX (4 << 20)             /* of an archive */
+#define DATASET_MAX_BYTES ((uint64_t)256 << 30) /* of an archive, and of the files in it */
 #define DATASET_CAPTIONS_MAX (4 << 20)
 #define DATASET_REPEATS_MAX 10000
-#define DATASET_SAMPLES_MAX (1 << 24)          /* of an epoch, repeats included */
-#define DATASET_THREADS_MAX 64                 /* that read pictures */
-#define DATASET_DECODE_BYTES ((size_t)1 << 30) /* of all that are being decoded, if more than one  \
-                                                */
-#define DATASET_PATH_MAX_BYTES 1024            /* of a picture's, relative to its data set */
+#define DATASET_SAMPLES_MAX (1 << 24) /* of an epoch, repeats included */
+#define DATASET_THREADS_MAX 64        /* that read pictures */
+#define DATASET_DECODE_BYTES                                                                       \
+    ((size_t)1 << 30)               /* of all that are being decoded, if more than one             \
+                                     */
+#define DATASET_PATH_MAX_BYTES 1024 /* of a picture's, relative to its data set */
 #define METADATA_FILE_MAX_BYTES (512u << 20)
 #define CAPTION_FILE_MAX_BYTES (1u << 20)
 #define CAPTIONS_PER_PICTURE_MAX 64 /* of PROMPT_MAX_BYTES each */

@@ -10,6 +10,7 @@
 #include "server/dialect/generate_answer.h"
 #include "server/http/http.h"
 #include "server/http/listen.h"
+#include "train/data/store.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -25,6 +26,8 @@ struct settings {
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
     const char *address, *state_dir;
+    const char *dataset_root;
+    uint64_t dataset_max_bytes;
     mode_t socket_mode;
     enum log_level log_level;
     double tune_minutes; /* 0: no tuning */
@@ -60,6 +63,12 @@ static const struct option_spec table[] = {
         .to = OPTION_TO_INT(struct settings, lora_memory_mb, 1, LORA_MEMORY_MAX_MB) },
     { "lora-max-bytes", 0, "N", "of an adapter's file that is sent [4294967296]",
         .to = OPTION_TO_UINT64(struct settings, lora_max_bytes, 1, ADAPTER_FILE_MAX_BYTES) },
+    { "dataset-root", 0, "FOLDER",
+        "of data sets to train on, a folder each; PUT /datasets/NAME adds\none [none]",
+        .to = OPTION_TO_TEXT(struct settings, dataset_root) },
+    { "dataset-max-bytes", 0, "N",
+        "of an archive that is sent, and of the files in it [274877906944]",
+        .to = OPTION_TO_UINT64(struct settings, dataset_max_bytes, 1, DATASET_MAX_BYTES) },
     { "merge-loras", 0, NULL,
         "make weights of adapters instead of adding them in each step: less\n"
         "work for one set of them, more when sets change",
@@ -183,8 +192,12 @@ static int serve(
     struct engine *engine = NULL;
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
+    struct dataset_store *datasets = NULL;
     int status = 1;
     block_signals(&signals); /* before there are threads, which inherit the mask */
+    if (settings->dataset_root &&
+        !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
+        goto out;
     if (!engine_create(&settings->engine, &engine, &err) ||
         !wait_for_opening(engine, &signals, &status) ||
         !jobs_open(&jobs, settings->state_dir, engine, &err))
@@ -203,6 +216,8 @@ static int serve(
         .drain_timeout_s = settings->drain_timeout_s,
         .lora_dir = settings->engine.pipeline.adapters.folder,
         .lora_max_bytes = settings->lora_max_bytes,
+        .datasets = datasets,
+        .dataset_max_bytes = settings->dataset_max_bytes,
     };
     if (!http_server_create(&http_options, &server, &err))
         goto out;
@@ -224,6 +239,7 @@ out:
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
     jobs_close(&jobs);
+    dataset_store_close(datasets);
     engine_destroy(engine, true);
     if (status == 0)
         log_info("stopped");
@@ -270,6 +286,7 @@ int serve_main(int argc, char **argv) {
         .connections_max = HTTP_CONNECTIONS,
         .heartbeat_s = HTTP_HEARTBEAT_S,
         .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
+        .dataset_max_bytes = DATASET_MAX_BYTES,
         .address = "127.0.0.1:8188",
         .socket_mode = 0600,
         .log_level = LOG_LEVEL_INFO,

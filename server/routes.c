@@ -4,6 +4,8 @@
 
 /* One line a route; each is defined in the file that handles it. */
 #define ROUTES(X)                                                                                  \
+    X(route_dataset)                                                                               \
+    X(route_datasets)                                                                              \
     X(route_generate)                                                                              \
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \

@@ -13,6 +13,7 @@
 
 struct acceptor;
 struct connections;
+struct dataset_store;
 struct dispatcher;
 struct job_watch;
 struct MHD_Daemon;
@@ -26,9 +27,11 @@ struct http_options {
     const char *model_name; /* borrowed */
     int queue_max;          /* what the engine was made with, for GET /info */
     int connections_max;
-    const char *lora_dir;    /* of the engine's adapters, NULL: there is none; borrowed */
-    uint64_t lora_max_bytes; /* of a file that is sent */
-    struct queue *queue;     /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
+    const char *lora_dir;           /* of the engine's adapters, NULL: there is none; borrowed */
+    uint64_t lora_max_bytes;        /* of a file that is sent */
+    struct dataset_store *datasets; /* NULL: there is no folder of them; borrowed, outlives it */
+    uint64_t dataset_max_bytes;     /* of an archive that is sent */
+    struct queue *queue; /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
     struct dispatcher *dispatcher; /* of that queue; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two signs of life on a stream of events */

@@ -1,0 +1,174 @@
+/* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
+ * plain or gzip: it goes to a file while it comes, and a loader's thread unpacks it. */
+#include "server/http/respond.h"
+#include "server/http/route.h"
+#include "server/task.h"
+#include "train/data/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct dataset_task {
+    struct task task;            /* the first member */
+    struct dataset_store *store; /* borrowed */
+    char name[DATASET_NAME_MAX_BYTES + 1];
+    struct dataset_upload *upload; /* owned until it ends */
+};
+
+static struct dataset_store *store_of(const struct exchange *exchange) {
+    return exchange->server->options.datasets;
+}
+
+/* What stands below the prefix in the target. */
+static bool read_name(
+    const struct exchange *exchange, char name[DATASET_NAME_MAX_BYTES + 1], struct error *err) {
+    size_t length;
+    const char *text = route_piece(exchange->route, exchange->target, &length);
+    const int shown = (int)(length < DATASET_NAME_MAX_BYTES ? length : DATASET_NAME_MAX_BYTES);
+    snprintf(name, DATASET_NAME_MAX_BYTES + 1, "%.*s", shown, text);
+    if (length > DATASET_NAME_MAX_BYTES)
+        return error_field(err, "name", name, "at most %d bytes", DATASET_NAME_MAX_BYTES);
+    return dataset_name_check("name", name, err);
+}
+
+static bool is_open(const struct exchange *exchange, struct error *err) {
+    const char *query = strchr(exchange->target, '?');
+    if (query)
+        return error_field(err, "query", query, "no query here");
+    return store_of(exchange) ||
+           error_set(err, ERROR_NOT_FOUND,
+               "this daemon has no folder of data sets; start it with --dataset-root FOLDER");
+}
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    if (is_open(exchange, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static bool early_named(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    char name[DATASET_NAME_MAX_BYTES + 1];
+    if (is_open(exchange, &err) && read_name(exchange, name, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* --- What loaders do --- */
+
+static struct dataset_task *task_of(struct task *task) {
+    return (struct dataset_task *)task;
+}
+
+static void destroy(struct task *task) {
+    dataset_upload_abort(task_of(task)->upload);
+    free(task);
+}
+
+static bool describe(struct task *task, struct error *err) {
+    struct dataset_task *t = task_of(task);
+    return dataset_store_describe(t->store, t->name, &task->json, err);
+}
+
+static bool delete_one(struct task *task, struct error *err) {
+    struct dataset_task *t = task_of(task);
+    task->status = 204;
+    return dataset_store_delete(t->store, t->name, err);
+}
+
+static bool end_upload(struct task *task, struct error *err) {
+    struct dataset_task *t = task_of(task);
+    struct dataset_upload *upload = t->upload;
+    t->upload = NULL;
+    task->status = 201;
+    return dataset_upload_end(upload, &task->json, err);
+}
+
+static bool list(struct task *task, struct error *err) {
+    json_t *names;
+    if (!dataset_store_list(task_of(task)->store, &names, err))
+        return false;
+    task->json = json_pack("{s:o}", "datasets", names);
+    return task->json;
+}
+
+/* Takes over `upload`. */
+static enum MHD_Result start(struct exchange *exchange,
+    bool (*run)(struct task *task, struct error *err), bool named, struct dataset_upload *upload) {
+    struct error err = { 0 };
+    struct dataset_task *t = calloc(1, sizeof(*t));
+    if (!t || (named && !read_name(exchange, t->name, &err))) {
+        dataset_upload_abort(upload);
+        const bool memory = !t;
+        free(t);
+        return memory ? task_start(NULL, exchange, NULL, run, destroy)
+                      : respond_error(exchange, &err);
+    }
+    t->store = store_of(exchange);
+    t->upload = upload;
+    return task_start(&t->task, exchange, exchange->server->loaders, run, destroy);
+}
+
+/* --- The methods --- */
+
+static enum MHD_Result handle_list(struct exchange *exchange) {
+    return start(exchange, list, false, NULL);
+}
+
+static enum MHD_Result handle_get(struct exchange *exchange) {
+    return start(exchange, describe, true, NULL);
+}
+
+static enum MHD_Result handle_delete(struct exchange *exchange) {
+    return start(exchange, delete_one, true, NULL);
+}
+
+static enum MHD_Result handle_put(struct exchange *exchange) {
+    struct dataset_upload *upload = exchange->upload;
+    exchange->upload = NULL;
+    return start(exchange, end_upload, true, upload);
+}
+
+/* --- PUT's body --- */
+
+static uint64_t upload_max_bytes(const struct exchange *exchange) {
+    return exchange->server->options.dataset_max_bytes;
+}
+
+static bool upload_begin(struct exchange *exchange, struct error *err) {
+    struct dataset_upload *upload;
+    char name[DATASET_NAME_MAX_BYTES + 1];
+    const uint64_t bytes = exchange->body_bytes == BODY_BYTES_UNKNOWN ? 0 : exchange->body_bytes;
+    if (!read_name(exchange, name, err) ||
+        !dataset_upload_begin(store_of(exchange), name, bytes, &upload, err))
+        return false;
+    exchange->upload = upload;
+    return true;
+}
+
+static bool upload_write(
+    struct exchange *exchange, const void *bytes, size_t size, struct error *err) {
+    return dataset_upload_write(exchange->upload, bytes, size, err);
+}
+
+static void upload_give_up(struct exchange *exchange) {
+    dataset_upload_abort(exchange->upload);
+    exchange->upload = NULL;
+}
+
+static const struct body_sink upload = { upload_max_bytes, upload_begin, upload_write,
+    upload_give_up };
+static const char *const archive_types[] = { "application/x-tar", "application/gzip",
+    "application/x-gzip", "application/octet-stream", "", NULL };
+
+const struct route route_datasets = { .path = "/datasets",
+    .methods = { { "GET", .early = early, .handle = handle_list } } };
+
+const struct route route_dataset = { .path = "/datasets/",
+    .is_prefix = true,
+    .methods = { { "GET", .early = early_named, .handle = handle_get },
+        { "PUT", archive_types, early_named, handle_put, &upload },
+        { "DELETE", .early = early_named, .handle = handle_delete } } };
