@@ -622,12 +622,36 @@ json_t *train_config_to_json(const struct train_config *config) {
     return json;
 }
 
+static const char *standard(const struct field *f, char *out, size_t size) {
+    switch (f->kind) {
+    case KIND_FLAG:
+        snprintf(out, size, "%s", f->value != 0 ? "true" : "false");
+        break;
+    case KIND_INTEGER:
+    case KIND_NUMBER:
+        if (f == field_named("seed"))
+            snprintf(out, size, "random");
+        else
+            snprintf(out, size, "%.4g", f->value);
+        break;
+    case KIND_WORD:
+        snprintf(out, size, "\"%s\"", f->words[(int)f->value]);
+        break;
+    default:
+        snprintf(out, size, "%s", f->texts ? f->texts : "");
+    }
+    return out;
+}
+
 bool train_config_line(size_t index, struct train_config_line *out) {
     if (index >= FIELD_COUNT)
         return false;
-    out->name = fields[index].name;
-    out->help = fields[index].help;
-    allowed(&fields[index], out->allowed, sizeof(out->allowed));
+    const struct field *f = &fields[index];
+    *out = (struct train_config_line){ .name = f->name, .help = f->help };
+    standard(f, out->standard, sizeof(out->standard));
+    allowed(f, out->allowed, sizeof(out->allowed));
+    if (f->needs)
+        condition(f, out->only, sizeof(out->only));
     return true;
 }
 

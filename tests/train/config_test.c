@@ -2,6 +2,7 @@
  * what comes back out. The defaults' truth is the argparse code of diffusers' scripts. */
 #include "train/config.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "kernels/dtype.h"
 #include "tests/check.h"
@@ -199,13 +200,36 @@ static void wrong_fields_have_errors_of_their_own(void) {
     CHECK(!parse("[]", &c, &err) && strstr(err.message, "JSON object"), "%s", err.message);
 }
 
-static void every_field_is_explained(void) {
+/* The page of fields is this table; with `write`, it is written anew. */
+static void the_page_lists_every_field(const char *path, bool write) {
+    static const char begins[] = "<!-- written by config_test --write -->\n";
+    char *page, *table = NULL;
+    size_t size, table_size, count = 0;
+    struct error err = { 0 };
     struct train_config_line line;
-    size_t count = 0;
-    for (; train_config_line(count, &line); count++)
+    CHECK(file_read(path, 1 << 20, &page, &size, &err), "%s", err.message);
+    FILE *rows = open_memstream(&table, &table_size);
+    fprintf(rows, "| field | default | allowed | |\n|---|---|---|---|\n");
+    for (; train_config_line(count, &line); count++) {
         CHECK(line.help && line.help[0] && line.allowed[0], "%s", line.name);
+        fprintf(rows, "| `%s` | %s | %s | %s%s%s |\n", line.name, line.standard, line.allowed,
+            line.help, line.only[0] ? "; only with " : "", line.only);
+    }
+    fclose(rows);
     printf("%zu fields\n", count);
     CHECK(count > 60, "%zu", count);
+    char *at = page ? strstr(page, begins) : NULL;
+    CHECK(at, "%s has no table", path);
+    if (at && write) {
+        FILE *file = fopen(path, "w");
+        fprintf(file, "%.*s%s%s", (int)(at - page), page, begins, table);
+        fclose(file);
+    } else if (at) {
+        CHECK(strcmp(at + strlen(begins), table) == 0,
+            "%s is not what the fields are: run config_test %s --write", path, path);
+    }
+    free(table);
+    free(page);
 }
 
 static void a_device_may_not_have_it(void) {
@@ -221,11 +245,14 @@ static void a_device_may_not_have_it(void) {
     train_config_finish(&c);
 }
 
-int main(void) {
+/* usage: config_test docs/training-fields.md [--write] */
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return 2;
     defaults_are_diffusers();
     what_is_read_comes_back();
     wrong_fields_have_errors_of_their_own();
-    every_field_is_explained();
+    the_page_lists_every_field(argv[1], argc == 3 && strcmp(argv[2], "--write") == 0);
     a_device_may_not_have_it();
     return check_done();
 }
