@@ -239,24 +239,44 @@ static bool take_all(
     return ok;
 }
 
+/* What a request asks for: adapters_resolve's arguments. */
+struct asked {
+    const struct lora_choice *choices;
+    int count;
+    bool given;
+};
+
+/* Says which of the request's names cannot be had: "loras[2].name"; a default's is "loras". */
+static bool blame(const struct asked *asked, const char *name, struct error *err) {
+    char param[48] = "loras";
+    for (int i = 0; asked->given && i < asked->count; i++)
+        if (strcmp(asked->choices[i].name, name) == 0)
+            name_param(param, i, "name");
+    if (!err)
+        return false;
+    error_prefix(err, "%s: %s", param, name);
+    if (err->code == ERROR_NOT_FOUND)
+        err->code = ERROR_INVALID; /* of the request, the name is what is wrong */
+    snprintf(err->param, sizeof(err->param), "%s", param);
+    snprintf(err->value, sizeof(err->value), "%.*s", (int)sizeof(err->value) - 1, name);
+    return false;
+}
+
 /* The next two hold `work`. */
 
-static bool load_version(struct adapter_set *set, int i, struct error *err) {
+static bool load_version(
+    struct adapter_set *set, int i, const struct asked *asked, struct error *err) {
     struct adapters *adapters = set->adapters;
-    struct adapter_entry *entry = entry_find(adapters, set->uses[i].name);
-    char param[ADAPTER_NAME_MAX_BYTES + 16];
-    snprintf(param, sizeof(param), "loras: %s", set->uses[i].name);
+    const char *name = set->uses[i].name;
+    struct adapter_entry *entry = entry_find(adapters, name);
     if (!entry)
-        return error_set(err, ERROR_INVALID, "%s was removed just now", param);
-    if (!is_idle(&set->uses[i]) && !entry->version && !entry_load(adapters, entry, err)) {
-        if (err && err->code == ERROR_NOT_FOUND)
-            err->code = ERROR_INVALID; /* of the request, the name is what is wrong */
-        return error_prefix(err, "%s", param);
-    }
+        error_set(err, ERROR_INVALID, "it was removed just now");
+    if (!entry || (!is_idle(&set->uses[i]) && !entry->version && !entry_load(adapters, entry, err)))
+        return blame(asked, name, err);
     pthread_mutex_lock(&adapters->lock);
     const bool taken = take_version(set, i);
     pthread_mutex_unlock(&adapters->lock);
-    return taken || error_set(err, ERROR_INTERNAL, "%s: loaded and gone", param);
+    return taken || error_set(err, ERROR_INTERNAL, "%s: loaded and gone", name);
 }
 
 static bool make_copies(struct adapter_set *set, enum component component,
@@ -287,11 +307,12 @@ static bool make_copies(struct adapter_set *set, enum component component,
     return true;
 }
 
-static bool load_all(struct adapter_set *set, struct adapter_source *sources, struct error *err) {
+static bool load_all(struct adapter_set *set, const struct asked *asked,
+    struct adapter_source *sources, struct error *err) {
     work_begin(set->adapters);
     bool ok = true;
     for (int i = 0; ok && i < set->count; i++)
-        ok = load_version(set, i, err);
+        ok = load_version(set, i, asked, err);
     for (int c = 0; ok && c < ADAPTER_COMPONENTS; c++)
         ok = make_copies(set, (enum component)c, sources, err);
     work_end(set->adapters);
@@ -392,7 +413,8 @@ bool adapters_resolve(struct adapters *adapters, const struct lora_choice *choic
         return ok;
     if (!sources)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of adapters");
-    ok = ok && (ready || load_all(set, sources, err));
+    const struct asked asked = { choices, count, given };
+    ok = ok && (ready || load_all(set, &asked, sources, err));
     for (int c = 0; ok && c < ADAPTER_COMPONENTS; c++)
         ok = make_overlay(set, (enum component)c, err);
     if (ok) {

@@ -443,6 +443,8 @@ static void only_regular_files_are_read(void) {
     CHECK(symlink(outside, rig_path(&rig, "a")) == 0, "no link");
     CHECK(!resolves("a", 1) && err.code == ERROR_INVALID, "a link is followed");
     CHECK_CONTAINS(err.message, "symbolic link");
+    CHECK_STRING(err.param, "loras[0].name");
+    CHECK_STRING(err.value, "a");
     /* Sending to the name of a link replaces the link, not what it leads to. */
     struct stat before, after;
     stat(outside, &before);

@@ -51,6 +51,12 @@ class Soak:
         return answer["images"][0]["b64_latent"], used[0] if used else None
 
     def client(self, number):
+        try:
+            self.draw_on(number)
+        except Exception as e:  # which a thread would keep to itself
+            check(False, f"client {number}: {e!r}")
+
+    def draw_on(self, number):
         """Draws with either name, or none; a name is refused only while it is away."""
         turn = number
         while not self.stop.is_set():
@@ -64,7 +70,7 @@ class Soak:
                 else:
                     self.counted["refused"] += 1
                     error = latents.error()
-                    check(latents.status == 400 and error["param"] == "loras[0].name" and
+                    check(latents.status == 400 and error.get("param") == "loras[0].name" and
                           name == "right", f"{name}: {latents.status} {latents.body[:300]}")
 
     def cycle(self, turn):
