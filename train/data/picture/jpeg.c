@@ -273,11 +273,11 @@ static const char *stb_reason(void) {
     return reason ? reason : "no reason given";
 }
 
-/* NULL, or what is wrong. All that may jump; no local of ours lives across the jump. */
-static const char *run_stb(const uint8_t *file, size_t size, struct picture *out) {
+/* NULL, or what is wrong. May be jumped out of, so it is no part of run_stb, whose locals would
+ * have to survive that. */
+static __attribute__((noinline)) const char *load(
+    const uint8_t *file, size_t size, struct picture *out) {
     int width = 0, height = 0, components = 0;
-    if (setjmp(decoding.out))
-        return "stb_image's assertion";
     if (!stbi_info_from_memory(file, (int)size, &width, &height, &components))
         return stb_reason();
     if (width != out->width || height != out->height)
@@ -289,6 +289,10 @@ static const char *run_stb(const uint8_t *file, size_t size, struct picture *out
         return "its size changes";
     memcpy(out->pixels, pixels, (size_t)width * (size_t)height * 3);
     return NULL;
+}
+
+static const char *run_stb(const uint8_t *file, size_t size, struct picture *out) {
+    return setjmp(decoding.out) ? "stb_image's assertion" : load(file, size, out);
 }
 
 bool jpeg_decode(const uint8_t *file, size_t size, const struct picture_info *info,
