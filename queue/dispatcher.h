@@ -16,9 +16,9 @@ struct job_claim;
 /* Who works on the jobs of one type. Any thread may call it. */
 struct job_runner {
     const char *type;
-    /* Whether a request is one, and *request (malloc'd JSON) what is to be queued of it, with
-     * everything decided that would be decided at random. May read files. */
-    bool (*check)(void *user, const char *body, size_t size, char **request, struct error *err);
+    /* Whether a request that is well-formed can be worked on here: what it names is there, and its
+     * memory fits. May read files. */
+    bool (*check)(void *user, const char *request, struct error *err);
     /* This job is to be worked on, until one of the last three functions below. Must not wait. */
     void (*start)(void *user, struct job_claim *claim);
     /* job_claim_wish of its claim may have changed. Must not wait, and of the functions here call

@@ -5,6 +5,7 @@
 #include "server/http/route.h"
 #include "server/job_routes.h"
 #include "server/task.h"
+#include "train/config.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,43 +26,64 @@ static void destroy(struct task *task) {
     free(task);
 }
 
-/* The body in a form that does not depend on how it was written, malloc'd. */
-static char *canonical_body(const struct order_task *t, struct error *err) {
-    json_t *json = json_parse(t->body, t->body_size, err);
-    if (!json)
-        return NULL;
-    char *text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-    json_decref(json);
+static char *dump(const json_t *json, size_t flags, struct error *err) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | flags) : NULL;
     if (!text)
         error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
     return text;
 }
 
-/* The job of the request: the one that it was when it came before, or a new one. */
-static bool order(struct order_task *t, const char *body, struct job *job, struct error *err) {
-    struct job_order order = { .type = TYPE, .key = body ? t->key : NULL, .body = body };
-    char *request = NULL;
+/* All that is said in the body, and what it leaves to us: its seed too is decided now, so that the
+ * job is the same however often it is begun. */
+static char *resolve(const json_t *body, struct error *err) {
+    struct train_config config;
+    if (!train_config_parse(body, &config, err))
+        return NULL;
+    json_t *json = train_config_to_json(&config);
+    train_config_finish(&config);
+    char *text = dump(json, JSON_REAL_PRECISION(17), err);
+    json_decref(json);
+    return text;
+}
+
+static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
+    struct job *job, struct error *err) {
     bool known;
-    if (!queue_find_known(t->queue, &order, job, &known, err))
-        return false;
-    if (known)
-        return true;
-    if (!t->runner->check(t->runner->user, t->body, t->body_size, &request, err))
-        return false;
-    order.request = request;
-    const bool ok = queue_enqueue(t->queue, &order, job, &known, err);
+    char *request = resolve(body, err);
+    order->request = request;
+    const bool ok = request && t->runner->check(t->runner->user, request, err) &&
+                    queue_enqueue(t->queue, order, job, &known, err);
     free(request);
+    return ok;
+}
+
+/* The job of the request: the one that it was when it came before, or a new one. */
+static bool find_or_make(
+    const struct order_task *t, const json_t *body, struct job *job, struct error *err) {
+    struct job_order order = { .type = TYPE };
+    bool known = false;
+    char *canonical = NULL; /* the same however it was written */
+    if (t->key[0]) {
+        canonical = dump(body, JSON_SORT_KEYS | JSON_ENCODE_ANY, err);
+        if (!canonical)
+            return false;
+        order.key = t->key;
+        order.body = canonical;
+    }
+    const bool ok = queue_find_known(t->queue, &order, job, &known, err) &&
+                    (known || make(t, body, &order, job, err));
+    free(canonical);
     return ok;
 }
 
 static bool enqueue(struct task *task, struct error *err) {
     struct order_task *t = (struct order_task *)task;
-    char *body = t->key[0] ? canonical_body(t, err) : NULL;
     struct job job;
-    if (t->key[0] && !body)
+    json_t *body = json_parse(t->body, t->body_size, err);
+    if (!body)
         return false;
-    bool ok = order(t, body, &job, err);
-    free(body);
+    bool ok = find_or_make(t, body, &job, err);
+    json_decref(body);
     if (!ok)
         return false;
     task->status = 202;

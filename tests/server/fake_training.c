@@ -1,14 +1,13 @@
 /* A trainer without a model, under the real queue and the real daemon: it counts steps at the pace
- * that the job says, and keeps its checkpoint in a file of one number, from which it goes on.
- *
- *     {"name": "a", "steps": 100, "step_ms": 5, "checkpoint_every": 10, "fail_at": 0, "kill_at": 0,
- *      "talk": 0}
+ * that the name of the data set says, and keeps its checkpoint in a file of one number, from which
+ * it goes on: "fake,step_ms=5,fail_at=12,kill_at=15,talk=100".
  *
  * fail_at: the step at which it fails. kill_at: at which the process dies, once past a checkpoint.
  * talk: bytes of an event of its own each step. */
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/training.h"
+#include "train/config.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -32,48 +31,35 @@ struct plan {
     int steps, step_ms, checkpoint_every, fail_at, kill_at, talk;
 };
 
-static bool read_plan(
-    const char *text, size_t size, struct plan *out, json_t **json, struct error *err) {
-    static const char *const names[] = { "steps", "step_ms", "checkpoint_every", "fail_at",
-        "kill_at", "talk" };
-    int *const values[] = { &out->steps, &out->step_ms, &out->checkpoint_every, &out->fail_at,
-        &out->kill_at, &out->talk };
-    *out = (struct plan){ .steps = 10, .step_ms = 5, .checkpoint_every = 10 };
-    *json = json_parse(text, size, err);
-    if (!*json)
-        return false;
-    const char *key;
-    json_t *value;
-    bool ok = json_is_object(*json) || error_field(err, "body", "this", "a JSON object");
-    json_object_foreach(*json, key, value) {
-        int found = -1;
-        for (int i = 0; i < 6; i++)
-            if (strcmp(names[i], key) == 0)
-                found = i;
-        char shown[64];
-        if (found >= 0 && json_is_integer(value) && json_integer_value(value) >= 0)
-            *values[found] = (int)json_integer_value(value);
-        else if (ok && strcmp(key, "name") != 0)
-            ok = error_field(err, key, json_describe(value, shown, sizeof(shown)),
-                "name, or a number of what is pretended");
-    }
-    if (ok && !json_is_string(json_object_get(*json, "name")))
-        ok = error_field(err, "name", "(missing)", "a text");
-    if (!ok)
-        json_decref(*json);
-    return ok;
+static int setting(const char *text, const char *name) {
+    const char *found = strstr(text, name);
+    return found ? (int)strtol(found + strlen(name), NULL, 10) : 0;
 }
 
-static bool check(void *user, const char *body, size_t size, char **request, struct error *err) {
-    struct plan plan;
-    json_t *json;
-    (void)user;
-    if (!read_plan(body, size, &plan, &json, err))
-        return false;
-    json_object_set_new(json, "steps", json_integer(plan.steps));
-    *request = json_dumps(json, JSON_COMPACT);
+static bool read_plan(const char *request, struct plan *out, struct error *err) {
+    struct train_config config;
+    json_t *json = json_parse(request, strlen(request), err);
+    const bool ok = json && train_config_parse(json, &config, err);
     json_decref(json);
-    return *request;
+    if (!ok)
+        return false;
+    const char *dataset = config.dataset;
+    *out = (struct plan){ .steps = (int)config.max_train_steps,
+        .step_ms = setting(dataset, "step_ms="),
+        .checkpoint_every = (int)config.checkpointing_steps,
+        .fail_at = setting(dataset, "fail_at="),
+        .kill_at = setting(dataset, "kill_at="),
+        .talk = setting(dataset, "talk=") };
+    const bool is_fake = strncmp(dataset, "fake", 4) == 0 ||
+                         error_field(err, "dataset", dataset, "one whose name begins with fake");
+    train_config_finish(&config);
+    return is_fake;
+}
+
+static bool check(void *user, const char *request, struct error *err) {
+    struct plan plan;
+    (void)user;
+    return read_plan(request, &plan, err);
 }
 
 static void sleep_ms(int ms) {
@@ -152,12 +138,10 @@ static void work_on(struct training *t, struct job_claim *claim) {
     const struct job *job = job_claim_job(claim);
     struct plan plan;
     struct error err;
-    json_t *json;
-    if (!read_plan(job->request, strlen(job->request), &plan, &json, &err)) {
+    if (!read_plan(job->request, &plan, &err)) {
         job_claim_fail(claim, &err);
         return;
     }
-    json_decref(json);
     for (int step = last_checkpoint(t, job) + 1; step <= plan.steps; step++) {
         if (job_claim_wish(claim) != JOB_GO_ON) {
             job_claim_stopped(claim);

@@ -21,12 +21,21 @@ JSON = {"Content-Type": "application/json"}
 ENDS = ("succeeded", "failed", "cancelled")
 
 
+def order(fields):
+    """A training job of so many steps; the rest is for the trainer that counts."""
+    named = {"name": "a", "max_train_steps": fields.get("steps", 10),
+             "checkpointing_steps": fields.get("checkpoint_every", 10)}
+    rest = {"step_ms": 5, **fields}
+    pace = [f"{key}={rest[key]}" for key in ("step_ms", "fail_at", "kill_at", "talk") if key in rest]
+    return {**named, "dataset": ",".join(["fake", *pace])}
+
+
 class Jobs(Daemon):
     def __init__(self, folder, extra=(), listen="127.0.0.1:0"):
         super().__init__(executable, "fake", listen=listen, extra=["--state-dir", folder, *extra])
 
     def train(self, fields, key=None):
-        return self.request("POST", "/train", json.dumps({"name": "a", **fields}),
+        return self.request("POST", "/train", json.dumps(order(fields)),
                             {**JSON, **({"Idempotency-Key": key} if key else {})})
 
     def start(self, fields):
@@ -58,7 +67,9 @@ def a_job_goes_from_the_request_to_its_end(folder):
         r = d.train({"steps": 30, "step_ms": 20})
         job = r.json()
         check(r.status == 202 and job["state"] == "queued" and job["type"] == "train", f"{r.body}")
-        check(job["request"] == {"name": "a", "steps": 30, "step_ms": 20}, f"{job['request']}")
+        asked = order({"steps": 30, "step_ms": 20})
+        check(asked.items() <= job["request"].items() and job["request"]["rank"] == 16 and
+              job["request"]["seed"] >= 0, f"as asked, and the rest decided: {job['request']}")
         check(abs(job["created_at"] - before) < 5, f"created at {job['created_at']}, now {before}")
         second = d.start({"steps": 3, "step_ms": 1})
         check(d.job(second)["position"] == 1, "the next one")
@@ -172,8 +183,9 @@ def lists_come_in_pages(folder):
 def a_key_makes_a_request_safe_to_repeat(folder):
     with Jobs(folder) as d:
         first = d.train({"steps": 5, "step_ms": 100}, key="k1")
-        again = d.request("POST", "/train", '{ "step_ms":100, "name": "a",\n "steps": 5 }',
-                          {**JSON, "Idempotency-Key": "k1"})
+        otherwise = json.dumps(dict(reversed(order({"steps": 5, "step_ms": 100}).items())), indent=1)
+        again = d.request("POST", "/train", otherwise, {**JSON, "Idempotency-Key": "k1"})
+        check(again.json()["request"]["seed"] == first.json()["request"]["seed"], "with its seed")
         check(again.status == 202 and again.json()["id"] == first.json()["id"], f"{again.body}")
         other = d.train({"steps": 6}, key="k1")
         check(other.status == 409 and other.error()["code"] == "conflict" and
@@ -353,7 +365,10 @@ def wrong_requests_say_what_is_wrong(folder):
         r = d.get(f"/jobs/{job_id}/events", {"Last-Event-ID": "1x"})
         check(r.status == 400 and r.error()["param"] == "Last-Event-ID", f"{r.status} {r.body}")
         bodies = [
-            ('{"nme": 1}', {}, 400, "nme: 1 is not allowed"), ('{}', {}, 400, "name: (missing)"),
+            ('{"name": "a", "dataset": "fake", "rnk": 1}', {}, 400, "rnk"), ('{}', {}, 400, "name"),
+            ('{"name": "a", "dataset": "fake", "rank": 0}', {}, 400, "rank: 0 is not allowed"),
+            ('{"name": "a", "dataset": "fake", "mixed_precision": "fp8"}', {}, 501, "fp8"),
+            ('{"name": "a", "dataset": "b", "max_train_steps": 1}', {}, 400, "dataset: b is not allowed"),
             ('{"name": "a"', {}, 400, "not valid JSON"), ("", {}, 400, "JSON"), ("[]", {}, 400, "object"),
             ('{"name": "a", "name": "b"}', {}, 400, "duplicate"),
             ('{"name": "a"}', {"Content-Type": "text/plain"}, 415, "Content-Type"),
