@@ -10,7 +10,10 @@ weights do too, a folder's are its own.
 
 usage: python tests/reference/gradients.py                               the committed cases
        python tests/reference/gradients.py FOLDER OUT.safetensors WHAT...  by hand, of any checkpoint
-WHAT: attention, everything, full; a number of rows may follow behind a colon (full:4)
+WHAT: attention, everything, full; a number of rows may follow behind a colon (full:4). Then
+`gradients_test OUT.safetensors FOLDER` compares. SD-1.5 with random weights (random_sd15.py), 64x64 px,
+in float32 on both sides: of 352, 708 and 882 gradients the worst are off by 2.1e-5, 2.3e-5 and 2.9e-5;
+13 GB of memory for full.
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2)
 """
 
