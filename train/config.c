@@ -622,6 +622,39 @@ json_t *train_config_to_json(const struct train_config *config) {
     return json;
 }
 
+/* What a job that goes on may say otherwise. */
+static bool may_change(const char *field) {
+    static const char *const names[] = { "name", "max_train_steps", "num_train_epochs",
+        "checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint",
+        "validation_prompts", "validation_steps", "validation_epochs", "num_validation_images",
+        "save_format", "save_precision", "report_to", "dataloader_num_workers",
+        "gradient_checkpointing" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(names[i], field) == 0)
+            return true;
+    return false;
+}
+
+bool train_config_continues(
+    const struct train_config *config, const json_t *then, struct error *err) {
+    json_t *now = train_config_to_json(config);
+    if (!now)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to compare jobs");
+    bool ok = true;
+    for (size_t i = 0; ok && i < FIELD_COUNT; i++) {
+        const char *name = fields[i].name;
+        const json_t *a = json_object_get(now, name), *b = json_object_get(then, name);
+        char now_text[100], then_text[100];
+        if (may_change(name) || (!a && !b) || (a && b && json_equal(a, b)))
+            continue;
+        ok = error_field(err, name, json_describe(a, now_text, sizeof(now_text)),
+            "%s, as in the checkpoint that the job goes on from",
+            json_describe(b, then_text, sizeof(then_text)));
+    }
+    json_decref(now);
+    return ok;
+}
+
 static const char *standard(const struct field *f, char *out, size_t size) {
     switch (f->kind) {
     case KIND_FLAG:

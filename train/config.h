@@ -228,6 +228,12 @@ void train_config_finish(struct train_config *config);
  * is left out. A new reference; NULL when memory is short. */
 json_t *train_config_to_json(const struct train_config *config);
 
+/* Whether a job may go on from a checkpoint that a job of `then` (train_config_to_json) has
+ * written: what it says of what has been trained so far is the same. Lengths, what is saved and
+ * shown may be another. ERROR_INVALID names the field, its value now and the one then. */
+bool train_config_continues(const struct train_config *config, const json_t *then,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Field `index`, to be listed: what it is called, its default and what is allowed, beside what it
  * has an effect ("" for any), what it is for. False past the last one. */
 struct train_config_line {

@@ -245,6 +245,37 @@ static void a_device_may_not_have_it(void) {
     train_config_finish(&c);
 }
 
+static void a_job_goes_on_as_it_was(void) {
+    static const struct {
+        const char *now, *param, *allowed;
+    } jobs[] = {
+        { "{" LEAST ", \"seed\": 1}", NULL, NULL },
+        { "{" LEAST "0, \"seed\": 1, \"checkpointing_steps\": 7}", NULL, NULL },
+        { "{" LEAST ", \"seed\": 2}", "seed", "1, as in" },
+        { "{" LEAST ", \"seed\": 1, \"learning_rate\": 0.5}", "learning_rate", "0.0001, as in" },
+        { "{" LEAST ", \"seed\": 1, \"use_ema\": true}", "use_ema", "false, as in" },
+        { "{" LEAST ", \"seed\": 1, \"target_modules\": [\"to_q\"]}", "target_modules",
+            "\"to_k\"" },
+        { "{" LEAST ", \"seed\": 1, \"instance_prompt\": \"x\"}", "instance_prompt",
+            "(missing), as in" },
+    };
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(parse(jobs[0].now, &c, &err), "%s", err.message);
+    json_t *then = train_config_to_json(&c);
+    train_config_finish(&c);
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        CHECK(parse(jobs[i].now, &c, &err), "%s", err.message);
+        const bool ok = train_config_continues(&c, then, &err);
+        CHECK(ok == !jobs[i].param, "%s: %d", jobs[i].now, ok);
+        if (!ok && jobs[i].param)
+            CHECK(strcmp(err.param, jobs[i].param) == 0 && strstr(err.allowed, jobs[i].allowed),
+                "%s: %s", jobs[i].now, err.message);
+        train_config_finish(&c);
+    }
+    json_decref(then);
+}
+
 /* usage: config_test docs/training-fields.md [--write] */
 int main(int argc, char **argv) {
     if (argc < 2)
@@ -254,5 +285,6 @@ int main(int argc, char **argv) {
     wrong_fields_have_errors_of_their_own();
     the_page_lists_every_field(argv[1], argc == 3 && strcmp(argv[2], "--write") == 0);
     a_device_may_not_have_it();
+    a_job_goes_on_as_it_was();
     return check_done();
 }
