@@ -1,5 +1,4 @@
-/* mse, sum_squares and adamw; and what of training this device does not compute yet. Sums are f64,
- * in an order that depends on the shapes alone. */
+/* mse, sum_squares and adamw. Sums are f64, in an order that depends on the shapes alone. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -168,21 +167,3 @@ extern "C" bool cuda_adamw(const struct adamw_args *args, struct error *err) {
     return launch(
         adamw, dim3((unsigned)(blocks < 65535 ? blocks : 65535)), THREADS, 0, "adamw", err, a);
 }
-
-/* ---- not yet ---- */
-
-static bool refuse(struct error *err) {
-    return error_set(err, ERROR_UNSUPPORTED, "cuda:%d does not compute this yet; train on the CPU",
-        cuda_get_properties()->index);
-}
-
-#define ABSENT(name)                                                                               \
-    extern "C" bool cuda_##name(const struct name##_args *args, struct error *err) {               \
-        (void)args;                                                                                \
-        return refuse(err);                                                                        \
-    }
-ABSENT(linear_backward)
-ABSENT(conv2d_backward)
-ABSENT(attention_backward)
-ABSENT(low_rank_backward)
-#undef ABSENT
