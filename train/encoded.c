@@ -1,5 +1,7 @@
 #include "train/encoded.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,8 +233,13 @@ static bool encode_caption(struct encoded *e, size_t index, struct error *err) {
     };
     const void *host = ids;
     bool ok = ids || error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    char *cut = NULL;
     ok = ok && tokenizer_encode_padded(
-                   e->options.tokenizer, e->captions[index], (size_t)e->tokens, ids, NULL, err);
+                   e->options.tokenizer, e->captions[index], (size_t)e->tokens, ids, &cut, err);
+    if (cut)
+        log_warning("a caption is longer than %lld tokens, its end is not seen: %.200s",
+            (long long)e->tokens, cut);
+    free(cut);
     if (ok && !e->options.ids_only)
         ok = run(e, run_text_encoder, &call, &call.context, &host, err);
     if (ok)

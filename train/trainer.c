@@ -1,0 +1,527 @@
+#include "train/trainer.h"
+
+#include "base/monotonic.h"
+#include "train/draws.h"
+#include "train/ema.h"
+#include "train/encoded.h"
+#include "train/loss.h"
+#include "train/loss_scaler.h"
+#include "train/optimizer.h"
+#include "train/order.h"
+#include "train/pass.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct trainer {
+    struct trainer_options options;
+    const struct train_config *config; /* options.config */
+    struct noise_generator generator;
+    struct parameters *parameters; /* owned */
+    struct optimizer optimizer;    /* owned */
+    struct learning_rate schedule;
+    struct loss_scaler scaler;
+    float *average;               /* owned: [parameters->floats]; NULL without EMA */
+    struct tape_parameter *taped; /* owned: [parameters->count] */
+    struct encoded *encoded;      /* owned */
+    int32_t *buckets;             /* owned: of each picture, from 0 */
+    int bucket_count;
+
+    enum trainer_phase phase;
+    int64_t steps, step; /* of the optimizer */
+    int64_t epoch, batch, batches;
+    struct order order; /* of this epoch */
+
+    struct pass *pass; /* owned; for `rows` pictures of height x width latents */
+    int64_t rows, height, width;
+    bool in_pass;
+    /* owned, host memory of a batch: */
+    struct buffers {
+        float *noisy, *target, *work, *mean, *log_variance, *weights, *losses;
+        char *context;
+        int32_t *timesteps;
+        bool *dropped;
+    } host;
+    double loss; /* of the batches since the last step: their sum */
+    int64_t loss_batches, images;
+    double step_began_s;
+    uint64_t dropout_seed, dropout_step; /* read by the tape */
+};
+
+/* --- planning --- */
+
+static struct learning_rate schedule_of(const struct train_config *c, int64_t steps) {
+    struct learning_rate r = {
+        .kind = (enum learning_rate_kind)c->lr_scheduler,
+        .warmup_steps = c->lr_warmup_ratio > 0 ? (int64_t)(c->lr_warmup_ratio * (double)steps)
+                                               : c->lr_warmup_steps,
+        .total_steps = steps,
+        .lr = c->learning_rate,
+        .num_cycles = c->lr_scheduler == LEARNING_RATE_COSINE ? 0.5 : (double)c->lr_num_cycles,
+        .power = c->lr_power,
+        .end = c->lr_end,
+        .start_factor = c->lr_start_factor,
+        .eta_min = c->lr_eta_min,
+    };
+    struct error unlikely; /* the config was read with the same rules */
+    if (r.kind == LEARNING_RATE_PIECEWISE_CONSTANT && c->lr_step_rules)
+        (void)!learning_rate_rules_parse(c->lr_step_rules, &r, &unlikely);
+    return r;
+}
+
+static struct loss_scaler scaler_of(const struct train_config *c) {
+    if (c->mixed_precision != TRAIN_PRECISION_FP16)
+        return loss_scaler_none();
+    struct loss_scaler s = loss_scaler_torch();
+    s.scale = c->loss_scale ? (double)c->loss_scale : ldexp(1, (int)c->initial_scale_power);
+    s.dynamic = !c->loss_scale;
+    s.growth_interval = c->loss_scale_window;
+    s.hysteresis = (int)c->hysteresis;
+    s.min_scale = c->min_loss_scale;
+    return s;
+}
+
+static struct order_options order_options_of(const struct trainer *t) {
+    return (struct order_options){
+        .seed = (uint64_t)t->config->seed,
+        .count = t->options.source->count,
+        .batch_size = (int)t->config->train_batch_size,
+        .world = 1,
+        .buckets = t->buckets,
+        .bucket_count = t->bucket_count,
+    };
+}
+
+/* Pictures of one size are a bucket, numbered as they come. */
+static bool number_buckets(struct trainer *t, struct error *err) {
+    const struct train_source *s = t->options.source;
+    int *sizes = malloc(2 * (size_t)s->count * sizeof(*sizes));
+    t->buckets = malloc((size_t)s->count * sizeof(*t->buckets));
+    if (!sizes || !t->buckets) {
+        free(sizes);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld pictures", (long long)s->count);
+    }
+    for (int64_t i = 0; i < s->count; i++) {
+        int height, width, b = 0;
+        s->size(s->user, i, &height, &width);
+        while (b < t->bucket_count && (sizes[2 * b] != height || sizes[2 * b + 1] != width))
+            b++;
+        if (b == t->bucket_count) {
+            sizes[2 * b] = height;
+            sizes[2 * b + 1] = width;
+            t->bucket_count++;
+        }
+        t->buckets[i] = b;
+    }
+    free(sizes);
+    return true;
+}
+
+static void count_steps(struct trainer *t) {
+    const struct train_config *c = t->config;
+    const struct order_options order = order_options_of(t);
+    t->batches = order_batches(&order);
+    t->steps = c->max_train_steps ? c->max_train_steps
+                                  : c->num_train_epochs * order_updates(t->batches,
+                                                              (int)c->gradient_accumulation_steps);
+}
+
+static bool make_parameters(struct trainer *t, struct error *err) {
+    const struct trainer_models *m = &t->options.models;
+    noise_init(&t->generator, RNG_CPU, (uint64_t)t->config->seed);
+    if (!parameters_create(m->kernels, t->config, unet_weights(m->unet),
+            t->config->train_text_encoder ? text_encoder_weights(m->text_encoder) : NULL,
+            &t->generator, &t->parameters, err) ||
+        !optimizer_init(&t->optimizer, t->config, t->parameters, err))
+        return false;
+    const struct parameters *p = t->parameters;
+    t->taped = calloc(p->count, sizeof(*t->taped));
+    if (t->config->use_ema)
+        t->average = malloc((size_t)p->floats * sizeof(float));
+    if (!t->taped || (t->config->use_ema && !t->average))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld numbers", (long long)p->floats);
+    t->dropout_seed = (uint64_t)t->config->seed;
+    for (size_t i = 0; i < p->count; i++) {
+        const struct trained_module *module = &p->modules[i];
+        float *gradient = p->gradients + module->at;
+        t->taped[i] = (struct tape_parameter){
+            .kind = TAPE_PAIR,
+            .what = module->pair,
+            .gradient = { gradient, gradient + module->down_floats },
+            .dropout = (float)t->config->dropout,
+            .layer = (uint32_t)i,
+            .seed = &t->dropout_seed,
+            .step = &t->dropout_step,
+        };
+    }
+    return true;
+}
+
+static bool make_host_buffers(struct trainer *t, struct error *err) {
+    const struct unet_config *unet = unet_get_config(t->options.models.unet);
+    const struct train_source *s = t->options.source;
+    const int scale = vae_scale(t->options.models.vae);
+    const size_t rows = (size_t)t->config->train_batch_size;
+    size_t most = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        int height, width;
+        s->size(s->user, i, &height, &width);
+        const size_t floats = (size_t)(height / scale) * (size_t)(width / scale);
+        most = floats > most ? floats : most;
+    }
+    const size_t bytes = rows * most * (size_t)unet->out_channels * sizeof(float);
+    struct buffers *b = &t->host;
+    *b = (struct buffers){
+        .noisy = malloc(bytes),
+        .target = malloc(bytes),
+        .work = malloc(bytes),
+        .mean = malloc(bytes),
+        .log_variance = malloc(bytes),
+        .weights = calloc(rows, sizeof(float)),
+        .losses = calloc(rows, sizeof(float)),
+        .context = malloc(rows * encoded_caption_bytes(t->encoded)),
+        .timesteps = calloc(rows, sizeof(int32_t)),
+        .dropped = calloc(rows, sizeof(bool)),
+    };
+    return (b->noisy && b->target && b->work && b->mean && b->log_variance && b->weights &&
+               b->losses && b->context && b->timesteps && b->dropped) ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for a batch of %zu", rows);
+}
+
+static struct pass_options pass_options_of(
+    const struct trainer *t, int64_t rows, int64_t height, int64_t width) {
+    const struct trainer_models *m = &t->options.models;
+    return (struct pass_options){
+        .kernels = m->kernels,
+        .unet = m->unet,
+        .text_encoder = t->config->train_text_encoder ? m->text_encoder : NULL,
+        .overlay = t->parameters->overlay,
+        .parameters = t->taped,
+        .parameter_count = (int)t->parameters->count,
+        .rows = rows,
+        .height = height,
+        .width = width,
+        .tokens = text_encoder_get_config(m->text_encoder)->max_position_embeddings,
+        .checkpointing = t->config->gradient_checkpointing,
+    };
+}
+
+/* A pass for batches of this size, if the one that is there is for others. */
+static bool make_pass(
+    struct trainer *t, int64_t rows, int64_t height, int64_t width, struct error *err) {
+    if (t->pass && t->rows == rows && t->height == height && t->width == width)
+        return true;
+    pass_destroy(t->pass);
+    t->pass = NULL;
+    t->rows = rows;
+    t->height = height;
+    t->width = width;
+    const struct pass_options options = pass_options_of(t, rows, height, width);
+    return pass_create(&options, &t->pass, err);
+}
+
+/* The pass of a full batch of the largest bucket, so that what cannot fit is refused now. */
+static bool make_largest_pass(struct trainer *t, struct error *err) {
+    const struct train_source *s = t->options.source;
+    const int scale = vae_scale(t->options.models.vae);
+    int64_t height = 0, width = 0;
+    for (int64_t i = 0; i < s->count; i++) {
+        int h, w;
+        s->size(s->user, i, &h, &w);
+        if ((int64_t)h * w > height * width) {
+            height = h;
+            width = w;
+        }
+    }
+    const int64_t rows = t->config->train_batch_size < s->count ? t->config->train_batch_size
+                                                                : s->count;
+    return make_pass(t, rows, height / scale, width / scale, err);
+}
+
+static bool make_all(struct trainer *t, struct error *err) {
+    const struct trainer_models *m = &t->options.models;
+    if (t->options.source->count < 1)
+        return error_set(err, ERROR_INVALID, "there is no picture to train on");
+    const struct encoded_options encoded = {
+        .kernels = m->kernels,
+        .vae = m->vae,
+        .text_encoder = m->text_encoder,
+        .tokenizer = m->tokenizer,
+        .source = t->options.source,
+        .mirrored = t->config->random_flip,
+        .ids_only = t->config->train_text_encoder,
+    };
+    if (!number_buckets(t, err) || !make_parameters(t, err) ||
+        !encoded_create(&encoded, &t->encoded, err) || !make_host_buffers(t, err) ||
+        !make_largest_pass(t, err))
+        return false;
+    count_steps(t);
+    t->schedule = schedule_of(t->config, t->steps);
+    t->scaler = scaler_of(t->config);
+    return true;
+}
+
+bool trainer_create(
+    const struct trainer_options *options, struct trainer **out, struct error *err) {
+    *out = NULL;
+    struct trainer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
+    t->options = *options;
+    t->config = options->config;
+    if (make_all(t, err)) {
+        *out = t;
+        return true;
+    }
+    trainer_destroy(t);
+    return false;
+}
+
+void trainer_destroy(struct trainer *trainer) {
+    if (!trainer)
+        return;
+    pass_destroy(trainer->pass);
+    encoded_destroy(trainer->encoded);
+    order_finish(&trainer->order);
+    optimizer_finish(&trainer->optimizer);
+    parameters_destroy(trainer->parameters);
+    struct buffers *b = &trainer->host;
+    void *const all[] = { b->noisy, b->target, b->work, b->mean, b->log_variance, b->weights,
+        b->losses, b->context, b->timesteps, b->dropped, trainer->average, trainer->taped,
+        trainer->buckets };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        free(all[i]);
+    free(trainer);
+}
+
+/* --- a batch --- */
+
+/* Pictures and captions of the batch in the buffers. Draws: whether each picture is mirrored, which
+ * of its captions it gets. */
+static struct encoded_picture gather(struct trainer *t, const int64_t *items, int64_t rows) {
+    struct encoded_picture picture = { 0 };
+    const int64_t channels = vae_get_config(t->options.models.vae)->latent_channels;
+    const struct train_source *s = t->options.source;
+    const size_t text_bytes = encoded_caption_bytes(t->encoded);
+    for (int64_t row = 0; row < rows; row++) {
+        const bool mirrored = t->config->random_flip && draws_uniform(&t->generator.mt) < 0.5f;
+        const int captions = s->captions(s->user, items[row]);
+        const int which = captions > 1 ? (int)(draws_uniform(&t->generator.mt) * (float)captions)
+                                       : 0;
+        picture = encoded_picture(t->encoded, items[row], mirrored);
+        const size_t floats = (size_t)(picture.height * picture.width * channels);
+        memcpy(t->host.mean + (size_t)row * floats, picture.mean, floats * sizeof(float));
+        memcpy(t->host.log_variance + (size_t)row * floats, picture.log_variance,
+            floats * sizeof(float));
+        memcpy(t->host.context + (size_t)row * text_bytes,
+            encoded_caption(t->encoded, items[row], which), text_bytes);
+    }
+    return picture;
+}
+
+static bool predicts_v(const struct trainer *t) {
+    return t->config->prediction_type == TRAIN_PREDICTION_OF_MODEL
+               ? t->options.models.v_prediction
+               : t->config->prediction_type == TRAIN_PREDICTION_V;
+}
+
+static bool begin_batch(struct trainer *t, struct error *err) {
+    const struct train_config *c = t->config;
+    const struct trainer_models *m = &t->options.models;
+    struct buffers *b = &t->host;
+    const int64_t first = t->order.starts[t->batch];
+    const int64_t rows = t->order.starts[t->batch + 1] - first;
+    const struct encoded_picture picture = gather(t, t->order.items + first, rows);
+    draws_take(&t->generator,
+        &(struct draws_options){
+            .noise_offset = (float)c->noise_offset,
+            .input_perturbation = (float)c->input_perturbation,
+            .caption_dropout = (float)c->caption_dropout,
+            .v_prediction = predicts_v(t),
+            .num_train_timesteps = m->num_train_timesteps,
+            .alphas_cumprod = m->alphas_cumprod,
+            .scaling_factor = vae_get_config(m->vae)->scaling_factor,
+        },
+        &(struct draws_batch){
+            .rows = rows,
+            .height = picture.height,
+            .width = picture.width,
+            .channels = vae_get_config(m->vae)->latent_channels,
+            .mean = b->mean,
+            .log_variance = b->log_variance,
+            .noisy = b->noisy,
+            .target = b->target,
+            .timesteps = b->timesteps,
+            .dropped = b->dropped,
+            .work = b->work,
+        });
+    const size_t text_bytes = encoded_caption_bytes(t->encoded);
+    for (int64_t row = 0; row < rows; row++)
+        if (b->dropped[row])
+            memcpy(
+                b->context + (size_t)row * text_bytes, encoded_no_caption(t->encoded), text_bytes);
+    loss_weights(&(struct loss_options){ .v_prediction = predicts_v(t), .snr_gamma = c->snr_gamma },
+        m->alphas_cumprod, b->timesteps, (int)rows, b->weights);
+    for (int64_t row = 0; row < rows; row++)
+        b->weights[row] *= (float)(t->scaler.scale / (double)c->gradient_accumulation_steps);
+    if (!make_pass(t, rows, picture.height, picture.width, err))
+        return false;
+    t->in_pass = true;
+    return pass_begin(t->pass,
+        &(struct pass_batch){ b->noisy, b->target, b->timesteps, b->context, b->weights }, err);
+}
+
+/* --- a step of the optimizer --- */
+
+static bool average_values(struct trainer *t, struct error *err) {
+    const struct train_config *c = t->config;
+    const struct parameters *p = t->parameters;
+    if (!t->average)
+        return true;
+    const float *values = p->kernels->memory->view(
+        p->values, (size_t)p->floats * sizeof(float), err);
+    const struct ema_options ema = {
+        .decay = c->ema_decay,
+        .min_decay = c->ema_min_decay,
+        .update_after_step = c->ema_update_after_step,
+        .use_ema_warmup = c->use_ema_warmup,
+        .inv_gamma = c->ema_inv_gamma,
+        .power = c->ema_power,
+    };
+    if (values)
+        ema_update(ema_decay(&ema, t->step), values, t->average, p->floats);
+    return values;
+}
+
+/* The rate that this step was taken with; the text encoder's where it has its own. */
+static double rate_of(const struct trainer *t, double base) {
+    return learning_rate_at(&t->schedule, base, t->step - 1);
+}
+
+static void report(struct trainer *t, double grad_norm) {
+    const struct train_config *c = t->config;
+    const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
+    const double text = c->text_encoder_learning_rate > 0 ? c->text_encoder_learning_rate
+                                                          : c->learning_rate;
+    const struct train_record record = {
+        .step = t->step,
+        .epoch = (double)t->epoch + (double)(t->batch + 1) / (double)t->batches,
+        .loss = t->loss / (double)t->loss_batches,
+        .learning_rate = rate_of(t, c->learning_rate),
+        .text_encoder_learning_rate = c->train_text_encoder ? rate_of(t, text) : NAN,
+        .grad_norm = grad_norm,
+        .loss_scale = c->mixed_precision == TRAIN_PRECISION_FP16 ? t->scaler.scale : NAN,
+        .images_per_s = (double)t->images / took_s,
+        .eta_s = took_s * (double)(t->steps - t->step),
+        .validation_loss = NAN,
+    };
+    t->step_began_s = now_s;
+    t->loss = 0;
+    t->loss_batches = t->images = 0;
+    if (t->options.stepped)
+        t->options.stepped(t->options.user, &record);
+}
+
+static bool step_optimizer(struct trainer *t, struct error *err) {
+    struct optimizer_report got;
+    /* The schedule stands still where a step is skipped, as accelerate's does. */
+    if (!optimizer_step(
+            &t->optimizer, &t->schedule, t->optimizer.steps, t->scaler.scale, &got, err))
+        return false;
+    (void)loss_scaler_update(&t->scaler, got.broken > 0);
+    t->step++;
+    t->dropout_step++;
+    if (!average_values(t, err))
+        return false;
+    report(t, got.grad_norm);
+    return true;
+}
+
+/* --- pieces --- */
+
+static bool begin_epoch(struct trainer *t, struct error *err) {
+    const struct order_options options = order_options_of(t);
+    order_finish(&t->order);
+    t->order = (struct order){ 0 };
+    return order_init(&options, t->epoch, &t->order, err);
+}
+
+static bool end_batch(struct trainer *t, struct error *err) {
+    double loss = 0;
+    const double scale = t->scaler.scale / (double)t->config->gradient_accumulation_steps;
+    for (int64_t row = 0; row < t->rows; row++)
+        loss += (double)t->host.weights[row] / scale * (double)t->host.losses[row];
+    t->loss += loss;
+    t->loss_batches++;
+    t->images += t->rows;
+    t->in_pass = false;
+    if (order_syncs(t->batch, t->batches, (int)t->config->gradient_accumulation_steps) &&
+        !step_optimizer(t, err))
+        return false;
+    if (++t->batch == t->batches) {
+        t->batch = 0;
+        t->epoch++;
+        order_finish(&t->order);
+        t->order = (struct order){ 0 };
+    }
+    if (t->step == t->steps)
+        t->phase = TRAINER_DONE;
+    return true;
+}
+
+bool trainer_advance(struct trainer *t, struct error *err) {
+    bool done = false;
+    switch (t->phase) {
+    case TRAINER_ENCODING:
+        if (!encoded_advance(t->encoded, &done, err))
+            return false;
+        if (done) {
+            t->phase = TRAINER_STEPPING;
+            t->step_began_s = monotonic_seconds();
+        }
+        return true;
+    case TRAINER_STEPPING:
+        if (!t->order.items && !begin_epoch(t, err))
+            return false;
+        if (!t->in_pass && !begin_batch(t, err))
+            return false;
+        if (!pass_advance(t->pass, &done, t->host.losses, err))
+            return false;
+        return !done || end_batch(t, err);
+    default:
+        return true;
+    }
+}
+
+enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
+    return trainer->phase;
+}
+
+int64_t trainer_step(const struct trainer *trainer) {
+    return trainer->step;
+}
+
+int64_t trainer_steps(const struct trainer *trainer) {
+    return trainer->steps;
+}
+
+struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
+    return (struct trainer_memory){
+        .factors = 2 * (size_t)trainer->parameters->floats * sizeof(float),
+        .optimizer = optimizer_measure(trainer->config, trainer->parameters->floats),
+        .pass = pass_bytes(trainer->pass),
+        .encoded = encoded_bytes(trainer->encoded),
+    };
+}
+
+const struct parameters *trainer_parameters(const struct trainer *trainer) {
+    return trainer->parameters;
+}
+
+const float *trainer_values(struct trainer *trainer, struct error *err) {
+    const struct parameters *p = trainer->parameters;
+    return trainer->average && trainer->step
+               ? trainer->average
+               : p->kernels->memory->view(p->values, (size_t)p->floats * sizeof(float), err);
+}

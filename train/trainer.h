@@ -1,0 +1,78 @@
+/* One fine-tuning job, from its pictures to its factors, in pieces so short that requests for
+ * pictures can come between any two of them.
+ *
+ *   trainer_create     plans: everything that the job takes of the device is known, and taken
+ *   trainer_advance    encodes pictures and captions, then steps:
+ *                        draw the batch's noise and timesteps (train/draws.h)
+ *                        a pass (train/pass.h): loss and gradients, block by block
+ *                        after every gradient_accumulation_steps batches, and at an epoch's end:
+ *                          the optimizer, the schedule, the average of the weights
+ *   until TRAINER_DONE
+ *
+ * What is drawn at random comes from one generator of torch's, seeded with the job's seed: the
+ * factors first, then what each batch needs, so that the same loop in Python draws the same.
+ *
+ * One thread at a time, the one that computes. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include "models/text_encoder.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/unet.h"
+#include "models/vae.h"
+#include "train/config.h"
+#include "train/parameters.h"
+#include "train/report/records.h"
+#include "train/source.h"
+
+/* What is trained, and what it is trained with; all borrowed. */
+struct trainer_models {
+    const struct kernels *kernels;
+    const struct unet *unet;
+    const struct text_encoder *text_encoder;
+    const struct vae *vae; /* with its encoder */
+    const struct tokenizer *tokenizer;
+    const float *alphas_cumprod; /* [num_train_timesteps] */
+    int num_train_timesteps;
+    bool v_prediction; /* what the checkpoint predicts */
+};
+
+struct trainer_options {
+    const struct train_config *config; /* borrowed */
+    const struct train_source *source; /* borrowed */
+    struct trainer_models models;
+    /* After every step of the optimizer; may be NULL. */
+    void (*stepped)(void *user, const struct train_record *record);
+    void *user;
+};
+
+struct trainer;
+
+/* ERROR_NO_MEMORY says how much the job takes and how much there is. */
+bool trainer_create(const struct trainer_options *options, struct trainer **out, struct error *err)
+    __attribute__((warn_unused_result));
+void trainer_destroy(struct trainer *trainer); /* NULL is fine */
+
+enum trainer_phase { TRAINER_ENCODING, TRAINER_STEPPING, TRAINER_DONE };
+
+/* One piece. After a failure the trainer can only be destroyed. */
+bool trainer_advance(struct trainer *trainer, struct error *err)
+    __attribute__((warn_unused_result));
+enum trainer_phase trainer_get_phase(const struct trainer *trainer);
+
+/* Steps of the optimizer: done, and in all. */
+int64_t trainer_step(const struct trainer *trainer);
+int64_t trainer_steps(const struct trainer *trainer);
+
+/* What it takes: of the device, and of the host for encoded pictures and captions. */
+struct trainer_memory {
+    size_t factors, optimizer, pass, encoded;
+};
+struct trainer_memory trainer_get_memory(const struct trainer *trainer);
+
+/* What is trained; the values that are to be saved: the average's where one is kept. In the
+ * buffers' layout (train/parameters.h), host memory, borrowed until the next piece. */
+const struct parameters *trainer_parameters(const struct trainer *trainer);
+const float *trainer_values(struct trainer *trainer, struct error *err);
+
+#endif
