@@ -3,51 +3,12 @@
 #include "base/monotonic.h"
 #include "train/draws.h"
 #include "train/ema.h"
-#include "train/encoded.h"
 #include "train/loss.h"
-#include "train/loss_scaler.h"
-#include "train/optimizer.h"
-#include "train/order.h"
-#include "train/pass.h"
+#include "train/trainer_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct trainer {
-    struct trainer_options options;
-    const struct train_config *config; /* options.config */
-    struct noise_generator generator;
-    struct parameters *parameters; /* owned */
-    struct optimizer optimizer;    /* owned */
-    struct learning_rate schedule;
-    struct loss_scaler scaler;
-    float *average;               /* owned: [parameters->floats]; NULL without EMA */
-    struct tape_parameter *taped; /* owned: [parameters->count] */
-    struct encoded *encoded;      /* owned */
-    int32_t *buckets;             /* owned: of each picture, from 0 */
-    int bucket_count;
-
-    enum trainer_phase phase;
-    int64_t steps, step; /* of the optimizer */
-    int64_t epoch, batch, batches;
-    struct order order; /* of this epoch */
-
-    struct pass *pass; /* owned; for `rows` pictures of height x width latents */
-    int64_t rows, height, width;
-    bool in_pass;
-    /* owned, host memory of a batch: */
-    struct buffers {
-        float *noisy, *target, *work, *mean, *log_variance, *weights, *losses;
-        char *context;
-        int32_t *timesteps;
-        bool *dropped;
-    } host;
-    double loss; /* of the batches since the last step: their sum */
-    int64_t loss_batches, images;
-    double step_began_s;
-    uint64_t dropout_seed, dropout_step; /* read by the tape */
-};
 
 /* --- planning --- */
 
@@ -259,6 +220,7 @@ static bool make_all(struct trainer *t, struct error *err) {
     count_steps(t);
     t->schedule = schedule_of(t->config, t->steps);
     t->scaler = scaler_of(t->config);
+    t->resume_point = (struct resume_point){ .generator = t->generator };
     return true;
 }
 
@@ -456,8 +418,9 @@ static bool end_batch(struct trainer *t, struct error *err) {
     t->loss_batches++;
     t->images += t->rows;
     t->in_pass = false;
-    if (order_syncs(t->batch, t->batches, (int)t->config->gradient_accumulation_steps) &&
-        !step_optimizer(t, err))
+    const bool stepped = order_syncs(
+        t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
+    if (stepped && !step_optimizer(t, err))
         return false;
     if (++t->batch == t->batches) {
         t->batch = 0;
@@ -465,6 +428,8 @@ static bool end_batch(struct trainer *t, struct error *err) {
         order_finish(&t->order);
         t->order = (struct order){ 0 };
     }
+    if (stepped)
+        t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch };
     if (t->step == t->steps)
         t->phase = TRAINER_DONE;
     return true;

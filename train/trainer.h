@@ -23,6 +23,7 @@
 #include "train/config.h"
 #include "train/parameters.h"
 #include "train/report/records.h"
+#include "train/save_adapter.h"
 #include "train/source.h"
 
 /* What is trained, and what it is trained with; all borrowed. */
@@ -69,6 +70,20 @@ struct trainer_memory {
     size_t factors, optimizer, pass, encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
+
+/* Writes what is trained, as it is now, to a file that others load. */
+bool trainer_save(struct trainer *trainer, const char *path, enum train_save_format format,
+    const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
+
+/* Writes FOLDER/checkpoint-STEP (train/checkpoint.h), at any time: what was done since the last
+ * step of the optimizer is not in it. `facts` for the adapter beside it. */
+bool trainer_checkpoint(struct trainer *trainer, const char *folder,
+    const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
+/* Before the first piece: goes on from the last good checkpoint of the folder, if there is one. The
+ * steps to come are bit for bit those that would have been. After a failure the trainer can only be
+ * destroyed. */
+bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* What is trained; the values that are to be saved: the average's where one is kept. In the
  * buffers' layout (train/parameters.h), host memory, borrowed until the next piece. */

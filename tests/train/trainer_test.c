@@ -12,6 +12,7 @@
 #include "tests/train/recorded.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #define STEPS 20
 #define PICTURES_MAX 16
@@ -135,7 +136,13 @@ static struct train_config config_of(const json_t *file, const json_t *fields, b
     return config;
 }
 
-static struct run run_job(const json_t *file, const json_t *fields, bool checkpointing) {
+static const struct adapter_facts facts = { .model = "tiny-sd", .pictures = 5 };
+static char save_path[] = "/tmp/latentd-trainer-XXXXXX";
+
+/* With a folder, the job is left in the middle of a step, written there, and gone on with by
+ * another trainer. */
+static struct run run_job(
+    const json_t *file, const json_t *fields, bool checkpointing, const char *folder) {
     struct error err = { 0 };
     struct train_config config = config_of(file, fields, checkpointing);
     struct pictures pictures = {
@@ -163,6 +170,21 @@ static struct run run_job(const json_t *file, const json_t *fields, bool checkpo
     struct trainer *trainer;
     must(trainer_create(&options, &trainer, &err), &err);
     CHECK(trainer_steps(trainer) == STEPS, "%lld steps", (long long)trainer_steps(trainer));
+    if (folder) {
+        bool resumed;
+        while (trainer_step(trainer) < 11)
+            must(trainer_advance(trainer, &err), &err);
+        for (int i = 0; i < 7; i++)
+            must(trainer_advance(trainer, &err), &err);
+        must(trainer_checkpoint(trainer, folder, &facts, &err), &err);
+        trainer_destroy(trainer);
+        must(trainer_create(&options, &trainer, &err) &&
+                 trainer_resume(trainer, folder, &resumed, &err),
+            &err);
+        CHECK(
+            resumed && trainer_step(trainer) == 11, "step %lld", (long long)trainer_step(trainer));
+        must(trainer_save(trainer, save_path, TRAIN_SAVE_DIFFUSERS, &facts, &err), &err);
+    }
     for (; trainer_get_phase(trainer) != TRAINER_DONE; run.pieces++)
         must(trainer_advance(trainer, &err), &err);
     run.floats = trainer_parameters(trainer)->floats;
@@ -177,7 +199,7 @@ static struct run run_job(const json_t *file, const json_t *fields, bool checkpo
 
 static void agrees(const char *name, const json_t *file, const json_t *record) {
     const json_t *fields = json_object_get(record, "config");
-    struct run run = run_job(file, fields, false);
+    struct run run = run_job(file, fields, false, NULL);
     const json_t *losses = json_object_get(record, "losses");
     const json_t *norms = json_object_get(record, "grad_norms");
     double worst_loss = 0, worst_norm = 0;
@@ -191,10 +213,20 @@ static void agrees(const char *name, const json_t *file, const json_t *record) {
         name, worst_loss, recorded_number(record, "moved"), worst_norm, run.pieces);
     CHECK(worst_loss <= 1e-4, "losses of %s: %g", name, worst_loss);
     CHECK(worst_norm <= 1e-3, "norms of %s: %g", name, worst_norm);
-    struct run again = run_job(file, fields, true);
+    struct run again = run_job(file, fields, true, NULL);
     CHECK(memcmp(run.losses, again.losses, sizeof(run.losses)) == 0 && run.floats == again.floats &&
               memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
         "%s: gradient checkpointing changes bits", name);
+    free(again.values);
+    char folder[] = "/tmp/latentd-job-XXXXXX";
+    char command[64];
+    must(mkdtemp(folder), &(struct error){ .message = "no temporary folder" });
+    again = run_job(file, fields, false, folder);
+    CHECK(memcmp(run.losses, again.losses, sizeof(run.losses)) == 0 &&
+              memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
+        "%s: a job that was stopped and resumed has other bits", name);
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    CHECK(system(command) == 0, "%s is left", folder);
     free(run.values);
     free(again.values);
 }
@@ -204,10 +236,13 @@ int main(int argc, char **argv) {
     json_t *file = argc == 3 ? json_load_file(argv[1], 0, &why) : NULL;
     must(file, &(struct error){ .message = "no recorded losses" });
     load_models(argv[2]);
+    const int fd = mkstemp(save_path);
+    close(fd);
     const char *name;
     json_t *record;
     json_object_foreach(json_object_get(file, "cases"), name, record) agrees(name, file, record);
     drop_models();
+    unlink(save_path);
     json_decref(file);
     return check_done();
 }

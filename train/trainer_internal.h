@@ -1,0 +1,56 @@
+/* Inside train/: a trainer, for who runs it (trainer.c) and who writes it down (trainer_state.c).
+ */
+#ifndef TRAIN_TRAINER_INTERNAL_H
+#define TRAIN_TRAINER_INTERNAL_H
+
+#include "train/encoded.h"
+#include "train/loss_scaler.h"
+#include "train/optimizer.h"
+#include "train/order.h"
+#include "train/pass.h"
+#include "train/trainer.h"
+
+/* What moves on with every batch, as it was after the last step of the optimizer: a job goes on
+ * from there, whatever was done of the next step. */
+struct resume_point {
+    struct noise_generator generator;
+    int64_t epoch, batch;
+};
+
+struct trainer {
+    struct trainer_options options;
+    const struct train_config *config; /* options.config */
+    struct noise_generator generator;
+    struct parameters *parameters; /* owned */
+    struct optimizer optimizer;    /* owned */
+    struct learning_rate schedule;
+    struct loss_scaler scaler;
+    float *average;               /* owned: [parameters->floats]; NULL without EMA */
+    struct tape_parameter *taped; /* owned: [parameters->count] */
+    struct encoded *encoded;      /* owned */
+    int32_t *buckets;             /* owned: of each picture, from 0 */
+    int bucket_count;
+
+    enum trainer_phase phase;
+    int64_t steps, step; /* of the optimizer */
+    int64_t epoch, batch, batches;
+    struct order order; /* of this epoch */
+    struct resume_point resume_point;
+
+    struct pass *pass; /* owned; for `rows` pictures of height x width latents */
+    int64_t rows, height, width;
+    bool in_pass;
+    /* owned, host memory of a batch: */
+    struct buffers {
+        float *noisy, *target, *work, *mean, *log_variance, *weights, *losses;
+        char *context;
+        int32_t *timesteps;
+        bool *dropped;
+    } host;
+    double loss; /* of the batches since the last step: their sum */
+    int64_t loss_batches, images;
+    double step_began_s;
+    uint64_t dropout_seed, dropout_step; /* read by the tape */
+};
+
+#endif

@@ -1,0 +1,136 @@
+/* A trainer's state as a checkpoint: everything that its next step depends on. */
+#include "train/checkpoint.h"
+#include "train/save_adapter.h"
+#include "train/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTS_MAX 8
+
+static size_t list_parts(
+    const struct trainer *t, struct noise_generator *generator, struct checkpoint_part *out) {
+    const struct parameters *p = t->parameters;
+    const struct optimizer *o = &t->optimizer;
+    const struct device_memory *device = p->kernels->memory;
+    const size_t bytes = (size_t)p->floats * sizeof(float);
+    const size_t blocks = (size_t)o->small.blocks;
+    size_t n = 0;
+    out[n++] = (struct checkpoint_part){ "values", p->values, bytes, device };
+    if (o->eight_bit) {
+        out[n++] = (struct checkpoint_part){ "m", o->small.m, blocks * ADAMW_8BIT_BLOCK, NULL };
+        out[n++] = (struct checkpoint_part){ "v", o->small.v, blocks * ADAMW_8BIT_BLOCK, NULL };
+        out[n++] = (struct checkpoint_part){ "m.largest", o->small.m_largest,
+            blocks * sizeof(float), NULL };
+        out[n++] = (struct checkpoint_part){ "v.largest", o->small.v_largest,
+            blocks * sizeof(float), NULL };
+    } else {
+        out[n++] = (struct checkpoint_part){ "m", o->m, bytes, device };
+        out[n++] = (struct checkpoint_part){ "v", o->v, bytes, device };
+    }
+    if (t->average)
+        out[n++] = (struct checkpoint_part){ "average", t->average, bytes, NULL };
+    out[n++] = (struct checkpoint_part){ "generator", &generator->mt, sizeof(generator->mt), NULL };
+    return n;
+}
+
+/* A double's bits: JSON's own numbers would do, but not for an infinity. */
+static json_int_t bits_of(double value) {
+    json_int_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static double double_of(json_int_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static json_t *numbers_of(const struct trainer *t) {
+    const struct resume_point *r = &t->resume_point;
+    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:i, s:I}", "step",
+        (json_int_t)t->step, "optimizer_steps", (json_int_t)t->optimizer.steps, "epoch",
+        (json_int_t)r->epoch, "batch", (json_int_t)r->batch, "has_cached",
+        (int)r->generator.has_cached, "cached", bits_of(r->generator.cached), "loss_scale",
+        bits_of(t->scaler.scale), "good_steps", (json_int_t)t->scaler.good_steps, "forgiven",
+        t->scaler.forgiven, "steps", (json_int_t)t->steps);
+}
+
+/* The folder's adapter, so that each checkpoint can be looked at. */
+struct beside {
+    struct trainer *trainer;
+    const struct adapter_facts *facts;
+};
+
+static bool write_beside(void *user, const char *folder, struct error *err) {
+    const struct beside *b = user;
+    char path[4096];
+    const int length = snprintf(path, sizeof(path), "%s/adapter.safetensors", folder);
+    if (length < 0 || (size_t)length >= sizeof(path))
+        return error_set(err, ERROR_INVALID, "%.200s...: the path is too long", folder);
+    return trainer_save(b->trainer, path, TRAIN_SAVE_DIFFUSERS, b->facts, err);
+}
+
+bool trainer_save(struct trainer *t, const char *path, enum train_save_format format,
+    const struct adapter_facts *facts, struct error *err) {
+    const float *values = trainer_values(t, err);
+    return values && save_adapter(path, format, t->parameters, values, t->config, facts, err);
+}
+
+bool trainer_checkpoint(
+    struct trainer *t, const char *folder, const struct adapter_facts *facts, struct error *err) {
+    struct checkpoint_part parts[PARTS_MAX];
+    struct beside beside = { t, facts };
+    struct noise_generator generator = t->resume_point.generator;
+    const struct checkpoint_state state = {
+        .parts = parts,
+        .count = list_parts(t, &generator, parts),
+        .numbers = numbers_of(t),
+    };
+    const bool ok = state.numbers
+                        ? checkpoint_write(folder, t->step, &state,
+                              t->config->checkpoints_total_limit, write_beside, &beside, err)
+                        : error_set(err, ERROR_NO_MEMORY, "no memory for a checkpoint");
+    json_decref(state.numbers);
+    return ok;
+}
+
+static json_int_t integer_of(const json_t *numbers, const char *name) {
+    return json_integer_value(json_object_get(numbers, name));
+}
+
+bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
+    struct checkpoint_part parts[PARTS_MAX];
+    struct noise_generator generator = { .kind = RNG_CPU };
+    struct checkpoint_state state = { .parts = parts, .count = list_parts(t, &generator, parts) };
+    int64_t step;
+    *resumed = false;
+    if (!checkpoint_read_last(folder, &state, &step, err))
+        return false;
+    if (step < 0)
+        return true;
+    const json_t *n = state.numbers;
+    generator.has_cached = json_is_true(json_object_get(n, "has_cached"));
+    generator.cached = double_of(integer_of(n, "cached"));
+    t->generator = generator;
+    t->step = integer_of(n, "step");
+    t->optimizer.steps = integer_of(n, "optimizer_steps");
+    t->epoch = integer_of(n, "epoch");
+    t->batch = integer_of(n, "batch");
+    t->scaler.scale = double_of(integer_of(n, "loss_scale"));
+    t->scaler.good_steps = integer_of(n, "good_steps");
+    t->scaler.forgiven = (int)integer_of(n, "forgiven");
+    t->dropout_step = (uint64_t)t->step;
+    t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch };
+    const bool fits = t->step >= 0 && t->step <= t->steps && t->epoch >= 0 && t->batch >= 0 &&
+                      t->batch < t->batches && integer_of(n, "steps") == t->steps;
+    const json_int_t steps = integer_of(n, "steps");
+    json_decref(state.numbers);
+    if (!fits)
+        return error_set(err, ERROR_INVALID,
+            "%s: its checkpoint is of a job of %lld steps, this one has %lld", folder,
+            (long long)steps, (long long)t->steps);
+    *resumed = true;
+    return true;
+}
