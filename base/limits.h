@@ -104,6 +104,7 @@
 #define JOB_STRIKES_MAX 5
 
 /* train: one job (train/config.c) */
+#define TRAIN_CONFIG_MAX_BYTES (1 << 20)
 #define TRAIN_BATCH_MAX 256
 #define TRAIN_STEPS_MAX 100000000
 #define TRAIN_TEXTS_MAX 64 /* target modules, prompts, groups of parameters */

@@ -10,6 +10,7 @@ int serve_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int inspect_main(int argc, char **argv);
 int lora_main(int argc, char **argv);
+int train_main(int argc, char **argv);
 int bench_main(int argc, char **argv);
 int tune_main(int argc, char **argv);
 

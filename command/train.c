@@ -1,0 +1,140 @@
+/* Runs a fine-tuning job without a daemon. */
+#include "command/command.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "command/options.h"
+#include "command/progress.h"
+#include "engine/training_job.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct train_run {
+    const char *model, *tokenizer_dir, *config_path, *dataset_root, *out;
+    struct device_choice device;
+    bool quiet;
+    struct train_config config;
+    struct progress progress;
+};
+
+static const struct option_spec table[] = {
+    OPTION_MODEL_ROW(struct train_run, model),
+    { "config", 0, "JOB.json", "what to train: the body of POST /train", true,
+        OPTION_TO_TEXT(struct train_run, config_path) },
+    { "dataset-root", 0, "FOLDER",
+        "where the job's data set is looked for, and what its links\nmay not lead out of [none]",
+        .to = OPTION_TO_TEXT(struct train_run, dataset_root) },
+    { "out", 'o', "FOLDER",
+        "for the adapter, checkpoints and metrics; a job whose folder\n"
+        "has checkpoints goes on from the last one",
+        true, OPTION_TO_TEXT(struct train_run, out) },
+    OPTION_DEVICE_ROW(struct train_run, device),
+    OPTION_TOKENIZER_ROW(struct train_run, tokenizer_dir),
+    { "quiet", 'q', NULL, "say nothing but warnings and errors",
+        .to = OPTION_TO_FLAG(struct train_run, quiet) },
+    { 0 },
+};
+
+static const struct command_help help = {
+    .usage = "latentd train --model PATH --config JOB.json --out FOLDER [options]",
+    .summary = "Trains an adapter on a folder of pictures with captions and writes it to\n"
+               "FOLDER/NAME.safetensors. JOB.json is an object with name, dataset, max_train_steps "
+               "and so\n"
+               "on, under the names of diffusers' training scripts.",
+    .examples =
+        "  latentd train --model share/tiny-sd --config job.json --dataset-root . --out jobs\n",
+};
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void on_signal(int number) {
+    (void)number;
+    asked_to_stop = 1;
+}
+
+static bool read_config(struct train_run *run, struct error *err) {
+    json_t *json = json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
+    const bool ok = json && train_config_parse(json, &run->config, err);
+    json_decref(json);
+    return ok;
+}
+
+static void on_step(void *user, const struct train_record *record, int64_t steps) {
+    struct train_run *run = user;
+    progress_show(&run->progress, (int)record->step, (int)steps);
+}
+
+/* Until it is done, or a signal comes: then what was done is kept. */
+static bool work(struct training_job *training, struct error *err) {
+    bool done = false;
+    while (!done && !asked_to_stop)
+        if (!training_job_advance(training, &done, err))
+            return false;
+    if (done)
+        return true;
+    int64_t step, steps;
+    training_job_steps(training, &step, &steps);
+    return training_job_keep(training, err) &&
+           error_set(err, ERROR_CANCELLED,
+               "stopped at step %lld of %lld; the same command goes on from there", (long long)step,
+               (long long)steps);
+}
+
+static bool train(struct train_run *run, struct error *err) {
+    const struct kernels *kernels = devices_open(&run->device, err);
+    if (!kernels ||
+        !train_config_fits_device(&run->config, kernels->weight_dtypes, kernels->name, err))
+        return false;
+    char *dataset = run->dataset_root ? file_join(run->dataset_root, run->config.dataset)
+                                      : strdup(run->config.dataset);
+    if (!dataset)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    const struct training_job_options options = {
+        .kernels = kernels,
+        .model_path = run->model,
+        .tokenizer_dir = run->tokenizer_dir,
+        .config = &run->config,
+        .dataset = dataset,
+        .dataset_root = run->dataset_root,
+        .folder = run->out,
+        .stepped = on_step,
+        .user = run,
+    };
+    struct training_job *training;
+    bool ok = training_job_open(&options, &training, err);
+    free(dataset);
+    if (!ok)
+        return false;
+    const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    progress_init(&run->progress, run->quiet);
+    ok = work(training, err);
+    progress_finish(&run->progress);
+    if (ok && !run->quiet)
+        printf("%s\n", training_job_result(training));
+    training_job_close(training);
+    return ok;
+}
+
+int train_main(int argc, char **argv) {
+    struct train_run run = { 0 };
+    struct options given;
+    struct error err = { 0 };
+    if (!options_parse(table, false, argc, argv, &given, &err))
+        return options_usage_error("train", &err);
+    if (given.help) {
+        options_print_help(stdout, &help, table);
+        return 0;
+    }
+    if (!options_fill(&given, &run, &err))
+        return options_usage_error("train", &err);
+    const bool ok = read_config(&run, &err) && train(&run, &err);
+    train_config_finish(&run.config);
+    if (!ok)
+        fprintf(stderr, "latentd train: %s\n", err.message);
+    return ok ? 0 : err.code == ERROR_DEVICE_LOST ? EXIT_ENGINE_FAILED : 1;
+}

@@ -1,0 +1,55 @@
+/* A fine-tuning job from its description to its files: the data set, the models in the precision
+ * that it asks for, the trainer (train/trainer.h), and a folder that is the job's own:
+ *
+ *   config.json          the description, with everything decided
+ *   dataset.json         what was found in the data set
+ *   metrics.jsonl, events.out.tfevents.*   a line for each step (train/report/)
+ *   checkpoint-STEP/     to go on from, each with its adapter
+ *   NAME.safetensors     the adapter, once the job is done (NAME.kohya.safetensors in that format)
+ *
+ * A job whose folder has checkpoints goes on from the last one. */
+#ifndef ENGINE_TRAINING_JOB_H
+#define ENGINE_TRAINING_JOB_H
+
+#include "kernels/kernels.h"
+#include "train/config.h"
+#include "train/report/records.h"
+
+struct training_job;
+
+struct training_job_options {
+    const struct kernels *kernels;          /* borrowed */
+    const char *model_path, *tokenizer_dir; /* as in struct pipeline_options */
+    const struct train_config *config;      /* borrowed */
+    const char *dataset;                    /* its folder */
+    const char *dataset_root;               /* which it may not lead out of; NULL: anywhere */
+    const char *folder;                     /* the job's own, made if it is not there */
+    /* After each step; may be NULL. */
+    void (*stepped)(void *user, const struct train_record *record, int64_t steps);
+    void *user;
+};
+
+/* Looks at the data set, which takes as long as its pictures are many: on any thread, without the
+ * device. Strings are copied. */
+bool training_job_open(const struct training_job_options *options, struct training_job **out,
+    struct error *err) __attribute__((warn_unused_result));
+/* On the thread that computes, if training_job_advance was called. NULL is fine. */
+void training_job_close(struct training_job *training);
+
+/* One piece, on the thread that computes: the models are loaded, then the trainer's pieces, then
+ * the adapter is written. After a failure it can only be closed. */
+bool training_job_advance(struct training_job *training, bool *done, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Writes a checkpoint, if there is anything to write: before a job is left for a while. */
+bool training_job_keep(struct training_job *training, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* "loading", "encoding", "training", "done". */
+const char *training_job_phase(const struct training_job *training);
+/* Steps of the optimizer: done, and in all (0 until the models are loaded). */
+void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);
+/* The adapter's path once it is done; borrowed. */
+const char *training_job_result(const struct training_job *training);
+
+#endif
