@@ -2,23 +2,22 @@
 
 #include "base/log.h"
 
-static bool start(struct jobs *jobs, const char *folder, struct engine *engine, struct error *err) {
+static bool start(struct jobs *jobs, const struct training_options *training, struct error *err) {
     if (!dispatcher_create(jobs->queue, &jobs->dispatcher, err))
         return false;
-    const struct training_options options = {
-        .engine = engine, .dispatcher = jobs->dispatcher, .folder = folder
-    };
+    struct training_options options = *training;
+    options.dispatcher = jobs->dispatcher;
     return training_create(&options, &jobs->training, err);
 }
 
-bool jobs_open(struct jobs *jobs, const char *folder, struct engine *engine, struct error *err) {
-    if (!folder) {
+bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err) {
+    if (!training->folder) {
         error_set(&jobs->none, ERROR_NOT_FOUND,
             "this daemon keeps no jobs; start it with --state-dir FOLDER");
         return true;
     }
-    if (queue_open(folder, &jobs->queue, &jobs->none))
-        return start(jobs, folder, engine, err);
+    if (queue_open(training->folder, &jobs->queue, &jobs->none))
+        return start(jobs, training, err);
     if (jobs->none.code == ERROR_IO) {
         log_error("no jobs are taken: %s", jobs->none.message);
         return true;

@@ -12,9 +12,10 @@ struct jobs {
     struct training *training;
 };
 
-/* folder NULL: none are kept. Also where its file is damaged or the disk is full the daemon can
- * draw, so that is no failure: it is logged, and said to who asks for jobs. */
-bool jobs_open(struct jobs *jobs, const char *folder, struct engine *engine, struct error *err)
+/* training: its folder is the queue's too, its dispatcher is made here. A folder of NULL: none are
+ * kept. Also where its file is damaged or the disk is full the daemon can draw, so that is no
+ * failure: it is logged, and said to who asks for jobs. */
+bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err)
     __attribute__((warn_unused_result));
 /* Asks who works to give back. */
 void jobs_stop(struct jobs *jobs);

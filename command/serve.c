@@ -25,9 +25,9 @@ struct settings {
     struct engine_options engine;
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
-    const char *address, *state_dir;
-    const char *dataset_root;
+    const char *address, *state_dir, *dataset_root;
     uint64_t dataset_max_bytes;
+    double training_share;
     mode_t socket_mode;
     enum log_level log_level;
     double tune_minutes; /* 0: no tuning */
@@ -64,7 +64,8 @@ static const struct option_spec table[] = {
     { "lora-max-bytes", 0, "N", "of an adapter's file that is sent [4294967296]",
         .to = OPTION_TO_UINT64(struct settings, lora_max_bytes, 1, ADAPTER_FILE_MAX_BYTES) },
     { "dataset-root", 0, "FOLDER",
-        "of data sets to train on, a folder each; PUT /datasets/NAME adds\none [none]",
+        "of data sets to train on, a folder each, to which PUT /datasets/NAME\n"
+        "adds; with it and --state-dir POST /train takes jobs [none]",
         .to = OPTION_TO_TEXT(struct settings, dataset_root) },
     { "dataset-max-bytes", 0, "N",
         "of an archive that is sent, and of the files in it [274877906944]",
@@ -76,6 +77,10 @@ static const struct option_spec table[] = {
     { "state-dir", 0, "FOLDER",
         "where jobs are kept: what was accepted outlives the daemon [no jobs]",
         .to = OPTION_TO_TEXT(struct settings, state_dir) },
+    { "training-share", 0, "X",
+        "0 to 0.9: of the engine's time, while requests are there too; what\n"
+        "they leave is a job's anyway [0]",
+        .to = OPTION_TO_DOUBLE(struct settings, training_share, 0, 0) },
     { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of a job's events [15]",
         .to = OPTION_TO_INT(struct settings, heartbeat_s, 1, HTTP_HEARTBEAT_MAX_S) },
     { "one-at-a-time", 0, NULL,
@@ -193,14 +198,22 @@ static int serve(
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
     struct dataset_store *datasets = NULL;
+    struct training_options training = {
+        .folder = settings->state_dir,
+        .dataset_root = settings->dataset_root,
+        .tokenizer_dir = settings->engine.pipeline.tokenizer_dir,
+        .share = settings->training_share,
+    };
     int status = 1;
     block_signals(&signals); /* before there are threads, which inherit the mask */
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
     if (!engine_create(&settings->engine, &engine, &err) ||
-        !wait_for_opening(engine, &signals, &status) ||
-        !jobs_open(&jobs, settings->state_dir, engine, &err))
+        !wait_for_opening(engine, &signals, &status))
+        goto out;
+    training.engine = engine;
+    if (!jobs_open(&jobs, &training, &err))
         goto out;
     const struct http_options http_options = {
         .listen_fd = listener->fd,
@@ -271,6 +284,13 @@ static bool socket_mode(const struct options *options, mode_t *out, struct error
     return true;
 }
 
+static bool training_share(
+    const struct options *options, const struct settings *settings, struct error *err) {
+    return (settings->training_share >= 0 && settings->training_share <= 0.9) ||
+           options_refuse("training-share", options_get(options, "training-share"),
+               "a number from 0 to 0.9", err);
+}
+
 static bool log_level(const struct options *options, enum log_level *out, struct error *err) {
     const char *text = options_get(options, "log-level");
     return !text || log_level_from_name(text, out) ||
@@ -297,7 +317,7 @@ int serve_main(int argc, char **argv) {
         options_print_help(stdout, &help, table);
         return 0;
     }
-    if (!options_fill(&given, &settings, &err) ||
+    if (!options_fill(&given, &settings, &err) || !training_share(&given, &settings, &err) ||
         !socket_mode(&given, &settings.socket_mode, &err) ||
         !log_level(&given, &settings.log_level, &err))
         return options_usage_error("serve", &err);

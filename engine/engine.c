@@ -43,6 +43,7 @@ struct engine {
     struct engine_background background; /* no `work`: none was set */
     bool background_waits;               /* for a piece of the engine's time */
     bool background_ended;               /* gets none any more */
+    bool in_background;                  /* the engine's thread is in `work` or `stop` */
     atomic_bool cancel_all;
 };
 
@@ -201,10 +202,16 @@ static bool work_in_background(
     /* Before the piece, so that a wake during it is not lost. */
     pthread_mutex_lock(&engine->lock);
     engine->background_waits = false;
+    const bool is_there = engine->background.work;
+    engine->in_background = is_there;
     pthread_mutex_unlock(&engine->lock);
+    if (!is_there)
+        return true;
     const bool works = background->work(engine->pipeline, &more, background->user, err);
     pthread_mutex_lock(&engine->lock);
-    engine->background_waits |= more;
+    engine->background_waits |= more && engine->background.work;
+    engine->in_background = false;
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
     return works;
 }
@@ -287,9 +294,14 @@ static void *run(void *user) {
     pthread_mutex_lock(&engine->lock);
     engine->background_ended = true;
     const struct engine_background background = engine->background;
+    engine->in_background = true;
     pthread_mutex_unlock(&engine->lock);
     if (background.stop)
         background.stop(background.user);
+    pthread_mutex_lock(&engine->lock);
+    engine->in_background = false;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
     return NULL;
 }
 
@@ -352,7 +364,7 @@ void engine_destroy(struct engine *engine, bool drain) {
     pthread_mutex_lock(&engine->lock);
     engine->state = ENGINE_STOPPING;
     atomic_store(&engine->cancel_all, !drain);
-    pthread_cond_signal(&engine->changed);
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
     pthread_join(engine->thread, NULL);
     pipeline_destroy(engine->pipeline);
@@ -399,7 +411,7 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
         *age_s = monotonic_seconds() - engine->figures_at_s;
         if (*age_s >= FIGURES_STALE_S) {
             engine->figures_wanted = true;
-            pthread_cond_signal(&engine->changed);
+            pthread_cond_broadcast(&engine->changed);
         }
     }
     pthread_mutex_unlock(&engine->lock);
@@ -411,16 +423,25 @@ void engine_set_background(struct engine *engine, const struct engine_background
     engine->background = *background;
     engine->background_waits = true;
     const bool ended = engine->background_ended;
-    pthread_cond_signal(&engine->changed);
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
     if (ended && background->stop)
         background->stop(background->user);
 }
 
+void engine_clear_background(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->background = (struct engine_background){ 0 };
+    engine->background_waits = false;
+    while (engine->in_background)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 void engine_wake_background(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     engine->background_waits = engine->background.work;
-    pthread_cond_signal(&engine->changed);
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -478,7 +499,7 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
         /* Before the request can be taken out and its `done` come. */
         if (ticket)
             *ticket = own;
-        pthread_cond_signal(&engine->changed);
+        pthread_cond_broadcast(&engine->changed);
     }
     pthread_mutex_unlock(&engine->lock);
     if (!accepted)

@@ -60,6 +60,8 @@ struct engine_background {
 };
 /* Once, at any time; what it points to is borrowed until engine_destroy. It is woken by this. */
 void engine_set_background(struct engine *engine, const struct engine_background *background);
+/* It is not called again when this returns; not from within it. */
+void engine_clear_background(struct engine *engine);
 /* From any thread: there is work again, or may be. */
 void engine_wake_background(struct engine *engine);
 

@@ -534,7 +534,7 @@ static bool resize_slab(
     }
     arena_destroy(slab->arena);
     m->call_count = 0; /* of calls before, the memory is another now */
-    *slab = grown; /* images point to slab->sampler, which stays where it is */
+    *slab = grown;     /* images point to slab->sampler, which stays where it is */
     return true;
 }
 

@@ -35,8 +35,9 @@ void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 
 /* What the caller may know about it. */
 struct pipeline_info {
-    const char *model_path; /* borrowed */
-    const char *device;     /* "cpu", "cuda:0" */
+    const char *model_path;        /* borrowed */
+    const struct kernels *kernels; /* the device's */
+    const char *device;            /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
     const struct implementation *implementations; /* struct kernels', or NULL */
     int default_width, default_height;            /* px */

@@ -1,13 +1,338 @@
+/* A claim goes from hand to hand: start() leaves it to a thread of its own, which reads the job's
+ * description and data set and leaves it to the engine's background, which works on it until it is
+ * done or wanted back; a finished adapter is put among the engine's by the first thread again,
+ * because loading one may wait for the engine. `stage` says whose the claim is; who has it may read
+ * and write `job`, `config` and `result` without the lock. */
 #include "engine/training.h"
 
-/* This version has no runner: without one POST /train is refused. */
-bool training_create(
-    const struct training_options *options, struct training **out, struct error *err) {
-    (void)options, (void)err;
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/training_job.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum stage { STAGE_FREE, STAGE_TO_OPEN, STAGE_TO_WORK, STAGE_TO_PUBLISH };
+
+struct training {
+    struct training_options options;
+    pthread_t thread;
+    bool has_thread;
+    struct train_config config; /* of `job` */
+    struct training_job *job;
+    char *result; /* owned: the adapter's file, once the job is done */
+
+    pthread_mutex_t lock; /* the rest */
+    pthread_cond_t changed;
+    enum stage stage;
+    struct job_claim *claim; /* unless STAGE_FREE */
+    bool ending, engine_ended;
+};
+
+/* --- requests --- */
+
+static bool parse(const char *text, size_t size, struct train_config *out, struct error *err) {
+    json_t *json = json_parse(text, size, err);
+    const bool ok = json && train_config_parse(json, out, err);
+    json_decref(json);
+    return ok;
+}
+
+/* Under the data sets' folder, and nowhere else. */
+static bool dataset_path(
+    const struct training *t, const struct train_config *c, char **out, struct error *err) {
+    const char *name = c->dataset;
+    if (!*name || *name == '/' || strstr(name, ".."))
+        return error_field(err, "dataset", name, "a folder under the daemon's --dataset-root");
+    *out = file_join(t->options.dataset_root, name);
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    if (file_is_folder(*out))
+        return true;
+    free(*out);
     *out = NULL;
+    return error_field(err, "dataset", name, "a folder under the daemon's --dataset-root");
+}
+
+static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
+    struct pipeline_info info;
+    char *path = NULL;
+    const bool ok = adapter_name_check("name", c->name, err) && training_job_is_possible(c, err) &&
+                    (engine_get_info(t->options.engine, &info) ||
+                        error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading")) &&
+                    train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err) &&
+                    dataset_path(t, c, &path, err);
+    free(path);
+    return ok;
+}
+
+static bool check(void *user, const char *request, struct error *err) {
+    struct train_config config = { 0 };
+    const bool ok = parse(request, strlen(request), &config, err) && fits(user, &config, err);
+    train_config_finish(&config);
+    return ok;
+}
+
+/* --- a claim --- */
+
+static void start(void *user, struct job_claim *claim) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->lock);
+    t->claim = claim;
+    t->stage = STAGE_TO_OPEN;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void wake(void *user) {
+    struct training *t = user;
+    engine_wake_background(t->options.engine);
+}
+
+/* By whose hands it is in, before the claim is given away: another may start at once. */
+static struct job_claim *let_go(struct training *t) {
+    training_job_close(t->job);
+    t->job = NULL;
+    train_config_finish(&t->config);
+    t->config = (struct train_config){ 0 };
+    free(t->result);
+    t->result = NULL;
+    pthread_mutex_lock(&t->lock);
+    struct job_claim *claim = t->claim;
+    t->claim = NULL;
+    t->stage = STAGE_FREE;
+    pthread_mutex_unlock(&t->lock);
+    return claim;
+}
+
+static void on_stepped(void *user, const struct train_record *record, int64_t steps) {
+    struct training *t = user;
+    json_t *json = train_record_to_json(record);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    const struct job_report report = {
+        .step = record->step, .steps = steps, .eta_s = record->eta_s, .metrics = text
+    };
+    job_claim_report(t->claim, &report);
+    free(text);
+}
+
+static bool make_folders(const struct training *t, const char *id, char **out, struct error *err) {
+    char name[64];
+    snprintf(name, sizeof(name), "jobs/%s", id);
+    char *jobs = file_join(t->options.folder, "jobs");
+    *out = file_join(t->options.folder, name);
+    const bool ok = jobs && *out ? mkdir(jobs, 0755) == 0 || errno == EEXIST ||
+                                       error_set(err, ERROR_IO, "%s: %s", jobs, strerror(errno))
+                                 : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    free(jobs);
+    return ok;
+}
+
+static bool open_job(struct training *t, struct error *err) {
+    const struct job *job = job_claim_job(t->claim);
+    struct pipeline_info info;
+    char *dataset = NULL, *folder = NULL;
+    bool ok = parse(job->request, strlen(job->request), &t->config, err) &&
+              dataset_path(t, &t->config, &dataset, err) && make_folders(t, job->id, &folder, err);
+    if (ok && !engine_get_info(t->options.engine, &info))
+        ok = error_set(err, ERROR_UNAVAILABLE, "there is no checkpoint");
+    const struct training_job_options options = {
+        .kernels = ok ? info.kernels : NULL,
+        .model_path = ok ? info.model_path : NULL,
+        .tokenizer_dir = t->options.tokenizer_dir,
+        .config = &t->config,
+        .dataset = dataset,
+        .dataset_root = t->options.dataset_root,
+        .folder = folder,
+        .stepped = on_stepped,
+        .user = t,
+    };
+    ok = ok && training_job_open(&options, &t->job, err);
+    free(dataset);
+    free(folder);
+    return ok;
+}
+
+static bool is_loading(struct training *t) {
+    return engine_get_state(t->options.engine, NULL) == ENGINE_LOADING;
+}
+
+/* Hands the claim that waits to the engine, or fails it. */
+static void open_next(struct training *t) {
+    struct error err = { 0 };
+    if (job_claim_wish(t->claim) != JOB_GO_ON) {
+        job_claim_stopped(let_go(t));
+        return;
+    }
+    if (!open_job(t, &err)) {
+        job_claim_fail(let_go(t), &err);
+        return;
+    }
+    pthread_mutex_lock(&t->lock);
+    const bool ended = t->engine_ended;
+    t->stage = STAGE_TO_WORK;
+    pthread_mutex_unlock(&t->lock);
+    if (ended)
+        job_claim_stopped(let_go(t));
+    else
+        engine_wake_background(t->options.engine);
+}
+
+/* The adapter among the engine's, under the job's name; the job has succeeded also if it cannot be
+ * there. */
+static void publish(struct training *t) {
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    struct error err = { 0 };
+    json_t *json = json_pack("{s:s, s:s}", "adapter", t->config.name, "file", t->result);
+    if (!adapters || !adapters_add_file(adapters, t->config.name, t->result, &err)) {
+        log_warning("%s: %s", t->config.name, err.message);
+        if (json)
+            json_object_set_new(json, "warning", json_lenient_string(err.message));
+    }
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    job_claim_succeed(let_go(t), text);
+    free(text);
+}
+
+/* Under the lock: waits until a claim is this thread's; false at the end. */
+static bool wait_for_claim(struct training *t) {
+    while (!t->ending) {
+        const bool opens = t->stage == STAGE_TO_OPEN;
+        if (t->stage == STAGE_TO_PUBLISH || (opens && !is_loading(t)))
+            return true;
+        struct timespec soon; /* nobody tells when loading is over */
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_sec++;
+        if (opens)
+            pthread_cond_timedwait(&t->changed, &t->lock, &soon);
+        else
+            pthread_cond_wait(&t->changed, &t->lock);
+    }
+    return false;
+}
+
+static void *open_and_publish(void *user) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->lock);
+    while (wait_for_claim(t)) {
+        const bool opens = t->stage == STAGE_TO_OPEN;
+        pthread_mutex_unlock(&t->lock);
+        (opens ? open_next : publish)(t);
+        pthread_mutex_lock(&t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* --- the engine's background --- */
+
+static void finish(struct training *t) {
+    t->result = strdup(training_job_result(t->job));
+    training_job_close(t->job);
+    t->job = NULL;
+    pthread_mutex_lock(&t->lock);
+    t->stage = STAGE_TO_PUBLISH;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* It is wanted back: what was done is kept, unless it is cancelled. */
+static void give_back(struct training *t, enum job_wish wish) {
+    struct error err = { 0 };
+    if (wish != JOB_CANCEL && !training_job_keep(t->job, &err))
+        log_warning("%s: %s", t->config.name, err.message);
+    job_claim_stopped(let_go(t));
+}
+
+static bool has_work(struct training *t) {
+    pthread_mutex_lock(&t->lock);
+    const bool has = t->stage == STAGE_TO_WORK;
+    pthread_mutex_unlock(&t->lock);
+    return has;
+}
+
+static bool work(struct pipeline *pipeline, bool *more, void *user, struct error *err) {
+    struct training *t = user;
+    struct error why = { 0 };
+    bool done = false;
+    (void)pipeline;
+    *more = has_work(t);
+    if (!*more)
+        return true;
+    const enum job_wish wish = job_claim_wish(t->claim);
+    if (wish != JOB_GO_ON) {
+        give_back(t, wish);
+    } else if (!training_job_advance(t->job, &done, &why)) {
+        if (why.code == ERROR_DEVICE_LOST && err)
+            *err = why;
+        job_claim_fail(let_go(t), &why);
+        return why.code != ERROR_DEVICE_LOST;
+    } else if (done) {
+        finish(t);
+    }
     return true;
 }
 
-void training_destroy(struct training *training) {
-    (void)training;
+/* The engine ends: nothing computes any more. */
+static void stop(void *user) {
+    struct training *t = user;
+    pthread_mutex_lock(&t->lock);
+    t->engine_ended = true;
+    pthread_mutex_unlock(&t->lock);
+    if (has_work(t))
+        give_back(t, job_claim_wish(t->claim));
+}
+
+/* --- life --- */
+
+bool training_create(
+    const struct training_options *options, struct training **out, struct error *err) {
+    *out = NULL;
+    if (!options->dataset_root) /* POST /train says what is missing */
+        return true;
+    struct training *t = calloc(1, sizeof(*t));
+    if (!t)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for training jobs");
+    t->options = *options;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    const int failed = pthread_create(&t->thread, NULL, open_and_publish, t);
+    t->has_thread = !failed;
+    const struct job_runner runner = {
+        .type = "train", .check = check, .start = start, .wake = wake, .user = t
+    };
+    const struct engine_background background = {
+        .work = work, .stop = stop, .user = t, .share = options->share
+    };
+    engine_set_background(options->engine, &background);
+    if (failed)
+        error_set(err, ERROR_NO_MEMORY, "the thread of training jobs: %s", strerror(failed));
+    else if (dispatcher_add(options->dispatcher, &runner, err)) {
+        *out = t;
+        return true;
+    }
+    training_destroy(t);
+    return false;
+}
+
+void training_destroy(struct training *t) {
+    if (!t)
+        return;
+    engine_clear_background(t->options.engine);
+    pthread_mutex_lock(&t->lock);
+    t->ending = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    if (t->has_thread)
+        pthread_join(t->thread, NULL);
+    pthread_mutex_destroy(&t->lock);
+    pthread_cond_destroy(&t->changed);
+    free(t);
 }

@@ -100,7 +100,7 @@ static bool name_result(struct training_job *t, struct error *err) {
 
 /* --- opening --- */
 
-static bool is_possible(const struct train_config *c, struct error *err) {
+bool training_job_is_possible(const struct train_config *c, struct error *err) {
     if (c->method == TRAIN_FULL)
         return error_set(err, ERROR_UNSUPPORTED, "method \"full\" is not there yet; \"lora\" is");
     if (c->with_prior_preservation)
@@ -167,7 +167,7 @@ bool training_job_open(
                         !t->options.tokenizer_dir == !tokenizer;
     if (!copied)
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
-    if (copied && is_possible(options->config, err) && open_dataset(t, err) &&
+    if (copied && training_job_is_possible(options->config, err) && open_dataset(t, err) &&
         make_folder(options->folder, err) && name_result(t, err) &&
         write_json(options->folder, "config.json", train_config_to_json(options->config), err) &&
         write_json(options->folder, "dataset.json", dataset_report(t->dataset), err)) {
@@ -228,6 +228,7 @@ static bool load_from(struct training_job *t, struct checkpoint *c, struct error
         .pictures = t->source.count,
         .is_sd2 = text_encoder_get_config(t->text_encoder)->hidden_size == 1024,
         .v_prediction = config.values.prediction_type == PREDICTION_V,
+        .linear_projection = unet_get_config(t->unet)->use_linear_projection,
     };
     const int unet_in = unet_get_config(t->unet)->in_channels;
     const int latent = vae_get_config(t->vae)->latent_channels;

@@ -29,6 +29,10 @@ struct training_job_options {
     void *user;
 };
 
+/* ERROR_UNSUPPORTED for what can be asked for and is not done here. */
+bool training_job_is_possible(const struct train_config *config, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Looks at the data set, which takes as long as its pictures are many: on any thread, without the
  * device. Strings are copied. */
 bool training_job_open(const struct training_job_options *options, struct training_job **out,

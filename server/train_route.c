@@ -111,7 +111,8 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     const char *key = exchange_header(exchange, "Idempotency-Key");
     bool ok = jobs_are_kept(exchange, &err);
     if (ok && !find_runner(exchange))
-        ok = error_set(&err, ERROR_UNSUPPORTED, "this version does not train yet");
+        ok = error_set(&err, ERROR_UNSUPPORTED,
+            "this daemon does not train; start it with --dataset-root FOLDER");
     if (ok && query)
         ok = error_field(&err, "query", query, "no query here");
     if (ok && key && !is_key(key))

@@ -113,7 +113,7 @@ static bool make_parameters(struct trainer *t, struct error *err) {
             .dropout = (float)t->config->dropout,
             .layer = (uint32_t)i,
             .seed = &t->dropout_seed,
-            .step = &t->dropout_step,
+            .step = &t->passes,
         };
     }
     return true;
@@ -391,9 +391,12 @@ static bool step_optimizer(struct trainer *t, struct error *err) {
     if (!optimizer_step(
             &t->optimizer, &t->schedule, t->optimizer.steps, t->scaler.scale, &got, err))
         return false;
+    if (got.broken && t->config->mixed_precision != TRAIN_PRECISION_FP16)
+        return error_set(err, ERROR_INVALID,
+            "step %lld: %lld gradients are no finite numbers; a lower learning_rate may help",
+            (long long)t->step + 1, (long long)got.broken);
     (void)loss_scaler_update(&t->scaler, got.broken > 0);
     t->step++;
-    t->dropout_step++;
     if (!average_values(t, err))
         return false;
     report(t, got.grad_norm);
@@ -418,6 +421,7 @@ static bool end_batch(struct trainer *t, struct error *err) {
     t->loss_batches++;
     t->images += t->rows;
     t->in_pass = false;
+    t->passes++;
     const bool stepped = order_syncs(
         t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
     if (stepped && !step_optimizer(t, err))
@@ -429,7 +433,7 @@ static bool end_batch(struct trainer *t, struct error *err) {
         t->order = (struct order){ 0 };
     }
     if (stepped)
-        t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch };
+        t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch, t->passes };
     if (t->step == t->steps)
         t->phase = TRAINER_DONE;
     return true;

@@ -15,6 +15,7 @@
 struct resume_point {
     struct noise_generator generator;
     int64_t epoch, batch;
+    uint64_t passes;
 };
 
 struct trainer {
@@ -50,7 +51,7 @@ struct trainer {
     double loss; /* of the batches since the last step: their sum */
     int64_t loss_batches, images;
     double step_began_s;
-    uint64_t dropout_seed, dropout_step; /* read by the tape */
+    uint64_t dropout_seed, passes; /* begun so far; both read by the tape */
 };
 
 #endif

@@ -3,7 +3,7 @@
 #include "train/save_adapter.h"
 #include "train/trainer_internal.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #define PARTS_MAX 8
@@ -49,12 +49,12 @@ static double double_of(json_int_t bits) {
 
 static json_t *numbers_of(const struct trainer *t) {
     const struct resume_point *r = &t->resume_point;
-    return json_pack("{s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:i, s:I}", "step",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:i, s:o}", "step",
         (json_int_t)t->step, "optimizer_steps", (json_int_t)t->optimizer.steps, "epoch",
-        (json_int_t)r->epoch, "batch", (json_int_t)r->batch, "has_cached",
-        (int)r->generator.has_cached, "cached", bits_of(r->generator.cached), "loss_scale",
-        bits_of(t->scaler.scale), "good_steps", (json_int_t)t->scaler.good_steps, "forgiven",
-        t->scaler.forgiven, "steps", (json_int_t)t->steps);
+        (json_int_t)r->epoch, "batch", (json_int_t)r->batch, "passes", (json_int_t)r->passes,
+        "has_cached", (int)r->generator.has_cached, "cached", bits_of(r->generator.cached),
+        "loss_scale", bits_of(t->scaler.scale), "good_steps", (json_int_t)t->scaler.good_steps,
+        "forgiven", t->scaler.forgiven, "config", train_config_to_json(t->config));
 }
 
 /* The folder's adapter, so that each checkpoint can be looked at. */
@@ -100,6 +100,33 @@ static json_int_t integer_of(const json_t *numbers, const char *name) {
     return json_integer_value(json_object_get(numbers, name));
 }
 
+/* Takes over the numbers of a checkpoint; the arrays are there already. */
+static bool go_on(
+    struct trainer *t, struct noise_generator *generator, const json_t *n, struct error *err) {
+    if (!train_config_continues(t->config, json_object_get(n, "config"), err))
+        return false;
+    generator->has_cached = json_is_true(json_object_get(n, "has_cached"));
+    generator->cached = double_of(integer_of(n, "cached"));
+    t->step = integer_of(n, "step");
+    t->optimizer.steps = integer_of(n, "optimizer_steps");
+    t->scaler.scale = double_of(integer_of(n, "loss_scale"));
+    t->scaler.good_steps = integer_of(n, "good_steps");
+    t->scaler.forgiven = (int)integer_of(n, "forgiven");
+    t->generator = *generator;
+    t->epoch = integer_of(n, "epoch");
+    t->batch = integer_of(n, "batch");
+    t->passes = (uint64_t)integer_of(n, "passes");
+    t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch, t->passes };
+    if (t->step < 0 || t->step > t->steps || t->epoch < 0 || t->batch < 0 || t->batch >= t->batches)
+        return error_set(err, ERROR_INVALID,
+            "the checkpoint is at step %lld and batch %lld, the job has %lld steps and %lld "
+            "batches an epoch",
+            (long long)t->step, (long long)t->batch, (long long)t->steps, (long long)t->batches);
+    if (t->step == t->steps)
+        t->phase = TRAINER_DONE;
+    return true;
+}
+
 bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
     struct checkpoint_part parts[PARTS_MAX];
     struct noise_generator generator = { .kind = RNG_CPU };
@@ -110,27 +137,7 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
         return false;
     if (step < 0)
         return true;
-    const json_t *n = state.numbers;
-    generator.has_cached = json_is_true(json_object_get(n, "has_cached"));
-    generator.cached = double_of(integer_of(n, "cached"));
-    t->generator = generator;
-    t->step = integer_of(n, "step");
-    t->optimizer.steps = integer_of(n, "optimizer_steps");
-    t->epoch = integer_of(n, "epoch");
-    t->batch = integer_of(n, "batch");
-    t->scaler.scale = double_of(integer_of(n, "loss_scale"));
-    t->scaler.good_steps = integer_of(n, "good_steps");
-    t->scaler.forgiven = (int)integer_of(n, "forgiven");
-    t->dropout_step = (uint64_t)t->step;
-    t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch };
-    const bool fits = t->step >= 0 && t->step <= t->steps && t->epoch >= 0 && t->batch >= 0 &&
-                      t->batch < t->batches && integer_of(n, "steps") == t->steps;
-    const json_int_t steps = integer_of(n, "steps");
+    *resumed = go_on(t, &generator, state.numbers, err);
     json_decref(state.numbers);
-    if (!fits)
-        return error_set(err, ERROR_INVALID,
-            "%s: its checkpoint is of a job of %lld steps, this one has %lld", folder,
-            (long long)steps, (long long)t->steps);
-    *resumed = true;
-    return true;
+    return *resumed;
 }

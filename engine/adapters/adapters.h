@@ -183,6 +183,12 @@ bool adapter_upload_end(struct adapter_upload *upload, struct adapter_info *info
     __attribute__((warn_unused_result));
 void adapter_upload_abort(struct adapter_upload *upload); /* NULL is fine */
 
+/* A file from elsewhere as if it had been sent: copied into the folder, in the place of what the
+ * name stood for. Without a folder it is loaded from where it is, and the name must be new. Waits.
+ */
+bool adapters_add_file(struct adapters *adapters, const char *name, const char *path,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* On a device that only one thread at a time may use, both what loads and what draws takes it in
  * turns: the engine's thread around each unit of its work. Nothing happens on the CPU, and with
  * NULL. */

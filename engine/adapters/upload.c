@@ -1,5 +1,6 @@
 #include "engine/adapters/internal.h"
 
+#include "base/file.h"
 #include "base/monotonic.h"
 
 #include <errno.h>
@@ -174,4 +175,24 @@ void adapter_upload_abort(struct adapter_upload *upload) {
     if (upload->fd >= 0)
         close(upload->fd);
     free(upload);
+}
+
+bool adapters_add_file(
+    struct adapters *adapters, const char *name, const char *path, struct error *err) {
+    struct adapter_upload *upload;
+    char *bytes;
+    size_t size;
+    if (!adapters->folder)
+        return adapters_load_file(adapters, name, path, NULL, err);
+    if (!file_read(path, ADAPTER_FILE_MAX_BYTES, &bytes, &size, err))
+        return false;
+    bool ok = adapter_upload_begin(adapters, name, size, &upload, err);
+    if (ok && !adapter_upload_write(upload, bytes, size, err)) {
+        adapter_upload_abort(upload);
+        ok = false;
+    } else if (ok) {
+        ok = adapter_upload_end(upload, NULL, err);
+    }
+    free(bytes);
+    return ok;
 }
