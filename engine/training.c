@@ -159,10 +159,6 @@ static bool open_job(struct training *t, struct error *err) {
     return ok;
 }
 
-static bool is_loading(struct training *t) {
-    return engine_get_state(t->options.engine, NULL) == ENGINE_LOADING;
-}
-
 /* Hands the claim that waits to the engine, or fails it. */
 static void open_next(struct training *t) {
     struct error err = { 0 };
@@ -201,40 +197,56 @@ static void publish(struct training *t) {
     free(text);
 }
 
-/* Under the lock: waits until a claim is this thread's; false at the end. */
-static bool wait_for_claim(struct training *t) {
-    while (!t->ending) {
-        const bool opens = t->stage == STAGE_TO_OPEN;
-        if (t->stage == STAGE_TO_PUBLISH || (opens && !is_loading(t)))
-            return true;
-        struct timespec soon; /* nobody tells when loading is over */
-        clock_gettime(CLOCK_REALTIME, &soon);
-        soon.tv_sec++;
-        if (opens)
-            pthread_cond_timedwait(&t->changed, &t->lock, &soon);
-        else
+/* Not before the engine can work on it, which nobody tells; but one that is wanted back is given
+ * back. */
+static bool may_open(struct training *t) {
+    return engine_get_state(t->options.engine, NULL) == ENGINE_READY ||
+           job_claim_wish(t->claim) != JOB_GO_ON;
+}
+
+/* Waits for a claim that is this thread's; a second at most while one waits for the engine. */
+static enum stage wait_for_claim(struct training *t, bool engine_is_late) {
+    struct timespec soon;
+    clock_gettime(CLOCK_REALTIME, &soon);
+    soon.tv_sec++;
+    pthread_mutex_lock(&t->lock);
+    while (!t->ending && t->stage != STAGE_TO_PUBLISH &&
+           (t->stage != STAGE_TO_OPEN || engine_is_late)) {
+        if (!engine_is_late)
             pthread_cond_wait(&t->changed, &t->lock);
+        else if (pthread_cond_timedwait(&t->changed, &t->lock, &soon) == ETIMEDOUT)
+            break;
     }
-    return false;
+    const enum stage stage = t->ending ? STAGE_FREE : t->stage;
+    pthread_mutex_unlock(&t->lock);
+    return stage;
 }
 
 static void *open_and_publish(void *user) {
     struct training *t = user;
-    pthread_mutex_lock(&t->lock);
-    while (wait_for_claim(t)) {
-        const bool opens = t->stage == STAGE_TO_OPEN;
-        pthread_mutex_unlock(&t->lock);
-        (opens ? open_next : publish)(t);
-        pthread_mutex_lock(&t->lock);
+    bool engine_is_late = false;
+    for (;;) {
+        const enum stage stage = wait_for_claim(t, engine_is_late);
+        engine_is_late = stage == STAGE_TO_OPEN && !may_open(t);
+        if (stage == STAGE_FREE)
+            return NULL;
+        if (stage == STAGE_TO_PUBLISH)
+            publish(t);
+        else if (stage == STAGE_TO_OPEN && !engine_is_late)
+            open_next(t);
     }
-    pthread_mutex_unlock(&t->lock);
-    return NULL;
 }
 
 /* --- the engine's background --- */
 
 static void finish(struct training *t) {
     t->result = strdup(training_job_result(t->job));
+    if (!t->result) {
+        struct error err;
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the adapter's path");
+        job_claim_fail(let_go(t), &err);
+        return;
+    }
     training_job_close(t->job);
     t->job = NULL;
     pthread_mutex_lock(&t->lock);

@@ -1,0 +1,232 @@
+"""Training over HTTP on the bundled checkpoint: a job's adapter is there by name when it is done, its bytes
+are those of `latentd train` whatever else the daemon does meanwhile, and each wrong job has its own error.
+usage: train_http.py EXECUTABLE MODEL"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+
+from daemon import Daemon, check, done, wait_until
+
+executable, model = sys.argv[1:3]
+root = tempfile.mkdtemp()
+STEPS = 16
+JOB = {"name": "stripes", "dataset": "stripes", "resolution": 64, "rank": 4, "train_batch_size": 2,
+       "max_train_steps": STEPS, "learning_rate": 2e-3, "seed": 5, "checkpointing_steps": 4,
+       "random_flip": True, "caption_dropout": 0.1, "dropout": 0.1}
+DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 4, "guidance_scale": 2.5,
+        "width": 64, "height": 64}
+
+
+def png(width, height, pixel):
+    """The bytes of an RGB picture whose pixel (x, y) is pixel(x, y)."""
+    rows = b"".join(b"\0" + bytes(v for x in range(width) for v in pixel(x, y)) for y in range(height))
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def make_pictures():
+    folder = os.path.join(root, "sets", "stripes")
+    os.makedirs(folder)
+    os.makedirs(os.path.join(root, "sets", "empty"))
+    for i in range(5):
+        def pixel(x, y, i=i):
+            on = (x + (i + 1) * y) // 8 % 2
+            return (40 * i + 30, 200 if on else 60, 220 - 30 * i)
+        with open(os.path.join(folder, f"{i}.png"), "wb") as f:
+            f.write(png(96 if i % 2 else 64, 80, pixel))
+        with open(os.path.join(folder, f"{i}.txt"), "w", encoding="utf-8") as f:
+            f.write(f"stripes number {i}\n")
+
+
+class Trainer(Daemon):
+    """A daemon with a state of its own, or with `state` that of an earlier one."""
+
+    def __init__(self, *extra, state=None):
+        self.keep = state
+        self.state = state or tempfile.mkdtemp(dir=root)
+        self.loras = os.path.join(self.state, "loras")
+        os.makedirs(self.loras, exist_ok=True)
+        super().__init__(executable, model, extra=["--state-dir", self.state, "--dataset-root",
+                                                   os.path.join(root, "sets"), "--lora-dir", self.loras,
+                                                   "--dtype", "f32", *extra])
+
+    def train(self, **fields):
+        job = {k: v for k, v in {**JOB, **fields}.items() if v is not None}
+        return self.request("POST", "/train", json.dumps(job), {"Content-Type": "application/json"})
+
+    def start(self, **fields):
+        r = self.train(**fields)
+        check(r.status == 202, f"accepted: {r.status} {r.body[:300]}")
+        return r.json()["id"]
+
+    def job(self, id):
+        return self.get("/jobs/" + id).json()
+
+    def wait(self, id, state="succeeded"):
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            job = self.get(f"/jobs/{id}?wait=5").json()
+            if job["state"] in ("succeeded", "failed", "cancelled", "paused"):
+                break
+        check(job["state"] == state, f"{state}, not {job['state']}: {job['error']}")
+        return job
+
+    def picture(self, **fields):
+        r = self.generate({**DRAW, **fields}, {"Accept": "image/png"})
+        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
+        return r.body
+
+    def latents(self, **fields):
+        r = self.generate({**DRAW, "output": "latent", **fields})
+        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
+        return r.json()["images"][0]["b64_latent"]
+
+    def file(self, id, name="stripes"):
+        with open(os.path.join(self.state, "jobs", id, name + ".safetensors"), "rb") as f:
+            return f.read()
+
+
+def trained_alone():
+    """What `latentd train` makes of the job."""
+    config = os.path.join(root, "job.json")
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump(JOB, f)
+    out = os.path.join(root, "alone")
+    p = subprocess.run([executable, "train", "--model", model, "--config", config, "--dataset-root",
+                        os.path.join(root, "sets"), "--out", out, "-q"], capture_output=True, text=True)
+    check(p.returncode == 0, f"latentd train: {p.stderr}")
+    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
+        losses = [json.loads(line)["loss"] for line in f]
+    check(len(losses) == STEPS, f"{len(losses)} lines of metrics")
+    with open(os.path.join(out, "stripes.safetensors"), "rb") as f:
+        return f.read()
+
+
+def the_adapter_is_there_by_name(alone):
+    with Trainer() as d:
+        id = d.start()
+        job = d.wait(id)
+        check(job["step"] == STEPS and job["result"]["adapter"] == "stripes" and job["metrics"]["loss"] > 0,
+              f"the job says what it did: {job}")
+        check(d.file(id) == alone, "the daemon's bytes are those of latentd train")
+        lora = d.get("/loras/stripes").json()
+        check(lora["state"] == "loaded" and lora["unmatched"] == [], f"it is loaded: {lora}")
+        plain = d.latents(loras=[])
+        check(d.latents(loras=[{"name": "stripes", "weight": 1}]) != plain, "it changes the picture")
+        check(d.latents(loras=[{"name": "stripes", "weight": 0}]) == plain, "not at weight 0")
+
+
+def requests_and_the_job_leave_each_other_alone(alone):
+    with Trainer() as d:
+        plain = d.picture()
+        id = d.start()
+        drawn, waits = [], []
+
+        def client():
+            while not ended.is_set():
+                begin = time.monotonic()
+                drawn.append(d.picture())
+                waits.append(time.monotonic() - begin)
+        ended = threading.Event()
+        threads = [threading.Thread(target=client) for _ in range(2)]
+        for t in threads:
+            t.start()
+        check(wait_until(lambda: len(drawn) >= 6, 60), "pictures are drawn beside the job")
+        ended.set()
+        for t in threads:
+            t.join()
+        d.wait(id)
+        check(all(p == plain for p in drawn), "pictures are the same beside a job")
+        check(d.file(id) == alone, "the job's bytes are the same beside requests")
+        print(f"{len(drawn)} pictures beside the job, {max(waits):.2f} s at most")
+
+
+def a_kill_and_a_pause_change_no_byte(alone):
+    d = Trainer()
+    with d:
+        id = d.start()
+        check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
+        d.process.send_signal(signal.SIGKILL)
+        d.process.wait(20)
+    with Trainer(state=d.state) as d:
+        check(wait_until(lambda: d.job(id)["step"] >= 8, 60), "it goes on by itself")
+        r = d.request("POST", f"/jobs/{id}/pause")
+        check(r.status in (200, 202), f"paused: {r.status} {r.body}")
+        paused = d.wait(id, "paused")
+        check(paused["step"] < STEPS, f"in the middle: step {paused['step']}")
+        d.request("POST", f"/jobs/{id}/resume")
+        job = d.wait(id)
+        check(job["attempts"] == 3, f"{job['attempts']} attempts")
+        check(d.file(id) == alone, "killed, paused and resumed: the same bytes")
+
+
+def a_stopped_daemon_keeps_the_step(alone):
+    d = Trainer()
+    with d:
+        id = d.start(checkpointing_steps=0)
+        check(wait_until(lambda: d.job(id)["step"] >= 5, 60), "it is under way")
+    kept = sorted(os.listdir(os.path.join(d.state, "jobs", id)))
+    check(any(name.startswith("checkpoint-") for name in kept), f"SIGTERM keeps what was done: {kept}")
+    with Trainer(state=d.state) as d:
+        d.wait(id)
+        check(d.file(id) == alone, "stopped and started: the same bytes")
+
+
+def wrong_jobs_have_their_own_errors():
+    cases = [  # fields, status, param or None, words of the message
+        ({"name": "a b"}, 400, "name", "letters, digits"),
+        ({"name": "../up"}, 400, "name", "letters, digits"),
+        ({"name": None}, 400, "name", "missing"),
+        ({"dataset": "nope"}, 400, "dataset", "--dataset-root"),
+        ({"dataset": "../sets/stripes"}, 400, "dataset", "--dataset-root"),
+        ({"dataset": "/etc"}, 400, "dataset", "--dataset-root"),
+        ({"rnk": 4}, 400, "rnk", "nearest is rank"),
+        ({"rank": 0}, 400, "rank", "from 1"),
+        ({"rank": "big"}, 400, "rank", "whole number"),
+        ({"max_train_steps": None}, 400, "max_train_steps", "num_train_epochs"),
+        ({"mixed_precision": "fp16"}, 400, "mixed_precision", "bf16"),
+        ({"mixed_precision": "fp8"}, 501, "mixed_precision", "fp8"),
+        ({"method": "full"}, 400, "rank", "with method \"lora\" only"),
+        ({"method": "full", "rank": None, "dropout": None}, 501, None, "not there yet"),
+        ({"validation_prompts": ["x"], "validation_steps": 5}, 501, None, "not there yet"),
+        ({"learning_rate": -1}, 400, "learning_rate", ""),
+    ]
+    with Trainer() as d:
+        for fields, status, param, words in cases:
+            r = d.train(**fields)
+            error = r.json().get("error", {})
+            check(r.status == status and (not param or error.get("param") == param) and
+                  words in error.get("message", ""), f"{fields}: {r.status} {r.body[:300]}")
+        check(d.get("/jobs").json()["jobs"] == [], "none was started")
+        job = d.wait(d.start(dataset="empty"), "failed")
+        check("no PNG or JPEG" in job["error"]["message"], f"an empty folder: {job['error']}")
+        job = d.wait(d.start(target_modules=["no_such_layer"]), "failed")
+        check("no_such_layer" in job["error"]["message"], f"no such layer: {job['error']}")
+        check(d.get("/health").status == 200 and d.picture(), "the daemon draws on")
+    with Daemon(executable, model, extra=["--state-dir", tempfile.mkdtemp(dir=root)]) as d:
+        r = d.request("POST", "/train", json.dumps(JOB), {"Content-Type": "application/json"})
+        check(r.status == 501 and "--dataset-root" in r.error()["message"], f"no root: {r.body}")
+
+
+try:
+    make_pictures()
+    reference = trained_alone()
+    the_adapter_is_there_by_name(reference)
+    requests_and_the_job_leave_each_other_alone(reference)
+    a_kill_and_a_pause_change_no_byte(reference)
+    a_stopped_daemon_keeps_the_step(reference)
+    wrong_jobs_have_their_own_errors()
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
