@@ -73,7 +73,7 @@ struct train_groups {
     /* pictures and captions */                                                                    \
     X(INTEGER, resolution, .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .value = 512,                 \
         .help = "side of the pictures in px; with buckets, of a square of their area")             \
-    X(FLAG, center_crop, .help = "crop the middle instead of a random part")                       \
+    X(FLAG, center_crop, .help = "crop the middle, not a part drawn once for each picture")        \
     X(FLAG, random_flip, .help = "mirror half of the pictures at random")                          \
     X(WORD, image_interpolation_mode, WORDS("lanczos", "bilinear", "bicubic"),                     \
         .help = "filter for resizing pictures")                                                    \

@@ -1,6 +1,7 @@
 #include "train/encoded.h"
 
 #include "base/log.h"
+#include "train/draws.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,14 @@ static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user
     return compute_ok(&c);
 }
 
+/* The same for a picture and its mirror image, and whatever the order. */
+static void draw_crop(const struct encoded *e, int64_t item, float crop[2]) {
+    struct mt19937 mt;
+    mt19937_init(&mt, e->options.seed + (uint64_t)item);
+    crop[0] = draws_uniform(&mt);
+    crop[1] = draws_uniform(&mt);
+}
+
 static bool encode_picture(struct encoded *e, int64_t item, bool mirrored, struct error *err) {
     const struct train_source *s = e->options.source;
     struct picture *p = &e->pictures[item];
@@ -191,7 +200,10 @@ static bool encode_picture(struct encoded *e, int64_t item, bool mirrored, struc
     bool ok = (pixels && moments) ||
               error_set(err, ERROR_NO_MEMORY, "no memory for a picture of %lldx%lld",
                   (long long)width, (long long)height);
-    ok = ok && s->pixels(s->user, item, 0.5f, 0.5f, pixels, err);
+    float crop[2] = { 0.5f, 0.5f };
+    if (e->options.random_crop)
+        draw_crop(e, item, crop);
+    ok = ok && s->pixels(s->user, item, crop[0], crop[1], pixels, err);
     if (ok && mirrored)
         mirror(pixels, height, width, 3);
     ok = ok && run(e, run_vae, &call, &call.moments, &host, err);

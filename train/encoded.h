@@ -21,6 +21,10 @@ struct encoded_options {
     const struct train_source *source;
     bool mirrored; /* mirror images too */
     bool ids_only; /* of captions: the text encoder is trained */
+    /* Where a picture has more than its size: a part that is drawn for it, once; else the middle.
+     */
+    bool random_crop;
+    uint64_t seed; /* of that */
 };
 
 struct encoded;

@@ -212,6 +212,8 @@ static bool make_all(struct trainer *t, struct error *err) {
         .source = t->options.source,
         .mirrored = t->config->random_flip,
         .ids_only = t->config->train_text_encoder,
+        .random_crop = !t->config->center_crop,
+        .seed = (uint64_t)t->config->seed,
     };
     if (!number_buckets(t, err) || !make_parameters(t, err) ||
         !encoded_create(&encoded, &t->encoded, err) || !make_host_buffers(t, err) ||
