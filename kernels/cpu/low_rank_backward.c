@@ -126,12 +126,22 @@ INLINE void outer(const float *a, const vf b[VECTORS], vf sums[TILE][VECTORS]) {
             sums[i][v] += a[i] * b[v];
 }
 
+/* totals[i][16] += sums[i][16] for i < TILE. Totals lie in memory, as plain floats: a compiler's
+ * stack need not keep a vector's alignment there. */
+INLINE void keep_sums(vf sums[TILE][VECTORS], float totals[TILE][LOW_RANK_PANEL]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            store(totals[i] + v * LANES, load(totals[i] + v * LANES) + sums[i][v]);
+}
+
 /* to[i][0..lanes) += totals[i][..] for i < count; rows are 16 apart. */
-static void add_totals(float *to, vf totals[TILE][VECTORS], int64_t count, int64_t lanes) {
+static void add_totals(
+    float *to, float totals[TILE][LOW_RANK_PANEL], int64_t count, int64_t lanes) {
     for (int64_t i = 0; i < count && i < TILE; i++)
-        for (int v = 0; v < VECTORS && v * LANES < lanes; v++)
-            store_up_to(to, DTYPE_F32, i * LOW_RANK_PANEL + v * LANES, lanes - v * LANES, true,
-                totals[i][v]);
+        for (int64_t lane = 0; lane < lanes && lane < LOW_RANK_PANEL; lane++)
+            to[i * LOW_RANK_PANEL + lane] += totals[i][lane];
 }
 
 /* Ranks [rank, rank + TILE) of the term's panel of ranks, for one panel of its outputs. u: of the
@@ -140,7 +150,7 @@ INLINE void up_tile(const struct plan *p, const struct low_rank_term *term, cons
     int64_t panel, int64_t rank, enum dtype dtype, float *to) {
     const int64_t lanes = term->n - panel * LOW_RANK_PANEL;
     const int64_t column = term->first + panel * LOW_RANK_PANEL;
-    vf totals[TILE][VECTORS] = { { { 0 } } };
+    float totals[TILE][LOW_RANK_PANEL] = { { 0 } };
     for (int64_t item = 0; item < p->rows * p->chunks; item++) {
         const int64_t first = item % p->chunks * TOKENS, row = item / p->chunks;
         const int64_t count = p->tokens - first < TOKENS ? p->tokens - first : TOKENS;
@@ -155,9 +165,7 @@ INLINE void up_tile(const struct plan *p, const struct low_rank_term *term, cons
                     dy[v] = load_up_to(p->args->dy->data, dtype, at + v * LANES, lanes - v * LANES);
             outer(own + i * LOW_RANK_PANEL, dy, sums);
         }
-        for (int i = 0; i < TILE; i++)
-            for (int v = 0; v < VECTORS; v++)
-                totals[i][v] += sums[i][v];
+        keep_sums(sums, totals);
     }
     const int64_t in_panel = LOW_RANK_PANEL - rank % LOW_RANK_PANEL;
     add_totals(to + rank * LOW_RANK_PANEL, totals,
@@ -168,7 +176,7 @@ INLINE void up_tile(const struct plan *p, const struct low_rank_term *term, cons
 INLINE void down_tile(const struct plan *p, const float *v, int64_t tap, int64_t c, int64_t lanes,
     enum dtype dtype, float *to) {
     const int64_t left = p->k - c;
-    vf totals[TILE][VECTORS] = { { { 0 } } };
+    float totals[TILE][LOW_RANK_PANEL] = { { 0 } };
     for (int64_t item = 0; item < p->rows * p->chunks; item++) {
         const int64_t first = item % p->chunks * TOKENS, row = item / p->chunks;
         const int64_t count = p->tokens - first < TOKENS ? p->tokens - first : TOKENS;
@@ -188,9 +196,7 @@ INLINE void down_tile(const struct plan *p, const float *v, int64_t tap, int64_t
                 ranks[w] = load(own + i * LOW_RANK_PANEL + w * LANES);
             outer(x, ranks, sums);
         }
-        for (int i = 0; i < TILE; i++)
-            for (int w = 0; w < VECTORS; w++)
-                totals[i][w] += sums[i][w];
+        keep_sums(sums, totals);
     }
     add_totals(to + c * LOW_RANK_PANEL, totals, left, lanes);
 }

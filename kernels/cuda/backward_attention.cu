@@ -99,7 +99,7 @@ template <class T> __device__ __forceinline__ void put(T *at, float x, bool accu
 
 /* PER: elements of SIDE tokens that a thread sums. */
 template <class T, int PER>
-__global__ void __launch_bounds__(THREADS) queries(const struct attention a) {
+__global__ void __launch_bounds__(THREADS, 2) queries(const struct attention a) {
     DYNAMIC_SHARED(float, shared);
     griddepcontrol_wait();
     griddepcontrol_launch();

@@ -65,7 +65,7 @@ __device__ __forceinline__ float warp_sum(float x) {
 }
 
 /* u and v. Block x is a token; a warp takes a rank of the term of block y. */
-template <class T> __global__ void __launch_bounds__(THREADS) ranks(const struct low_rank a) {
+template <class T> __global__ void __launch_bounds__(THREADS, 2) ranks(const struct low_rank a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
     const struct term t = a.terms[blockIdx.y];
@@ -135,7 +135,7 @@ __device__ __forceinline__ float through(
     return sum;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) inputs(const struct low_rank a) {
+template <class T> __global__ void __launch_bounds__(THREADS, 2) inputs(const struct low_rank a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < a.pixels * a.k;

@@ -116,7 +116,7 @@ template <class T> struct weight_gradient {
 };
 
 /* Block x counts tiles of the height, y of the width. A thread has every 16th line and column. */
-template <class P> __global__ void __launch_bounds__(THREADS) product(const struct layer a) {
+template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const struct layer a) {
     DYNAMIC_SHARED(float, shared); /* [STEP][TILE + 1] of the left factor, then of the right */
     float *const left = shared, *const right = shared + STEP * (TILE + 1);
     const int64_t height = P::height(a), width = P::width(a), depth = P::depth(a);
