@@ -18,8 +18,6 @@ import sys
 import tempfile
 import time
 
-import sd15
-
 TARGETS = ["to_q", "to_k", "to_v", "to_out.0"]
 CAPTION = "a red house on green hills"
 
@@ -31,7 +29,7 @@ def peak_mb(pid="self"):
 
 def run_diffusers(options):
     import torch
-    from diffusers import AutoencoderKL, DDPMScheduler
+    from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
     from peft import LoraConfig
     from transformers import CLIPTextModel, CLIPTokenizer
 
@@ -47,7 +45,8 @@ def run_diffusers(options):
         pixels = torch.rand(1, 3, options.resolution, options.resolution) * 2 - 1
         posterior = vae.encode(pixels).latent_dist
         del text, vae
-    unet = sd15.load(options.model, "unet", dtype).requires_grad_(False)
+    unet = UNet2DConditionModel.from_pretrained(options.model, subfolder="unet", torch_dtype=dtype)
+    unet.requires_grad_(False)
     unet.add_adapter(LoraConfig(r=16, lora_alpha=16, init_lora_weights="gaussian", target_modules=TARGETS))
     if options.checkpointing:
         unet.enable_gradient_checkpointing()
