@@ -201,6 +201,8 @@ def wrong_jobs_have_their_own_errors():
         ({"method": "full", "rank": None, "dropout": None}, 501, None, "not there yet"),
         ({"validation_prompts": ["x"], "validation_steps": 5}, 501, None, "not there yet"),
         ({"learning_rate": -1}, 400, "learning_rate", ""),
+        ({"masks": "files"}, 501, None, "not there yet"),
+        ({"resume_from_checkpoint": "checkpoint-4"}, 501, None, "no other"),
     ]
     with Trainer() as d:
         for fields, status, param, words in cases:
