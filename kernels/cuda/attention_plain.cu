@@ -8,6 +8,7 @@
  * cut into slices of 512, each block computing the scores again. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #define WARPS 8
 #define THREADS (32 * WARPS)
@@ -27,13 +28,6 @@ __device__ __forceinline__ float warp_max(float x) {
 #pragma unroll
     for (int step = 1; step < 32; step *= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
     return x;
 }
 

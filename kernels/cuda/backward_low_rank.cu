@@ -11,6 +11,7 @@
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
@@ -55,13 +56,6 @@ __device__ __forceinline__ int64_t pixel_of(const struct low_rank &a, int64_t to
 /* Where inner element `inner` of lane `lane` lies in panels of [width][16]. */
 __device__ __forceinline__ int64_t panel_at(int lane, int64_t inner, int64_t width) {
     return (lane / LOW_RANK_PANEL * width + inner) * LOW_RANK_PANEL + lane % LOW_RANK_PANEL;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    return x;
 }
 
 /* u and v. Block x is a token; a warp takes a rank of the term of block y. */

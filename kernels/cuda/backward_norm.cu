@@ -9,6 +9,7 @@
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #define THREADS 256
 #define COLUMNS 32 /* channels of a block that sums parameters */
@@ -34,22 +35,6 @@ struct norm {
     float eps;
     bool silu, accumulate;
 };
-
-/* The sum over the block, the same bits for every thread. `scratch` [32]. */
-__device__ __forceinline__ float block_sum(float x, float *scratch) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : 0.0f;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    __syncthreads();
-    return x;
-}
 
 /* dh of one element, and *normal: its n. */
 template <class T>

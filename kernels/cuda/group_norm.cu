@@ -14,6 +14,7 @@
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/selections.cuh"
 
 #include <stdio.h>
@@ -42,22 +43,6 @@ __device__ __forceinline__ float finish(
 }
 
 /* ---- one block a group ---- */
-
-/* Sum over the block, the same bits for every thread. `scratch` [32]. */
-__device__ __forceinline__ float block_sum(float x, float *scratch) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : 0.0f;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    __syncthreads();
-    return x;
-}
 
 /* Block x is a group, y a row. x may be y: a block reads all that it will write first, and nobody
  * else touches it. */

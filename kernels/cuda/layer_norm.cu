@@ -5,16 +5,10 @@
 #include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 #define WARPS 4
 #define THREADS (32 * WARPS)
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, step);
-    return x;
-}
 
 __device__ __forceinline__ float finish(
     float x, float shift, float mean, float scale, float gamma, float beta) {

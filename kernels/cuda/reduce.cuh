@@ -1,0 +1,24 @@
+/* Sums over the threads of a warp and of a block, in one fixed order: the same bits for every thread
+ * and in every run. */
+#ifndef KERNELS_CUDA_REDUCE_CUH
+#define KERNELS_CUDA_REDUCE_CUH
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, step);
+    return x;
+}
+
+/* Of whole warps, 32 at most. `scratch` [32], shared. */
+__device__ __forceinline__ float block_sum(float x, float *scratch) {
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? scratch[threadIdx.x % 32] : 0.0f);
+    __syncthreads();
+    return x;
+}
+
+#endif
