@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "command/options.h"
 #include "command/progress.h"
-#include "engine/training_job.h"
+#include "engine/training_job/training_job.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "engine/training_job.h"
+#include "engine/training_job/training_job.h"
 
 #include <errno.h>
 #include <pthread.h>

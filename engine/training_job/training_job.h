@@ -8,8 +8,8 @@
  *   NAME.safetensors     the adapter, once the job is done (NAME.kohya.safetensors in that format)
  *
  * A job whose folder has checkpoints goes on from the last one. */
-#ifndef ENGINE_TRAINING_JOB_H
-#define ENGINE_TRAINING_JOB_H
+#ifndef ENGINE_TRAINING_JOB_TRAINING_JOB_H
+#define ENGINE_TRAINING_JOB_TRAINING_JOB_H
 
 #include "kernels/kernels.h"
 #include "train/config.h"

@@ -1,0 +1,48 @@
+/* The parts of a training job, for the files of this folder. */
+#ifndef ENGINE_TRAINING_JOB_INTERNAL_H
+#define ENGINE_TRAINING_JOB_INTERNAL_H
+
+#include "engine/scheduler/noise_schedule.h"
+#include "engine/training_job/training_job.h"
+#include "models/checkpoint/checkpoint.h"
+#include "train/data/dataset.h"
+#include "train/report/events.h"
+#include "train/trainer.h"
+
+struct training_job {
+    struct training_job_options options; /* strings owned, but for config's */
+    struct dataset *dataset;
+    const int32_t *samples; /* borrowed from it */
+    struct train_source source;
+    char *result; /* the adapter's path */
+
+    /* Once they are loaded. */
+    struct tokenizer *tokenizer;
+    struct text_encoder *text_encoder;
+    struct unet *unet;
+    struct vae *vae;
+    struct noise_schedule noise;
+    struct trainer *trainer;
+    struct records *records;
+    struct events *events;
+    struct adapter_facts facts;
+    int64_t kept_step; /* of the last checkpoint; -1: none */
+    bool done;
+    struct error report_failed; /* the first line that could not be written */
+};
+
+/* source.c: `dataset`, `samples` and `source`. */
+bool training_job_open_dataset(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* models.c: everything that is loaded, but for the trainer. */
+bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* reports.c: once the trainer is where it goes on from. */
+bool training_job_open_reports(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+/* struct trainer_options' `stepped`; `user` is the job. */
+void training_job_stepped(void *user, const struct train_record *record);
+
+#endif
