@@ -32,7 +32,7 @@
 #define TOKENIZER_MAX_TOKENS (1 << 20)
 #define TOKENIZER_MAX_ADDED_TOKENS 1024
 
-/* train: pictures (train/data/picture/). The largest takes up to 9 bytes a pixel while it is read.
+/* pictures. The largest takes up to 9 bytes a pixel while it is read.
  */
 #define PICTURE_FILE_MAX_BYTES (256u << 20)
 #define PICTURE_SIDE_MAX_PX 16384

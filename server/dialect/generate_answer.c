@@ -1,8 +1,8 @@
 #include "server/dialect/generate_answer.h"
 
 #include "kernels/noise.h"
-#include "server/base64.h"
-#include "server/png.h"
+#include "base/base64.h"
+#include "pictures/png_encode.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

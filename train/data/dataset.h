@@ -11,7 +11,7 @@
 #define TRAIN_DATA_DATASET_H
 
 #include "train/data/bucket.h"
-#include "train/data/picture/resize.h"
+#include "pictures/resize.h"
 
 #include <jansson.h>
 #include <stddef.h>

@@ -1,11 +1,11 @@
-/* Pictures of a data set: PNG (libpng) and JPEG (stb_image) to 8-bit RGB, the right way up.
+/* Pictures from files: PNG (libpng) and JPEG (stb_image) to 8-bit RGB, the right way up.
  *
  * The files are anybody's. A picture's size is known and checked before anything is allocated, what
  * else is no PNG or JPEG, or is one that we cannot read right, is refused by name, and nothing in a
  * file ends the process. All functions may be called from any thread.
  */
-#ifndef TRAIN_DATA_PICTURE_PICTURE_H
-#define TRAIN_DATA_PICTURE_PICTURE_H
+#ifndef PICTURES_PICTURE_H
+#define PICTURES_PICTURE_H
 
 #include "base/error.h"
 

@@ -1,7 +1,7 @@
-#include "train/data/picture/picture.h"
+#include "pictures/picture.h"
 
 #include "base/limits.h"
-#include "train/data/picture/formats.h"
+#include "pictures/formats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static bool examine(const uint8_t *file, size_t size, struct picture_info *out, 
             return false;
     } else {
         return error_set(err, ERROR_INVALID,
-            "this is %s; pictures to train on are PNG or JPEG files", name_of(file, size));
+            "this is %s; pictures are PNG or JPEG files", name_of(file, size));
     }
     if (out->width > PICTURE_SIDE_MAX_PX || out->height > PICTURE_SIDE_MAX_PX ||
         (int64_t)out->width * out->height > PICTURE_MAX_PIXELS)

@@ -1,6 +1,6 @@
-/* The one thing that a training picture's EXIF data are read for: which way is up. */
-#ifndef TRAIN_DATA_PICTURE_EXIF_H
-#define TRAIN_DATA_PICTURE_EXIF_H
+/* The one thing that a picture's EXIF data are read for: which way is up. */
+#ifndef PICTURES_EXIF_H
+#define PICTURES_EXIF_H
 
 #include <stddef.h>
 #include <stdint.h>

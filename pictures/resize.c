@@ -1,4 +1,4 @@
-#include "train/data/picture/resize.h"
+#include "pictures/resize.h"
 
 #include <math.h>
 #include <stdlib.h>

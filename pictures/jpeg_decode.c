@@ -1,10 +1,10 @@
 /* JPEG by stb_image, which nobody keeps secure. So it gets only files that were walked through here
  * first, marker by marker; its memory has a ceiling and is all freed here, whatever it forgets; and
  * an assertion of its that fails is an error of ours. */
-#include "train/data/picture/formats.h"
+#include "pictures/formats.h"
 
 #include "base/limits.h"
-#include "train/data/picture/exif.h"
+#include "pictures/exif.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

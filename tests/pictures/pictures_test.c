@@ -1,7 +1,7 @@
 /* Reading and resizing pictures against Pillow: what tests/reference/pictures.py recorded. */
 #include "base/file.h"
-#include "train/data/picture/picture.h"
-#include "train/data/picture/resize.h"
+#include "pictures/picture.h"
+#include "pictures/resize.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "train/data/picture/exif.h"
+#include "pictures/exif.h"
 
 #include <stdbool.h>
 

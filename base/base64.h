@@ -1,6 +1,6 @@
 /* Base64 (RFC 4648, with padding), one way: bytes to text. */
-#ifndef SERVER_BASE64_H
-#define SERVER_BASE64_H
+#ifndef BASE_BASE64_H
+#define BASE_BASE64_H
 
 #include <stddef.h>
 

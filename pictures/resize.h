@@ -1,9 +1,9 @@
 /* A picture in another size, as Pillow's Image.resize computes it: diffusers' training scripts
  * resize with that. */
-#ifndef TRAIN_DATA_PICTURE_RESIZE_H
-#define TRAIN_DATA_PICTURE_RESIZE_H
+#ifndef PICTURES_RESIZE_H
+#define PICTURES_RESIZE_H
 
-#include "train/data/picture/picture.h"
+#include "pictures/picture.h"
 
 enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 

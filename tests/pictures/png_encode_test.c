@@ -1,7 +1,7 @@
 /* What png_encode writes, read back by libpng's own reader (the truth here), and base64 against the
  * vectors of RFC 4648, section 10. */
-#include "server/base64.h"
-#include "server/png.h"
+#include "base/base64.h"
+#include "pictures/png_encode.h"
 
 #include "tests/check.h"
 

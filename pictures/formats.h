@@ -1,8 +1,8 @@
 /* The readers of picture.c, one a format. Both give the pixels as they lie in the file. */
-#ifndef TRAIN_DATA_PICTURE_FORMATS_H
-#define TRAIN_DATA_PICTURE_FORMATS_H
+#ifndef PICTURES_FORMATS_H
+#define PICTURES_FORMATS_H
 
-#include "train/data/picture/picture.h"
+#include "pictures/picture.h"
 
 /* Fill *out except for `format`; `width` and `height` are the file's. Sizes are not checked. */
 bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err)

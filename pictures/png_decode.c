@@ -1,8 +1,8 @@
 /* PNG by libpng, which may jump out of any of its calls: see read_pixels. */
-#include "train/data/picture/formats.h"
+#include "pictures/formats.h"
 
 #include "base/limits.h"
-#include "train/data/picture/exif.h"
+#include "pictures/exif.h"
 
 #include <png.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* A picture with text chunks to PNG bytes in memory, by libpng. */
-#ifndef SERVER_PNG_H
-#define SERVER_PNG_H
+#ifndef PICTURES_PNG_ENCODE_H
+#define PICTURES_PNG_ENCODE_H
 
 #include "base/error.h"
 

@@ -1,4 +1,4 @@
-#include "server/png.h"
+#include "pictures/png_encode.h"
 
 #include <png.h>
 #include <setjmp.h>
