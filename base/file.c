@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -322,4 +323,22 @@ bool file_is_folder(const char *path) {
 char *file_join(const char *folder, const char *name) {
     char *path = NULL;
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+}
+
+void file_remove_tree(int at, const char *name) {
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int own = fd < 0 ? -1 : dup(fd);
+    DIR *dir = own < 0 ? NULL : fdopendir(own);
+    if (!dir && own >= 0)
+        close(own);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        const bool is_entry = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+        if (is_entry && unlinkat(fd, e->d_name, 0) != 0)
+            file_remove_tree(fd, e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    if (fd >= 0)
+        close(fd);
+    unlinkat(at, name, AT_REMOVEDIR);
 }

@@ -47,6 +47,10 @@ bool file_is_standard_output(const char *path);
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 
+/* Removes the folder `name` of the open folder `at` (AT_FDCWD is one), and all in it, following no
+ * link. What cannot be removed is left. */
+void file_remove_tree(int at, const char *name);
+
 /* "FOLDER/NAME", malloc'd; NULL when memory ran out. */
 char *file_join(const char *folder, const char *name);
 

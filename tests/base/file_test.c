@@ -297,6 +297,21 @@ static void reading_has_a_ceiling(void) {
     CHECK(file_is_folder(folder) && !file_is_folder(path), "folders");
 }
 
+static void a_tree_goes_and_what_its_links_lead_to_stays(void) {
+    char command[512];
+    snprintf(command, sizeof(command),
+        "cd %s && mkdir -p outside tree/a/b && echo x >outside/x && echo y >tree/a/b/y && "
+        "ln -s ../outside tree/link && ln -s ../../outside/x tree/a/x",
+        folder);
+    CHECK(system(command) == 0, "%s", command);
+    const int at = open(folder, O_RDONLY | O_DIRECTORY);
+    file_remove_tree(at, "tree");
+    CHECK(!file_is_folder(in_folder("tree")), "it is gone");
+    CHECK(file_exists(in_folder("outside/x")), "what its links led to is not");
+    file_remove_tree(at, "none");
+    close(at);
+}
+
 int main(void) {
     if (!mkdtemp(folder))
         return 1;
@@ -311,6 +326,7 @@ int main(void) {
     what_cannot_be_written_is_known_before();
     without_rights();
     reading_has_a_ceiling();
+    a_tree_goes_and_what_its_links_lead_to_stays();
     char command[64];
     snprintf(command, sizeof(command), "rm -r %s", folder);
     return system(command) != 0 ? 1 : check_done();

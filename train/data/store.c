@@ -50,20 +50,6 @@ static bool is_own(const char *name) {
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* A folder and all in it, following no link. As deep as a path may be (DATASET_PATH_MAX_BYTES). */
-static void remove_tree(int at, const char *name) {
-    const int fd = open_folder(at, name);
-    DIR *dir = fd < 0 ? NULL : list_folder(fd);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        if (is_own(e->d_name) && unlinkat(fd, e->d_name, 0) != 0)
-            remove_tree(fd, e->d_name);
-    if (dir)
-        closedir(dir);
-    if (fd >= 0)
-        close(fd);
-    unlinkat(at, name, AT_REMOVEDIR);
-}
-
 static bool temporary_name(char name[TEMPORARY_BYTES], struct error *err) {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
@@ -80,7 +66,7 @@ static void remove_leftovers(struct dataset_store *store) {
             continue;
         const int fd = open_folder(store->fd, e->d_name);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-            remove_tree(store->fd, e->d_name);
+            file_remove_tree(store->fd, e->d_name);
         if (fd >= 0)
             close(fd);
     }
@@ -224,7 +210,7 @@ bool dataset_store_delete(struct dataset_store *store, const char *name, struct 
     const bool ok = renameat(store->fd, name, store->fd, hidden) == 0 ||
                     error_set(err, ERROR_IO, "cannot remove %s: %s", name, strerror(errno));
     if (ok)
-        remove_tree(store->fd, hidden);
+        file_remove_tree(store->fd, hidden);
     close(fd);
     return ok;
 }
@@ -349,7 +335,7 @@ bool dataset_upload_end(struct dataset_upload *upload, json_t **report, struct e
         const int fd = open_folder(store->fd, hidden);
         ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
         ok = ok ? unpack(upload, fd, hidden, report, err) : write_failed(upload, errno, err);
-        remove_tree(store->fd, hidden); /* or what is left of it */
+        file_remove_tree(store->fd, hidden); /* or what is left of it */
         if (fd >= 0)
             close(fd);
     }
