@@ -223,6 +223,7 @@ static int serve(
         .queue_max = settings->engine.queue_max,
         .connections_max = settings->connections_max,
         .queue = jobs.queue,
+        .state_folder = settings->state_dir,
         .dispatcher = jobs.dispatcher,
         .no_queue = jobs.none,
         .heartbeat_s = settings->heartbeat_s,

@@ -8,14 +8,14 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "engine/checkpoint_names.h"
+#include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum stage { STAGE_FREE, STAGE_TO_OPEN, STAGE_TO_WORK, STAGE_TO_PUBLISH };
 
@@ -32,6 +32,7 @@ struct training {
     enum stage stage;
     struct job_claim *claim; /* unless STAGE_FREE */
     bool ending, engine_ended;
+    char *changed_folder; /* owned: of a job whose checkpoints are others now, or NULL */
 };
 
 /* --- requests --- */
@@ -110,6 +111,15 @@ static struct job_claim *let_go(struct training *t) {
     return claim;
 }
 
+/* An event of the job; takes the reference. One that finds no room is left out. */
+static void say(struct training *t, const char *type, json_t *json) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    if (text && !job_claim_event(t->claim, type, text))
+        log_warning("job %s: no room for an event of type %s", job_claim_job(t->claim)->id, type);
+    free(text);
+}
+
 static void on_stepped(void *user, const struct train_record *record, int64_t steps) {
     struct training *t = user;
     json_t *json = train_record_to_json(record);
@@ -122,16 +132,19 @@ static void on_stepped(void *user, const struct train_record *record, int64_t st
     free(text);
 }
 
-static bool make_folders(const struct training *t, const char *id, char **out, struct error *err) {
-    char name[64];
-    snprintf(name, sizeof(name), "jobs/%s", id);
-    char *jobs = file_join(t->options.folder, "jobs");
-    *out = file_join(t->options.folder, name);
-    const bool ok = jobs && *out ? mkdir(jobs, 0755) == 0 || errno == EEXIST ||
-                                       error_set(err, ERROR_IO, "%s: %s", jobs, strerror(errno))
-                                 : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    free(jobs);
-    return ok;
+/* A checkpoint was written. Its name is given by the other thread. */
+static void on_kept(void *user, int64_t step) {
+    struct training *t = user;
+    char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
+    pthread_mutex_lock(&t->lock);
+    free(t->changed_folder);
+    t->changed_folder = folder;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    json_t *json = json_pack("{s:I, s:s?}", "step", (json_int_t)step, "adapter",
+        job_folder_checkpoint_name(t->config.name, step, name) ? name : NULL);
+    say(t, "checkpoint", json);
 }
 
 static bool open_job(struct training *t, struct error *err) {
@@ -139,7 +152,9 @@ static bool open_job(struct training *t, struct error *err) {
     struct pipeline_info info;
     char *dataset = NULL, *folder = NULL;
     bool ok = parse(job->request, strlen(job->request), &t->config, err) &&
-              dataset_path(t, &t->config, &dataset, err) && make_folders(t, job->id, &folder, err);
+              dataset_path(t, &t->config, &dataset, err);
+    if (ok && !(folder = job_folder_path(t->options.folder, job->id)))
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     if (ok && !engine_get_info(t->options.engine, &info))
         ok = error_set(err, ERROR_UNAVAILABLE, "there is no checkpoint");
     const struct training_job_options options = {
@@ -151,6 +166,7 @@ static bool open_job(struct training *t, struct error *err) {
         .dataset_root = t->options.dataset_root,
         .folder = folder,
         .stepped = on_stepped,
+        .kept = on_kept,
         .user = t,
     };
     ok = ok && training_job_open(&options, &t->job, err);
@@ -204,32 +220,60 @@ static bool may_open(struct training *t) {
            job_claim_wish(t->claim) != JOB_GO_ON;
 }
 
-/* Waits for a claim that is this thread's; a second at most while one waits for the engine. */
-static enum stage wait_for_claim(struct training *t, bool engine_is_late) {
+/* The checkpoints' names are given before anybody can ask for a job's end. */
+static void name_checkpoints(struct training *t, bool *scanned) {
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    if (!adapters)
+        return;
+    pthread_mutex_lock(&t->lock);
+    char *folder = t->changed_folder;
+    t->changed_folder = NULL;
+    pthread_mutex_unlock(&t->lock);
+    if (!*scanned)
+        checkpoint_names_scan(adapters, t->options.folder);
+    else if (folder)
+        checkpoint_names_update(adapters, folder);
+    *scanned = true;
+    free(folder);
+}
+
+/* Waits for something that is this thread's to do; `soon_ms` at most while something waits for the
+ * engine, else 0. */
+static enum stage wait_for_work(struct training *t, int soon_ms) {
     struct timespec soon;
     clock_gettime(CLOCK_REALTIME, &soon);
-    soon.tv_sec++;
+    const int64_t ns = soon.tv_nsec + soon_ms * INT64_C(1000000);
+    soon.tv_sec += ns / 1000000000;
+    soon.tv_nsec = ns % 1000000000;
     pthread_mutex_lock(&t->lock);
-    while (!t->ending && t->stage != STAGE_TO_PUBLISH &&
-           (t->stage != STAGE_TO_OPEN || engine_is_late)) {
-        if (!engine_is_late)
+    while (!t->ending && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
+           (t->stage != STAGE_TO_OPEN || soon_ms)) {
+        if (!soon_ms)
             pthread_cond_wait(&t->changed, &t->lock);
         else if (pthread_cond_timedwait(&t->changed, &t->lock, &soon) == ETIMEDOUT)
             break;
     }
-    const enum stage stage = t->ending ? STAGE_FREE : t->stage;
+    const enum stage stage = t->stage;
     pthread_mutex_unlock(&t->lock);
     return stage;
 }
 
+static bool is_ending(struct training *t) {
+    pthread_mutex_lock(&t->lock);
+    const bool ending = t->ending;
+    pthread_mutex_unlock(&t->lock);
+    return ending;
+}
+
 static void *open_and_publish(void *user) {
     struct training *t = user;
-    bool engine_is_late = false;
+    bool engine_is_late = false, scanned = false;
     for (;;) {
-        const enum stage stage = wait_for_claim(t, engine_is_late);
-        engine_is_late = stage == STAGE_TO_OPEN && !may_open(t);
-        if (stage == STAGE_FREE)
+        const enum stage stage = wait_for_work(t, engine_is_late ? 1000 : scanned ? 0 : 50);
+        if (is_ending(t))
             return NULL;
+        name_checkpoints(t, &scanned);
+        engine_is_late = stage == STAGE_TO_OPEN && !may_open(t);
         if (stage == STAGE_TO_PUBLISH)
             publish(t);
         else if (stage == STAGE_TO_OPEN && !engine_is_late)
@@ -346,5 +390,6 @@ void training_destroy(struct training *t) {
         pthread_join(t->thread, NULL);
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->changed);
+    free(t->changed_folder);
     free(t);
 }

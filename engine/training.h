@@ -1,7 +1,7 @@
 /* Who works on jobs of type "train", beside the pictures of an engine: one job at a time, its
- * pieces (engine/training_job/training_job.h) in the engine's background, its data set looked at in a thread of
- * its own. What belongs to a job lies in FOLDER/jobs/ID; its adapter is put among the engine's
- * under the job's name the moment it is written. */
+ * pieces (engine/training_job/training_job.h) in the engine's background, its data set looked at in
+ * a thread of its own. What belongs to a job lies in FOLDER/jobs/ID; its adapter is put among the
+ * engine's under the job's name the moment it is written. */
 #ifndef ENGINE_TRAINING_H
 #define ENGINE_TRAINING_H
 

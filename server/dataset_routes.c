@@ -1,5 +1,6 @@
 /* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
  * plain or gzip: it goes to a file while it comes, and a loader's thread unpacks it. */
+#include "queue/queue.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/task.h"
@@ -11,6 +12,7 @@
 struct dataset_task {
     struct task task;            /* the first member */
     struct dataset_store *store; /* borrowed */
+    struct queue *queue;         /* borrowed; NULL: no jobs are kept */
     char name[DATASET_NAME_MAX_BYTES + 1];
     struct dataset_upload *upload; /* owned until it ends */
 };
@@ -73,10 +75,48 @@ static bool describe(struct task *task, struct error *err) {
     return dataset_store_describe(t->store, t->name, &task->json, err);
 }
 
+/* Whether what a job says is the data set, or a folder in it. */
+static bool names(const json_t *request, const char *key, const char *dataset) {
+    const char *text = json_string_value(json_object_get(request, key));
+    const size_t length = strlen(dataset);
+    return text && strncmp(text, dataset, length) == 0 &&
+           (text[length] == 0 || text[length] == '/');
+}
+
+static bool refuse_use(const struct job *job, const char *dataset, struct error *err) {
+    json_t *request = json_loads(job->request, 0, NULL);
+    const bool used = names(request, "dataset", dataset) ||
+                      names(request, "class_data_dir", dataset);
+    json_decref(request);
+    return !used || error_set(err, ERROR_CONFLICT,
+                        "data set %s is used by job %s, which is %s; cancel the job first", dataset,
+                        job->id, job_state_name(job->state));
+}
+
+/* Jobs that will read it, a paused one too. */
+static bool is_unused(struct queue *queue, const char *dataset, struct error *err) {
+    struct job_filter filter = { .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED,
+        .type = "train",
+        .limit = JOBS_PAGE_MAX };
+    bool ok = true, more = queue != NULL;
+    while (ok && more) {
+        struct job_list list;
+        if (!queue_list(queue, &filter, &list, err))
+            return false;
+        for (int i = 0; ok && i < list.count; i++) {
+            ok = refuse_use(&list.jobs[i], dataset, err);
+            filter.after = list.jobs[i].number;
+        }
+        more = list.has_more;
+        job_list_finish(&list);
+    }
+    return ok;
+}
+
 static bool delete_one(struct task *task, struct error *err) {
     struct dataset_task *t = task_of(task);
     task->status = 204;
-    return dataset_store_delete(t->store, t->name, err);
+    return is_unused(t->queue, t->name, err) && dataset_store_delete(t->store, t->name, err);
 }
 
 static bool end_upload(struct task *task, struct error *err) {
@@ -108,6 +148,7 @@ static enum MHD_Result start(struct exchange *exchange,
                       : respond_error(exchange, &err);
     }
     t->store = store_of(exchange);
+    t->queue = exchange->server->options.queue;
     t->upload = upload;
     return task_start(&t->task, exchange, exchange->server->loaders, run, destroy);
 }

@@ -6,6 +6,8 @@
 
 #include "base/json.h"
 #include "base/monotonic.h"
+#include "engine/adapters/adapters.h"
+#include "engine/training_job/folder.h"
 #include "server/dialect/jobs_json.h"
 #include "server/event_stream.h"
 #include "server/http/query.h"
@@ -23,7 +25,9 @@
 struct job_task {
     struct task task; /* the first member */
     struct queue *queue;
-    char id[ID_BYTES]; /* of the job, or of the one before a page */
+    const char *state_folder;  /* borrowed */
+    struct adapters *adapters; /* NULL until there are any */
+    char id[ID_BYTES];         /* of the job, or of the one before a page */
     bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err);
     struct job_filter filter;
     char type[ID_BYTES];
@@ -39,8 +43,11 @@ static void destroy(struct task *task) {
 
 static struct job_task *new_task(const struct exchange *exchange) {
     struct job_task *t = calloc(1, sizeof(*t));
-    if (t)
+    if (t) {
         t->queue = exchange->server->options.queue;
+        t->state_folder = exchange->server->options.state_folder;
+        t->adapters = engine_get_adapters(exchange->server->options.engine);
+    }
     return t;
 }
 
@@ -105,10 +112,30 @@ static bool change_one(struct task *task, struct error *err) {
     return ok;
 }
 
+/* Its folder goes with it. What it has put among the adapters is no longer its own: that stays, and
+ * is said. */
 static bool delete_one(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
-    task->status = 204;
-    return queue_delete(t->queue, t->id, err);
+    struct job job;
+    if (!queue_get(t->queue, t->id, &job, err))
+        return false;
+    bool ok = queue_delete(t->queue, t->id, err);
+    if (ok) {
+        char *folder = job_folder_path(t->state_folder, job.id);
+        json_t *result = job.result ? json_loads(job.result, 0, NULL) : NULL;
+        json_t *adapter = json_object_get(result, "adapter");
+        if (folder && t->adapters)
+            adapters_forget(t->adapters, folder, false);
+        if (folder)
+            job_folder_remove(folder);
+        free(folder);
+        task->json = json_pack(
+            "{s:s, s:b, s:{s:O?}}", "id", job.id, "deleted", true, "stays", "adapter", adapter);
+        json_decref(result);
+        ok = task->json;
+    }
+    job_finish(&job);
+    return ok;
 }
 
 static bool add_summary(

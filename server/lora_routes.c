@@ -36,7 +36,7 @@ static bool read_name(
         return error_field(err, "name", shown, "at most %d bytes", ADAPTER_NAME_MAX_BYTES);
     memcpy(name, text, length);
     name[length] = 0;
-    return adapter_name_check("name", name, err);
+    return adapter_reference_check("name", name, err);
 }
 
 static struct adapters *adapters_of(const struct exchange *exchange) {

@@ -15,6 +15,12 @@
     X(route_job_cancel)                                                                            \
     X(route_job_pause)                                                                             \
     X(route_job_resume)                                                                            \
+    X(route_job_metrics)                                                                           \
+    X(route_job_plot)                                                                              \
+    X(route_job_checkpoints)                                                                       \
+    X(route_job_validations)                                                                       \
+    X(route_job_validation_file)                                                                   \
+    X(route_job_adapter)                                                                           \
     X(route_job)                                                                                   \
     X(route_loras)                                                                                 \
     X(route_loras_rescan)                                                                          \

@@ -32,6 +32,7 @@ struct http_options {
     struct dataset_store *datasets; /* NULL: there is no folder of them; borrowed, outlives it */
     uint64_t dataset_max_bytes;     /* of an archive that is sent */
     struct queue *queue; /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
+    const char *state_folder;      /* of that queue, and of the jobs' own folders; borrowed */
     struct dispatcher *dispatcher; /* of that queue; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two signs of life on a stream of events */

@@ -2,18 +2,34 @@
 
 #include "server/http/respond.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Gives away what the task owns of it. */
+static enum MHD_Result answer_body(struct task *task, struct exchange *exchange) {
+    const struct task_body body = task->body;
+    task->body = (struct task_body){ 0 };
+    if (body.content_type && !body.bytes)
+        return respond_file(exchange, body.content_type, body.file, body.size);
+    return respond_bytes(
+        exchange, task->status, body.content_type, body.bytes, (size_t)body.size, NULL, false);
+}
+
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct task *task = (struct task *)deferred;
     if (task->error.code != ERROR_NONE)
         return respond_error(exchange, &task->error);
     if (!task->json)
-        return respond_bytes(exchange, task->status, NULL, NULL, 0, NULL, false);
+        return answer_body(task, exchange);
     return respond_json(exchange, task->status, json_incref(task->json));
 }
 
 static void destroy(struct deferred *deferred) {
     struct task *task = (struct task *)deferred;
     json_decref(task->json);
+    if (task->body.content_type && !task->body.bytes)
+        close(task->body.file);
+    free(task->body.bytes);
     task->destroy(task);
 }
 

@@ -7,6 +7,7 @@
 #include "server/workers.h"
 
 #include <jansson.h>
+#include <stdint.h>
 
 struct task {
     struct deferred deferred; /* the first member */
@@ -16,7 +17,13 @@ struct task {
     void (*destroy)(struct task *task); /* frees it and all it owns */
 
     int status;   /* of the answer below 400; 200 to begin with */
-    json_t *json; /* of the answer, owned; NULL: it has no body */
+    json_t *json; /* of the answer, owned; NULL: see below */
+    struct task_body {
+        const char *content_type; /* borrowed; NULL: the answer has no body */
+        void *bytes;              /* owned; NULL: the body is a file */
+        uint64_t size;
+        int file; /* its descriptor, owned, if `bytes` is NULL */
+    } body;
     struct error error;
 };
 

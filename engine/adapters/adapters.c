@@ -112,7 +112,7 @@ static bool give_way(struct adapters *adapters, struct graveyard *dead) {
         struct adapter_entry *e = adapters->entries[i];
         /* A file from elsewhere may be gone or another one by now. */
         const bool idle = e->version && e->version->references == 1 && e->version->bytes > 0 &&
-                          !e->pinned && !e->is_default && !e->path;
+                          !e->pinned && !e->is_default && (!e->path || e->refers);
         if (idle && (!oldest || e->last_used < oldest->last_used))
             oldest = e;
     }

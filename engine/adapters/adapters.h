@@ -133,6 +133,10 @@ bool adapters_describe(struct adapters *adapters, const char *name, struct adapt
 bool adapter_name_check(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The same, and what adapters_refer gives names of: NAME@STEP. */
+bool adapter_reference_check(const char *param, const char *name, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Loads what the folder's file is now, also if an older version is loaded. Waits. */
 bool adapters_load(struct adapters *adapters, const char *name, struct adapter_info *info,
     struct error *err) __attribute__((warn_unused_result));
@@ -188,6 +192,15 @@ void adapter_upload_abort(struct adapter_upload *upload); /* NULL is fine */
  */
 bool adapters_add_file(struct adapters *adapters, const char *name, const char *path,
     struct error *err) __attribute__((warn_unused_result));
+
+/* A name NAME@STEP for a file that stays where it is, which need not be in the folder: its header
+ * is read; it is loaded when it is first named, and may give way. What the name stood for before is
+ * replaced. Waits. */
+bool adapters_refer(struct adapters *adapters, const char *name, const char *path,
+    struct error *err) __attribute__((warn_unused_result));
+/* Takes the names that adapters_refer has given to files below a folder: to all, or to those that
+ * are `gone`. Waits. */
+void adapters_forget(struct adapters *adapters, const char *folder, bool gone);
 
 /* On a device that only one thread at a time may use, both what loads and what draws takes it in
  * turns: the engine's thread around each unit of its work. Nothing happens on the CPU, and with

@@ -1,6 +1,7 @@
 /* What is done to a name: load, unload, delete, set, rescan. One of them at a time (`work`). */
 #include "engine/adapters/internal.h"
 
+#include "base/file.h"
 #include "base/log.h"
 
 #include <math.h>
@@ -150,4 +151,62 @@ bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struc
     const bool ok = folder_scan(adapters, out, err);
     work_end(adapters);
     return ok;
+}
+
+/* The name's entry for this file; *is_new: its header was not read yet. */
+static struct adapter_entry *refer(struct adapters *adapters, const char *name, const char *path,
+    bool *is_new, struct error *err) {
+    struct adapter_entry *entry = entry_find(adapters, name);
+    *is_new = !entry || !entry->path || strcmp(entry->path, path) != 0;
+    if (!*is_new)
+        return entry;
+    char *copy = strdup(path);
+    if (!copy) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+        return NULL;
+    }
+    if (entry) /* and its number: this is another file */
+        entry_remove(adapters, entry);
+    entry = entry_add(adapters, name, err);
+    if (!entry) {
+        free(copy);
+        return NULL;
+    }
+    entry->path = copy;
+    entry->refers = true;
+    return entry;
+}
+
+bool adapters_refer(
+    struct adapters *adapters, const char *name, const char *path, struct error *err) {
+    struct file_identity identity;
+    uint64_t bytes;
+    bool is_new = false;
+    if (!adapter_reference_check("name", name, err))
+        return false;
+    const int fd = file_open_regular(path, &bytes, err);
+    if (fd < 0)
+        return false;
+    work_begin(adapters);
+    struct adapter_entry *entry = identity_read(fd, &identity)
+                                      ? refer(adapters, name, path, &is_new, err)
+                                      : NULL;
+    if (entry && is_new)
+        entry_look(adapters, entry, fd, path, &identity);
+    else
+        close(fd);
+    work_end(adapters);
+    return entry;
+}
+
+void adapters_forget(struct adapters *adapters, const char *folder, bool gone) {
+    const size_t length = strlen(folder);
+    work_begin(adapters);
+    for (size_t i = adapters->entry_count; i-- > 0;) {
+        struct adapter_entry *entry = adapters->entries[i];
+        if (entry->refers && strncmp(entry->path, folder, length) == 0 &&
+            entry->path[length] == '/' && !(gone && file_exists(entry->path)))
+            entry_remove(adapters, entry);
+    }
+    work_end(adapters);
 }

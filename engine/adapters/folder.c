@@ -31,6 +31,15 @@ bool adapter_name_check(const char *param, const char *name, struct error *err) 
                ADAPTER_NAME_MAX_BYTES, reserved);
 }
 
+bool adapter_reference_check(const char *param, const char *name, struct error *err) {
+    const char *mark = strchr(name, '@');
+    const size_t digits = mark ? strspn(mark + 1, "0123456789") : 0;
+    const bool is_reference = digits > 0 && !mark[1 + digits] &&
+                              strlen(name) <= ADAPTER_NAME_MAX_BYTES &&
+                              is_name(name, (size_t)(mark - name));
+    return is_reference || adapter_name_check(param, name, err);
+}
+
 /* Whether `file` is NAME.safetensors; the name's length. */
 static bool has_suffix(const char *file, size_t *length) {
     const size_t all = strlen(file), suffix = strlen(ADAPTER_SUFFIX);
@@ -174,9 +183,8 @@ bool folder_remove(const struct adapters *adapters, const char *name, struct err
     return true;
 }
 
-/* Reads the header of a file that nobody has loaded yet. `fd` is taken over. */
-static bool look_at(struct adapters *adapters, struct adapter_entry *entry, int fd,
-    const char *shown, const struct file_identity *identity) {
+bool entry_look(struct adapters *adapters, struct adapter_entry *entry, int fd, const char *shown,
+    const struct file_identity *identity) {
     struct safetensors *file = NULL;
     struct adapter_summary summary = { 0 };
     struct error error = { 0 };
@@ -230,7 +238,7 @@ static bool scan_file(
             log_warning(
                 "%s: version %llu stays: %s", name, (unsigned long long)entry->id, why.message);
     } else {
-        ok = look_at(adapters, entry, fd, shown, &identity);
+        ok = entry_look(adapters, entry, fd, shown, &identity);
     }
     *(ok ? is_new ? &scan->added : &scan->replaced : &scan->failed) += 1;
     return true;

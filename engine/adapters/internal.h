@@ -126,6 +126,7 @@ bool identity_read(int fd, struct file_identity *out); /* of an open regular fil
 struct adapter_entry {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     char *path;  /* owned: of a file outside of the folder; NULL: NAME.safetensors in it */
+    bool refers; /* the file at `path` stays as long as the name */
     uint64_t id; /* the number of the file that is or was loaded last; 0: none was */
     struct file_identity identity;   /* of that file */
     struct file_identity seen;       /* of the file that was looked at last */
@@ -222,6 +223,11 @@ void entry_unload(struct adapters *adapters, struct adapter_entry *entry);
 /* ---- the folder (folder.c) ---- */
 
 #define ADAPTER_SUFFIX ".safetensors"
+
+/* Reads the header of a file that nobody has loaded yet. `fd` is taken over. The caller holds
+ * `work`. */
+bool entry_look(struct adapters *adapters, struct adapter_entry *entry, int fd, const char *shown,
+    const struct file_identity *identity);
 
 /* Opens the folder and takes away what broken uploads left. */
 bool folder_open(struct adapters *adapters, struct error *err) __attribute__((warn_unused_result));

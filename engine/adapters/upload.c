@@ -182,7 +182,7 @@ bool adapters_add_file(
     struct adapter_upload *upload;
     char *bytes;
     size_t size;
-    if (!adapters->folder)
+    if (adapters->folder < 0)
         return adapters_load_file(adapters, name, path, NULL, err);
     if (!file_read(path, ADAPTER_FILE_MAX_BYTES, &bytes, &size, err))
         return false;

@@ -2,20 +2,14 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* --- the folder --- */
-
-static bool make_folder(const char *path, struct error *err) {
-    return mkdir(path, 0755) == 0 || errno == EEXIST ||
-           error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
-}
 
 /* Takes the reference. */
 static bool write_json(const char *folder, const char *name, json_t *json, struct error *err) {
@@ -76,7 +70,7 @@ bool training_job_open(
     if (!copied)
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     if (copied && training_job_is_possible(options->config, err) &&
-        training_job_open_dataset(t, err) && make_folder(options->folder, err) &&
+        training_job_open_dataset(t, err) && job_folder_make(options->folder, err) &&
         name_result(t, err) &&
         write_json(options->folder, "config.json", train_config_to_json(options->config), err) &&
         write_json(options->folder, "dataset.json", dataset_report(t->dataset), err)) {
@@ -151,6 +145,8 @@ bool training_job_keep(struct training_job *t, struct error *err) {
     if (!trainer_checkpoint(t->trainer, t->options.folder, &t->facts, err))
         return false;
     t->kept_step = step;
+    if (t->options.kept)
+        t->options.kept(t->options.user, step);
     return true;
 }
 

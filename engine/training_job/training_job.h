@@ -26,6 +26,8 @@ struct training_job_options {
     const char *folder;                     /* the job's own, made if it is not there */
     /* After each step; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
+    /* A checkpoint has been written, and older ones may have been removed; may be NULL. */
+    void (*kept)(void *user, int64_t step);
     void *user;
 };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define STREAM_BLOCK_BYTES 4096
 
@@ -69,6 +70,15 @@ enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char 
         return MHD_NO; /* no memory for even the answer: the connection is closed */
     }
     return queue(exchange, status, response, content_type, headers, close);
+}
+
+enum MHD_Result respond_file(
+    struct exchange *exchange, const char *content_type, int fd, uint64_t size) {
+    struct MHD_Response *response = MHD_create_response_from_fd64(size, fd);
+    if (response)
+        return queue(exchange, 200, response, content_type, NULL, false);
+    close(fd);
+    return MHD_NO;
 }
 
 enum MHD_Result respond_stream(struct exchange *exchange, const char *content_type,

@@ -12,6 +12,10 @@
 enum MHD_Result respond_bytes(struct exchange *exchange, int status, const char *content_type,
     void *body, size_t size, const struct answer_header *headers, bool close);
 
+/* The bytes of a regular file. Takes over `fd`, also on failure. */
+enum MHD_Result respond_file(
+    struct exchange *exchange, const char *content_type, int fd, uint64_t size);
+
 /* A body that comes piece by piece until `read` says that it has ended, for which its connection
  * may be suspended; exchange->deferred is told when the client leaves. `end` is called once, with
  * `user`, also on failure. */

@@ -7,19 +7,25 @@
 const char *const content_types_json[] = { "application/json", NULL };
 
 static bool matches_with_suffix(const struct route *route, const char *path) {
-    const size_t length = strlen(route->path);
+    const size_t length = strlen(route->path), suffix = strlen(route->suffix);
     if (strncmp(path, route->path, length) != 0)
         return false;
     const char *piece = path + length, *rest = strchr(piece, '/');
-    return rest && rest > piece && strcmp(rest, route->suffix) == 0;
+    return rest && rest > piece && strncmp(rest, route->suffix, suffix) == 0 &&
+           (!rest[suffix] || route->suffix[suffix - 1] == '/');
 }
 
 const char *route_piece(const struct route *route, const char *target, size_t *length) {
     const char *piece = target + strlen(route->path);
-    *length = strcspn(piece, "?");
-    if (route->suffix)
-        *length -= strlen(route->suffix);
+    *length = strcspn(piece, route->suffix ? "/?" : "?");
     return piece;
+}
+
+const char *route_below(const struct route *route, const char *target, size_t *length) {
+    size_t piece;
+    const char *below = route_piece(route, target, &piece) + piece + strlen(route->suffix);
+    *length = strcspn(below, "?");
+    return below;
 }
 
 bool route_matches(const struct route *route, const char *path) {

@@ -44,8 +44,8 @@ struct route_method {
 struct route {
     const char *path;
     bool is_prefix; /* it also answers everything below `path`, which then ends with a slash */
-    /* What follows the one piece below `path`: "/events" answers PATH/piece/events. NULL: as
-     * is_prefix says. */
+    /* What follows the one piece below `path`: "/events" answers PATH/piece/events; with a slash at
+     * its end everything below. NULL: as is_prefix says. */
     const char *suffix;
     /* Of its answers below 400: they replace those that every answer carries. Ends with a NULL
      * name; may be NULL. */
@@ -57,9 +57,11 @@ struct route {
 extern const char *const content_types_json[];
 
 bool route_matches(const struct route *route, const char *path);
-/* What stands below `path` in a target that matches, without a suffix and a query; *length bytes.
- */
+/* What stands below `path` in a target that matches, without a suffix, what is below one, and a
+ * query; *length bytes. */
 const char *route_piece(const struct route *route, const char *target, size_t *length);
+/* What stands below a suffix with a slash at its end, without a query; *length bytes. */
+const char *route_below(const struct route *route, const char *target, size_t *length);
 /* NULL if the path does not answer this method. */
 const struct route_method *route_find_method(const struct route *route, const char *name);
 /* "GET, HEAD, OPTIONS", for Allow. Returns `text`. */

@@ -138,7 +138,8 @@ def a_job_can_be_cancelled_and_deleted(folder):
         d.ask(running, "cancel")  # once more changes nothing
         d.ask(running, "resume", 409)
         r = d.request("DELETE", f"/jobs/{running}")
-        check(r.status == 204 and r.body == b"", f"{r.status} {r.body}")
+        check(r.status == 200 and r.json() == {"id": running, "deleted": True, "stays": {"adapter": None}},
+              f"{r.status} {r.body}")
         for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel"), ("DELETE", ""),
                              ("GET", "?wait=1")):
             r = d.request(method, f"/jobs/{running}{path}")

@@ -51,6 +51,21 @@ static void a_suffix_follows_one_piece(void) {
         "%zu bytes", length);
 }
 
+static void a_suffix_may_have_more_below(void) {
+    static const struct route parts = {
+        .path = "/files/", .suffix = "/parts/", .methods = { { "GET", .handle = nothing } }
+    };
+    const char *target = "/files/ab/parts/c/d?x=/";
+    size_t length;
+    CHECK(route_matches(&parts, "/files/ab/parts/c/d"), "below");
+    CHECK(route_matches(&parts, "/files/ab/parts/"), "itself");
+    CHECK(!route_matches(&parts, "/files/ab/parts"), "without the slash");
+    CHECK(!route_matches(&parts, "/files//parts/c"), "no piece");
+    CHECK(!route_matches(&parts, "/files/a/b/parts/c"), "two pieces");
+    CHECK(route_piece(&parts, target, &length) == target + 7 && length == 2, "%zu bytes", length);
+    CHECK(route_below(&parts, target, &length) == target + 16 && length == 3, "%zu bytes", length);
+}
+
 static void methods_are_found_and_listed(void) {
     char text[64];
     CHECK(route_find_method(&folder, "HEAD") == &folder.methods[0], "HEAD is GET");
@@ -119,6 +134,7 @@ static void the_daemon_s_paths_are_there(void) {
 int main(void) {
     paths_are_exact_or_prefixes();
     a_suffix_follows_one_piece();
+    a_suffix_may_have_more_below();
     methods_are_found_and_listed();
     content_types_are_compared_whole();
     the_daemon_s_paths_are_there();

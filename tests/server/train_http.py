@@ -5,96 +5,14 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import zlib
 
 from daemon import Daemon, check, done, wait_until
-
-executable, model = sys.argv[1:3]
-root = tempfile.mkdtemp()
-STEPS = 16
-JOB = {"name": "stripes", "dataset": "stripes", "resolution": 64, "rank": 4, "train_batch_size": 2,
-       "max_train_steps": STEPS, "learning_rate": 2e-3, "seed": 5, "checkpointing_steps": 4,
-       "random_flip": True, "caption_dropout": 0.1, "dropout": 0.1}
-DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 4, "guidance_scale": 2.5,
-        "width": 64, "height": 64}
-
-
-def png(width, height, pixel):
-    """The bytes of an RGB picture whose pixel (x, y) is pixel(x, y)."""
-    rows = b"".join(b"\0" + bytes(v for x in range(width) for v in pixel(x, y)) for y in range(height))
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
-def make_pictures():
-    folder = os.path.join(root, "sets", "stripes")
-    os.makedirs(folder)
-    os.makedirs(os.path.join(root, "sets", "empty"))
-    for i in range(5):
-        def pixel(x, y, i=i):
-            on = (x + (i + 1) * y) // 8 % 2
-            return (40 * i + 30, 200 if on else 60, 220 - 30 * i)
-        with open(os.path.join(folder, f"{i}.png"), "wb") as f:
-            f.write(png(96 if i % 2 else 64, 80, pixel))
-        with open(os.path.join(folder, f"{i}.txt"), "w", encoding="utf-8") as f:
-            f.write(f"stripes number {i}\n")
-
-
-class Trainer(Daemon):
-    """A daemon with a state of its own, or with `state` that of an earlier one."""
-
-    def __init__(self, *extra, state=None):
-        self.keep = state
-        self.state = state or tempfile.mkdtemp(dir=root)
-        self.loras = os.path.join(self.state, "loras")
-        os.makedirs(self.loras, exist_ok=True)
-        super().__init__(executable, model, extra=["--state-dir", self.state, "--dataset-root",
-                                                   os.path.join(root, "sets"), "--lora-dir", self.loras,
-                                                   "--dtype", "f32", *extra])
-
-    def train(self, **fields):
-        job = {k: v for k, v in {**JOB, **fields}.items() if v is not None}
-        return self.request("POST", "/train", json.dumps(job), {"Content-Type": "application/json"})
-
-    def start(self, **fields):
-        r = self.train(**fields)
-        check(r.status == 202, f"accepted: {r.status} {r.body[:300]}")
-        return r.json()["id"]
-
-    def job(self, id):
-        return self.get("/jobs/" + id).json()
-
-    def wait(self, id, state="succeeded"):
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
-            job = self.get(f"/jobs/{id}?wait=5").json()
-            if job["state"] in ("succeeded", "failed", "cancelled", "paused"):
-                break
-        check(job["state"] == state, f"{state}, not {job['state']}: {job['error']}")
-        return job
-
-    def picture(self, **fields):
-        r = self.generate({**DRAW, **fields}, {"Accept": "image/png"})
-        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
-        return r.body
-
-    def latents(self, **fields):
-        r = self.generate({**DRAW, "output": "latent", **fields})
-        check(r.status == 200, f"drawn: {r.status} {r.body[:200]}")
-        return r.json()["images"][0]["b64_latent"]
-
-    def file(self, id, name="stripes"):
-        with open(os.path.join(self.state, "jobs", id, name + ".safetensors"), "rb") as f:
-            return f.read()
+from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root
 
 
 def trained_alone():

@@ -112,16 +112,24 @@ static bool append(const struct train_record *record, void *user) {
     return true;
 }
 
+/* *text is NULL where there is no file yet. */
+static bool read_file(const char *folder, char **text, size_t *size, struct error *err) {
+    char *path = file_join(folder, file_name);
+    *text = NULL;
+    *size = 0;
+    const bool ok = path ? !file_exists(path) || file_read(path, FILE_MAX_BYTES, text, size, err)
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    free(path);
+    return ok;
+}
+
 bool records_read(const char *folder, struct train_record **out, size_t *count, struct error *err) {
     struct list list = { 0 };
-    char *path = file_join(folder, file_name), *text = NULL;
+    char *text;
     size_t size;
     *out = NULL;
     *count = 0;
-    bool ok = path ? file_read(path, FILE_MAX_BYTES, &text, &size, err)
-                   : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    free(path);
-    if (!ok)
+    if (!read_file(folder, &text, &size, err))
         return false;
     (void)each_line(text, size, append, &list);
     free(text);
@@ -131,6 +139,23 @@ bool records_read(const char *folder, struct train_record **out, size_t *count, 
     }
     *out = list.items;
     *count = list.count;
+    return true;
+}
+
+static bool is_any(const struct train_record *record, void *user) {
+    (void)record, (void)user;
+    return true;
+}
+
+bool records_lines(const char *folder, int64_t after, char **out, size_t *size, struct error *err) {
+    if (!read_file(folder, out, size, err))
+        return false;
+    if (!*out && !(*out = strdup("")))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an empty text");
+    const size_t begin = each_line(*out, *size, is_before, &after);
+    const size_t end = begin + each_line(*out + begin, *size - begin, is_any, NULL);
+    memmove(*out, *out + begin, end - begin);
+    *size = end - begin;
     return true;
 }
 

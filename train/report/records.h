@@ -35,8 +35,15 @@ void records_close(struct records *records); /* NULL is fine */
 bool records_add(struct records *records, const struct train_record *record, struct error *err)
     __attribute__((warn_unused_result));
 
-/* All whole lines of a file that may still be written. *out: malloc'd, *count of them. */
+/* All whole lines of a file that may still be written. *out: malloc'd, *count of them; no file:
+ * none.
+ */
 bool records_read(const char *folder, struct train_record **out, size_t *count, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* The same as they stand there, of steps after `after`. *out: malloc'd, *size bytes; no file: none.
+ */
+bool records_lines(const char *folder, int64_t after, char **out, size_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
 #endif

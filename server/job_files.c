@@ -1,0 +1,228 @@
+/* What a training job leaves to be looked at: GET /jobs/{id}/metrics, /plot.svg, /checkpoints,
+ * /validation, its files, and /adapter. All of it is read from the job's folder by a loader's
+ * thread, while the job goes on; of a job that has not begun there is nothing yet.
+ */
+#include "base/file.h"
+#include "engine/training_job/folder.h"
+#include "server/http/query.h"
+#include "server/http/respond.h"
+#include "server/job_routes.h"
+#include "server/task.h"
+#include "train/report/plot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "/jobs/"
+#define ID_BYTES 64
+#define NAME_BYTES 64 /* of a file: more than any has */
+
+struct files_task {
+    struct task task; /* the first member */
+    struct queue *queue;
+    const char *state_folder;
+    char id[ID_BYTES], name[NAME_BYTES];
+    int64_t after;
+    bool (*read)(
+        struct files_task *t, const struct job *job, const char *folder, struct error *err);
+};
+
+static void destroy(struct task *task) {
+    free(task);
+}
+
+/* Only once it is known that there is such a job. */
+static bool run(struct task *task, struct error *err) {
+    struct files_task *t = (struct files_task *)task;
+    struct job job;
+    if (!queue_get(t->queue, t->id, &job, err))
+        return false;
+    char *folder = job_folder_path(t->state_folder, job.id);
+    const bool ok = folder && t->read(t, &job, folder, err);
+    free(folder);
+    job_finish(&job);
+    return ok;
+}
+
+/* --- What there is --- */
+
+static void give_text(struct files_task *t, const char *type, char *text, size_t size) {
+    t->task.body = (struct task_body){ .content_type = type, .bytes = text, .size = size };
+}
+
+static bool read_metrics(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    char *text;
+    size_t size;
+    (void)job;
+    if (!records_lines(folder, t->after, &text, &size, err))
+        return false;
+    give_text(t, "application/x-ndjson", text, size);
+    return true;
+}
+
+static bool read_plot(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    struct train_record *records;
+    size_t count;
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    if (!records_read(folder, &records, &count, err))
+        return false;
+    const char *title = job_folder_adapter_name(folder, name) ? name : job->id;
+    char *text = plot_losses(title, records, count);
+    free(records);
+    if (text)
+        give_text(t, "image/svg+xml", text, strlen(text));
+    return text;
+}
+
+static bool read_checkpoints(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    json_t *list;
+    (void)job;
+    if (!job_folder_checkpoints(folder, &list, err))
+        return false;
+    t->task.json = json_pack("{s:o}", "checkpoints", list);
+    return t->task.json;
+}
+
+/* Where each of its pictures can be had. */
+static bool add_urls(const struct job *job, json_t *validation) {
+    const json_int_t step = json_integer_value(json_object_get(validation, "step"));
+    json_t *picture;
+    size_t i;
+    json_array_foreach(json_object_get(validation, "pictures"), i, picture) {
+        const char *file = json_string_value(json_object_get(picture, "file"));
+        json_t *url = json_sprintf(
+            "/jobs/%s/validation/step-%lld/%s", job->id, (long long)step, file ? file : "");
+        if (json_object_set_new(picture, "url", url) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool read_validations(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    json_t *list, *item;
+    size_t i;
+    if (!job_folder_validations(folder, &list, err))
+        return false;
+    bool ok = true;
+    json_array_foreach(list, i, item) ok = ok && add_urls(job, item);
+    char *grid = job_folder_validation_file(folder, "grid.png");
+    json_t *url = grid && file_exists(grid) ? json_sprintf("/jobs/%s/validation/grid.png", job->id)
+                                            : json_null();
+    free(grid);
+    t->task.json = json_pack("{s:o, s:o}", "validation", list, "grid_url", url);
+    return ok && t->task.json;
+}
+
+static bool give_file(struct files_task *t, const char *type, const char *path, struct error *err) {
+    uint64_t size;
+    const int fd = file_open_regular(path, &size, err);
+    if (fd < 0)
+        return false;
+    t->task.body = (struct task_body){ .content_type = type, .file = fd, .size = size };
+    return true;
+}
+
+static bool read_validation_file(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    char *path = job_folder_validation_file(folder, t->name);
+    const bool is_there = path && file_exists(path);
+    const bool ok = is_there ? give_file(t, "image/png", path, err)
+                             : error_set(err, ERROR_NOT_FOUND,
+                                   "job %s has no validation picture %.64s", job->id, t->name);
+    free(path);
+    return ok;
+}
+
+static bool read_adapter(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    char name[ADAPTER_NAME_MAX_BYTES + 1], *path = NULL;
+    if (job_folder_adapter_name(folder, name) &&
+        asprintf(&path, "%s/%s.safetensors", folder, name) < 0)
+        return false;
+    const bool is_there = path && file_exists(path);
+    const bool ok = is_there ? give_file(t, "application/octet-stream", path, err)
+                             : error_set(err, ERROR_NOT_FOUND,
+                                   "job %s has no adapter yet: its state is %s", job->id,
+                                   job_state_name(job->state));
+    free(path);
+    return ok;
+}
+
+/* --- The routes --- */
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    if (jobs_are_kept(exchange, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static void copy_piece(char *out, size_t size, const char *piece, size_t length) {
+    snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), piece);
+}
+
+static enum MHD_Result start(
+    struct exchange *exchange, bool (*read)(struct files_task *t, const struct job *job,
+                                   const char *folder, struct error *err)) {
+    struct query_field after = { "after" };
+    struct error err = { 0 };
+    long long step = 0;
+    size_t length;
+    const bool pages = read == read_metrics;
+    if (!query_parse(exchange->target, &after, pages, &err) ||
+        !query_integer(&after, 0, INT64_MAX, &step, &err))
+        return respond_error(exchange, &err);
+    struct files_task *t = calloc(1, sizeof(*t));
+    if (t) {
+        const char *piece = route_piece(exchange->route, exchange->target, &length);
+        copy_piece(t->id, sizeof(t->id), piece, length);
+        piece = route_below(exchange->route, exchange->target, &length);
+        copy_piece(t->name, sizeof(t->name), piece, length);
+        t->queue = exchange->server->options.queue;
+        t->state_folder = exchange->server->options.state_folder;
+        t->after = step;
+        t->read = read;
+    }
+    return task_start((struct task *)t, exchange, exchange->server->loaders, run, destroy);
+}
+
+static enum MHD_Result handle_metrics(struct exchange *exchange) {
+    return start(exchange, read_metrics);
+}
+
+static enum MHD_Result handle_plot(struct exchange *exchange) {
+    return start(exchange, read_plot);
+}
+
+static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
+    return start(exchange, read_checkpoints);
+}
+
+static enum MHD_Result handle_validations(struct exchange *exchange) {
+    return start(exchange, read_validations);
+}
+
+static enum MHD_Result handle_validation_file(struct exchange *exchange) {
+    return start(exchange, read_validation_file);
+}
+
+static enum MHD_Result handle_adapter(struct exchange *exchange) {
+    return start(exchange, read_adapter);
+}
+
+#define GET_ROUTE(name, suffix_, handler)                                                          \
+    const struct route name = { .path = PREFIX,                                                    \
+        .suffix = suffix_,                                                                         \
+        .methods = { { "GET", .early = early, .handle = handler } } }
+
+GET_ROUTE(route_job_metrics, "/metrics", handle_metrics);
+GET_ROUTE(route_job_plot, "/plot.svg", handle_plot);
+GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints);
+GET_ROUTE(route_job_validations, "/validation", handle_validations);
+GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file);
+GET_ROUTE(route_job_adapter, "/adapter", handle_adapter);

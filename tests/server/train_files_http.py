@@ -1,0 +1,127 @@
+"""What a training job leaves to be looked at, over HTTP: metrics, plot, checkpoints that can be used by name,
+the adapter's file, events; and what of it goes with the job. usage: train_files_http.py EXECUTABLE MODEL"""
+import json
+import os
+import shutil
+import xml.dom.minidom
+
+from daemon import check, done, wait_until
+from event_source import EventSource
+from trainer import STEPS, Trainer, make_pictures, root
+
+
+def names(d, prefix="stripes@"):
+    return [l["name"] for l in d.get("/loras").json()["loras"] if l["name"].startswith(prefix)]
+
+
+def everything_of_a_job_can_be_had(d, id):
+    job = d.wait(id)
+    lines = d.get(f"/jobs/{id}/metrics")
+    records = [json.loads(line) for line in lines.body.splitlines()]
+    check(lines.headers["content-type"] == "application/x-ndjson" and
+          [r["step"] for r in records] == list(range(1, STEPS + 1)), f"a line for each step: {lines.body[:200]}")
+    check(all(k in records[0] for k in ("loss", "learning_rate", "grad_norm", "images_per_s", "eta_s", "epoch")),
+          f"with all that is known of it: {records[0]}")
+    with open(os.path.join(d.state, "jobs", id, "metrics.jsonl"), "rb") as f:
+        check(f.read() == lines.body, "as the file has them")
+    rest = d.get(f"/jobs/{id}/metrics?after=14").body
+    check(rest == b"".join(l + b"\n" for l in lines.body.splitlines()[14:]), f"or those after a step: {rest}")
+    check(d.get(f"/jobs/{id}/metrics?after={STEPS}").body == b"", "of which there may be none")
+
+    plot = d.get(f"/jobs/{id}/plot.svg")
+    svg = xml.dom.minidom.parseString(plot.body).documentElement
+    check(plot.headers["content-type"] == "image/svg+xml" and svg.tagName == "svg" and b"stripes" in plot.body,
+          f"a plot: {plot.body[:200]}")
+
+    kept = d.get(f"/jobs/{id}/checkpoints").json()["checkpoints"]
+    check([(k["step"], k["name"], k["adapter"]) for k in kept] ==
+          [(s, f"checkpoint-{s}", f"stripes@{s}") for s in (12, 16)], f"the last two: {kept}")
+    folder = os.path.join(d.state, "jobs", id, "checkpoint-12")
+    check(kept[0]["bytes"] == sum(os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder)) and
+          abs(kept[0]["created_at"] - os.path.getmtime(folder)) < 1e-3, f"with size and time: {kept[0]}")
+
+    file = d.get(f"/jobs/{id}/adapter")
+    check(file.status == 200 and file.body == d.file(id), "the adapter itself")
+    return job
+
+
+def checkpoints_are_adapters(d):
+    """NAME@STEP while it is kept, the last of them the job's result."""
+    check(names(d) == ["stripes@12", "stripes@16"], f"those that are kept: {names(d)}")
+    last, early = (d.latents(loras=[{"name": f"stripes@{step}"}]) for step in (16, 12))
+    check(last == d.latents(loras=[{"name": "stripes"}]) and early != last, "each as it was at its step")
+    r = d.get("/loras/stripes@12").json()
+    check(r["state"] == "loaded" and r["unmatched"] == [], f"it is loaded when it is named: {r}")
+    r = d.request("PUT", "/loras/stripes@3", b"x", {"Content-Type": "application/octet-stream"})
+    check(r.status == 400 and r.error()["param"] == "name", f"nobody else gives such names: {r.status} {r.body}")
+    r = d.generate({"prompt": "x", "loras": [{"name": "stripes@8"}]})
+    check(r.status == 400 and "stripes@12" in r.error()["message"], f"one is gone: {r.body}")
+
+
+def events_name_checkpoints(d, id):
+    events = EventSource(d, f"/jobs/{id}/events", 0).follow()
+    kept = [json.loads(e.data) for e in events if e.kind == "checkpoint"]
+    check(kept == [{"step": s, "adapter": f"stripes@{s}"} for s in (4, 8, 12, 16)], f"events: {kept}")
+    steps = [json.loads(e.data) for e in events if e.kind == "progress"]
+    check(steps and {"step", "steps", "eta_s", "metrics"} <= steps[-1].keys() and
+          {"loss", "learning_rate", "grad_norm", "images_per_s"} <= steps[-1]["metrics"].keys(), f"{steps[-1:]}")
+
+
+def a_data_set_in_use_stays(d):
+    id = d.start(max_train_steps=100000, checkpointing_steps=0)
+    r = d.request("DELETE", "/datasets/stripes")
+    check(r.status == 409 and id in r.error()["message"], f"a job wants it: {r.status} {r.body}")
+    for path, body in (("metrics", b""), ("checkpoints", b'{"checkpoints":[]}'),
+                       ("validation", b'{"validation":[],"grid_url":null}')):
+        r = d.get(f"/jobs/{id}/{path}")
+        if path != "metrics":
+            check(r.status == 200 and r.body == body, f"{path} of one that has just begun: {r.status} {r.body}")
+    check(d.get(f"/jobs/{id}/plot.svg").status == 200, "its plot may be empty")
+    r = d.get(f"/jobs/{id}/adapter")
+    check(r.status == 404 and "no adapter yet" in r.error()["message"], f"{r.status} {r.body}")
+    d.request("POST", f"/jobs/{id}/pause")
+    d.wait(id, "paused")
+    check(d.request("DELETE", "/datasets/stripes").status == 409, "also while it is paused")
+    d.request("POST", f"/jobs/{id}/cancel")
+    d.wait(id, "cancelled")
+    check(d.request("DELETE", "/datasets/stripes").status == 204, "not when it is done")
+
+
+def a_job_takes_its_files_along(d, id):
+    folder = os.path.join(d.state, "jobs", id)
+    r = d.request("DELETE", f"/jobs/{id}")
+    check(r.status == 200 and r.json() == {"id": id, "deleted": True, "stays": {"adapter": "stripes"}},
+          f"says what stays: {r.status} {r.body}")
+    check(not os.path.exists(folder) and names(d) == [], f"its folder and its names are gone: {names(d)}")
+    check(d.latents(loras=[{"name": "stripes"}]) is not None, "the adapter stays")
+    for path in ("metrics", "plot.svg", "checkpoints", "adapter", "validation", "validation/grid.png"):
+        r = d.get(f"/jobs/{id}/{path}")
+        check(r.status == 404 and id in r.error()["message"], f"{path}: {r.status} {r.body}")
+
+
+def wrong_paths_lead_nowhere(d, id):
+    for path, status in (("validation/../config.json", 400), ("validation/pictures.json", 404),
+                         ("validation/step-4/../../config.json", 400), ("validation/step-04/0-0.png", 404),
+                         ("validation/", 404), ("metrics?after=x", 400), ("plot.svg?x=1", 400),
+                         ("checkpoints/4", 404)):
+        r = d.get(f"/jobs/{id}/{path}")
+        check(r.status == status, f"{path}: {r.status} {r.body[:200]}")
+    check(d.request("POST", f"/jobs/{id}/plot.svg").status == 405, "nothing is sent there")
+
+
+try:
+    make_pictures()
+    with Trainer() as daemon:
+        job_id = daemon.start(checkpoints_total_limit=2)
+        everything_of_a_job_can_be_had(daemon, job_id)
+        checkpoints_are_adapters(daemon)
+        events_name_checkpoints(daemon, job_id)
+        wrong_paths_lead_nowhere(daemon, job_id)
+    with Trainer(state=daemon.state) as daemon:
+        check(wait_until(lambda: names(daemon) == ["stripes@12", "stripes@16"]), "after a restart as before")
+        checkpoints_are_adapters(daemon)
+        a_job_takes_its_files_along(daemon, job_id)
+        a_data_set_in_use_stays(daemon)
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
