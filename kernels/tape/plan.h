@@ -41,6 +41,7 @@ struct traced {
     unsigned reached;            /* bits: those of its tensors that a parameter reaches */
     bool reaches;                /* and its output */
     size_t adjoint, adjoint_end; /* its part of tape.adjoints */
+    double flops;
 };
 
 /* Memory of the caller's that has a gradient. */
@@ -110,9 +111,11 @@ const struct tape_parameter *tape_find_pair(
 bool tape_adjoin(struct tape *tape, const struct tensor *seed, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Segments of the forward: calls [cuts[i], cuts[i + 1]). */
+/* Segments of the forward: calls [cuts[i], cuts[i + 1]). What the backward reads of a held one is
+ * saved while the forward runs, and it does not run again; the last one is always held. */
 struct segments {
     size_t *cuts; /* owned: count + 1 */
+    bool *held;   /* owned: count */
     size_t count;
 };
 
@@ -124,8 +127,10 @@ bool tape_put_together(struct tape *tape, const struct segments *segments, bool 
 bool tape_saved_by_call(struct tape *tape, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The segments that take the least memory. `segments` is finished by free(cuts). */
+/* The segments that take the least memory, of which those whose second run is the dearest by what
+ * they save are held, as far as memory for checkpointing goes. */
 bool tape_choose_segments(struct tape *tape, struct segments *segments, struct error *err)
     __attribute__((warn_unused_result));
+void segments_finish(struct segments *segments); /* a zeroed one is fine */
 
 #endif

@@ -1,9 +1,10 @@
 /* A pass in order: the forward, segment by segment; then, from the last segment to the first, what
- * of the segment has to run again, and its adjoints.
+ * of the segment has to run again, unless it is held, and its adjoints.
  *
  * A value that the backward reads stays where it is if nothing overwrites it before the end of its
  * segment, else it is copied right when it is there; one copy does for all who read the same value.
- * What a segment begins with is kept likewise until the segment runs again. */
+ * What a segment begins with is kept likewise until the segment runs again, and what a held one
+ * saves until its adjoints have run. */
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
@@ -45,6 +46,10 @@ static struct interval written(const struct builder *b, size_t call) {
 static void push(struct builder *b, const struct work *work) {
     if (b->write)
         b->ok = b->ok && works_add(&b->tape->program, work, b->err);
+}
+
+static bool is_held(const struct builder *b, size_t segment) {
+    return segment + 1 == b->segments->count || (b->segments->held && b->segments->held[segment]);
 }
 
 /* --- copies --- */
@@ -161,7 +166,7 @@ static void find_inputs(struct builder *b) {
     for (size_t s = b->segments->count; b->ok && s-- > 0;) {
         for (size_t i = b->segments->cuts[s]; i < b->segments->cuts[s + 1]; i++)
             intervals_add(&later, written(b, i));
-        if (s + 1 == b->segments->count)
+        if (is_held(b, s))
             continue;
         find_again(b, s);
         struct intervals lost = { 0 };
@@ -182,10 +187,12 @@ static void find_inputs(struct builder *b) {
 
 /* --- running --- */
 
-/* The part of a segment that runs, and whether that is for the second time. */
+/* A segment that runs and saves what its backward reads, after which `copies` tell where it is. */
 struct stretch {
     size_t first, end;
-    bool again;
+    size_t until; /* its values must last for these calls */
+    bool again;   /* for the second time, as far as is needed */
+    bool kept;    /* until its adjoints have run: among what is kept of all segments */
 };
 
 static bool runs(const struct builder *b, const struct stretch *s, size_t call) {
@@ -197,17 +204,19 @@ static void save(struct builder *b, size_t call, struct tensor *value, void *use
     const struct interval i = tensor_interval(value);
     bool lost = false;
     for (size_t k = is_after(b->tape->calls[call].call, value) ? call + 1 : call;
-         !lost && k < s->end; k++)
+         !lost && k < s->until; k++)
         lost = runs(b, s, k) && interval_overlap(i, written(b, k));
     if (!lost)
         return;
+    struct copies *copies = s->kept ? &b->kept : &b->saved;
+    size_t *bytes = s->kept ? &b->kept_bytes : &b->segment_bytes;
     struct interval found = i;
     uintptr_t at;
-    if (!copies_find(&b->saved, &found, &at) || found.end != i.end) {
-        const size_t before = b->segment_bytes;
-        at = copy_out(b, &b->saved, i, b->kept_bytes, &b->segment_bytes);
+    if (!copies_find(copies, &found, &at) || found.end != i.end) {
+        const size_t before = *bytes;
+        at = copy_out(b, copies, i, s->kept ? 0 : b->kept_bytes, bytes);
         if (b->by_call)
-            b->by_call[call] += b->segment_bytes - before;
+            b->by_call[call] += *bytes - before;
     }
     if (b->write)
         value->data = (void *)at;
@@ -221,6 +230,8 @@ static void run_and_save(struct builder *b, struct stretch s) {
         if (runs(b, &s, i)) {
             push(b, &(struct work){ .call = b->tape->calls[i].call });
             copies_forget(b, &b->saved, written(b, i));
+            if (!s.again)
+                copies_forget(b, &b->kept, written(b, i));
             b->tape->figures.again += b->write && s.again;
         }
         each_value(b, i, true, save, &s);
@@ -253,24 +264,28 @@ static void keep_inputs(struct builder *b, size_t segment) {
 static void run_forward(struct builder *b) {
     const size_t *cuts = b->segments->cuts, last = b->segments->count - 1;
     for (size_t s = 0; b->ok && s < last; s++) {
+        if (is_held(b, s)) {
+            run_and_save(b, (struct stretch){ cuts[s], cuts[s + 1], cuts[last + 1], false, true });
+            continue;
+        }
         keep_inputs(b, s);
         for (size_t i = cuts[s]; i < cuts[s + 1]; i++) {
             push(b, &(struct work){ .call = b->tape->calls[i].call });
             copies_forget(b, &b->kept, written(b, i));
         }
     }
-    run_and_save(b, (struct stretch){ cuts[last], cuts[last + 1], false });
+    run_and_save(b, (struct stretch){ cuts[last], cuts[last + 1], cuts[last + 1], false, false });
 }
 
 static void run_backward(struct builder *b) {
-    const size_t *cuts = b->segments->cuts, last = b->segments->count - 1;
+    const size_t *cuts = b->segments->cuts;
     const struct works *adjoints = &b->tape->adjoints;
     for (size_t s = b->segments->count; b->ok && s-- > 0;) {
-        for (size_t k = 0; s != last && k < b->restore_count; k++)
+        for (size_t k = 0; k < b->restore_count; k++)
             if (b->restores[k].segment == s)
                 push(b, &b->restores[k].work);
-        if (s != last)
-            run_and_save(b, (struct stretch){ cuts[s], cuts[s + 1], true });
+        if (!is_held(b, s))
+            run_and_save(b, (struct stretch){ cuts[s], cuts[s + 1], cuts[s + 1], true, false });
         for (size_t i = cuts[s + 1]; i-- > cuts[s];)
             for (size_t k = b->tape->calls[i].adjoint; k < b->tape->calls[i].adjoint_end; k++)
                 push(b, &adjoints->items[k]);
@@ -315,7 +330,8 @@ bool tape_put_together(struct tape *tape, const struct segments *segments, bool 
 
 bool tape_saved_by_call(struct tape *tape, size_t *bytes, struct error *err) {
     size_t cuts[] = { 0, tape->call_count };
+    const struct segments one = { .cuts = cuts, .count = 1 };
     for (size_t i = 0; i < tape->call_count; i++)
         bytes[i] = 0;
-    return build(tape, &(struct segments){ cuts, 1 }, false, bytes, NULL, err);
+    return build(tape, &one, false, bytes, NULL, err);
 }

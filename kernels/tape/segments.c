@@ -1,13 +1,18 @@
 /* Where to cut the forward for checkpointing. Cutting before a call costs the bytes that are live
  * there and are overwritten later, roughly; a segment costs what the backward of its calls saves.
  * For a few bounds on what a segment may save, the cheapest cuts are found, put together and
- * measured; the least memory wins. */
+ * measured; the least memory wins.
+ *
+ * Where pictures are small and channels many, a call's work is large beside what it saves. So of
+ * the segments, those are held that save the least for the work of their second run, as long as all
+ * that is saved stays under a share of what the whole forward would save. */
 #include "kernels/tape/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define BOUNDS 24
+#define HELD_SHARE 0.5
 
 struct costs {
     size_t *cut;   /* owned, [calls + 1]: before call i */
@@ -90,24 +95,80 @@ static bool choose(
     return ok;
 }
 
+/* --- what is held --- */
+
+struct candidate {
+    size_t segment;
+    double flops_by_byte;
+};
+
+static int dearest_first(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    if (x->flops_by_byte != y->flops_by_byte)
+        return x->flops_by_byte < y->flops_by_byte ? 1 : -1;
+    return x->segment < y->segment ? -1 : x->segment > y->segment;
+}
+
+/* In a dry run. */
+static void count_flops(struct compute *c, void *user) {
+    struct tape *tape = user;
+    for (size_t i = 0; i < tape->call_count; i++) {
+        const double before = c->flops;
+        call_run(tape->calls[i].call, c);
+        tape->calls[i].flops = c->flops - before;
+    }
+}
+
+static bool hold(
+    struct tape *tape, const struct costs *costs, struct segments *segments, struct error *err) {
+    struct candidate *candidates = calloc(segments->count, sizeof(*candidates));
+    segments->held = calloc(segments->count, sizeof(*segments->held));
+    size_t saved;
+    bool ok = candidates && segments->held;
+    if (!ok)
+        error_set(err, ERROR_NO_MEMORY, "no memory to plan a training pass");
+    ok = ok && compute_measure(&tape->compute, count_flops, tape, &saved, err);
+    for (size_t s = 0; ok && s < segments->count; s++) {
+        const size_t first = segments->cuts[s], end = segments->cuts[s + 1];
+        double flops = 0;
+        for (size_t i = first; i < end; i++)
+            flops += tape->calls[i].flops;
+        candidates[s] = (struct candidate){ s,
+            flops / (double)(costs->saved[end] - costs->saved[first] + 1) };
+    }
+    if (ok)
+        qsort(candidates, segments->count, sizeof(*candidates), dearest_first);
+    for (size_t i = 0; ok && i < segments->count; i++) {
+        bool *held = &segments->held[candidates[i].segment];
+        *held = true;
+        ok = tape_put_together(tape, segments, false, &saved, err);
+        *held = (double)saved <= HELD_SHARE * (double)costs->saved[tape->call_count];
+    }
+    free(candidates);
+    return ok;
+}
+
+void segments_finish(struct segments *segments) {
+    free(segments->cuts);
+    free(segments->held);
+    *segments = (struct segments){ 0 };
+}
+
 bool tape_choose_segments(struct tape *tape, struct segments *segments, struct error *err) {
     const size_t count = tape->call_count + 1;
     struct costs costs = { .cut = calloc(count, sizeof(size_t)),
         .saved = calloc(count, sizeof(size_t)),
         .best = calloc(count, sizeof(size_t)),
         .from = calloc(count, sizeof(size_t)) };
-    segments->cuts = calloc(count, sizeof(size_t));
+    *segments = (struct segments){ .cuts = calloc(count, sizeof(size_t)) };
     bool ok = costs.cut && costs.saved && costs.best && costs.from && segments->cuts;
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory to plan a training pass");
-    ok = ok && find_costs(tape, &costs, err) && choose(tape, &costs, segments, err);
+    ok = ok && find_costs(tape, &costs, err) && choose(tape, &costs, segments, err) &&
+         hold(tape, &costs, segments, err);
     free(costs.cut);
     free(costs.saved);
     free(costs.best);
     free(costs.from);
-    if (!ok) {
-        free(segments->cuts);
-        segments->cuts = NULL;
-    }
     return ok;
 }

@@ -81,14 +81,16 @@ static bool trace(struct tape *tape, const struct compute *like,
 }
 
 static bool make_program(struct tape *tape, bool checkpointing, struct error *err) {
-    size_t whole[] = { 0, tape->call_count };
-    struct segments segments = { whole, 1 };
-    if (checkpointing && !tape_choose_segments(tape, &segments, err))
-        return false;
-    const bool ok = tape_put_together(tape, &segments, true, &tape->block_bytes[BLOCK_SAVED], err);
+    size_t whole[] = { 0, tape->call_count }, *saved = &tape->block_bytes[BLOCK_SAVED];
+    struct segments segments = { .cuts = whole, .count = 1 };
+    tape->figures.segments = 1;
+    if (!checkpointing)
+        return tape_put_together(tape, &segments, true, saved, err);
+    segments.cuts = NULL;
+    const bool ok = tape_choose_segments(tape, &segments, err) &&
+                    tape_put_together(tape, &segments, true, saved, err);
     tape->figures.segments = (int)segments.count;
-    if (checkpointing)
-        free(segments.cuts);
+    segments_finish(&segments);
     return ok;
 }
 
