@@ -1,19 +1,31 @@
 """Loads adapters that train/save_adapter.c wrote in diffusers, and compares what they draw with latentd's
-own drawing: by hand, after work on the formats.
+own drawing; and looks whether the programs that read kohya's files find every layer by its name. By hand, after
+work on the formats.
 
 usage: python tests/reference/load_adapter.py BUILD [CHECKPOINT]
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0, peft 0.21.2)
+
+kohya's names are compared with four that are found independently: sd-scripts' (networks/lora.py: the prefix, and the
+layer's name with underscores), diffusers' own convert_state_dict_to_kohya, and what AUTOMATIC1111
+(extensions-builtin/Lora/networks.py) and stable-diffusion.cpp (name_conversion.cpp) make of a name: the layer of the
+single-file checkpoint, and the diffusers name with its dots back.
 """
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 import torch
-from diffusers import DDIMScheduler, StableDiffusionPipeline
+from diffusers import DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers.utils import convert_state_dict_to_kohya
+from safetensors import safe_open
 from safetensors.torch import load_file
+from transformers import CLIPTextModel
+
+import sd15
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROMPT = "a red house on green hills"
@@ -48,17 +60,117 @@ def ours(build, checkpoint, file, folder):
     return load_file(out)["latents"]
 
 
+# --- names ---
+
+# Names in which stable-diffusion.cpp keeps underscores, of those that Stable Diffusion 1 and 2 have.
+SDCPP_KEEPS = ("self_attn", "out_proj", "q_proj", "k_proj", "v_proj", "to_k", "to_q", "to_v", "to_out", "text_model",
+               "down_blocks", "mid_block", "up_block", "proj_in", "proj_out", "transformer_blocks", "conv_in", "conv_out",
+               "time_emb_proj", "conv_shortcut", "time_embedding")
+A1111_RESNET = {"conv1": "in_layers_2", "conv2": "out_layers_3", "time_emb_proj": "emb_layers_1",
+                "conv_shortcut": "skip_connection"}
+
+
+def sdcpp_name(name):
+    """The dotted name of the layer; a token keeps its underscores wherever it is found."""
+    kept = {at.start() + i for token in SDCPP_KEEPS for at in re.finditer(token, name)
+            for i, letter in enumerate(token) if letter == "_"}
+    return "".join("." if letter == "_" and i not in kept else letter for i, letter in enumerate(name))
+
+
+def a1111_name(name):
+    """The layer of the single-file checkpoint, with underscores."""
+    def part(kind, layer):
+        return f"{int(kind == 'attentions')}_{A1111_RESNET.get(layer, layer) if kind == 'resnets' else layer}"
+
+    def middle(kind, number, layer):
+        block = 1 if kind == "attentions" else 2 * int(number)
+        return f"middle_block_{block}_{A1111_RESNET.get(layer, layer) if kind == 'resnets' else layer}"
+
+    rules = [
+        (r"lora_unet_conv_in$", lambda: "input_blocks_0_0"),
+        (r"lora_unet_conv_out$", lambda: "out_2"),
+        (r"lora_unet_time_embedding_linear_(\d)$", lambda n: f"time_embed_{2 * int(n) - 2}"),
+        (r"lora_unet_down_blocks_(\d+)_(attentions|resnets)_(\d+)_(.+)$",
+         lambda i, kind, j, layer: f"input_blocks_{1 + 3 * int(i) + int(j)}_{part(kind, layer)}"),
+        (r"lora_unet_up_blocks_(\d+)_(attentions|resnets)_(\d+)_(.+)$",
+         lambda i, kind, j, layer: f"output_blocks_{3 * int(i) + int(j)}_{part(kind, layer)}"),
+        (r"lora_unet_mid_block_(attentions|resnets)_(\d+)_(.+)$", middle),
+        (r"lora_unet_down_blocks_(\d+)_downsamplers_0_conv$", lambda i: f"input_blocks_{3 + 3 * int(i)}_0_op"),
+        (r"lora_unet_up_blocks_(\d+)_upsamplers_0_conv$",
+         lambda i: f"output_blocks_{2 + 3 * int(i)}_{2 if int(i) else 1}_conv"),
+    ]
+    for pattern, rule in rules:
+        found = re.match(pattern, name)
+        if found:
+            return "diffusion_model_" + rule(*found.groups())
+    found = re.match(r"lora_te_text_model_encoder_layers_(\d+)_(.+)$", name)
+    return f"transformer_text_model_encoder_layers_{found[1]}_{found[2]}" if found else None
+
+
+def layers_of(checkpoint):
+    """{kohya's name: (diffusers name, its name in a single file, shape of its weight)} of all there could be."""
+    out = {}
+    unet = UNet2DConditionModel.from_pretrained(checkpoint, subfolder="unet")
+    text = CLIPTextModel.from_pretrained(checkpoint, subfolder="text_encoder")
+    for model, prefix, kohya in ((unet, "unet.", "lora_unet_"), (text, "te.", "lora_te_")):
+        for name, module in model.named_modules():
+            if not isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):
+                continue
+            if model is text:
+                name = "text_model." + name.removeprefix("text_model.")
+            single = (sd15.ldm_name("unet", name + ".weight").removeprefix("model.").removesuffix(".weight")
+                      if model is unet else "transformer." + name)
+            out[kohya + name.replace(".", "_")] = (prefix + name, single.replace(".", "_"), module.weight.shape)
+    return out
+
+
+def names_fit(layers, files):
+    """Problems with the names and shapes of the kohya file; how many layers were looked at."""
+    tensors = load_file(files["kohya"])
+    problems = []
+    names = sorted({key.split(".", 1)[0] for key in tensors})
+    for name in names:
+        if name not in layers:
+            problems.append(f"{name} is no layer's name")
+            continue
+        dotted, single, shape = layers[name]
+        parts = {key.split(".", 1)[1]: value for key, value in tensors.items() if key.split(".", 1)[0] == name}
+        rank = parts["lora_down.weight"].shape[0]
+        ones = (1,) * (len(shape) - 2)
+        wanted = {"lora_down.weight": (rank, *shape[1:]), "lora_up.weight": (shape[0], rank, *ones), "alpha": ()}
+        if {key: tuple(value.shape) for key, value in parts.items()} != wanted:
+            problems.append(f"{name} has {parts.keys()}, wanted {wanted}")
+        if a1111_name(name) != single:
+            problems.append(f"AUTOMATIC1111 takes {name} for {a1111_name(name)}, not {single}")
+        if sdcpp_name(name.removeprefix("lora_")) != dotted:
+            problems.append(f"stable-diffusion.cpp takes {name} for {sdcpp_name(name)}, not {dotted}")
+    converted = convert_state_dict_to_kohya(
+        {re.sub(r"lora(_linear_layer)?\.(down|up)", lambda m: "lora_" + "AB"[m[2] == "up"], key): value
+         for key, value in load_file(files["diffusers"]).items()})
+    # diffusers numbers the text encoder as SDXL has it.
+    converted = {key.replace("lora_te1_", "lora_te_") for key in converted}
+    if converted != set(tensors):
+        problems.append(f"diffusers' converter names others: {sorted(converted ^ set(tensors))[:4]}")
+    with safe_open(files["kohya"], "pt") as file:
+        metadata = file.metadata()
+    for key, value in (("ss_network_module", "networks.lora"), ("ss_network_dim", str(COMMON["rank"]))):
+        if metadata.get(key) != value:
+            problems.append(f"{key} is {metadata.get(key)}, not {value}")
+    return problems, len(names)
+
+
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     checkpoint = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "share/tiny-sd"
     plain = draw(checkpoint, None)
-    worst = 0
+    layers = layers_of(checkpoint)
+    worst, problems = 0, []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for what, fields in JOBS.items():
             (folder / "job.json").write_text(json.dumps(COMMON | fields))
-            for form in ("diffusers", "kohya"):
-                file = folder / f"{form}.safetensors"
+            files = {form: folder / f"{form}.safetensors" for form in ("diffusers", "kohya")}
+            for form, file in files.items():
                 subprocess.run([build / "tests/reference/adapter_tool", checkpoint, form, file, folder / "job.json"],
                                check=True)
                 theirs = draw(checkpoint, file)
@@ -67,8 +179,12 @@ def main():
                 worst = max(worst, error)
                 print(f"{what}, {form}: {error:.1e} from diffusers, {moved:.2f} from no adapter")
                 assert moved > 0.01, "the adapter changes nothing"
+            found, looked = names_fit(layers, files)
+            print(f"{what}: {looked} layers are named for kohya's readers, {len(found)} problems")
+            problems += found
+    print(*problems, sep="\n", end="\n" * bool(problems))
     print(f"worst: {worst:.1e}")
-    sys.exit(worst > 1e-3)
+    sys.exit(worst > 1e-3 or bool(problems))
 
 
 main()
