@@ -7,11 +7,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void promise(bool kept) {
-    if (!kept)
-        __builtin_trap();
-}
-
 static void use_module(const struct adapter_module *m) {
     const int64_t columns = m->target->k * adapter_target_taps(m->target);
     struct error err = { 0 };

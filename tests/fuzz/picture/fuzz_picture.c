@@ -7,11 +7,6 @@
 
 #define MOST_PIXELS (1 << 18)
 
-static void promise(bool kept) {
-    if (!kept)
-        __builtin_trap();
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct picture_info info;
     struct picture first, second;
