@@ -60,10 +60,20 @@ static bool dataset_path(
     return error_field(err, "dataset", name, "a folder under the daemon's --dataset-root");
 }
 
+/* A job's folder is its own and empty at first; there it goes on from the last checkpoint. */
+static bool resumes_from_latest(const struct train_config *c, struct error *err) {
+    const char *from = c->resume_from_checkpoint;
+    return !from || strcmp(from, "latest") == 0 ||
+           error_field(err, "resume_from_checkpoint", from,
+               "\"latest\": the folder of a new job has no checkpoints; `latentd train --out` goes "
+               "on from any of a folder's");
+}
+
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
     struct pipeline_info info;
     char *path = NULL;
     const bool ok = adapter_name_check("name", c->name, err) && training_job_is_possible(c, err) &&
+                    resumes_from_latest(c, err) &&
                     (engine_get_info(t->options.engine, &info) ||
                         error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading")) &&
                     train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err) &&

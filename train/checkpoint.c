@@ -18,6 +18,7 @@
 #define STATE_FILE "state.safetensors"
 #define WRITING ".writing" /* what a folder is called before it is a checkpoint */
 #define DELETING ".deleting"
+#define ASIDE ".aside"
 
 /* --- checksum --- */
 
@@ -256,8 +257,7 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The step of a checkpoint's folder name, or -1. */
-static int64_t step_of(const char *name) {
+int64_t checkpoint_step(const char *name) {
     const size_t prefix = strlen(PREFIX);
     if (strncmp(name, PREFIX, prefix) != 0 || name[prefix] < '0' || name[prefix] > '9')
         return -1;
@@ -277,13 +277,13 @@ bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct 
     const struct dirent *entry;
     bool ok = true;
     while (ok && (entry = readdir(dir))) {
-        if (step_of(entry->d_name) < 0)
+        if (checkpoint_step(entry->d_name) < 0)
             continue;
         int64_t *grown = realloc(*steps, (*count + 1) * sizeof(**steps));
         ok = grown || error_set(err, ERROR_NO_MEMORY, "no memory to list %s", folder);
         if (ok) {
             *steps = grown;
-            grown[(*count)++] = step_of(entry->d_name);
+            grown[(*count)++] = checkpoint_step(entry->d_name);
         }
     }
     closedir(dir);
@@ -321,4 +321,51 @@ bool checkpoint_read_last(
     }
     free(steps);
     return found;
+}
+
+/* Says which there are. */
+static bool is_not_there(const char *folder, int64_t step, struct error *err) {
+    int64_t *steps;
+    size_t count, length = 0;
+    char name[64], there[ERROR_ALLOWED_BYTES / 2] = "there is none";
+    if (!checkpoint_list(folder, &steps, &count, err))
+        return false;
+    for (size_t i = 0; i < count && length < sizeof(there); i++)
+        length += (size_t)snprintf(there + length, sizeof(there) - length, "%s" PREFIX "%lld",
+            i ? ", " : "", (long long)steps[i]);
+    free(steps);
+    snprintf(name, sizeof(name), PREFIX "%lld", (long long)step);
+    return error_field(
+        err, "resume_from_checkpoint", name, "a checkpoint of %.100s: %s", folder, there);
+}
+
+bool checkpoint_read_step(
+    const char *folder, int64_t step, struct checkpoint_state *state, struct error *err) {
+    char *path = path_of(folder, step, "");
+    const bool ok = !path ? error_set(err, ERROR_NO_MEMORY, "no memory for a file name")
+                    : file_is_folder(path) ? checkpoint_read(path, state, err)
+                                           : is_not_there(folder, step, err);
+    free(path);
+    return ok;
+}
+
+bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err) {
+    int64_t *steps;
+    size_t count;
+    bool ok = checkpoint_list(folder, &steps, &count, err);
+    for (size_t i = count; ok && i > 0 && steps[i - 1] > after; i--) {
+        char *path = path_of(folder, steps[i - 1], ""), *to = path_of(folder, steps[i - 1], ASIDE);
+        ok = (path && to) || error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
+        if (ok && file_is_folder(to))
+            delete_folder(to);
+        ok = ok && (rename(path, to) == 0 ||
+                       error_set(err, ERROR_IO, "cannot rename %s: %s", path, strerror(errno)));
+        if (ok)
+            log_warning(
+                "%s is behind the checkpoint that the job goes on from: it is now %s", path, to);
+        free(path);
+        free(to);
+    }
+    free(steps);
+    return ok;
 }

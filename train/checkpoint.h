@@ -48,6 +48,17 @@ bool checkpoint_read(const char *path, struct checkpoint_state *state, struct er
 bool checkpoint_read_last(const char *folder, struct checkpoint_state *state, int64_t *step,
     struct error *err) __attribute__((warn_unused_result));
 
+/* The step of a checkpoint's folder name ("checkpoint-50"), or -1. */
+int64_t checkpoint_step(const char *name);
+
+/* Reads the one of that step; ERROR_INVALID for resume_from_checkpoint if there is none. */
+bool checkpoint_read_step(const char *folder, int64_t step, struct checkpoint_state *state,
+    struct error *err) __attribute__((warn_unused_result));
+/* Renames those of later steps to checkpoint-STEP.aside, in the place of any of that name: they
+ * belong to a past that a job has gone back behind. */
+bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* The steps of the checkpoints in a folder, rising; malloc'd. No folder: none. */
 bool checkpoint_list(const char *folder, int64_t **steps, size_t *count, struct error *err)
     __attribute__((warn_unused_result));

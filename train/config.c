@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/words.h"
 #include "kernels/dtype.h"
+#include "train/checkpoint.h"
 #include "train/learning_rate.h"
 
 #include <math.h>
@@ -460,6 +461,10 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
     if (c->with_prior_preservation && (!c->class_prompt || !c->class_data_dir))
         return error_field(err, c->class_prompt ? "class_data_dir" : "class_prompt", "(missing)",
             "a text, beside with_prior_preservation");
+    if (c->resume_from_checkpoint && strcmp(c->resume_from_checkpoint, "latest") != 0 &&
+        checkpoint_step(c->resume_from_checkpoint) < 0)
+        return error_field(err, "resume_from_checkpoint", c->resume_from_checkpoint,
+            "\"latest\" or the name of a checkpoint's folder, \"checkpoint-STEP\"");
     if ((c->validation_steps || c->validation_epochs) && !c->validation_prompts.count)
         return error_field(err, "validation_prompts", "(missing)",
             "prompts, beside validation_steps or validation_epochs");

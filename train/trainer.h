@@ -79,8 +79,9 @@ bool trainer_save(struct trainer *trainer, const char *path, enum train_save_for
  * step of the optimizer is not in it. `facts` for the adapter beside it. */
 bool trainer_checkpoint(struct trainer *trainer, const char *folder,
     const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
-/* Before the first piece: goes on from the last good checkpoint of the folder, if there is one. The
- * steps to come are bit for bit those that would have been. After a failure the trainer can only be
+/* Before the first piece: goes on from the checkpoint of the folder that resume_from_checkpoint
+ * names, or from the last good one, if there is one. The steps to come are bit for bit those that
+ * would have been. After a failure the trainer can only be
  * destroyed. */
 bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, struct error *err)
     __attribute__((warn_unused_result));

@@ -131,13 +131,17 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
     struct checkpoint_part parts[PARTS_MAX];
     struct noise_generator generator = { .kind = RNG_CPU };
     struct checkpoint_state state = { .parts = parts, .count = list_parts(t, &generator, parts) };
-    int64_t step;
+    const char *from = t->config->resume_from_checkpoint;
+    const int64_t named = from ? checkpoint_step(from) : -1;
+    int64_t step = named;
     *resumed = false;
-    if (!checkpoint_read_last(folder, &state, &step, err))
+    if (!(named < 0 ? checkpoint_read_last(folder, &state, &step, err)
+                    : checkpoint_read_step(folder, named, &state, err)))
         return false;
     if (step < 0)
         return true;
-    *resumed = go_on(t, &generator, state.numbers, err);
+    *resumed = go_on(t, &generator, state.numbers, err) &&
+               (named < 0 || checkpoint_put_aside(folder, named, err));
     json_decref(state.numbers);
     return *resumed;
 }

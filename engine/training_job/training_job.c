@@ -43,10 +43,6 @@ bool training_job_is_possible(const struct train_config *c, struct error *err) {
             err, ERROR_UNSUPPORTED, "validation_prompts and validation_share are not there yet");
     if (c->masks != TRAIN_MASKS_RANDOM)
         return error_set(err, ERROR_UNSUPPORTED, "masks of files are not there yet");
-    if (c->resume_from_checkpoint && strcmp(c->resume_from_checkpoint, "latest") != 0)
-        return error_set(err, ERROR_UNSUPPORTED,
-            "resume_from_checkpoint: a job goes on from the last checkpoint of its folder, no "
-            "other");
     return true;
 }
 

@@ -15,20 +15,41 @@ from daemon import Daemon, check, done, wait_until
 from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root
 
 
-def trained_alone():
-    """What `latentd train` makes of the job."""
+def train_alone(**fields):
+    """`latentd train` of the job: its exit status, its errors and its adapter's bytes."""
     config = os.path.join(root, "job.json")
     with open(config, "w", encoding="utf-8") as f:
-        json.dump(JOB, f)
+        json.dump({**JOB, **fields}, f)
     out = os.path.join(root, "alone")
     p = subprocess.run([executable, "train", "--model", model, "--config", config, "--dataset-root",
                         os.path.join(root, "sets"), "--out", out, "-q"], capture_output=True, text=True)
-    check(p.returncode == 0, f"latentd train: {p.stderr}")
-    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
-        losses = [json.loads(line)["loss"] for line in f]
-    check(len(losses) == STEPS, f"{len(losses)} lines of metrics")
     with open(os.path.join(out, "stripes.safetensors"), "rb") as f:
-        return f.read()
+        return p.returncode, p.stderr, f.read()
+
+
+def losses_alone():
+    with open(os.path.join(root, "alone", "metrics.jsonl"), encoding="utf-8") as f:
+        return [json.loads(line)["loss"] for line in f]
+
+
+def trained_alone():
+    status, log, adapter = train_alone()
+    check(status == 0, f"latentd train: {log}")
+    check(len(losses_alone()) == STEPS, f"{len(losses_alone())} lines of metrics")
+    return adapter
+
+
+def it_goes_back_to_a_checkpoint(alone):
+    losses = losses_alone()
+    status, log, adapter = train_alone(resume_from_checkpoint="checkpoint-8")
+    check(status == 0 and "checkpoint-16.aside" in log, f"gone back to step 8: {status} {log}")
+    check(adapter == alone and losses_alone() == losses, "from step 8 on: the same bytes and losses")
+    names = sorted(n for n in os.listdir(os.path.join(root, "alone")) if n.startswith("checkpoint-"))
+    check(names == ["checkpoint-12", "checkpoint-12.aside", "checkpoint-16", "checkpoint-16.aside",
+                    "checkpoint-4", "checkpoint-8"], f"what was behind it is kept aside: {names}")
+    status, log, _ = train_alone(resume_from_checkpoint="checkpoint-5")
+    check(status == 1 and "resume_from_checkpoint: checkpoint-5 is not allowed" in log and
+          "checkpoint-4, checkpoint-8, checkpoint-12, checkpoint-16" in log, f"no such one: {log}")
 
 
 def the_adapter_is_there_by_name(alone):
@@ -120,7 +141,7 @@ def wrong_jobs_have_their_own_errors():
         ({"validation_prompts": ["x"], "validation_steps": 5}, 501, None, "not there yet"),
         ({"learning_rate": -1}, 400, "learning_rate", ""),
         ({"masks": "files"}, 501, None, "not there yet"),
-        ({"resume_from_checkpoint": "checkpoint-4"}, 501, None, "no other"),
+        ({"resume_from_checkpoint": "checkpoint-4"}, 400, "resume_from_checkpoint", "has no checkpoints"),
     ]
     with Trainer() as d:
         for fields, status, param, words in cases:
@@ -142,6 +163,7 @@ def wrong_jobs_have_their_own_errors():
 try:
     make_pictures()
     reference = trained_alone()
+    it_goes_back_to_a_checkpoint(reference)
     the_adapter_is_there_by_name(reference)
     requests_and_the_job_leave_each_other_alone(reference)
     a_kill_and_a_pause_change_no_byte(reference)

@@ -169,6 +169,39 @@ static void limits_hold(void) {
     expect_last(120, "three of seven are kept");
 }
 
+static void read_step(int64_t step, bool there, const char *said) {
+    const struct checkpoint_part parts[] = { { "values", read_values, sizeof(values), NULL },
+        { "generator", read_words, sizeof(read_words), NULL } };
+    struct checkpoint_state state = { parts, 2, NULL };
+    struct error err = { 0 };
+    const bool ok = checkpoint_read_step(folder, step, &state, &err);
+    CHECK(ok == there && strstr(err.message, said), "step %lld: %s", (long long)step, err.message);
+    printf("step %lld: %s\n", (long long)step, ok ? "read" : err.message);
+    json_decref(state.numbers);
+}
+
+static void one_can_be_named(void) {
+    struct error err = { 0 };
+    CHECK(checkpoint_step("checkpoint-50") == 50 && checkpoint_step("checkpoint-") == -1 &&
+              checkpoint_step("checkpoint-5.aside") == -1 && checkpoint_step("latest") == -1,
+        "steps of names");
+    read_step(80, true, "");
+    CHECK(read_values[0] == 80, "another one's values");
+    read_step(90, false, "checkpoint-80, checkpoint-100, checkpoint-120");
+    flip(80, 1);
+    read_step(80, false, "damaged"); /* and no other in its place */
+    flip(80, 1);
+    for (int i = 0; i < 2; i++) { /* once more, in the place of what was put aside before */
+        CHECK(checkpoint_put_aside(folder, 80, &err), "%s", err.message);
+        expect_steps("80 ");
+        write_step(100, 0);
+        expect_steps("80 100 ");
+    }
+    char path[200];
+    snprintf(path, sizeof(path), "%s/checkpoint-120.aside/state.safetensors", folder);
+    CHECK(file_exists(path), "%s is missing", path);
+}
+
 int main(void) {
     snprintf(folder, sizeof(folder), "/tmp/checkpoint_test_XXXXXX");
     CHECK(mkdtemp(folder), "no temporary folder");
@@ -177,6 +210,7 @@ int main(void) {
     damage_is_told();
     a_failure_leaves_the_last_one();
     limits_hold();
+    one_can_be_named();
     char command[100];
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     CHECK(system(command) == 0, "%s", command);

@@ -114,6 +114,8 @@ static const struct {
         "a multiple of 8" },
     { "{" LEAST ", \"enable_bucket\": true, \"min_bucket_reso\": 1032}", "min_bucket_reso", "1032",
         "max_bucket_reso" },
+    { "{" LEAST ", \"resume_from_checkpoint\": \"out/checkpoint-50\"}", "resume_from_checkpoint",
+        "out/checkpoint-50", "\"latest\" or the name of a checkpoint's folder" },
     { "{" LEAST ", \"validation_share\": 0.95}", "validation_share", "0.95", "0.9" },
     { "{" LEAST ", \"caption_dropout\": 1.5}", "caption_dropout", "1.5", "from 0 to 1" },
     { "{" LEAST ", \"with_prior_preservation\": true}", "class_prompt", "(missing)", "a text" },
