@@ -68,8 +68,8 @@ class Trainer(Daemon):
     def job(self, id):
         return self.get("/jobs/" + id).json()
 
-    def wait(self, id, state="succeeded"):
-        end = time.monotonic() + 120
+    def wait(self, id, state="succeeded", seconds=120):
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             job = self.get(f"/jobs/{id}?wait=5").json()
             if job["state"] in ("succeeded", "failed", "cancelled", "paused"):
