@@ -2,7 +2,8 @@
 tests/train/trainer_test.c, and what a rounding of the start moves them by.
 
 usage: python tests/reference/train_losses.py
-(torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU)
+(torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU; train_agreement.py
+runs the same loop for longer)
 
 The loop is that of train_text_to_image_lora.py with everything random from torch's CPU generator: manual_seed,
 the adapter, then for each batch whether pictures are mirrored, the posterior's sample, noise, timesteps and
@@ -28,6 +29,7 @@ MODEL = ROOT / "share/tiny-sd"
 CAPTIONS = ["a red house on green hills", "a blue boat in the middle of the sea at night",
             "a yellow car in front of a forest", "three trees by the sea", "a red house on green hills"]
 STEPS = 20
+ROUNDING = 2.0 ** -23
 # name, config: fields of POST /train
 CASES = {
     "plain": {"train_batch_size": 1},
@@ -36,7 +38,7 @@ CASES = {
               "noise_offset": 0.1},
     "wide": {"train_batch_size": 3, "rank": 4, "alpha": 8, "init_lora_weights": "kaiming",
              "target_modules": ["to_q", "to_v", "conv1", "proj_in", "ff.net.2", "time_emb_proj"],
-             "input_perturbation": 0.1, "max_grad_norm": 0.05, "adam_weight_decay": 0.1,},
+             "input_perturbation": 0.1, "max_grad_norm": 0.05, "adam_weight_decay": 0.1},
     "text": {"train_batch_size": 2, "train_text_encoder": True, "text_encoder_learning_rate": 3e-4},
 }
 
@@ -55,7 +57,13 @@ def add_adapter(model, config, targets):
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def run(config, nudge=0.0):
+def ends_window(number, batches, accumulation):
+    """Whether the optimizer steps after batch `number` of an epoch."""
+    return (number + 1) % accumulation == 0 or number + 1 == batches
+
+
+def run(config, nudge=0.0, steps=STEPS, picture=picture):
+    """Losses and norms of the steps, and what was trained: {"unet": ..., "text_encoder": ...}."""
     tokenizer = CLIPTokenizer.from_pretrained(MODEL / "tokenizer")
     text_encoder = CLIPTextModel.from_pretrained(MODEL / "text_encoder").requires_grad_(False).eval()
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()
@@ -76,7 +84,7 @@ def run(config, nudge=0.0):
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8,
                                   weight_decay=config.get("adam_weight_decay", 1e-2), foreach=False)
     schedule = get_scheduler(config.get("lr_scheduler", "constant"), optimizer,
-                             num_warmup_steps=config.get("lr_warmup_steps", 0), num_training_steps=STEPS)
+                             num_warmup_steps=config.get("lr_warmup_steps", 0), num_training_steps=steps)
     count, batch_size = len(CAPTIONS), config["train_batch_size"]
     accumulation = config.get("gradient_accumulation_steps", 1)
     sampler = SeedableRandomSampler(range(count), data_seed=seed)
@@ -94,7 +102,7 @@ def run(config, nudge=0.0):
         return text_encoder(ids)[0]
 
     losses, window, norms, epoch = [], [], [], 0
-    while len(losses) < STEPS:
+    while len(losses) < steps:
         sampler.set_epoch(epoch)
         items = list(sampler)
         batches = [items[i:i + batch_size] for i in range(0, count, batch_size)]
@@ -123,24 +131,24 @@ def run(config, nudge=0.0):
             loss = each.mean()
             (loss / accumulation).backward()
             window.append(loss.item())
-            if (number + 1) % accumulation == 0 or number + 1 == len(batches):
+            if ends_window(number, len(batches), accumulation):
                 norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
                 losses.append(sum(window) / len(window))
                 window = []
-                if len(losses) == STEPS:
+                if len(losses) == steps:
                     break
         epoch += 1
-    return losses, norms
+    return losses, norms, {"unet": unet, "text_encoder": text_encoder}
 
 
 def main():
     record = {"captions": CAPTIONS, "seed": 7, "learning_rate": 1e-3, "size": 64, "block": 8, "cases": {}}
     for name, config in CASES.items():
-        losses, norms = run(config)
-        moved, _ = run(config, nudge=2.0 ** -23)
+        losses, norms, _ = run(config)
+        moved, _, _ = run(config, nudge=ROUNDING)
         worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
         print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
         record["cases"][name] = {"config": config, "losses": losses, "grad_norms": norms, "moved": worst}

@@ -326,17 +326,24 @@ def adamw_8bit():
                 m=m.tolist(), v=v.tolist(), m_largest=m_largest.double().tolist(), v_largest=v_largest.double().tolist())
 
 
+MAKERS = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, optimizer, adamw_8bit]
+
+
+def write(folder, maker):
+    """The maker's data as FOLDER/NAME.json."""
+    data = maker()
+    lines = data if isinstance(data, list) else [data]
+    text = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    (folder / f"{maker.__name__}.json").write_text(f"[\n{text}\n]\n")
+
+
 def main():
     DATA.mkdir(exist_ok=True)
-    makers = [learning_rate, loss_scaler, ema, loss, draws, order, parameters, save_adapter, optimizer,
-              adamw_8bit]
-    names = sys.argv[1:] or [maker.__name__ for maker in makers]
-    for maker in makers:
+    names = sys.argv[1:] or [maker.__name__ for maker in MAKERS]
+    for maker in MAKERS:
         if maker.__name__ in names:
-            data = maker()
-            lines = data if isinstance(data, list) else [data]
-            text = ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
-            (DATA / f"{maker.__name__}.json").write_text(f"[\n{text}\n]\n")
+            write(DATA, maker)
 
 
-main()
+if __name__ == "__main__":
+    main()
