@@ -325,6 +325,10 @@ struct kernels {
     /* What was packed, as f32 in host memory, rounded as it was: weight [n][k], of a convolution
      * [c_out][kh][kw][c_in]; bias [n], zeros without one. Either may be NULL. */
     bool (*unpack)(const struct packed *packed, float *weight, float *bias, struct error *err);
+    /* Puts other numbers into a weight, which is then as one that was packed of them. They lie in
+     * the table's memory, f32, in the order of unpack; bias is NULL where it was. */
+    bool (*rewrite)(
+        struct packed *packed, const float *weight, const float *bias, struct error *err);
 
     /* bool (*NAME)(const struct NAME_args *args, struct error *err), for each operation. */
 #define ENTRY(name) bool (*name)(const struct name##_args *args, struct error *err);

@@ -92,6 +92,11 @@ bool packed_unpack(const struct packed *packed, float *weight, float *bias, stru
     return packed->owner->unpack(packed, weight, bias, err);
 }
 
+bool packed_rewrite(
+    struct packed *packed, const float *weight, const float *bias, struct error *err) {
+    return packed->owner->rewrite(packed, weight, bias, err);
+}
+
 void packed_destroy(struct packed *packed) {
     if (packed)
         packed->owner->packed_destroy(packed);

@@ -14,6 +14,10 @@ bool conv2d_pack(const struct kernels *kernels, const char *name, const struct t
 /* What was packed, as struct kernels says: host memory. */
 bool packed_unpack(const struct packed *packed, float *weight, float *bias, struct error *err)
     __attribute__((warn_unused_result));
+/* Other numbers in its place, as struct kernels says: the table's memory. Nothing may be computing
+ * with it. */
+bool packed_rewrite(struct packed *packed, const float *weight, const float *bias,
+    struct error *err) __attribute__((warn_unused_result));
 /* NULL is fine. */
 void packed_destroy(struct packed *packed);
 

@@ -350,31 +350,39 @@ static void cache_clear(struct cached **cache) {
     }
 }
 
-/* to = the weights as `wanted`; *layout: the caller's, NULL after a failure. */
-static bool reorder_to(const struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, void *to,
-    dnnl_memory_t *layout, struct error *err) {
+/* Both memories know where they lie. */
+static bool reorder(dnnl_memory_t from, dnnl_memory_t to, struct error *err) {
     dnnl_primitive_desc_t description = NULL;
-    dnnl_primitive_t reorder = NULL;
-    *layout = NULL;
-    bool ok = memory_create(layout, wanted, err) &&
-              check(dnnl_memory_set_data_handle(*layout, to), "setting a memory", err) &&
-              check(dnnl_memory_set_data_handle(l->layout, l->weights), "setting a memory", err) &&
-              check(dnnl_reorder_primitive_desc_create(&description, memory_md(l->layout),
-                        shared.engine, wanted, shared.engine, NULL),
+    dnnl_primitive_t primitive = NULL;
+    bool ok = check(dnnl_reorder_primitive_desc_create(&description, memory_md(from), shared.engine,
+                        memory_md(to), shared.engine, NULL),
                   "describing a reorder", err) &&
-              make_primitive(&reorder, description, err);
+              make_primitive(&primitive, description, err);
     if (ok) {
-        dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, l->layout }, { DNNL_ARG_TO, *layout } };
-        ok = check(dnnl_primitive_execute(reorder, shared.stream, 2, args), "a reorder", err) &&
+        dnnl_exec_arg_t args[] = { { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } };
+        ok = check(dnnl_primitive_execute(primitive, shared.stream, 2, args), "a reorder", err) &&
              check(dnnl_stream_wait(shared.stream), "a reorder", err);
     }
-    if (reorder)
-        dnnl_primitive_destroy(reorder);
+    if (primitive)
+        dnnl_primitive_destroy(primitive);
     if (description)
         dnnl_primitive_desc_destroy(description);
-    if (!ok && *layout) {
-        dnnl_memory_destroy(*layout);
-        *layout = NULL;
+    return ok;
+}
+
+/* The layer's weights, or with `back` from `data` into them; *other: `data` as `md` says, the
+ * caller's, NULL after a failure. */
+static bool reorder_with(const struct dnnl_layer *l, const_dnnl_memory_desc_t md, void *data,
+    bool back, dnnl_memory_t *other, struct error *err) {
+    *other = NULL;
+    const bool ok = memory_create(other, md, err) &&
+                    check(dnnl_memory_set_data_handle(*other, data), "setting a memory", err) &&
+                    check(dnnl_memory_set_data_handle(l->layout, l->weights), "setting a memory",
+                        err) &&
+                    (back ? reorder(*other, l->layout, err) : reorder(l->layout, *other, err));
+    if (!ok && *other) {
+        dnnl_memory_destroy(*other);
+        *other = NULL;
     }
     return ok;
 }
@@ -389,7 +397,7 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
     dnnl_memory_t layout;
     if (!weights)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
-    if (!reorder_to(l, wanted, weights, &layout, err)) {
+    if (!reorder_with(l, wanted, weights, false, &layout, err)) {
         free(weights);
         return false;
     }
@@ -796,26 +804,40 @@ static bool dnnl_conv2d(struct layer *layer, const struct conv2d_args *args, str
     return ok;
 }
 
-static bool dnnl_unpack(struct layer *layer, float *weight, float *bias, struct error *err) {
-    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+/* Between the layer's weights, as they lie, and f32 in the order of the table's unpack. */
+static bool exchange(struct dnnl_layer *l, float *weight, bool back, struct error *err) {
     const int64_t size = l->geometry.kernel;
     dnnl_dims_t matrix = { l->k, l->n }, filter = { l->n, l->k, size, size };
+    dnnl_memory_t memory = NULL;
     md_t md = { 0 };
-    dnnl_memory_t layout = NULL;
-    bool ok = true;
     pthread_mutex_lock(&shared.mutex);
-    if (weight) {
-        ok = size ? md_init(&md, 4, filter, DTYPE_F32, dnnl_acdb, err)
-                  : md_init(&md, 2, matrix, DTYPE_F32, dnnl_ba, err);
-        ok = ok && reorder_to(l, md_of(&md), weight, &layout, err);
-        if (layout)
-            dnnl_memory_destroy(layout);
-        md_finish(&md);
-    }
+    const bool ok = (size ? md_init(&md, 4, filter, DTYPE_F32, dnnl_acdb, err)
+                          : md_init(&md, 2, matrix, DTYPE_F32, dnnl_ba, err)) &&
+                    reorder_with(l, md_of(&md), weight, back, &memory, err);
+    if (memory)
+        dnnl_memory_destroy(memory);
+    md_finish(&md);
     pthread_mutex_unlock(&shared.mutex);
-    if (ok && bias)
-        memcpy(bias, l->bias, (size_t)l->n * sizeof(*bias));
     return ok;
+}
+
+static bool dnnl_unpack(struct layer *layer, float *weight, float *bias, struct error *err) {
+    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+    if (weight && !exchange(l, weight, false, err))
+        return false;
+    if (bias)
+        memcpy(bias, l->bias, (size_t)l->n * sizeof(*bias));
+    return true;
+}
+
+static bool dnnl_rewrite(
+    struct layer *layer, const float *weight, const float *bias, struct error *err) {
+    struct dnnl_layer *l = (struct dnnl_layer *)layer;
+    if (!exchange(l, (float *)weight, true, err)) /* only read */
+        return false;
+    if (bias)
+        memcpy(l->bias, bias, (size_t)l->n * sizeof(*bias));
+    return true;
 }
 
 /* ---- gradients of the input ---- */
@@ -913,6 +935,7 @@ const struct layer_engine dnnl_engine = {
     .pack = dnnl_pack,
     .destroy = dnnl_layer_destroy,
     .unpack = dnnl_unpack,
+    .rewrite = dnnl_rewrite,
     .linear = dnnl_linear,
     .conv2d = dnnl_conv2d,
     .linear_dx = dnnl_linear_dx,

@@ -76,6 +76,12 @@ static bool layers_unpack(
     return layer->engine->unpack(layer, weight, bias, err);
 }
 
+static bool layers_rewrite(
+    struct packed *packed, const float *weight, const float *bias, struct error *err) {
+    struct layer *layer = (struct layer *)packed;
+    return layer->engine->rewrite(layer, weight, bias, err);
+}
+
 /* The layer behind a weight, or NULL and an error if x is not what it multiplies. */
 static struct layer *layer_for(
     const struct packed *weight, const struct tensor *x, struct error *err) {
@@ -211,6 +217,7 @@ void layers_register(struct kernels *table) {
     table->conv2d_pack = layers_conv2d_pack;
     table->packed_destroy = layers_packed_destroy;
     table->unpack = layers_unpack;
+    table->rewrite = layers_rewrite;
     table->linear = layers_linear;
     table->conv2d = layers_conv2d;
     table->linear_backward = layers_linear_backward;

@@ -147,6 +147,39 @@ static bool panels_unpack(struct layer *layer, float *weight, float *bias, struc
     return true;
 }
 
+/* One panel of the weight's rows, zeros where it is padded. */
+static void put_panel(
+    const struct matmul_weight *w, int width, int64_t panel, const float *weight, void *panels) {
+    const int64_t inner = w->taps * w->k;
+    const size_t element = w->bf16 ? sizeof(uint16_t) : sizeof(float);
+    char *to = (char *)panels + (size_t)(panel * inner * width) * element;
+    float line[64]; /* one number of each lane */
+    for (int64_t i = 0; i < inner; i++, to += (size_t)width * element) {
+        for (int lane = 0; lane < width; lane++) {
+            const int64_t row = source_row(w, width, panel, lane);
+            line[lane] = row < 0 ? 0 : weight[row * inner + i];
+        }
+        convert_elements(to, w->bf16 ? DTYPE_BF16 : DTYPE_F32, line, DTYPE_F32, width);
+    }
+}
+
+static bool panels_rewrite(
+    struct layer *layer, const float *weight, const float *bias, struct error *err) {
+    struct panels *p = (struct panels *)layer;
+    const int width = cpu_level()->matmul->width;
+    (void)err;
+#pragma omp parallel for
+    for (int64_t panel = 0; panel < p->weight.panel_count; panel++) {
+        put_panel(&p->weight, width, panel, weight, p->memory);
+        for (int lane = 0; lane < width; lane++) {
+            const int64_t row = source_row(&p->weight, width, panel, lane);
+            if (bias && row >= 0)
+                ((float *)p->weight.bias)[panel * width + lane] = bias[row];
+        }
+    }
+    return true;
+}
+
 /* A product of tokens as a convolution of one image. */
 static struct matmul_job linear_job(const struct matmul_weight *weight, const struct tensor *x) {
     const int64_t tokens = tensor_elements(x) / weight->k;
@@ -281,6 +314,7 @@ const struct layer_engine panels_engine = {
     .pack = panels_pack,
     .destroy = panels_destroy,
     .unpack = panels_unpack,
+    .rewrite = panels_rewrite,
     .linear = panels_linear,
     .conv2d = panels_conv2d,
     .linear_dx = panels_linear_dx,

@@ -115,6 +115,34 @@ static bool phases_unpack(struct layer *layer, float *weight, float *bias, struc
     return panels_engine.unpack(((struct phases *)layer)->whole, weight, bias, err);
 }
 
+/* As sum_weights, of [n][3][3][k] to [n][2][2][k]. */
+static void sum_lines(const float *weight, int64_t n, int64_t k, int row, int column, float *out) {
+    memset(out, 0, (size_t)(n * k) * 4 * sizeof(*out));
+#pragma omp parallel for
+    for (int64_t i = 0; i < n; i++)
+        for (int y = 0; y < 3; y++)
+            for (int x = 0; x < 3; x++) {
+                const float *from = weight + (i * 9 + 3 * y + x) * k;
+                float *to = out + (i * 4 + 2 * ((y + 1 - row) / 2) + (x + 1 - column) / 2) * k;
+                for (int64_t c = 0; c < k; c++)
+                    to[c] += from[c];
+            }
+}
+
+static bool phases_rewrite(
+    struct layer *layer, const float *weight, const float *bias, struct error *err) {
+    struct phases *p = (struct phases *)layer;
+    const int64_t n = layer->packed.n, k = layer->packed.k;
+    float *sums = malloc((size_t)(n * k) * 4 * sizeof(*sums));
+    bool ok = sums || error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+    for (int i = 0; ok && i < PHASES; i++) {
+        sum_lines(weight, n, k, i / 2, i % 2, sums);
+        ok = dnnl_engine.rewrite(p->phase[i], sums, bias, err);
+    }
+    free(sums);
+    return ok && panels_engine.rewrite(p->whole, weight, bias, err);
+}
+
 /* The four phases of dx would be summed; the whole weight is there and does it in one pass. */
 static bool phases_conv2d_dx(
     struct layer *layer, const struct conv2d_backward_args *args, struct error *err) {
@@ -125,6 +153,7 @@ const struct layer_engine phases_engine = {
     .pack = phases_pack,
     .destroy = phases_destroy,
     .unpack = phases_unpack,
+    .rewrite = phases_rewrite,
     .conv2d = phases_conv2d,
     .conv2d_dx = phases_conv2d_dx,
 };

@@ -61,6 +61,7 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.conv2d_pack = gemm_conv2d_pack;
     table.packed_destroy = gemm_packed_destroy;
     table.unpack = gemm_unpack;
+    table.rewrite = gemm_rewrite;
 #define ENTRY(operation) table.operation = cuda_##operation;
     ALL_OPERATIONS(ENTRY)
 #undef ENTRY

@@ -39,7 +39,7 @@ struct gemm {
     int split, n_partial;
     enum activation activation;
     bool geglu, row_add_is_f32;
-    bool halves; /* columns are GEGLU's value and gate in turn, and leave as halves of y */
+    bool halves;  /* columns are GEGLU's value and gate in turn, and leave as halves of y */
     bool vectors; /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
 };
 
@@ -88,6 +88,7 @@ bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias, en
     enum dtype dtype, struct packed **out, struct error *err);
 void gemm_packed_destroy(struct packed *packed);
 bool gemm_unpack(const struct packed *packed, float *weight, float *bias, struct error *err);
+bool gemm_rewrite(struct packed *packed, const float *weight, const float *bias, struct error *err);
 
 #ifdef __cplusplus
 }

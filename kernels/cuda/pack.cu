@@ -13,12 +13,12 @@
 #define PACK_THREADS 256
 #define PACK_BLOCKS 2048
 
-/* Rows [first, first + count) of a weight [n][c_in][taps]. */
+/* Rows [first, first + count) of a weight [n][c_in][taps], or, `turned`, [n][taps][c_in]. */
 struct pack {
     const void *from;
     void *to;
     int n, first, count, c_in, taps;
-    bool geglu, phases;
+    bool geglu, phases, turned;
 };
 
 /* The 3x3 taps of one line (or column) that fall together where the image was doubled: tap `a` of
@@ -36,7 +36,9 @@ template <class FROM, class TO> __global__ void pack_rows(const struct pack p) {
         const int c = (int)(i % p.c_in), tap = (int)(i / p.c_in % taps);
         const int64_t row = i / row_size;
         const int r = (int)(row % p.count), phase = (int)(row / p.count);
-        const FROM *from = (const FROM *)p.from + ((int64_t)r * p.c_in + c) * p.taps;
+        const FROM *from = (const FROM *)p.from + (int64_t)r * p.c_in * p.taps +
+                           (p.turned ? c : (int64_t)c * p.taps);
+        const int64_t step = p.turned ? p.c_in : 1;
         float sum = 0;
         if (p.phases) {
             int y0, y1, x0, x1;
@@ -44,9 +46,9 @@ template <class FROM, class TO> __global__ void pack_rows(const struct pack p) {
             phase_taps(phase & 1, tap & 1, &x0, &x1);
             for (int y = y0; y <= y1; y++)
                 for (int x = x0; x <= x1; x++)
-                    sum += to_float(from[y * 3 + x]);
+                    sum += to_float(from[(y * 3 + x) * step]);
         } else {
-            sum = to_float(from[tap]);
+            sum = to_float(from[tap * step]);
         }
         int n = p.first + r;
         if (p.geglu)
@@ -96,7 +98,8 @@ static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, 
     for (int64_t first = 0; first < n; first += rows) {
         const int64_t count = n - first < rows ? n - first : rows;
         const char *from = (const char *)tensor->data + (size_t)first * row_bytes;
-        struct pack p = { scratch, to, (int)n, (int)first, (int)count, c_in, taps, geglu, false };
+        struct pack p = { scratch, to, (int)n, (int)first, (int)count, c_in, taps, geglu, false,
+            false };
         if (!cuda_upload(scratch, from, (size_t)count * row_bytes, err) ||
             !pack_launch(&p, tensor->dtype, dtype, err))
             return false;
@@ -142,6 +145,27 @@ extern "C" bool gemm_unpack(
     for (int64_t i = 0; bias && i < packed->n; i++)
         bias[i] = 0;
     return true;
+}
+
+/* Packs f32 [n][taps][c_in] of the device's memory. */
+static bool rewrite_rows(const struct packed *packed, const float *from, int64_t c_in, int taps,
+    bool geglu, bool phases, enum dtype dtype, void *to, struct error *err) {
+    const struct pack p = { from, to, (int)packed->n, 0, (int)packed->n, (int)c_in, taps, geglu,
+        phases, true };
+    return pack_launch(&p, DTYPE_F32, dtype, err);
+}
+
+extern "C" bool gemm_rewrite(
+    struct packed *packed, const float *weight, const float *bias, struct error *err) {
+    const struct cuda_packed *p = (const struct cuda_packed *)packed;
+    const int taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
+    const bool geglu = packed->geglu;
+    return rewrite_rows(packed, weight, packed->k, taps, geglu, false, p->dtype, p->weight, err) &&
+           (!p->phases || rewrite_rows(packed, weight, packed->k, taps, geglu, true, p->dtype,
+                              p->phases, err)) &&
+           (!p->bias || rewrite_rows(packed, bias, 1, 1, geglu, false, DTYPE_F32, p->bias, err)) &&
+           (!p->bias || !p->rounded_bias ||
+               rewrite_rows(packed, bias, 1, 1, false, false, p->dtype, p->rounded_bias, err));
 }
 
 extern "C" void gemm_packed_destroy(struct packed *packed) {

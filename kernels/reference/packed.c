@@ -31,6 +31,7 @@ static struct reference_packed *create(
         convert_elements(biases, DTYPE_F32, bias->data, bias->dtype, n);
     p->weight = values;
     p->bias = biases;
+    p->dtype = dtype;
     p->base.n = n;
     p->base.k = weight->shape[1];
     p->base.bytes = ((size_t)count + (bias ? (size_t)n : 0)) * sizeof(float) + sizeof(*p);
@@ -82,6 +83,21 @@ bool reference_unpack(const struct packed *packed, float *weight, float *bias, s
         memcpy(bias, p->bias, n * sizeof(*bias));
     else if (bias)
         memset(bias, 0, n * sizeof(*bias));
+    return true;
+}
+
+bool reference_rewrite(
+    struct packed *packed, const float *weight, const float *bias, struct error *err) {
+    struct reference_packed *p = (struct reference_packed *)packed;
+    const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;
+    (void)err;
+    for (int64_t i = 0; i < packed->n * taps * packed->k; i++) {
+        float rounded; /* of any dtype that is no wider */
+        convert_elements(&rounded, p->dtype, weight + i, DTYPE_F32, 1);
+        convert_elements(p->weight + i, DTYPE_F32, &rounded, p->dtype, 1);
+    }
+    if (p->bias)
+        memcpy(p->bias, bias, (size_t)packed->n * sizeof(*bias));
     return true;
 }
 

@@ -116,6 +116,7 @@ const struct kernels *kernels_reference(void) {
         .conv2d_pack = reference_conv2d_pack,
         .packed_destroy = reference_packed_destroy,
         .unpack = reference_unpack,
+        .rewrite = reference_rewrite,
         ALL_OPERATIONS(ENTRY) };
     return &table;
 }

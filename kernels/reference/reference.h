@@ -69,6 +69,7 @@ struct reference_packed {
     struct packed base;
     float *weight; /* owned */
     float *bias;   /* owned, or NULL */
+    enum dtype dtype;
 };
 
 bool reference_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
@@ -77,6 +78,8 @@ bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bia
     enum conv_kind kind, enum dtype dtype, struct packed **out, struct error *err);
 void reference_packed_destroy(struct packed *packed);
 bool reference_unpack(const struct packed *packed, float *weight, float *bias, struct error *err);
+bool reference_rewrite(
+    struct packed *packed, const float *weight, const float *bias, struct error *err);
 
 /* bool reference_NAME(const struct NAME_args *args, struct error *err), for each operation. */
 #define ENTRY(name) bool reference_##name(const struct name##_args *args, struct error *err);

@@ -153,6 +153,51 @@ static void compare_unpacked(struct kcheck *k, const struct subject *s, int64_t 
     }
 }
 
+/* [n][inner] or [n][c][taps] to the order of unpacking, in the table's memory. */
+static float *numbers_of(const struct kernels *table, const struct tensor *t, struct error *err) {
+    const int64_t n = t->shape[0], c = t->rank > 1 ? t->shape[1] : 1;
+    const int64_t taps = tensor_elements(t) / n / c;
+    const size_t bytes = (size_t)tensor_elements(t) * sizeof(float);
+    float *plain = allocate(bytes), *turned = allocate(bytes);
+    void *out = NULL;
+    convert_elements(plain, DTYPE_F32, t->data, t->dtype, tensor_elements(t));
+    for (int64_t i = 0; i < tensor_elements(t); i++)
+        turned[(i / (c * taps) * taps + i % taps) * c + i / taps % c] = plain[i];
+    if (!table->memory->alloc(MEMORY_WEIGHTS, bytes, &out, err) ||
+        !table->memory->upload(out, turned, bytes, err)) {
+        printf("kcheck: %s\n", err->message);
+        exit(1);
+    }
+    free(plain);
+    free(turned);
+    return out;
+}
+
+/* The same numbers upside down and then as they were: half of all checks go on with a weight that
+ * was rewritten. */
+static void rewrite(struct kcheck *k, const struct subject *s, const struct kernels *table,
+    struct packed *packed, const struct tensor *weight, const struct tensor *bias) {
+    struct error err = { 0 };
+    float *numbers = numbers_of(table, weight, &err);
+    float *biases = bias ? numbers_of(table, bias, &err) : NULL;
+    struct tensor other = *weight;
+    const int64_t count = tensor_elements(weight);
+    const size_t size = dtype_size(weight->dtype);
+    other.data = allocate(tensor_bytes(weight));
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)other.data + (size_t)i * size,
+            (const char *)weight->data + (size_t)(count - 1 - i) * size, size);
+    float *others = numbers_of(table, &other, &err);
+    if (!packed_rewrite(packed, others, biases, &err) ||
+        !packed_rewrite(packed, numbers, biases, &err))
+        complain(k, s, "rewriting: %s", err.message);
+    table->memory->release(MEMORY_WEIGHTS, numbers, (size_t)count * sizeof(float));
+    table->memory->release(MEMORY_WEIGHTS, others, (size_t)count * sizeof(float));
+    if (bias)
+        table->memory->release(MEMORY_WEIGHTS, biases, (size_t)weight->shape[0] * sizeof(float));
+    free(other.data);
+}
+
 void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weight,
     const struct tensor *bias, bool is_conv, enum conv_kind kind, bool geglu, enum dtype dtype) {
     struct error err = { 0 };
@@ -167,6 +212,9 @@ void subject_pack(struct kcheck *k, struct subject *s, const struct tensor *weig
             exit(1);
         }
     }
+    const bool rewritten = !k->bench && random_below(k, 2);
+    for (int i = 0; rewritten && i < 2; i++)
+        rewrite(k, s, tables[i], *packed[i], weight, bias);
     if (!k->bench)
         compare_unpacked(k, s, weight->shape[0], tensor_elements(weight) / weight->shape[0]);
 }
