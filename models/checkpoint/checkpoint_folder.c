@@ -21,6 +21,10 @@ static const struct {
     [COMPONENT_VAE] = { "diffusion_pytorch_model", { "AutoencoderKL" } },
 };
 
+const char *checkpoint_stem(enum component component) {
+    return components[component].stem;
+}
+
 /* In order of preference: the plain file is what the config describes. */
 static const char *const variants[] = { "", ".fp16", ".bf16" };
 

@@ -62,6 +62,9 @@ struct weight *checkpoint_find(
 /* The shape of the weight (parts divided); returns the rank. */
 int weight_shape(const struct weight *weight, int64_t *shape);
 
+/* What a component's file of weights is called, but for ".safetensors". */
+const char *checkpoint_stem(enum component component);
+
 /* Fill a zeroed checkpoint; on failure the caller closes it. */
 bool checkpoint_open_folder(struct checkpoint *c, const char *path, struct error *err)
     __attribute__((warn_unused_result));

@@ -1,17 +1,11 @@
 #include "models/checkpoint/checkpoint_merge.h"
 
-#include "base/file.h"
 #include "models/checkpoint/checkpoint_internal.h"
+#include "models/checkpoint/folder_copy.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* of a file that holds no weights */
-#define FOLDER_MAX_DEPTH 8
 
 /* An entry of a file with other bytes than it had. */
 struct changed {
@@ -25,8 +19,6 @@ struct merge {
     const struct merge_adapter *adapters;
     size_t count;
     const char *note;
-    dev_t out_device; /* of the folder that is written, which may lie in the one that is read */
-    ino_t out_inode;
     struct changed *changed; /* owned */
     size_t changed_count;
 };
@@ -188,72 +180,13 @@ static struct safetensors *file_of(const struct merge *m, const char *path) {
     return NULL;
 }
 
-static bool is_weights(const char *name) {
-    static const char *const endings[] = { ".safetensors", ".bin", ".ckpt", ".pt", ".msgpack",
-        ".onnx", ".h5" };
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
-        if (strcmp(dot, endings[i]) == 0)
-            return true;
-    return false;
-}
-
-static bool copy_file(const char *from, const char *to, struct error *err) {
-    struct file_part part = { 0 };
-    char *bytes;
-    if (!file_read(from, COPY_MAX_BYTES, &bytes, &part.size, err))
-        return false;
-    part.bytes = bytes;
-    const bool ok = file_write(to, &part, 1, err);
-    free(bytes);
-    return ok;
-}
-
-static bool is_out(const struct merge *m, const char *folder) {
-    struct stat st;
-    return stat(folder, &st) == 0 && st.st_dev == m->out_device && st.st_ino == m->out_inode;
-}
-
-static bool write_folder(
-    struct merge *m, const char *from, const char *to, int depth, struct error *err);
-
-/* One file or folder of the checkpoint's folder; weights that it does not use are left out. */
-static bool write_part(struct merge *m, const char *folder, const char *to, const char *name,
-    int depth, struct error *err) {
-    char *source = file_join(folder, name), *target = file_join(to, name);
-    bool ok = source && target;
-    if (!ok)
-        error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    struct safetensors *file = ok ? file_of(m, source) : NULL;
-    if (ok && file)
-        ok = write_weights(m, file, target, err);
-    else if (ok && file_is_folder(source))
-        ok = depth == FOLDER_MAX_DEPTH || is_out(m, source) ||
-             write_folder(m, source, target, depth + 1, err);
-    else if (ok && file_exists(source) && !is_weights(name))
-        ok = copy_file(source, target, err);
-    free(source);
-    free(target);
-    return ok;
-}
-
-static bool write_folder(
-    struct merge *m, const char *from, const char *to, int depth, struct error *err) {
-    struct stat st;
-    if (mkdir(to, 0777) != 0 || stat(to, &st) != 0)
-        return error_set(err, ERROR_IO, "cannot make the folder %s: %s", to, strerror(errno));
-    if (depth == 0) {
-        m->out_device = st.st_dev;
-        m->out_inode = st.st_ino;
-    }
-    DIR *dir = opendir(from);
-    if (!dir)
-        return error_set(err, ERROR_IO, "cannot read the folder %s: %s", from, strerror(errno));
-    bool ok = true;
-    for (struct dirent *e = readdir(dir); ok && e; e = readdir(dir))
-        ok = e->d_name[0] == '.' || write_part(m, from, to, e->d_name, depth, err);
-    closedir(dir);
-    return ok;
+/* The weights that the checkpoint uses; others are left out. */
+static bool take_weights(
+    void *user, const char *source, const char *target, bool *taken, struct error *err) {
+    struct merge *m = user;
+    struct safetensors *file = file_of(m, source);
+    *taken = file != NULL;
+    return !file || write_weights(m, file, target, err);
 }
 
 bool checkpoint_merge(struct checkpoint *c, const char *path, const struct adapter_targets *targets,
@@ -264,9 +197,10 @@ bool checkpoint_merge(struct checkpoint *c, const char *path, const struct adapt
               merge_component(&m, COMPONENT_TEXT_ENCODER, targets->text_encoder, err);
     for (size_t i = 0; ok && i < count; i++)
         ok = adapter_intact(adapters[i].adapter, err);
+    const struct folder_copy copy = { take_weights, &m };
     if (ok)
         ok = checkpoint_is_single_file(c) ? write_weights(&m, c->files[0], out, err)
-                                          : write_folder(&m, path, out, 0, err);
+                                          : folder_copy(&copy, path, out, err);
     for (size_t i = 0; i < m.changed_count; i++)
         free(m.changed[i].tensor.data);
     free(m.changed);
