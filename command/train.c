@@ -41,7 +41,8 @@ static const struct option_spec table[] = {
 static const struct command_help help = {
     .usage = "latentd train --model PATH --config JOB.json --out FOLDER [options]",
     .summary = "Trains an adapter on a folder of pictures with captions and writes it to\n"
-               "FOLDER/NAME.safetensors. JOB.json is an object with name, dataset, max_train_steps "
+               "FOLDER/NAME.safetensors, or with method \"full\" all of the UNet, to the\n"
+               "checkpoint FOLDER/model. JOB.json is an object with name, dataset, max_train_steps "
                "and so\n"
                "on, under the names of diffusers' training scripts.",
     .examples =

@@ -25,7 +25,7 @@ struct training {
     bool has_thread;
     struct train_config config; /* of `job` */
     struct training_job *job;
-    char *result; /* owned: the adapter's file, once the job is done */
+    char *result; /* owned: the adapter's file or the model's folder, once the job is done */
 
     pthread_mutex_t lock; /* the rest */
     pthread_cond_t changed;
@@ -207,12 +207,14 @@ static void open_next(struct training *t) {
 }
 
 /* The adapter among the engine's, under the job's name; the job has succeeded also if it cannot be
- * there. */
+ * there. A model is served by who starts a daemon with it. */
 static void publish(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     struct error err = { 0 };
-    json_t *json = json_pack("{s:s, s:s}", "adapter", t->config.name, "file", t->result);
-    if (!adapters || !adapters_add_file(adapters, t->config.name, t->result, &err)) {
+    const bool full = t->config.method == TRAIN_FULL;
+    json_t *json = full ? json_pack("{s:s}", "model", t->result)
+                        : json_pack("{s:s, s:s}", "adapter", t->config.name, "file", t->result);
+    if (!full && (!adapters || !adapters_add_file(adapters, t->config.name, t->result, &err))) {
         log_warning("%s: %s", t->config.name, err.message);
         if (json)
             json_object_set_new(json, "warning", json_lenient_string(err.message));
@@ -297,7 +299,7 @@ static void finish(struct training *t) {
     t->result = strdup(training_job_result(t->job));
     if (!t->result) {
         struct error err;
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the adapter's path");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the result's path");
         job_claim_fail(let_go(t), &err);
         return;
     }

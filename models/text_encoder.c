@@ -91,16 +91,20 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
     return true;
 }
 
-void text_encoder_destroy(struct text_encoder *encoder) {
-    if (!encoder)
-        return;
+void text_encoder_drop_weights(struct text_encoder *encoder) {
     for (int i = 0; encoder->layers && i < encoder->config.num_hidden_layers; i++)
         layer_finish(&encoder->layers[i]);
     free(encoder->layers);
+    encoder->layers = NULL;
     table_finish(&encoder->token_embedding);
     table_finish(&encoder->position_embedding);
     norm_finish(&encoder->final_layer_norm);
     weight_list_finish(&encoder->weights);
+}
+
+void text_encoder_destroy(struct text_encoder *encoder) {
+    if (encoder)
+        text_encoder_drop_weights(encoder);
     free(encoder);
 }
 

@@ -12,6 +12,8 @@ struct text_encoder;
  * begin with "text_encoder: ". */
 bool text_encoder_create(const struct text_encoder_config *config, const struct weights *w,
     struct text_encoder **out, struct error *err) __attribute__((warn_unused_result));
+/* Gives the memory of its weights back; it can tell what it is, and compute no more. */
+void text_encoder_drop_weights(struct text_encoder *encoder);
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
 
 const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);

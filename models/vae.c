@@ -191,13 +191,17 @@ static void half_finish(struct half *half) {
     packed_destroy(half->quant_conv);
 }
 
+void vae_drop_weights(struct vae *vae) {
+    half_finish(&vae->encoder);
+    half_finish(&vae->decoder);
+    weight_list_finish(&vae->weights);
+    vae->encoder = vae->decoder = (struct half){ 0 };
+}
+
 void vae_destroy(struct vae *vae) {
-    if (vae) {
-        half_finish(&vae->encoder);
-        half_finish(&vae->decoder);
-        weight_list_finish(&vae->weights);
-        free(vae);
-    }
+    if (vae)
+        vae_drop_weights(vae);
+    free(vae);
 }
 
 const struct vae_config *vae_get_config(const struct vae *vae) {

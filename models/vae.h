@@ -14,6 +14,8 @@ enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
  * the tensors of both parts, and keeps those of `parts`. Errors begin with "vae: ". */
 bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
     struct vae **out, struct error *err) __attribute__((warn_unused_result));
+/* Gives the memory of its weights back; it can tell what it is, and compute no more. */
+void vae_drop_weights(struct vae *vae);
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
 const struct vae_config *vae_get_config(const struct vae *vae);

@@ -693,6 +693,13 @@ bool train_config_line(size_t index, struct train_config_line *out) {
     return true;
 }
 
+enum dtype train_save_dtype(const struct train_config *config) {
+    static const enum dtype dtypes[] = {
+        [TRAIN_SAVE_F32] = DTYPE_F32, [TRAIN_SAVE_F16] = DTYPE_F16, [TRAIN_SAVE_BF16] = DTYPE_BF16
+    };
+    return dtypes[config->save_precision];
+}
+
 bool train_config_fits_device(
     const struct train_config *config, unsigned dtypes, const char *device, struct error *err) {
     static const struct {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "kernels/tensor.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -241,6 +242,9 @@ struct train_config_line {
     char standard[128], allowed[ERROR_ALLOWED_BYTES], only[ERROR_ALLOWED_BYTES];
 };
 bool train_config_line(size_t index, struct train_config_line *out);
+
+/* What save_precision says. */
+enum dtype train_save_dtype(const struct train_config *config);
 
 /* What only the device decides: ERROR_INVALID where it has no such precision. `dtypes` are the bits
  * 1 << DTYPE_x of what the device packs weights as, `device` is its name for the message. */

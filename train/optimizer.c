@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CLIPPED_FLOATS ((int64_t)1 << 20) /* that are clipped at a time */
+
 static int64_t blocks_of(int64_t count) {
     return (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;
 }
@@ -55,7 +57,7 @@ bool optimizer_init(struct optimizer *o, const struct train_config *config,
               kernels->memory->alloc(MEMORY_WEIGHTS, 2 * sizeof(float), (void **)&o->sums, err) &&
               make_states(o, err) && compute_plan(&o->compute, sum_squares, o, err);
     if (ok && o->max_grad_value > 0) {
-        o->clipped = malloc((size_t)parameters->floats * sizeof(float));
+        o->clipped = malloc((size_t)CLIPPED_FLOATS * sizeof(float));
         ok = o->clipped || error_set(err, ERROR_NO_MEMORY, "no memory to clip gradients");
     }
     if (!ok)
@@ -85,46 +87,20 @@ size_t optimizer_measure(const struct train_config *config, int64_t floats) {
 static bool clip_values(struct optimizer *o, double *scale, struct error *err) {
     const struct parameters *p = o->parameters;
     const struct device_memory *memory = p->kernels->memory;
-    const size_t bytes = (size_t)p->floats * sizeof(float);
-    const float *gradients = memory->view(p->gradients, bytes, err);
     const float factor = (float)*scale, most = (float)o->max_grad_value;
-    if (!gradients)
-        return false;
-    for (int64_t i = 0; i < p->floats; i++)
-        o->clipped[i] = fminf(fmaxf(gradients[i] * factor, -most), most);
     *scale = 1;
-    return memory->upload(p->gradients, o->clipped, bytes, err);
-}
-
-static void step_ranges(struct optimizer *o, const struct learning_rate *schedule,
-    int64_t schedule_step, double scale) {
-    struct parameters *p = o->parameters;
-    int64_t block = 0;
-    for (size_t i = 0; i < p->range_count; i++) {
-        const struct parameter_range *r = &p->ranges[i];
-        const double lr = learning_rate_at(schedule, r->learning_rate, schedule_step);
-        if (o->eight_bit) {
-            adamw_8bit_step(&o->small, block, p->values + r->at, p->gradients + r->at, r->count,
-                &(struct adamw_8bit_step){
-                    lr, o->beta1, o->beta2, o->eps, r->weight_decay, scale, o->steps });
-            block += blocks_of(r->count);
-            continue;
-        }
-        struct tensor values = whole(p, p->values, r->at, r->count);
-        const struct tensor gradients = whole(p, p->gradients, r->at, r->count);
-        struct tensor m = whole(p, o->m, r->at, r->count), v = whole(p, o->v, r->at, r->count);
-        op_adamw(&o->compute, &(struct adamw_args){ .parameter = &values,
-                                  .gradient = &gradients,
-                                  .m = &m,
-                                  .v = &v,
-                                  .lr = lr,
-                                  .beta1 = o->beta1,
-                                  .beta2 = o->beta2,
-                                  .eps = o->eps,
-                                  .weight_decay = r->weight_decay,
-                                  .gradient_scale = scale,
-                                  .step = o->steps });
+    for (int64_t first = 0; first < p->floats; first += CLIPPED_FLOATS) {
+        const int64_t left = p->floats - first, n = left < CLIPPED_FLOATS ? left : CLIPPED_FLOATS;
+        const size_t bytes = (size_t)n * sizeof(float);
+        const float *gradients = memory->view(p->gradients + first, bytes, err);
+        if (!gradients)
+            return false;
+        for (int64_t i = 0; i < n; i++)
+            o->clipped[i] = fminf(fmaxf(gradients[i] * factor, -most), most);
+        if (!memory->upload(p->gradients + first, o->clipped, bytes, err))
+            return false;
     }
+    return true;
 }
 
 static bool failed(const struct compute *c, struct error *err) {
@@ -132,6 +108,66 @@ static bool failed(const struct compute *c, struct error *err) {
         return false;
     if (err)
         *err = c->error;
+    return true;
+}
+
+/* One range, whose values those are; *block: of the 8-bit states, moves on. */
+static void step_range(struct optimizer *o, const struct parameter_range *r, float *own, double lr,
+    double scale, int64_t *block) {
+    struct parameters *p = o->parameters;
+    if (o->eight_bit) {
+        adamw_8bit_step(&o->small, *block, own, p->gradients + r->at, r->count,
+            &(struct adamw_8bit_step){
+                lr, o->beta1, o->beta2, o->eps, r->weight_decay, scale, o->steps });
+        *block += blocks_of(r->count);
+        return;
+    }
+    struct tensor values = whole(p, own, 0, r->count);
+    const struct tensor gradients = whole(p, p->gradients, r->at, r->count);
+    struct tensor m = whole(p, o->m, r->at, r->count), v = whole(p, o->v, r->at, r->count);
+    op_adamw(&o->compute, &(struct adamw_args){ .parameter = &values,
+                              .gradient = &gradients,
+                              .m = &m,
+                              .v = &v,
+                              .lr = lr,
+                              .beta1 = o->beta1,
+                              .beta2 = o->beta2,
+                              .eps = o->eps,
+                              .weight_decay = r->weight_decay,
+                              .gradient_scale = scale,
+                              .step = o->steps });
+}
+
+static bool step_ranges(struct optimizer *o, const struct learning_rate *schedule,
+    int64_t schedule_step, double scale, struct error *err) {
+    struct parameters *p = o->parameters;
+    int64_t block = 0;
+    for (size_t i = 0; i < p->range_count; i++) {
+        const struct parameter_range *r = &p->ranges[i];
+        step_range(o, r, p->values + r->at,
+            learning_rate_at(schedule, r->learning_rate, schedule_step), scale, &block);
+    }
+    return !failed(&o->compute, err) && parameters_scatter(p, err);
+}
+
+/* The same where only the model has the values. */
+static bool step_weights(struct optimizer *o, const struct learning_rate *schedule,
+    int64_t schedule_step, double scale, struct error *err) {
+    struct parameters *p = o->parameters;
+    int64_t block = 0;
+    for (size_t i = 0; i < p->weight_count; i++) {
+        const struct trained_weight *w = &p->weights[i];
+        float *own = parameters_take(p, w, err);
+        if (!own)
+            return false;
+        for (size_t k = w->first_range; k < w->first_range + w->range_count; k++) {
+            const struct parameter_range *r = &p->ranges[k];
+            step_range(o, r, own + (r->at - w->at),
+                learning_rate_at(schedule, r->learning_rate, schedule_step), scale, &block);
+        }
+        if (failed(&o->compute, err) || !parameters_put(p, w, own, err))
+            return false;
+    }
     return true;
 }
 
@@ -153,8 +189,8 @@ bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
         o->steps++;
         if (o->max_grad_value > 0 && !clip_values(o, &scale, err))
             return false;
-        step_ranges(o, schedule, schedule_step, scale);
+        if (!(p->values ? step_ranges : step_weights)(o, schedule, schedule_step, scale, err))
+            return false;
     }
-    return !failed(&o->compute, err) &&
-           memory->zero(p->gradients, (size_t)p->floats * sizeof(float), err);
+    return parameters_clear_gradients(o->parameters, err);
 }

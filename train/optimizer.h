@@ -21,7 +21,7 @@ struct optimizer {
     struct adamw_8bit small;              /* 8-bit states, range after range, in host memory */
     bool eight_bit;
     float *sums;    /* owned, device memory: what sum_squares gives */
-    float *clipped; /* owned, host memory: gradients, where values are clipped */
+    float *clipped; /* owned, host memory: some gradients, where values are clipped */
 };
 
 /* ERROR_UNSUPPORTED: 8-bit states on another device than the CPU. */

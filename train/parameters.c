@@ -74,25 +74,25 @@ static bool collect(struct parameters *p, enum component component, const struct
 
 /* --- their rates and places --- */
 
-static void set_rates(const struct train_config *config, struct trained_module *module) {
-    const bool is_text = module->component == COMPONENT_TEXT_ENCODER;
-    module->learning_rate = is_text && config->text_encoder_learning_rate > 0
-                                ? config->text_encoder_learning_rate
-                                : config->learning_rate;
-    module->weight_decay = config->adam_weight_decay;
+void parameters_rates(const struct train_config *config, enum component component, const char *name,
+    double *learning_rate, double *weight_decay) {
+    const bool is_text = component == COMPONENT_TEXT_ENCODER;
+    *learning_rate = is_text && config->text_encoder_learning_rate > 0
+                         ? config->text_encoder_learning_rate
+                         : config->learning_rate;
+    *weight_decay = config->adam_weight_decay;
     for (size_t i = 0; i < config->parameter_groups.count; i++) {
         const struct train_group *group = &config->parameter_groups.items[i];
-        if (!parameters_name_fits(module->target->name, group->pattern))
+        if (!parameters_name_fits(name, group->pattern))
             continue;
         if (!isnan(group->learning_rate))
-            module->learning_rate = group->learning_rate;
+            *learning_rate = group->learning_rate;
         if (!isnan(group->weight_decay))
-            module->weight_decay = group->weight_decay;
+            *weight_decay = group->weight_decay;
         break;
     }
     if (config->scale_lr)
-        module->learning_rate *= (double)(config->gradient_accumulation_steps *
-                                          config->train_batch_size);
+        *learning_rate *= (double)(config->gradient_accumulation_steps * config->train_batch_size);
 }
 
 static void place(const struct train_config *config, struct parameters *p) {
@@ -105,7 +105,8 @@ static void place(const struct train_config *config, struct parameters *p) {
         m->up_floats = factors.up_floats;
         p->floats += factors.down_floats + factors.up_floats;
         p->trained += factors.rank * (factors.k * factors.taps + factors.n);
-        set_rates(config, m);
+        parameters_rates(
+            config, m->component, m->target->name, &m->learning_rate, &m->weight_decay);
         struct parameter_range *last = p->range_count ? &p->ranges[p->range_count - 1] : NULL;
         if (!last || last->learning_rate != m->learning_rate ||
             last->weight_decay != m->weight_decay) {
@@ -265,10 +266,54 @@ void parameters_destroy(struct parameters *p) {
     row_overlay_destroy(p->overlay);
     for (size_t i = 0; i < p->count; i++)
         low_rank_pair_destroy(p->modules[i].pair);
+    for (size_t i = 0; i < p->tensor_count; i++)
+        free(p->tensors[i].name);
+    const struct device_memory *memory = p->kernels->memory;
     const size_t bytes = (size_t)p->floats * sizeof(float);
-    p->kernels->memory->release(MEMORY_WEIGHTS, p->values, bytes);
-    p->kernels->memory->release(MEMORY_WEIGHTS, p->gradients, bytes);
+    memory->release(MEMORY_WEIGHTS, p->values, bytes);
+    memory->release(MEMORY_WEIGHTS, p->gradients, bytes);
+    memory->release(MEMORY_WEIGHTS, p->work, (size_t)p->work_floats * sizeof(float));
     free(p->modules);
+    free(p->weights);
+    free(p->tensors);
     free(p->ranges);
     free(p);
+}
+
+size_t parameters_bytes(const struct parameters *p) {
+    return ((size_t)p->floats * (p->values ? 2 : 1) + (size_t)p->work_floats) * sizeof(float);
+}
+
+size_t parameters_taped_count(const struct parameters *p) {
+    return p->count + p->weight_count;
+}
+
+void parameters_taped(const struct parameters *p, float dropout, const uint64_t *seed,
+    const uint64_t *step, struct tape_parameter *out) {
+    for (size_t i = 0; i < p->count; i++) {
+        const struct trained_module *m = &p->modules[i];
+        float *gradient = p->gradients + m->at;
+        *out++ = (struct tape_parameter){
+            .kind = TAPE_PAIR,
+            .what = m->pair,
+            .gradient = { gradient, gradient + m->down_floats },
+            .dropout = dropout,
+            .layer = (uint32_t)i,
+            .seed = seed,
+            .step = step,
+        };
+    }
+    for (size_t i = 0; i < p->weight_count; i++) {
+        const struct trained_weight *w = &p->weights[i];
+        float *gradient = p->gradients + w->at;
+        *out++ = (struct tape_parameter){
+            .kind = w->kind,
+            .what = w->packed ? (const void *)w->packed : w->weight.data,
+            .gradient = { gradient, w->floats[1] ? gradient + w->floats[0] : NULL },
+        };
+    }
+}
+
+bool parameters_clear_gradients(struct parameters *p, struct error *err) {
+    return p->kernels->memory->zero(p->gradients, (size_t)p->floats * sizeof(float), err);
 }

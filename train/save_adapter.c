@@ -242,9 +242,6 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
 bool save_adapter(const char *path, enum train_save_format format, const struct parameters *p,
     const float *values, const struct train_config *config, const struct adapter_facts *facts,
     struct error *err) {
-    static const enum dtype dtypes[] = {
-        [TRAIN_SAVE_F32] = DTYPE_F32, [TRAIN_SAVE_F16] = DTYPE_F16, [TRAIN_SAVE_BF16] = DTYPE_BF16
-    };
     struct file f = { .items = calloc(3 * (p->count ? p->count : 1), sizeof(*f.items)) };
     json_t *metadata = format == TRAIN_SAVE_KOHYA ? kohya_metadata(config, facts)
                                                   : diffusers_metadata(config);
@@ -252,7 +249,7 @@ bool save_adapter(const char *path, enum train_save_format format, const struct 
               error_set(err, ERROR_NO_MEMORY, "no memory to write an adapter");
     for (size_t i = 0; ok && i < p->count; i++)
         ok = add_module(
-            &f, format, p, &p->modules[i], values, dtypes[config->save_precision], facts, err);
+            &f, format, p, &p->modules[i], values, train_save_dtype(config), facts, err);
     ok = ok && safetensors_write(path, f.items, f.count, metadata, err);
     json_decref(metadata);
     file_finish(&f);

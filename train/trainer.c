@@ -88,34 +88,46 @@ static void count_steps(struct trainer *t) {
                                                               (int)c->gradient_accumulation_steps);
 }
 
-static bool make_parameters(struct trainer *t, struct error *err) {
+static bool create_parameters(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
-    noise_init(&t->generator, RNG_CPU, (uint64_t)t->config->seed);
-    if (!parameters_create(m->kernels, t->config, unet_weights(m->unet),
-            t->config->train_text_encoder ? text_encoder_weights(m->text_encoder) : NULL,
-            &t->generator, &t->parameters, err) ||
-        !optimizer_init(&t->optimizer, t->config, t->parameters, err))
-        return false;
-    const struct parameters *p = t->parameters;
-    t->taped = calloc(p->count, sizeof(*t->taped));
-    if (t->config->use_ema)
-        t->average = malloc((size_t)p->floats * sizeof(float));
-    if (!t->taped || (t->config->use_ema && !t->average))
+    const bool text = t->config->train_text_encoder;
+    if (t->config->method == TRAIN_LORA)
+        return parameters_create(m->kernels, t->config, unet_weights(m->unet),
+            text ? text_encoder_weights(m->text_encoder) : NULL, &t->generator, &t->parameters,
+            err);
+    const struct trained_model unet = { unet_weights(m->unet), m->unet_source };
+    const struct trained_model encoder = { text_encoder_weights(m->text_encoder),
+        m->text_encoder_source };
+    return parameters_create_full(
+        m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
+}
+
+/* The average begins with the values. */
+static bool make_average(struct trainer *t, struct error *err) {
+    struct parameters *p = t->parameters;
+    const size_t bytes = (size_t)p->floats * sizeof(float);
+    t->average = malloc(bytes);
+    if (!t->average)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %lld numbers", (long long)p->floats);
+    float *values = parameters_gather(p, err);
+    const float *host = values ? p->kernels->memory->view(values, bytes, err) : NULL;
+    if (host)
+        memcpy(t->average, host, bytes);
+    return host && (values == p->values || parameters_clear_gradients(p, err));
+}
+
+static bool make_parameters(struct trainer *t, struct error *err) {
+    noise_init(&t->generator, RNG_CPU, (uint64_t)t->config->seed);
+    if (!create_parameters(t, err) ||
+        !optimizer_init(&t->optimizer, t->config, t->parameters, err) ||
+        (t->config->use_ema && !make_average(t, err)))
+        return false;
+    t->taped = calloc(parameters_taped_count(t->parameters), sizeof(*t->taped));
+    if (!t->taped)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of parameters");
     t->dropout_seed = (uint64_t)t->config->seed;
-    for (size_t i = 0; i < p->count; i++) {
-        const struct trained_module *module = &p->modules[i];
-        float *gradient = p->gradients + module->at;
-        t->taped[i] = (struct tape_parameter){
-            .kind = TAPE_PAIR,
-            .what = module->pair,
-            .gradient = { gradient, gradient + module->down_floats },
-            .dropout = (float)t->config->dropout,
-            .layer = (uint32_t)i,
-            .seed = &t->dropout_seed,
-            .step = &t->passes,
-        };
-    }
+    parameters_taped(
+        t->parameters, (float)t->config->dropout, &t->dropout_seed, &t->passes, t->taped);
     return true;
 }
 
@@ -159,7 +171,7 @@ static struct pass_options pass_options_of(
         .text_encoder = t->config->train_text_encoder ? m->text_encoder : NULL,
         .overlay = t->parameters->overlay,
         .parameters = t->taped,
-        .parameter_count = (int)t->parameters->count,
+        .parameter_count = (int)parameters_taped_count(t->parameters),
         .rows = rows,
         .height = height,
         .width = width,
@@ -340,11 +352,7 @@ static bool begin_batch(struct trainer *t, struct error *err) {
 
 static bool average_values(struct trainer *t, struct error *err) {
     const struct train_config *c = t->config;
-    const struct parameters *p = t->parameters;
-    if (!t->average)
-        return true;
-    const float *values = p->kernels->memory->view(
-        p->values, (size_t)p->floats * sizeof(float), err);
+    struct parameters *p = t->parameters;
     const struct ema_options ema = {
         .decay = c->ema_decay,
         .min_decay = c->ema_min_decay,
@@ -353,9 +361,14 @@ static bool average_values(struct trainer *t, struct error *err) {
         .inv_gamma = c->ema_inv_gamma,
         .power = c->ema_power,
     };
-    if (values)
-        ema_update(ema_decay(&ema, t->step), values, t->average, p->floats);
-    return values;
+    if (!t->average)
+        return true;
+    float *values = parameters_gather(p, err);
+    const float *host =
+        values ? p->kernels->memory->view(values, (size_t)p->floats * sizeof(float), err) : NULL;
+    if (host)
+        ema_update(ema_decay(&ema, t->step), host, t->average, p->floats);
+    return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
 /* The rate that this step was taken with; the text encoder's where it has its own. */
@@ -441,8 +454,24 @@ static bool end_batch(struct trainer *t, struct error *err) {
     return true;
 }
 
+/* What was done since the last step of the optimizer is done again. */
+static bool begin_step_anew(struct trainer *t, struct error *err) {
+    t->generator = t->resume_point.generator;
+    t->epoch = t->resume_point.epoch;
+    t->batch = t->resume_point.batch;
+    t->passes = t->resume_point.passes;
+    order_finish(&t->order);
+    t->order = (struct order){ 0 };
+    t->in_pass = t->gradients_lost = false;
+    t->loss = 0;
+    t->loss_batches = t->images = 0;
+    return parameters_clear_gradients(t->parameters, err);
+}
+
 bool trainer_advance(struct trainer *t, struct error *err) {
     bool done = false;
+    if (t->gradients_lost && !begin_step_anew(t, err))
+        return false;
     switch (t->phase) {
     case TRAINER_ENCODING:
         if (!encoded_advance(t->encoded, &done, err))
@@ -469,6 +498,10 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
     return trainer->phase;
 }
 
+bool trainer_encodes(const struct trainer *trainer) {
+    return trainer->phase == TRAINER_ENCODING;
+}
+
 int64_t trainer_step(const struct trainer *trainer) {
     return trainer->step;
 }
@@ -479,7 +512,7 @@ int64_t trainer_steps(const struct trainer *trainer) {
 
 struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
     return (struct trainer_memory){
-        .factors = 2 * (size_t)trainer->parameters->floats * sizeof(float),
+        .parameters = parameters_bytes(trainer->parameters),
         .optimizer = optimizer_measure(trainer->config, trainer->parameters->floats),
         .pass = pass_bytes(trainer->pass),
         .encoded = encoded_bytes(trainer->encoded),
@@ -490,9 +523,16 @@ const struct parameters *trainer_parameters(const struct trainer *trainer) {
     return trainer->parameters;
 }
 
-const float *trainer_values(struct trainer *trainer, struct error *err) {
-    const struct parameters *p = trainer->parameters;
-    return trainer->average && trainer->step
-               ? trainer->average
-               : p->kernels->memory->view(p->values, (size_t)p->floats * sizeof(float), err);
+float *trainer_gather(struct trainer *t, struct error *err) {
+    struct parameters *p = t->parameters;
+    t->gradients_lost = t->gradients_lost || !p->values;
+    return parameters_gather(p, err);
+}
+
+const float *trainer_values(struct trainer *t, struct error *err) {
+    const struct parameters *p = t->parameters;
+    if (t->average && t->step)
+        return t->average;
+    const float *values = trainer_gather(t, err);
+    return values ? p->kernels->memory->view(values, (size_t)p->floats * sizeof(float), err) : NULL;
 }

@@ -26,7 +26,8 @@
 #include "train/save_adapter.h"
 #include "train/source.h"
 
-/* What is trained, and what it is trained with; all borrowed. */
+/* What is trained, and what it is trained with; all borrowed. A full fine-tune writes to the
+ * packed weights of what it trains. */
 struct trainer_models {
     const struct kernels *kernels;
     const struct unet *unet;
@@ -36,6 +37,8 @@ struct trainer_models {
     const float *alphas_cumprod; /* [num_train_timesteps] */
     int num_train_timesteps;
     bool v_prediction; /* what the checkpoint predicts */
+    /* What the models were made of, for a full fine-tune: until trainer_create returns. */
+    const struct weights *unet_source, *text_encoder_source;
 };
 
 struct trainer_options {
@@ -61,19 +64,27 @@ bool trainer_advance(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 enum trainer_phase trainer_get_phase(const struct trainer *trainer);
 
+/* Whether the VAE, and a text encoder that is not trained, are still needed. */
+bool trainer_encodes(const struct trainer *trainer);
+
 /* Steps of the optimizer: done, and in all. */
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 
 /* What it takes: of the device, and of the host for encoded pictures and captions. */
 struct trainer_memory {
-    size_t factors, optimizer, pass, encoded;
+    size_t parameters, optimizer, pass, encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
 
 /* Writes what is trained, as it is now, to a file that others load. */
 bool trainer_save(struct trainer *trainer, const char *path, enum train_save_format format,
     const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
+
+/* The same of a full fine-tune (train/save_model.h): `checkpoint`, which was opened as `path`, with
+ * what was trained, as the folder `out`. */
+bool trainer_save_model(struct trainer *trainer, struct checkpoint *checkpoint, const char *path,
+    const char *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Writes FOLDER/checkpoint-STEP (train/checkpoint.h), at any time: what was done since the last
  * step of the optimizer is not in it. `facts` for the adapter beside it. */
@@ -87,7 +98,8 @@ bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, 
     __attribute__((warn_unused_result));
 
 /* What is trained; the values that are to be saved: the average's where one is kept. In the
- * buffers' layout (train/parameters.h), host memory, borrowed until the next piece. */
+ * buffers' layout (train/parameters.h), host memory, borrowed until the next piece. A step that a
+ * full fine-tune has begun begins anew after this, and after a checkpoint. */
 const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);
 

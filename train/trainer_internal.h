@@ -27,7 +27,8 @@ struct trainer {
     struct learning_rate schedule;
     struct loss_scaler scaler;
     float *average;               /* owned: [parameters->floats]; NULL without EMA */
-    struct tape_parameter *taped; /* owned: [parameters->count] */
+    struct tape_parameter *taped; /* owned: [parameters_taped_count] */
+    bool gradients_lost;          /* parameters_gather took their place */
     struct encoded *encoded;      /* owned */
     int32_t *buckets;             /* owned: of each picture, from 0 */
     int bucket_count;
@@ -53,5 +54,8 @@ struct trainer {
     double step_began_s;
     uint64_t dropout_seed, passes; /* begun so far; both read by the tape */
 };
+
+/* parameters_gather, after which the step that was begun begins anew. */
+float *trainer_gather(struct trainer *trainer, struct error *err);
 
 #endif

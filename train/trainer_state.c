@@ -1,22 +1,25 @@
 /* A trainer's state as a checkpoint: everything that its next step depends on. */
 #include "train/checkpoint.h"
 #include "train/save_adapter.h"
+#include "train/save_model.h"
 #include "train/trainer_internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PARTS_MAX 8
 
-static size_t list_parts(
-    const struct trainer *t, struct noise_generator *generator, struct checkpoint_part *out) {
+/* `values`: where they are, or come to. */
+static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
+    struct checkpoint_part *out) {
     const struct parameters *p = t->parameters;
     const struct optimizer *o = &t->optimizer;
     const struct device_memory *device = p->kernels->memory;
     const size_t bytes = (size_t)p->floats * sizeof(float);
     const size_t blocks = (size_t)o->small.blocks;
     size_t n = 0;
-    out[n++] = (struct checkpoint_part){ "values", p->values, bytes, device };
+    out[n++] = (struct checkpoint_part){ "values", values, bytes, device };
     if (o->eight_bit) {
         out[n++] = (struct checkpoint_part){ "m", o->small.m, blocks * ADAMW_8BIT_BLOCK, NULL };
         out[n++] = (struct checkpoint_part){ "v", o->small.v, blocks * ADAMW_8BIT_BLOCK, NULL };
@@ -78,20 +81,38 @@ bool trainer_save(struct trainer *t, const char *path, enum train_save_format fo
     return values && save_adapter(path, format, t->parameters, values, t->config, facts, err);
 }
 
+bool trainer_save_model(struct trainer *t, struct checkpoint *checkpoint, const char *path,
+    const char *out, struct error *err) {
+    const struct parameters *p = t->parameters;
+    const bool on_host = p->kernels->device == DEVICE_CPU;
+    const float *values = trainer_values(t, err);
+    float *room = on_host ? p->gradients : malloc((size_t)p->floats * sizeof(*room));
+    bool ok = room || error_set(err, ERROR_NO_MEMORY, "no memory to save a model");
+    t->gradients_lost = true;
+    ok = ok && values && save_model(p, values, room, t->config, checkpoint, path, out, err);
+    if (!on_host)
+        free(room);
+    return ok;
+}
+
 bool trainer_checkpoint(
     struct trainer *t, const char *folder, const struct adapter_facts *facts, struct error *err) {
     struct checkpoint_part parts[PARTS_MAX];
     struct beside beside = { t, facts };
     struct noise_generator generator = t->resume_point.generator;
+    float *values = trainer_gather(t, err);
+    if (!values)
+        return false;
     const struct checkpoint_state state = {
         .parts = parts,
-        .count = list_parts(t, &generator, parts),
+        .count = list_parts(t, values, &generator, parts),
         .numbers = numbers_of(t),
     };
-    const bool ok = state.numbers
-                        ? checkpoint_write(folder, t->step, &state,
-                              t->config->checkpoints_total_limit, write_beside, &beside, err)
-                        : error_set(err, ERROR_NO_MEMORY, "no memory for a checkpoint");
+    const bool lora = t->config->method == TRAIN_LORA;
+    const bool ok = state.numbers ? checkpoint_write(folder, t->step, &state,
+                                        t->config->checkpoints_total_limit,
+                                        lora ? write_beside : NULL, &beside, err)
+                                  : error_set(err, ERROR_NO_MEMORY, "no memory for a checkpoint");
     json_decref(state.numbers);
     return ok;
 }
@@ -130,7 +151,10 @@ static bool go_on(
 bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
     struct checkpoint_part parts[PARTS_MAX];
     struct noise_generator generator = { .kind = RNG_CPU };
-    struct checkpoint_state state = { .parts = parts, .count = list_parts(t, &generator, parts) };
+    struct parameters *p = t->parameters;
+    float *values = p->values ? p->values : p->gradients;
+    struct checkpoint_state state = { .parts = parts,
+        .count = list_parts(t, values, &generator, parts) };
     const char *from = t->config->resume_from_checkpoint;
     const int64_t named = from ? checkpoint_step(from) : -1;
     int64_t step = named;
@@ -140,7 +164,8 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
         return false;
     if (step < 0)
         return true;
-    *resumed = go_on(t, &generator, state.numbers, err) &&
+    *resumed = go_on(t, &generator, state.numbers, err) && parameters_scatter(p, err) &&
+               parameters_clear_gradients(p, err) &&
                (named < 0 || checkpoint_put_aside(folder, named, err));
     json_decref(state.numbers);
     return *resumed;

@@ -14,13 +14,15 @@ struct training_job {
     struct dataset *dataset;
     const int32_t *samples; /* borrowed from it */
     struct train_source source;
-    char *result; /* the adapter's path */
+    char *result; /* the adapter's path, or the folder's */
 
     /* Once they are loaded. */
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct vae *vae;
+    struct weights unet_source, text_encoder_source; /* until the trainer is made */
+    bool encoded;                                    /* and what encoded was given back */
     struct noise_schedule noise;
     struct trainer *trainer;
     struct records *records;
@@ -37,6 +39,12 @@ bool training_job_open_dataset(struct training_job *t, struct error *err)
 
 /* models.c: everything that is loaded, but for the trainer. */
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Gives the memory back of what is not needed any more. */
+void training_job_drop_encoders(struct training_job *t);
+/* Writes the folder `result`. */
+bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
 /* reports.c: once the trainer is where it goes on from. */

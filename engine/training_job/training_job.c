@@ -27,15 +27,14 @@ static bool write_json(const char *folder, const char *name, json_t *json, struc
 static bool name_result(struct training_job *t, struct error *err) {
     char name[512];
     snprintf(name, sizeof(name), "%.400s.safetensors", t->options.config->name);
-    t->result = file_join(t->options.folder, name);
+    t->result = file_join(
+        t->options.folder, t->options.config->method == TRAIN_FULL ? "model" : name);
     return t->result || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
 }
 
 /* --- opening --- */
 
 bool training_job_is_possible(const struct train_config *c, struct error *err) {
-    if (c->method == TRAIN_FULL)
-        return error_set(err, ERROR_UNSUPPORTED, "method \"full\" is not there yet; \"lora\" is");
     if (c->with_prior_preservation)
         return error_set(err, ERROR_UNSUPPORTED, "with_prior_preservation is not there yet");
     if (c->validation_prompts.count || c->validation_share > 0)
@@ -106,26 +105,28 @@ static bool load(struct training_job *t, struct error *err) {
         return false;
     bool ok = training_job_load_models(t, checkpoint, err) &&
               t->options.kernels->memory->synchronize(err);
-    checkpoint_close(checkpoint);
     const struct trainer_options options = {
         .config = t->options.config,
         .source = &t->source,
         .models = { t->options.kernels, t->unet, t->text_encoder, t->vae, t->tokenizer,
-            t->noise.alphas_cumprod, t->noise.num_train_timesteps, t->facts.v_prediction },
+            t->noise.alphas_cumprod, t->noise.num_train_timesteps, t->facts.v_prediction,
+            &t->unet_source, &t->text_encoder_source },
         .stepped = training_job_stepped,
         .user = t,
     };
     bool resumed;
-    ok = ok && trainer_create(&options, &t->trainer, err) &&
-         trainer_resume(t->trainer, t->options.folder, &resumed, err) &&
+    ok = ok && trainer_create(&options, &t->trainer, err);
+    checkpoint_close(checkpoint);
+    ok = ok && trainer_resume(t->trainer, t->options.folder, &resumed, err) &&
          training_job_open_reports(t, err);
     if (!ok)
         return false;
     const struct trainer_memory m = trainer_get_memory(t->trainer);
-    log_info("%s: %lld pictures, %lld steps%s; factors %zu MiB, optimizer %zu MiB, a pass %zu MiB, "
-             "encoded pictures and captions %zu MiB",
+    log_info(
+        "%s: %lld pictures, %lld steps%s; parameters %zu MiB, optimizer %zu MiB, a pass %zu MiB, "
+        "encoded pictures and captions %zu MiB",
         t->options.config->name, (long long)t->source.count, (long long)trainer_steps(t->trainer),
-        resumed ? ", going on" : "", m.factors >> 20, m.optimizer >> 20, m.pass >> 20,
+        resumed ? ", going on" : "", m.parameters >> 20, m.optimizer >> 20, m.pass >> 20,
         m.encoded >> 20);
     t->kept_step = resumed ? trainer_step(t->trainer) : -1;
     return true;
@@ -148,6 +149,8 @@ bool training_job_keep(struct training_job *t, struct error *err) {
 
 static bool save(struct training_job *t, struct error *err) {
     const int format = t->options.config->save_format;
+    if (t->options.config->method == TRAIN_FULL)
+        return training_job_save_model(t, err);
     t->facts.steps = trainer_step(t->trainer);
     char kohya[4096];
     snprintf(kohya, sizeof(kohya), "%.*s.kohya.safetensors",
@@ -168,6 +171,8 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     const int64_t before = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
     if (trainer_get_phase(t->trainer) != TRAINER_DONE && !trainer_advance(t->trainer, err))
         return false;
+    if (!t->encoded && !trainer_encodes(t->trainer))
+        training_job_drop_encoders(t);
     const int64_t step = trainer_step(t->trainer);
     const bool ends = trainer_get_phase(t->trainer) == TRAINER_DONE;
     if ((ends || (step != before && every && step % every == 0)) && !training_job_keep(t, err))

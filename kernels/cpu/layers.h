@@ -33,8 +33,7 @@ struct layer_engine {
     void (*destroy)(struct layer *layer);
     /* As struct kernels has it. */
     bool (*unpack)(struct layer *layer, float *weight, float *bias, struct error *err);
-    bool (*rewrite)(
-        struct layer *layer, const float *weight, const float *bias, struct error *err);
+    bool (*rewrite)(struct layer *layer, const float *weight, const float *bias, struct error *err);
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
     bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
     /* dx alone; args->dx is there. */

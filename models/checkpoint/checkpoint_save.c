@@ -101,6 +101,18 @@ static bool take(
     return true;
 }
 
+static bool write_json(
+    const char *folder, const char *name, const json_t *json, struct error *err) {
+    char *path = file_join(folder, name);
+    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    const struct file_part parts[] = { { text, text ? strlen(text) : 0 }, { "\n", 1 } };
+    const bool ok = path && text ? file_write(path, parts, 2, err)
+                                 : error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
+    free(path);
+    free(text);
+    return ok;
+}
+
 static bool read_index(struct save *s, struct error *err) {
     char *path = file_join(s->path, "model_index.json");
     if (!path)
@@ -136,13 +148,16 @@ static bool write_index(struct save *s, const char *folder, struct error *err) {
             json_object_set_new(s->index, name, json_pack("[n, n]"));
         free(part);
     }
-    char *path = file_join(folder, "model_index.json");
-    char *text = s->index ? json_dumps(s->index, JSON_INDENT(2)) : NULL;
-    const struct file_part parts[] = { { text, text ? strlen(text) : 0 }, { "\n", 1 } };
-    const bool ok = path && text ? file_write(path, parts, 2, err)
-                                 : error_set(err, ERROR_NO_MEMORY, "no memory for an index");
-    free(path);
-    free(text);
+    return write_json(folder, "model_index.json", s->index, err);
+}
+
+static bool write_prediction_type(
+    struct save *s, const char *folder, const char *type, struct error *err) {
+    json_t *scheduler = json_copy(s->c->scheduler);
+    if (scheduler)
+        json_object_set_new(scheduler, "prediction_type", json_string(type));
+    const bool ok = write_json(folder, "scheduler/scheduler_config.json", scheduler, err);
+    json_decref(scheduler);
     return ok;
 }
 
@@ -154,15 +169,16 @@ bool checkpoint_can_save(const struct checkpoint *c, struct error *err) {
 }
 
 bool checkpoint_save(struct checkpoint *c, const char *path,
-    const struct checkpoint_change *changes, size_t count, const char *out, struct error *err) {
-    struct checkpoint_change *sorted = calloc(count + 1, sizeof(*sorted));
-    struct save s = { .c = c, .changes = sorted, .count = count, .path = path };
+    const struct checkpoint_changes *changes, const char *out, struct error *err) {
+    struct checkpoint_change *sorted = calloc(changes->count + 1, sizeof(*sorted));
+    struct save s = { .c = c, .changes = sorted, .count = changes->count, .path = path };
     const struct folder_copy copy = { take, &s };
-    bool ok = (sorted || error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", count)) &&
+    bool ok = (sorted ||
+                  error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", changes->count)) &&
               checkpoint_can_save(c, err);
     if (ok) {
-        memcpy(sorted, changes, count * sizeof(*sorted));
-        qsort(sorted, count, sizeof(*sorted), by_name);
+        memcpy(sorted, changes->items, changes->count * sizeof(*sorted));
+        qsort(sorted, changes->count, sizeof(*sorted), by_name);
     }
     ok = ok && read_index(&s, err) && folder_copy(&copy, path, out, err);
     for (int i = 0; ok && i < COMPONENT_COUNT; i++) {
@@ -171,7 +187,9 @@ bool checkpoint_save(struct checkpoint *c, const char *path,
                     : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         free(folder);
     }
-    ok = ok && write_index(&s, out, err);
+    ok = ok && write_index(&s, out, err) &&
+         (!changes->prediction_type ||
+             write_prediction_type(&s, out, changes->prediction_type, err));
     json_decref(s.index);
     free(sorted);
     return ok;

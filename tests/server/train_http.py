@@ -137,7 +137,6 @@ def wrong_jobs_have_their_own_errors():
         ({"mixed_precision": "fp16"}, 400, "mixed_precision", "bf16"),
         ({"mixed_precision": "fp8"}, 501, "mixed_precision", "fp8"),
         ({"method": "full"}, 400, "rank", "with method \"lora\" only"),
-        ({"method": "full", "rank": None, "dropout": None}, 501, None, "not there yet"),
         ({"validation_prompts": ["x"], "validation_steps": 5}, 501, None, "not there yet"),
         ({"learning_rate": -1}, 400, "learning_rate", ""),
         ({"masks": "files"}, 501, None, "not there yet"),
