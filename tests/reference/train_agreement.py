@@ -115,8 +115,8 @@ def draw_with_latentd(build, adapter, folder):
     for prompt in PROMPTS:
         subprocess.run([build / "latentd", "generate", "--model", train_losses.MODEL, "--prompt", prompt,
                         "--steps", str(DRAWN["steps"]), "--guidance-scale", str(DRAWN["guidance"]),
-                        "--seed", str(DRAWN["seed"]), "--width", str(SIZE), "--height", str(SIZE), "--scheduler", "ddim",
-                        "--dtype", "f32", "-q", "--lora", adapter, "--save-latents", folder / "latents.safetensors",
+                        "--seed", str(DRAWN["seed"]), "--width", str(SIZE), "--height", str(SIZE), "--scheduler",
+                        "ddim", "--dtype", "f32", "-q", "--lora", adapter, "--save-latents", folder / "latents.safetensors",
                         "-o", folder / "out.png"], check=True)
         out.append(load_file(folder / "latents.safetensors")["latents"])
     return torch.cat(out)

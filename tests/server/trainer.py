@@ -2,12 +2,11 @@
 sys.argv: EXECUTABLE MODEL"""
 import json
 import os
-import struct
 import sys
 import tempfile
 import time
-import zlib
 
+import picture
 from daemon import Daemon, check
 
 executable, model = sys.argv[1:3]
@@ -20,16 +19,6 @@ DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps"
         "width": 64, "height": 64}
 
 
-def png(width, height, pixel):
-    """The bytes of an RGB picture whose pixel (x, y) is pixel(x, y)."""
-    rows = b"".join(b"\0" + bytes(v for x in range(width) for v in pixel(x, y)) for y in range(height))
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
-
-
 def make_pictures():
     folder = os.path.join(root, "sets", "stripes")
     os.makedirs(folder)
@@ -39,7 +28,7 @@ def make_pictures():
             on = (x + (i + 1) * y) // 8 % 2
             return (40 * i + 30, 200 if on else 60, 220 - 30 * i)
         with open(os.path.join(folder, f"{i}.png"), "wb") as f:
-            f.write(png(96 if i % 2 else 64, 80, pixel))
+            f.write(picture.encode(96 if i % 2 else 64, 80, pixel))
         with open(os.path.join(folder, f"{i}.txt"), "w", encoding="utf-8") as f:
             f.write(f"stripes number {i}\n")
 
