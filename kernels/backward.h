@@ -154,7 +154,8 @@ struct sum_squares_args {
 };
 
 /* One step of AdamW as torch's single-tensor code does it, elementwise over flat f32 arrays:
- *   g = gradient * gradient_scale;  p *= 1 - lr weight_decay;  m += (g - m) (1 - beta1);
+ *   g = gradient * gradient_scale, cut to -gradient_limit .. gradient_limit if that is not 0;
+ *   p *= 1 - lr weight_decay;  m += (g - m) (1 - beta1);
  *   v = v beta2 + g g (1 - beta2);
  *   p -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps). */
 struct adamw_args {
@@ -164,6 +165,7 @@ struct adamw_args {
     double lr, beta1, beta2, eps, weight_decay;
     double gradient_scale;
     int64_t step; /* from 1 */
+    double gradient_limit;
 };
 
 #endif

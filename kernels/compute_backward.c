@@ -357,6 +357,8 @@ bool adamw_is_right(const struct check *k, const struct adamw_args *a) {
     if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
         return check_fail(
             k, "betas are %g and %g, they must be 0 to less than 1", a->beta1, a->beta2);
+    if (!(a->gradient_limit >= 0))
+        return check_fail(k, "gradient_limit is %g, it must be 0 or more", a->gradient_limit);
     return are_apart(k,
         (const struct named[]){
             { "parameter", a->parameter }, { "m", a->m }, { "v", a->v }, { NULL, NULL } },

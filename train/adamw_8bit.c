@@ -93,9 +93,10 @@ static void step_block(struct adamw_8bit *s, int64_t block, float *p, const floa
     const float rate = (float)(-a->lr / (1 - pow(a->beta1, (double)a->step)));
     const float kept = (float)(1 - a->lr * a->weight_decay);
     const float scale = (float)a->gradient_scale, eps = (float)a->eps;
+    const float limit = a->gradient_limit > 0 ? (float)a->gradient_limit : INFINITY;
     float m[ADAMW_8BIT_BLOCK], v[ADAMW_8BIT_BLOCK];
     for (int i = 0; i < count; i++) {
-        const float gradient = g[i] * scale;
+        const float gradient = fmaxf(-limit, fminf(limit, g[i] * scale));
         m[i] = beta1 * (maps[1][m_places[i]] * s->m_largest[block]) + rest1 * gradient;
         v[i] = beta2 * (maps[0][v_places[i]] * s->v_largest[block]) + rest2 * gradient * gradient;
         p[i] = p[i] * kept + rate * (m[i] / (sqrtf(v[i]) / correction2 + eps));

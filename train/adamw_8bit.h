@@ -28,7 +28,8 @@ void adamw_8bit_finish(struct adamw_8bit *states);
 
 struct adamw_8bit_step {
     double lr, beta1, beta2, eps, weight_decay, gradient_scale;
-    int64_t step; /* from 1 */
+    int64_t step;          /* from 1 */
+    double gradient_limit; /* gradients are cut to -it .. it; 0: they are not */
 };
 /* Steps `count` parameters, whose states are the blocks from `block` on. */
 void adamw_8bit_step(struct adamw_8bit *states, int64_t block, float *parameters,

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CLIPPED_FLOATS ((int64_t)1 << 20) /* that are clipped at a time */
-
 static int64_t blocks_of(int64_t count) {
     return (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;
 }
@@ -56,10 +54,6 @@ bool optimizer_init(struct optimizer *o, const struct train_config *config,
     bool ok = arena_create(kernels->memory, &o->compute.arena, err) &&
               kernels->memory->alloc(MEMORY_WEIGHTS, 2 * sizeof(float), (void **)&o->sums, err) &&
               make_states(o, err) && compute_plan(&o->compute, sum_squares, o, err);
-    if (ok && o->max_grad_value > 0) {
-        o->clipped = malloc((size_t)CLIPPED_FLOATS * sizeof(float));
-        ok = o->clipped || error_set(err, ERROR_NO_MEMORY, "no memory to clip gradients");
-    }
     if (!ok)
         optimizer_finish(o);
     return ok;
@@ -75,32 +69,11 @@ void optimizer_finish(struct optimizer *o) {
     }
     arena_destroy(o->compute.arena);
     adamw_8bit_finish(&o->small);
-    free(o->clipped);
     *o = (struct optimizer){ 0 };
 }
 
 size_t optimizer_measure(const struct train_config *config, int64_t floats) {
     return (size_t)floats * (config->use_8bit_adam ? 2 : 2 * sizeof(float));
-}
-
-/* Cuts every gradient to max_grad_value, through the host. *scale becomes 1. */
-static bool clip_values(struct optimizer *o, double *scale, struct error *err) {
-    const struct parameters *p = o->parameters;
-    const struct device_memory *memory = p->kernels->memory;
-    const float factor = (float)*scale, most = (float)o->max_grad_value;
-    *scale = 1;
-    for (int64_t first = 0; first < p->floats; first += CLIPPED_FLOATS) {
-        const int64_t left = p->floats - first, n = left < CLIPPED_FLOATS ? left : CLIPPED_FLOATS;
-        const size_t bytes = (size_t)n * sizeof(float);
-        const float *gradients = memory->view(p->gradients + first, bytes, err);
-        if (!gradients)
-            return false;
-        for (int64_t i = 0; i < n; i++)
-            o->clipped[i] = fminf(fmaxf(gradients[i] * factor, -most), most);
-        if (!memory->upload(p->gradients + first, o->clipped, bytes, err))
-            return false;
-    }
-    return true;
 }
 
 static bool failed(const struct compute *c, struct error *err) {
@@ -117,8 +90,8 @@ static void step_range(struct optimizer *o, const struct parameter_range *r, flo
     struct parameters *p = o->parameters;
     if (o->eight_bit) {
         adamw_8bit_step(&o->small, *block, own, p->gradients + r->at, r->count,
-            &(struct adamw_8bit_step){
-                lr, o->beta1, o->beta2, o->eps, r->weight_decay, scale, o->steps });
+            &(struct adamw_8bit_step){ lr, o->beta1, o->beta2, o->eps, r->weight_decay, scale,
+                o->steps, o->max_grad_value });
         *block += blocks_of(r->count);
         return;
     }
@@ -135,7 +108,8 @@ static void step_range(struct optimizer *o, const struct parameter_range *r, flo
                               .eps = o->eps,
                               .weight_decay = r->weight_decay,
                               .gradient_scale = scale,
-                              .step = o->steps });
+                              .step = o->steps,
+                              .gradient_limit = o->max_grad_value });
 }
 
 static bool step_ranges(struct optimizer *o, const struct learning_rate *schedule,
@@ -187,8 +161,6 @@ bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
         if (o->max_grad_norm > 0 && report->grad_norm + 1e-6 > o->max_grad_norm)
             scale *= o->max_grad_norm / (report->grad_norm + 1e-6);
         o->steps++;
-        if (o->max_grad_value > 0 && !clip_values(o, &scale, err))
-            return false;
         if (!(p->values ? step_ranges : step_weights)(o, schedule, schedule_step, scale, err))
             return false;
     }

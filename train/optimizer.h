@@ -20,8 +20,7 @@ struct optimizer {
     float *m, *v;                         /* owned, device memory; NULL with 8-bit states */
     struct adamw_8bit small;              /* 8-bit states, range after range, in host memory */
     bool eight_bit;
-    float *sums;    /* owned, device memory: what sum_squares gives */
-    float *clipped; /* owned, host memory: some gradients, where values are clipped */
+    float *sums; /* owned, device memory: what sum_squares gives */
 };
 
 /* ERROR_UNSUPPORTED: 8-bit states on another device than the CPU. */

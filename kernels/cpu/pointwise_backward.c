@@ -150,7 +150,7 @@ bool NAME(sum_squares)(const struct sum_squares_args *args, struct error *err) {
 
 /* What is the same for all elements of a step. */
 struct adamw_factors {
-    float scale, keep, rest1, beta2, rest2, root, eps, size;
+    float scale, limit, keep, rest1, beta2, rest2, root, eps, size;
 };
 
 static void adamw_piece(
@@ -159,6 +159,7 @@ static void adamw_piece(
     for (int64_t i = from; i < to; i += LANES) {
         const int64_t count = to - i;
         vf g = load_up_to(args->gradient->data, DTYPE_F32, i, count) * f->scale;
+        g = vf_max(splat(-f->limit), vf_min(splat(f->limit), g)); /* NaN stays */
         vf first = load_up_to(m, DTYPE_F32, i, count), second = load_up_to(v, DTYPE_F32, i, count);
         first += (g - first) * f->rest1;
         second = second * f->beta2 + g * g * f->rest2;
@@ -174,6 +175,7 @@ bool NAME(adamw)(const struct adamw_args *args, struct error *err) {
     (void)err;
     const int64_t n = tensor_elements(args->parameter), pieces = (n + PIECE - 1) / PIECE;
     const struct adamw_factors f = { .scale = (float)args->gradient_scale,
+        .limit = args->gradient_limit > 0 ? (float)args->gradient_limit : INFINITY,
         .keep = (float)(1.0 - args->lr * args->weight_decay),
         .rest1 = (float)(1.0 - args->beta1),
         .beta2 = (float)args->beta2,

@@ -166,7 +166,7 @@ struct dropout {
     uint64_t seed, step;
     uint32_t layer, least; /* the smallest word that is kept */
     float scale;
-    bool accumulate;
+    bool accumulate, is_word; /* is_word: four elements of x and of y are a word of memory each */
 };
 
 /* A thread draws four words, for four elements. y may be x. */
@@ -177,6 +177,19 @@ __global__ void __launch_bounds__(THREADS) dropout(const T *x, T *y, const struc
     for (int64_t i = grid_index(); 4 * i < d.n; i += grid_stride()) {
         uint32_t words[4] = { (uint32_t)i, (uint32_t)d.step, (uint32_t)(d.step >> 32), d.layer };
         philox(d.seed, words);
+        if (d.is_word && 4 * i + 4 <= d.n) {
+            float in[4], out[4];
+            load_word<T, 4>(x + 4 * i, in);
+            if (d.accumulate)
+                load_word<T, 4>(y + 4 * i, out);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float left = words[j] >= d.least ? in[j] * d.scale : 0.0f;
+                out[j] = d.accumulate ? out[j] + left : left;
+            }
+            store_word<T, 4>(y + 4 * i, out);
+            continue;
+        }
         for (int j = 0; j < 4 && 4 * i + j < d.n; j++)
             put(y + 4 * i + j, words[j] >= d.least ? to_float(x[4 * i + j]) * d.scale : 0.0f,
                 d.accumulate);
@@ -193,6 +206,7 @@ template <class T> static bool dropout_of(const struct dropout_args *args, struc
     d.least = (uint32_t)ceil((double)args->p * 4294967296.0);
     d.scale = (float)(1.0 / (1.0 - (double)args->p));
     d.accumulate = args->accumulate;
+    d.is_word = ((uintptr_t)args->x->data | (uintptr_t)args->y->data) % (4 * sizeof(T)) == 0;
     return launch(dropout<T>, grid_for((d.n + 3) / 4), THREADS, 0, "dropout", err,
         (const T *)args->x->data, (T *)args->y->data, d);
 }

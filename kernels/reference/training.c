@@ -63,9 +63,11 @@ bool reference_adamw(const struct adamw_args *args, struct error *err) {
     const float *gradient = args->gradient->data;
     const double step_size = args->lr / (1.0 - pow(args->beta1, (double)args->step));
     const double root = sqrt(1.0 - pow(args->beta2, (double)args->step));
+    const double limit = args->gradient_limit > 0 ? args->gradient_limit : INFINITY;
     (void)err;
     for (int64_t i = 0; i < tensor_elements(args->parameter); i++) {
-        const double g = (double)gradient[i] * args->gradient_scale;
+        const double whole = (double)gradient[i] * args->gradient_scale;
+        const double g = whole > limit ? limit : whole < -limit ? -limit : whole; /* NaN stays */
         m[i] = (float)((double)m[i] + (g - (double)m[i]) * (1.0 - args->beta1));
         v[i] = (float)((double)v[i] * args->beta2 + g * g * (1.0 - args->beta2));
         const double kept = (double)p[i] * (1.0 - args->lr * args->weight_decay);

@@ -200,10 +200,11 @@ static void optimizer_refuses(void) {
 
     struct tensor gradient = f32_1d(64, 8), m = f32_1d(128, 8), v = f32_1d(192, 8);
     const struct adamw_args adamw = { &flat, &gradient, &m, &v, 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
-        1 };
+        1, 0 };
     ACCEPTS(adamw, adamw, (void)0);
     REFUSES(adamw, adamw, a.step = 0, "step is 0, the first is 1");
     REFUSES(adamw, adamw, a.beta2 = 1, "betas are 0.9 and 1, they must be 0 to less than 1");
+    REFUSES(adamw, adamw, a.gradient_limit = -1, "gradient_limit is -1, it must be 0 or more");
     REFUSES(adamw, adamw, a.m = &v, "m (f32 [8]) overlaps v");
     REFUSES(adamw, adamw, a.v = &sums, "v is f32 [2], it must be like parameter");
 }

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < COUNT; i++)
             gradients[i] = (float)(sin(0.37 * i + 1.7 * step) * (0.02 + 0.03 * (step % 4)));
         adamw_8bit_step(&states, 0, parameters, gradients, COUNT,
-            &(struct adamw_8bit_step){ 1e-2, 0.9, 0.99, 1e-8, 0.1, 1, step });
+            &(struct adamw_8bit_step){ 1e-2, 0.9, 0.99, 1e-8, 0.1, 1, step, 0 });
     }
     double worst = 0, largest = 0;
     for (size_t i = 0; i < COUNT; i++)
