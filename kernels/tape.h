@@ -70,7 +70,7 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     struct error *err) __attribute__((warn_unused_result));
 void tape_destroy(struct tape *tape); /* NULL is fine */
 
-/* The memory that a tape takes of its device; tape_measure plans without taking any. */
+/* The activation memory that a tape takes of its device; tape_measure plans without taking any. */
 size_t tape_bytes(const struct tape *tape);
 bool tape_measure(const struct compute *like, void (*forward)(struct compute *c, void *user),
     void *user, const struct tensor *seed, const struct tape_options *options, size_t *bytes,

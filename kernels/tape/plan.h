@@ -3,6 +3,7 @@
  *   adjoint.c   makes the calls of the backward of them
  *   segments.c  decides where the forward is cut for checkpointing
  *   program.c   puts both in order, with the copies of values that the backward needs
+ *   terms.c     puts low-rank terms where the device reads them
  *
  * Until a tape has its memory, all addresses of its own are planned ones: those that the arena's
  * plan gave, and beside them other blocks of addresses. */
@@ -70,6 +71,9 @@ struct tape {
     size_t next;
     double advance_flops; /* the most that one advance runs, if it runs more than one call */
 
+    void *terms; /* owned, the device's: what low_rank calls read there, or NULL */
+    size_t terms_bytes;
+
     struct arena *arena;  /* the blocks, then scratch; owned, or: */
     bool shared;          /* borrowed, with other tapes */
     char *memory;         /* the blocks, once they are there */
@@ -110,6 +114,9 @@ const struct tape_parameter *tape_find_pair(
 /* Fills reached, reaches and the adjoints. `seed`: its gradient is there at the start. */
 bool tape_adjoin(struct tape *tape, const struct tensor *seed, struct error *err)
     __attribute__((warn_unused_result));
+
+/* Puts the terms of all low_rank calls into the device's memory, if that is not the host's. */
+bool tape_upload_terms(struct tape *tape, struct error *err) __attribute__((warn_unused_result));
 
 /* Segments of the forward: calls [cuts[i], cuts[i + 1]). What the backward reads of a held one is
  * saved while the forward runs, and it does not run again; the last one is always held. */

@@ -58,6 +58,7 @@ void tape_destroy(struct tape *tape) {
     free(tape->program.items);
     if (!tape->shared)
         arena_destroy(tape->arena);
+    tape->kernels->memory->release(MEMORY_WEIGHTS, tape->terms, tape->terms_bytes);
     free(tape);
 }
 
@@ -190,8 +191,9 @@ static bool create(const struct compute *like, void (*forward)(struct compute *c
     bool ok = tape && (tape->parameters = calloc(count + 1, sizeof(*tape->parameters)));
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for a tape");
-    if (ok) {
+    if (tape)
         tape->kernels = like->kernels;
+    if (ok) {
         tape->parameter_count = options->count;
         if (count)
             memcpy(tape->parameters, options->parameters, count * sizeof(*tape->parameters));
@@ -263,7 +265,8 @@ bool tape_create(const struct compute *like, void (*forward)(struct compute *c, 
     if (!create(like, forward, user, seed, options, &tape, err))
         return false;
     arena_release(tape->arena, 0);
-    if (!arena_reserve(tape->arena, blocks_bytes(tape) + tape->figures.scratch_bytes, err)) {
+    if (!arena_reserve(tape->arena, blocks_bytes(tape) + tape->figures.scratch_bytes, err) ||
+        !tape_upload_terms(tape, err)) {
         tape_destroy(tape);
         return error_prefix(err, "a training pass");
     }

@@ -31,6 +31,21 @@ static float *take(struct program *p, int64_t count, float middle, double scale)
     return numbers;
 }
 
+/* The tensor in the device's memory, with these contents; zeros without. */
+static struct tensor resident(struct program *p, struct tensor t, const void *from) {
+    const struct device_memory *memory = p->kernels->memory;
+    const size_t bytes = tensor_bytes(&t);
+    struct error err = { 0 };
+    must(p->block_count < 4 * MOST, &(struct error){ .message = "too many tensors" });
+    must(memory->alloc(MEMORY_WEIGHTS, bytes, &t.data, &err) &&
+             (from ? memory->upload(t.data, from, bytes, &err) : memory->zero(t.data, bytes, &err)),
+        &err);
+    p->block_bytes[p->block_count] = bytes;
+    p->blocks[p->block_count++] = t.data;
+    t.device = p->kernels->device;
+    return t;
+}
+
 static struct variable *variable(
     struct program *p, enum tape_parameter_kind kind, const void *what, int64_t a, int64_t b) {
     struct variable *v = &p->variables[p->variable_count++];
@@ -65,22 +80,23 @@ static void conv(struct program *p, enum conv_kind kind, int64_t n, int64_t k) {
 }
 
 static void norm(struct program *p, int64_t c) {
-    p->gammas[p->norm_count] = tensor_1d(take(p, c, 1, 0.3), DTYPE_F32, c);
-    p->betas[p->norm_count] = tensor_1d(take(p, c, 0, 0.3), DTYPE_F32, c);
+    const struct tensor shape = tensor_1d(NULL, DTYPE_F32, c);
+    p->gammas[p->norm_count] = resident(p, shape, take(p, c, 1, 0.3));
+    p->betas[p->norm_count] = resident(p, shape, take(p, c, 0, 0.3));
     variable(p, TAPE_NORM, p->gammas[p->norm_count].data, c, c);
     p->norm_count++;
 }
 
 static void table(struct program *p, int64_t rows, int64_t c) {
-    p->tables[p->table_count] = tensor_2d(take(p, rows * c, 0, 1), DTYPE_F32, rows, c);
+    p->tables[p->table_count] = resident(
+        p, tensor_2d(NULL, DTYPE_F32, rows, c), take(p, rows * c, 0, 1));
     variable(p, TAPE_TABLE, p->tables[p->table_count].data, rows * c, 0);
     p->table_count++;
 }
 
 static void input(struct program *p, struct tensor shape) {
     struct tensor *t = &p->inputs[p->input_count++];
-    *t = shape;
-    t->data = take(p, tensor_elements(&shape), 0, 1.5);
+    *t = resident(p, shape, take(p, tensor_elements(&shape), 0, 1.5));
     variable(p, TAPE_INPUT, t, tensor_elements(&shape), 0);
 }
 
@@ -103,8 +119,7 @@ static void pair(struct program *p, int64_t first, int64_t n, int64_t rank, floa
 }
 
 static void output(struct program *p, struct tensor shape) {
-    p->out = shape;
-    p->out.data = calloc((size_t)tensor_elements(&shape), sizeof(float));
+    p->out = resident(p, shape, NULL);
 }
 
 void program_start(struct program *p, const struct program_case *of, const struct kernels *kernels,
@@ -123,7 +138,8 @@ void program_finish(struct program *p) {
         low_rank_pair_destroy(p->pairs[i]);
     for (int i = 0; i < p->weight_count; i++)
         packed_destroy(p->weights[i]);
-    free(p->out.data);
+    for (int i = 0; i < p->block_count; i++)
+        p->kernels->memory->release(MEMORY_WEIGHTS, p->blocks[i], p->block_bytes[i]);
 }
 
 /* --- a resnet with everything in place, down and up again --- */
@@ -196,9 +212,10 @@ static void forward_resnet(struct compute *c, void *program) {
 #define BLOCKS 3
 #define TOKENS 5
 #define CHANNELS 16
-static const int32_t lengths[ROWS] = { 7, 4 };
 
 static void build_transformer(struct program *p) {
+    static const int32_t lengths[ROWS] = { 7, 4 };
+    p->lengths = resident(p, tensor_1d(NULL, DTYPE_I32, ROWS), lengths);
     input(p, tensor_3d(NULL, DTYPE_F32, ROWS, TOKENS, CHANNELS));
     input(p, tensor_3d(NULL, DTYPE_F32, ROWS, 7, 12));
     linear(p, 2 * BLOCKS * CHANNELS, 12, false);
@@ -266,8 +283,7 @@ static void block(
         .head_dim = 8,
         .scale = 0.4f,
         .y = &normed };
-    const struct tensor keys = tensor_1d((void *)(uintptr_t)lengths, DTYPE_I32, ROWS);
-    attention.lengths = &keys;
+    attention.lengths = &p->lengths;
     op_attention(c, &attention);
     op_add(c, &(struct add_args){ .a = s, .b = &normed, .y = s });
     arena_release(c->arena, inner);
@@ -294,9 +310,9 @@ static void forward_transformer(struct compute *c, void *program) {
 
 /* --- the rest: tables, activations with residuals, layouts, rows, uses of one value twice --- */
 
-static const int32_t ids[ROWS * 4] = { 3, 0, 3, 5, 1, 1, 4, 0 };
-
 static void build_rest(struct program *p) {
+    static const int32_t ids[ROWS * 4] = { 3, 0, 3, 5, 1, 1, 4, 0 };
+    p->ids = resident(p, tensor_2d(NULL, DTYPE_I32, ROWS, 4), ids);
     table(p, 6, 8);
     table(p, 4, 8);
     linear(p, 8, 8, false);
@@ -314,8 +330,7 @@ static void forward_rest(struct compute *c, void *program) {
     const struct program *p = program;
     const size_t start = arena_mark(c->arena);
     struct tensor out = p->out; /* what is in the caller's memory is written over, too */
-    const struct tensor tokens = tensor_2d((void *)(uintptr_t)ids, DTYPE_I32, ROWS, 4);
-    op_embedding(c, &(struct embedding_args){ &tokens, &p->tables[0], &p->tables[1], &out });
+    op_embedding(c, &(struct embedding_args){ &p->ids, &p->tables[0], &p->tables[1], &out });
     struct tensor h = compute_tensor_3d(c, DTYPE_F32, ROWS, 4, 8);
     op_linear(c, &(struct linear_args){ .x = &out,
                      .weight = p->weights[0],

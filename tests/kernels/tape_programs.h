@@ -36,7 +36,12 @@ struct program {
     struct row_overlay *changes; /* owned */
     const struct row_overlay *rows[ROWS];
     struct overlay overlay;
-    struct tensor out; /* owned: f32 */
+    struct tensor lengths, ids; /* i32, where the program has some */
+    struct tensor out;          /* f32 */
+    /* owned, the device's: all of these but the weights and pairs */
+    void *blocks[4 * MOST];
+    size_t block_bytes[4 * MOST];
+    int block_count;
 };
 
 struct program_case {

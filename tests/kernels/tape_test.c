@@ -1,6 +1,9 @@
 /* Gradients of small programs (tape_programs.c) against differences of their outputs, each
  * parameter moved in two directions; with checkpointing and without, bit for bit; what the plan
- * says against what was taken; what an advance runs. */
+ * says against what was taken; what an advance runs. On a CUDA device the gradients are those of
+ * the reference.
+ *
+ * usage: tape_test [cuda] */
 #include "kernels/devices.h"
 #include "tests/check.h"
 #include "tests/kernels/tape_programs.h"
@@ -11,9 +14,12 @@
 static float loss_weights[1024];
 
 static double loss_of(const struct program *p) {
+    struct error err = { 0 };
+    const float *out = p->kernels->memory->view(p->out.data, tensor_bytes(&p->out), &err);
     double sum = 0;
-    for (int64_t i = 0; i < tensor_elements(&p->out); i++)
-        sum += (double)((const float *)p->out.data)[i] * (double)loss_weights[i];
+    CHECK(out, "%s", err.message);
+    for (int64_t i = 0; out && i < tensor_elements(&p->out); i++)
+        sum += (double)out[i] * (double)loss_weights[i];
     return sum;
 }
 
@@ -21,6 +27,7 @@ static double loss_of(const struct program *p) {
 
 struct taped {
     struct tape_parameter parameters[2 * MOST];
+    size_t bytes[2 * MOST][2]; /* of their gradients */
     int count;
     struct arena *arena; /* to be shared, or NULL */
     struct tape *tape;
@@ -31,11 +38,17 @@ static int64_t panels(int64_t count) {
 }
 
 /* Room for a part's gradient as an operation lays it out: zeros. */
-static float *room_for(const struct variable *v, int part) {
+static float *room_for(const struct kernels *k, const struct variable *v, int part, size_t *bytes) {
     int64_t count = v->count[part];
+    struct error err = { 0 };
+    void *room;
     if (v->kind == TAPE_PAIR)
         count = panels(v->outer[part]) * v->inner[part] * (part ? 1 : v->taps);
-    return calloc((size_t)(count ? count : 1), sizeof(float));
+    *bytes = (size_t)(count ? count : 1) * sizeof(float);
+    CHECK(k->memory->alloc(MEMORY_WEIGHTS, *bytes, &room, &err) &&
+              k->memory->zero(room, *bytes, &err),
+        "%s", err.message);
+    return room;
 }
 
 static struct arena *shared; /* what tapes are made with, or NULL */
@@ -53,7 +66,7 @@ static void tape_start(struct taped *t, struct program *p, const struct program_
             .seed = &program_seed,
             .step = &program_step };
         for (int part = 0; v->kind != TAPE_INPUT && part < 2; part++)
-            t->parameters[i].gradient[part] = room_for(v, part);
+            t->parameters[i].gradient[part] = room_for(p->kernels, v, part, &t->bytes[i][part]);
     }
     const struct compute like = { .kernels = p->kernels, .overlay = &p->overlay };
     const struct tape_options options = { t->parameters, t->count, checkpointing, t->arena };
@@ -61,11 +74,11 @@ static void tape_start(struct taped *t, struct program *p, const struct program_
         err.message);
 }
 
-static void tape_finish(struct taped *t) {
-    for (int i = 0; i < t->count; i++) {
-        free(t->parameters[i].gradient[0]);
-        free(t->parameters[i].gradient[1]);
-    }
+static void tape_finish(struct taped *t, const struct program *p) {
+    for (int i = 0; i < t->count; i++)
+        for (int part = 0; part < 2; part++)
+            p->kernels->memory->release(
+                MEMORY_WEIGHTS, t->parameters[i].gradient[part], t->bytes[i][part]);
     tape_destroy(t->tape);
 }
 
@@ -89,7 +102,9 @@ static int run_pass(struct taped *t, const struct program *p) {
     tape_begin(t->tape);
     const int forward = go_on(t, TAPE_MIDDLE);
     const struct tensor seed = tape_gradient(t->tape, &p->out);
-    memcpy(seed.data, loss_weights, tensor_bytes(&seed));
+    struct error err = { 0 };
+    CHECK(p->kernels->memory->upload(seed.data, loss_weights, tensor_bytes(&seed), &err), "%s",
+        err.message);
     return forward + go_on(t, TAPE_END);
 }
 
@@ -98,8 +113,16 @@ static void read_gradient(
     const struct taped *t, const struct program *p, int index, int part, float *to) {
     const struct variable *v = &p->variables[index];
     const float *from = t->parameters[index].gradient[part];
-    if (v->kind == TAPE_INPUT)
+    size_t bytes = t->bytes[index][part];
+    struct error err = { 0 };
+    if (v->kind == TAPE_INPUT) {
         from = tape_gradient(t->tape, v->what).data;
+        bytes = (size_t)v->count[part] * sizeof(float);
+    }
+    from = p->kernels->memory->view(from, bytes, &err);
+    CHECK(from, "%s", err.message);
+    if (!from)
+        return;
     if (v->kind == TAPE_INPUT || v->taps == 0 || (v->kind == TAPE_WEIGHT && part == 1)) {
         memcpy(to, from, (size_t)v->count[part] * sizeof(float));
         return;
@@ -132,7 +155,7 @@ static double loss_with(const struct program_case *of, bool dropout) {
         tape_start(&t, &p, of, false, true);
         tape_begin(t.tape);
         go_on(&t, TAPE_MIDDLE);
-        tape_finish(&t);
+        tape_finish(&t, &p);
     } else {
         struct error err = { 0 };
         struct compute c = { .kernels = kernels, .overlay = &p.overlay };
@@ -223,11 +246,44 @@ static bool same_gradients(const struct program *p, const struct taped *a, const
     return same;
 }
 
-static size_t taken; /* activations that the tables' memory has given out */
+/* The reference's gradients for the same numbers. */
+static void is_the_reference(
+    const struct program_case *of, bool dropout, const struct taped *t, const struct program *p) {
+    struct program same;
+    struct taped truth;
+    double worst = 0;
+    int parts = 0;
+    program_start(&same, of, kernels_reference(), numbers, false);
+    tape_start(&truth, &same, of, false, dropout);
+    run_pass(&truth, &same);
+    for (int index = 0; index < p->variable_count; index++)
+        for (int part = 0; part < 2 && p->variables[index].count[part]; part++, parts++) {
+            static float got[PROGRAM_NUMBERS], want[PROGRAM_NUMBERS];
+            double square = 0, error = 0;
+            read_gradient(t, p, index, part, got);
+            read_gradient(&truth, &same, index, part, want);
+            for (int64_t i = 0; i < p->variables[index].count[part]; i++) {
+                const double w = (double)want[i], d = (double)got[i] - w;
+                square += w * w;
+                error += d * d;
+            }
+            error = sqrt(error / square);
+            CHECK(error <= 1e-5, "%s, %s, dropout %d: parameter %d.%d is off by %.1e of %.3g",
+                kernels->name, of->name, dropout, index, part, error, sqrt(square));
+            worst = error > worst ? error : worst;
+        }
+    printf("%s, %s, dropout %d: %d parameters, at most %.1e from the reference's\n", kernels->name,
+        of->name, dropout, parts, worst);
+    tape_finish(&truth, &same);
+    program_finish(&same);
+}
+
+static const struct device_memory *counted; /* what counting_alloc takes from */
+static size_t taken;                        /* activations that it has given out */
 
 static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
     taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
-    return host_memory.alloc(pool, bytes, out, err);
+    return counted->alloc(pool, bytes, out, err);
 }
 
 static void keeps_its_promises(const struct program_case *of, bool dropout) {
@@ -263,12 +319,10 @@ static void keeps_its_promises(const struct program_case *of, bool dropout) {
     printf("%s, %s: %d calls, %d adjoints, saved %zu bytes; cut in %d: %d calls again, %zu bytes\n",
         kernels->name, of->name, f.calls, f.adjoints, f.saved_bytes, g.segments, g.again,
         g.saved_bytes);
-    if (!dropout)
-        is_the_slope(of, false, &whole, &p);
-    else
-        is_the_slope(of, true, &cut, &p);
-    tape_finish(&cut);
-    tape_finish(&whole);
+    (kernels->device == DEVICE_CPU ? is_the_slope : is_the_reference)(
+        of, dropout, dropout ? &cut : &whole, &p);
+    tape_finish(&cut, &p);
+    tape_finish(&whole, &p);
     program_finish(&p);
 }
 
@@ -333,8 +387,8 @@ static void tapes_share_an_arena(void) {
     CHECK(is_in_the_last, "the first tape computes in memory that it does not have");
     for (int i = 0; i < 2; i++) {
         CHECK(same_gradients(&p[i], &alone[i], &together[i]), "sharing an arena changes bits");
-        tape_finish(&alone[i]);
-        tape_finish(&together[i]);
+        tape_finish(&alone[i], &p[i]);
+        tape_finish(&together[i], &p[i]);
         program_finish(&p[i]);
     }
     arena_destroy(arena);
@@ -459,27 +513,61 @@ static bool careful_attention_backward(
     return kernels_reference()->attention_backward(args, err);
 }
 
-int main(void) {
+static void all_programs(const struct kernels *table) {
+    kernels = table;
+    for (int i = 0; i < program_case_count; i++) {
+        struct program p;
+        program_start(&p, &program_cases[i], kernels, numbers, true);
+        program_finish(&p);
+        keeps_its_promises(&program_cases[i], false);
+        keeps_its_promises(&program_cases[i], true);
+    }
+}
+
+static bool (*device_low_rank)(const struct low_rank_args *args, struct error *err);
+
+static bool low_rank_without_an_upload(const struct low_rank_args *args, struct error *err) {
+    CHECK(args->spans && args->terms, "a pass uploads the terms of a low_rank");
+    return device_low_rank(args, err);
+}
+
+static int on_cuda(void) {
+    struct error err = { 0 };
+    const struct kernels *device = devices_open(
+        &(struct device_choice){ .kind = DEVICE_CUDA }, &err);
+    if (!device) {
+        printf("%s\n", err.message);
+        return 77;
+    }
+    struct kernels cuda = *device;
+    struct device_memory counting = *device->memory;
+    counted = device->memory;
+    counting.alloc = counting_alloc;
+    cuda.memory = &counting;
+    device_low_rank = device->low_rank;
+    cuda.low_rank = low_rank_without_an_upload;
+    all_programs(&cuda);
+    return check_done();
+}
+
+int main(int argc, char **argv) {
     numbers = calloc(PROGRAM_NUMBERS, sizeof(float));
     for (size_t i = 0; i < sizeof(loss_weights) / sizeof(loss_weights[0]); i++)
         loss_weights[i] = program_random();
+    if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
+        const int status = on_cuda();
+        free(numbers);
+        return status;
+    }
     struct device_memory counting = host_memory;
+    counted = &host_memory;
     counting.alloc = counting_alloc;
     reference = *kernels_reference();
     reference.attention_backward = careful_attention_backward;
     cpu = *kernels_cpu();
     reference.memory = cpu.memory = &counting;
-    const struct kernels *const all[] = { &reference, &cpu };
-    for (int k = 0; k < 2; k++) {
-        kernels = all[k];
-        for (int i = 0; i < program_case_count; i++) {
-            struct program p;
-            program_start(&p, &program_cases[i], kernels, numbers, true);
-            program_finish(&p);
-            keeps_its_promises(&program_cases[i], false);
-            keeps_its_promises(&program_cases[i], true);
-        }
-    }
+    all_programs(&reference);
+    all_programs(&cpu);
     wrong_uses_are_refused();
     rows_must_not_differ();
     tapes_share_an_arena();
