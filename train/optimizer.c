@@ -1,8 +1,6 @@
 #include "train/optimizer.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 static int64_t blocks_of(int64_t count) {
     return (count + ADAMW_8BIT_BLOCK - 1) / ADAMW_8BIT_BLOCK;

@@ -3,9 +3,10 @@
  * factors of LoRAs on the attention layers and on everything; with checkpointing and without, bit
  * for bit.
  *
- * usage: gradients_test GOLDENS.safetensors [FOLDER]   FOLDER: where the cases of no small model
- * are
+ * usage: gradients_test GOLDENS.safetensors [FOLDER | cuda]   FOLDER: where the cases of no small
+ * model are; cuda: one LoRA and one full case on a CUDA device
  */
+#include "kernels/devices.h"
 #include "kernels/overlay.h"
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
@@ -30,6 +31,39 @@ static void *zeros(int64_t count, size_t size) {
     void *p = calloc((size_t)count + 1, size);
     must(p, &(struct error){ .message = "no memory" });
     return p;
+}
+
+/* Memory of the device with these contents, or zeros. */
+static void *resident(const struct kernels *k, const void *from, size_t bytes) {
+    struct error err = { 0 };
+    void *p;
+    must(k->memory->alloc(MEMORY_WEIGHTS, bytes, &p, &err) &&
+             (from ? k->memory->upload(p, from, bytes, &err) : k->memory->zero(p, bytes, &err)),
+        &err);
+    return p;
+}
+
+/* The same, for a tensor of numbers that is not needed any more. */
+static struct tensor resident_tensor(const struct kernels *k, struct tensor t) {
+    void *host = t.data;
+    t.data = resident(k, host, tensor_bytes(&t));
+    t.device = k->device;
+    free(host);
+    return t;
+}
+
+static void release(const struct kernels *k, const struct tensor *t) {
+    k->memory->release(MEMORY_WEIGHTS, t->data, tensor_bytes(t));
+}
+
+/* A copy of what the device has; freed by the caller. */
+static float *fetched(const struct kernels *k, const void *from, size_t bytes) {
+    struct error err = { 0 };
+    float *copy = zeros((int64_t)bytes, 1);
+    const void *host = k->memory->view(from, bytes, &err);
+    must(host, &err);
+    memcpy(copy, host, bytes);
+    return copy;
 }
 
 /* --- what is trained --- */
@@ -60,9 +94,9 @@ struct subject {
     int pair_count;
     struct row_overlay *changes;
 
-    float *latents, *context, *d_out, *out;
-    int32_t *ids;
-    struct tensor context_tensor;
+    float *d_out;
+    /* The device's; context without a text encoder, ids with one. */
+    struct tensor latents, context, times, out, ids;
 };
 
 static int64_t taps_of(const struct named_weight *w) {
@@ -79,7 +113,8 @@ static int parameter_of(struct subject *s, enum tape_parameter_kind kind, const 
     *p = (struct tape_parameter){ .kind = kind, .what = what };
     for (int i = 0; i < 2; i++) {
         s->sizes[i][s->parameter_count] = floats[i];
-        p->gradient[i] = floats[i] ? zeros(floats[i], sizeof(float)) : NULL;
+        p->gradient[i] = floats[i] ? resident(s->kernels, NULL, (size_t)floats[i] * sizeof(float))
+                                   : NULL;
     }
     return s->parameter_count++;
 }
@@ -206,8 +241,8 @@ static void find_trained(struct subject *s) {
             (strcmp(s->what, "full") == 0 ? train_all : train_factors)(s, lists[i]);
     if (!s->text)
         add_trained(s,
-            (struct trained){ .parameter = parameter_of(s, TAPE_INPUT, &s->context_tensor, 0, 0),
-                .outer = tensor_elements(&s->context_tensor),
+            (struct trained){ .parameter = parameter_of(s, TAPE_INPUT, &s->context, 0, 0),
+                .outer = tensor_elements(&s->context),
                 .inner = 1,
                 .taps = 1 },
             "context", "");
@@ -219,54 +254,53 @@ static void find_trained(struct subject *s) {
 static void start(struct subject *s) {
     const struct unet_config *config = unet_get_config(s->unet);
     const int64_t pixels = s->rows * s->h * s->w;
-    s->latents = rule_signal("latents", pixels * config->in_channels);
+    struct tensor host = tensor_4d(rule_signal("latents", pixels * config->in_channels), DTYPE_F32,
+        s->rows, s->h, s->w, config->in_channels);
+    s->latents = resident_tensor(s->kernels, host);
     s->d_out = rule_signal("d_out", pixels * config->out_channels);
-    s->out = zeros(pixels * config->out_channels, sizeof(float));
+    host = tensor_4d(zeros(pixels * config->out_channels, sizeof(float)), DTYPE_F32, s->rows, s->h,
+        s->w, config->out_channels);
+    s->out = resident_tensor(s->kernels, host);
+    host = tensor_1d(zeros(s->rows, sizeof(float)), DTYPE_F32, s->rows);
+    memcpy(host.data, timesteps, tensor_bytes(&host));
+    s->times = resident_tensor(s->kernels, host);
     if (s->text) {
         const struct text_encoder_config *text = text_encoder_get_config(s->text);
         const int64_t count = s->rows * text->max_position_embeddings;
         double *numbers = zeros(count, sizeof(double));
-        s->ids = zeros(count, sizeof(int32_t));
+        int32_t *ids = zeros(count, sizeof(int32_t));
         rule_numbers("ids", count, numbers);
         for (int64_t i = 0; i < count; i++)
-            s->ids[i] = (int32_t)((numbers[i] + 1) / 2 * text->vocab_size);
+            ids[i] = (int32_t)((numbers[i] + 1) / 2 * text->vocab_size);
         free(numbers);
+        host = tensor_2d(ids, DTYPE_I32, s->rows, text->max_position_embeddings);
+        s->ids = resident_tensor(s->kernels, host);
     } else {
-        s->context = rule_signal("context", s->rows * SMALL_TOKENS * SMALL_CONTEXT_DIM);
-        s->context_tensor = tensor_3d(
-            s->context, DTYPE_F32, s->rows, SMALL_TOKENS, SMALL_CONTEXT_DIM);
+        host = tensor_3d(rule_signal("context", s->rows * SMALL_TOKENS * SMALL_CONTEXT_DIM),
+            DTYPE_F32, s->rows, SMALL_TOKENS, SMALL_CONTEXT_DIM);
+        s->context = resident_tensor(s->kernels, host);
     }
     find_trained(s);
-}
-
-static struct tensor output(const struct subject *s) {
-    return tensor_4d(
-        s->out, DTYPE_F32, s->rows, s->h, s->w, unet_get_config(s->unet)->out_channels);
 }
 
 static void forward(struct compute *c, void *user) {
     const struct subject *s = user;
     const size_t mark = arena_mark(c->arena);
-    struct tensor context = s->context_tensor, out = output(s);
-    const struct tensor latents = tensor_4d(
-        s->latents, DTYPE_F32, s->rows, s->h, s->w, unet_get_config(s->unet)->in_channels);
-    const struct tensor times = tensor_1d((void *)(uintptr_t)timesteps, DTYPE_F32, s->rows);
+    struct tensor context = s->context, out = s->out;
     if (s->text) {
         const struct text_encoder_config *text = text_encoder_get_config(s->text);
-        const struct tensor ids = tensor_2d(
-            s->ids, DTYPE_I32, s->rows, text->max_position_embeddings);
         context = compute_tensor_3d(c, text_encoder_activation_dtype(s->text), s->rows,
             text->max_position_embeddings, text->hidden_size);
-        text_encoder_forward(s->text, c, &ids, 0, &context);
+        text_encoder_forward(s->text, c, &s->ids, 0, &context);
     } else if (unet_activation_dtype(s->unet) != DTYPE_F32) {
         context = compute_tensor_3d(
             c, unet_activation_dtype(s->unet), s->rows, context.shape[1], context.shape[2]);
-        op_convert(c, &(struct convert_args){ .x = &s->context_tensor, .y = &context });
+        op_convert(c, &(struct convert_args){ .x = &s->context, .y = &context });
     }
     struct tensor kv = compute_tensor_3d(
         c, context.dtype, s->rows, context.shape[1], unet_context_channels(s->unet));
     unet_encode_context(s->unet, c, &context, &kv);
-    unet_forward(s->unet, c, &latents, &times, &kv, NULL, &out);
+    unet_forward(s->unet, c, &s->latents, &s->times, &kv, NULL, &out);
     arena_release(c->arena, mark);
 }
 
@@ -278,11 +312,12 @@ static void go_on(struct tape *tape, enum tape_point point) {
     CHECK(reached == point, "point %d, not %d", (int)reached, (int)point);
 }
 
-static size_t taken; /* activations that the counting memory has given out */
+static const struct device_memory *counted; /* what counting_alloc takes from */
+static size_t taken;                        /* activations that it has given out */
 
 static bool counting_alloc(enum memory_pool pool, size_t bytes, void **out, struct error *err) {
     taken += pool == MEMORY_ACTIVATIONS ? bytes : 0;
-    return host_memory.alloc(pool, bytes, out, err);
+    return counted->alloc(pool, bytes, out, err);
 }
 
 /* One pass, whose gradients are added to the parameters'; of the context, if it is an input, to
@@ -292,24 +327,26 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
     const struct overlay overlay = { rows, (int)s->rows };
     const struct compute like = { .kernels = s->kernels, .overlay = &overlay };
     const struct tape_options options = { s->parameters, s->parameter_count, checkpointing };
-    const struct tensor out = output(s);
     struct tape_figures figures;
     struct tape *tape;
     struct error err = { 0 };
     size_t measured;
-    must(tape_measure(&like, forward, s, &out, &options, &measured, &err), &err);
+    must(tape_measure(&like, forward, s, &s->out, &options, &measured, &err), &err);
     taken = 0;
-    must(tape_create(&like, forward, s, &out, &options, &tape, &err), &err);
+    must(tape_create(&like, forward, s, &s->out, &options, &tape, &err), &err);
     CHECK(measured == taken && measured == tape_bytes(tape),
         "%zu bytes measured, %zu said, %zu taken", measured, tape_bytes(tape), taken);
     tape_begin(tape);
     go_on(tape, TAPE_MIDDLE);
-    const struct tensor seed = tape_gradient(tape, &out);
-    memcpy(seed.data, s->d_out, tensor_bytes(&seed));
+    const struct tensor seed = tape_gradient(tape, &s->out);
+    must(s->kernels->memory->upload(seed.data, s->d_out, tensor_bytes(&seed), &err), &err);
     go_on(tape, TAPE_END);
-    if (!s->text)
-        memcpy(d_context, tape_gradient(tape, &s->context_tensor).data,
-            tensor_bytes(&s->context_tensor));
+    if (!s->text) {
+        const size_t bytes = tensor_bytes(&s->context);
+        float *got = fetched(s->kernels, tape_gradient(tape, &s->context).data, bytes);
+        memcpy(d_context, got, bytes);
+        free(got);
+    }
     CHECK(measured == taken, "%zu bytes more were taken in the pass", taken - measured);
     tape_get_figures(tape, &figures);
     CHECK(figures.advance_flops <= fmax(figures.call_flops, figures.forward_flops / 32),
@@ -323,7 +360,11 @@ static struct tape_figures run_pass(struct subject *s, bool checkpointing, float
 /* A gradient in torch's order. */
 static float *gradient_of(const struct subject *s, const struct trained *t, const float *context) {
     const struct tape_parameter *p = &s->parameters[t->parameter];
-    const float *from = p->kind == TAPE_INPUT ? context : p->gradient[t->part];
+    float *got = p->kind == TAPE_INPUT
+                     ? NULL
+                     : fetched(s->kernels, p->gradient[t->part],
+                           (size_t)s->sizes[t->part][t->parameter] * sizeof(float));
+    const float *from = got ? got : context;
     const int64_t row = t->taps * t->inner;
     float *to = zeros(t->outer * row, sizeof(float));
     for (int64_t o = 0; o < t->outer; o++)
@@ -335,6 +376,7 @@ static float *gradient_of(const struct subject *s, const struct trained *t, cons
                                      o % LOW_RANK_PANEL]
                               : from[(t->first + o) * row + at];
             }
+    free(got);
     return to;
 }
 
@@ -435,10 +477,10 @@ static void compare(const struct subject *s, struct safetensors *goldens, const 
 /* --- cases --- */
 
 static void finish(struct subject *s) {
-    for (int i = 0; i < s->parameter_count; i++) {
-        free(s->parameters[i].gradient[0]);
-        free(s->parameters[i].gradient[1]);
-    }
+    for (int i = 0; i < s->parameter_count; i++)
+        for (int part = 0; part < 2; part++)
+            s->kernels->memory->release(MEMORY_WEIGHTS, s->parameters[i].gradient[part],
+                (size_t)s->sizes[part][i] * sizeof(float));
     row_overlay_destroy(s->changes);
     for (int i = 0; i < s->pair_count; i++)
         low_rank_pair_destroy(s->pairs[i]);
@@ -447,11 +489,11 @@ static void finish(struct subject *s) {
     free(s->sizes[0]);
     free(s->sizes[1]);
     free(s->pairs);
-    free(s->latents);
-    free(s->context);
     free(s->d_out);
-    free(s->out);
-    free(s->ids);
+    release(s->kernels, &s->latents);
+    release(s->kernels, &s->times);
+    release(s->kernels, &s->out);
+    release(s->kernels, s->text ? &s->ids : &s->context);
     unet_destroy(s->unet);
     text_encoder_destroy(s->text);
 }
@@ -459,29 +501,31 @@ static void finish(struct subject *s) {
 /* A second pass with checkpointing: each gradient is what it was, twice. */
 static void checkpointing_changes_no_bits(
     struct subject *s, const char *name, const float *d_context, const struct tape_figures *whole) {
-    float *before[2], *again = zeros(tensor_elements(&s->context_tensor), sizeof(float));
+    const size_t context_bytes = s->text ? 0 : tensor_bytes(&s->context);
+    float *again = zeros((int64_t)context_bytes, 1);
+    struct error err = { 0 };
     bool same = true;
     float **kept = zeros(2 * s->parameter_count, sizeof(float *));
     for (int i = 0; i < s->parameter_count; i++)
         for (int part = 0; part < 2; part++) {
             const size_t bytes = (size_t)s->sizes[part][i] * sizeof(float);
-            kept[2 * i + part] = zeros(s->sizes[part][i], sizeof(float));
             if (!bytes)
                 continue;
-            memcpy(kept[2 * i + part], s->parameters[i].gradient[part], bytes);
-            memset(s->parameters[i].gradient[part], 0, bytes);
+            kept[2 * i + part] = fetched(s->kernels, s->parameters[i].gradient[part], bytes);
+            must(s->kernels->memory->zero(s->parameters[i].gradient[part], bytes, &err), &err);
         }
     const struct tape_figures cut = run_pass(s, true, again);
     for (int i = 0; i < s->parameter_count; i++)
         for (int part = 0; part < 2; part++) {
-            before[part] = kept[2 * i + part];
             const size_t bytes = (size_t)s->sizes[part][i] * sizeof(float);
-            same = same &&
-                   (!bytes || memcmp(before[part], s->parameters[i].gradient[part], bytes) == 0);
-            free(before[part]);
+            if (!bytes)
+                continue;
+            float *now = fetched(s->kernels, s->parameters[i].gradient[part], bytes);
+            same = same && memcmp(kept[2 * i + part], now, bytes) == 0;
+            free(kept[2 * i + part]);
+            free(now);
         }
-    if (!s->text)
-        same = same && memcmp(again, d_context, tensor_bytes(&s->context_tensor)) == 0;
+    same = same && memcmp(again, d_context, context_bytes) == 0;
     CHECK(same, "%s, %s: checkpointing changes bits", s->kernels->name, name);
     CHECK(cut.segments > 1 && cut.saved_bytes < whole->saved_bytes, "%s: %zu bytes saved in %d",
         name, cut.saved_bytes, cut.segments);
@@ -536,7 +580,7 @@ static void run_case(const struct kernels *kernels, enum dtype dtype, struct saf
     if (!s.unet)
         open_folder(&s, folder);
     start(&s);
-    float *d_context = zeros(tensor_elements(&s.context_tensor), sizeof(float));
+    float *d_context = zeros(s.text ? 0 : tensor_elements(&s.context), sizeof(float));
     const struct tape_figures figures = run_pass(&s, false, d_context);
     if (s.text)
         has_as_many_calls(name, &figures);
@@ -549,10 +593,37 @@ static void run_case(const struct kernels *kernels, enum dtype dtype, struct saf
     finish(&s);
 }
 
+/* What the chip computes itself, checked on the smallest. */
+static bool run_on_cuda(struct safetensors *goldens) {
+    struct error err = { 0 };
+    const struct kernels *device = devices_open(
+        &(struct device_choice){ .kind = DEVICE_CUDA }, &err);
+    if (!device) {
+        printf("%s\n", err.message);
+        return false;
+    }
+    struct device_memory counting = *device->memory;
+    struct kernels cuda = *device;
+    counted = device->memory;
+    counting.alloc = counting_alloc;
+    cuda.memory = &counting;
+    run_case(&cuda, DTYPE_F32, goldens, "unet_sd2.everything.3", NULL);
+    run_case(&cuda, DTYPE_F32, goldens, "unet_sd2.full.3", NULL);
+    return true;
+}
+
 int main(int argc, char **argv) {
     struct safetensors *goldens = reference_open(argc > 1 ? argv[1] : "gradients.safetensors");
     const struct safetensors_header *header = safetensors_get_header(goldens);
+    if (argc > 2 && strcmp(argv[2], "cuda") == 0) {
+        const bool ran = run_on_cuda(goldens);
+        for (int i = 0; i < PROJECTIONS; i++)
+            free(vectors[i]);
+        safetensors_close(goldens);
+        return ran ? check_done() : 77;
+    }
     struct device_memory counting = host_memory;
+    counted = &host_memory;
     struct kernels cpu = *kernels_cpu(), reference = *kernels_reference();
     counting.alloc = counting_alloc;
     cpu.memory = reference.memory = &counting;
