@@ -89,6 +89,7 @@
 /* engine: adapters (engine/adapters/adapters.h) */
 #define ADAPTER_NAME_MAX_BYTES 128
 #define ADAPTER_FILE_MAX_BYTES ((uint64_t)4 << 30) /* of a file that is sent to the daemon */
+#define ADAPTER_UPLOAD_PATIENCE_S 5.0              /* of another for its name, if it stalls */
 #define LORA_MEMORY_MAX_MB (1 << 24)               /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0                   /* either sign */
 

@@ -34,6 +34,8 @@ struct adapters_options {
     size_t memory_bytes; /* for all versions and copies together; 0: no limit of our own */
     /* Also LoRAs become working copies, one set of weights at a time. */
     bool merge;
+    /* How long a name is kept for a file of which nothing comes; 0: ADAPTER_UPLOAD_PATIENCE_S. */
+    double upload_patience_s;
 };
 
 /* What the adapters change. All but the checkpoint is borrowed. */
@@ -176,7 +178,8 @@ bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struc
 /* A file that arrives piece by piece, in a temporary file of the folder. One thread at a time. */
 struct adapter_upload;
 /* `bytes`: how many will come, if that is known, else 0. ERROR_TOO_LARGE past
- * ADAPTER_FILE_MAX_BYTES, ERROR_CONFLICT while another file for the name is on its way. */
+ * ADAPTER_FILE_MAX_BYTES, ERROR_CONFLICT while another file for the name is on its way; but one
+ * that stalls loses the name, and ERROR_CONFLICT is then what its sender hears. */
 bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
     struct adapter_upload **out, struct error *err) __attribute__((warn_unused_result));
 bool adapter_upload_write(struct adapter_upload *upload, const void *bytes, size_t size,

@@ -11,7 +11,10 @@
 #include <unistd.h>
 
 struct adapter_upload {
-    struct adapter_upload *next; /* of the registry's; under its `lock` */
+    struct adapter_upload *next; /* of the registry's; under its `lock`, as the next three */
+    double heard_s;              /* when something of it came last */
+    bool ending;                 /* all of it is there */
+    bool passed;                 /* it stalled, and another has its turn */
     struct adapters *adapters;   /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     char temporary[64]; /* its file's name until it is kept; "": it has the adapter's name */
@@ -40,20 +43,46 @@ static bool reserve(struct adapter_upload *upload, struct error *err) {
            write_failed(upload, reason, err);
 }
 
-/* Two files for one name at a time: which of them it would stand for is nobody's wish. */
+static double patience_s(const struct adapters *adapters) {
+    const double asked = adapters->options.upload_patience_s;
+    return asked > 0 ? asked : ADAPTER_UPLOAD_PATIENCE_S;
+}
+
+/* Two files for one name at a time: which of them it would stand for is nobody's wish. One of which
+ * nothing has come for a while gives way. */
 static bool enter(struct adapter_upload *upload, struct error *err) {
     struct adapters *adapters = upload->adapters;
+    const double patience = patience_s(adapters);
     pthread_mutex_lock(&adapters->lock);
-    bool taken = false;
-    for (const struct adapter_upload *u = adapters->uploads; u; u = u->next)
-        taken |= strcmp(u->name, upload->name) == 0;
+    upload->heard_s = monotonic_seconds();
+    struct adapter_upload *other = adapters->uploads;
+    while (other && (other->passed || strcmp(other->name, upload->name) != 0))
+        other = other->next;
+    const bool taken = other && (other->ending || upload->heard_s - other->heard_s < patience);
     if (!taken) {
+        if (other)
+            other->passed = true;
         upload->next = adapters->uploads;
         adapters->uploads = upload;
     }
     pthread_mutex_unlock(&adapters->lock);
     return !taken || error_set(err, ERROR_CONFLICT,
-                         "another file for %s is being sent: wait until it is there", upload->name);
+                         "another file for %s is being sent: wait until it is there, or nothing of "
+                         "it has come for %g s",
+                         upload->name, patience);
+}
+
+/* Something of it came, or (`ending`) all of it. Whether the name is still its own. */
+static bool keeps_name(struct adapter_upload *upload, bool ending, struct error *err) {
+    struct adapters *adapters = upload->adapters;
+    pthread_mutex_lock(&adapters->lock);
+    upload->heard_s = monotonic_seconds();
+    upload->ending = ending;
+    const bool passed = upload->passed;
+    pthread_mutex_unlock(&adapters->lock);
+    return !passed || error_set(err, ERROR_CONFLICT,
+                          "nothing of this file came for %g s, and another for %s took its turn",
+                          patience_s(adapters), upload->name);
 }
 
 static void leave(struct adapter_upload *upload) {
@@ -114,7 +143,7 @@ bool adapter_upload_write(
             return write_failed(upload, errno, err);
         done += (size_t)n;
     }
-    return true;
+    return keeps_name(upload, false, err);
 }
 
 /* The caller holds `work`: loads the file and only then lets it have the name. */
@@ -156,6 +185,7 @@ bool adapter_upload_end(
     bool ok = upload->announced == 0 || upload->written == upload->announced ||
               error_set(err, ERROR_INVALID, "%llu of the %llu bytes came that were announced",
                   (unsigned long long)upload->written, (unsigned long long)upload->announced);
+    ok = ok && keeps_name(upload, true, err);
     if (ok) {
         work_begin(adapters);
         ok = upload_take(upload, err) &&

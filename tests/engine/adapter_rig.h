@@ -16,7 +16,8 @@ struct rig {
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct adapters *adapters;
-    int64_t outputs; /* numbers of rig_run */
+    int64_t outputs;          /* numbers of rig_run */
+    double upload_patience_s; /* of a registry opened from now on; 0: the default */
 };
 
 /* Makes the checkpoint and an empty folder; no registry yet. */

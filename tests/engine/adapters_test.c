@@ -369,6 +369,7 @@ static void a_file_can_be_sent(void) {
 }
 
 static void an_upload_may_stop_anywhere(void) {
+    rig.upload_patience_s = 3600;
     begin(0, false);
     const size_t files = files_in_folder();
     struct adapter_upload *upload;
@@ -394,6 +395,37 @@ static void an_upload_may_stop_anywhere(void) {
     fclose(fopen(left, "w"));
     rig_open(&rig, 0, false);
     CHECK(access(left, F_OK) != 0, "what a killed daemon left is still there");
+    rig.upload_patience_s = 0;
+}
+
+static void one_that_stalls_loses_its_name(void) {
+    struct adapter_upload *stalled, *next;
+    struct adapter_info info;
+    char other[160];
+    begin(0, false);
+    const size_t files = files_in_folder();
+    rig.upload_patience_s = 0.01;
+    rig_open(&rig, 0, false);
+    snprintf(other, sizeof(other), "%s/other.safetensors", rig.root);
+    rig_write(&rig, other, RIG_LORA, 3, "", 9);
+    CHECK(adapter_upload_begin(rig.adapters, "name", 100, &stalled, &err), "%s", err.message);
+    CHECK(adapter_upload_write(stalled, "1234", 4, &err), "%s", err.message);
+    usleep(20000);
+    CHECK(upload("name", other, 0, &info), "a stalled upload keeps its name: %s", err.message);
+    adapter_info_finish(&info);
+    CHECK(!adapter_upload_write(stalled, "5", 1, &err) && err.code == ERROR_CONFLICT, "%s: %s",
+        error_code_name(err.code), err.message);
+    CHECK_CONTAINS(err.message, "nothing of this file came for 0.01 s");
+    adapter_upload_abort(stalled);
+    /* The last byte of one that was passed comes too late as well. */
+    CHECK(adapter_upload_begin(rig.adapters, "name", 0, &stalled, &err), "%s", err.message);
+    usleep(20000);
+    CHECK(adapter_upload_begin(rig.adapters, "name", 0, &next, &err), "%s", err.message);
+    CHECK(
+        !adapter_upload_end(stalled, &info, &err) && err.code == ERROR_CONFLICT, "%s", err.message);
+    adapter_upload_abort(next);
+    CHECK(files_in_folder() == files + 1 && resolves("name", 1), "what came whole is there alone");
+    rig.upload_patience_s = 0;
 }
 
 /* ---- hostile names ---- */
@@ -667,6 +699,7 @@ int main(void) {
     a_broken_file_changes_nothing();
     a_file_can_be_sent();
     an_upload_may_stop_anywhere();
+    one_that_stalls_loses_its_name();
     names_stay_in_the_folder();
     only_regular_files_are_read();
     wrong_choices_are_refused();

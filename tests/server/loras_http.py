@@ -179,7 +179,13 @@ def half_an_upload_is_taken_back(d):
     check(grown < 16 << 10, f"{grown} kB are held in memory")
     check(d.get("/health").status == 200 and d.latents(), "others are served")
     check("half" not in d.get("/loras").body.decode(), "it is not there yet")
+    held[3].sendall(bytes(1))
     refused(d.put("half3", SNOW), 409, words="half3")
+    # Nothing more comes of the fifth: after a while another has its turn.
+    check(wait_until(lambda: d.put("half4", SNOW).status == 201, 60), "one that stalls gives way")
+    held[4].sendall(bytes(1))
+    refused(read_responses(held[4])[0][0], 409, words="half4")
+    check(d.request("DELETE", "/loras/half4").status == 204, "what took its place stays")
     for s in held:
         s.close()
     check(wait_until(lambda: d.files() == ["snow.safetensors"]), f"and leaves nothing: {d.files()}")
