@@ -68,8 +68,8 @@ void rig_open(struct rig *rig, size_t memory_bytes, bool merge) {
     snprintf(path, sizeof(path), "%s/checkpoint", rig->root);
     must(checkpoint_open(path, NULL, &checkpoint, &err), err.message);
     open_models(rig, checkpoint);
-    const struct adapters_options options = { rig->loras, memory_bytes, merge,
-        rig->upload_patience_s };
+    const struct adapters_options options = { rig->loras[0] ? rig->loras : NULL, memory_bytes,
+        merge, rig->upload_patience_s };
     const struct adapters_base base = { checkpoint, rig->kernels, rig->dtype,
         unet_weights(rig->unet), text_encoder_weights(rig->text_encoder) };
     must(adapters_create(&options, &base, &rig->adapters, &err), err.message);

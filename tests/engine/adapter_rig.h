@@ -10,7 +10,7 @@
 #include "models/unet.h"
 
 struct rig {
-    char root[64], loras[96]; /* the latter is --lora-dir */
+    char root[64], loras[96]; /* the latter is --lora-dir; "": none */
     const struct kernels *kernels;
     enum dtype dtype;
     struct text_encoder *text_encoder;

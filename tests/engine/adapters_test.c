@@ -428,6 +428,28 @@ static void one_that_stalls_loses_its_name(void) {
     rig.upload_patience_s = 0;
 }
 
+/* As what was trained is added: into the folder, or without one from where it is. */
+static void a_file_from_elsewhere_is_added(void) {
+    char other[160], folder[sizeof(rig.loras)];
+    begin(0, false);
+    snprintf(other, sizeof(other), "%s/other.safetensors", rig.root);
+    rig_write(&rig, other, RIG_LORA, 3, "", 9);
+    const size_t files = files_in_folder();
+    CHECK(adapters_add_file(rig.adapters, "added", other, &err), "%s", err.message);
+    CHECK(files_in_folder() == files + 1 && resolves("added", 1), "it is in the folder");
+    float *kept = with("added", 1, NULL, 0);
+    memcpy(folder, rig.loras, sizeof(folder));
+    rig.loras[0] = 0;
+    rig_open(&rig, 0, false);
+    memcpy(rig.loras, folder, sizeof(folder));
+    CHECK(
+        adapters_add_file(rig.adapters, "added", other, &err), "without a folder: %s", err.message);
+    float *loaded = with("added", 1, NULL, 0);
+    CHECK(same_bits(kept, loaded), "%g apart", difference(kept, loaded));
+    free(kept);
+    free(loaded);
+}
+
 /* ---- hostile names ---- */
 
 static void names_stay_in_the_folder(void) {
@@ -700,6 +722,7 @@ int main(void) {
     a_file_can_be_sent();
     an_upload_may_stop_anywhere();
     one_that_stalls_loses_its_name();
+    a_file_from_elsewhere_is_added();
     names_stay_in_the_folder();
     only_regular_files_are_read();
     wrong_choices_are_refused();
