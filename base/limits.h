@@ -106,6 +106,7 @@
 
 /* train: one job (train/config.c) */
 #define TRAIN_CONFIG_MAX_BYTES (1 << 20)
+#define TRAIN_CACHE_BYTES ((uint64_t)20 << 30) /* where nobody says otherwise */
 #define TRAIN_BATCH_MAX 256
 #define TRAIN_STEPS_MAX 100000000
 #define TRAIN_TEXTS_MAX 64 /* target modules, prompts, groups of parameters */

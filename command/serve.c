@@ -26,7 +26,7 @@ struct settings {
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
     const char *address, *state_dir, *dataset_root;
-    uint64_t dataset_max_bytes;
+    uint64_t dataset_max_bytes, cache_max_bytes;
     double training_share;
     mode_t socket_mode;
     enum log_level log_level;
@@ -77,6 +77,10 @@ static const struct option_spec table[] = {
     { "state-dir", 0, "FOLDER",
         "where jobs are kept: what was accepted outlives the daemon [no jobs]",
         .to = OPTION_TO_TEXT(struct settings, state_dir) },
+    { "cache-max-bytes", 0, "N",
+        "of pictures and captions that jobs have encoded, for later ones, in\n"
+        "its folder cache; the oldest goes [21474836480]",
+        .to = OPTION_TO_UINT64(struct settings, cache_max_bytes, 0, INT64_MAX) },
     { "training-share", 0, "X",
         "0 to 0.9: of the engine's time, while requests are there too; what\n"
         "they leave is a job's anyway [0]",
@@ -200,6 +204,7 @@ static int serve(
     struct dataset_store *datasets = NULL;
     struct training_options training = {
         .folder = settings->state_dir,
+        .cache_max_bytes = settings->cache_max_bytes,
         .dataset_root = settings->dataset_root,
         .tokenizer_dir = settings->engine.pipeline.tokenizer_dir,
         .share = settings->training_share,
@@ -308,6 +313,7 @@ int serve_main(int argc, char **argv) {
         .heartbeat_s = HTTP_HEARTBEAT_S,
         .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
         .dataset_max_bytes = DATASET_MAX_BYTES,
+        .cache_max_bytes = TRAIN_CACHE_BYTES,
         .address = "127.0.0.1:8188",
         .socket_mode = 0600,
         .log_level = LOG_LEVEL_INFO,

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "command/options.h"
 #include "command/progress.h"
 #include "engine/training_job/training_job.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 struct train_run {
-    const char *model, *tokenizer_dir, *config_path, *dataset_root, *out;
+    const char *model, *tokenizer_dir, *config_path, *dataset_root, *out, *cache;
+    uint64_t cache_max_bytes;
     struct device_choice device;
     bool quiet;
     struct train_config config;
@@ -31,6 +33,11 @@ static const struct option_spec table[] = {
         "for the adapter, checkpoints and metrics; a job whose folder\n"
         "has checkpoints goes on from the last one",
         true, OPTION_TO_TEXT(struct train_run, out) },
+    { "cache", 0, "FOLDER",
+        "for pictures and captions as they are encoded, which later\njobs find there [OUT/cache]",
+        .to = OPTION_TO_TEXT(struct train_run, cache) },
+    { "cache-max-bytes", 0, "N", "of what earlier jobs left there; the oldest goes [21474836480]",
+        .to = OPTION_TO_UINT64(struct train_run, cache_max_bytes, 0, INT64_MAX) },
     OPTION_DEVICE_ROW(struct train_run, device),
     OPTION_TOKENIZER_ROW(struct train_run, tokenizer_dir),
     { "quiet", 'q', NULL, "say nothing but warnings and errors",
@@ -91,22 +98,36 @@ static bool train(struct train_run *run, struct error *err) {
         return false;
     char *dataset = run->dataset_root ? file_join(run->dataset_root, run->config.dataset)
                                       : strdup(run->config.dataset);
-    if (!dataset)
+    const char *class_name = run->config.class_data_dir;
+    char *class_folder = class_name && run->dataset_root ? file_join(run->dataset_root, class_name)
+                         : class_name                    ? strdup(class_name)
+                                                         : NULL;
+    char *cache = run->cache ? strdup(run->cache) : file_join(run->out, "cache");
+    if (!dataset || !cache || (class_name && !class_folder)) {
+        free(class_folder);
+        free(dataset);
+        free(cache);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    }
     const struct training_job_options options = {
         .kernels = kernels,
         .model_path = run->model,
         .tokenizer_dir = run->tokenizer_dir,
         .config = &run->config,
         .dataset = dataset,
+        .class_dataset = class_folder,
         .dataset_root = run->dataset_root,
         .folder = run->out,
+        .cache = cache,
+        .cache_max_bytes = run->cache_max_bytes,
         .stepped = on_step,
         .user = run,
     };
     struct training_job *training;
     bool ok = training_job_open(&options, &training, err);
     free(dataset);
+    free(class_folder);
+    free(cache);
     if (!ok)
         return false;
     const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
@@ -122,7 +143,7 @@ static bool train(struct train_run *run, struct error *err) {
 }
 
 int train_main(int argc, char **argv) {
-    struct train_run run = { 0 };
+    struct train_run run = { .cache_max_bytes = TRAIN_CACHE_BYTES };
     struct options given;
     struct error err = { 0 };
     if (!options_parse(table, false, argc, argv, &given, &err))

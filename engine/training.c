@@ -45,19 +45,32 @@ static bool parse(const char *text, size_t size, struct train_config *out, struc
 }
 
 /* Under the data sets' folder, and nowhere else. */
-static bool dataset_path(
-    const struct training *t, const struct train_config *c, char **out, struct error *err) {
-    const char *name = c->dataset;
-    if (!*name || *name == '/' || strstr(name, ".."))
-        return error_field(err, "dataset", name, "a folder under the daemon's --dataset-root");
-    *out = file_join(t->options.dataset_root, name);
-    if (!*out)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    if (file_is_folder(*out))
-        return true;
+static bool path_below(const struct training *t, const char *field, const char *name, bool is_there,
+    char **out, struct error *err) {
+    *out = NULL;
+    if (*name && *name != '/' && !strstr(name, "..")) {
+        *out = file_join(t->options.dataset_root, name);
+        if (!*out)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+        if (!is_there || file_is_folder(*out))
+            return true;
+    }
     free(*out);
     *out = NULL;
-    return error_field(err, "dataset", name, "a folder under the daemon's --dataset-root");
+    return error_field(err, field, name, "a folder under the daemon's --dataset-root");
+}
+
+static bool dataset_path(
+    const struct training *t, const struct train_config *c, char **out, struct error *err) {
+    return path_below(t, "dataset", c->dataset, true, out, err);
+}
+
+/* NULL where the job keeps its own. */
+static bool class_path(
+    const struct training *t, const struct train_config *c, char **out, struct error *err) {
+    *out = NULL;
+    return !c->class_data_dir ||
+           path_below(t, "class_data_dir", c->class_data_dir, false, out, err);
 }
 
 /* A job's folder is its own and empty at first; there it goes on from the last checkpoint. */
@@ -71,14 +84,15 @@ static bool resumes_from_latest(const struct train_config *c, struct error *err)
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
     struct pipeline_info info;
-    char *path = NULL;
+    char *path = NULL, *class_folder = NULL;
     const bool ok = adapter_name_check("name", c->name, err) && training_job_is_possible(c, err) &&
                     resumes_from_latest(c, err) &&
                     (engine_get_info(t->options.engine, &info) ||
                         error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading")) &&
                     train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err) &&
-                    dataset_path(t, c, &path, err);
+                    dataset_path(t, c, &path, err) && class_path(t, c, &class_folder, err);
     free(path);
+    free(class_folder);
     return ok;
 }
 
@@ -160,10 +174,12 @@ static void on_kept(void *user, int64_t step) {
 static bool open_job(struct training *t, struct error *err) {
     const struct job *job = job_claim_job(t->claim);
     struct pipeline_info info;
-    char *dataset = NULL, *folder = NULL;
+    char *dataset = NULL, *folder = NULL, *class_folder = NULL;
+    char *cache = file_join(t->options.folder, "cache");
     bool ok = parse(job->request, strlen(job->request), &t->config, err) &&
-              dataset_path(t, &t->config, &dataset, err);
-    if (ok && !(folder = job_folder_path(t->options.folder, job->id)))
+              dataset_path(t, &t->config, &dataset, err) &&
+              class_path(t, &t->config, &class_folder, err);
+    if (ok && (!cache || !(folder = job_folder_path(t->options.folder, job->id))))
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     if (ok && !engine_get_info(t->options.engine, &info))
         ok = error_set(err, ERROR_UNAVAILABLE, "there is no checkpoint");
@@ -173,8 +189,11 @@ static bool open_job(struct training *t, struct error *err) {
         .tokenizer_dir = t->options.tokenizer_dir,
         .config = &t->config,
         .dataset = dataset,
+        .class_dataset = class_folder,
         .dataset_root = t->options.dataset_root,
         .folder = folder,
+        .cache = cache,
+        .cache_max_bytes = t->options.cache_max_bytes,
         .stepped = on_stepped,
         .kept = on_kept,
         .user = t,
@@ -182,6 +201,8 @@ static bool open_job(struct training *t, struct error *err) {
     ok = ok && training_job_open(&options, &t->job, err);
     free(dataset);
     free(folder);
+    free(cache);
+    free(class_folder);
     return ok;
 }
 

@@ -78,8 +78,6 @@ static const struct {
     { "cache_dir", "nothing is downloaded" },
     { "output_dir", "the daemon decides where a job's files go" },
     { "logging_dir", "the daemon decides where a job's files go" },
-    { "image_column", "metadata.jsonl names pictures by file_name" },
-    { "caption_column", "metadata.jsonl has captions in text" },
     { "push_to_hub", "nothing is uploaded" },
     { "hub_token", "nothing is uploaded" },
     { "hub_model_id", "nothing is uploaded" },
@@ -458,9 +456,12 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
         !learning_rate_rules_parse(c->lr_step_rules ? c->lr_step_rules : "", &rules, &why))
         return error_field(err, "lr_step_rules", c->lr_step_rules ? c->lr_step_rules : "(missing)",
             "%s", why.message);
-    if (c->with_prior_preservation && (!c->class_prompt || !c->class_data_dir))
-        return error_field(err, c->class_prompt ? "class_data_dir" : "class_prompt", "(missing)",
-            "a text, beside with_prior_preservation");
+    if (c->with_prior_preservation && !c->class_prompt)
+        return error_field(
+            err, "class_prompt", "(missing)", "a text, beside with_prior_preservation");
+    if (c->with_prior_preservation && c->enable_bucket)
+        return error_field(err, "enable_bucket", "true",
+            "false, beside with_prior_preservation: all pictures of a batch have one size");
     if (c->resume_from_checkpoint && strcmp(c->resume_from_checkpoint, "latest") != 0 &&
         checkpoint_step(c->resume_from_checkpoint) < 0)
         return error_field(err, "resume_from_checkpoint", c->resume_from_checkpoint,

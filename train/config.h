@@ -74,7 +74,10 @@ struct train_groups {
     /* pictures and captions */                                                                    \
     X(INTEGER, resolution, .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .value = 512,                 \
         .help = "side of the pictures in px; with buckets, of a square of their area")             \
-    X(FLAG, center_crop, .help = "crop the middle, not a part drawn once for each picture")        \
+    X(TEXT, image_column, .help = "the metadata's column of file names; else file_name")           \
+    X(TEXT, caption_column, .help = "the metadata's column of captions; else text or caption")     \
+    X(FLAG, center_crop, .help = "crop the middle, not a part drawn each time")                    \
+    X(FLAG, cache_latents, .help = "draw each picture's part once, so that it is encoded once")    \
     X(FLAG, random_flip, .help = "mirror half of the pictures at random")                          \
     X(WORD, image_interpolation_mode, WORDS("lanczos", "bilinear", "bicubic"),                     \
         .help = "filter for resizing pictures")                                                    \
@@ -102,7 +105,7 @@ struct train_groups {
     X(FLAG, with_prior_preservation,                                                               \
         .help = "also train on pictures of the class, to preserve it")                             \
     X(TEXT, class_data_dir, ONLY_WITH(with_prior_preservation),                                    \
-        .help = "folder of the class pictures, under the dataset root")                            \
+        .help = "folder of the class pictures, under the dataset root; else the job's own")        \
     X(TEXT, class_prompt, ONLY_WITH(with_prior_preservation),                                      \
         .help = "caption of the class pictures")                                                   \
     X(NUMBER, prior_loss_weight, .max = 1000, .value = 1, ONLY_WITH(with_prior_preservation),      \

@@ -30,12 +30,13 @@ void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out) {
     }
 }
 
-void draws_sample(struct noise_generator *generator, const struct draws_options *o,
-    const struct draws_batch *b, float *out) {
+/* out = (mean + exp(log_variance / 2) z) scaling_factor with a fresh z. */
+static void sample(struct noise_generator *generator, const struct draws_options *o,
+    const struct draws_batch *b, const float *mean, const float *log_variance, float *out) {
     noise_draw(generator, b->work, elements(b));
     FOR_EACH(b, row, channel, i, drawn) {
-        const float deviation = expf(0.5f * fminf(fmaxf(b->log_variance[i], -30), 20));
-        out[i] = (b->mean[i] + deviation * b->work[drawn]) * o->scaling_factor;
+        const float deviation = expf(0.5f * fminf(fmaxf(log_variance[i], -30), 20));
+        out[i] = (mean[i] + deviation * b->work[drawn]) * o->scaling_factor;
     }
 }
 
@@ -71,7 +72,9 @@ static void mix(const struct draws_options *o, const struct draws_batch *b) {
 
 void draws_take(
     struct noise_generator *generator, const struct draws_options *o, const struct draws_batch *b) {
-    draws_sample(generator, o, b, b->noisy);
+    sample(generator, o, b, b->mean, b->log_variance, b->noisy);
+    if (b->masked_mean)
+        sample(generator, o, b, b->masked_mean, b->masked_log_variance, b->masked);
     draw_noise(generator, o, b, b->target);
     if (o->input_perturbation != 0)
         noise_draw(generator, b->work, elements(b));

@@ -2,6 +2,7 @@
  * of diffusers' scripts, so that a job with the same seed sees the same numbers there and here.
  *
  *   z       randn [rows][c][h][w]   latents = (mean + exp(log_variance / 2) z) scaling_factor
+ *   z2      randn [rows][c][h][w]   the same of the masked pictures         (for inpainting)
  *   noise   randn [rows][c][h][w]
  *   offset  randn [rows][c]         noise += noise_offset offset            (if noise_offset)
  *   p       randn [rows][c][h][w]   used = noise + input_perturbation p     (if that is asked for)
@@ -28,18 +29,16 @@ struct draws_options {
 struct draws_batch {
     int64_t rows, height, width, channels;
     const float *mean, *log_variance; /* of the VAE's posterior; the logarithm is cut at -30, 20 */
-    float *noisy, *target;            /* written, and so are: */
-    int32_t *timesteps;               /* [rows] */
-    bool *dropped;                    /* [rows] */
-    float *work;                      /* as many as noisy has */
+    const float *masked_mean, *masked_log_variance; /* for inpainting, else NULL */
+    float *masked;         /* written with these: the masked pictures' latents */
+    float *noisy, *target; /* written, and so are: */
+    int32_t *timesteps;    /* [rows] */
+    bool *dropped;         /* [rows] */
+    float *work;           /* as many as noisy has */
 };
 
 void draws_take(struct noise_generator *generator, const struct draws_options *options,
     const struct draws_batch *batch);
-
-/* out = (mean + exp(log_variance / 2) z) scaling_factor with a fresh z: the first draw alone. */
-void draws_sample(struct noise_generator *generator, const struct draws_options *options,
-    const struct draws_batch *batch, float *out);
 
 /* torch.rand(()), and torch.randperm(count): the numbers below count. */
 float draws_uniform(struct mt19937 *mt);

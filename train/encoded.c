@@ -1,127 +1,150 @@
 #include "train/encoded.h"
 
 #include "base/log.h"
-#include "train/draws.h"
+#include "train/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct picture {
-    int64_t height, width; /* of its latents */
-    float *moments[2];     /* owned: mean, then log-variance; of the mirror image */
-};
+/* What names begin with: the second word changes whenever the same bytes would be computed to
+ * others. */
+#define PICTURE_NAME "picture 1"
+#define TEXT_NAME "text 1"
+/* How many things that are there already one piece passes over. */
+#define CHECKS_PER_PIECE 64
 
 struct encoded {
     struct encoded_options options;
     int64_t tokens, channels; /* of a text; of latents */
     size_t caption_bytes;
-    struct picture *pictures; /* owned: source->count */
-    const char **captions;    /* owned: the different ones, sorted, "" among them */
+    struct digest vae, text_encoder; /* with what computes them */
+    const char **captions;           /* owned: the different ones, until all is done */
     size_t caption_count;
-    char *texts;         /* owned: [caption_count][caption_bytes] */
-    struct arena *arena; /* owned, until all is done */
-    int64_t next;        /* of pictures and their mirror images, then of captions */
+    uint64_t disk;       /* struct encoded_memory's */
+    int64_t each_time;   /* pictures */
+    struct arena *arena; /* owned; NULL while nothing is computed */
+    float *moments;      /* owned: of the largest picture, with its mask */
+    size_t moments_bytes;
+    bool computed; /* something, in the last call */
+    bool full;     /* the cache, and nothing is encoded each time: the models may be gone */
+    int64_t next;  /* of pictures, their mirror images, and both masked, then of captions */
 };
 
-/* --- sizes --- */
+/* --- how pictures are cut --- */
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+static bool is_held_out(const struct encoded *e, int64_t item) {
+    const struct train_source *s = e->options.source;
+    return item >= s->count && item < s->count + s->held_out;
 }
 
-static bool list_captions(struct encoded *e, struct error *err) {
+static bool has_choice(const struct encoded *e, int64_t item) {
     const struct train_source *s = e->options.source;
-    size_t count = 1, kept = 0;
-    for (int64_t i = 0; i < s->count; i++)
-        count += (size_t)s->captions(s->user, i);
-    e->captions = malloc(count * sizeof(*e->captions));
-    if (!e->captions)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu captions", count);
-    size_t at = 0;
-    e->captions[at++] = "";
-    for (int64_t i = 0; i < s->count; i++)
-        for (int which = s->captions(s->user, i); which--;)
-            e->captions[at++] = s->caption(s->user, i, which);
-    qsort(e->captions, count, sizeof(*e->captions), by_text);
-    for (size_t i = 0; i < count; i++)
-        if (!i || strcmp(e->captions[i], e->captions[kept - 1]) != 0)
-            e->captions[kept++] = e->captions[i];
-    e->caption_count = kept;
-    return true;
+    const struct placement *p = s->placement(s->user, item);
+    return !e->options.center_crop && !is_held_out(e, item) &&
+           (placement_tops(p) > 1 || placement_lefts(p) > 1);
 }
 
-static bool size_pictures(struct encoded *e, struct error *err) {
+bool encoded_is_cut_anew(const struct encoded *e, int64_t item) {
+    return has_choice(e, item) && !e->options.cut_once;
+}
+
+struct crop encoded_crop(const struct encoded *e, int64_t item) {
     const struct train_source *s = e->options.source;
+    const struct placement *p = s->placement(s->user, item);
+    if (!has_choice(e, item))
+        return placement_centre(p);
+    struct mt19937 mt;
+    mt19937_init(&mt, e->options.seed + (uint64_t)item);
+    const int top = (int)(mt19937_next(&mt) % (uint32_t)placement_tops(p));
+    return (struct crop){ top, (int)(mt19937_next(&mt) % (uint32_t)placement_lefts(p)), false };
+}
+
+struct encoded_size encoded_size(const struct encoded *e, int64_t item) {
     const int scale = vae_scale(e->options.vae);
-    e->pictures = calloc((size_t)s->count, sizeof(*e->pictures));
-    if (!e->pictures)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld pictures", (long long)s->count);
-    for (int64_t i = 0; i < s->count; i++) {
-        int height, width;
-        s->size(s->user, i, &height, &width);
-        if (height % scale || width % scale)
-            return error_set(err, ERROR_INTERNAL, "picture %lld is %dx%d, no multiple of %d",
-                (long long)i, width, height, scale);
-        e->pictures[i].height = height / scale;
-        e->pictures[i].width = width / scale;
-    }
-    return true;
+    const struct bucket size = train_source_size(e->options.source, item);
+    return (struct encoded_size){ size.height / scale, size.width / scale };
 }
 
-bool encoded_create(
-    const struct encoded_options *options, struct encoded **out, struct error *err) {
-    *out = NULL;
-    struct encoded *e = calloc(1, sizeof(*e));
-    if (!e)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for encoded pictures");
-    const struct text_encoder_config *text = text_encoder_get_config(options->text_encoder);
-    const enum dtype dtype = text_encoder_activation_dtype(options->text_encoder);
-    e->options = *options;
-    e->tokens = text->max_position_embeddings;
-    e->channels = vae_get_config(options->vae)->latent_channels;
-    e->caption_bytes = (size_t)e->tokens * (options->ids_only
-                                                   ? sizeof(int32_t)
-                                                   : (size_t)text->hidden_size * dtype_size(dtype));
-    if (list_captions(e, err) && size_pictures(e, err) &&
-        arena_create(options->kernels->memory, &e->arena, err)) {
-        e->texts = malloc(e->caption_count * e->caption_bytes);
-        if (e->texts) {
-            *out = e;
-            return true;
+static size_t latent_floats(const struct encoded *e, struct encoded_size size) {
+    return (size_t)(size.height * size.width * e->channels);
+}
+
+/* Mean, log-variance and, of what is masked, the mask. */
+static size_t moments_bytes(const struct encoded *e, struct encoded_size size, bool masked) {
+    const size_t mask = masked ? (size_t)(size.height * size.width) : 0;
+    return (2 * latent_floats(e, size) + mask) * sizeof(float);
+}
+
+/* --- names --- */
+
+/* What computes: other code rounds otherwise. */
+static void add_kernels(const struct kernels *k, struct sha256 *to) {
+    sha256_add_text(to, k->name);
+    for (int dtype = 0; k->implementations && dtype < 32; dtype++)
+        for (const struct implementation *i =
+                 k->weight_dtypes >> dtype & 1 ? k->implementations((enum dtype)dtype) : NULL;
+             i && i->layer; i++) {
+            sha256_add_text(to, i->layer);
+            sha256_add_text(to, i->code);
         }
-        error_set(err, ERROR_NO_MEMORY, "no memory for %zu encoded captions", e->caption_count);
-    }
-    encoded_destroy(e);
-    return false;
 }
 
-void encoded_destroy(struct encoded *encoded) {
-    if (!encoded)
-        return;
-    for (int64_t i = 0; encoded->pictures && i < encoded->options.source->count; i++) {
-        free(encoded->pictures[i].moments[0]);
-        free(encoded->pictures[i].moments[1]);
-    }
-    free(encoded->pictures);
-    free(encoded->captions);
-    free(encoded->texts);
-    arena_destroy(encoded->arena);
-    free(encoded);
+static struct digest with_kernels(
+    const char *kind, const struct digest *weights, const struct kernels *kernels) {
+    struct sha256 sha;
+    sha256_begin(&sha);
+    sha256_add_text(&sha, kind);
+    sha256_add(&sha, weights, sizeof(*weights));
+    add_kernels(kernels, &sha);
+    return sha256_end(&sha);
 }
 
-static int64_t latent_floats(const struct encoded *e, const struct picture *picture) {
-    return picture->height * picture->width * e->channels;
+static struct digest name_picture(
+    const struct encoded *e, int64_t item, const struct crop *crop, bool masked) {
+    const struct train_source *s = e->options.source;
+    const struct placement *p = s->placement(s->user, item);
+    const int32_t numbers[] = { p->resized_width, p->resized_height, p->bucket.width,
+        p->bucket.height, crop->top, crop->left, crop->flip, masked };
+    struct sha256 sha;
+    sha256_begin(&sha);
+    sha256_add(&sha, &e->vae, sizeof(e->vae));
+    sha256_add(&sha, numbers, sizeof(numbers));
+    s->name(s->user, item, &sha);
+    return sha256_end(&sha);
 }
 
-size_t encoded_bytes(const struct encoded *e) {
-    size_t floats = 0;
-    for (int64_t i = 0; i < e->options.source->count; i++)
-        floats += 2 * (size_t)latent_floats(e, &e->pictures[i]);
-    return floats * sizeof(float) * (e->options.mirrored ? 2 : 1) +
-           e->caption_count * e->caption_bytes;
+static struct digest name_text(const struct encoded *e, const int32_t *ids) {
+    const int32_t bytes = (int32_t)e->caption_bytes;
+    struct sha256 sha;
+    sha256_begin(&sha);
+    sha256_add(&sha, &e->text_encoder, sizeof(e->text_encoder));
+    sha256_add(&sha, &bytes, sizeof(bytes));
+    sha256_add(&sha, ids, (size_t)e->tokens * sizeof(*ids));
+    return sha256_end(&sha);
 }
 
-/* --- pictures --- */
+/* --- computing --- */
+
+/* Leaves *host with the result in host memory, until the next call. */
+static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user), void *user,
+    const struct tensor *result, const void **host, struct error *err) {
+    e->computed = true;
+    if (e->full)
+        return error_set(err, ERROR_IO,
+            "the cache %s no longer has what the job has encoded; it goes on from its last "
+            "checkpoint when it is started again",
+            e->options.cache);
+    if (!e->arena && !arena_create(e->options.kernels->memory, &e->arena, err))
+        return false;
+    struct compute c = { .kernels = e->options.kernels, .arena = e->arena };
+    if (!compute_plan(&c, forward, user, err))
+        return false;
+    forward(&c, user);
+    *host = compute_view(&c, result);
+    if (!compute_ok(&c) && err)
+        *err = c.error;
+    return compute_ok(&c);
+}
 
 struct picture_call {
     const struct vae *vae;
@@ -141,17 +164,15 @@ static void run_vae(struct compute *c, void *user) {
     arena_release(c->arena, mark);
 }
 
-/* [height][width][channels] mirrored from left to right, in place. */
-static void mirror(float *pixels, int64_t height, int64_t width, int64_t channels) {
-    for (int64_t y = 0; y < height; y++)
-        for (int64_t x = 0; x < width / 2; x++)
-            for (int64_t c = 0; c < channels; c++) {
-                float *a = pixels + (y * width + x) * channels + c;
-                float *b = pixels + (y * width + width - 1 - x) * channels + c;
-                const float kept = *a;
-                *a = *b;
-                *b = kept;
-            }
+static struct picture_call call_for(
+    const struct encoded *e, struct encoded_size size, const float *pixels) {
+    const int64_t scale = vae_scale(e->options.vae);
+    return (struct picture_call){
+        .vae = e->options.vae,
+        .image = tensor_4d(NULL, DTYPE_F32, 1, size.height * scale, size.width * scale, 3),
+        .moments = tensor_4d(NULL, DTYPE_F32, 1, size.height, size.width, 2 * e->channels),
+        .pixels = pixels,
+    };
 }
 
 /* Interleaved [pixels][mean.. | log-variance..] to one after the other. */
@@ -163,61 +184,46 @@ static void split_moments(const float *from, int64_t pixels, int64_t channels, f
         }
 }
 
-static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user), void *user,
-    struct tensor *result, const void **host, struct error *err) {
-    struct compute c = { .kernels = e->options.kernels, .arena = e->arena };
-    if (!compute_plan(&c, forward, user, err))
-        return false;
-    forward(&c, user);
-    *host = compute_view(&c, result);
-    if (!compute_ok(&c) && err)
-        *err = c.error;
-    return compute_ok(&c);
+/* Grey where the mask is 1; `small` is the mask at the latents' size, every scale-th pixel of it,
+ * as torch's nearest. */
+static void apply_mask(
+    const float *mask, struct encoded_size size, int64_t scale, float *pixels, float *small) {
+    const int64_t width = size.width * scale;
+    for (int64_t i = 0; i < size.height * scale * width; i++)
+        for (int64_t c = 0; c < 3; c++)
+            pixels[3 * i + c] *= mask[i] < 0.5f ? 1.0f : 0.0f;
+    for (int64_t y = 0; y < size.height; y++)
+        for (int64_t x = 0; x < size.width; x++)
+            *small++ = mask[y * scale * width + x * scale];
 }
 
-/* The same for a picture and its mirror image, and whatever the order. */
-static void draw_crop(const struct encoded *e, int64_t item, float crop[2]) {
-    struct mt19937 mt;
-    mt19937_init(&mt, e->options.seed + (uint64_t)item);
-    crop[0] = draws_uniform(&mt);
-    crop[1] = draws_uniform(&mt);
-}
-
-static bool encode_picture(struct encoded *e, int64_t item, bool mirrored, struct error *err) {
+/* e->moments for a picture. */
+static bool encode_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
+    const struct mask_shape *shape, struct error *err) {
     const struct train_source *s = e->options.source;
-    struct picture *p = &e->pictures[item];
-    const int64_t scale = vae_scale(e->options.vae), floats = latent_floats(e, p);
-    const int64_t height = p->height * scale, width = p->width * scale;
-    float *pixels = malloc((size_t)(height * width * 3) * sizeof(*pixels));
-    float *moments = malloc(2 * (size_t)floats * sizeof(*moments));
-    struct picture_call call = {
-        .vae = e->options.vae,
-        .image = tensor_4d(NULL, DTYPE_F32, 1, height, width, 3),
-        .moments = tensor_4d(NULL, DTYPE_F32, 1, p->height, p->width, 2 * e->channels),
-        .pixels = pixels,
-    };
+    const struct encoded_size size = encoded_size(e, item);
+    const struct bucket px = train_source_size(s, item);
+    const size_t pixel_count = (size_t)px.width * (size_t)px.height;
+    float *pixels = malloc(pixel_count * 3 * sizeof(*pixels));
+    float *mask = masked ? malloc(pixel_count * sizeof(*mask)) : NULL;
     const void *host = NULL;
-    bool ok = (pixels && moments) ||
-              error_set(err, ERROR_NO_MEMORY, "no memory for a picture of %lldx%lld",
-                  (long long)width, (long long)height);
-    float crop[2] = { 0.5f, 0.5f };
-    if (e->options.random_crop)
-        draw_crop(e, item, crop);
-    ok = ok && s->pixels(s->user, item, crop[0], crop[1], pixels, err);
-    if (ok && mirrored)
-        mirror(pixels, height, width, 3);
+    bool ok = (pixels && (mask || !masked)) ||
+              error_set(
+                  err, ERROR_NO_MEMORY, "no memory for a picture of %dx%d", px.width, px.height);
+    ok = ok && s->pixels(s->user, item, crop, pixels, shape ? NULL : mask, err);
+    if (ok && shape)
+        mask_fill(shape, px.width, px.height, mask);
+    if (ok && masked)
+        apply_mask(
+            mask, size, vae_scale(e->options.vae), pixels, e->moments + 2 * latent_floats(e, size));
+    struct picture_call call = call_for(e, size, pixels);
     ok = ok && run(e, run_vae, &call, &call.moments, &host, err);
     if (ok)
-        split_moments(host, p->height * p->width, e->channels, moments);
+        split_moments(host, size.height * size.width, e->channels, e->moments);
     free(pixels);
-    if (!ok)
-        free(moments);
-    else
-        p->moments[mirrored] = moments;
+    free(mask);
     return ok;
 }
-
-/* --- captions --- */
 
 struct caption_call {
     const struct text_encoder *text_encoder;
@@ -237,69 +243,240 @@ static void run_text_encoder(struct compute *c, void *user) {
     arena_release(c->arena, mark);
 }
 
-static bool encode_caption(struct encoded *e, size_t index, struct error *err) {
-    char *to = e->texts + index * e->caption_bytes;
-    int32_t *ids = malloc((size_t)e->tokens * sizeof(*ids));
+static bool encode_ids(struct encoded *e, const int32_t *ids, void *out, struct error *err) {
     struct caption_call call = {
         .text_encoder = e->options.text_encoder, .ids = ids, .tokens = e->tokens
     };
-    const void *host = ids;
-    bool ok = ids || error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    const void *host;
+    const bool ok = run(e, run_text_encoder, &call, &call.context, &host, err);
+    if (ok)
+        memcpy(out, host, e->caption_bytes);
+    return ok;
+}
+
+/* --- from the cache, or computed --- */
+
+/* e->moments. out NULL: they need only be in the cache. */
+static bool fetch_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
+    const struct mask_shape *shape, struct error *err) {
+    const bool kept = !shape && !encoded_is_cut_anew(e, item);
+    const size_t bytes = moments_bytes(e, encoded_size(e, item), masked);
+    const struct digest name = name_picture(e, item, crop, masked);
+    if (kept && cache_read(e->options.cache, &name, e->moments, bytes))
+        return true;
+    return encode_picture(e, item, crop, masked, shape, err) &&
+           (!kept || cache_write(e->options.cache, &name, e->moments, bytes, err));
+}
+
+static bool fetch_text(
+    struct encoded *e, const char *text, bool first_time, void *out, struct error *err) {
+    int32_t *ids = e->options.ids_only ? out : malloc((size_t)e->tokens * sizeof(*ids));
     char *cut = NULL;
-    ok = ok && tokenizer_encode_padded(
-                   e->options.tokenizer, e->captions[index], (size_t)e->tokens, ids, &cut, err);
-    if (cut)
+    bool ok = ids || error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    ok = ok &&
+         tokenizer_encode_padded(e->options.tokenizer, text, (size_t)e->tokens, ids, &cut, err);
+    if (cut && first_time)
         log_warning("a caption is longer than %lld tokens, its end is not seen: %.200s",
             (long long)e->tokens, cut);
     free(cut);
-    if (ok && !e->options.ids_only)
-        ok = run(e, run_text_encoder, &call, &call.context, &host, err);
-    if (ok)
-        memcpy(to, host, e->caption_bytes);
+    if (e->options.ids_only)
+        return ok;
+    const struct digest name = ok ? name_text(e, ids) : e->text_encoder;
+    if (ok && first_time)
+        cache_touch(e->options.cache, &name);
+    if (ok && !cache_read(e->options.cache, &name, out, e->caption_bytes))
+        ok = encode_ids(e, ids, out, err) &&
+             cache_write(e->options.cache, &name, out, e->caption_bytes, err);
     free(ids);
     return ok;
 }
 
-/* --- all of it --- */
+bool encoded_picture(struct encoded *e, int64_t item, const struct crop *crop, float *mean,
+    float *log_variance, struct error *err) {
+    const size_t floats = latent_floats(e, encoded_size(e, item));
+    if (!fetch_picture(e, item, crop, false, NULL, err))
+        return false;
+    memcpy(mean, e->moments, floats * sizeof(float));
+    memcpy(log_variance, e->moments + floats, floats * sizeof(float));
+    return true;
+}
+
+bool encoded_masked_picture(struct encoded *e, int64_t item, const struct crop *crop,
+    const struct mask_shape *shape, float *mean, float *log_variance, float *mask,
+    struct error *err) {
+    const struct encoded_size size = encoded_size(e, item);
+    const size_t floats = latent_floats(e, size);
+    if (!fetch_picture(e, item, crop, true, shape, err))
+        return false;
+    memcpy(mean, e->moments, floats * sizeof(float));
+    memcpy(log_variance, e->moments + floats, floats * sizeof(float));
+    memcpy(mask, e->moments + 2 * floats, (size_t)(size.height * size.width) * sizeof(float));
+    return true;
+}
+
+bool encoded_caption(struct encoded *e, int64_t item, int which, void *out, struct error *err) {
+    const struct train_source *s = e->options.source;
+    return fetch_text(e, s->caption(s->user, item, which), false, out, err);
+}
+
+bool encoded_no_caption(struct encoded *e, void *out, struct error *err) {
+    return fetch_text(e, "", false, out, err);
+}
+
+size_t encoded_caption_bytes(const struct encoded *e) {
+    return e->caption_bytes;
+}
+
+/* --- filling the cache --- */
+
+/* Number `next`: the picture, its mirror image, and both masked. */
+static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
+    const int64_t item = next / 4;
+    const bool flip = next % 4 & 1, masked = next % 4 & 2;
+    if ((flip && (!e->options.flipped || is_held_out(e, item))) ||
+        (masked && e->options.masks != ENCODED_MASKS_FILES) || encoded_is_cut_anew(e, item))
+        return true;
+    struct crop crop = encoded_crop(e, item);
+    crop.flip = flip;
+    const struct digest name = name_picture(e, item, &crop, masked);
+    cache_touch(e->options.cache, &name);
+    return fetch_picture(e, item, &crop, masked, NULL, err);
+}
+
+static bool fill_caption(struct encoded *e, size_t index, struct error *err) {
+    void *out = malloc(e->caption_bytes);
+    const bool ok = out ? fetch_text(e, e->captions[index], true, out, err)
+                        : error_set(err, ERROR_NO_MEMORY, "no memory for a caption");
+    free(out);
+    return ok;
+}
 
 bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
-    const int64_t sides = e->options.mirrored ? 2 : 1;
-    const int64_t pictures = e->options.source->count * sides;
+    const int64_t pictures = 4 * train_source_all(e->options.source);
     const int64_t all = pictures + (int64_t)e->caption_count;
-    if (e->next < pictures && !encode_picture(e, e->next / sides, e->next % sides, err))
-        return false;
-    if (e->next >= pictures && e->next < all &&
-        !encode_caption(e, (size_t)(e->next - pictures), err))
-        return false;
-    *done = ++e->next >= all;
+    e->computed = false;
+    for (int i = 0; e->next < all && !e->computed && i < CHECKS_PER_PIECE; i++, e->next++)
+        if (e->next < pictures ? !fill_picture(e, e->next, err)
+                               : !fill_caption(e, (size_t)(e->next - pictures), err))
+            return false;
+    *done = e->next >= all;
     if (*done) {
-        arena_destroy(e->arena);
-        e->arena = NULL;
+        free(e->captions);
+        e->captions = NULL;
+        e->full = !e->each_time;
+        if (e->full) {
+            arena_destroy(e->arena);
+            e->arena = NULL;
+        }
     }
     return true;
 }
 
-struct encoded_picture encoded_picture(const struct encoded *encoded, int64_t item, bool mirrored) {
-    const struct picture *p = &encoded->pictures[item];
-    const float *mean = p->moments[mirrored];
-    return (struct encoded_picture){ p->height, p->width, mean, mean + latent_floats(encoded, p) };
+/* --- life --- */
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static const void *text_of(const struct encoded *e, const char *caption) {
-    const char *const *found = bsearch(
-        &caption, e->captions, e->caption_count, sizeof(*e->captions), by_text);
-    return e->texts + (size_t)(found - e->captions) * e->caption_bytes;
+static bool list_captions(struct encoded *e, struct error *err) {
+    const struct train_source *s = e->options.source;
+    const int64_t all = train_source_all(s);
+    size_t count = 1, kept = 0;
+    for (int64_t i = 0; i < all; i++)
+        count += (size_t)s->captions(s->user, i);
+    e->captions = malloc(count * sizeof(*e->captions));
+    if (!e->captions)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu captions", count);
+    size_t at = 0;
+    e->captions[at++] = "";
+    for (int64_t i = 0; i < all; i++)
+        for (int which = s->captions(s->user, i); which--;)
+            e->captions[at++] = s->caption(s->user, i, which);
+    qsort(e->captions, count, sizeof(*e->captions), by_text);
+    for (size_t i = 0; i < count; i++)
+        if (!i || strcmp(e->captions[i], e->captions[kept - 1]) != 0)
+            e->captions[kept++] = e->captions[i];
+    e->caption_count = kept;
+    return true;
 }
 
-const void *encoded_caption(const struct encoded *encoded, int64_t item, int which) {
-    const struct train_source *s = encoded->options.source;
-    return text_of(encoded, s->caption(s->user, item, which));
+/* Adds up what all pictures take, and makes room for the largest one. */
+static bool measure_pictures(struct encoded *e, struct error *err) {
+    const struct train_source *s = e->options.source;
+    const int scale = vae_scale(e->options.vae);
+    const bool files = e->options.masks == ENCODED_MASKS_FILES;
+    struct encoded_size largest = { 0 };
+    for (int64_t i = 0; i < train_source_all(s); i++) {
+        const struct bucket px = train_source_size(s, i);
+        const struct encoded_size size = encoded_size(e, i);
+        const bool anew = encoded_is_cut_anew(e, i);
+        if (px.height % scale || px.width % scale)
+            return error_set(err, ERROR_INTERNAL, "picture %lld is %dx%d, no multiple of %d",
+                (long long)i, px.width, px.height, scale);
+        if (size.height * size.width > largest.height * largest.width)
+            largest = size;
+        e->each_time += anew || e->options.masks == ENCODED_MASKS_DRAWN;
+        if (!anew)
+            e->disk += (e->options.flipped ? 2 : 1) *
+                       (moments_bytes(e, size, false) + (files ? moments_bytes(e, size, true) : 0));
+    }
+    if (!e->options.ids_only)
+        e->disk += e->caption_count * e->caption_bytes;
+    e->moments_bytes = moments_bytes(e, largest, true);
+    e->moments = malloc(e->moments_bytes);
+    if (!e->moments)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an encoded picture");
+    struct picture_call call = call_for(e, largest, NULL);
+    struct compute c = { .kernels = e->options.kernels };
+    if (!e->each_time)
+        return true;
+    if (!arena_create(e->options.kernels->memory, &e->arena, err))
+        return false;
+    c.arena = e->arena;
+    return compute_plan(&c, run_vae, &call, err);
 }
 
-const void *encoded_no_caption(const struct encoded *encoded) {
-    return text_of(encoded, "");
+bool encoded_create(
+    const struct encoded_options *options, struct encoded **out, struct error *err) {
+    *out = NULL;
+    struct encoded *e = calloc(1, sizeof(*e));
+    if (!e)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for encoded pictures");
+    const struct text_encoder_config *text = text_encoder_get_config(options->text_encoder);
+    const enum dtype dtype = text_encoder_activation_dtype(options->text_encoder);
+    e->options = *options;
+    e->tokens = text->max_position_embeddings;
+    e->channels = vae_get_config(options->vae)->latent_channels;
+    e->caption_bytes = (size_t)e->tokens * (options->ids_only
+                                                   ? sizeof(int32_t)
+                                                   : (size_t)text->hidden_size * dtype_size(dtype));
+    e->vae = with_kernels(PICTURE_NAME, &options->vae_weights, options->kernels);
+    e->text_encoder = with_kernels(TEXT_NAME, &options->text_encoder_weights, options->kernels);
+    if (list_captions(e, err) && measure_pictures(e, err)) {
+        *out = e;
+        return true;
+    }
+    encoded_destroy(e);
+    return false;
 }
 
-size_t encoded_caption_bytes(const struct encoded *encoded) {
-    return encoded->caption_bytes;
+void encoded_destroy(struct encoded *encoded) {
+    if (!encoded)
+        return;
+    free(encoded->captions);
+    free(encoded->moments);
+    arena_destroy(encoded->arena);
+    free(encoded);
+}
+
+struct encoded_memory encoded_get_memory(const struct encoded *e) {
+    return (struct encoded_memory){
+        .host = e->moments_bytes + (e->captions ? e->caption_count * sizeof(*e->captions) : 0),
+        .device = e->each_time ? arena_reserved_bytes(e->arena) : 0,
+        .disk = e->disk,
+    };
+}
+
+int64_t encoded_each_time(const struct encoded *e) {
+    return e->each_time;
 }

@@ -1,56 +1,92 @@
-/* Pictures and captions as a training step reads them, each computed once: the mean and the
- * logarithm of the variance of the VAE's posterior, of which a step samples afresh, and the text
- * encoder's output, or, where that is trained, the token ids. Mirrored pictures are encoded apart.
+/* Pictures and captions as a training step reads them: the mean and the logarithm of the variance
+ * of the VAE's posterior, of which a step samples afresh, and the text encoder's output, or, where
+ * that is trained, the token ids.
  *
- * In host memory: 16 bytes for each latent channel and pixel of a picture with its mirror image,
- * and a text encoder's output for each different caption. One thread at a time, the one that
- * computes. */
+ * Each is computed once and kept on disk (train/cache.h) by what it follows from: the picture's
+ * bytes, its size, crop and side, the mask beside it, the text's tokens, the models' weights and
+ * what computes with them. Host memory holds one picture. What is cut anew each time, or masked at
+ * random, is encoded each time and kept nowhere.
+ *
+ * One thread at a time, the one that computes. */
 #ifndef TRAIN_ENCODED_H
 #define TRAIN_ENCODED_H
 
 #include "models/text_encoder.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/vae.h"
+#include "train/data/mask.h"
 #include "train/source.h"
+
+enum encoded_masks {
+    ENCODED_MASKS_NONE,
+    ENCODED_MASKS_DRAWN, /* each time */
+    ENCODED_MASKS_FILES, /* the source's */
+};
 
 struct encoded_options {
     const struct kernels *kernels;
     const struct vae *vae; /* with its encoder */
     const struct text_encoder *text_encoder;
     const struct tokenizer *tokenizer;
+    struct digest vae_weights, text_encoder_weights; /* as they lie in the file, and their dtype */
     const struct train_source *source;
-    bool mirrored; /* mirror images too */
-    bool ids_only; /* of captions: the text encoder is trained */
-    /* Where a picture has more than its size: a part that is drawn for it, once; else the middle.
-     */
-    bool random_crop;
-    uint64_t seed; /* of that */
+    const char *cache; /* a folder, made when it is needed */
+    enum encoded_masks masks;
+    bool flipped;     /* mirror images too, but of held-out pictures */
+    bool ids_only;    /* of captions: the text encoder is trained */
+    bool center_crop; /* pictures that have more than their size give their middle; else a part: */
+    bool cut_once;    /* drawn once for each, by `seed`; else each time */
+    uint64_t seed;
 };
 
 struct encoded;
 
-/* Everything is borrowed as long as it. Nothing is encoded yet. */
+/* Everything is borrowed as long as it. Nothing is encoded yet; where pictures will be encoded each
+ * time, the device's memory for that is taken. */
 bool encoded_create(const struct encoded_options *options, struct encoded **out, struct error *err)
     __attribute__((warn_unused_result));
 void encoded_destroy(struct encoded *encoded); /* NULL is fine */
-/* What all of it will take of the host's memory. */
-size_t encoded_bytes(const struct encoded *encoded);
 
-/* Encodes one more picture or caption; *done when there are none left. Gives the device's memory
- * back when it is done. */
+struct encoded_memory {
+    size_t host;
+    size_t device; /* that stays taken while the job runs */
+    uint64_t disk; /* of the cache; what others have there already is counted too */
+};
+struct encoded_memory encoded_get_memory(const struct encoded *encoded);
+/* Pictures that are encoded each time that they come. */
+int64_t encoded_each_time(const struct encoded *encoded);
+
+/* A piece of filling the cache: *done when nothing is missing. Unless there is something to be
+ * encoded each time, the models are not used any more then: what vanishes from the cache afterwards
+ * is ERROR_IO. What else is called needs not wait for that. */
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Once that is done; f32 [height][width][channels], latents. */
-struct encoded_picture {
+/* Whether the crop is drawn each time, and how it is cut otherwise; held-out pictures always give
+ * their middle. */
+bool encoded_is_cut_anew(const struct encoded *encoded, int64_t item);
+struct crop encoded_crop(const struct encoded *encoded, int64_t item);
+
+/* In latents. */
+struct encoded_size {
     int64_t height, width;
-    const float *mean, *log_variance;
 };
-struct encoded_picture encoded_picture(const struct encoded *encoded, int64_t item, bool mirrored);
+struct encoded_size encoded_size(const struct encoded *encoded, int64_t item);
+
+/* f32 [height][width][channels] each. */
+bool encoded_picture(struct encoded *encoded, int64_t item, const struct crop *crop, float *mean,
+    float *log_variance, struct error *err) __attribute__((warn_unused_result));
+/* The same of the picture with grey where it is masked, and the mask, [height][width]. `shape`:
+ * what is drawn with ENCODED_MASKS_DRAWN, in the crop's pixels. */
+bool encoded_masked_picture(struct encoded *encoded, int64_t item, const struct crop *crop,
+    const struct mask_shape *shape, float *mean, float *log_variance, float *mask,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* [tokens][hidden_size] in the text encoder's activation dtype, or i32 [tokens]. */
-const void *encoded_caption(const struct encoded *encoded, int64_t item, int which);
-const void *encoded_no_caption(const struct encoded *encoded); /* of the empty text */
+bool encoded_caption(struct encoded *encoded, int64_t item, int which, void *out, struct error *err)
+    __attribute__((warn_unused_result));
+bool encoded_no_caption(struct encoded *encoded, void *out, struct error *err)
+    __attribute__((warn_unused_result));
 size_t encoded_caption_bytes(const struct encoded *encoded);
 
 #endif

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRAIN_PASS_ROWS_MAX 256
-
 struct pass {
     struct pass_options options;             /* parameters NULL */
     const struct row_overlay **overlay_rows; /* owned: one for each row, or NULL */

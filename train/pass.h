@@ -16,6 +16,8 @@
 #include "models/text_encoder.h"
 #include "models/unet.h"
 
+#define TRAIN_PASS_ROWS_MAX 256
+
 struct pass_options {
     const struct kernels *kernels;
     const struct unet *unet;

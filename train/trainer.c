@@ -1,9 +1,8 @@
 #include "train/trainer.h"
 
 #include "base/monotonic.h"
-#include "train/draws.h"
+#include "train/data/python_random.h"
 #include "train/ema.h"
-#include "train/loss.h"
 #include "train/trainer_internal.h"
 
 #include <math.h>
@@ -46,7 +45,7 @@ static struct loss_scaler scaler_of(const struct train_config *c) {
 static struct order_options order_options_of(const struct trainer *t) {
     return (struct order_options){
         .seed = (uint64_t)t->config->seed,
-        .count = t->options.source->count,
+        .count = batch_samples(t->config, t->options.source),
         .batch_size = (int)t->config->train_batch_size,
         .world = 1,
         .buckets = t->buckets,
@@ -57,22 +56,21 @@ static struct order_options order_options_of(const struct trainer *t) {
 /* Pictures of one size are a bucket, numbered as they come. */
 static bool number_buckets(struct trainer *t, struct error *err) {
     const struct train_source *s = t->options.source;
-    int *sizes = malloc(2 * (size_t)s->count * sizeof(*sizes));
-    t->buckets = malloc((size_t)s->count * sizeof(*t->buckets));
+    const int64_t count = batch_samples(t->config, s);
+    struct bucket *sizes = malloc((size_t)count * sizeof(*sizes));
+    t->buckets = malloc((size_t)count * sizeof(*t->buckets));
     if (!sizes || !t->buckets) {
         free(sizes);
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld pictures", (long long)s->count);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld pictures", (long long)count);
     }
-    for (int64_t i = 0; i < s->count; i++) {
-        int height, width, b = 0;
-        s->size(s->user, i, &height, &width);
-        while (b < t->bucket_count && (sizes[2 * b] != height || sizes[2 * b + 1] != width))
+    for (int64_t i = 0; i < count; i++) {
+        const struct bucket size = train_source_size(s, i % s->count);
+        int b = 0;
+        while (
+            b < t->bucket_count && (sizes[b].height != size.height || sizes[b].width != size.width))
             b++;
-        if (b == t->bucket_count) {
-            sizes[2 * b] = height;
-            sizes[2 * b + 1] = width;
-            t->bucket_count++;
-        }
+        if (b == t->bucket_count)
+            sizes[t->bucket_count++] = size;
         t->buckets[i] = b;
     }
     free(sizes);
@@ -131,37 +129,6 @@ static bool make_parameters(struct trainer *t, struct error *err) {
     return true;
 }
 
-static bool make_host_buffers(struct trainer *t, struct error *err) {
-    const struct unet_config *unet = unet_get_config(t->options.models.unet);
-    const struct train_source *s = t->options.source;
-    const int scale = vae_scale(t->options.models.vae);
-    const size_t rows = (size_t)t->config->train_batch_size;
-    size_t most = 0;
-    for (int64_t i = 0; i < s->count; i++) {
-        int height, width;
-        s->size(s->user, i, &height, &width);
-        const size_t floats = (size_t)(height / scale) * (size_t)(width / scale);
-        most = floats > most ? floats : most;
-    }
-    const size_t bytes = rows * most * (size_t)unet->out_channels * sizeof(float);
-    struct buffers *b = &t->host;
-    *b = (struct buffers){
-        .noisy = malloc(bytes),
-        .target = malloc(bytes),
-        .work = malloc(bytes),
-        .mean = malloc(bytes),
-        .log_variance = malloc(bytes),
-        .weights = calloc(rows, sizeof(float)),
-        .losses = calloc(rows, sizeof(float)),
-        .context = malloc(rows * encoded_caption_bytes(t->encoded)),
-        .timesteps = calloc(rows, sizeof(int32_t)),
-        .dropped = calloc(rows, sizeof(bool)),
-    };
-    return (b->noisy && b->target && b->work && b->mean && b->log_variance && b->weights &&
-               b->losses && b->context && b->timesteps && b->dropped) ||
-           error_set(err, ERROR_NO_MEMORY, "no memory for a batch of %zu", rows);
-}
-
 static struct pass_options pass_options_of(
     const struct trainer *t, int64_t rows, int64_t height, int64_t width) {
     const struct trainer_models *m = &t->options.models;
@@ -197,44 +164,94 @@ static bool make_pass(
 /* The pass of a full batch of the largest bucket, so that what cannot fit is refused now. */
 static bool make_largest_pass(struct trainer *t, struct error *err) {
     const struct train_source *s = t->options.source;
-    const int scale = vae_scale(t->options.models.vae);
-    int64_t height = 0, width = 0;
+    struct encoded_size largest = { 0 };
     for (int64_t i = 0; i < s->count; i++) {
-        int h, w;
-        s->size(s->user, i, &h, &w);
-        if ((int64_t)h * w > height * width) {
-            height = h;
-            width = w;
-        }
+        const struct encoded_size size = encoded_size(t->encoded, i);
+        if (size.height * size.width > largest.height * largest.width)
+            largest = size;
     }
-    const int64_t rows = t->config->train_batch_size < s->count ? t->config->train_batch_size
-                                                                : s->count;
-    return make_pass(t, rows, height / scale, width / scale, err);
+    const int64_t samples = batch_samples(t->config, s), batch = t->config->train_batch_size;
+    const int64_t rows = batch_rows_max(t->config);
+    return make_pass(
+        t, samples < batch ? rows / batch * samples : rows, largest.height, largest.width, err);
+}
+
+static bool predicts_v(const struct trainer *t) {
+    return t->config->prediction_type == TRAIN_PREDICTION_OF_MODEL
+               ? t->options.models.v_prediction
+               : t->config->prediction_type == TRAIN_PREDICTION_V;
+}
+
+static bool make_encoded(struct trainer *t, struct error *err) {
+    const struct train_config *c = t->config;
+    const struct trainer_models *m = &t->options.models;
+    const enum encoded_masks masks = c->masks == TRAIN_MASKS_FILES ? ENCODED_MASKS_FILES
+                                                                   : ENCODED_MASKS_DRAWN;
+    return encoded_create(
+        &(struct encoded_options){
+            .kernels = m->kernels,
+            .vae = m->vae,
+            .text_encoder = m->text_encoder,
+            .tokenizer = m->tokenizer,
+            .vae_weights = m->vae_weights,
+            .text_encoder_weights = m->text_encoder_weights,
+            .source = t->options.source,
+            .cache = t->options.cache,
+            .masks = t->inpainting ? masks : ENCODED_MASKS_NONE,
+            .flipped = c->random_flip,
+            .ids_only = c->train_text_encoder,
+            .center_crop = c->center_crop,
+            .cut_once = c->cache_latents,
+            .seed = (uint64_t)c->seed,
+        },
+        &t->encoded, err);
+}
+
+static bool make_batch(struct trainer *t, struct error *err) {
+    const struct trainer_models *m = &t->options.models;
+    return batch_create(
+        &(struct batch_options){
+            .config = t->config,
+            .source = t->options.source,
+            .encoded = t->encoded,
+            .vae = m->vae,
+            .alphas_cumprod = m->alphas_cumprod,
+            .num_train_timesteps = m->num_train_timesteps,
+            .v_prediction = predicts_v(t),
+            .inpainting = t->inpainting,
+        },
+        &t->pictures, err);
+}
+
+/* What the UNet takes decides whether it is one for inpainting. */
+static bool find_inpainting(struct trainer *t, struct error *err) {
+    const struct trainer_models *m = &t->options.models;
+    const int in = unet_get_config(m->unet)->in_channels;
+    const int latent = vae_get_config(m->vae)->latent_channels;
+    t->inpainting = in == 2 * latent + 1;
+    if (in != latent && !t->inpainting)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "the UNet takes %d channels; %d (latents) or %d (for inpainting) can be trained", in,
+            latent, 2 * latent + 1);
+    return t->inpainting || t->config->masks != TRAIN_MASKS_FILES ||
+           error_field(err, "masks", "files",
+               "\"random\", which has no effect: this UNet takes %d channels, no masks", in);
 }
 
 static bool make_all(struct trainer *t, struct error *err) {
-    const struct trainer_models *m = &t->options.models;
-    if (t->options.source->count < 1)
+    const struct train_source *source = t->options.source;
+    if (t->config->with_prior_preservation && source->class_count < 1)
+        return error_set(err, ERROR_INVALID, "there is no picture of the class to train on");
+    if (source->count < 1)
         return error_set(err, ERROR_INVALID, "there is no picture to train on");
-    const struct encoded_options encoded = {
-        .kernels = m->kernels,
-        .vae = m->vae,
-        .text_encoder = m->text_encoder,
-        .tokenizer = m->tokenizer,
-        .source = t->options.source,
-        .mirrored = t->config->random_flip,
-        .ids_only = t->config->train_text_encoder,
-        .random_crop = !t->config->center_crop,
-        .seed = (uint64_t)t->config->seed,
-    };
-    if (!number_buckets(t, err) || !make_parameters(t, err) ||
-        !encoded_create(&encoded, &t->encoded, err) || !make_host_buffers(t, err) ||
-        !make_largest_pass(t, err))
+    if (!find_inpainting(t, err) || !number_buckets(t, err) || !make_parameters(t, err) ||
+        !make_encoded(t, err) || !make_batch(t, err) || !make_largest_pass(t, err))
         return false;
     count_steps(t);
     t->schedule = schedule_of(t->config, t->steps);
     t->scaler = scaler_of(t->config);
-    t->resume_point = (struct resume_point){ .generator = t->generator };
+    python_random_seed(&t->masks, (uint64_t)t->config->seed);
+    t->resume_point = (struct resume_point){ .generator = t->generator, .masks = t->masks };
     return true;
 }
 
@@ -258,94 +275,42 @@ void trainer_destroy(struct trainer *trainer) {
     if (!trainer)
         return;
     pass_destroy(trainer->pass);
-    encoded_destroy(trainer->encoded);
     order_finish(&trainer->order);
     optimizer_finish(&trainer->optimizer);
     parameters_destroy(trainer->parameters);
-    struct buffers *b = &trainer->host;
-    void *const all[] = { b->noisy, b->target, b->work, b->mean, b->log_variance, b->weights,
-        b->losses, b->context, b->timesteps, b->dropped, trainer->average, trainer->taped,
-        trainer->buckets };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        free(all[i]);
+    batch_destroy(trainer->pictures);
+    encoded_destroy(trainer->encoded);
+    free(trainer->average);
+    free(trainer->taped);
+    free(trainer->buckets);
     free(trainer);
 }
 
 /* --- a batch --- */
 
-/* Pictures and captions of the batch in the buffers. Draws: whether each picture is mirrored, which
- * of its captions it gets. */
-static struct encoded_picture gather(struct trainer *t, const int64_t *items, int64_t rows) {
-    struct encoded_picture picture = { 0 };
-    const int64_t channels = vae_get_config(t->options.models.vae)->latent_channels;
-    const struct train_source *s = t->options.source;
-    const size_t text_bytes = encoded_caption_bytes(t->encoded);
-    for (int64_t row = 0; row < rows; row++) {
-        const bool mirrored = t->config->random_flip && draws_uniform(&t->generator.mt) < 0.5f;
-        const int captions = s->captions(s->user, items[row]);
-        const int which = captions > 1 ? (int)(draws_uniform(&t->generator.mt) * (float)captions)
-                                       : 0;
-        picture = encoded_picture(t->encoded, items[row], mirrored);
-        const size_t floats = (size_t)(picture.height * picture.width * channels);
-        memcpy(t->host.mean + (size_t)row * floats, picture.mean, floats * sizeof(float));
-        memcpy(t->host.log_variance + (size_t)row * floats, picture.log_variance,
-            floats * sizeof(float));
-        memcpy(t->host.context + (size_t)row * text_bytes,
-            encoded_caption(t->encoded, items[row], which), text_bytes);
-    }
-    return picture;
+/* What every row's loss is multiplied by, beside its weight. */
+static double scale_of(const struct trainer *t) {
+    return t->scaler.scale / (double)t->config->gradient_accumulation_steps;
 }
 
-static bool predicts_v(const struct trainer *t) {
-    return t->config->prediction_type == TRAIN_PREDICTION_OF_MODEL
-               ? t->options.models.v_prediction
-               : t->config->prediction_type == TRAIN_PREDICTION_V;
-}
-
-static bool begin_batch(struct trainer *t, struct error *err) {
-    const struct train_config *c = t->config;
-    const struct trainer_models *m = &t->options.models;
-    struct buffers *b = &t->host;
+/* A row of it in each piece. */
+static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     const int64_t first = t->order.starts[t->batch];
-    const int64_t rows = t->order.starts[t->batch + 1] - first;
-    const struct encoded_picture picture = gather(t, t->order.items + first, rows);
-    draws_take(&t->generator,
-        &(struct draws_options){
-            .noise_offset = (float)c->noise_offset,
-            .input_perturbation = (float)c->input_perturbation,
-            .caption_dropout = (float)c->caption_dropout,
-            .v_prediction = predicts_v(t),
-            .num_train_timesteps = m->num_train_timesteps,
-            .alphas_cumprod = m->alphas_cumprod,
-            .scaling_factor = vae_get_config(m->vae)->scaling_factor,
-        },
-        &(struct draws_batch){
-            .rows = rows,
-            .height = picture.height,
-            .width = picture.width,
-            .channels = vae_get_config(m->vae)->latent_channels,
-            .mean = b->mean,
-            .log_variance = b->log_variance,
-            .noisy = b->noisy,
-            .target = b->target,
-            .timesteps = b->timesteps,
-            .dropped = b->dropped,
-            .work = b->work,
-        });
-    const size_t text_bytes = encoded_caption_bytes(t->encoded);
-    for (int64_t row = 0; row < rows; row++)
-        if (b->dropped[row])
-            memcpy(
-                b->context + (size_t)row * text_bytes, encoded_no_caption(t->encoded), text_bytes);
-    loss_weights(&(struct loss_options){ .v_prediction = predicts_v(t), .snr_gamma = c->snr_gamma },
-        m->alphas_cumprod, b->timesteps, (int)rows, b->weights);
-    for (int64_t row = 0; row < rows; row++)
-        b->weights[row] *= (float)(t->scaler.scale / (double)c->gradient_accumulation_steps);
-    if (!make_pass(t, rows, picture.height, picture.width, err))
+    if (!t->in_batch)
+        batch_begin(t->pictures, t->order.items + first, t->order.starts[t->batch + 1] - first,
+            &t->generator, &t->masks);
+    t->in_batch = true;
+    return batch_fetch(t->pictures, ready, err);
+}
+
+static bool begin_pass(struct trainer *t, struct error *err) {
+    const struct batch_shape shape = batch_get_shape(t->pictures);
+    const struct pass_batch batch = batch_take(t->pictures, &t->generator, scale_of(t));
+    if (!make_pass(t, shape.rows, shape.height, shape.width, err))
         return false;
+    memcpy(t->weights, batch.weights, (size_t)shape.rows * sizeof(*t->weights));
     t->in_pass = true;
-    return pass_begin(t->pass,
-        &(struct pass_batch){ b->noisy, b->target, b->timesteps, b->context, b->weights }, err);
+    return pass_begin(t->pass, &batch, err);
 }
 
 /* --- a step of the optimizer --- */
@@ -429,13 +394,12 @@ static bool begin_epoch(struct trainer *t, struct error *err) {
 
 static bool end_batch(struct trainer *t, struct error *err) {
     double loss = 0;
-    const double scale = t->scaler.scale / (double)t->config->gradient_accumulation_steps;
     for (int64_t row = 0; row < t->rows; row++)
-        loss += (double)t->host.weights[row] / scale * (double)t->host.losses[row];
+        loss += (double)t->weights[row] / scale_of(t) * (double)t->losses[row];
     t->loss += loss;
     t->loss_batches++;
     t->images += t->rows;
-    t->in_pass = false;
+    t->in_pass = t->in_batch = false;
     t->passes++;
     const bool stepped = order_syncs(
         t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
@@ -448,7 +412,8 @@ static bool end_batch(struct trainer *t, struct error *err) {
         t->order = (struct order){ 0 };
     }
     if (stepped)
-        t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch, t->passes };
+        t->resume_point = (struct resume_point){ t->generator, t->masks, t->epoch, t->batch,
+            t->passes };
     if (t->step == t->steps)
         t->phase = TRAINER_DONE;
     return true;
@@ -484,9 +449,14 @@ bool trainer_advance(struct trainer *t, struct error *err) {
     case TRAINER_STEPPING:
         if (!t->order.items && !begin_epoch(t, err))
             return false;
-        if (!t->in_pass && !begin_batch(t, err))
-            return false;
-        if (!pass_advance(t->pass, &done, t->host.losses, err))
+        if (!t->in_pass) {
+            bool ready;
+            if (!prepare_batch(t, &ready, err) || (ready && !begin_pass(t, err)))
+                return false;
+            if (!ready)
+                return true;
+        }
+        if (!pass_advance(t->pass, &done, t->losses, err))
             return false;
         return !done || end_batch(t, err);
     default:
@@ -499,7 +469,7 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
 }
 
 bool trainer_encodes(const struct trainer *trainer) {
-    return trainer->phase == TRAINER_ENCODING;
+    return trainer->phase == TRAINER_ENCODING || encoded_each_time(trainer->encoded) > 0;
 }
 
 int64_t trainer_step(const struct trainer *trainer) {
@@ -515,7 +485,7 @@ struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
         .parameters = parameters_bytes(trainer->parameters),
         .optimizer = optimizer_measure(trainer->config, trainer->parameters->floats),
         .pass = pass_bytes(trainer->pass),
-        .encoded = encoded_bytes(trainer->encoded),
+        .encoded = encoded_get_memory(trainer->encoded),
     };
 }
 

@@ -16,15 +16,12 @@
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
-#include "models/text_encoder.h"
-#include "models/tokenizer/tokenizer.h"
 #include "models/unet.h"
-#include "models/vae.h"
 #include "train/config.h"
+#include "train/encoded.h"
 #include "train/parameters.h"
 #include "train/report/records.h"
 #include "train/save_adapter.h"
-#include "train/source.h"
 
 /* What is trained, and what it is trained with; all borrowed. A full fine-tune writes to the
  * packed weights of what it trains. */
@@ -34,6 +31,8 @@ struct trainer_models {
     const struct text_encoder *text_encoder;
     const struct vae *vae; /* with its encoder */
     const struct tokenizer *tokenizer;
+    /* Of the weights' bytes and what they are kept in, for names in the cache. */
+    struct digest vae_weights, text_encoder_weights;
     const float *alphas_cumprod; /* [num_train_timesteps] */
     int num_train_timesteps;
     bool v_prediction; /* what the checkpoint predicts */
@@ -45,6 +44,7 @@ struct trainer_options {
     const struct train_config *config; /* borrowed */
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
+    const char *cache; /* a folder for what is encoded (train/cache.h); borrowed */
     /* After every step of the optimizer; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record);
     void *user;
@@ -71,9 +71,10 @@ bool trainer_encodes(const struct trainer *trainer);
 int64_t trainer_step(const struct trainer *trainer);
 int64_t trainer_steps(const struct trainer *trainer);
 
-/* What it takes: of the device, and of the host for encoded pictures and captions. */
+/* What it takes of the device, and for what is encoded of device, host and disk. */
 struct trainer_memory {
-    size_t parameters, optimizer, pass, encoded;
+    size_t parameters, optimizer, pass;
+    struct encoded_memory encoded;
 };
 struct trainer_memory trainer_get_memory(const struct trainer *trainer);
 

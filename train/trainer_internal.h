@@ -3,7 +3,7 @@
 #ifndef TRAIN_TRAINER_INTERNAL_H
 #define TRAIN_TRAINER_INTERNAL_H
 
-#include "train/encoded.h"
+#include "train/batch.h"
 #include "train/loss_scaler.h"
 #include "train/optimizer.h"
 #include "train/order.h"
@@ -14,6 +14,7 @@
  * from there, whatever was done of the next step. */
 struct resume_point {
     struct noise_generator generator;
+    struct mt19937 masks;
     int64_t epoch, batch;
     uint64_t passes;
 };
@@ -22,6 +23,8 @@ struct trainer {
     struct trainer_options options;
     const struct train_config *config; /* options.config */
     struct noise_generator generator;
+    struct mt19937 masks; /* Python's generator */
+    bool inpainting;
     struct parameters *parameters; /* owned */
     struct optimizer optimizer;    /* owned */
     struct learning_rate schedule;
@@ -30,6 +33,7 @@ struct trainer {
     struct tape_parameter *taped; /* owned: [parameters_taped_count] */
     bool gradients_lost;          /* parameters_gather took their place */
     struct encoded *encoded;      /* owned */
+    struct batch *pictures;       /* owned: the batch under way */
     int32_t *buckets;             /* owned: of each picture, from 0 */
     int bucket_count;
 
@@ -41,14 +45,8 @@ struct trainer {
 
     struct pass *pass; /* owned; for `rows` pictures of height x width latents */
     int64_t rows, height, width;
-    bool in_pass;
-    /* owned, host memory of a batch: */
-    struct buffers {
-        float *noisy, *target, *work, *mean, *log_variance, *weights, *losses;
-        char *context;
-        int32_t *timesteps;
-        bool *dropped;
-    } host;
+    bool in_batch, in_pass; /* the second while the pass runs */
+    float weights[TRAIN_PASS_ROWS_MAX], losses[TRAIN_PASS_ROWS_MAX];
     double loss; /* of the batches since the last step: their sum */
     int64_t loss_batches, images;
     double step_began_s;

@@ -12,7 +12,7 @@
 
 /* `values`: where they are, or come to. */
 static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
-    struct checkpoint_part *out) {
+    struct mt19937 *masks, struct checkpoint_part *out) {
     const struct parameters *p = t->parameters;
     const struct optimizer *o = &t->optimizer;
     const struct device_memory *device = p->kernels->memory;
@@ -34,6 +34,8 @@ static size_t list_parts(const struct trainer *t, float *values, struct noise_ge
     if (t->average)
         out[n++] = (struct checkpoint_part){ "average", t->average, bytes, NULL };
     out[n++] = (struct checkpoint_part){ "generator", &generator->mt, sizeof(generator->mt), NULL };
+    if (t->inpainting)
+        out[n++] = (struct checkpoint_part){ "masks", masks, sizeof(*masks), NULL };
     return n;
 }
 
@@ -100,12 +102,13 @@ bool trainer_checkpoint(
     struct checkpoint_part parts[PARTS_MAX];
     struct beside beside = { t, facts };
     struct noise_generator generator = t->resume_point.generator;
+    struct mt19937 masks = t->resume_point.masks;
     float *values = trainer_gather(t, err);
     if (!values)
         return false;
     const struct checkpoint_state state = {
         .parts = parts,
-        .count = list_parts(t, values, &generator, parts),
+        .count = list_parts(t, values, &generator, &masks, parts),
         .numbers = numbers_of(t),
     };
     const bool lora = t->config->method == TRAIN_LORA;
@@ -122,8 +125,8 @@ static json_int_t integer_of(const json_t *numbers, const char *name) {
 }
 
 /* Takes over the numbers of a checkpoint; the arrays are there already. */
-static bool go_on(
-    struct trainer *t, struct noise_generator *generator, const json_t *n, struct error *err) {
+static bool go_on(struct trainer *t, struct noise_generator *generator, const struct mt19937 *masks,
+    const json_t *n, struct error *err) {
     if (!train_config_continues(t->config, json_object_get(n, "config"), err))
         return false;
     generator->has_cached = json_is_true(json_object_get(n, "has_cached"));
@@ -134,10 +137,12 @@ static bool go_on(
     t->scaler.good_steps = integer_of(n, "good_steps");
     t->scaler.forgiven = (int)integer_of(n, "forgiven");
     t->generator = *generator;
+    t->masks = *masks;
     t->epoch = integer_of(n, "epoch");
     t->batch = integer_of(n, "batch");
     t->passes = (uint64_t)integer_of(n, "passes");
-    t->resume_point = (struct resume_point){ t->generator, t->epoch, t->batch, t->passes };
+    t->resume_point = (struct resume_point){ t->generator, t->masks, t->epoch, t->batch,
+        t->passes };
     if (t->step < 0 || t->step > t->steps || t->epoch < 0 || t->batch < 0 || t->batch >= t->batches)
         return error_set(err, ERROR_INVALID,
             "the checkpoint is at step %lld and batch %lld, the job has %lld steps and %lld "
@@ -151,10 +156,11 @@ static bool go_on(
 bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct error *err) {
     struct checkpoint_part parts[PARTS_MAX];
     struct noise_generator generator = { .kind = RNG_CPU };
+    struct mt19937 masks = t->masks;
     struct parameters *p = t->parameters;
     float *values = p->values ? p->values : p->gradients;
     struct checkpoint_state state = { .parts = parts,
-        .count = list_parts(t, values, &generator, parts) };
+        .count = list_parts(t, values, &generator, &masks, parts) };
     const char *from = t->config->resume_from_checkpoint;
     const int64_t named = from ? checkpoint_step(from) : -1;
     int64_t step = named;
@@ -164,7 +170,7 @@ bool trainer_resume(struct trainer *t, const char *folder, bool *resumed, struct
         return false;
     if (step < 0)
         return true;
-    *resumed = go_on(t, &generator, state.numbers, err) && parameters_scatter(p, err) &&
+    *resumed = go_on(t, &generator, &masks, state.numbers, err) && parameters_scatter(p, err) &&
                parameters_clear_gradients(p, err) &&
                (named < 0 || checkpoint_put_aside(folder, named, err));
     json_decref(state.numbers);

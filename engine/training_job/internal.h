@@ -3,6 +3,7 @@
 #define ENGINE_TRAINING_JOB_INTERNAL_H
 
 #include "engine/scheduler/noise_schedule.h"
+#include "engine/training_job/class_pictures.h"
 #include "engine/training_job/training_job.h"
 #include "models/checkpoint/checkpoint.h"
 #include "train/data/dataset.h"
@@ -12,7 +13,9 @@
 struct training_job {
     struct training_job_options options; /* strings owned, but for config's */
     struct dataset *dataset;
-    const int32_t *samples; /* borrowed from it */
+    const int32_t *samples, *held_out; /* borrowed from it */
+    char *class_folder;                /* of prior preservation, or NULL */
+    struct dataset *class_dataset;     /* once none of its pictures is missing */
     struct train_source source;
     char *result; /* the adapter's path, or the folder's */
 
@@ -22,8 +25,15 @@ struct training_job {
     struct unet *unet;
     struct vae *vae;
     struct weights unet_source, text_encoder_source; /* until the trainer is made */
-    bool encoded;                                    /* and what encoded was given back */
+    struct digest text_encoder_weights, vae_weights;
+    bool encoded; /* and what encoded was given back */
     struct noise_schedule noise;
+    struct drawing_models drawing;         /* while class pictures are drawn */
+    json_t *scheduler_json;                /* the checkpoint's, until then */
+    struct vae *decoder;                   /* for them */
+    struct class_pictures *class_pictures; /* while some are missing */
+    bool loaded;                           /* all models */
+    struct checkpoint *checkpoint;         /* until the trainer is made */
     struct trainer *trainer;
     struct records *records;
     struct events *events;
@@ -35,6 +45,10 @@ struct training_job {
 
 /* source.c: `dataset`, `samples` and `source`. */
 bool training_job_open_dataset(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Once its pictures are all there. */
+bool training_job_open_class(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
 /* models.c: everything that is loaded, but for the trainer. */

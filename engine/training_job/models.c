@@ -11,25 +11,68 @@ static enum dtype dtype_of(const struct train_config *c) {
                                                         : DTYPE_F32;
 }
 
+/* Weights on their way to a model, and the digest of all that it asked for. */
+struct hashed {
+    struct weights from;
+    struct sha256 sha;
+};
+
+static bool get_hashed(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    struct hashed *h = user;
+    if (!h->from.get(h->from.user, name, rank, shape, out, err))
+        return false;
+    sha256_add_text(&h->sha, name);
+    sha256_add(&h->sha, &out->dtype, sizeof(out->dtype));
+    sha256_add(&h->sha, out->data, tensor_bytes(out));
+    return true;
+}
+
+static bool end_hashed(void *user, struct error *err) {
+    const struct hashed *h = user;
+    return h->from.end(h->from.user, err);
+}
+
+/* `h` stays while they are used; what they are kept in is part of the digest. */
+static struct weights hash_weights(struct weights from, struct hashed *h) {
+    h->from = from;
+    sha256_begin(&h->sha);
+    sha256_add(&h->sha, &from.dtype, sizeof(from.dtype));
+    from.get = get_hashed;
+    from.end = end_hashed;
+    from.user = h;
+    return from;
+}
+
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err) {
     const struct kernels *k = t->options.kernels;
     const enum dtype dtype = dtype_of(t->options.config);
+    struct hashed hashed_text, hashed_vae;
     t->text_encoder_source = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, k, dtype);
     t->unet_source = weights_from_checkpoint(c, COMPONENT_UNET, k, dtype);
+    const struct weights text = hash_weights(t->text_encoder_source, &hashed_text);
     /* Latents are computed once, and as well as they can be. */
-    const struct weights vae = weights_from_checkpoint(c, COMPONENT_VAE, k, DTYPE_F32);
+    const struct weights vae = hash_weights(
+        weights_from_checkpoint(c, COMPONENT_VAE, k, DTYPE_F32), &hashed_vae);
+    const struct weights decoder = weights_from_checkpoint(c, COMPONENT_VAE, k, dtype);
+    const bool draws = t->class_folder && !t->class_dataset;
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
     struct scheduler_config config;
     if (t->options.config->method == TRAIN_FULL && !checkpoint_can_save(c, err))
         return false;
     if (!tokenizer_from_checkpoint(c, &t->tokenizer, err) ||
-        !text_encoder_create(
-            checkpoint_text_encoder_config(c), &t->text_encoder_source, &t->text_encoder, err) ||
+        !text_encoder_create(checkpoint_text_encoder_config(c), &text, &t->text_encoder, err) ||
         !unet_create(checkpoint_unet_config(c), &t->unet_source, &t->unet, err) ||
         !vae_create(checkpoint_vae_config(c), &vae, VAE_ENCODER, &t->vae, err) ||
+        (draws && !vae_create(checkpoint_vae_config(c), &decoder, VAE_DECODER, &t->decoder, err)) ||
         !scheduler_config_resolve(checkpoint_scheduler_json(c), &ddpm, &config, err) ||
         !noise_schedule_init(&config, &t->noise, err))
         return false;
+    t->scheduler_json = json_deep_copy(checkpoint_scheduler_json(c));
+    if (!t->scheduler_json)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's scheduler");
+    t->text_encoder_weights = sha256_end(&hashed_text.sha);
+    t->vae_weights = sha256_end(&hashed_vae.sha);
     t->facts = (struct adapter_facts){
         .model = t->options.model_path,
         .pictures = t->source.count,
@@ -37,12 +80,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
         .v_prediction = config.values.prediction_type == PREDICTION_V,
         .linear_projection = unet_get_config(t->unet)->use_linear_projection,
     };
-    const int unet_in = unet_get_config(t->unet)->in_channels;
-    const int latent = vae_get_config(t->vae)->latent_channels;
-    return unet_in == latent || error_set(err, ERROR_UNSUPPORTED,
-                                    "the UNet takes %d channels, latents have %d: inpainting "
-                                    "models cannot be trained yet",
-                                    unet_in, latent);
+    return true;
 }
 
 void training_job_drop_encoders(struct training_job *t) {

@@ -1,47 +1,72 @@
 /* The data set of a job as a source of samples (train/source.h). */
+#include "base/file.h"
 #include "engine/training_job/internal.h"
 
-static const struct dataset_item *item_of(const struct training_job *t, int64_t item) {
-    return dataset_item(t->dataset, (size_t)t->samples[item]);
+#include <stdlib.h>
+#include <string.h>
+
+/* A picture of one of the data sets. */
+struct place {
+    const struct dataset *dataset;
+    size_t index;
+};
+
+static struct place place_of(const struct training_job *t, int64_t item) {
+    const struct train_source *s = &t->source;
+    if (item < s->count)
+        return (struct place){ t->dataset, (size_t)t->samples[item] };
+    item -= s->count;
+    if (item < s->held_out)
+        return (struct place){ t->dataset, (size_t)t->held_out[item] };
+    return (struct place){ t->class_dataset, (size_t)(item - s->held_out) };
 }
 
-static void source_size(void *user, int64_t item, int *height, int *width) {
+static const struct dataset_item *item_of(const struct training_job *t, int64_t item) {
+    const struct place place = place_of(t, item);
+    return dataset_item(place.dataset, place.index);
+}
+
+static bool is_class(const struct training_job *t, int64_t item) {
+    return item >= t->source.count + t->source.held_out;
+}
+
+static const struct placement *source_placement(void *user, int64_t item) {
+    return &item_of(user, item)->placement;
+}
+
+static void source_name(void *user, int64_t item, struct sha256 *to) {
     const struct training_job *t = user;
-    const struct bucket bucket = dataset_bucket(t->dataset, item_of(t, item)->bucket);
-    *height = bucket.height;
-    *width = bucket.width;
+    const int32_t filter = t->options.config->image_interpolation_mode;
+    sha256_add(to, &item_of(t, item)->content, sizeof(struct digest));
+    sha256_add(to, &filter, sizeof(filter));
 }
 
 static int source_captions(void *user, int64_t item) {
-    return item_of(user, item)->caption_count;
+    return is_class(user, item) ? 1 : item_of(user, item)->caption_count;
 }
 
 static const char *source_caption(void *user, int64_t item, int which) {
-    return item_of(user, item)->captions[which];
-}
-
-static bool source_pixels(
-    void *user, int64_t item, float crop_y, float crop_x, float *out, struct error *err) {
     const struct training_job *t = user;
-    const struct placement *placement = &item_of(t, item)->placement;
-    struct crop crop = placement_centre(placement);
-    if (!t->options.config->center_crop) {
-        crop.top = (int)(crop_y * (float)placement_tops(placement));
-        crop.left = (int)(crop_x * (float)placement_lefts(placement));
-    }
-    return dataset_read(t->dataset, (size_t)t->samples[item], &crop, out, NULL, err);
+    return is_class(t, item) ? t->options.config->class_prompt : item_of(t, item)->captions[which];
 }
 
-bool training_job_open_dataset(struct training_job *t, struct error *err) {
+static bool source_pixels(void *user, int64_t item, const struct crop *crop, float *pixels,
+    float *mask, struct error *err) {
+    const struct training_job *t = user;
+    const struct place place = place_of(t, item);
+    return dataset_read(place.dataset, place.index, crop, pixels, mask, err);
+}
+
+static struct dataset_options dataset_options_of(const struct training_job *t) {
     const struct train_config *c = t->options.config;
     static const enum resize_filter filters[] = {
         [TRAIN_LANCZOS] = RESIZE_LANCZOS,
         [TRAIN_BILINEAR] = RESIZE_BILINEAR,
         [TRAIN_BICUBIC] = RESIZE_BICUBIC,
     };
-    const struct dataset_options options = {
+    return (struct dataset_options){
         .root = t->options.dataset_root,
-        .prompt = c->instance_prompt,
+        .masks = c->masks == TRAIN_MASKS_FILES ? DATASET_MASKS_FILES : DATASET_MASKS_NONE,
         .buckets = { .resolution = (int)c->resolution,
             .enabled = c->enable_bucket,
             .min_px = (int)c->min_bucket_reso,
@@ -51,20 +76,58 @@ bool training_job_open_dataset(struct training_job *t, struct error *err) {
         .filter = filters[c->image_interpolation_mode],
         .skip_broken = c->skip_broken_images,
         .seed = (uint64_t)c->seed,
-        .max_pictures = c->max_train_samples,
         .threads = (int)c->dataloader_num_workers,
     };
+}
+
+/* The first num_class_images by name; the job's own folder is not under the root. */
+bool training_job_open_class(struct training_job *t, struct error *err) {
+    const struct train_config *c = t->options.config;
+    struct dataset_options options = dataset_options_of(t);
+    options.prompt = c->class_prompt;
+    if (!t->options.class_dataset)
+        options.root = NULL;
+    if (!dataset_open(t->class_folder, &options, &t->class_dataset, err))
+        return error_prefix(err, "class_data_dir");
+    const int64_t count = (int64_t)dataset_count(t->class_dataset);
+    t->source.class_count = count < c->num_class_images ? count : c->num_class_images;
+    return true;
+}
+
+static bool find_class(struct training_job *t, struct error *err) {
+    const char *given = t->options.class_dataset;
+    int64_t missing;
+    if (!t->options.config->with_prior_preservation)
+        return true;
+    t->class_folder = given ? strdup(given) : file_join(t->options.folder, "class");
+    if (!t->class_folder)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    return class_pictures_missing(t->class_folder, t->options.config, &missing, err) &&
+           (missing || training_job_open_class(t, err));
+}
+
+bool training_job_open_dataset(struct training_job *t, struct error *err) {
+    const struct train_config *c = t->options.config;
+    struct dataset_options options = dataset_options_of(t);
+    options.image_column = c->image_column;
+    options.caption_column = c->caption_column;
+    options.prompt = c->instance_prompt;
+    options.held_out_share = c->validation_share;
+    options.max_pictures = c->max_train_samples;
     if (!dataset_open(t->options.dataset, &options, &t->dataset, err))
         return false;
-    size_t count;
+    size_t count, held_out;
     t->samples = dataset_samples(t->dataset, &count);
+    t->held_out = dataset_held_out(t->dataset, &held_out);
     t->source = (struct train_source){
         .user = t,
         .count = (int64_t)count,
-        .size = source_size,
+        .held_out = (int64_t)held_out,
+        .placement = source_placement,
+        .name = source_name,
         .captions = source_captions,
         .caption = source_caption,
         .pixels = source_pixels,
     };
-    return true;
+    return find_class(t, err);
 }

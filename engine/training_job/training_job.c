@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
+#include "train/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,13 +36,9 @@ static bool name_result(struct training_job *t, struct error *err) {
 /* --- opening --- */
 
 bool training_job_is_possible(const struct train_config *c, struct error *err) {
-    if (c->with_prior_preservation)
-        return error_set(err, ERROR_UNSUPPORTED, "with_prior_preservation is not there yet");
     if (c->validation_prompts.count || c->validation_share > 0)
         return error_set(
             err, ERROR_UNSUPPORTED, "validation_prompts and validation_share are not there yet");
-    if (c->masks != TRAIN_MASKS_RANDOM)
-        return error_set(err, ERROR_UNSUPPORTED, "masks of files are not there yet");
     return true;
 }
 
@@ -52,19 +49,24 @@ bool training_job_open(
     if (!t)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     const char *root = options->dataset_root, *tokenizer = options->tokenizer_dir;
+    const char *class_dataset = options->class_dataset;
     t->options = *options;
     t->options.model_path = strdup(options->model_path);
     t->options.dataset = strdup(options->dataset);
     t->options.folder = strdup(options->folder);
+    t->options.cache = strdup(options->cache);
+    t->options.class_dataset = class_dataset ? strdup(class_dataset) : NULL;
     t->options.dataset_root = root ? strdup(root) : NULL;
     t->options.tokenizer_dir = tokenizer ? strdup(tokenizer) : NULL;
     t->kept_step = -1;
     const bool copied = t->options.model_path && t->options.dataset && t->options.folder &&
+                        t->options.cache && !t->options.class_dataset == !class_dataset &&
                         !t->options.dataset_root == !root &&
                         !t->options.tokenizer_dir == !tokenizer;
     if (!copied)
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
     if (copied && training_job_is_possible(options->config, err) &&
+        cache_trim(options->cache, options->cache_max_bytes, err) &&
         training_job_open_dataset(t, err) && job_folder_make(options->folder, err) &&
         name_result(t, err) &&
         write_json(options->folder, "config.json", train_config_to_json(options->config), err) &&
@@ -80,6 +82,10 @@ void training_job_close(struct training_job *t) {
     if (!t)
         return;
     trainer_destroy(t->trainer);
+    class_pictures_destroy(t->class_pictures);
+    vae_destroy(t->decoder);
+    json_decref(t->scheduler_json);
+    checkpoint_close(t->checkpoint);
     noise_schedule_finish(&t->noise);
     vae_destroy(t->vae);
     unet_destroy(t->unet);
@@ -88,35 +94,75 @@ void training_job_close(struct training_job *t) {
     records_close(t->records);
     events_destroy(t->events);
     dataset_destroy(t->dataset);
+    dataset_destroy(t->class_dataset);
+    free(t->class_folder);
+    free((char *)t->options.class_dataset);
     free((char *)t->options.model_path);
     free((char *)t->options.tokenizer_dir);
     free((char *)t->options.dataset);
     free((char *)t->options.dataset_root);
     free((char *)t->options.folder);
+    free((char *)t->options.cache);
     free(t->result);
     free(t);
 }
 
 /* --- loading --- */
 
+static bool begin_class_pictures(struct training_job *t, struct error *err) {
+    const int in = unet_get_config(t->unet)->in_channels;
+    const int latent = vae_get_config(t->vae)->latent_channels;
+    if (!t->class_folder || t->class_dataset)
+        return true;
+    if (in != latent)
+        return error_field(err, "num_class_images", "(that many are not there)",
+            "at most the pictures in class_data_dir: a UNet of %d channels draws none", in);
+    t->drawing = (struct drawing_models){ t->options.kernels, t->text_encoder, t->unet, t->decoder,
+        t->tokenizer, t->scheduler_json, (int)t->options.config->resolution };
+    return class_pictures_create(
+        t->class_folder, t->options.config, &t->drawing, &t->class_pictures, err);
+}
+
 static bool load(struct training_job *t, struct error *err) {
     struct checkpoint *checkpoint;
     if (!checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &checkpoint, err))
         return false;
-    bool ok = training_job_load_models(t, checkpoint, err) &&
-              t->options.kernels->memory->synchronize(err);
+    t->checkpoint = checkpoint;
+    t->loaded = training_job_load_models(t, checkpoint, err) &&
+                t->options.kernels->memory->synchronize(err);
+    return t->loaded && begin_class_pictures(t, err);
+}
+
+/* A piece of what is missing of the class; the models that drew it go. */
+static bool draw_class(struct training_job *t, struct error *err) {
+    bool done;
+    if (!class_pictures_advance(t->class_pictures, &done, err))
+        return false;
+    if (!done)
+        return true;
+    class_pictures_destroy(t->class_pictures);
+    t->class_pictures = NULL;
+    vae_destroy(t->decoder);
+    t->decoder = NULL;
+    return training_job_open_class(t, err);
+}
+
+static bool make_trainer(struct training_job *t, struct error *err) {
     const struct trainer_options options = {
         .config = t->options.config,
         .source = &t->source,
         .models = { t->options.kernels, t->unet, t->text_encoder, t->vae, t->tokenizer,
-            t->noise.alphas_cumprod, t->noise.num_train_timesteps, t->facts.v_prediction,
-            &t->unet_source, &t->text_encoder_source },
+            t->vae_weights, t->text_encoder_weights, t->noise.alphas_cumprod,
+            t->noise.num_train_timesteps, t->facts.v_prediction, &t->unet_source,
+            &t->text_encoder_source },
+        .cache = t->options.cache,
         .stepped = training_job_stepped,
         .user = t,
     };
     bool resumed;
-    ok = ok && trainer_create(&options, &t->trainer, err);
-    checkpoint_close(checkpoint);
+    bool ok = trainer_create(&options, &t->trainer, err);
+    checkpoint_close(t->checkpoint);
+    t->checkpoint = NULL;
     ok = ok && trainer_resume(t->trainer, t->options.folder, &resumed, err) &&
          training_job_open_reports(t, err);
     if (!ok)
@@ -124,10 +170,10 @@ static bool load(struct training_job *t, struct error *err) {
     const struct trainer_memory m = trainer_get_memory(t->trainer);
     log_info(
         "%s: %lld pictures, %lld steps%s; parameters %zu MiB, optimizer %zu MiB, a pass %zu MiB, "
-        "encoded pictures and captions %zu MiB",
+        "encoding at each step %zu MiB, on disk %llu MiB",
         t->options.config->name, (long long)t->source.count, (long long)trainer_steps(t->trainer),
         resumed ? ", going on" : "", m.parameters >> 20, m.optimizer >> 20, m.pass >> 20,
-        m.encoded >> 20);
+        m.encoded.device >> 20, (unsigned long long)(m.encoded.disk >> 20));
     t->kept_step = resumed ? trainer_step(t->trainer) : -1;
     return true;
 }
@@ -166,8 +212,12 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     *done = t->done;
     if (t->done)
         return true;
-    if (!t->trainer)
+    if (!t->loaded)
         return load(t, err);
+    if (t->class_pictures)
+        return draw_class(t, err);
+    if (!t->trainer)
+        return make_trainer(t, err);
     const int64_t before = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
     if (trainer_get_phase(t->trainer) != TRAINER_DONE && !trainer_advance(t->trainer, err))
         return false;
@@ -185,7 +235,7 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
 
 const char *training_job_phase(const struct training_job *t) {
     if (!t->trainer)
-        return "loading";
+        return t->class_pictures ? "drawing" : "loading";
     return t->done                                             ? "done"
            : trainer_get_phase(t->trainer) == TRAINER_ENCODING ? "encoding"
                                                                : "training";

@@ -5,6 +5,7 @@
  *   dataset.json         what was found in the data set
  *   metrics.jsonl, events.out.tfevents.*   a line for each step (train/report/)
  *   checkpoint-STEP/     to go on from, each with its adapter
+ *   class/               pictures of the class that the job has drawn (class_pictures.h)
  *   NAME.safetensors     the adapter, once the job is done (NAME.kohya.safetensors in that format)
  *   model/               the checkpoint that a full fine-tune made, instead
  *
@@ -23,8 +24,11 @@ struct training_job_options {
     const char *model_path, *tokenizer_dir; /* as in struct pipeline_options */
     const struct train_config *config;      /* borrowed */
     const char *dataset;                    /* its folder */
-    const char *dataset_root;               /* which it may not lead out of; NULL: anywhere */
+    const char *class_dataset;              /* of prior preservation; NULL: FOLDER/class */
+    const char *dataset_root;               /* which they may not lead out of; NULL: anywhere */
     const char *folder;                     /* the job's own, made if it is not there */
+    const char *cache;                      /* a folder for what is encoded (train/cache.h) */
+    uint64_t cache_max_bytes;               /* that earlier jobs may have left there */
     /* After each step; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
     /* A checkpoint has been written, and older ones may have been removed; may be NULL. */
@@ -52,7 +56,7 @@ bool training_job_advance(struct training_job *training, bool *done, struct erro
 bool training_job_keep(struct training_job *training, struct error *err)
     __attribute__((warn_unused_result));
 
-/* "loading", "encoding", "training", "done". */
+/* "loading", "drawing" (of class pictures), "encoding", "training", "done". */
 const char *training_job_phase(const struct training_job *training);
 /* Steps of the optimizer: done, and in all (0 until the models are loaded). */
 void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);

@@ -161,7 +161,8 @@ def adapters_agree(build, folder, name):
 
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
-    names = sys.argv[2:] or list(train_losses.CASES)
+    names = sys.argv[2:] or [name for name, config in train_losses.CASES.items()
+                             if not any(key[0] == "_" for key in config)]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "parts").mkdir()

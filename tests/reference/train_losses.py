@@ -6,14 +6,18 @@ usage: python tests/reference/train_losses.py
 runs the same loop for longer)
 
 The loop is that of train_text_to_image_lora.py with everything random from torch's CPU generator: manual_seed,
-the adapter, then for each batch whether pictures are mirrored, the posterior's sample, noise, timesteps and
-dropped captions; the order of the pictures is accelerate's seedable sampler's. Pictures follow from their names
+the adapter, then for each batch where pictures are cut and whether they are mirrored, the posterior's sample,
+noise, timesteps and dropped captions; the order of the pictures is accelerate's seedable sampler's. With prior
+preservation that of train_dreambooth.py, and of train_dreambooth_inpaint.py for a UNet of 9 channels, which is the
+bundled one with another first layer; its random masks are of Python's generator. Pictures follow from their names
 by the rule of small_models.py, averaged over blocks so that they are smooth.
 """
 
 import json
 import pathlib
+import random
 
+import numpy
 import torch
 from accelerate.data_loader import SeedableRandomSampler
 from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
@@ -23,14 +27,18 @@ from peft import LoraConfig
 from transformers import CLIPTextModel, CLIPTokenizer
 
 import small_models
+from datasets import random_mask
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = ROOT / "share/tiny-sd"
 CAPTIONS = ["a red house on green hills", "a blue boat in the middle of the sea at night",
             "a yellow car in front of a forest", "three trees by the sea", "a red house on green hills"]
+CLASS_PROMPT = "a house"
+CLASS_COUNT = 7
 STEPS = 20
 ROUNDING = 2.0 ** -23
-# name, config: fields of POST /train
+SIZE, BLOCK, MASK_BLOCK = 64, 8, 4
+# name, config: fields of POST /train; "_shape" is of the pictures before they are cut, "_inpainting" the UNet's
 CASES = {
     "plain": {"train_batch_size": 1},
     "batch": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "lr_scheduler": "cosine",
@@ -40,13 +48,50 @@ CASES = {
              "target_modules": ["to_q", "to_v", "conv1", "proj_in", "ff.net.2", "time_emb_proj"],
              "input_perturbation": 0.1, "max_grad_norm": 0.05, "adam_weight_decay": 0.1},
     "text": {"train_batch_size": 2, "train_text_encoder": True, "text_encoder_learning_rate": 3e-4},
+    "crop": {"train_batch_size": 2, "random_flip": True, "_shape": [80, 72]},
+    "prior": {"train_batch_size": 2, "with_prior_preservation": True, "class_prompt": CLASS_PROMPT,
+              "class_data_dir": "class", "prior_loss_weight": 0.7, "num_class_images": CLASS_COUNT,
+              "_shape": [64, 72]},
+    "inpaint": {"train_batch_size": 2, "_inpainting": True, "_shape": [72, 64]},
+    "masks": {"train_batch_size": 2, "_inpainting": True, "masks": "files", "random_flip": True,
+              "snr_gamma": 5.0},
 }
 
 
-def picture(item, size=64, block=8):
-    rough = torch.from_numpy(small_models.number(f"picture.{item}", 3 * (size // block) ** 2)).float()
-    rough = rough.reshape(size // block, size // block, 3)
-    return rough.repeat_interleave(block, 0).repeat_interleave(block, 1)  # [h][w][3]
+def blocks(name, height, width, block, channels):
+    rough = torch.from_numpy(small_models.number(name, channels * (height // block) * (width // block))).float()
+    rough = rough.reshape(height // block, width // block, channels)
+    return rough.repeat_interleave(block, 0).repeat_interleave(block, 1)  # [h][w][channels]
+
+
+def picture(name, size=SIZE):
+    return blocks(f"picture.{name}", size, size, BLOCK, 3)
+
+
+def prepare(name, shape, config, picture=picture):
+    """As the scripts' transforms: cut out at random and mirrored. pixels [h][w][3], mask [h][w] of the file."""
+    pixels = picture(name) if shape == [SIZE, SIZE] else blocks(f"picture.{name}", *shape, BLOCK, 3)
+    mask = (blocks(f"mask.{name}", *shape, MASK_BLOCK, 1)[:, :, 0] > 0).float()
+    top = left = 0
+    if shape != [SIZE, SIZE]:
+        top = torch.randint(0, shape[0] - SIZE + 1, (1,)).item()
+        left = torch.randint(0, shape[1] - SIZE + 1, (1,)).item()
+    pixels, mask = (x[top:top + SIZE, left:left + SIZE] for x in (pixels, mask))
+    if config.get("random_flip") and torch.rand(()) < 0.5:
+        pixels, mask = pixels.flip(1), mask.flip(1)
+    return pixels, mask
+
+
+def load_unet(config):
+    unet = UNet2DConditionModel.from_pretrained(MODEL / "unet")
+    if config.get("_inpainting"):
+        wide = torch.nn.Conv2d(9, unet.conv_in.out_channels, 3, padding=1)
+        rule = torch.from_numpy(small_models.number("inpainting.conv_in", wide.weight.numel()))
+        wide.weight.data = (0.2 * rule).float().reshape(wide.weight.shape)
+        wide.bias.data = unet.conv_in.bias.data
+        unet.conv_in = wide
+        unet.register_to_config(in_channels=9)
+    return unet.requires_grad_(False).eval()
 
 
 def add_adapter(model, config, targets):
@@ -67,10 +112,11 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     tokenizer = CLIPTokenizer.from_pretrained(MODEL / "tokenizer")
     text_encoder = CLIPTextModel.from_pretrained(MODEL / "text_encoder").requires_grad_(False).eval()
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()
-    unet = UNet2DConditionModel.from_pretrained(MODEL / "unet").requires_grad_(False).eval()
+    unet = load_unet(config)
     scheduler = DDPMScheduler.from_pretrained(MODEL / "scheduler")
     seed, rate = 7, 1e-3
     torch.manual_seed(seed)
+    random.seed(seed)
     groups = [{"params": add_adapter(unet, config, config.get("target_modules",
                                                               ["to_q", "to_k", "to_v", "to_out.0"])), "lr": rate}]
     if config.get("train_text_encoder"):
@@ -85,16 +131,15 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
                                   weight_decay=config.get("adam_weight_decay", 1e-2), foreach=False)
     schedule = get_scheduler(config.get("lr_scheduler", "constant"), optimizer,
                              num_warmup_steps=config.get("lr_warmup_steps", 0), num_training_steps=steps)
-    count, batch_size = len(CAPTIONS), config["train_batch_size"]
+    prior = config.get("with_prior_preservation")
+    count, batch_size = CLASS_COUNT if prior else len(CAPTIONS), config["train_batch_size"]
+    shape = config.get("_shape", [SIZE, SIZE])
     accumulation = config.get("gradient_accumulation_steps", 1)
     sampler = SeedableRandomSampler(range(count), data_seed=seed)
-    posteriors = {}
-    with torch.no_grad():
-        for item in range(count):
-            for mirrored in (False, True):
-                pixels = picture(item)
-                pixels = pixels.flip(1) if mirrored else pixels
-                posteriors[item, mirrored] = vae.encode(pixels.permute(2, 0, 1)[None]).latent_dist
+
+    def sample(pixels):
+        with torch.no_grad():
+            return (vae.encode(pixels).latent_dist.sample() * vae.config.scaling_factor).contiguous()
 
     def encode(captions):
         ids = tokenizer(captions, padding="max_length", truncation=True, max_length=tokenizer.model_max_length,
@@ -107,28 +152,43 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
         items = list(sampler)
         batches = [items[i:i + batch_size] for i in range(0, count, batch_size)]
         for number, batch in enumerate(batches):
-            mirrored = [bool(torch.rand(()) < 0.5) if config.get("random_flip") else False for _ in batch]
-            mean = torch.cat([posteriors[i, m].mean for i, m in zip(batch, mirrored)])
-            std = torch.cat([posteriors[i, m].std for i, m in zip(batch, mirrored)])
-            latents = (mean + std * torch.randn(mean.shape)) * vae.config.scaling_factor
+            instances, classes = [], []
+            for item in batch:
+                instance = item % len(CAPTIONS)
+                instances.append((*prepare(instance, shape, config, picture), CAPTIONS[instance]))
+                if prior:
+                    classes.append((*prepare(f"class.{item % CLASS_COUNT}", shape, config), CLASS_PROMPT))
+            rows = instances + classes
+            pixels = torch.stack([row[0] for row in rows]).permute(0, 3, 1, 2).contiguous()
+            latents = sample(pixels)
+            if config.get("_inpainting"):
+                masks = torch.stack([row[1] if config.get("masks") == "files" else
+                                     torch.from_numpy(numpy.array(random_mask((SIZE, SIZE))[1]) / 255).float()
+                                     for row in rows])[:, None]
+                masked_latents = sample(pixels * (masks < 0.5))
+                masks = torch.nn.functional.interpolate(masks, size=latents.shape[2:])
             noise = torch.randn_like(latents)
             if config.get("noise_offset"):
-                noise = noise + config["noise_offset"] * torch.randn(len(batch), latents.shape[1], 1, 1)
+                noise = noise + config["noise_offset"] * torch.randn(len(rows), latents.shape[1], 1, 1)
             used = noise
             if config.get("input_perturbation"):
                 used = noise + config["input_perturbation"] * torch.randn_like(noise)
-            timesteps = torch.randint(0, 1000, (len(batch),)).long()
-            captions = [CAPTIONS[i] for i in batch]
+            timesteps = torch.randint(0, 1000, (len(rows),)).long()
+            captions = [row[2] for row in rows]
             if config.get("caption_dropout"):
-                dropped = torch.rand(len(batch)) < config["caption_dropout"]
+                dropped = torch.rand(len(rows)) < config["caption_dropout"]
                 captions = ["" if d else c for d, c in zip(dropped, captions)]
             noisy = scheduler.add_noise(latents, used, timesteps)
+            if config.get("_inpainting"):
+                noisy = torch.cat([noisy, masks, masked_latents], dim=1)
             prediction = unet(noisy, timesteps, encode(captions)).sample
             each = ((prediction - noise) ** 2).mean(dim=(1, 2, 3))
             if config.get("snr_gamma"):
                 snr = compute_snr(scheduler, timesteps)
                 each = each * torch.clamp(snr, max=config["snr_gamma"]) / snr
             loss = each.mean()
+            if prior:
+                loss = each[:len(batch)].mean() + config["prior_loss_weight"] * each[len(batch):].mean()
             (loss / accumulation).backward()
             window.append(loss.item())
             if ends_window(number, len(batches), accumulation):
@@ -145,13 +205,17 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
 
 
 def main():
-    record = {"captions": CAPTIONS, "seed": 7, "learning_rate": 1e-3, "size": 64, "block": 8, "cases": {}}
+    record = {"captions": CAPTIONS, "seed": 7, "learning_rate": 1e-3, "size": SIZE, "block": BLOCK,
+              "mask_block": MASK_BLOCK, "class_count": CLASS_COUNT, "cases": {}}
     for name, config in CASES.items():
         losses, norms, _ = run(config)
         moved, _, _ = run(config, nudge=ROUNDING)
         worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
         print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
-        record["cases"][name] = {"config": config, "losses": losses, "grad_norms": norms, "moved": worst}
+        record["cases"][name] = {"config": {k: v for k, v in config.items() if k[0] != "_"},
+                                 "shape": config.get("_shape", [SIZE, SIZE]),
+                                 "inpainting": config.get("_inpainting", False),
+                                 "losses": losses, "grad_norms": norms, "moved": worst}
     path = ROOT / "tests/train/data/train_losses.json"
     path.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
     print(path.stat().st_size, "bytes")

@@ -5,22 +5,24 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import zlib
 
 from daemon import Daemon, check, done, wait_until
 from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root
 
 
-def train_alone(**fields):
+def train_alone(where="alone", **fields):
     """`latentd train` of the job: its exit status, its errors and its adapter's bytes."""
     config = os.path.join(root, "job.json")
     with open(config, "w", encoding="utf-8") as f:
         json.dump({**JOB, **fields}, f)
-    out = os.path.join(root, "alone")
+    out = os.path.join(root, where)
     p = subprocess.run([executable, "train", "--model", model, "--config", config, "--dataset-root",
                         os.path.join(root, "sets"), "--out", out, "-q"], capture_output=True, text=True)
     with open(os.path.join(out, "stripes.safetensors"), "rb") as f:
@@ -64,6 +66,73 @@ def the_adapter_is_there_by_name(alone):
         plain = d.latents(loras=[])
         check(d.latents(loras=[{"name": "stripes", "weight": 1}]) != plain, "it changes the picture")
         check(d.latents(loras=[{"name": "stripes", "weight": 0}]) == plain, "not at weight 0")
+
+
+def decoding_threads_change_no_byte(alone):
+    for threads in (1, 7):
+        status, log, again = train_alone(f"threads-{threads}", dataloader_num_workers=threads)
+        check(status == 0 and again == alone, f"{threads} threads that decode: the same bytes {log}")
+
+
+def parts_drawn_once_are_kept_for_the_next_job():
+    """Pictures larger than they are trained: cut anew each time, or once with cache_latents."""
+    def files(where):
+        return {name for _, _, names in os.walk(os.path.join(root, where, "cache")) for name in names}
+    _, _, once = train_alone("once", cache_latents=True)
+    latents, texts = len(files("once")), len(files("alone"))
+    check(latents == texts + 10, f"5 pictures on two sides are kept: {latents} files, {texts} without")
+    kept = files("once")
+    for name in ("metrics.jsonl", "stripes.safetensors"):
+        os.remove(os.path.join(root, "once", name))
+    for name in os.listdir(os.path.join(root, "once")):
+        if name.startswith("checkpoint-"):
+            shutil.rmtree(os.path.join(root, "once", name))
+    check(train_alone("once", cache_latents=True)[2] == once, "the same bytes from the cache")
+    check(files("once") == kept, "the same names")
+
+
+def pixels_of(file):
+    """A PNG's picture, whatever its text chunks say."""
+    at, found = 8, b""
+    while at < len(file):
+        size, kind = struct.unpack(">I4s", file[at:at + 8])
+        found += file[at + 8:at + 8 + size] if kind == b"IDAT" else b""
+        at += 12 + size
+    return zlib.decompress(found)
+
+
+def missing_class_pictures_are_drawn():
+    """Prior preservation: pictures of the class are those of POST /generate, and drawn once."""
+    prior = {"with_prior_preservation": True, "class_prompt": "a house", "num_class_images": 4, "max_train_steps": 3}
+    folder = os.path.join(root, "sets", "houses")
+    os.makedirs(folder)
+    shutil.copy(os.path.join(root, "sets", "stripes", "1.png"), os.path.join(folder, "own.png"))
+    with Trainer() as d:
+        id = d.start(class_data_dir="houses", **prior)
+        check(wait_until(lambda: os.path.exists(os.path.join(folder, "drawn-0.png")), 60), "one is drawn")
+        d.process.send_signal(signal.SIGKILL)
+        d.process.wait(20)
+    with Trainer(state=d.state) as d:
+        d.wait(id)
+        check(sorted(os.listdir(folder)) == ["drawn-0.png", "drawn-1.png", "drawn-2.png", "own.png"],
+              f"three are drawn beside the one: {sorted(os.listdir(folder))}")
+        for i in range(3):
+            with open(os.path.join(folder, f"drawn-{i}.png"), "rb") as f:
+                drawn = f.read()
+            asked = d.generate({"prompt": "a house", "seed": JOB["seed"] + i, "width": 64, "height": 64, "loras": []},
+                               {"Accept": "image/png"})
+            check(pixels_of(drawn) == pixels_of(asked.body), f"picture {i} is that of POST /generate")
+        first = d.file(id)
+        times = [os.stat(os.path.join(folder, name)).st_mtime_ns for name in sorted(os.listdir(folder))]
+        again = d.start(name="again", class_data_dir="houses", **prior)
+        d.wait(again)
+        check(d.file(again, "again") == first, "the same bytes")
+        check(times == [os.stat(os.path.join(folder, name)).st_mtime_ns for name in sorted(os.listdir(folder))],
+              "none is drawn again")
+        own = d.start(name="own", **{**prior, "num_class_images": 2})
+        d.wait(own)
+        check(len(os.listdir(os.path.join(d.state, "jobs", own, "class"))) == 2, "without a folder: the job's own")
+    shutil.rmtree(folder)
 
 
 def requests_and_the_job_leave_each_other_alone(alone):
@@ -139,7 +208,8 @@ def wrong_jobs_have_their_own_errors():
         ({"method": "full"}, 400, "rank", "with method \"lora\" only"),
         ({"validation_prompts": ["x"], "validation_steps": 5}, 501, None, "not there yet"),
         ({"learning_rate": -1}, 400, "learning_rate", ""),
-        ({"masks": "files"}, 501, None, "not there yet"),
+        ({"with_prior_preservation": True, "class_prompt": "x", "class_data_dir": "../x"}, 400, "class_data_dir",
+         "--dataset-root"),
         ({"resume_from_checkpoint": "checkpoint-4"}, 400, "resume_from_checkpoint", "has no checkpoints"),
     ]
     with Trainer() as d:
@@ -151,6 +221,8 @@ def wrong_jobs_have_their_own_errors():
         check(d.get("/jobs").json()["jobs"] == [], "none was started")
         job = d.wait(d.start(dataset="empty"), "failed")
         check("no PNG or JPEG" in job["error"]["message"], f"an empty folder: {job['error']}")
+        job = d.wait(d.start(masks="files"), "failed")
+        check("0.png: it has no mask" in job["error"]["message"], f"no masks: {job['error']}")
         job = d.wait(d.start(target_modules=["no_such_layer"]), "failed")
         check("no_such_layer" in job["error"]["message"], f"no such layer: {job['error']}")
         check(d.get("/health").status == 200 and d.picture(), "the daemon draws on")
@@ -163,6 +235,9 @@ try:
     make_pictures()
     reference = trained_alone()
     it_goes_back_to_a_checkpoint(reference)
+    decoding_threads_change_no_byte(reference)
+    parts_drawn_once_are_kept_for_the_next_job()
+    missing_class_pictures_are_drawn()
     the_adapter_is_there_by_name(reference)
     requests_and_the_job_leave_each_other_alone(reference)
     a_kill_and_a_pause_change_no_byte(reference)

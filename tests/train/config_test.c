@@ -49,7 +49,7 @@ static void what_is_read_comes_back(void) {
         "{\"name\": \"my-cat.v2\", \"dataset\": \"cats\", \"seed\": 7, \"rank\": 8, "
         "\"lora_alpha\": 4, \"lora_dropout\": 0.1, \"target_modules\": [\"to_q\", \"conv1\"], "
         "\"init_lora_weights\": \"kaiming\", \"train_text_encoder\": true, "
-        "\"text_encoder_learning_rate\": 5e-6, \"enable_bucket\": true, \"batch_size\": 4, "
+        "\"text_encoder_learning_rate\": 5e-6, \"batch_size\": 4, "
         "\"num_epochs\": 3, \"lr_scheduler\": \"polynomial\", \"lr_power\": 2, "
         "\"lr_warmup_steps\": 5, \"parameter_groups\": [{\"pattern\": \"attn1\", "
         "\"learning_rate\": 1e-5}, {\"pattern\": \"up_blocks.*.to_v\", \"weight_decay\": 0}], "
@@ -119,8 +119,9 @@ static const struct {
     { "{" LEAST ", \"validation_share\": 0.95}", "validation_share", "0.95", "0.9" },
     { "{" LEAST ", \"caption_dropout\": 1.5}", "caption_dropout", "1.5", "from 0 to 1" },
     { "{" LEAST ", \"with_prior_preservation\": true}", "class_prompt", "(missing)", "a text" },
-    { "{" LEAST ", \"with_prior_preservation\": true, \"class_prompt\": \"c\"}", "class_data_dir",
-        "(missing)", "a text" },
+    { "{" LEAST ", \"with_prior_preservation\": true, \"class_prompt\": \"c\", "
+      "\"enable_bucket\": true}",
+        "enable_bucket", "true", "one size" },
     { "{" LEAST ", \"prior_loss_weight\": 1}", "prior_loss_weight", "1",
         "with_prior_preservation true" },
     { "{" LEAST ", \"train_batch_size\": 100000}", "train_batch_size", "100000", "from 1 to" },

@@ -43,8 +43,8 @@ static double run(const json_t *item, const float *alphas_cumprod, size_t *value
     bool dropped[MAX_ROWS];
     const struct draws_batch batch = { (int64_t)recorded_at(shape, 0),
         (int64_t)recorded_at(shape, 2), (int64_t)recorded_at(shape, 3),
-        (int64_t)recorded_at(shape, 1), mean, log_variance, noisy, target, timesteps, dropped,
-        work };
+        (int64_t)recorded_at(shape, 1), mean, log_variance, .noisy = noisy, .target = target,
+        .timesteps = timesteps, .dropped = dropped, .work = work };
     const struct draws_options options = { .noise_offset = (float)recorded_number(
                                                item, "noise_offset"),
         .input_perturbation = (float)recorded_number(item, "input_perturbation"),

@@ -75,11 +75,17 @@ static void close_checkpoint(void) {
 static struct {
     const json_t *captions;
     int size, block;
+    struct placement placement;
 } pictures;
 
-static void picture_size(void *user, int64_t item, int *height, int *width) {
+static const struct placement *placement(void *user, int64_t item) {
     (void)user, (void)item;
-    *height = *width = pictures.size;
+    return &pictures.placement;
+}
+
+static void picture_name(void *user, int64_t item, struct sha256 *to) {
+    (void)user;
+    sha256_add(to, &item, sizeof(item));
 }
 
 static int caption_count(void *user, int64_t item) {
@@ -93,8 +99,8 @@ static const char *caption(void *user, int64_t item, int which) {
 }
 
 static bool pixels(
-    void *user, int64_t item, float crop_y, float crop_x, float *out, struct error *err) {
-    (void)user, (void)crop_y, (void)crop_x, (void)err;
+    void *user, int64_t item, const struct crop *crop, float *out, float *mask, struct error *err) {
+    (void)user, (void)crop, (void)mask, (void)err;
     const int size = pictures.size, block = pictures.block, blocks = size / block;
     char name[32];
     double *rough = malloc(sizeof(double) * 3 * (size_t)(blocks * blocks));
@@ -108,6 +114,8 @@ static bool pixels(
 }
 
 /* --- a job --- */
+
+static char cache_path[] = "/tmp/latentd-cache-XXXXXX";
 
 struct job {
     struct train_config config;
@@ -157,7 +165,8 @@ static void start(struct job *job, const json_t *fields, bool checkpointing, boo
     json_decref(json);
     job->source = (struct train_source){
         .count = (int64_t)json_array_size(pictures.captions),
-        .size = picture_size,
+        .placement = placement,
+        .name = picture_name,
         .captions = caption_count,
         .caption = caption,
         .pixels = pixels,
@@ -166,9 +175,16 @@ static void start(struct job *job, const json_t *fields, bool checkpointing, boo
     const struct trainer_options options = {
         .config = &job->config,
         .source = &job->source,
-        .models = { kernels_cpu(), job->unet, job->text_encoder, shared.vae, shared.tokenizer,
-            shared.noise.alphas_cumprod, shared.noise.num_train_timesteps, false, &job->unet_source,
-            &job->text_source },
+        .models = { .kernels = kernels_cpu(),
+            .unet = job->unet,
+            .text_encoder = job->text_encoder,
+            .vae = shared.vae,
+            .tokenizer = shared.tokenizer,
+            .alphas_cumprod = shared.noise.alphas_cumprod,
+            .num_train_timesteps = shared.noise.num_train_timesteps,
+            .unet_source = &job->unet_source,
+            .text_encoder_source = &job->text_source },
+        .cache = cache_path,
         .stepped = stepped,
         .user = job,
     };
@@ -336,9 +352,15 @@ int main(int argc, char **argv) {
     pictures.captions = json_object_get(file, "captions");
     pictures.size = (int)recorded_integer(file, "size");
     pictures.block = (int)recorded_integer(file, "block");
+    pictures.placement = (struct placement){ pictures.size, pictures.size,
+        { pictures.size, pictures.size }, false };
+    must(mkdtemp(cache_path), &(struct error){ .message = "no temporary folder" });
     const char *name;
     json_t *record;
     json_object_foreach(json_object_get(file, "cases"), name, record) run_case(name, record);
+    char command[64];
+    snprintf(command, sizeof(command), "rm -r %s", cache_path);
+    CHECK(system(command) == 0, "%s is left", cache_path);
     close_checkpoint();
     json_decref(file);
     return check_done();

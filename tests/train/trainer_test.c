@@ -26,12 +26,43 @@ static void must(bool ok, const struct error *err) {
 
 static struct {
     struct checkpoint *checkpoint;
-    struct unet *unet;
+    struct unet *unet, *inpainting; /* the second with another first layer, of 9 channels */
     struct text_encoder *text_encoder;
     struct vae *vae;
     struct tokenizer *tokenizer;
     struct noise_schedule noise;
 } models;
+
+/* The checkpoint's tensors, but for the first layer's weight. */
+static struct weights plain_weights;
+static float *wide;
+
+static bool get_inpainting(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    if (strcmp(name, "conv_in.weight") != 0)
+        return plain_weights.get(user, name, rank, shape, out, err);
+    const int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
+    double *rule = malloc((size_t)count * sizeof(*rule));
+    wide = malloc((size_t)count * sizeof(*wide));
+    rule_numbers("inpainting.conv_in", count, rule);
+    for (int64_t i = 0; i < count; i++)
+        wide[i] = (float)(0.2 * rule[i]);
+    free(rule);
+    *out = tensor_4d(wide, DTYPE_F32, shape[0], shape[1], shape[2], shape[3]);
+    return true;
+}
+
+static void load_inpainting(struct error *err) {
+    struct unet_config config = *checkpoint_unet_config(models.checkpoint);
+    plain_weights = weights_from_checkpoint(
+        models.checkpoint, COMPONENT_UNET, kernels_cpu(), DTYPE_F32);
+    struct weights weights = plain_weights;
+    weights.get = get_inpainting;
+    weights.end = NULL;
+    config.in_channels = 9;
+    must(unet_create(&config, &weights, &models.inpainting, err), err);
+    free(wide);
+}
 
 static void load_models(const char *path) {
     struct error err = { 0 };
@@ -51,6 +82,7 @@ static void load_models(const char *path) {
              scheduler_config_resolve(checkpoint_scheduler_json(c), &none, &config, &err) &&
              noise_schedule_init(&config, &models.noise, &err),
         &err);
+    load_inpainting(&err);
 }
 
 static void drop_models(void) {
@@ -59,6 +91,7 @@ static void drop_models(void) {
     text_encoder_destroy(models.text_encoder);
     vae_destroy(models.vae);
     unet_destroy(models.unet);
+    unet_destroy(models.inpainting);
     checkpoint_close(models.checkpoint);
 }
 
@@ -66,12 +99,20 @@ static void drop_models(void) {
 
 struct pictures {
     const json_t *captions;
-    int size, block;
+    const char *class_prompt;
+    int block, mask_block, instances;
+    int reads; /* of pixels */
+    struct placement placement;
 };
 
-static void picture_size(void *user, int64_t item, int *height, int *width) {
+static const struct placement *placement(void *user, int64_t item) {
     (void)item;
-    *height = *width = ((const struct pictures *)user)->size;
+    return &((const struct pictures *)user)->placement;
+}
+
+static void name(void *user, int64_t item, struct sha256 *to) {
+    (void)user;
+    sha256_add(to, &item, sizeof(item));
 }
 
 static int caption_count(void *user, int64_t item) {
@@ -82,23 +123,43 @@ static int caption_count(void *user, int64_t item) {
 static const char *caption(void *user, int64_t item, int which) {
     (void)which;
     const struct pictures *p = user;
-    return json_string_value(json_array_get(p->captions, (size_t)item));
+    return item < p->instances ? json_string_value(json_array_get(p->captions, (size_t)item))
+                               : p->class_prompt;
+}
+
+/* What the crop leaves of [height / block][width / block][channels] numbers, each a block. */
+static void blocks(const struct pictures *p, const char *kind, int64_t item, int block,
+    int channels, const struct crop *crop, float *out) {
+    const struct placement *place = &p->placement;
+    const int across = place->resized_width / block, down = place->resized_height / block;
+    char name[40];
+    double *rough = malloc(sizeof(double) * (size_t)(down * across * channels));
+    const bool is_class = item >= p->instances;
+    snprintf(name, sizeof(name), "%s.%s%lld", kind, is_class ? "class." : "",
+        (long long)(is_class ? item - p->instances : item));
+    rule_numbers(name, down * across * channels, rough);
+    for (int y = 0; y < place->bucket.height; y++)
+        for (int x = 0; x < place->bucket.width; x++) {
+            const int column = crop->left + (crop->flip ? place->bucket.width - 1 - x : x);
+            const double *from = rough +
+                                 ((y + crop->top) / block * across + column / block) * channels;
+            for (int c = 0; c < channels; c++)
+                *out++ = (float)from[c];
+        }
+    free(rough);
 }
 
 static bool pixels(
-    void *user, int64_t item, float crop_y, float crop_x, float *out, struct error *err) {
-    (void)crop_y, (void)crop_x, (void)err;
-    const struct pictures *p = user;
-    const int blocks = p->size / p->block;
-    char name[32];
-    double *rough = malloc(sizeof(double) * 3 * (size_t)(blocks * blocks));
-    snprintf(name, sizeof(name), "picture.%lld", (long long)item);
-    rule_numbers(name, 3 * blocks * blocks, rough);
-    for (int y = 0; y < p->size; y++)
-        for (int x = 0; x < p->size; x++)
-            for (int c = 0; c < 3; c++)
-                *out++ = (float)rough[(y / p->block * blocks + x / p->block) * 3 + c];
-    free(rough);
+    void *user, int64_t item, const struct crop *crop, float *out, float *mask, struct error *err) {
+    (void)err;
+    struct pictures *p = user;
+    p->reads++;
+    blocks(p, "picture", item, p->block, 3, crop, out);
+    if (!mask)
+        return true;
+    blocks(p, "mask", item, p->mask_block, 1, crop, mask);
+    for (int i = 0; i < p->placement.bucket.width * p->placement.bucket.height; i++)
+        mask[i] = mask[i] > 0 ? 1.0f : 0.0f;
     return true;
 }
 
@@ -106,7 +167,7 @@ static bool pixels(
 
 struct run {
     double losses[STEPS], norms[STEPS];
-    int steps, pieces;
+    int steps, pieces, reads;
     float *values; /* owned */
     int64_t floats;
 };
@@ -137,23 +198,33 @@ static struct train_config config_of(const json_t *file, const json_t *fields, b
 }
 
 static const struct adapter_facts facts = { .model = "tiny-sd", .pictures = 5 };
+static char cache_path[] = "/tmp/latentd-cache-XXXXXX";
 static char save_path[] = "/tmp/latentd-trainer-XXXXXX";
 
 /* With a folder, the job is left in the middle of a step, written there, and gone on with by
  * another trainer. */
 static struct run run_job(
-    const json_t *file, const json_t *fields, bool checkpointing, const char *folder) {
+    const json_t *file, const json_t *record, bool checkpointing, const char *folder) {
     struct error err = { 0 };
+    const json_t *fields = json_object_get(record, "config");
+    const json_t *shape = json_object_get(record, "shape");
+    const int size = (int)recorded_integer(file, "size");
     struct train_config config = config_of(file, fields, checkpointing);
     struct pictures pictures = {
         .captions = json_object_get(file, "captions"),
-        .size = (int)recorded_integer(file, "size"),
+        .class_prompt = config.class_prompt,
         .block = (int)recorded_integer(file, "block"),
+        .mask_block = (int)recorded_integer(file, "mask_block"),
+        .placement = { (int)recorded_at(shape, 1), (int)recorded_at(shape, 0), { size, size },
+            false },
     };
+    pictures.instances = (int)json_array_size(pictures.captions);
     const struct train_source source = {
         .user = &pictures,
-        .count = (int64_t)json_array_size(pictures.captions),
-        .size = picture_size,
+        .count = pictures.instances,
+        .class_count = config.with_prior_preservation ? recorded_integer(file, "class_count") : 0,
+        .placement = placement,
+        .name = name,
         .captions = caption_count,
         .caption = caption,
         .pixels = pixels,
@@ -162,8 +233,15 @@ static struct run run_job(
     const struct trainer_options options = {
         .config = &config,
         .source = &source,
-        .models = { kernels_cpu(), models.unet, models.text_encoder, models.vae, models.tokenizer,
-            models.noise.alphas_cumprod, models.noise.num_train_timesteps, false },
+        .models = { .kernels = kernels_cpu(),
+            .unet = json_is_true(json_object_get(record, "inpainting")) ? models.inpainting
+                                                                        : models.unet,
+            .text_encoder = models.text_encoder,
+            .vae = models.vae,
+            .tokenizer = models.tokenizer,
+            .alphas_cumprod = models.noise.alphas_cumprod,
+            .num_train_timesteps = models.noise.num_train_timesteps },
+        .cache = cache_path,
         .stepped = stepped,
         .user = &run,
     };
@@ -192,14 +270,44 @@ static struct run run_job(
     const float *values = trainer_values(trainer, &err);
     must(values, &err);
     memcpy(run.values, values, sizeof(float) * (size_t)run.floats);
+    run.reads = pictures.reads;
     trainer_destroy(trainer);
     train_config_finish(&config);
     return run;
 }
 
+static void remove_folder(const char *path) {
+    char command[64];
+    snprintf(command, sizeof(command), "rm -r %s", path);
+    CHECK(system(command) == 0, "%s is left", path);
+}
+
+/* One byte in the middle of every file of the cache. */
+static void damage_cache(void) {
+    char command[300];
+    snprintf(command, sizeof(command),
+        "find %s -type f -exec dd if=/dev/urandom of={} bs=1 seek=600 count=16 conv=notrunc "
+        "status=none ';'",
+        cache_path);
+    CHECK(system(command) == 0, "the cache cannot be damaged");
+}
+
+/* What another job has encoded is not encoded again, and what was damaged meanwhile is. */
+static void what_is_encoded_serves_the_next_job(const json_t *file, const json_t *record) {
+    struct run first = run_job(file, record, false, NULL);
+    CHECK(first.reads == 0, "%d pictures are read again", first.reads);
+    damage_cache();
+    struct run second = run_job(file, record, false, NULL);
+    printf(
+        "pictures read: %d with a full cache, %d with a damaged one\n", first.reads, second.reads);
+    CHECK(second.reads == 5, "%d pictures are encoded again, not 5", second.reads);
+    CHECK(memcmp(first.losses, second.losses, sizeof(first.losses)) == 0, "other bits");
+    free(first.values);
+    free(second.values);
+}
+
 static void agrees(const char *name, const json_t *file, const json_t *record) {
-    const json_t *fields = json_object_get(record, "config");
-    struct run run = run_job(file, fields, false, NULL);
+    struct run run = run_job(file, record, false, NULL);
     const json_t *losses = json_object_get(record, "losses");
     const json_t *norms = json_object_get(record, "grad_norms");
     double worst_loss = 0, worst_norm = 0;
@@ -208,25 +316,23 @@ static void agrees(const char *name, const json_t *file, const json_t *record) {
         worst_loss = fmax(worst_loss, fabs(run.losses[i] / recorded_at(losses, i) - 1));
         worst_norm = fmax(worst_norm, fabs(run.norms[i] / recorded_at(norms, i) - 1));
     }
-    printf("%-6s losses differ by %.2g at most (a rounding moves them by %.2g), norms by %.2g; "
+    printf("%-7s losses differ by %.2g at most (a rounding moves them by %.2g), norms by %.2g; "
            "%d pieces\n",
         name, worst_loss, recorded_number(record, "moved"), worst_norm, run.pieces);
     CHECK(worst_loss <= 1e-4, "losses of %s: %g", name, worst_loss);
     CHECK(worst_norm <= 1e-3, "norms of %s: %g", name, worst_norm);
-    struct run again = run_job(file, fields, true, NULL);
+    struct run again = run_job(file, record, true, NULL);
     CHECK(memcmp(run.losses, again.losses, sizeof(run.losses)) == 0 && run.floats == again.floats &&
               memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
         "%s: gradient checkpointing changes bits", name);
     free(again.values);
     char folder[] = "/tmp/latentd-job-XXXXXX";
-    char command[64];
     must(mkdtemp(folder), &(struct error){ .message = "no temporary folder" });
-    again = run_job(file, fields, false, folder);
+    again = run_job(file, record, false, folder);
     CHECK(memcmp(run.losses, again.losses, sizeof(run.losses)) == 0 &&
               memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
         "%s: a job that was stopped and resumed has other bits", name);
-    snprintf(command, sizeof(command), "rm -r %s", folder);
-    CHECK(system(command) == 0, "%s is left", folder);
+    remove_folder(folder);
     free(run.values);
     free(again.values);
 }
@@ -238,11 +344,15 @@ int main(int argc, char **argv) {
     load_models(argv[2]);
     const int fd = mkstemp(save_path);
     close(fd);
+    must(mkdtemp(cache_path), &(struct error){ .message = "no temporary folder" });
     const char *name;
     json_t *record;
     json_object_foreach(json_object_get(file, "cases"), name, record) agrees(name, file, record);
+    what_is_encoded_serves_the_next_job(
+        file, json_object_get(json_object_get(file, "cases"), "plain"));
     drop_models();
     unlink(save_path);
+    remove_folder(cache_path);
     json_decref(file);
     return check_done();
 }

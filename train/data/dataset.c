@@ -217,7 +217,7 @@ static bool collect_buckets(struct dataset *d, struct error *err) {
 
 static bool open_all(
     struct dataset *d, const char *path, const struct dataset_options *o, struct error *err) {
-    const struct scan_options scan = { o->caption_column, o->prompt,
+    const struct scan_options scan = { { o->image_column, o->caption_column }, o->prompt,
         o->masks == DATASET_MASKS_FILES };
     if (!bucket_options_check(&o->buckets, err))
         return false;

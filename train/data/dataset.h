@@ -10,6 +10,7 @@
 #ifndef TRAIN_DATA_DATASET_H
 #define TRAIN_DATA_DATASET_H
 
+#include "base/sha256.h"
 #include "train/data/bucket.h"
 #include "pictures/resize.h"
 
@@ -24,7 +25,8 @@ enum dataset_masks { DATASET_MASKS_NONE, DATASET_MASKS_FILES };
 /* What the texts point to is borrowed for the call. */
 struct dataset_options {
     const char *root;           /* links may not lead out of this folder; NULL: anywhere */
-    const char *caption_column; /* of metadata; NULL: text or caption */
+    const char *image_column;   /* of metadata; NULL: file_name */
+    const char *caption_column; /* NULL: text or caption */
     const char *prompt;         /* the caption of pictures without; NULL: each must have its own */
     enum dataset_masks masks;   /* FILES: NAME.mask.png, or the metadata's mask_file_name */
     struct bucket_options buckets;
@@ -47,7 +49,7 @@ struct dataset_item {
     int bucket;        /* an index for dataset_bucket */
     int repeats;       /* an epoch */
     bool has_mask;
-    uint64_t content; /* FNV-1a of its file's bytes, mask included: equal files, equal pixels */
+    struct digest content; /* of its file's bytes, and its mask's: equal files, equal pixels */
     struct placement placement;
 };
 

@@ -1,7 +1,6 @@
 #include "train/data/dataset_internal.h"
 
 #include "base/file_map.h"
-#include "base/hash.h"
 #include "base/limits.h"
 
 #include <stdlib.h>
@@ -68,8 +67,8 @@ static void source_close(struct source *source) {
         file_map_close(&source->map);
 }
 
-static uint64_t source_hash(const struct source *source) {
-    return hash_fnv1a(source->map.bytes, source->map.size);
+static struct digest source_digest(const struct source *source) {
+    return sha256_of(source->map.bytes, source->map.size);
 }
 
 static bool source_decode(const struct source *source, struct picture *out, struct error *err) {
@@ -83,20 +82,20 @@ static bool source_decode(const struct source *source, struct picture *out, stru
 
 /* --- Looking at a picture --- */
 
-/* Both hashes in one number; 0 for no mask. */
-static uint64_t join(uint64_t picture, uint64_t mask) {
-    const uint64_t both[2] = { picture, mask };
-    return mask ? hash_fnv1a(both, sizeof(both)) : picture;
+/* Both in one; mask NULL: it has none. */
+static struct digest join(const struct digest *picture, const struct digest *mask) {
+    const struct digest both[2] = { *picture, mask ? *mask : *picture };
+    return mask ? sha256_of(both, sizeof(both)) : *picture;
 }
 
 /* Of a picture or a mask. */
 static bool look(const struct dataset *d, const char *path, struct picture_info *info,
-    uint64_t *hash, uint64_t *bytes, struct error *err) {
+    struct digest *digest, uint64_t *bytes, struct error *err) {
     struct source source;
     struct picture picture = { 0 };
     bool ok = source_open(d, path, &source, err);
     if (ok && !d->report_only) {
-        *hash = source_hash(&source);
+        *digest = source_digest(&source);
         budget_take(d->budget, source.info.decode_bytes);
         ok = source_decode(&source, &picture, err);
         picture_finish(&picture);
@@ -111,19 +110,19 @@ static bool look(const struct dataset *d, const char *path, struct picture_info 
 bool dataset_examine(struct dataset *d, const struct scan_entry *entry,
     struct dataset_picture *picture, struct error *err) {
     struct picture_info info, mask;
-    uint64_t hash = 0, mask_hash = 0;
-    if (!look(d, entry->path, &info, &hash, &picture->bytes, err))
+    struct digest digest = { { 0 } }, mask_digest = { { 0 } };
+    if (!look(d, entry->path, &info, &digest, &picture->bytes, err))
         return false;
     picture->item.width = info.width;
     picture->item.height = info.height;
     if (d->masks == DATASET_MASKS_FILES && !entry->mask)
         return error_set(err, ERROR_INVALID, "it has no mask (NAME.mask.png, or mask_file_name)");
-    if (entry->mask && !look(d, entry->mask, &mask, &mask_hash, &picture->bytes, err))
+    if (entry->mask && !look(d, entry->mask, &mask, &mask_digest, &picture->bytes, err))
         return error_prefix(err, "its mask %s", entry->mask);
     if (entry->mask && (mask.width != info.width || mask.height != info.height))
         return error_set(err, ERROR_INVALID, "its mask %s has %dx%d px, the picture %dx%d",
             entry->mask, mask.width, mask.height, info.width, info.height);
-    picture->item.content = join(hash, mask_hash);
+    picture->item.content = join(&digest, entry->mask ? &mask_digest : NULL);
     return bucket_place(&d->bucket_options, info.width, info.height, &picture->item.placement, err);
 }
 
@@ -178,6 +177,15 @@ static bool crop_is_right(
                place->resized_width, place->resized_height);
 }
 
+/* mask NULL: it has none. */
+static bool is_as_it_was(
+    const struct dataset_item *item, const struct source *source, const struct source *mask) {
+    const struct digest picture = source_digest(source);
+    const struct digest of_mask = source_digest(mask ? mask : source);
+    const struct digest now = join(&picture, mask ? &of_mask : NULL);
+    return memcmp(&now, &item->content, sizeof(now)) == 0;
+}
+
 bool dataset_read(const struct dataset *d, size_t index, const struct crop *crop, float *pixels,
     float *mask, struct error *err) {
     if (index >= d->count || d->report_only)
@@ -192,8 +200,7 @@ bool dataset_read(const struct dataset *d, size_t index, const struct crop *crop
         return error_prefix(err, "%s", item->path);
     ok = source_open(d, item->path, &source, err) &&
          (!with_mask || source_open(d, picture->mask_path, &mask_source, err));
-    if (ok &&
-        join(source_hash(&source), with_mask ? source_hash(&mask_source) : 0) != item->content)
+    if (ok && !is_as_it_was(item, &source, with_mask ? &mask_source : NULL))
         ok = error_set(err, ERROR_IO, "the file has changed since the data set was opened");
     ok = ok && read_from(d, &source, &item->placement, crop, false, pixels, err) &&
          (!mask || read_from(d, &mask_source, &item->placement, crop, true, mask, err));

@@ -1,8 +1,8 @@
 /* metadata.jsonl and metadata.csv: which pictures a data set has, and their captions, as Hugging
- * Face's imagefolder has them. A row has `file_name` (relative to the metadata's folder), its
- * caption in `text` or `caption`, or in the column that is asked for, and, for inpainting, may have
- * `mask_file_name`. A caption of metadata.jsonl may be a list of texts. A file_name that comes
- * again adds captions. Other columns are passed over.
+ * Face's imagefolder has them. A row has `file_name` (relative to the metadata's folder) and its
+ * caption in `text` or `caption`, or both in the columns that are asked for, and, for inpainting,
+ * may have `mask_file_name`. A caption of metadata.jsonl may be a list of texts. A file_name that
+ * comes again adds captions. Other columns are passed over.
  */
 #ifndef TRAIN_DATA_METADATA_H
 #define TRAIN_DATA_METADATA_H
@@ -23,13 +23,18 @@ struct metadata {
     struct texts texts;
 };
 
-/* Both fill *out, or leave it zeroed after an error, which names the line. `caption_column` may be
- * NULL. File names are checked by their look alone: relative, below the folder. */
-bool metadata_parse_jsonl(const char *file, size_t size, const char *caption_column,
+/* The columns' names; NULL: the usual ones. */
+struct metadata_columns {
+    const char *image, *caption;
+};
+
+/* Both fill *out, or leave it zeroed after an error, which names the line. File names are checked
+ * by their look alone: relative, below the folder. */
+bool metadata_parse_jsonl(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) __attribute__((warn_unused_result));
 /* RFC 4180 with a header, lines ending with CR LF or LF. An empty field without quotes is no
  * caption, "" is an empty one. */
-bool metadata_parse_csv(const char *file, size_t size, const char *caption_column,
+bool metadata_parse_csv(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) __attribute__((warn_unused_result));
 void metadata_finish(struct metadata *metadata);
 

@@ -16,10 +16,10 @@ enum { FILE_NAME, MASK, CAPTION, COLUMNS };
 
 struct reader {
     struct metadata_rows rows;
-    const char *column;         /* asked for, or NULL */
-    const char *file;           /* for line numbers */
-    size_t size, counted, line; /* `line` is that of byte `counted` */
-    size_t at;                  /* of the byte that libcsv is at, about */
+    const struct metadata_columns *names; /* asked for */
+    const char *file;                     /* for line numbers */
+    size_t size, counted, line;           /* `line` is that of byte `counted` */
+    size_t at;                            /* of the byte that libcsv is at, about */
     size_t columns, field;
     size_t where[COLUMNS];
     char *value[COLUMNS]; /* owned; of the row under way, NULL for none */
@@ -44,14 +44,15 @@ static bool is_text(const char *wanted, const void *field, size_t length) {
 }
 
 static void read_header(struct reader *r, const void *field, size_t length) {
-    static const char *const names[COLUMNS] = { "file_name", "mask_file_name", NULL };
+    const char *image = r->names->image, *caption = r->names->caption;
     int which = COLUMNS;
-    for (int i = 0; i < CAPTION; i++)
-        if (is_text(names[i], field, length))
-            which = i;
-    if (r->column ? is_text(r->column, field, length)
-                  : is_text("text", field, length) || is_text("caption", field, length))
+    if (is_text("mask_file_name", field, length))
+        which = MASK;
+    if (caption ? is_text(caption, field, length)
+                : is_text("text", field, length) || is_text("caption", field, length))
         which = CAPTION;
+    if (is_text(image ? image : "file_name", field, length))
+        which = FILE_NAME;
     if (which == COLUMNS)
         return;
     if (r->where[which] != NO_COLUMN) {
@@ -66,11 +67,15 @@ static void read_header(struct reader *r, const void *field, size_t length) {
 static void end_header(struct reader *r) {
     r->has_header = true;
     r->columns = r->field;
-    if (r->where[FILE_NAME] == NO_COLUMN) {
+    const struct metadata_columns *c = r->names;
+    if (r->where[FILE_NAME] == NO_COLUMN && !c->image) {
         error_set(r->err, ERROR_INVALID, "its first line names no column file_name");
         fail(r);
-    } else if (r->column && r->where[CAPTION] == NO_COLUMN) {
-        error_field(r->err, "caption_column", r->column, "a column that its first line names");
+    } else if (r->where[FILE_NAME] == NO_COLUMN) {
+        error_field(r->err, "image_column", c->image, "a column that its first line names");
+        r->failed = true;
+    } else if (c->caption && r->where[CAPTION] == NO_COLUMN) {
+        error_field(r->err, "caption_column", c->caption, "a column that its first line names");
         r->failed = true;
     }
 }
@@ -109,7 +114,8 @@ static bool end_row(struct reader *r) {
         return error_set(r->err, ERROR_INVALID, "%zu fields; the first line names %zu columns",
             r->field, r->columns);
     if (!r->value[FILE_NAME])
-        return error_set(r->err, ERROR_INVALID, "it has no file_name");
+        return error_set(r->err, ERROR_INVALID, "it has no %.100s",
+            r->names->image ? r->names->image : "file_name");
     return metadata_rows_add(&r->rows, r->line, r->value[FILE_NAME], r->length[FILE_NAME],
         r->value[MASK], r->length[MASK], r->value[CAPTION], r->length[CAPTION], r->err);
 }
@@ -159,11 +165,11 @@ static void parse(struct reader *r, struct csv_parser *csv) {
     }
 }
 
-bool metadata_parse_csv(const char *file, size_t size, const char *caption_column,
+bool metadata_parse_csv(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) {
     struct error own = { 0 };
     const size_t mark = utf8_mark_bytes(file, size);
-    struct reader r = { .column = caption_column,
+    struct reader r = { .names = columns,
         .file = file + mark,
         .size = size - mark,
         .line = 1,

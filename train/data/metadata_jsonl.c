@@ -8,17 +8,17 @@
 
 struct reader {
     struct metadata_rows rows;
-    const char *column; /* asked for, or NULL */
-    bool column_seen;
+    const struct metadata_columns *columns;
+    bool image_seen, caption_seen;
     size_t line;
 };
 
 /* The row's captions: *out is NULL where it has none. */
 static bool find_captions(struct reader *r, const json_t *row, json_t **out, struct error *err) {
     json_t *text = json_object_get(row, "text"), *caption = json_object_get(row, "caption");
-    if (r->column) {
-        *out = json_object_get(row, r->column);
-        r->column_seen = r->column_seen || *out;
+    if (r->columns->caption) {
+        *out = json_object_get(row, r->columns->caption);
+        r->caption_seen = r->caption_seen || *out;
         return true;
     }
     if (text && caption)
@@ -41,16 +41,20 @@ static bool add(struct reader *r, const json_t *name, const json_t *mask, const 
 }
 
 static bool read_row(struct reader *r, const json_t *row, struct error *err) {
+    const char *image = r->columns->image ? r->columns->image : "file_name";
     char shown[80];
     json_t *captions = NULL, *caption;
     size_t index;
     if (!json_is_object(row))
-        return error_set(err, ERROR_INVALID, "%s is no object with \"file_name\" and \"text\"",
-            json_describe(row, shown, sizeof(shown)));
-    const json_t *name = json_object_get(row, "file_name");
+        return error_set(err, ERROR_INVALID, "%s is no object with \"%.100s\" and \"text\"",
+            json_describe(row, shown, sizeof(shown)), image);
+    const json_t *name = json_object_get(row, image);
     const json_t *mask = json_object_get(row, "mask_file_name");
+    if (!name && r->columns->image && !r->image_seen)
+        return error_field(err, "image_column", image, "a key that its rows have");
+    r->image_seen = true;
     if (!json_is_string(name))
-        return error_set(err, ERROR_INVALID, "its file_name is %s; a text is wanted",
+        return error_set(err, ERROR_INVALID, "its %.100s is %s; a text is wanted", image,
             json_describe(name, shown, sizeof(shown)));
     if (json_is_null(mask))
         mask = NULL;
@@ -92,13 +96,14 @@ static bool read_lines(struct reader *r, const char *file, size_t size, struct e
         if (!ok)
             return error_prefix(err, "line %zu", r->line);
     }
-    return !r->column || r->column_seen || r->rows.count == 0 ||
-           error_field(err, "caption_column", r->column, "a key that its rows have");
+    const char *caption = r->columns->caption;
+    return !caption || r->caption_seen || r->rows.count == 0 ||
+           error_field(err, "caption_column", caption, "a key that its rows have");
 }
 
-bool metadata_parse_jsonl(const char *file, size_t size, const char *caption_column,
+bool metadata_parse_jsonl(const char *file, size_t size, const struct metadata_columns *columns,
     struct metadata *out, struct error *err) {
-    struct reader r = { .column = caption_column, .line = 1 };
+    struct reader r = { .columns = columns, .line = 1 };
     *out = (struct metadata){ 0 };
     const bool ok = read_lines(&r, file, size, err) && metadata_rows_end(&r.rows, out, err);
     metadata_rows_finish(&r.rows);

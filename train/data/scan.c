@@ -394,11 +394,10 @@ static bool read_metadata(
     struct scanner *s, const struct listing *listing, const char *name, bool is_csv) {
     char *file;
     size_t size;
-    const char *column = s->options->caption_column;
     bool ok = read_small(s, name, METADATA_FILE_MAX_BYTES, &file, &size);
     s->scan->layout = is_csv ? SCAN_METADATA_CSV : SCAN_METADATA_JSONL;
     if (ok && !((is_csv ? metadata_parse_csv : metadata_parse_jsonl)(
-                  file, size, column, &s->scan->metadata, s->err)))
+                  file, size, &s->options->columns, &s->scan->metadata, s->err)))
         ok = error_prefix(s->err, "%s", name);
     free(file);
     return ok && take_rows(s, listing) && pass_over_the_rest(s, listing);
@@ -480,6 +479,11 @@ bool scan_read(struct scan_folder *folder, const struct scan_options *options, s
         return false;
     if (out->count == 0)
         return error_set(err, ERROR_INVALID, "the data set has no PNG or JPEG files");
+    const char *const column = options->columns.image ? options->columns.image
+                                                      : options->columns.caption;
+    if (column && (out->layout == SCAN_FLAT || out->layout == SCAN_REPEATS))
+        return error_field(err, options->columns.image ? "image_column" : "caption_column", column,
+            "none: the data set has neither metadata.jsonl nor metadata.csv");
     qsort(out->entries, out->count, sizeof(*out->entries), entry_by_path);
     return true;
 }

@@ -55,9 +55,9 @@ int scan_open(const struct scan_folder *folder, const char *path, uint64_t *size
     __attribute__((warn_unused_result));
 
 struct scan_options {
-    const char *caption_column; /* of metadata; may be NULL */
-    const char *prompt;         /* of pictures without a caption; may be NULL */
-    bool masks;                 /* read NAME.mask.png; else they are passed over */
+    struct metadata_columns columns;
+    const char *prompt; /* of pictures without a caption; may be NULL */
+    bool masks;         /* read NAME.mask.png; else they are passed over */
 };
 
 /* Fills *out; scan_finish also after an error. May move folder->path to train/. */

@@ -172,6 +172,13 @@ static void wrong_metadata(void) {
     rig_end();
     begin();
     rig_picture("a.png", "rgb.png");
+    refuse_at("", &options, ERROR_INVALID, "has neither metadata.jsonl nor metadata.csv");
+    options.image_column = "photo";
+    refuse_at("", &options, ERROR_INVALID, "image_column: photo is not allowed");
+    rig_end();
+    options.image_column = NULL;
+    begin();
+    rig_picture("a.png", "rgb.png");
     rig_text("metadata.csv", "file_name,text\na.png,\n");
     options = plain();
     options.prompt = NULL;

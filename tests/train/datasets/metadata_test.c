@@ -5,15 +5,21 @@
 
 #include <stdlib.h>
 
-static bool parse(bool csv, const char *text, size_t size, const char *column, struct metadata *out,
-    struct error *err) {
+static bool parse_columns(bool csv, const char *text, size_t size,
+    const struct metadata_columns *columns, struct metadata *out, struct error *err) {
     char *copy = malloc(size + 1); /* so that a sanitizer sees its end */
     memcpy(copy, text, size);
     copy = realloc(copy, size ? size : 1);
-    const bool ok = csv ? metadata_parse_csv(copy, size, column, out, err)
-                        : metadata_parse_jsonl(copy, size, column, out, err);
+    const bool ok = csv ? metadata_parse_csv(copy, size, columns, out, err)
+                        : metadata_parse_jsonl(copy, size, columns, out, err);
     free(copy);
     return ok;
+}
+
+static bool parse(bool csv, const char *text, size_t size, const char *column, struct metadata *out,
+    struct error *err) {
+    return parse_columns(
+        csv, text, size, &(struct metadata_columns){ .caption = column }, out, err);
 }
 
 static void row_is(const struct metadata *m, size_t row, const char *name, int count,
@@ -81,6 +87,28 @@ static void a_column_can_be_asked_for(void) {
         CHECK_STRING(err.param, "caption_column");
         CHECK(!parse(kind, texts[kind], strlen(texts[kind]), NULL, &m, &err), "taken");
         CHECK_CONTAINS(err.message, "say which with caption_column");
+    }
+}
+
+static void pictures_can_have_a_column_of_their_own(void) {
+    static const char *const texts[] = {
+        "{\"photo\": \"b.png\", \"file_name\": \"a.png\", \"text\": \"t\", \"long\": \"l\"}",
+        "text,photo,file_name,long\nt,b.png,a.png,l\n",
+    };
+    for (int kind = 0; kind < 2; kind++) {
+        struct metadata m;
+        struct error err = { 0 };
+        const size_t size = strlen(texts[kind]);
+        CHECK(parse_columns(
+                  kind, texts[kind], size, &(struct metadata_columns){ "photo", "long" }, &m, &err),
+            "%s", err.message);
+        row_is(&m, 0, "b.png", 1, "l", "l");
+        metadata_finish(&m);
+        CHECK(!parse_columns(
+                  kind, texts[kind], size, &(struct metadata_columns){ "image", NULL }, &m, &err),
+            "taken");
+        CHECK_STRING(err.param, "image_column");
+        CHECK_STRING(err.value, "image");
     }
 }
 
@@ -177,6 +205,7 @@ static void text_files_have_a_caption_a_line(void) {
 int main(void) {
     both_kinds_say_the_same();
     a_column_can_be_asked_for();
+    pictures_can_have_a_column_of_their_own();
     wrong_files_are_refused_with_their_line();
     captions_have_ceilings();
     text_files_have_a_caption_a_line();

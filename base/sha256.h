@@ -1,0 +1,30 @@
+/* SHA-256 (FIPS 180-4): names for what follows from bytes that anybody may have chosen. */
+#ifndef BASE_SHA256_H
+#define BASE_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct digest {
+    uint8_t bytes[32];
+};
+
+struct sha256 {
+    uint32_t state[8];
+    uint64_t length; /* bytes so far */
+    uint8_t block[64];
+};
+
+void sha256_begin(struct sha256 *sha);
+void sha256_add(struct sha256 *sha, const void *bytes, size_t size);
+/* The text with its end, so that two of them differ from one. */
+void sha256_add_text(struct sha256 *sha, const char *text);
+struct digest sha256_end(struct sha256 *sha);
+
+struct digest sha256_of(const void *bytes, size_t size);
+
+/* 64 lower-case digits and a NUL. */
+#define DIGEST_TEXT_BYTES 65
+void digest_to_text(const struct digest *digest, char out[DIGEST_TEXT_BYTES]);
+
+#endif
