@@ -221,9 +221,11 @@ static bool read_file(struct safetensors *file, struct checkpoint_state *state, 
     if (safetensors_get_header(file)->count != state->count)
         return error_set(err, ERROR_INVALID, "it has %zu parts, this job has %zu: another job",
             safetensors_get_header(file)->count, state->count);
-    for (size_t i = 0; i < state->count; i++)
+    for (size_t i = 0; i < state->count; i++) {
         if (!read_part(file, &state->parts[i], lanes, err))
             return false;
+        safetensors_drop_pages(file); /* a part may be as large as a model */
+    }
     char checksum[65];
     sum_text(lanes, checksum);
     if (strcmp(checksum, expected) != 0)
