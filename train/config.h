@@ -118,7 +118,7 @@ struct train_groups {
         .help = "pictures in a batch")                                                             \
     X(INTEGER, gradient_accumulation_steps, .min = 1, .max = 65536, .value = 1,                    \
         .help = "batches in an optimizer step")                                                    \
-    X(FLAG, gradient_checkpointing, .help = "use less memory for about a third more work")         \
+    X(FLAG, gradient_checkpointing, .help = "use less memory for about an eighth more work")       \
     X(INTEGER, max_train_steps, .max = TRAIN_STEPS_MAX,                                            \
         .help = "number of optimizer steps; 0: num_train_epochs decides")                          \
     X(INTEGER, num_train_epochs, .max = TRAIN_STEPS_MAX, .help = "passes through the data set")    \
