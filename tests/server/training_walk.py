@@ -94,15 +94,25 @@ def judge(png, scene):
 
 # --- the document's commands ---
 
+def blocks(text):
+    return text.split("```\n")[1::2]
+
+
+def curl_commands(text):
+    return [c.strip() for b in blocks(text) if b.startswith("curl") for c in re.split(r"^(?=curl)", b, flags=re.M) if c]
+
+
 def commands():
-    """(what comes before the daemon, its command, those of curl in their order, the one without a daemon)"""
+    """(what comes before the daemon, its command, those of curl in the walk, the one without a daemon, the order for a
+    whole model)"""
     with open(DOCUMENT, encoding="utf-8") as f:
-        blocks = [block for block in f.read().split("```\n")[1::2]]
-    serve = [b.strip().split("\n") for b in blocks if "latentd serve" in b]
-    alone = [b.strip() for b in blocks if b.startswith("latentd train")]
-    curls = [c.strip() for b in blocks if b.startswith("curl") for c in re.split(r"^(?=curl)", b, flags=re.M) if c]
-    check(len(serve) == len(alone) == 1 and len(curls) >= 5, f"docs/training.md has them: {serve} {alone} {curls}")
-    return serve[0][:-1], serve[0][-1], curls, alone[0]
+        walk, rest = f.read().split("## Without a daemon\n")
+    alone, whole = rest.split("## All of a model\n")
+    serve = [b.strip().split("\n") for b in blocks(walk) if "latentd serve" in b]
+    curls, alone, whole = curl_commands(walk), [b.strip() for b in blocks(alone)], curl_commands(whole)
+    check(len(serve) == len(alone) == len(whole) == 1 and len(curls) >= 5,
+          f"docs/training.md has them: {serve} {curls} {alone} {whole}")
+    return serve[0][:-1], serve[0][-1], curls, alone[0], whole[0]
 
 
 class Walk(Daemon):
@@ -171,6 +181,14 @@ def without_a_daemon(alone, folder):
     check(p.returncode == 0 and os.path.exists(os.path.join(folder, out, "three.safetensors")), f"{alone}: {p.stderr}")
 
 
+def whole_model(d, whole):
+    """The document's job that trains all of the model, but of three steps."""
+    id = json.loads(d.shell(re.sub(r'"max_train_steps": \d+', '"max_train_steps": 3', whole)))["id"]
+    job = d.get(f"/jobs/{id}?wait=60").json()
+    check(job["state"] == "succeeded" and job["step"] == 3, f"{job}")
+    check(os.path.exists(os.path.join(d.folder, "state/jobs", id, "model/model_index.json")), "a checkpoint is there")
+
+
 def score(d, held_out, name):
     """The shares of framed and of rightly coloured pictures, with the adapter and without it."""
     framed = {}
@@ -188,7 +206,7 @@ def score(d, held_out, name):
 
 
 def main():
-    begin, (before, serve, curls, alone) = time.monotonic(), commands()
+    begin, (before, serve, curls, alone, whole) = time.monotonic(), commands()
     trained, held_out = scenes()
     with tempfile.TemporaryDirectory() as folder:
         os.makedirs(os.path.join(folder, "share"))
@@ -210,6 +228,7 @@ def main():
             check(drawn, "a picture was drawn as the document has it")
             print(f"from pictures to a picture: {time.monotonic() - made:.1f} s; 300 are promised")
             score(d, held_out, name)
+            whole_model(d, whole)
         without_a_daemon(alone, folder)
     print(f"{time.monotonic() - begin:.1f} s in all")
 
