@@ -1,19 +1,20 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
- * Two ways. Where one group of one row fits a block's shared memory (all of the UNet up to 64 x 64
- * x 640 in 16 bits), a block reads it once, finds its moments there and writes it: one launch, one
- * read. Elsewhere a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
+ * Two ways. Where one group of one row fits the shared memory of a block, or of a cluster of
+ * CLUSTER blocks, these read it once, find its moments there and write it: one launch, one read.
+ * Elsewhere a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
  * function of the row's shape) in the workspace; every block of the second merges them in order and
  * normalises its piece.
  *
  * Both move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
- * words of 4 bytes. */
+ * words of 4 bytes. A thread keeps to one word of a line, whose scales and shifts stay in
+ * registers, and has several lines' words on their way at a time. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/numeric.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/ptx_hopper.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/selections.cuh"
 
@@ -21,6 +22,9 @@
 #include <string.h>
 
 #define THREADS 512
+#define CLUSTER 4
+/* Words of a group from which on a cluster takes it: a block would be busy for microseconds. */
+#define CLUSTER_WORDS 4096
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
 
@@ -36,156 +40,231 @@ struct group_norm {
     bool silu;
 };
 
-__device__ __forceinline__ float finish(
-    float x, struct moments m, float scale, float gamma, float beta, bool silu) {
-    const float y = fmaf(((x - m.shift) - m.mean) * scale, gamma, beta);
-    return silu ? y / (1.0f + expf(-y)) : y;
+/* ---- words ---- */
+
+/* Which words of `words` a line a thread takes: word `word` (and every `columns`th after it, where
+ * a line has more words than a block has threads) of every `lines`th line from `line` on. */
+struct walk {
+    int words, columns, lines, word, line;
+};
+
+__device__ __forceinline__ struct walk walk_of(int words) {
+    struct walk w;
+    w.words = words;
+    w.columns = min(words, (int)blockDim.x);
+    w.lines = (int)blockDim.x / w.columns;
+    w.word = (int)threadIdx.x % w.columns;
+    w.line = (int)threadIdx.x / w.columns; /* from w.lines on: a thread without work */
+    return w;
 }
 
-/* ---- one block a group ---- */
-
-/* Block x is a group, y a row. x may be y: a block reads all that it will write first, and nobody
- * else touches it. */
-template <class T, int V>
-__global__ void __launch_bounds__(THREADS) group_norm_shared(const struct group_norm g) {
-    DYNAMIC_SHARED(float, shared); /* [32], then the group's T [pixels][width] */
-    T *kept = (T *)(shared + 32);
-    const int words = g.width / V, all = g.pixels * words;
-    const int first_channel = (int)blockIdx.x * g.width;
-    const int64_t base = (int64_t)blockIdx.y * g.pixels * g.channels + first_channel;
-    const T *x = (const T *)g.x + base;
-    T *y = (T *)g.y + base;
-    griddepcontrol_wait();
-    const float shift = to_float(x[0]);
-    float sum = 0.0f;
-    for (int i = (int)threadIdx.x; i < all; i += (int)blockDim.x) {
-        const int pixel = i / words, at = (i - pixel * words) * V;
-        float v[V];
-        load_word<T, V>(x + (int64_t)pixel * g.channels + at, v);
-        store_word<T, V>(kept + i * V, v);
+/* each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0. LOADS of
+ * them are on their way before the first is used; in the last turn those behind the end read the
+ * last line again. */
+template <class T, int V, class EACH>
+__device__ __forceinline__ void each_line(
+    const T *from, int apart, struct walk w, int end, EACH each) {
+    constexpr int LOADS = V * sizeof(T) == 16 ? 4 : 8;
+    typedef decltype(word<T, V>::whole) whole;
+    union word<T, V> loaded[LOADS];
+    int i = w.line < w.lines ? w.line : end;
+    for (; i + (LOADS - 1) * w.lines < end; i += LOADS * w.lines) {
 #pragma unroll
-        for (int j = 0; j < V; j++)
-            sum += v[j] - shift;
+        for (int j = 0; j < LOADS; j++)
+            loaded[j].whole = *(const whole *)(from + (int64_t)(i + j * w.lines) * apart);
+#pragma unroll
+        for (int j = 0; j < LOADS; j++)
+            each(i + j * w.lines, loaded[j]);
     }
-    griddepcontrol_launch();
-    /* Nobody writes y before everybody has read x: block_sum waits for all. */
-    const float count = (float)g.pixels * (float)g.width;
-    struct moments m = { count, shift, block_sum(sum, shared) / count, 0.0f };
-    float squares = 0.0f;
-    for (int i = (int)threadIdx.x; i < all; i += (int)blockDim.x) {
-        float v[V];
-        load_word<T, V>(kept + i * V, v);
+    if (i >= end)
+        return;
+#pragma unroll
+    for (int j = 0; j < LOADS - 1; j++)
+        loaded[j].whole = *(const whole *)(from + (int64_t)min(i + j * w.lines, end - 1) * apart);
+#pragma unroll
+    for (int j = 0; j < LOADS - 1; j++)
+        if (i + j * w.lines < end)
+            each(i + j * w.lines, loaded[j]);
+}
+
+/* The end of V channels: y = fma((x - shift) - mean, scale gamma, beta), and SiLU. */
+template <class T, int V> struct ending {
+    float shift, mean, factor[V], beta[V];
+
+    __device__ __forceinline__ ending(
+        struct moments m, float scale, const float *gamma, const float *shifts)
+        : shift(m.shift), mean(m.mean) {
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            const float d = (v[j] - shift) - m.mean;
-            squares = fmaf(d, d, squares);
+            factor[j] = scale * gamma[j];
+            beta[j] = shifts[j];
         }
     }
-    m.squares = block_sum(squares, shared);
-    const float scale = moments_scale(m, g.eps);
-    for (int i = (int)threadIdx.x; i < all; i += (int)blockDim.x) {
-        const int pixel = i / words, at = (i - pixel * words) * V;
+
+    __device__ __forceinline__ void write(union word<T, V> x, bool silu, T *y) const {
         float v[V];
-        load_word<T, V>(kept + i * V, v);
 #pragma unroll
-        for (int j = 0; j < V; j++)
-            v[j] = finish(v[j], m, scale, g.gamma[first_channel + at + j],
-                g.beta[first_channel + at + j], g.silu);
-        store_word<T, V>(y + (int64_t)pixel * g.channels + at, v);
+        for (int j = 0; j < V; j++) {
+            v[j] = fmaf((to_float(x.element[j]) - shift) - mean, factor[j], beta[j]);
+            if (silu) /* f32 is for comparisons */
+                v[j] = sizeof(T) == 4 ? v[j] / (1.0f + expf(-v[j]))
+                                      : __fdividef(v[j], 1.0f + __expf(-v[j]));
+        }
+        store_word<T, V>(y, v);
     }
+};
+
+/* ---- a block, or a cluster of blocks, for each group ---- */
+
+/* What another block of the cluster has at `own`. */
+__device__ __forceinline__ struct moments cluster_moments(
+    const struct moments *own, unsigned rank) {
+    const float4 m = cluster_read((const float4 *)own, rank);
+    return { m.x, m.y, m.z, m.w };
+}
+
+/* Block x / BLOCKS is a group, x % BLOCKS its part of the pixels, y a row. x may be y: a block
+ * reads all that it will write first, and nobody else touches it. */
+template <class T, int V, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
+    group_norm_shared(const struct group_norm g) {
+    if (BLOCKS > 1 && !CLUSTER_CODE)
+        return;
+    /* [32] sums, the block's moments, then its part of the group, T [pixels][width] */
+    DYNAMIC_SHARED(float, shared);
+    struct moments *const own = (struct moments *)(shared + 32);
+    T *kept = (T *)(own + 1);
+    const struct walk w = walk_of(g.width / V);
+    const int group = (int)blockIdx.x / BLOCKS, part = (int)blockIdx.x % BLOCKS;
+    const int share = (g.pixels + BLOCKS - 1) / BLOCKS, first = min(part * share, g.pixels);
+    const int pixels = min(share, g.pixels - first);
+    const int64_t row = (int64_t)blockIdx.y * g.pixels;
+    const T *x = (const T *)g.x + (row + first) * g.channels + group * g.width;
+    T *y = (T *)g.y + (row + first) * g.channels + group * g.width;
+    griddepcontrol_wait();
+    const float shift = to_float(((const T *)g.x)[row * g.channels + group * g.width]);
+    float sum = 0.0f;
+    for (int at = w.word; at < w.words; at += w.columns)
+        each_line<T, V>(x + at * V, g.channels, w, pixels, [&](int i, union word<T, V> v) {
+            *(union word<T, V> *)(kept + (i * w.words + at) * V) = v;
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                sum += to_float(v.element[j]) - shift;
+        });
+    griddepcontrol_launch();
+    /* Nobody writes y before everybody has read x: block_sum waits for all. */
+    const float count = (float)pixels * (float)g.width;
+    struct moments m = { count, shift, count > 0.0f ? block_sum(sum, shared) / count : 0.0f, 0.0f };
+    float squares = 0.0f;
+    for (int at = w.word; at < w.words; at += w.columns)
+        each_line<T, V>(kept + at * V, g.width, w, pixels, [&](int, union word<T, V> v) {
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                const float d = (to_float(v.element[j]) - shift) - m.mean;
+                squares = fmaf(d, d, squares);
+            }
+        });
+    m.squares = block_sum(squares, shared);
+    if constexpr (BLOCKS > 1) {
+        if (threadIdx.x == 0)
+            *own = m;
+        cluster_sync();
+        m = cluster_moments(own, 0);
+#pragma unroll
+        for (int i = 1; i < BLOCKS; i++)
+            m = moments_merge(m, cluster_moments(own, i));
+        cluster_arrive(); /* done with the others' memory */
+    }
+    const float scale = moments_scale(m, g.eps);
+    for (int at = w.word; at < w.words; at += w.columns) {
+        const int channel = group * g.width + at * V;
+        const struct ending<T, V> e(m, scale, g.gamma + channel, g.beta + channel);
+        each_line<T, V>(kept + at * V, g.width, w, pixels, [&](int i, union word<T, V> v) {
+            e.write(v, g.silu, y + (int64_t)i * g.channels + at * V);
+        });
+    }
+    if constexpr (BLOCKS > 1)
+        cluster_wait();
 }
 
 /* ---- in pieces ---- */
 
-/* Which words of its piece a thread takes: every `step`th. With several groups in a block the step
- * is a whole number of lines, so that a thread stays in one group. */
-struct walk {
-    int words, step, active; /* words of a line; active: threads that take part */
+/* What a block of both kernels has. Block x counts [groups by `together`][piece], y rows. */
+struct piece {
+    int index, first_group, groups, pixels;
+    int64_t at; /* the element of x and y that its first is */
 };
 
-__device__ __forceinline__ struct walk walk_of(const struct group_norm &g, int groups, int v) {
-    struct walk w;
-    w.words = groups * g.width / v;
-    w.active = groups == 1 ? THREADS : THREADS / w.words * w.words;
-    w.step = w.active;
-    return w;
+__device__ __forceinline__ struct piece piece_of(const struct group_norm &g) {
+    struct piece p;
+    p.index = (int)blockIdx.x % g.pieces;
+    p.first_group = (int)blockIdx.x / g.pieces * g.together;
+    p.groups = min(g.together, g.groups - p.first_group);
+    const int first_pixel = p.index * g.piece;
+    p.pixels = min(g.piece, g.pixels - first_pixel);
+    p.at = ((int64_t)blockIdx.y * g.pixels + first_pixel) * g.channels + p.first_group * g.width;
+    return p;
 }
 
-/* Block x counts [groups by `together`][piece], y rows. */
 template <class T, int V>
-__global__ void __launch_bounds__(THREADS) group_norm_parts(const struct group_norm g) {
+__global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
+    group_norm_parts(const struct group_norm g) {
     DYNAMIC_SHARED(struct moments, mine); /* [THREADS] */
-    const int piece = (int)blockIdx.x % g.pieces;
-    const int first_group = (int)blockIdx.x / g.pieces * g.together;
-    const int groups = min(g.together, g.groups - first_group);
-    const int first_pixel = piece * g.piece, pixels = min(g.piece, g.pixels - first_pixel);
-    const struct walk w = walk_of(g, groups, V);
-    const T *x = (const T *)g.x + ((int64_t)blockIdx.y * g.pixels + first_pixel) * g.channels +
-                 first_group * g.width;
-    const int all = pixels * w.words, thread = (int)threadIdx.x;
+    const struct piece p = piece_of(g);
+    const struct walk w = walk_of(p.groups * g.width / V);
+    const T *x = (const T *)g.x + p.at;
+    const int thread = (int)threadIdx.x;
     griddepcontrol_wait();
     griddepcontrol_launch();
     struct moments m = { 0.0f, 0.0f, 0.0f, 0.0f };
-    if (thread < w.active && thread < all) {
-        float sum = 0.0f, squares = 0.0f, shift = 0.0f;
+    if (w.line < w.lines && w.line < p.pixels) {
+        const float shift = to_float(x[(int64_t)w.line * g.channels + w.word * V]);
+        float sum = 0.0f, squares = 0.0f;
         int taken = 0;
-        for (int i = thread; i < all; i += w.step, taken++) {
-            const int pixel = i / w.words, at = (i - pixel * w.words) * V;
-            float v[V];
-            load_word<T, V>(x + (int64_t)pixel * g.channels + at, v);
-            if (taken == 0)
-                shift = v[0];
+        for (int at = w.word; at < w.words; at += w.columns)
+            each_line<T, V>(x + at * V, g.channels, w, p.pixels, [&](int, union word<T, V> v) {
+                taken++;
 #pragma unroll
-            for (int j = 0; j < V; j++) {
-                const float d = v[j] - shift;
-                sum += d;
-                squares = fmaf(d, d, squares);
-            }
-        }
+                for (int j = 0; j < V; j++) {
+                    const float d = to_float(v.element[j]) - shift;
+                    sum += d;
+                    squares = fmaf(d, d, squares);
+                }
+            });
         m = moments_of((float)(taken * V), shift, sum, squares);
     }
     mine[thread] = m;
     __syncthreads();
     /* A warp merges a group: its threads are those whose word of a line lies in it. */
-    const int of_group = g.width / V, warp = thread / 32, lane = thread % 32;
-    const int lines = w.active / w.words;
-    for (int group = warp; group < groups; group += THREADS / 32) {
+    const int of_group = min(g.width / V, w.columns), warp = thread / 32, lane = thread % 32;
+    for (int group = warp; group < p.groups; group += THREADS / 32) {
         struct moments sum = { 0.0f, 0.0f, 0.0f, 0.0f };
-        if (groups == 1) {
-            for (int i = lane; i < w.active; i += 32)
-                sum = moments_merge(sum, mine[i]);
-        } else {
-            for (int i = lane; i < lines * of_group; i += 32)
-                sum = moments_merge(
-                    sum, mine[i / of_group * w.words + group * of_group + i % of_group]);
-        }
+        for (int i = lane; i < w.lines * of_group; i += 32)
+            sum = moments_merge(
+                sum, mine[i / of_group * w.columns + group * of_group + i % of_group]);
         sum = moments_of_warp(sum);
         if (lane == 0)
-            g.parts[((int64_t)blockIdx.y * g.pieces + piece) * g.groups + first_group + group] =
+            g.parts[((int64_t)blockIdx.y * g.pieces + p.index) * g.groups + p.first_group + group] =
                 sum;
     }
 }
 
 /* The same grid; x may be y. */
 template <class T, int V>
-__global__ void __launch_bounds__(THREADS, 1) group_norm_apply(const struct group_norm g) {
+__global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
+    group_norm_apply(const struct group_norm g) {
     DYNAMIC_SHARED(struct moments, whole); /* [together], then the scales */
     float *scales = (float *)(whole + g.together);
-    const int piece = (int)blockIdx.x % g.pieces;
-    const int first_group = (int)blockIdx.x / g.pieces * g.together;
-    const int groups = min(g.together, g.groups - first_group);
-    const int first_pixel = piece * g.piece, pixels = min(g.piece, g.pixels - first_pixel);
-    const int first_channel = first_group * g.width, words = groups * g.width / V;
-    const int64_t base = ((int64_t)blockIdx.y * g.pixels + first_pixel) * g.channels +
-                         first_channel;
-    const T *x = (const T *)g.x + base;
-    T *y = (T *)g.y + base;
+    const struct piece p = piece_of(g);
+    const struct walk w = walk_of(p.groups * g.width / V);
+    const T *x = (const T *)g.x + p.at;
+    T *y = (T *)g.y + p.at;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     griddepcontrol_wait();
     griddepcontrol_launch();
-    for (int group = warp; group < groups; group += THREADS / 32) {
+    for (int group = warp; group < p.groups; group += THREADS / 32) {
         const struct moments *parts = g.parts + (int64_t)blockIdx.y * g.pieces * g.groups +
-                                      first_group + group;
+                                      p.first_group + group;
         struct moments sum = { 0.0f, 0.0f, 0.0f, 0.0f };
         for (int i = lane; i < g.pieces; i += 32)
             sum = moments_merge(sum, parts[(int64_t)i * g.groups]);
@@ -196,18 +275,13 @@ __global__ void __launch_bounds__(THREADS, 1) group_norm_apply(const struct grou
         }
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < pixels * words; i += THREADS) {
-        const int pixel = i / words, at = (i - pixel * words) * V, group = at / g.width;
-        const int64_t element = (int64_t)pixel * g.channels + at;
-        const struct moments m = whole[group];
-        const float scale = scales[group];
-        float v[V];
-        load_word<T, V>(x + element, v);
-#pragma unroll
-        for (int j = 0; j < V; j++)
-            v[j] = finish(v[j], m, scale, g.gamma[first_channel + at + j],
-                g.beta[first_channel + at + j], g.silu);
-        store_word<T, V>(y + element, v);
+    for (int at = w.word; at < w.words; at += w.columns) {
+        const int group = at * V / g.width, channel = p.first_group * g.width + at * V;
+        const struct ending<T, V> e(
+            whole[group], scales[group], g.gamma + channel, g.beta + channel);
+        each_line<T, V>(x + at * V, g.channels, w, p.pixels, [&](int i, union word<T, V> v) {
+            e.write(v, g.silu, y + (int64_t)i * g.channels + at * V);
+        });
     }
 }
 
@@ -226,23 +300,37 @@ extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_a
     return shape;
 }
 
-static size_t kept_bytes(const struct group_norm_shape *s) {
-    return 32 * sizeof(float) +
-           (size_t)(s->pixels * (s->channels / s->groups)) * dtype_size(s->dtype);
+/* The shared memory of one of `blocks` blocks that keep a group. */
+static size_t kept_bytes(int64_t pixels, int64_t width, int blocks, size_t size) {
+    return 32 * sizeof(float) + sizeof(struct moments) +
+           (size_t)((pixels + blocks - 1) / blocks * width) * size;
 }
 
 extern "C" int group_norm_candidates(const struct group_norm_shape *shape,
     struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]) {
+    const struct cuda_properties *device = cuda_get_properties();
+    const int64_t width = shape->channels / shape->groups;
+    const size_t size = dtype_size(shape->dtype), room = device->shared_bytes_per_block;
+    const bool fits = kept_bytes(shape->pixels, width, 1, size) <= room;
     int count = 0;
-    if (kept_bytes(shape) <= cuda_get_properties()->shared_bytes_per_block)
+    if (device->capability >= 90 && device->code >= 90 &&
+        kept_bytes(shape->pixels, width, CLUSTER, size) <= room) {
+        /* Words of 4 bytes, as the narrowest groups have. */
+        const bool is_large = shape->pixels * width * (int64_t)size >= 4 * CLUSTER_WORDS;
+        out[count++].path = is_large || !fits ? GROUP_NORM_CLUSTER : GROUP_NORM_SHARED;
+        if (fits)
+            out[count++].path = is_large ? GROUP_NORM_SHARED : GROUP_NORM_CLUSTER;
+    } else if (fits) {
         out[count++].path = GROUP_NORM_SHARED;
+    }
     out[count++].path = GROUP_NORM_PARTS;
     return count;
 }
 
 extern "C" const char *group_norm_candidate_name(
     const struct group_norm_candidate *candidate, char *text, size_t size) {
-    snprintf(text, size, "%s", candidate->path == GROUP_NORM_SHARED ? "shared" : "parts");
+    static const char *const names[] = { "parts", "shared", "cluster" };
+    snprintf(text, size, "%s", names[candidate->path]);
     return text;
 }
 
@@ -269,17 +357,23 @@ static int64_t divided(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+template <class T, int V, int BLOCKS>
+static bool run_shared(const struct group_norm *g, int64_t rows, struct error *err) {
+    /* Whole warps, and none without work. */
+    const int64_t words = divided(g->pixels, BLOCKS) * (g->width / V);
+    const unsigned threads = words < THREADS ? (unsigned)divided(words, 32) * 32 : THREADS;
+    const struct launch_shape shape = { dim3((unsigned)g->groups * BLOCKS, (unsigned)rows),
+        dim3(threads), kept_bytes(g->pixels, g->width, BLOCKS, sizeof(T)), dim3(BLOCKS), true };
+    return launch_kernel(&shape, "group_norm", err, group_norm_shared<T, V, BLOCKS>, *g);
+}
+
 template <class T, int V>
 static bool run(const struct group_norm_candidate *candidate, struct group_norm *g, int64_t rows,
     struct error *err) {
-    if (candidate->path == GROUP_NORM_SHARED) {
-        const size_t bytes = 32 * sizeof(float) + (size_t)g->pixels * (size_t)g->width * sizeof(T);
-        /* Whole warps, and none without work. */
-        const int64_t words = (int64_t)g->pixels * (g->width / V);
-        const int threads = words < THREADS ? (int)divided(words, 32) * 32 : THREADS;
-        return launch(group_norm_shared<T, V>, dim3((unsigned)g->groups, (unsigned)rows), threads,
-            bytes, "group_norm", err, *g);
-    }
+    if (candidate->path == GROUP_NORM_SHARED)
+        return run_shared<T, V, 1>(g, rows, err);
+    if (candidate->path == GROUP_NORM_CLUSTER)
+        return run_shared<T, V, CLUSTER>(g, rows, err);
     g->together = THREADS / (g->width / V);
     g->together = g->together < 1 ? 1 : g->together < g->groups ? g->together : g->groups;
     const dim3 grid((unsigned)(divided(g->groups, g->together) * g->pieces), (unsigned)rows);

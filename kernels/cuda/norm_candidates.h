@@ -1,5 +1,5 @@
 /* What can compute group_norm on this device, for the tuner. Which one is a property of one row's
- * shape, because the two sum in different orders and a row's bits must not depend on the batch. */
+ * shape, because they sum in different orders and a row's bits must not depend on the batch. */
 #ifndef KERNELS_CUDA_NORM_CANDIDATES_H
 #define KERNELS_CUDA_NORM_CANDIDATES_H
 
@@ -11,14 +11,15 @@ extern "C" {
 
 enum group_norm_path {
     GROUP_NORM_PARTS, /* two kernels: moments of pieces of the image, then the rest: the plainest */
-    GROUP_NORM_SHARED, /* one kernel: a block keeps one group of one row in shared memory */
+    GROUP_NORM_SHARED,  /* one kernel: a block keeps one group of one row in shared memory */
+    GROUP_NORM_CLUSTER, /* the same with a cluster of blocks for each group (sm_90) */
 };
 
 struct group_norm_candidate {
     enum group_norm_path path;
 };
 
-#define GROUP_NORM_MAX_CANDIDATES 2
+#define GROUP_NORM_MAX_CANDIDATES 3
 
 /* What a choice may depend on. */
 struct group_norm_shape {
@@ -33,7 +34,7 @@ struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args);
  * always there. Returns how many. */
 int group_norm_candidates(const struct group_norm_shape *shape,
     struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]);
-/* "parts", "shared" */
+/* "parts", "shared", "cluster" */
 const char *group_norm_candidate_name(
     const struct group_norm_candidate *candidate, char *text, size_t size);
 

@@ -189,6 +189,16 @@ template <int N> __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
+/* Waits until THREADS threads of the block, whole warps, are at a barrier ID (1 to 15) of theirs.
+ */
+template <int ID, int THREADS> __device__ __forceinline__ void named_barrier() {
+#ifdef __CUDACC__
+    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
+#else
+    emulator_block_barrier(ID, THREADS, "named_barrier", __FILE__, __LINE__);
+#endif
+}
+
 /* Waits until the kernel ahead in the stream has ended and its writes can be seen; nothing without
  * launch_shape.overlap, and in code for chips before sm_90. */
 __device__ __forceinline__ void griddepcontrol_wait() {

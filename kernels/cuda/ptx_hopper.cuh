@@ -25,6 +25,15 @@
 #define HOPPER_CODE true
 #endif
 
+/* Clusters are known to sm_90 and all later chips. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define CLUSTER_CODE false
+#define CLUSTER_ASM(...) __trap()
+#else
+#define CLUSTER_CODE true
+#define CLUSTER_ASM(...) asm volatile(__VA_ARGS__)
+#endif
+
 /* For `count` arrivals a phase. By one thread; the others must not touch it before a barrier of the
  * block (of the cluster, with mbarrier_fence_init before it). */
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count) {
@@ -105,11 +114,21 @@ __device__ __forceinline__ void fence_async_proxy() {
 }
 
 /* All threads of all blocks of the cluster arrive, then wait until all have. What a thread did
- * before it arrived, all see after they waited. Each thread by itself: warps need not be together.
- */
+ * before it arrived, all see after they waited; that makes the arrival wait for its writes, as far
+ * as to the other multiprocessors. Each thread by itself: warps need not be together. */
 __device__ __forceinline__ void cluster_arrive() {
 #ifdef __CUDACC__
-    HOPPER_ASM("barrier.cluster.arrive.release;" ::: "memory");
+    CLUSTER_ASM("barrier.cluster.arrive.release;" ::: "memory");
+#else
+    emulator_cluster_arrive();
+#endif
+}
+
+/* The same where nothing was written that the others read but barriers, with mbarrier_fence_init
+ * behind them. */
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+#ifdef __CUDACC__
+    CLUSTER_ASM("barrier.cluster.arrive.relaxed;" ::: "memory");
 #else
     emulator_cluster_arrive();
 #endif
@@ -117,7 +136,7 @@ __device__ __forceinline__ void cluster_arrive() {
 
 __device__ __forceinline__ void cluster_wait() {
 #ifdef __CUDACC__
-    HOPPER_ASM("barrier.cluster.wait.acquire;" ::: "memory");
+    CLUSTER_ASM("barrier.cluster.wait.acquire;" ::: "memory");
 #else
     emulator_cluster_wait(__FILE__, __LINE__);
 #endif
@@ -126,6 +145,24 @@ __device__ __forceinline__ void cluster_wait() {
 __device__ __forceinline__ void cluster_sync() {
     cluster_arrive();
     cluster_wait();
+}
+
+/* What lies at this place of the shared memory of block `rank` of the cluster: four floats. */
+__device__ __forceinline__ float4 cluster_read(const float4 *shared, unsigned rank) {
+#ifdef __CUDACC__
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    CLUSTER_ASM("{\n"
+                ".reg .b32 remote;\n"
+                "mapa.shared::cluster.u32 remote, %4, %5;\n"
+                "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+                "}"
+                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                : "r"(shared_address(shared)), "r"(rank)
+                : "memory");
+    return v;
+#else
+    return *(const float4 *)emulator_cluster_address(shared, rank);
+#endif
 }
 
 /* Fetches the description itself, so that the first copy need not wait for it. */
@@ -245,6 +282,18 @@ template <int N> __device__ __forceinline__ void wgmma_wait() {
     HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #else
     emulator_wgmma_wait(N);
+#endif
+}
+
+/* What `x`, 0 or more, is made of is computed before the waits behind this. ptxas moves wgmma's
+ * waits ahead of arithmetic that does not need them, against fences and barriers, but not across a
+ * branch; this one is never taken. */
+__device__ __forceinline__ void wgmma_wait_after(float x) {
+#ifdef __CUDACC__
+    if (x < 0.0f)
+        HOPPER_ASM("nanosleep.u32 32;" ::: "memory");
+#else
+    (void)x;
 #endif
 }
 

@@ -74,6 +74,14 @@ void emulator_mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank) {
     arrive(made((uint64_t *)in_block(barrier, rank), "an arrival from another block"));
 }
 
+const void *emulator_cluster_address(const void *shared, unsigned rank) {
+    struct emulator_block *other = emulator_cluster_block(rank);
+    emulator_need_shared(shared, 16, 16, "another block's shared memory");
+    if (other && !other->live)
+        emulator_die("block %u of the cluster is read, which has exited", rank);
+    return in_block(shared, rank);
+}
+
 struct awaited {
     const struct mbarrier *barrier;
     unsigned parity;

@@ -14,6 +14,9 @@ void emulator_mbarrier_arrive(uint64_t *barrier, unsigned bytes);
 void emulator_mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank);
 void emulator_mbarrier_wait(uint64_t *barrier, unsigned parity, const char *file, int line);
 
+/* The same place, 16 bytes, in block `rank` of the cluster. */
+const void *emulator_cluster_address(const void *shared, unsigned rank);
+
 /* The box arrives at some later moment, in all blocks of the mask (0: in this one). */
 void emulator_tma_load(void *shared, const struct CUtensorMap_st *map, uint64_t *barrier,
     const int *at, int rank, uint16_t blocks);
