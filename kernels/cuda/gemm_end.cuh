@@ -1,32 +1,58 @@
 /* Inside kernels/cuda/: how a warp's sums of wgmma leave.
  *
  * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like wgmma's sums: the four
- * lanes of a quad share a row `lane / 4` and the one 8 below. Memory wants whole 16-byte pieces of a
- * row, so the lanes of a quad exchange what they hold, four pieces at a time. Nothing of it touches
- * shared memory, which stays free for what loads.
+ * lanes of a quad share a row `lane / 4` and the one 8 below. Memory wants whole 16-byte pieces of
+ * a row, so the lanes of a quad exchange what they hold, four pieces at a time. What ends otherwise
+ * than most calls of a model goes through shared memory, in a loop, so that its code is small.
  */
 #ifndef KERNELS_CUDA_GEMM_END_CUH
 #define KERNELS_CUDA_GEMM_END_CUH
 
 #include "kernels/cuda/gemm.cuh"
 
-/* sums += bias, unless gemm_reduce adds it. Behind the last product: wgmma wants its registers to
- * itself. */
-template <int FRAGMENTS>
-__device__ __forceinline__ void gemm_add_bias(const struct gemm &g, int n_first, float *sums) {
-    if (!g.bias || g.split > 1)
-        return;
+/* How the outputs of a call end: chosen on the host, since each is a kernel of its own. */
+enum gemm_end {
+    GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
+    GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */
+    GEMM_END_ANY,   /* the rest: split sums, activations, single elements */
+    GEMM_ENDS,
+};
+
+static inline enum gemm_end gemm_end_of(const struct gemm *g) {
+    if (!g->vectors || g->split > 1 || g->activation != ACTIVATION_NONE)
+        return GEMM_END_ANY;
+    if (!g->geglu)
+        return GEMM_END_PLAIN;
+    return g->residual || g->row_add ? GEMM_END_ANY : GEMM_END_GEGLU;
+}
+
+/* The sums of this lane's upper row, of its lower row, or of both += from[column]. All loads are on
+ * their way before the first sum: nothing decides between them. Columns are whole fragments (n is a
+ * multiple of 8); those beyond n, which nobody writes, read what is there. */
+template <int FRAGMENTS, bool UPPER, bool LOWER, class V>
+__device__ __forceinline__ void gemm_add_columns(const V *from, int n_first, int n, float *sums) {
+    float v[FRAGMENTS][2];
+#pragma unroll
+    for (int j = 0; j < FRAGMENTS; j++)
+        load_word<V, 2>(from + min(n_first + 8 * j, n - 8) + threadIdx.x % 4 * 2, v[j]);
 #pragma unroll
     for (int j = 0; j < FRAGMENTS; j++) {
-        const int n = n_first + 8 * j + (int)threadIdx.x % 4 * 2;
-        float2 b = make_float2(0.0f, 0.0f);
-        if (n + 1 < g.n)
-            b = *(const float2 *)(g.bias + n);
-        else if (n < g.n)
-            b.x = g.bias[n];
-        sums[4 * j] += b.x, sums[4 * j + 1] += b.y;
-        sums[4 * j + 2] += b.x, sums[4 * j + 3] += b.y;
+        if (UPPER)
+            sums[4 * j] += v[j][0], sums[4 * j + 1] += v[j][1];
+        if (LOWER)
+            sums[4 * j + 2] += v[j][0], sums[4 * j + 3] += v[j][1];
     }
+}
+
+/* sums += row_add, of the batch's rows that this lane's two rows belong to. */
+template <int FRAGMENTS, class V>
+__device__ __forceinline__ void gemm_add_rows(
+    const struct gemm &g, const struct gemm_place *places, int n_first, float *sums) {
+    const V *from = (const V *)g.row_add;
+    gemm_add_columns<FRAGMENTS, true, false>(
+        from + (int64_t)places[0].row * g.n_out, n_first, g.n, sums);
+    gemm_add_columns<FRAGMENTS, false, true>(
+        from + (int64_t)places[1].row * g.n_out, n_first, g.n, sums);
 }
 
 /* Each lane has its part of units 0 to 3 in e[0] to e[3]; then lane s of the quad has in e[0] to
@@ -78,67 +104,95 @@ __device__ __forceinline__ float2 gemm_unit(const float *sums, int row, int piec
     }
 }
 
-template <class T, int FRAGMENTS, int AHEAD, bool GEGLU>
-__device__ __forceinline__ void gemm_end_as(
-    const struct gemm &g, int phase, int part, const int *rows, int n_first, const float *sums) {
-    constexpr int PIECES = GEGLU ? FRAGMENTS / 2 : FRAGMENTS, WIDTH = GEGLU ? 16 : 8;
+/* What a quad's lane q has of the group's four units, exchanged: v[8] are the piece's channels. */
+template <int PIECES, bool GEGLU>
+__device__ __forceinline__ void gemm_piece(const float *sums, int group, float *v) {
     typedef gemm_groups<PIECES> groups;
-    const int q = (int)threadIdx.x % 4;
-    const struct gemm_place places[2] = { gemm_place_of(g, phase, max(rows[0], 0)),
-        gemm_place_of(g, phase, max(rows[1], 0)) };
+    float2 e[4];
 #pragma unroll
-    for (int first = 0; first < groups::COUNT; first += AHEAD) {
-        struct gemm_addends<T> addends[AHEAD] = {};
+    for (int u = 0; u < 4; u++)
+        e[u] = groups::piece(group, u) < PIECES
+                   ? gemm_unit<GEGLU>(sums, groups::row(group, u), groups::piece(group, u))
+                   : make_float2(0.0f, 0.0f);
+    quad_exchange(e);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int row = groups::row(first + i, q), piece = groups::piece(first + i, q);
-            const int n = n_first + piece * WIDTH;
-            if (g.split == 1 && first + i < groups::COUNT && piece < PIECES && n < g.n &&
-                (row ? rows[1] : rows[0]) >= 0)
-                addends[i].load(g, row ? places[1] : places[0], n * 8 / WIDTH);
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int group = first + i;
-            if (group >= groups::COUNT)
-                break;
-            float2 e[4];
-#pragma unroll
-            for (int u = 0; u < 4; u++)
-                e[u] = groups::piece(group, u) < PIECES
-                           ? gemm_unit<GEGLU>(sums, groups::row(group, u), groups::piece(group, u))
-                           : make_float2(0.0f, 0.0f);
-            quad_exchange(e);
-            const int row = groups::row(group, q), piece = groups::piece(group, q);
-            const int m = row ? rows[1] : rows[0], n = n_first + piece * WIDTH;
-            if (m < 0 || piece >= PIECES)
-                continue;
-            float v[8];
-#pragma unroll
-            for (int s = 0; s < 4; s++) {
-                v[GEGLU ? s : 2 * s] = e[s].x;
-                v[GEGLU ? s + 4 : 2 * s + 1] = e[s].y;
-            }
-            if (g.split > 1 && n < g.n_partial)
-                store_8(gemm_partial(g, phase, part, m, n), v);
-            else if (g.split == 1 && n < g.n)
-                gemm_write(g, row ? places[1] : places[0], n * 8 / WIDTH, addends[i], v);
-        }
+    for (int s = 0; s < 4; s++) {
+        v[GEGLU ? s : 2 * s] = e[s].x;
+        v[GEGLU ? s + 4 : 2 * s + 1] = e[s].y;
     }
 }
 
-/* rows: the GEMM rows of this lane's two rows, or -1. n_first: the warp's first column. What is
- * added to AHEAD groups is on their way at a time: more hide more of their latency and take
- * registers. */
-template <class T, int FRAGMENTS, int AHEAD>
-__device__ __forceinline__ void gemm_end(
-    const struct gemm &g, int phase, int part, const int *rows, int n_first, const float *sums) {
-    if constexpr (FRAGMENTS % 2 == 0)
-        if (g.geglu && g.split == 1) {
-            gemm_end_as<T, FRAGMENTS, AHEAD, true>(g, phase, part, rows, n_first, sums);
-            return;
+/* GEMM_END_PLAIN, GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or -1. n_first: the
+ * warp's first column. */
+template <class T, int FRAGMENTS, bool GEGLU>
+__device__ __forceinline__ void gemm_end_pieces(
+    const struct gemm &g, int phase, const int *rows, int n_first, float *sums) {
+    constexpr int PIECES = GEGLU ? FRAGMENTS / 2 : FRAGMENTS;
+    typedef gemm_groups<PIECES> groups;
+    const int q = (int)threadIdx.x % 4, first = GEGLU ? n_first / 2 : n_first;
+    const struct gemm_place places[2] = { gemm_place_of(g, phase, max(rows[0], 0)),
+        gemm_place_of(g, phase, max(rows[1], 0)) };
+    if (g.bias)
+        gemm_add_columns<FRAGMENTS, true, true>(g.bias, n_first, g.n, sums);
+    if (!GEGLU && g.row_add && g.row_add_is_f32)
+        gemm_add_rows<FRAGMENTS, float>(g, places, n_first, sums);
+    else if (!GEGLU && g.row_add)
+        gemm_add_rows<FRAGMENTS, T>(g, places, n_first, sums);
+    uint4 residual[groups::COUNT];
+    if (!GEGLU && g.residual)
+#pragma unroll
+        for (int i = 0; i < groups::COUNT; i++) {
+            const int n = min(first + groups::piece(i, q) * 8, g.n_out - 8);
+            const int64_t at = groups::row(i, q) ? places[1].at : places[0].at;
+            residual[i] = *(const uint4 *)((const T *)g.residual + at + n);
         }
-    gemm_end_as<T, FRAGMENTS, AHEAD, false>(g, phase, part, rows, n_first, sums);
+#pragma unroll
+    for (int i = 0; i < groups::COUNT; i++) {
+        float v[8], more[8];
+        gemm_piece<PIECES, GEGLU>(sums, i, v);
+        if (!GEGLU && g.residual) {
+            load_8((const T *)&residual[i], more);
+#pragma unroll
+            for (int c = 0; c < 8; c++)
+                v[c] += more[c];
+        }
+        const int row = groups::row(i, q), piece = groups::piece(i, q), n = first + piece * 8;
+        if ((row ? rows[1] : rows[0]) >= 0 && piece < PIECES && n < g.n_out)
+            store_8((T *)g.y + (row ? places[1].at : places[0].at) + n, v);
+    }
+}
+
+/* Floats of shared memory that a warp's GEMM_END_ANY takes: lines that begin in different banks. */
+template <int FRAGMENTS> struct gemm_staging {
+    static constexpr int LINE = 8 * FRAGMENTS + 4, FLOATS = 16 * LINE;
+};
+
+/* GEMM_END_ANY, through the warp's own `staging`. row_of(i): the GEMM row of the warp's row i, or
+ * -1. */
+template <class T, int FRAGMENTS, class ROWS>
+__device__ __forceinline__ void gemm_end_any(const struct gemm &g, int phase, int part, ROWS row_of,
+    int n_first, const float *sums, float *staging) {
+    constexpr int LINE = gemm_staging<FRAGMENTS>::LINE;
+    const int lane = (int)threadIdx.x % 32, width = g.geglu ? 16 : 8;
+    const int pieces = 8 * FRAGMENTS / width;
+#pragma unroll
+    for (int j = 0; j < FRAGMENTS; j++) {
+        float *to = staging + lane / 4 * LINE + 8 * j + lane % 4 * 2;
+        *(float2 *)to = make_float2(sums[4 * j], sums[4 * j + 1]);
+        *(float2 *)(to + 8 * LINE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+    }
+    __syncwarp();
+    for (int i = lane; i < 16 * pieces; i += 32) {
+        const int row = i / pieces, column = i % pieces * width;
+        const int m = row_of(row), n = n_first + column;
+        if (m < 0 || n >= g.n)
+            continue;
+        float v[16];
+#pragma unroll
+        for (int e = 0; e < 16; e++)
+            v[e] = e < width ? staging[row * LINE + column + e] : 0.0f;
+        gemm_finish<T>(g, phase, part, m, n, v);
+    }
 }
 
 #endif

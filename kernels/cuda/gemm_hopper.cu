@@ -47,10 +47,10 @@ template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_til
      * boxes with one thread of it, and gives its registers to the others. */
     static constexpr bool TRADES = BN > 160;
     static constexpr int THREADS = 128 * GROUPS + (TRADES ? 128 : 32);
-    /* Groups of outputs whose addends are on their way: where registers are few, fewer. */
-    static constexpr int AHEAD = BLOCKS > 1 ? 1 : 2;
     static_assert(B_BYTES % (CM * 1024) == 0 && A_BYTES % (CN * 1024) == 0, "swizzle atoms");
     static_assert(BLOCKS * (SHARED + 1024) <= 228 << 10, "");
+    /* The end of a block may take the stages' memory. */
+    static_assert(4 * GROUPS * gemm_staging<BN / 8>::FLOATS * 4 <= DATA_BYTES, "");
 };
 
 /* Where a block is. */
@@ -236,7 +236,26 @@ __device__ __forceinline__ int row_of_pixel(
     return (row * h.grid_h + y) * h.grid_w + x;
 }
 
-template <class T, class TILE>
+/* The sums of a warp's 16 pixels leave. */
+template <class T, class TILE, enum gemm_end END>
+__device__ __forceinline__ void end_block(
+    const struct hopper &h, const struct hopper_place &p, unsigned char *shared, float *sums) {
+    constexpr int FRAGMENTS = TILE::BN / 8;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    if constexpr (END == GEMM_END_ANY) {
+        /* The other group may still multiply what lies where this one is to write. */
+        named_barrier<1, 128 * GROUPS>();
+        gemm_end_any<T, FRAGMENTS>(
+            h.g, p.phase, p.part, [&](int i) { return row_of_pixel(h, p, warp * 16 + i); },
+            p.n_first, sums, (float *)shared + warp * gemm_staging<FRAGMENTS>::FLOATS);
+    } else {
+        const int r = warp * 16 + lane / 4;
+        const int rows[] = { row_of_pixel(h, p, r), row_of_pixel(h, p, r + 8) };
+        gemm_end_pieces<T, FRAGMENTS, END == GEMM_END_GEGLU>(h.g, p.phase, rows, p.n_first, sums);
+    }
+}
+
+template <class T, class TILE, enum gemm_end END>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
     gemm_hopper(const __grid_constant__ struct hopper h, const __grid_constant__ CUtensorMap x_map,
         const __grid_constant__ CUtensorMap weight_map) {
@@ -255,29 +274,28 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
         }
         mbarrier_fence_init();
     }
-    if constexpr (CLUSTERED)
-        cluster_sync();
-    else
+    if constexpr (CLUSTERED) {
+        cluster_arrive_relaxed();
+        cluster_wait();
+    } else {
         __syncthreads();
+    }
     if (group == GROUPS) {
         if constexpr (TILE::TRADES)
             registers_give_back<40>();
         if (warp == 4 * GROUPS && lane == 0)
             produce<TILE>(h, p, &x_map, &weight_map, shared, b);
         if constexpr (CLUSTERED)
-            cluster_arrive();
+            cluster_arrive_relaxed();
     } else {
         if constexpr (TILE::TRADES)
             registers_take<232>();
         float sums[TILE::BN / 2] = {};
-        const int r = warp * 16 + lane / 4;
-        const int rows[] = { row_of_pixel(h, p, r), row_of_pixel(h, p, r + 8) };
         griddepcontrol_wait();
         consume<T, TILE>(p, shared, b, group, sums);
         if constexpr (CLUSTERED)
-            cluster_arrive(); /* done with the others' barriers */
-        gemm_add_bias<TILE::BN / 8>(h.g, p.n_first, sums);
-        gemm_end<T, TILE::BN / 8, TILE::AHEAD>(h.g, p.phase, p.part, rows, p.n_first, sums);
+            cluster_arrive_relaxed(); /* done with the others' barriers */
+        end_block<T, TILE, END>(h, p, shared, sums);
     }
     /* Others may still say to this block's barriers that they are done. */
     if constexpr (CLUSTERED)
@@ -312,11 +330,16 @@ typedef void (*hopper_kernel)(
     const struct hopper h, const CUtensorMap x_map, const CUtensorMap weight_map);
 struct hopper_entry {
     int cm, cn;
-    hopper_kernel f16, bf16;
+    hopper_kernel f16[GEMM_ENDS], bf16[GEMM_ENDS];
 };
+#define ENDS(T, ...)                                                                               \
+    {                                                                                              \
+        gemm_hopper<T, __VA_ARGS__, GEMM_END_PLAIN>, gemm_hopper<T, __VA_ARGS__, GEMM_END_GEGLU>,  \
+            gemm_hopper<T, __VA_ARGS__, GEMM_END_ANY>                                              \
+    }
 #define ROW(n, cm, cn, s, blocks, rate)                                                            \
-    { cm, cn, gemm_hopper<__half, TILE_OF(n, cm, cn, s, blocks)>,                                  \
-        gemm_hopper<__nv_bfloat16, TILE_OF(n, cm, cn, s, blocks)> },
+    { cm, cn, ENDS(__half, TILE_OF(n, cm, cn, s, blocks)),                                         \
+        ENDS(__nv_bfloat16, TILE_OF(n, cm, cn, s, blocks)) },
 static const struct hopper_entry entries[] = { TILES(ROW) };
 #undef ROW
 
@@ -425,6 +448,7 @@ extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const st
     const dim3 grid((unsigned)(h.tiles_m * h.tiles_n), (unsigned)g->phases, (unsigned)g->split);
     const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
         dim3((unsigned)(entry->cm * entry->cn)), true };
-    return launch_kernel(&shape, "gemm_hopper", err, dtype == DTYPE_F16 ? entry->f16 : entry->bf16,
-        h, x_map, weight_map);
+    const enum gemm_end end = gemm_end_of(g);
+    return launch_kernel(&shape, "gemm_hopper", err,
+        dtype == DTYPE_F16 ? entry->f16[end] : entry->bf16[end], h, x_map, weight_map);
 }
