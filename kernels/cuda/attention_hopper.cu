@@ -209,6 +209,7 @@ template <class T, class TILE> struct hopper_warp {
             release(b, keys);
             hide(a, b, block);
             soften<TILE::KF, false>(scores, c, largest, total, shrink);
+            wgmma_wait_after(total[0] + total[1]); /* the sums go on while weights are computed */
             wgmma_wait<0>();
             wgmma_hold<4 * TILE::DF>(&sums[0][0]);
             release(b, values);
