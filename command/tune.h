@@ -67,6 +67,7 @@ struct tune {
     int count;
     int measured; /* problems of which the candidates worth a try were tried */
     int faults;
+    double longest_s; /* that a trial took */
     /* A kernel and its tile, "mma 128x160x32", that faulted. */
     struct {
         char name[TUNER_NAME_BYTES];

@@ -26,6 +26,10 @@
 #define PROBLEM_FAULTS_MAX 3
 #define FAULTS_MAX 40
 #define SILENCE_MAX_S 120 /* loading a checkpoint is the longest that a worker says nothing */
+/* A trial hangs that takes longer than this, and than so many of the longest one that ended; until
+ * one has, it may take as long as loading. */
+#define TRIAL_MAX_S 5
+#define TRIAL_MAX_LONGEST 10
 #define LINE_MAX_BYTES 1024
 #define WORKER_ARGUMENTS_MAX 20
 
@@ -138,12 +142,12 @@ static bool worker_start(const struct tune *t, struct worker *w, struct error *e
     return error_set(err, ERROR_IO, "a process: %s", strerror(errno));
 }
 
-/* The next line of the worker; false when it has ended, or is silent for too long. */
-static bool worker_read(struct worker *w) {
+/* The next line of the worker; false when it has ended, or is silent for so many seconds. */
+static bool worker_read(struct worker *w, double most_s) {
     size_t used = 0;
     for (;;) {
         struct pollfd wait = { w->from, POLLIN, 0 };
-        const int ready = poll(&wait, 1, SILENCE_MAX_S * 1000);
+        const int ready = poll(&wait, 1, (int)(most_s * 1000));
         char byte;
         if (ready < 0 && errno == EINTR)
             continue;
@@ -221,7 +225,7 @@ static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
     const bool again = t->count > 0;
     char text[TUNER_IDENTITY_BYTES], key[TUNER_KEY_BYTES], name[TUNER_NAME_BYTES], why[64];
     int listed = 0;
-    while (worker_read(w)) {
+    while (worker_read(w, SILENCE_MAX_S)) {
         if (sscanf(w->line, "identity\t%255[^\n]", text) == 1) {
             if (!on_identity(t, text, err))
                 return false;
@@ -312,6 +316,11 @@ static void on_answer(struct tune_problem *p, struct tune_candidate *c, const ch
     }
 }
 
+static double trial_limit(const struct tune *t) {
+    const double limit = TRIAL_MAX_LONGEST * t->longest_s;
+    return t->longest_s == 0 ? SILENCE_MAX_S : limit < TRIAL_MAX_S ? TRIAL_MAX_S : limit;
+}
+
 /* Tries one, in the worker there is or a new one. False if nothing more can be tried. */
 static bool try_one(
     struct tune *t, struct worker *w, int problem, int candidate, struct error *err) {
@@ -323,8 +332,11 @@ static bool try_one(
     }
     if (w->pid < 0 && (!worker_start(t, w, err) || !worker_list(t, w, err)))
         return false;
-    if (dprintf(w->to, "%d\t%d\n", problem, candidate) < 0 || !worker_read(w))
+    const double begin = monotonic_seconds();
+    if (dprintf(w->to, "%d\t%d\n", problem, candidate) < 0 || !worker_read(w, trial_limit(t)))
         return on_fault(t, w, p, c, err);
+    const double took = monotonic_seconds() - begin;
+    t->longest_s = took > t->longest_s ? took : t->longest_s;
     on_answer(p, c, w->line);
     return true;
 }

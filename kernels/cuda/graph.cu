@@ -18,6 +18,7 @@ bool cuda_is_recording(void) {
 static bool graph_begin(struct error *err) {
     if (!cuda_enter(err))
         return false;
+    (void)cuda_may_overlap(false); /* what comes before the first kernel is not known */
     /* Other threads may ask for memory figures meanwhile. */
     recording_now = cuda_ok(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal),
         "starting a graph", err);

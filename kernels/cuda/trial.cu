@@ -352,13 +352,45 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* `count` calls, each after the cache was filled with something else, in milliseconds. The filling
- * also keeps the device busy while the call is queued: what is measured is the device's time. */
+/* Reads all of x; what it comes to is of no use. */
+__global__ void __launch_bounds__(COMPARE_THREADS)
+    touch_kernel(const uint32_t *x, int64_t count, uint32_t *unused) {
+    uint32_t all = 0;
+    for (int64_t i = (int64_t)blockIdx.x * COMPARE_THREADS + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * COMPARE_THREADS)
+        all |= x[i];
+    if (all == 0)
+        unused[blockIdx.x] = all; /* keeps the reads; the workspace is nobody's */
+}
+
+/* Fills the cache with something else, and then with what the call before would have left there in
+ * a step: the operands, but no weights. This also keeps the device busy while the call is queued:
+ * what is measured is the device's time. */
+static bool fill_cache(int i, int64_t rows, struct error *err) {
+    if (!kept.flush)
+        return true;
+    if (!cuda_ok(cudaMemsetAsync(kept.flush, i, kept.flush_bytes, cuda_stream()),
+            "filling the cache", err))
+        return false;
+    struct launch_shape shape = {};
+    shape.grid = dim3(COMPARE_BLOCKS);
+    shape.block = dim3(COMPARE_THREADS);
+    uint32_t *unused = (uint32_t *)cuda_workspace(COMPARE_BLOCKS * sizeof(uint32_t));
+    for (int k = 0; k < kept.trial.input_count; k++) {
+        const struct tensor x = tensor_rows(&kept.trial.inputs[k], 0,
+            kept.trial.inputs[k].shape[0] < rows ? kept.trial.inputs[k].shape[0] : rows);
+        if (!launch_kernel(&shape, "touch", err, touch_kernel, (const uint32_t *)x.data,
+                (int64_t)(tensor_bytes(&x) / sizeof(uint32_t)), unused))
+            return false;
+    }
+    return true;
+}
+
+/* `count` calls, each with a cache as fill_cache leaves it, in milliseconds. */
 static bool time_calls(const struct problem *p, int candidate, int64_t rows, int count,
     cudaEvent_t (*events)[2], float *ms, struct error *err) {
     for (int i = 0; i < count; i++)
-        if ((kept.flush && !cuda_ok(cudaMemsetAsync(kept.flush, i, kept.flush_bytes, cuda_stream()),
-                               "filling the cache", err)) ||
+        if (!fill_cache(i, rows, err) ||
             !cuda_ok(cudaEventRecord(events[i][0], cuda_stream()), "timing", err) ||
             !p->tunable->run(p->shape, candidate, &kept.trial, rows, &kept.y.y, err) ||
             !cuda_ok(cudaEventRecord(events[i][1], cuda_stream()), "timing", err))
