@@ -327,6 +327,8 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
     EMULATOR_CALL("cudaMalloc");
+    if (emulator_forbids_memory())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     *pointer = bytes ? emulator_device_alloc(bytes) : NULL;
     return emulator_error(bytes && !*pointer ? cudaErrorMemoryAllocation : cudaSuccess);
 }
@@ -335,6 +337,8 @@ cudaError_t cudaFree(void *pointer) {
     EMULATOR_CALL("cudaFree");
     if (!pointer)
         return cudaSuccess;
+    if (emulator_forbids_memory())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     const cudaError_t status = emulator_wait_for_device();
     if (status != cudaSuccess)
         return emulator_error(status);
@@ -352,6 +356,8 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t) {
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned int) {
     EMULATOR_CALL("cudaHostAlloc");
     *pointer = NULL;
+    if (emulator_forbids_memory())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     if (posix_memalign(pointer, 4096, bytes ? bytes : 1))
         return emulator_error(cudaErrorMemoryAllocation);
     memset(*pointer, EMULATOR_POISON, bytes);
@@ -367,6 +373,8 @@ cudaError_t cudaFreeHost(void *pointer) {
     EMULATOR_CALL("cudaFreeHost");
     if (!pointer)
         return cudaSuccess;
+    if (emulator_forbids_memory())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     if (!pinned.erase((const char *)pointer))
         return emulator_error(cudaErrorInvalidValue);
     free(pointer);

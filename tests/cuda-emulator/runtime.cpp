@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <thread>
 #include <vector>
 
 typedef std::function<void()> work;
@@ -40,6 +41,8 @@ struct capture {
     CUstream_st *origin;
     std::set<CUstream_st *> streams;
     std::set<CUstream_st *> unjoined; /* forked, and no event of theirs was waited for since */
+    enum cudaStreamCaptureMode mode;
+    std::thread::id thread;
     bool invalid;
 };
 
@@ -146,6 +149,20 @@ static bool spoils_capture(cudaStream_t only) {
             any = true;
         }
     return any;
+}
+
+bool emulator_forbids_memory(void) {
+    bool forbidden = false;
+    for (CUstream_st *s : streams) {
+        const struct capture *c = s->capture.get();
+        if (!c || c->mode == cudaStreamCaptureModeRelaxed ||
+            (c->mode == cudaStreamCaptureModeThreadLocal &&
+                c->thread != std::this_thread::get_id()))
+            continue;
+        s->capture->invalid = true;
+        forbidden = true;
+    }
+    return forbidden;
 }
 
 cudaError_t emulator_wait_for_device(void) {
@@ -490,7 +507,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) 
 
 /* ---- graphs ---- */
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
     EMULATOR_CALL("cudaStreamBeginCapture");
     if (!stream)
         return emulator_error(cudaErrorStreamCaptureImplicit);
@@ -499,6 +516,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     stream->capture = std::make_shared<struct capture>();
     stream->capture->graph = new CUgraph_st();
     stream->capture->origin = stream;
+    stream->capture->mode = mode;
+    stream->capture->thread = std::this_thread::get_id();
     stream->capture->streams.insert(stream);
     return cudaSuccess;
 }

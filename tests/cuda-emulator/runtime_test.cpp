@@ -132,6 +132,25 @@ static void graphs_replay(void) {
     FAILS(cudaStreamSynchronize(a), cudaErrorStreamCaptureUnsupported);
     FAILS(add(a, x, 1), cudaErrorStreamCaptureInvalidated);
     FAILS(cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureInvalidated);
+    /* So do calls that give or take memory, as a driver of its own mind may wait there. */
+    void *memory = NULL, *pinned = NULL;
+    OK(cudaMallocHost(&pinned, 16));
+    for (int call = 0; call < 4; call++) {
+        OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+        OK(add(a, x, 1));
+        FAILS(call == 0   ? cudaMalloc(&memory, 16)
+              : call == 1 ? cudaFree(x)
+              : call == 2 ? cudaMallocHost(&memory, 16)
+                          : cudaFreeHost(pinned),
+            cudaErrorStreamCaptureUnsupported);
+        FAILS(cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureInvalidated);
+    }
+    OK(cudaFreeHost(pinned));
+    OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeRelaxed));
+    OK(cudaMalloc(&memory, 16));
+    OK(cudaStreamEndCapture(a, &graph));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaFree(memory));
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeGlobal));
     OK(cudaEventRecord(fork, a));
     OK(cudaStreamWaitEvent(b, fork));
