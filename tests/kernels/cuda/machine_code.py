@@ -1,0 +1,133 @@
+"""What ptxas made of the kernels whose speed depends on the order of a few instructions (sm_90a).
+
+usage: machine_code.py FILE.cu.o...    of nvcc; a build without it gives none
+Exits 1 on an offence, 77, with a reason, where there is nothing to read or nothing to read it with.
+
+ - attention: exponentials stand between the wait for the scores and the wait for the sums, which go
+   on meanwhile;
+ - products: the loads of a block's end are on their way before the first of them is used, and nothing
+   waits for the whole chip's memory;
+ - group norm: four loads or more are on their way before the first is used;
+ - every kernel is about as short as it was: code of hundreds of kilobytes does not stay in a cache.
+"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+# Instructions, from the first match; about a fifth above what was seen.
+CEILINGS = [
+    (r"gemm_hopper.*tileILi256", 5000),
+    (r"gemm_hopper", 3800),
+    (r"attention_hopper", 3600),
+    (r"group_norm_apply", 3000),
+    (r"group_norm", 2800),
+]
+
+
+def find_tool():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    python = os.environ.get("LATENTD_REFERENCE_PYTHON", os.path.join(root, ".venv/bin/python"))
+    packages = os.path.join(os.path.dirname(os.path.dirname(python)), "lib/python3*/site-packages/nvidia")
+    found = [shutil.which("cuobjdump"), os.path.join(os.path.dirname(nvcc), "cuobjdump")]
+    found += glob.glob(packages + "/*/bin/cuobjdump")
+    return next((tool for tool in found if tool and os.access(tool, os.X_OK)), None)
+
+
+def read(tool, path):
+    """{kernel: [instruction, ...]}"""
+    environment = dict(os.environ, PATH=os.path.dirname(tool) + os.pathsep + os.environ["PATH"])
+    text = subprocess.run([tool, "-sass", "-arch", "sm_90a", path], env=environment, check=True,
+                          capture_output=True, text=True).stdout
+    kernels, name = {}, None
+    for line in text.splitlines():
+        if match := re.search(r"Function : (\S+)", line):
+            name = match.group(1)
+            kernels[name] = []
+        elif match := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            kernels[name].append(match.group(1).strip())
+    return kernels
+
+
+def places(code, pattern):
+    return [i for i, instruction in enumerate(code) if re.search(pattern, instruction)]
+
+
+def loads_together(code):
+    """The most loads that are under way before one of them is used."""
+    most, waiting = 0, set()
+    for instruction in code:
+        words = re.findall(r"\bR\d+\b", instruction)
+        load = re.search(r"\bLDG\.E(?:\.(\d+))?", instruction)
+        if waiting & set(words[1 if load else 0:]):
+            waiting = set()
+        if load:
+            waiting.add(words[0])
+            most = max(most, len(waiting))
+    return most
+
+
+def of_attention(name, code):
+    if not re.search(r"tileILi\d+ELi\d+ELi\d+ELi4E", name):
+        return  # all keys in one block: there is nothing to overlap
+    first = places(code, r"WARPGROUP\.DEPBAR.*0x1\b")
+    if len(first) != 1:
+        yield f"waits {len(first)} times for the scores alone, once is right"
+        return
+    second = next(i for i in places(code, r"WARPGROUP\.DEPBAR.*0x0\b") if i > first[0])
+    count = len(places(code[first[0]:second], r"MUFU\.EX2"))
+    if count < 32:
+        yield f"{count} exponentials before the wait for the sums, 32 or more are right"
+
+
+def of_product(name, code):
+    if fences := places(code, r"MEMBAR.*GPU"):
+        yield f"waits for the chip's memory, at instruction {fences[0]}"
+    tile, end = re.search(r"tileILi(\d+)E.*gemm_end(\d)", name).groups()
+    last = places(code, r"HGMMA")[-1]
+    together = loads_together(code[last:])
+    if end != "2" and together < int(tile) // 8:
+        yield f"{together} loads under way at a block's end, {int(tile) // 8} are right"
+
+
+def of_group_norm(name, code):
+    if (together := loads_together(code)) < 4:
+        yield f"{together} loads under way, 4 or more are right"
+
+
+RULES = [("attention_hopper", of_attention), ("gemm_hopper", of_product), ("group_norm", of_group_norm)]
+
+
+def main():
+    if len(sys.argv) < 2:
+        print("skipped: this build has no nvcc, or no code for sm_90a")
+        return 77
+    tool = find_tool()
+    if not tool:
+        print("skipped: no cuobjdump, neither beside nvcc nor from PyPI (nvidia-cuda-cuobjdump)")
+        return 77
+    offences, sizes, checked = [], {}, set()
+    for path in sys.argv[1:]:
+        for name, code in read(tool, path).items():
+            for family, rule in RULES:
+                if family in name:
+                    checked.add(family)
+                    offences += [f"{name}: {what}" for what in rule(name, code)]
+            count = len([i for i in code if not re.match(r"NOP|BRA 0x[0-9a-f]+$", i)])
+            for pattern, ceiling in CEILINGS:
+                if re.search(pattern, name):
+                    sizes[pattern] = max(sizes.get(pattern, 0), count)
+                    if count > ceiling:
+                        offences.append(f"{name}: {count} instructions, the ceiling is {ceiling}")
+                    break
+    offences += [f"no kernel of {family} was read" for family, _ in RULES if family not in checked]
+    for pattern, ceiling in CEILINGS:
+        print(f"{pattern}: at most {sizes.get(pattern, 0)} instructions, the ceiling is {ceiling}")
+    print("\n".join(offences) or "the order of instructions is as it should be")
+    return 1 if offences else 0
+
+
+sys.exit(main())
