@@ -340,8 +340,8 @@ static void training(void) {
         struct tensor gradient = stream(memory[3], 1 + (uint32_t)i, parameter);
         for (int j = 0; j < 12; j++)
             memory[3][j] *= 16;
-        op_adamw(&c, &(struct adamw_args){
-                         &parameter, &gradient, &m, &v, 0.01, 0.9, 0.99, 0.01, 0.1, 1.0 / 8, i, 0 });
+        op_adamw(&c, &(struct adamw_args){ &parameter, &gradient, &m, &v, 0.01, 0.9, 0.99, 0.01,
+                         0.1, 1.0 / 8, i, 0 });
     }
     COMPARE(&c, memory[0], golden_adamw);
     COMPARE(&c, memory[1], golden_adamw_m);

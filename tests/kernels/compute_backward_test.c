@@ -199,8 +199,8 @@ static void optimizer_refuses(void) {
     REFUSES(sum_squares, squares, a.sums = &inside, "sums (f32 [2]) overlaps x (f32 [8])");
 
     struct tensor gradient = f32_1d(64, 8), m = f32_1d(128, 8), v = f32_1d(192, 8);
-    const struct adamw_args adamw = { &flat, &gradient, &m, &v, 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
-        1, 0 };
+    const struct adamw_args adamw = { &flat, &gradient, &m, &v, 1e-3, 0.9, 0.999, 1e-8, 0.01, 1, 1,
+        0 };
     ACCEPTS(adamw, adamw, (void)0);
     REFUSES(adamw, adamw, a.step = 0, "step is 0, the first is 1");
     REFUSES(adamw, adamw, a.beta2 = 1, "betas are 0.9 and 1, they must be 0 to less than 1");
