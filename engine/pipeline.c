@@ -151,6 +151,7 @@ static bool create_studio(
 static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64_t bytes) {
     p->info.model_path = p->model_path;
     p->info.kernels = p->kernels;
+    p->info.unet = p->unet;
     p->info.device = p->kernels->name;
     p->info.dtype = dtype;
     p->info.activation_dtype = unet_activation_dtype(p->unet);

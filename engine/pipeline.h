@@ -37,6 +37,7 @@ void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 struct pipeline_info {
     const char *model_path;        /* borrowed */
     const struct kernels *kernels; /* the device's */
+    struct unet *unet;             /* that draws: for who only reads it; borrowed */
     const char *device;            /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
     const struct implementation *implementations; /* struct kernels', or NULL */

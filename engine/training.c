@@ -1,8 +1,8 @@
 /* A claim goes from hand to hand: start() leaves it to a thread of its own, which reads the job's
- * description and data set and leaves it to the engine's background, which works on it until it is
- * done or wanted back; a finished adapter is put among the engine's by the first thread again,
- * because loading one may wait for the engine. `stage` says whose the claim is; who has it may read
- * and write `job`, `config` and `result` without the lock. */
+ * description and data set, loads its models and leaves it to the engine's background, which works
+ * on it until it is done or wanted back; a finished adapter is put among the engine's by the first
+ * thread again, because loading one may wait for the engine. `stage` says whose the claim is; who
+ * has it may read and write `job`, `config` and `result` without the lock. */
 #include "engine/training.h"
 
 #include "base/file.h"
@@ -11,6 +11,7 @@
 #include "engine/checkpoint_names.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
+#include "kernels/team.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -119,10 +120,18 @@ static void wake(void *user) {
     engine_wake_background(t->options.engine);
 }
 
+/* Closes the job with the device to itself, which whoever works in the background has already. */
+static void close_job(struct training *t) {
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    adapters_device_take(adapters);
+    training_job_close(t->job);
+    adapters_device_give(adapters);
+    t->job = NULL;
+}
+
 /* By whose hands it is in, before the claim is given away: another may start at once. */
 static struct job_claim *let_go(struct training *t) {
-    training_job_close(t->job);
-    t->job = NULL;
+    close_job(t);
     train_config_finish(&t->config);
     t->config = (struct train_config){ 0 };
     free(t->result);
@@ -171,6 +180,22 @@ static void on_kept(void *user, int64_t step) {
     say(t, "checkpoint", json);
 }
 
+static bool has_engine_ended(struct training *t) {
+    pthread_mutex_lock(&t->lock);
+    const bool ended = t->engine_ended;
+    pthread_mutex_unlock(&t->lock);
+    return ended;
+}
+
+/* While it loads: requests have the device in between. */
+static bool between(void *user) {
+    struct training *t = user;
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    adapters_device_give(adapters);
+    adapters_device_take(adapters);
+    return job_claim_wish(t->claim) == JOB_GO_ON && !has_engine_ended(t);
+}
+
 static bool open_job(struct training *t, struct error *err) {
     const struct job *job = job_claim_job(t->claim);
     struct pipeline_info info;
@@ -194,8 +219,11 @@ static bool open_job(struct training *t, struct error *err) {
         .folder = folder,
         .cache = cache,
         .cache_max_bytes = t->options.cache_max_bytes,
+        .unet = ok ? info.unet : NULL,
+        .dtype = ok ? info.dtype : DTYPE_F32,
         .stepped = on_stepped,
         .kept = on_kept,
+        .between = between,
         .user = t,
     };
     ok = ok && training_job_open(&options, &t->job, err);
@@ -206,6 +234,14 @@ static bool open_job(struct training *t, struct error *err) {
     return ok;
 }
 
+static bool load_job(struct training *t, struct error *err) {
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    adapters_device_take(adapters);
+    const bool ok = training_job_load(t->job, err);
+    adapters_device_give(adapters);
+    return ok;
+}
+
 /* Hands the claim that waits to the engine, or fails it. */
 static void open_next(struct training *t) {
     struct error err = { 0 };
@@ -213,8 +249,12 @@ static void open_next(struct training *t) {
         job_claim_stopped(let_go(t));
         return;
     }
-    if (!open_job(t, &err)) {
-        job_claim_fail(let_go(t), &err);
+    if (!open_job(t, &err) || !load_job(t, &err)) {
+        struct job_claim *claim = let_go(t);
+        if (err.code == ERROR_CANCELLED)
+            job_claim_stopped(claim);
+        else
+            job_claim_fail(claim, &err);
         return;
     }
     pthread_mutex_lock(&t->lock);
@@ -301,6 +341,7 @@ static bool is_ending(struct training *t) {
 static void *open_and_publish(void *user) {
     struct training *t = user;
     bool engine_is_late = false, scanned = false;
+    (void)team_leave(); /* models load on one thread, beside the engine's */
     for (;;) {
         const enum stage stage = wait_for_work(t, engine_is_late ? 1000 : scanned ? 0 : 50);
         if (is_ending(t))
@@ -324,8 +365,7 @@ static void finish(struct training *t) {
         job_claim_fail(let_go(t), &err);
         return;
     }
-    training_job_close(t->job);
-    t->job = NULL;
+    close_job(t);
     pthread_mutex_lock(&t->lock);
     t->stage = STAGE_TO_PUBLISH;
     pthread_cond_signal(&t->changed);

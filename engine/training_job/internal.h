@@ -20,6 +20,8 @@ struct training_job {
     char *result; /* the adapter's path, or the folder's */
 
     /* Once they are loaded. */
+    bool borrows_unet; /* the options' */
+    bool class_has_begun;
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
@@ -51,6 +53,11 @@ bool training_job_open_dataset(struct training_job *t, struct error *err)
 bool training_job_open_class(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Between the pieces of loading: lets others have the device. ERROR_CANCELLED if the job is wanted
+ * back. */
+bool training_job_between(const struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* models.c: everything that is loaded, but for the trainer. */
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err)
     __attribute__((warn_unused_result));
@@ -60,6 +67,17 @@ void training_job_drop_encoders(struct training_job *t);
 /* Writes the folder `result`. */
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
+
+/* memory.c: before the models are loaded, and once the trainer has planned and touched little of
+ * what it takes. ERROR_NO_MEMORY says how much it is, and how much there is. */
+bool training_job_models_fit(const struct training_job *t, const struct checkpoint *c,
+    enum dtype dtype, struct error *err) __attribute__((warn_unused_result));
+struct training_room { /* what was available before the trainer was made */
+    struct available device, host;
+};
+void training_room_read(const struct kernels *kernels, struct training_room *out);
+bool training_job_training_fits(const struct training_job *t, const struct training_room *room,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* reports.c: once the trainer is where it goes on from. */
 bool training_job_open_reports(struct training_job *t, struct error *err)

@@ -44,25 +44,63 @@ static struct weights hash_weights(struct weights from, struct hashed *h) {
     return from;
 }
 
+/* Weights of a checkpoint with a rest between any two of its tensors. */
+struct paced {
+    const struct training_job *job;
+    struct weights weights;
+};
+
+static bool paced_get(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    const struct paced *p = user;
+    return training_job_between(p->job, err) &&
+           p->weights.get(p->weights.user, name, rank, shape, out, err);
+}
+
+static bool paced_end(void *user, struct error *err) {
+    const struct paced *p = user;
+    return !p->weights.end || p->weights.end(p->weights.user, err);
+}
+
+/* `paced` is the caller's, as long as it loads. */
+static struct weights weights_of(const struct training_job *t, struct checkpoint *c,
+    enum component component, enum dtype dtype, struct paced *paced) {
+    const struct weights weights = weights_from_checkpoint(c, component, t->options.kernels, dtype);
+    *paced = (struct paced){ t, weights };
+    struct weights slow = weights;
+    slow.get = paced_get;
+    slow.end = paced_end;
+    slow.user = paced;
+    return slow;
+}
+
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err) {
-    const struct kernels *k = t->options.kernels;
     const enum dtype dtype = dtype_of(t->options.config);
     struct hashed hashed_text, hashed_vae;
-    t->text_encoder_source = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, k, dtype);
-    t->unet_source = weights_from_checkpoint(c, COMPONENT_UNET, k, dtype);
-    const struct weights text = hash_weights(t->text_encoder_source, &hashed_text);
+    struct paced paced_text, paced_unet, paced_vae, paced_decoder;
+    t->text_encoder_source = weights_from_checkpoint(
+        c, COMPONENT_TEXT_ENCODER, t->options.kernels, dtype);
+    t->unet_source = weights_from_checkpoint(c, COMPONENT_UNET, t->options.kernels, dtype);
+    const struct weights text = hash_weights(
+        weights_of(t, c, COMPONENT_TEXT_ENCODER, dtype, &paced_text), &hashed_text);
+    const struct weights unet = weights_of(t, c, COMPONENT_UNET, dtype, &paced_unet);
     /* Latents are computed once, and as well as they can be. */
     const struct weights vae = hash_weights(
-        weights_from_checkpoint(c, COMPONENT_VAE, k, DTYPE_F32), &hashed_vae);
-    const struct weights decoder = weights_from_checkpoint(c, COMPONENT_VAE, k, dtype);
+        weights_of(t, c, COMPONENT_VAE, DTYPE_F32, &paced_vae), &hashed_vae);
+    const struct weights decoder = weights_of(t, c, COMPONENT_VAE, dtype, &paced_decoder);
     const bool draws = t->class_folder && !t->class_dataset;
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
     struct scheduler_config config;
     if (t->options.config->method == TRAIN_FULL && !checkpoint_can_save(c, err))
         return false;
-    if (!tokenizer_from_checkpoint(c, &t->tokenizer, err) ||
+    t->borrows_unet = t->options.unet && t->options.dtype == dtype &&
+                      t->options.config->method == TRAIN_LORA;
+    if (t->borrows_unet)
+        t->unet = t->options.unet;
+    if (!training_job_models_fit(t, c, dtype, err) ||
+        !tokenizer_from_checkpoint(c, &t->tokenizer, err) ||
         !text_encoder_create(checkpoint_text_encoder_config(c), &text, &t->text_encoder, err) ||
-        !unet_create(checkpoint_unet_config(c), &t->unet_source, &t->unet, err) ||
+        (!t->unet && !unet_create(checkpoint_unet_config(c), &unet, &t->unet, err)) ||
         !vae_create(checkpoint_vae_config(c), &vae, VAE_ENCODER, &t->vae, err) ||
         (draws && !vae_create(checkpoint_vae_config(c), &decoder, VAE_DECODER, &t->decoder, err)) ||
         !scheduler_config_resolve(checkpoint_scheduler_json(c), &ddpm, &config, err) ||

@@ -88,7 +88,8 @@ void training_job_close(struct training_job *t) {
     checkpoint_close(t->checkpoint);
     noise_schedule_finish(&t->noise);
     vae_destroy(t->vae);
-    unet_destroy(t->unet);
+    if (!t->borrows_unet)
+        unet_destroy(t->unet);
     text_encoder_destroy(t->text_encoder);
     tokenizer_destroy(t->tokenizer);
     records_close(t->records);
@@ -109,6 +110,11 @@ void training_job_close(struct training_job *t) {
 
 /* --- loading --- */
 
+bool training_job_between(const struct training_job *t, struct error *err) {
+    return !t->options.between || t->options.between(t->options.user) ||
+           error_set(err, ERROR_CANCELLED, "the job is wanted back");
+}
+
 static bool begin_class_pictures(struct training_job *t, struct error *err) {
     const int in = unet_get_config(t->unet)->in_channels;
     const int latent = vae_get_config(t->vae)->latent_channels;
@@ -121,16 +127,6 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
         t->tokenizer, t->scheduler_json, (int)t->options.config->resolution };
     return class_pictures_create(
         t->class_folder, t->options.config, &t->drawing, &t->class_pictures, err);
-}
-
-static bool load(struct training_job *t, struct error *err) {
-    struct checkpoint *checkpoint;
-    if (!checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &checkpoint, err))
-        return false;
-    t->checkpoint = checkpoint;
-    t->loaded = training_job_load_models(t, checkpoint, err) &&
-                t->options.kernels->memory->synchronize(err);
-    return t->loaded && begin_class_pictures(t, err);
 }
 
 /* A piece of what is missing of the class; the models that drew it go. */
@@ -147,7 +143,15 @@ static bool draw_class(struct training_job *t, struct error *err) {
     return training_job_open_class(t, err);
 }
 
-static bool make_trainer(struct training_job *t, struct error *err) {
+bool training_job_load(struct training_job *t, struct error *err) {
+    t->loaded = checkpoint_open(
+                    t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
+                training_job_load_models(t, t->checkpoint, err) &&
+                t->options.kernels->memory->synchronize(err);
+    return t->loaded;
+}
+
+static bool create_trainer(struct training_job *t, struct error *err) {
     const struct trainer_options options = {
         .config = t->options.config,
         .source = &t->source,
@@ -159,13 +163,18 @@ static bool make_trainer(struct training_job *t, struct error *err) {
         .stepped = training_job_stepped,
         .user = t,
     };
-    bool resumed;
-    bool ok = trainer_create(&options, &t->trainer, err);
+    struct training_room room;
+    training_room_read(t->options.kernels, &room);
+    return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
+}
+
+/* Plans, and goes on from a checkpoint. */
+static bool make_trainer(struct training_job *t, struct error *err) {
+    bool resumed, ok = create_trainer(t, err);
     checkpoint_close(t->checkpoint);
     t->checkpoint = NULL;
-    ok = ok && trainer_resume(t->trainer, t->options.folder, &resumed, err) &&
-         training_job_open_reports(t, err);
-    if (!ok)
+    if (!ok || !trainer_resume(t->trainer, t->options.folder, &resumed, err) ||
+        !training_job_open_reports(t, err))
         return false;
     const struct trainer_memory m = trainer_get_memory(t->trainer);
     log_info(
@@ -213,7 +222,12 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
     if (t->done)
         return true;
     if (!t->loaded)
-        return load(t, err);
+        return training_job_load(t, err);
+    if (!t->class_has_begun) {
+        t->class_has_begun = true;
+        if (!begin_class_pictures(t, err))
+            return false;
+    }
     if (t->class_pictures)
         return draw_class(t, err);
     if (!t->trainer)

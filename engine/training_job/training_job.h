@@ -29,10 +29,17 @@ struct training_job_options {
     const char *folder;                     /* the job's own, made if it is not there */
     const char *cache;                      /* a folder for what is encoded (train/cache.h) */
     uint64_t cache_max_bytes;               /* that earlier jobs may have left there */
+    /* One that is there already, with weights of `dtype`: a job that does not write to it and
+     * wants that precision borrows it, as long as it is open. NULL: there is none. */
+    struct unet *unet;
+    enum dtype dtype;
     /* After each step; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
     /* A checkpoint has been written, and older ones may have been removed; may be NULL. */
     void (*kept)(void *user, int64_t step);
+    /* Between the pieces of loading, each as long as one weight is packed: false ends it with
+     * ERROR_CANCELLED. May be NULL. */
+    bool (*between)(void *user);
     void *user;
 };
 
@@ -44,11 +51,18 @@ bool training_job_is_possible(const struct train_config *config, struct error *e
  * device. Strings are copied. */
 bool training_job_open(const struct training_job_options *options, struct training_job **out,
     struct error *err) __attribute__((warn_unused_result));
-/* On the thread that computes, if training_job_advance was called. NULL is fine. */
+/* By who may use the device. NULL is fine. */
 void training_job_close(struct training_job *training);
 
-/* One piece, on the thread that computes: the models are loaded, then the trainer's pieces, then
- * the adapter is written. After a failure it can only be closed. */
+/* Loads the models: on any thread that may use the device, which it lets others have whenever it
+ * calls `between`. ERROR_NO_MEMORY, before the memory is used, where there is too little of it.
+ * After a failure the job can only be closed. */
+bool training_job_load(struct training_job *training, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* One piece, on the thread that computes: the models are loaded if they are not yet, training is
+ * planned (ERROR_NO_MEMORY with how much it takes and how much there is), then come the trainer's
+ * pieces, then the adapter is written. After a failure it can only be closed. */
 bool training_job_advance(struct training_job *training, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,0 +1,63 @@
+/* Whether a job's memory is there, asked before it is taken: a system promises any amount, and ends
+ * the process when it is used. */
+#include "engine/training_job/internal.h"
+
+#include <stdio.h>
+
+static size_t mebibytes(size_t bytes) {
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
+/* `parts` says what the bytes are for. */
+static bool fits(size_t bytes, const struct available *left, const char *parts, struct error *err) {
+    return bytes <= left->bytes ||
+           error_set(err, ERROR_NO_MEMORY,
+               "the job takes %zu MiB (%s) and %zu MiB are available%s%s", mebibytes(bytes), parts,
+               left->bytes >> 20, *left->why ? ": " : "", left->why);
+}
+
+static size_t parameters_of(const struct checkpoint *c, enum component component) {
+    struct checkpoint_stats stats;
+    checkpoint_get_stats(c, component, &stats);
+    return stats.parameters;
+}
+
+bool training_job_models_fit(
+    const struct training_job *t, const struct checkpoint *c, enum dtype dtype, struct error *err) {
+    const size_t own = (t->borrows_unet ? 0 : parameters_of(c, COMPONENT_UNET)) +
+                       parameters_of(c, COMPONENT_TEXT_ENCODER);
+    const size_t models = own * dtype_size(dtype);
+    /* The encoder is less than half of a VAE; encoding takes more than the difference. */
+    const size_t vae = parameters_of(c, COMPONENT_VAE) * sizeof(float);
+    struct available left;
+    char parts[160];
+    t->options.kernels->memory->available(&left);
+    snprintf(parts, sizeof(parts), "models of its own as %s %zu, the VAE %zu", dtype_name(dtype),
+        mebibytes(models), mebibytes(vae));
+    return fits(models + vae, &left, parts, err);
+}
+
+bool training_job_training_fits(
+    const struct training_job *t, const struct training_room *room, struct error *err) {
+    const struct trainer_memory m = trainer_get_memory(t->trainer);
+    const bool apart = t->options.kernels->device != DEVICE_CPU;
+    const size_t device = m.parameters + m.optimizer + m.pass + m.encoded.device;
+    char parts[160];
+    if (apart)
+        snprintf(parts, sizeof(parts), "encoded pictures and captions");
+    else
+        snprintf(parts, sizeof(parts),
+            "trained parameters %zu, optimizer %zu, a pass %zu, encoded pictures and captions %zu",
+            mebibytes(m.parameters), mebibytes(m.optimizer), mebibytes(m.pass),
+            mebibytes(m.encoded.host + (apart ? 0 : m.encoded.device)));
+    if (!fits(m.encoded.host + (apart ? 0 : device), &room->host, parts, err))
+        return false;
+    snprintf(parts, sizeof(parts), "trained parameters %zu, optimizer %zu, a pass %zu",
+        mebibytes(m.parameters), mebibytes(m.optimizer), mebibytes(m.pass));
+    return !apart || fits(device, &room->device, parts, err);
+}
+
+void training_room_read(const struct kernels *kernels, struct training_room *out) {
+    kernels->memory->available(&out->device);
+    available_read("", &out->host);
+}
