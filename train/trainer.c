@@ -422,12 +422,13 @@ static bool end_batch(struct trainer *t, struct error *err) {
 /* What was done since the last step of the optimizer is done again. */
 static bool begin_step_anew(struct trainer *t, struct error *err) {
     t->generator = t->resume_point.generator;
+    t->masks = t->resume_point.masks;
     t->epoch = t->resume_point.epoch;
     t->batch = t->resume_point.batch;
     t->passes = t->resume_point.passes;
     order_finish(&t->order);
     t->order = (struct order){ 0 };
-    t->in_pass = t->gradients_lost = false;
+    t->in_batch = t->in_pass = t->gradients_lost = false;
     t->loss = 0;
     t->loss_batches = t->images = 0;
     return parameters_clear_gradients(t->parameters, err);
