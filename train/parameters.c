@@ -74,6 +74,12 @@ static bool collect(struct parameters *p, enum component component, const struct
 
 /* --- their rates and places --- */
 
+double parameters_rate_scale(const struct train_config *config) {
+    return config->scale_lr
+               ? (double)(config->gradient_accumulation_steps * config->train_batch_size)
+               : 1;
+}
+
 void parameters_rates(const struct train_config *config, enum component component, const char *name,
     double *learning_rate, double *weight_decay) {
     const bool is_text = component == COMPONENT_TEXT_ENCODER;
@@ -91,8 +97,7 @@ void parameters_rates(const struct train_config *config, enum component componen
             *weight_decay = group->weight_decay;
         break;
     }
-    if (config->scale_lr)
-        *learning_rate *= (double)(config->gradient_accumulation_steps * config->train_batch_size);
+    *learning_rate *= parameters_rate_scale(config);
 }
 
 static void place(const struct train_config *config, struct parameters *p) {

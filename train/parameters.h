@@ -132,6 +132,9 @@ void parameters_rates(const struct train_config *config, enum component componen
 void parameters_plain(
     const struct trained_module *module, int64_t rank, const float *values, float *down, float *up);
 
+/* What scale_lr makes of every learning rate. */
+double parameters_rate_scale(const struct train_config *config);
+
 /* Whether a module's name has the pattern in it; '*' stands for anything. */
 bool parameters_name_fits(const char *name, const char *pattern);
 

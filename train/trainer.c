@@ -336,9 +336,21 @@ static bool average_values(struct trainer *t, struct error *err) {
     return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
-/* The rate that this step was taken with; the text encoder's where it has its own. */
+/* The rate that this step was taken with. */
 static double rate_of(const struct trainer *t, double base) {
-    return learning_rate_at(&t->schedule, base, t->step - 1);
+    return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), t->step - 1);
+}
+
+/* Those of groups that have one of their own. */
+static size_t group_rates(const struct trainer *t, struct train_rate rates[TRAIN_TEXTS_MAX]) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->config->parameter_groups.count; i++) {
+        const struct train_group *group = &t->config->parameter_groups.items[i];
+        if (!isnan(group->learning_rate))
+            rates[count++] = (struct train_rate){ group->pattern,
+                rate_of(t, group->learning_rate) };
+    }
+    return count;
 }
 
 static void report(struct trainer *t, double grad_norm) {
@@ -346,6 +358,7 @@ static void report(struct trainer *t, double grad_norm) {
     const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
     const double text = c->text_encoder_learning_rate > 0 ? c->text_encoder_learning_rate
                                                           : c->learning_rate;
+    struct train_rate rates[TRAIN_TEXTS_MAX];
     const struct train_record record = {
         .step = t->step,
         .epoch = (double)t->epoch + (double)(t->batch + 1) / (double)t->batches,
@@ -357,6 +370,8 @@ static void report(struct trainer *t, double grad_norm) {
         .images_per_s = (double)t->images / took_s,
         .eta_s = took_s * (double)(t->steps - t->step),
         .validation_loss = NAN,
+        .rates = rates,
+        .rate_count = group_rates(t, rates),
     };
     t->step_began_s = now_s;
     t->loss = 0;

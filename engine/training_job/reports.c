@@ -1,23 +1,51 @@
 /* What a job says of its steps: metrics.jsonl and TensorBoard's files. */
 #include "base/log.h"
+#include "base/utf8.h"
 #include "engine/training_job/internal.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <time.h>
+
+#define TAG_BYTES 96
+#define SCALARS_MAX (8 + TRAIN_TEXTS_MAX)
+
+struct scalars {
+    struct events_scalar items[SCALARS_MAX];
+    char tags[TRAIN_TEXTS_MAX][TAG_BYTES]; /* of groups' rates */
+    size_t count;
+};
+
+/* A number that is not there has no curve; a loss that is none has a gap. */
+static void add_scalar(struct scalars *s, const char *tag, double value) {
+    if (isfinite(value))
+        s->items[s->count++] = (struct events_scalar){ tag, (float)value };
+}
+
+static bool add_events(
+    struct events *events, const struct train_record *record, struct error *err) {
+    struct scalars s = { .count = 0 };
+    add_scalar(&s, "loss", record->loss);
+    add_scalar(&s, "learning_rate", record->learning_rate);
+    add_scalar(&s, "text_encoder_learning_rate", record->text_encoder_learning_rate);
+    add_scalar(&s, "grad_norm", record->grad_norm);
+    add_scalar(&s, "loss_scale", record->loss_scale);
+    add_scalar(&s, "images_per_s", record->images_per_s);
+    add_scalar(&s, "validation_loss", record->validation_loss);
+    for (size_t i = 0; i < record->rate_count; i++) {
+        snprintf(s.tags[i], TAG_BYTES, "learning_rate/%s", record->rates[i].pattern);
+        utf8_drop_cut_character(s.tags[i]);
+        add_scalar(&s, s.tags[i], record->rates[i].value);
+    }
+    return events_add_scalars(events, (double)time(NULL), record->step, s.items, s.count, err);
+}
 
 void training_job_stepped(void *user, const struct train_record *record) {
     struct training_job *t = user;
     struct error err = { 0 };
-    const double now_s = (double)time(NULL);
-    const struct events_scalar scalars[] = {
-        { "loss", (float)record->loss },
-        { "learning_rate", (float)record->learning_rate },
-        { "grad_norm", (float)record->grad_norm },
-        { "images_per_s", (float)record->images_per_s },
-    };
     /* A job goes on without them: the disk may have room again later. */
     const bool ok = records_add(t->records, record, &err) &&
-                    (!t->events ||
-                        events_add_scalars(t->events, now_s, record->step, scalars, 4, &err));
+                    (!t->events || add_events(t->events, record, &err));
     if (!ok && t->report_failed.code == ERROR_NONE) {
         t->report_failed = err;
         log_warning("step %lld: %s", (long long)record->step, err.message);

@@ -1,5 +1,6 @@
 """What a training job leaves to be looked at, over HTTP: metrics, plot, checkpoints that can be used by name,
 the adapter's file, events; and what of it goes with the job. usage: train_files_http.py EXECUTABLE MODEL"""
+import glob
 import json
 import os
 import shutil
@@ -67,6 +68,18 @@ def events_name_checkpoints(d, id):
           {"loss", "learning_rate", "grad_norm", "images_per_s"} <= steps[-1]["metrics"].keys(), f"{steps[-1:]}")
 
 
+def rates_are_those_that_are_used(d):
+    """Of each group with one of its own, and scaled where the job scales them (by 2, the batch)."""
+    id = d.start(name="groups", max_train_steps=2, scale_lr=True,
+                 parameter_groups=[{"pattern": "attn1", "learning_rate": 5e-4}])
+    d.wait(id)
+    record = json.loads(d.get(f"/jobs/{id}/metrics").body.splitlines()[0])
+    check(record["learning_rate"] == 4e-3 and record["group_learning_rates"] == {"attn1": 1e-3}, f"{record}")
+    check(d.job(id)["metrics"]["group_learning_rates"] == {"attn1": 1e-3}, "the job says so too")
+    with open(glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))[0], "rb") as f:
+        check(b"learning_rate/attn1" in f.read(), "and TensorBoard has a curve of it")
+
+
 def a_data_set_in_use_stays(d):
     id = d.start(max_train_steps=100000, checkpointing_steps=0)
     r = d.request("DELETE", "/datasets/stripes")
@@ -121,6 +134,7 @@ try:
         check(wait_until(lambda: names(daemon) == ["stripes@12", "stripes@16"]), "after a restart as before")
         checkpoints_are_adapters(daemon)
         a_job_takes_its_files_along(daemon, job_id)
+        rates_are_those_that_are_used(daemon)
         a_data_set_in_use_stays(daemon)
 finally:
     shutil.rmtree(root, ignore_errors=True)

@@ -41,14 +41,26 @@ static double *number(const struct train_record *record, const struct member *me
     return (double *)((char *)record + member->offset);
 }
 
+static bool add_rates(const struct train_record *record, json_t *json) {
+    json_t *rates = json_object();
+    bool ok = rates;
+    for (size_t i = 0; ok && i < record->rate_count; i++)
+        ok = json_object_set_new(
+                 rates, record->rates[i].pattern, json_real(record->rates[i].value)) == 0;
+    ok = ok && json_object_set(json, "group_learning_rates", rates) == 0;
+    json_decref(rates);
+    return ok;
+}
+
 json_t *train_record_to_json(const struct train_record *record) {
     json_t *json = json_pack("{s:I}", "step", (json_int_t)record->step);
-    bool ok = json;
+    const bool of_a_step = !isfinite(record->validation_loss);
+    bool ok = json && (!record->rate_count || add_rates(record, json));
     for (size_t i = 0; ok && i < MEMBERS; i++) {
         const double value = *number(record, &members[i]);
         if (isfinite(value))
             ok = json_object_set_new(json, members[i].name, json_real(value)) == 0;
-        else if (strcmp(members[i].name, "loss") == 0)
+        else if (of_a_step && strcmp(members[i].name, "loss") == 0)
             ok = json_object_set_new(json, members[i].name, json_null()) == 0;
     }
     if (ok)

@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The learning rate of a group of parameters that has one of its own. */
+struct train_rate {
+    const char *pattern; /* borrowed */
+    double value;
+};
+
 /* Numbers that are not there are NAN, and so is a loss that is not finite. */
 struct train_record {
     int64_t step; /* optimizer steps done: 1 and up */
@@ -18,10 +24,12 @@ struct train_record {
     double grad_norm;  /* before clipping */
     double loss_scale; /* of fp16 */
     double images_per_s, eta_s;
-    double validation_loss; /* of the held-out pictures, where it was computed at this step */
+    double validation_loss;         /* of the held-out pictures: in a record of its own */
+    const struct train_rate *rates; /* borrowed for the call; are not read back */
+    size_t rate_count;
 };
 
-/* Its members that are there; a loss that is not finite is null. A new reference or NULL. */
+/* Its members that are there; a step's loss that is not finite is null. A new reference or NULL. */
 json_t *train_record_to_json(const struct train_record *record);
 
 struct records;
