@@ -12,6 +12,7 @@
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
 #include "kernels/team.h"
+#include "engine/training_job/validation.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -33,7 +34,8 @@ struct training {
     enum stage stage;
     struct job_claim *claim; /* unless STAGE_FREE */
     bool ending, engine_ended;
-    char *changed_folder; /* owned: of a job whose checkpoints are others now, or NULL */
+    /* Owned: of a job whose checkpoints, or whose validation pictures, are others now, or NULL. */
+    char *changed_folder, *validated_folder;
 };
 
 /* --- requests --- */
@@ -175,9 +177,36 @@ static void on_kept(void *user, int64_t step) {
     pthread_cond_signal(&t->changed);
     pthread_mutex_unlock(&t->lock);
     char name[ADAPTER_NAME_MAX_BYTES + 1];
+    const bool is_lora = t->config.method == TRAIN_LORA;
     json_t *json = json_pack("{s:I, s:s?}", "step", (json_int_t)step, "adapter",
-        job_folder_checkpoint_name(t->config.name, step, name) ? name : NULL);
+        is_lora && job_folder_checkpoint_name(t->config.name, step, name) ? name : NULL);
     say(t, "checkpoint", json);
+}
+
+/* What there is of it; the other thread draws the grid. */
+static void on_validated(void *user, int64_t step) {
+    struct training *t = user;
+    char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
+    json_t *list = NULL;
+    struct error err = { 0 };
+    if (folder && job_folder_validations(folder, &list, &err)) {
+        json_t *entry, *found = NULL;
+        size_t i;
+        json_array_foreach(list, i, entry) {
+            if (json_integer_value(json_object_get(entry, "step")) == step)
+                found = json_incref(entry);
+        }
+        json_decref(list);
+        if (json_dumpb(found, NULL, 0, JSON_COMPACT) > JOB_EVENT_MAX_BYTES)
+            json_object_del(found, "pictures"); /* the job's list has them */
+        if (found)
+            say(t, "validation", found);
+    }
+    pthread_mutex_lock(&t->lock);
+    free(t->validated_folder);
+    t->validated_folder = folder;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
 }
 
 static bool has_engine_ended(struct training *t) {
@@ -224,6 +253,7 @@ static bool open_job(struct training *t, struct error *err) {
         .stepped = on_stepped,
         .kept = on_kept,
         .between = between,
+        .validated = on_validated,
         .user = t,
     };
     ok = ok && training_job_open(&options, &t->job, err);
@@ -293,7 +323,18 @@ static bool may_open(struct training *t) {
            job_claim_wish(t->claim) != JOB_GO_ON;
 }
 
-/* The checkpoints' names are given before anybody can ask for a job's end. */
+static void draw_grid(struct training *t) {
+    struct error err = { 0 };
+    pthread_mutex_lock(&t->lock);
+    char *folder = t->validated_folder;
+    t->validated_folder = NULL;
+    pthread_mutex_unlock(&t->lock);
+    if (folder && !validation_draw_grid(folder, &err))
+        log_warning("%s: the grid of validation pictures: %s", folder, err.message);
+    free(folder);
+}
+
+/* The checkpoints' names are given before anybody can be told of the job's end. */
 static void name_checkpoints(struct training *t, bool *scanned) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     if (!adapters)
@@ -320,7 +361,7 @@ static enum stage wait_for_work(struct training *t, int soon_ms) {
     soon.tv_nsec = ns % 1000000000;
     pthread_mutex_lock(&t->lock);
     while (!t->ending && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
-           (t->stage != STAGE_TO_OPEN || soon_ms)) {
+           !t->validated_folder && (t->stage != STAGE_TO_OPEN || soon_ms)) {
         if (!soon_ms)
             pthread_cond_wait(&t->changed, &t->lock);
         else if (pthread_cond_timedwait(&t->changed, &t->lock, &soon) == ETIMEDOUT)
@@ -347,6 +388,7 @@ static void *open_and_publish(void *user) {
         if (is_ending(t))
             return NULL;
         name_checkpoints(t, &scanned);
+        draw_grid(t);
         engine_is_late = stage == STAGE_TO_OPEN && !may_open(t);
         if (stage == STAGE_TO_PUBLISH)
             publish(t);
@@ -464,5 +506,6 @@ void training_destroy(struct training *t) {
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->changed);
     free(t->changed_folder);
+    free(t->validated_folder);
     free(t);
 }

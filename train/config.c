@@ -33,6 +33,7 @@ struct field {
     }
 #define ONLY_WITH(flag) .needs = #flag, .when = 1 << true
 #define ONLY_LORA .needs = "method", .when = 1 << TRAIN_LORA
+#define ONLY_PROMPTS .needs = "validation_prompts", .when = 1 << true
 #define ONLY_FP16 .needs = "mixed_precision", .when = 1 << TRAIN_PRECISION_FP16
 #define ONLY_SCHEDULE(name) .needs = "lr_scheduler", .when = 1 << LEARNING_RATE_##name
 #define ONLY_WARMUP                                                                                \
@@ -124,7 +125,7 @@ static void *member(const struct field *f, const struct train_config *config) {
     return (char *)config + f->offset; /* the caller knows whether it may write */
 }
 
-/* A flag's, an integer's, a number's or a word's. */
+/* A flag's, an integer's, a number's or a word's; of texts, whether there are any. */
 static double number_of(const struct field *f, const struct train_config *config) {
     const void *at = member(f, config);
     switch (f->kind) {
@@ -134,6 +135,8 @@ static double number_of(const struct field *f, const struct train_config *config
         return (double)*(const int64_t *)at;
     case KIND_WORD:
         return *(const int *)at;
+    case KIND_TEXTS:
+        return ((const struct train_texts *)at)->count > 0;
     default:
         return *(const double *)at;
     }
@@ -412,7 +415,10 @@ static const char *condition(const struct field *f, char *out, size_t size) {
     char list[300] = "true";
     if (other->kind == KIND_WORD)
         words_list(list, sizeof(list), words, count, "\"", " or ");
-    snprintf(out, size, "%s %s", other->name, list);
+    if (other->kind == KIND_TEXTS)
+        snprintf(out, size, "%s", other->name);
+    else
+        snprintf(out, size, "%s %s", other->name, list);
     return out;
 }
 
@@ -466,12 +472,14 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
         checkpoint_step(c->resume_from_checkpoint) < 0)
         return error_field(err, "resume_from_checkpoint", c->resume_from_checkpoint,
             "\"latest\" or the name of a checkpoint's folder, \"checkpoint-STEP\"");
-    if ((c->validation_steps || c->validation_epochs) && !c->validation_prompts.count)
+    const bool validates = c->validation_prompts.count || c->validation_share > 0;
+    if ((c->validation_steps || c->validation_epochs) && !validates)
         return error_field(err, "validation_prompts", "(missing)",
-            "prompts, beside validation_steps or validation_epochs");
-    if (c->validation_prompts.count && !c->validation_steps && !c->validation_epochs)
+            "prompts, or validation_share, beside validation_steps or validation_epochs");
+    if (validates && !c->validation_steps && !c->validation_epochs)
         return error_field(err, "validation_steps", "0",
-            "it or validation_epochs, from 1, beside validation_prompts");
+            "it or validation_epochs, from 1, beside %s",
+            c->validation_prompts.count ? "validation_prompts" : "validation_share");
     return true;
 }
 
@@ -633,8 +641,9 @@ static bool may_change(const char *field) {
     static const char *const names[] = { "name", "max_train_steps", "num_train_epochs",
         "checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint",
         "validation_prompts", "validation_steps", "validation_epochs", "num_validation_images",
-        "save_format", "save_precision", "report_to", "dataloader_num_workers",
-        "gradient_checkpointing" };
+        "validation_negative_prompt", "validation_inference_steps", "validation_guidance_scale",
+        "validation_scheduler", "validation_seed", "save_format", "save_precision", "report_to",
+        "dataloader_num_workers", "gradient_checkpointing" };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(names[i], field) == 0)
             return true;

@@ -198,12 +198,20 @@ struct train_groups {
     X(WORD, save_precision, WORDS("fp32", "fp16", "bf16"),                                         \
         .help = "precision of the saved weights")                                                  \
     X(TEXTS, validation_prompts, .help = "prompts of validation pictures")                         \
-    X(INTEGER, validation_steps, .max = TRAIN_STEPS_MAX,                                           \
-        .help = "steps between validation pictures")                                               \
-    X(INTEGER, validation_epochs, .max = TRAIN_STEPS_MAX,                                          \
-        .help = "epochs between validation pictures")                                              \
+    X(INTEGER, validation_steps, .max = TRAIN_STEPS_MAX, .help = "steps between validations")      \
+    X(INTEGER, validation_epochs, .max = TRAIN_STEPS_MAX, .help = "epochs between validations")    \
     X(INTEGER, num_validation_images, .min = 1, .max = IMAGES_PER_REQUEST_MAX, .value = 1,         \
-        .help = "validation pictures of each prompt")                                              \
+        ONLY_PROMPTS, .help = "validation pictures of each prompt")                                \
+    X(TEXT, validation_negative_prompt, ONLY_PROMPTS,                                              \
+        .help = "what validation pictures are to be without")                                      \
+    X(INTEGER, validation_inference_steps, .min = 1, .max = STEPS_MAX, .value = 25, ONLY_PROMPTS,  \
+        .help = "steps of the scheduler for a validation picture")                                 \
+    X(NUMBER, validation_guidance_scale, .max = GUIDANCE_SCALE_MAX, .value = 7.5, ONLY_PROMPTS,    \
+        .help = "guidance of validation pictures")                                                 \
+    X(TEXT, validation_scheduler, ONLY_PROMPTS,                                                    \
+        .help = "scheduler of validation pictures; else the checkpoint's")                         \
+    X(INTEGER, validation_seed, .max = 9e15, ONLY_PROMPTS,                                         \
+        .help = "seed of each prompt's first picture, the next one's is one more; 0: seed")        \
     X(WORD, report_to, WORDS("tensorboard", "none"), .help = "what is written beside metrics.jsonl")
 
 #define TRAIN_FLAG(name) bool name;

@@ -522,3 +522,29 @@ const float *trainer_values(struct trainer *t, struct error *err) {
     const float *values = trainer_gather(t, err);
     return values ? p->kernels->memory->view(values, (size_t)p->floats * sizeof(float), err) : NULL;
 }
+
+bool trainer_swap_average(struct trainer *t, struct error *err) {
+    const struct device_memory *memory = t->parameters->kernels->memory;
+    const size_t bytes = (size_t)t->parameters->floats * sizeof(float);
+    if (!t->average || !t->step)
+        return true;
+    float *copy = malloc(bytes), *values = copy ? trainer_gather(t, err) : NULL;
+    const float *seen = values ? memory->view(values, bytes, err) : NULL;
+    bool ok = copy || error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", bytes);
+    if (seen)
+        memcpy(copy, seen, bytes);
+    ok = ok && seen && memory->upload(values, t->average, bytes, err) &&
+         parameters_scatter(t->parameters, err);
+    if (ok)
+        memcpy(t->average, copy, bytes);
+    free(copy);
+    return ok;
+}
+
+void trainer_restart_clock(struct trainer *t) {
+    t->step_began_s = monotonic_seconds();
+}
+
+int64_t trainer_epoch_steps(const struct trainer *t) {
+    return order_updates(t->batches, (int)t->config->gradient_accumulation_steps);
+}

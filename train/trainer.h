@@ -104,4 +104,16 @@ bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, 
 const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);
 
+/* The average of the values in their place, and they in its: what is computed now is computed with
+ * what would be saved. Once more, and everything is as it was, bit for bit; before the next piece,
+ * and before anything is saved. Nothing happens where no average is kept. */
+bool trainer_swap_average(struct trainer *trainer, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* What has passed since the last step was not training's, and counts in no rate. */
+void trainer_restart_clock(struct trainer *trainer);
+
+/* Steps of the optimizer in an epoch. */
+int64_t trainer_epoch_steps(const struct trainer *trainer);
+
 #endif

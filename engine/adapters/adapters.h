@@ -82,6 +82,11 @@ struct adapter_use {
 /* By name; *out is borrowed from the set. A NULL set has none. */
 int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **out);
 
+/* A set of changes that are in no registry, those of a training job. The overlays are borrowed as
+ * long as it, and may be NULL; of two sets with one text_key the text encoder computes the same. */
+bool adapter_set_create(const struct row_overlay *unet, const struct row_overlay *text_encoder,
+    uint64_t text_key, struct adapter_set **out, struct error *err)
+    __attribute__((warn_unused_result));
 /* Its versions may go now. NULL is fine. */
 void adapter_set_release(struct adapter_set *set);
 

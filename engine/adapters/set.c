@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct adapter_set {
-    struct adapters *adapters; /* borrowed */
+    struct adapters *adapters; /* borrowed; NULL: it is in none, and its overlays are borrowed */
     struct adapter_use *uses;  /* owned: count, by name */
     /* Of each use; one reference is owned. NULL: its weights are 0. */
     struct adapter_version **versions;
@@ -446,9 +446,24 @@ bool adapters_would_wait(
     return waits;
 }
 
+bool adapter_set_create(const struct row_overlay *unet, const struct row_overlay *text_encoder,
+    uint64_t text_key, struct adapter_set **out, struct error *err) {
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an adapter");
+    (*out)->overlays[COMPONENT_UNET] = (struct row_overlay *)unet; /* only read */
+    (*out)->overlays[COMPONENT_TEXT_ENCODER] = (struct row_overlay *)text_encoder;
+    (*out)->text_key = text_key;
+    return true;
+}
+
 void adapter_set_release(struct adapter_set *set) {
     if (!set)
         return;
+    if (!set->adapters) {
+        free(set);
+        return;
+    }
     struct graveyard dead = { 0 };
     pthread_mutex_lock(&set->adapters->lock);
     set_drop(set, &dead);

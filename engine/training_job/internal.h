@@ -5,6 +5,7 @@
 #include "engine/scheduler/noise_schedule.h"
 #include "engine/training_job/class_pictures.h"
 #include "engine/training_job/training_job.h"
+#include "engine/training_job/validation.h"
 #include "models/checkpoint/checkpoint.h"
 #include "train/data/dataset.h"
 #include "train/report/events.h"
@@ -25,20 +26,22 @@ struct training_job {
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
-    struct vae *vae;
+    struct vae *vae;        /* its encoder */
+    struct vae *decoder;    /* for what is drawn, in the job's precision; NULL: nothing is */
+    json_t *scheduler_json; /* the checkpoint's */
     struct weights unet_source, text_encoder_source; /* until the trainer is made */
     struct digest text_encoder_weights, vae_weights;
     bool encoded; /* and what encoded was given back */
     struct noise_schedule noise;
     struct drawing_models drawing;         /* while class pictures are drawn */
-    json_t *scheduler_json;                /* the checkpoint's, until then */
-    struct vae *decoder;                   /* for them */
     struct class_pictures *class_pictures; /* while some are missing */
     bool loaded;                           /* all models */
     struct checkpoint *checkpoint;         /* until the trainer is made */
     struct trainer *trainer;
     struct records *records;
     struct events *events;
+    struct validation *validation;
+    bool shows_average; /* trainer_swap_average */
     struct adapter_facts facts;
     int64_t kept_step; /* of the last checkpoint; -1: none */
     bool done;
@@ -78,6 +81,21 @@ struct training_room { /* what was available before the trainer was made */
 void training_room_read(const struct kernels *kernels, struct training_room *out);
 bool training_job_training_fits(const struct training_job *t, const struct training_room *room,
     struct error *err) __attribute__((warn_unused_result));
+
+/* watch.c: pictures on the way. Once the trainer is where it goes on from, which may be a step
+ * whose validation was cut short. */
+bool training_job_open_validation(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+/* Whether there is one at the step at which the trainer is now. */
+bool training_job_validation_is_due(const struct training_job *t);
+bool training_job_begin_validation(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+/* A piece of what was begun. */
+bool training_job_advance_validation(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
+/* Ends it where it is, so that the trainer's values are its own again. */
+bool training_job_leave_validation(struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* reports.c: once the trainer is where it goes on from. */
 bool training_job_open_reports(struct training_job *t, struct error *err)

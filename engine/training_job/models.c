@@ -102,7 +102,8 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
         !text_encoder_create(checkpoint_text_encoder_config(c), &text, &t->text_encoder, err) ||
         (!t->unet && !unet_create(checkpoint_unet_config(c), &unet, &t->unet, err)) ||
         !vae_create(checkpoint_vae_config(c), &vae, VAE_ENCODER, &t->vae, err) ||
-        (draws && !vae_create(checkpoint_vae_config(c), &decoder, VAE_DECODER, &t->decoder, err)) ||
+        ((draws || t->options.config->validation_prompts.count) &&
+            !vae_create(checkpoint_vae_config(c), &decoder, VAE_DECODER, &t->decoder, err)) ||
         !scheduler_config_resolve(checkpoint_scheduler_json(c), &ddpm, &config, err) ||
         !noise_schedule_init(&config, &t->noise, err))
         return false;
@@ -124,7 +125,7 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
 void training_job_drop_encoders(struct training_job *t) {
     t->encoded = true;
     vae_drop_weights(t->vae);
-    if (!t->options.config->train_text_encoder)
+    if (!t->options.config->train_text_encoder && !t->options.config->validation_prompts.count)
         text_encoder_drop_weights(t->text_encoder);
     malloc_trim(0);
 }

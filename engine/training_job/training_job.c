@@ -36,9 +36,12 @@ static bool name_result(struct training_job *t, struct error *err) {
 /* --- opening --- */
 
 bool training_job_is_possible(const struct train_config *c, struct error *err) {
-    if (c->validation_prompts.count || c->validation_share > 0)
-        return error_set(
-            err, ERROR_UNSUPPORTED, "validation_prompts and validation_share are not there yet");
+    if (c->validation_share > 0)
+        return error_set(err, ERROR_UNSUPPORTED, "validation_share is not there yet");
+    enum scheduler_kind kind;
+    if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
+        return error_field(err, "validation_scheduler", c->validation_scheduler,
+            "the name of a scheduler: GET /schedulers lists them");
     return true;
 }
 
@@ -81,6 +84,7 @@ bool training_job_open(
 void training_job_close(struct training_job *t) {
     if (!t)
         return;
+    validation_destroy(t->validation);
     trainer_destroy(t->trainer);
     class_pictures_destroy(t->class_pictures);
     vae_destroy(t->decoder);
@@ -138,8 +142,10 @@ static bool draw_class(struct training_job *t, struct error *err) {
         return true;
     class_pictures_destroy(t->class_pictures);
     t->class_pictures = NULL;
-    vae_destroy(t->decoder);
-    t->decoder = NULL;
+    if (!t->options.config->validation_prompts.count) {
+        vae_destroy(t->decoder);
+        t->decoder = NULL;
+    }
     return training_job_open_class(t, err);
 }
 
@@ -174,7 +180,7 @@ static bool make_trainer(struct training_job *t, struct error *err) {
     checkpoint_close(t->checkpoint);
     t->checkpoint = NULL;
     if (!ok || !trainer_resume(t->trainer, t->options.folder, &resumed, err) ||
-        !training_job_open_reports(t, err))
+        !training_job_open_reports(t, err) || !training_job_open_validation(t, err))
         return false;
     const struct trainer_memory m = trainer_get_memory(t->trainer);
     log_info(
@@ -190,6 +196,8 @@ static bool make_trainer(struct training_job *t, struct error *err) {
 /* --- pieces --- */
 
 bool training_job_keep(struct training_job *t, struct error *err) {
+    if (!training_job_leave_validation(t, err))
+        return false;
     const int64_t step = t->trainer ? trainer_step(t->trainer) : 0;
     if (!step || step == t->kept_step)
         return true;
@@ -217,6 +225,14 @@ static bool save(struct training_job *t, struct error *err) {
                    TRAIN_SAVE_KOHYA, &t->facts, err));
 }
 
+/* After a step of the optimizer, or where there is none to come. */
+static bool end_step(struct training_job *t, bool ends, struct error *err) {
+    const int64_t step = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
+    if ((ends || (every && step % every == 0)) && !training_job_keep(t, err))
+        return false;
+    return !training_job_validation_is_due(t) || training_job_begin_validation(t, err);
+}
+
 bool training_job_advance(struct training_job *t, bool *done, struct error *err) {
     *done = t->done;
     if (t->done)
@@ -232,25 +248,26 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
         return draw_class(t, err);
     if (!t->trainer)
         return make_trainer(t, err);
-    const int64_t before = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
-    if (trainer_get_phase(t->trainer) != TRAINER_DONE && !trainer_advance(t->trainer, err))
+    if (validation_is_busy(t->validation))
+        return training_job_advance_validation(t, err);
+    if (trainer_get_phase(t->trainer) == TRAINER_DONE) {
+        *done = t->done = training_job_keep(t, err) && save(t, err);
+        return t->done;
+    }
+    const int64_t before = trainer_step(t->trainer);
+    if (!trainer_advance(t->trainer, err))
         return false;
     if (!t->encoded && !trainer_encodes(t->trainer))
         training_job_drop_encoders(t);
-    const int64_t step = trainer_step(t->trainer);
-    const bool ends = trainer_get_phase(t->trainer) == TRAINER_DONE;
-    if ((ends || (step != before && every && step % every == 0)) && !training_job_keep(t, err))
-        return false;
-    if (ends && !save(t, err))
-        return false;
-    *done = t->done = ends;
-    return true;
+    return trainer_step(t->trainer) == before ||
+           end_step(t, trainer_get_phase(t->trainer) == TRAINER_DONE, err);
 }
 
 const char *training_job_phase(const struct training_job *t) {
     if (!t->trainer)
         return t->class_pictures ? "drawing" : "loading";
     return t->done                                             ? "done"
+           : validation_is_busy(t->validation)                 ? "validating"
            : trainer_get_phase(t->trainer) == TRAINER_ENCODING ? "encoding"
                                                                : "training";
 }

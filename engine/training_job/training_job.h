@@ -5,6 +5,7 @@
  *   dataset.json         what was found in the data set
  *   metrics.jsonl, events.out.tfevents.*   a line for each step (train/report/)
  *   checkpoint-STEP/     to go on from, each with its adapter
+ *   validation/          pictures on the way (validation.h), and grid.png of all of them
  *   class/               pictures of the class that the job has drawn (class_pictures.h)
  *   NAME.safetensors     the adapter, once the job is done (NAME.kohya.safetensors in that format)
  *   model/               the checkpoint that a full fine-tune made, instead
@@ -40,6 +41,9 @@ struct training_job_options {
     /* Between the pieces of loading, each as long as one weight is packed: false ends it with
      * ERROR_CANCELLED. May be NULL. */
     bool (*between)(void *user);
+    /* What there is of the step's validation is in the folder (folder.h), but for the grid, which
+     * is the caller's to draw (validation_draw_grid); may be NULL. */
+    void (*validated)(void *user, int64_t step);
     void *user;
 };
 
@@ -70,7 +74,7 @@ bool training_job_advance(struct training_job *training, bool *done, struct erro
 bool training_job_keep(struct training_job *training, struct error *err)
     __attribute__((warn_unused_result));
 
-/* "loading", "drawing" (of class pictures), "encoding", "training", "done". */
+/* "loading", "drawing" (of class pictures), "encoding", "training", "validating", "done". */
 const char *training_job_phase(const struct training_job *training);
 /* Steps of the optimizer: done, and in all (0 until the models are loaded). */
 void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);

@@ -1,0 +1,317 @@
+#include "engine/training_job/validation.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/monotonic.h"
+#include "engine/studio.h"
+#include "engine/training_job/folder.h"
+#include "pictures/png_encode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CALL_ROWS 2 /* one picture: requests wait for no longer call than that */
+
+struct validation {
+    struct validation_options options;
+    struct arena *arena;         /* owned */
+    struct model_stages *stages; /* owned */
+    struct studio *studio;       /* owned */
+    struct resolve_figures figures;
+
+    bool busy, cancelled;
+    int64_t step;
+    double loss;
+    const struct row_overlay *overlay;
+    json_t *pictures; /* owned: those that are written */
+    size_t prompt;    /* the one at hand */
+    struct resolved_request request;
+    bool asked, drawn; /* of it: `request`, and then `result`, are there */
+    struct generate_result result;
+    int written; /* of the result's pictures */
+};
+
+/* --- one prompt's request --- */
+
+static struct generate_request request_of(const struct train_config *c, size_t prompt) {
+    struct generate_request r;
+    generate_request_init(&r);
+    r.prompts = &c->validation_prompts.items[prompt];
+    r.prompt_count = 1;
+    r.negative_prompt = c->validation_negative_prompt;
+    r.width = r.height = (int)c->resolution;
+    r.num_inference_steps = (int)c->validation_inference_steps;
+    r.guidance_scale = c->validation_guidance_scale;
+    r.scheduler.has_kind = c->validation_scheduler &&
+                           scheduler_kind_from_name(c->validation_scheduler, &r.scheduler.kind);
+    r.seed = (uint64_t)(c->validation_seed ? c->validation_seed : c->seed);
+    r.seed_given = true;
+    r.num_images = (int)c->num_validation_images;
+    return r;
+}
+
+/* The same for a PNG's text chunk, as a client would ask for image `index`; malloc'd. */
+static char *describe(const struct validation *v, int index) {
+    const struct generate_request *asked = &v->request.asked;
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    const bool named = job_folder_checkpoint_name(v->options.config->name, v->step, name);
+    const char *scheduler = v->options.config->validation_scheduler;
+    json_t *json = json_pack("{s:s, s:s, s:I, s:i, s:f, s:i, s:i, s:s*, s:[{s:s, s:i}]}", "prompt",
+        asked->prompts[0], "negative_prompt", asked->negative_prompt ? asked->negative_prompt : "",
+        "seed", (json_int_t)resolved_request_seed(&v->request, index), "num_inference_steps",
+        asked->num_inference_steps, "guidance_scale", asked->guidance_scale, "width", asked->width,
+        "height", asked->height, "scheduler", scheduler, "loras", "name",
+        named ? name : v->options.config->name, "weight", 1);
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(json);
+    return text;
+}
+
+static bool resolve(struct validation *v, size_t prompt, struct error *err) {
+    const struct generate_request request = request_of(v->options.config, prompt);
+    return resolve_request(&v->figures, &request, &v->request, err);
+}
+
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct validation *v = user;
+    if (result)
+        v->result = *result;
+    else if (!v->cancelled)
+        log_warning(
+            "validation at step %lld, prompt %zu: %s", (long long)v->step, v->prompt, err->message);
+    v->drawn = true;
+}
+
+static bool is_cancelled(void *user) {
+    return ((const struct validation *)user)->cancelled;
+}
+
+/* Texts are encoded anew at every step where their encoder changes. */
+static bool ask(struct validation *v, struct error *err) {
+    const bool texts = v->options.config->train_text_encoder;
+    const struct studio_hooks hooks = { .is_cancelled = is_cancelled, .done = on_done, .user = v };
+    if (!resolve(v, v->prompt, err))
+        return false;
+    v->asked = true;
+    return adapter_set_create(v->overlay, texts ? v->overlay : NULL,
+               texts ? (uint64_t)v->step + 1 : 0, &v->request.adapters, err) &&
+           studio_admit(v->studio, &v->request, &hooks, monotonic_seconds(), err);
+}
+
+static void next_prompt(struct validation *v) {
+    if (v->asked)
+        resolved_request_finish(&v->request);
+    generate_result_finish(&v->result);
+    v->result = (struct generate_result){ 0 };
+    v->asked = v->drawn = false;
+    v->written = 0;
+    v->prompt++;
+}
+
+/* --- files --- */
+
+static bool write_bytes(
+    const char *folder, const char *name, const void *bytes, size_t size, struct error *err) {
+    char *path = file_join(folder, name);
+    const struct file_part part = { bytes, size };
+    const bool ok = path ? file_write(path, &part, 1, err)
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    free(path);
+    return ok;
+}
+
+static bool note_picture(struct validation *v, int index, const char *name, struct error *err) {
+    json_t *json = json_pack("{s:s, s:s, s:I}", "file", name, "prompt", v->request.asked.prompts[0],
+        "seed", (json_int_t)resolved_request_seed(&v->request, index));
+    return json_array_append_new(v->pictures, json) == 0 ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for a list of pictures");
+}
+
+static bool keep_picture(struct validation *v, int index, const char *folder, struct error *err) {
+    const struct generate_result *r = &v->result;
+    char name[32], tag[48], *text = describe(v, index);
+    const struct png_text_chunk chunk = { "latentd", text };
+    uint8_t *png;
+    size_t size;
+    snprintf(name, sizeof(name), "%zu-%d.png", v->prompt, index);
+    snprintf(tag, sizeof(tag), "validation/%zu-%d", v->prompt, index);
+    bool ok = text || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's text");
+    ok = ok && png_encode(r->images[index], r->width, r->height, &chunk, 1, &png, &size, err);
+    free(text);
+    if (!ok)
+        return false;
+    const struct events_picture picture = { tag, r->height, r->width, png, size };
+    ok = write_bytes(folder, name, png, size, err) && note_picture(v, index, name, err) &&
+         (!v->options.events ||
+             events_add_picture(v->options.events, (double)time(NULL), v->step, &picture, err));
+    free(png);
+    return ok;
+}
+
+static void write_one(struct validation *v) {
+    struct error err = { 0 };
+    char *folder = job_folder_validation_step(v->options.folder, v->step);
+    if (!folder || !keep_picture(v, v->written, folder, &err))
+        log_warning("validation at step %lld: %s", (long long)v->step, err.message);
+    free(folder);
+    v->written++;
+}
+
+/* What there is, now that all of it is there. */
+static void finish(struct validation *v) {
+    struct error err = { 0 };
+    char *folder = job_folder_validation_step(v->options.folder, v->step);
+    json_t *json = json_pack("{s:I, s:o, s:O}", "step", (json_int_t)v->step, "loss",
+        isfinite(v->loss) ? json_real(v->loss) : json_null(), "pictures", v->pictures);
+    char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(json);
+    if (!folder || !text)
+        error_set(&err, ERROR_NO_MEMORY, "no memory for a list of pictures");
+    else
+        (void)!write_bytes(folder, VALIDATION_LIST, text, strlen(text), &err);
+    if (err.code != ERROR_NONE)
+        log_warning("validation at step %lld: %s", (long long)v->step, err.message);
+    free(text);
+    free(folder);
+    json_decref(v->pictures);
+    v->pictures = NULL;
+    v->busy = false;
+}
+
+/* --- pieces --- */
+
+bool validation_begin(struct validation *v, int64_t step, double loss,
+    const struct row_overlay *overlay, struct error *err) {
+    char *all = job_folder_validation(v->options.folder);
+    char *folder = job_folder_validation_step(v->options.folder, step);
+    bool ok = (all && folder) || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    if (ok)
+        job_folder_remove(folder);
+    ok = ok && job_folder_make(folder, err);
+    free(all);
+    free(folder);
+    v->pictures = ok ? json_array() : NULL;
+    if (ok && !v->pictures)
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of pictures");
+    v->step = step;
+    v->loss = loss;
+    v->overlay = overlay;
+    v->prompt = 0;
+    v->busy = ok;
+    return ok;
+}
+
+bool validation_is_busy(const struct validation *v) {
+    return v && v->busy;
+}
+
+bool validation_advance(struct validation *v, struct error *err) {
+    struct error why = { 0 };
+    if (!v->busy)
+        return true;
+    if (v->prompt == v->options.config->validation_prompts.count) {
+        finish(v);
+    } else if (!v->asked) {
+        if (!ask(v, &why)) {
+            log_warning("validation at step %lld, prompt %zu: %s", (long long)v->step, v->prompt,
+                why.message);
+            next_prompt(v);
+        }
+    } else if (!v->drawn) {
+        return studio_work(v->studio, err);
+    } else if (v->written < v->result.image_count) {
+        write_one(v);
+    } else {
+        next_prompt(v);
+    }
+    return true;
+}
+
+/* --- life --- */
+
+static bool make_studio(struct validation *v, struct error *err) {
+    const struct validation_options *o = &v->options;
+    if (!arena_create(o->kernels->memory, &v->arena, err))
+        return false;
+    const struct stage_models models = {
+        .kernels = o->kernels,
+        .text_encoder = o->text_encoder,
+        .unet = o->unet,
+        .vae = o->vae,
+        .arena = v->arena,
+        .max_rows = CALL_ROWS,
+    };
+    if (!model_stages_create(&models, &v->stages, err))
+        return false;
+    const struct stages table = model_stages_table(v->stages);
+    return studio_create(&table, CALL_ROWS, &v->studio, err);
+}
+
+static void fill_figures(struct validation *v) {
+    const struct text_encoder_config *text = text_encoder_get_config(v->options.text_encoder);
+    v->figures = (struct resolve_figures){
+        .tokenizer = v->options.tokenizer,
+        .scheduler_json = v->options.scheduler_json,
+        .default_px = (int)v->options.config->resolution,
+        .vae_scale = vae_scale(v->options.vae),
+        .latent_channels = vae_get_config(v->options.vae)->latent_channels,
+        .context_length = text->max_position_embeddings,
+        .text_layers = text->num_hidden_layers,
+    };
+}
+
+/* An inpainting UNet draws into a picture, and a prompt is none. */
+static bool draws_from_a_prompt(const struct validation *v, struct error *err) {
+    const int in = unet_get_config(v->options.unet)->in_channels;
+    const int latent = vae_get_config(v->options.vae)->latent_channels;
+    return in == latent ||
+           error_field(err, "validation_prompts", v->options.config->validation_prompts.items[0],
+               "none: this UNet takes %d channels, and draws from no prompt alone", in);
+}
+
+/* All prompts are looked at now, and the memory of one picture is taken. */
+static bool plan(struct validation *v, struct error *err) {
+    fill_figures(v);
+    bool ok = draws_from_a_prompt(v, err);
+    for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {
+        ok = resolve(v, i, err);
+        for (int k = 0; ok && k < v->request.warning_count; k++)
+            log_warning("validation_prompts[%zu]: %s", i, v->request.warnings[k]);
+        ok = ok && model_stages_plan(v->stages, &v->request, err);
+        resolved_request_finish(&v->request);
+    }
+    return ok || error_prefix(err, "validation pictures");
+}
+
+bool validation_create(
+    const struct validation_options *options, struct validation **out, struct error *err) {
+    *out = NULL;
+    struct validation *v = calloc(1, sizeof(*v));
+    if (!v)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for validation");
+    v->options = *options;
+    if (!options->config->validation_prompts.count || (make_studio(v, err) && plan(v, err))) {
+        *out = v;
+        return true;
+    }
+    validation_destroy(v);
+    return false;
+}
+
+void validation_destroy(struct validation *v) {
+    struct error ignored;
+    if (!v)
+        return;
+    v->cancelled = true;
+    while (v->asked && !v->drawn && studio_work(v->studio, &ignored))
+        ;
+    if (v->asked)
+        next_prompt(v);
+    json_decref(v->pictures);
+    studio_destroy(v->studio);
+    model_stages_destroy(v->stages);
+    arena_destroy(v->arena);
+    free(v);
+}

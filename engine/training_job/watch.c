@@ -1,0 +1,81 @@
+/* When a job validates, and with what: the factors as they are, or their average where that is what
+ * will be saved. */
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/training_job/folder.h"
+#include "engine/training_job/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool training_job_validation_is_due(const struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    const int64_t step = trainer_step(t->trainer), epoch = trainer_epoch_steps(t->trainer);
+    if (!t->validation || !step)
+        return false;
+    return (c->validation_steps && step % c->validation_steps == 0) ||
+           (c->validation_epochs && step % (c->validation_epochs * epoch) == 0) ||
+           step == trainer_steps(t->trainer);
+}
+
+static bool is_complete(const struct training_job *t) {
+    char *folder = job_folder_validation_step(t->options.folder, trainer_step(t->trainer));
+    char *list = folder ? file_join(folder, VALIDATION_LIST) : NULL;
+    const bool complete = list && file_exists(list);
+    free(list);
+    free(folder);
+    return complete;
+}
+
+bool training_job_open_validation(struct training_job *t, struct error *err) {
+    const struct train_config *c = t->options.config;
+    const struct validation_options options = {
+        .config = c,
+        .kernels = t->options.kernels,
+        .text_encoder = t->text_encoder,
+        .unet = t->unet,
+        .vae = t->decoder,
+        .tokenizer = t->tokenizer,
+        .scheduler_json = t->scheduler_json,
+        .folder = t->options.folder,
+        .events = t->events,
+    };
+    if (!c->validation_prompts.count)
+        return true;
+    if (!validation_create(&options, &t->validation, err))
+        return false;
+    return !training_job_validation_is_due(t) || is_complete(t) ||
+           training_job_begin_validation(t, err);
+}
+
+bool training_job_begin_validation(struct training_job *t, struct error *err) {
+    if (!trainer_swap_average(t->trainer, err))
+        return false;
+    t->shows_average = true;
+    struct error why = { 0 };
+    if (validation_begin(t->validation, trainer_step(t->trainer), NAN,
+            trainer_parameters(t->trainer)->overlay, &why))
+        return true;
+    /* A job goes on without them: the disk may have room again later. */
+    log_warning("validation at step %lld: %s", (long long)trainer_step(t->trainer), why.message);
+    return training_job_leave_validation(t, err);
+}
+
+bool training_job_leave_validation(struct training_job *t, struct error *err) {
+    const bool shown = t->shows_average;
+    t->shows_average = false;
+    return !shown || trainer_swap_average(t->trainer, err);
+}
+
+bool training_job_advance_validation(struct training_job *t, struct error *err) {
+    if (!validation_advance(t->validation, err))
+        return false;
+    if (validation_is_busy(t->validation))
+        return true;
+    if (!training_job_leave_validation(t, err))
+        return false;
+    trainer_restart_clock(t->trainer);
+    if (t->options.validated)
+        t->options.validated(t->options.user, trainer_step(t->trainer));
+    return true;
+}

@@ -1,0 +1,127 @@
+"""Validation pictures of a training job: their pixels are those of POST /generate with the adapter of that
+step, drawing them changes no bit of the training, and they survive kills and pauses.
+usage: train_validation_http.py EXECUTABLE MODEL"""
+import glob
+import json
+import os
+import shutil
+import signal
+import struct
+
+from daemon import check, done, wait_until
+from event_source import EventSource
+from trainer import STEPS, Trainer, make_pictures, root
+
+PROMPTS = ["a red house on green hills", "stripes number 2, r\u00f8d"]
+VALUES = {"num_inference_steps": 4, "guidance_scale": 2.5, "negative_prompt": "snow", "scheduler": "euler"}
+SHOWN = {"validation_prompts": PROMPTS, "validation_steps": 8, "num_validation_images": 2,
+         "validation_inference_steps": 4, "validation_guidance_scale": 2.5, "validation_scheduler": "euler",
+         "validation_negative_prompt": "snow", "validation_seed": 3}
+# What is shown is what is saved: an average, and a text encoder that changes.
+ALL = {"use_ema": True, "ema_decay": 0.7, "train_text_encoder": True, "checkpointing_steps": 8}
+
+
+def chunks(png):
+    """(kind, bytes) of all its chunks."""
+    at, found = 8, []
+    while at < len(png):
+        size, kind = struct.unpack_from(">I4s", png, at)
+        found.append((kind, png[at + 8:at + 8 + size]))
+        at += 12 + size
+    return found
+
+
+def pixels(png):
+    """Of one encoder the same bytes are the same pixels."""
+    return [data for kind, data in chunks(png) if kind in (b"IHDR", b"IDAT")]
+
+
+def size(png):
+    return struct.unpack_from(">II", png, 16)
+
+
+def pictures_are_those_of_generate(d, id):
+    d.wait(id)
+    answer = d.get(f"/jobs/{id}/validation").json()
+    check([v["step"] for v in answer["validation"]] == [8, 16], f"at these steps: {answer}")
+    shown = {}
+    for v in answer["validation"]:
+        check([(p["prompt"], p["seed"]) for p in v["pictures"]] == [(t, s) for t in PROMPTS for s in (3, 4)],
+              f"each prompt with its seeds: {v}")
+        for p in v["pictures"]:
+            r = d.get(p["url"])
+            check(r.status == 200 and r.headers["content-type"] == "image/png", f"{p['url']}: {r.status}")
+            same = d.picture(**VALUES, prompt=p["prompt"], seed=p["seed"],
+                             loras=[{"name": f"stripes@{v['step']}"}])
+            check(pixels(r.body) == pixels(same), f"step {v['step']}, {p['file']}: as /generate draws it")
+            shown[v["step"], p["file"]] = r.body
+            text = next(data for kind, data in chunks(r.body) if data.startswith(b"latentd\0"))
+            request = json.loads(text.split(b"\0", 1)[1].decode("latin-1"))
+            check(pixels(d.picture(**request)) == pixels(same), f"what it says of itself draws it: {request}")
+    check(len({bytes().join(pixels(p)) for p in shown.values()}) == len(shown), "no two are alike")
+    grid = d.get(answer["grid_url"])
+    check(grid.status == 200 and size(grid.body) == (4 + 2 * 6 + 4 + 4 * 68, 4 + 2 * 68), f"a grid: {size(grid.body)}")
+
+    files = glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))
+    with open(files[0], "rb") as f:
+        events = f.read()
+    check(all(p in events for p in shown.values()) and b"validation/1-1" in events, "TensorBoard has them")
+    told = [json.loads(e.data) for e in EventSource(d, f"/jobs/{id}/events", 0).follow()
+            if e.kind == "validation"]
+    check([(t["step"], len(t["pictures"])) for t in told] == [(8, 4), (16, 4)], f"events: {told}")
+    return shown
+
+
+def shown_and_unshown_are_alike(d, id):
+    other = d.start(**ALL)
+    d.wait(other)
+    check(d.get(f"/jobs/{other}/validation").json() == {"validation": [], "grid_url": None}, "none are drawn")
+    check(d.file(id) == d.file(other), "drawing them changes no bit of the adapter")
+
+
+def a_kill_and_a_pause_leave_them_whole(shown, adapter):
+    long = {**SHOWN, **ALL, "validation_inference_steps": 4}
+
+    def begun(d, id, step):
+        return os.path.exists(os.path.join(d.state, "jobs", id, "validation", f"step-{step}"))
+    d = Trainer()
+    with d:
+        id = d.start(**long)
+        check(wait_until(lambda: begun(d, id, 8), 60), "the first is being drawn")
+        d.process.send_signal(signal.SIGKILL)
+        d.process.wait(20)
+    with Trainer(state=d.state) as d:
+        check(wait_until(lambda: begun(d, id, 16) or d.job(id)["state"] == "succeeded", 60), "so is the last")
+        d.request("POST", f"/jobs/{id}/pause")
+        job = d.get(f"/jobs/{id}?wait=30").json()
+        print(f"paused while it is {job['state']}, step {job['step']}")
+        d.request("POST", f"/jobs/{id}/resume")
+        d.wait(id)
+        for (step, file), png in shown.items():
+            r = d.get(f"/jobs/{id}/validation/step-{step}/{file}")
+            check(r.status == 200 and pixels(r.body) == pixels(png), f"step {step}, {file}: {r.status}")
+        check(d.file(id) == adapter, "and no bit of the adapter is another")
+
+
+def wrong_fields_are_named(d):
+    for fields, param in (({"validation_scheduler": "eulr"}, "validation_scheduler"),
+                          ({"validation_prompts": None}, "num_validation_images"),
+                          ({"validation_steps": None}, "validation_steps"),
+                          ({"validation_guidance_scale": 101}, "validation_guidance_scale"),
+                          ({"num_validation_images": 17}, "num_validation_images")):
+        r = d.train(**{**SHOWN, **fields})
+        check(r.status == 400 and r.error()["param"] == param, f"{fields}: {r.status} {r.body}")
+
+
+try:
+    make_pictures()
+    with Trainer() as daemon:
+        wrong_fields_are_named(daemon)
+        job_id = daemon.start(**SHOWN, **ALL)
+        first = pictures_are_those_of_generate(daemon, job_id)
+        shown_and_unshown_are_alike(daemon, job_id)
+        saved = daemon.file(job_id)
+    a_kill_and_a_pause_leave_them_whole(first, saved)
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
