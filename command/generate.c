@@ -163,7 +163,7 @@ static bool write_pictures(
 }
 
 static bool on_progress(int step, int steps, void *user) {
-    progress_show(user, step, steps);
+    progress_show(user, step, steps, NULL);
     return true;
 }
 
@@ -181,7 +181,7 @@ static bool draw(struct pipeline *pipeline, const struct run *run,
     pipeline_get_info(pipeline, &info);
     struct generate_result result = { 0 };
     struct progress progress;
-    progress_init(&progress, run->quiet);
+    progress_init(&progress, run->quiet, false);
     const struct generate_hooks hooks = { on_progress, &progress };
     char *model_name = model_name_of_path(info.model_path);
     bool ok = model_name || error_set(err, ERROR_NO_MEMORY, "out of memory");

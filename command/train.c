@@ -4,9 +4,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "command/options.h"
 #include "command/progress.h"
 #include "engine/training_job/training_job.h"
+#include "engine/training_job/validation.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +74,17 @@ static bool read_config(struct train_run *run, struct error *err) {
 
 static void on_step(void *user, const struct train_record *record, int64_t steps) {
     struct train_run *run = user;
-    progress_show(&run->progress, (int)record->step, (int)steps);
+    char note[64];
+    snprintf(note, sizeof(note), "loss %.4f", record->loss);
+    progress_show(&run->progress, (int)record->step, (int)steps, note);
+}
+
+static void on_validated(void *user, int64_t step) {
+    struct train_run *run = user;
+    struct error err = { 0 };
+    (void)step;
+    if (!validation_draw_grid(run->out, &err))
+        log_warning("the grid of validation pictures: %s", err.message);
 }
 
 /* Until it is done, or a signal comes: then what was done is kept. */
@@ -121,6 +133,7 @@ static bool train(struct train_run *run, struct error *err) {
         .cache = cache,
         .cache_max_bytes = run->cache_max_bytes,
         .stepped = on_step,
+        .validated = on_validated,
         .user = run,
     };
     struct training_job *training;
@@ -133,7 +146,7 @@ static bool train(struct train_run *run, struct error *err) {
     const struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    progress_init(&run->progress, run->quiet);
+    progress_init(&run->progress, run->quiet, true);
     ok = work(training, err);
     progress_finish(&run->progress);
     if (ok && !run->quiet)
