@@ -11,8 +11,8 @@
 #include "engine/checkpoint_names.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
-#include "kernels/team.h"
 #include "engine/training_job/validation.h"
+#include "kernels/team.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -49,7 +49,7 @@ struct tape_parameter {
 
 struct tape_options {
     const struct tape_parameter *parameters; /* borrowed for the call */
-    int count;
+    int count; /* 0: the forward alone, at whose end the pass has ended */
     bool checkpointing;
     /* NULL, or borrowed as long as the tape: an arena for several tapes of which one pass at a time
      * runs, of other sizes of batch, say. It becomes as large as the largest of them needs, and is

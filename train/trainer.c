@@ -207,20 +207,35 @@ static bool make_encoded(struct trainer *t, struct error *err) {
         &t->encoded, err);
 }
 
-static bool make_batch(struct trainer *t, struct error *err) {
+static struct batch_options batch_options_of(const struct trainer *t) {
     const struct trainer_models *m = &t->options.models;
-    return batch_create(
-        &(struct batch_options){
-            .config = t->config,
-            .source = t->options.source,
-            .encoded = t->encoded,
-            .vae = m->vae,
-            .alphas_cumprod = m->alphas_cumprod,
-            .num_train_timesteps = m->num_train_timesteps,
-            .v_prediction = predicts_v(t),
-            .inpainting = t->inpainting,
-        },
-        &t->pictures, err);
+    return (struct batch_options){
+        .config = t->config,
+        .source = t->options.source,
+        .encoded = t->encoded,
+        .vae = m->vae,
+        .alphas_cumprod = m->alphas_cumprod,
+        .num_train_timesteps = m->num_train_timesteps,
+        .v_prediction = predicts_v(t),
+        .inpainting = t->inpainting,
+    };
+}
+
+static bool make_batch(struct trainer *t, struct error *err) {
+    const struct batch_options options = batch_options_of(t);
+    return batch_create(&options, &t->pictures, err);
+}
+
+static bool make_held_out(struct trainer *t, struct error *err) {
+    if (t->config->validation_share == 0)
+        return true;
+    if (t->options.source->held_out < 1)
+        return error_set(err, ERROR_INVALID,
+            "validation_share: there is one picture, and none beside it to be held out");
+    const struct held_out_options options = { .batch = batch_options_of(t),
+        .pass = pass_options_of(t, 0, 0, 0),
+        .seed = (uint64_t)t->config->seed };
+    return held_out_create(&options, &t->held_out, err);
 }
 
 /* What the UNet takes decides whether it is one for inpainting. */
@@ -245,7 +260,8 @@ static bool make_all(struct trainer *t, struct error *err) {
     if (source->count < 1)
         return error_set(err, ERROR_INVALID, "there is no picture to train on");
     if (!find_inpainting(t, err) || !number_buckets(t, err) || !make_parameters(t, err) ||
-        !make_encoded(t, err) || !make_batch(t, err) || !make_largest_pass(t, err))
+        !make_encoded(t, err) || !make_batch(t, err) || !make_largest_pass(t, err) ||
+        !make_held_out(t, err))
         return false;
     count_steps(t);
     t->schedule = schedule_of(t->config, t->steps);
@@ -274,6 +290,7 @@ bool trainer_create(
 void trainer_destroy(struct trainer *trainer) {
     if (!trainer)
         return;
+    held_out_destroy(trainer->held_out);
     pass_destroy(trainer->pass);
     order_finish(&trainer->order);
     optimizer_finish(&trainer->optimizer);
@@ -500,7 +517,7 @@ struct trainer_memory trainer_get_memory(const struct trainer *trainer) {
     return (struct trainer_memory){
         .parameters = parameters_bytes(trainer->parameters),
         .optimizer = optimizer_measure(trainer->config, trainer->parameters->floats),
-        .pass = pass_bytes(trainer->pass),
+        .pass = pass_bytes(trainer->pass) + held_out_bytes(trainer->held_out),
         .encoded = encoded_get_memory(trainer->encoded),
     };
 }
@@ -547,4 +564,12 @@ void trainer_restart_clock(struct trainer *t) {
 
 int64_t trainer_epoch_steps(const struct trainer *t) {
     return order_updates(t->batches, (int)t->config->gradient_accumulation_steps);
+}
+
+bool trainer_holds_out(const struct trainer *t) {
+    return t->held_out;
+}
+
+bool trainer_measure(struct trainer *t, bool *done, double *loss, struct error *err) {
+    return held_out_advance(t->held_out, done, loss, err);
 }

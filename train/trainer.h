@@ -110,6 +110,12 @@ const float *trainer_values(struct trainer *trainer, struct error *err);
 bool trainer_swap_average(struct trainer *trainer, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Whether pictures are held out, and a short piece of their loss (held_out.h): between two steps,
+ * until it is done. Nothing of the training moves. */
+bool trainer_holds_out(const struct trainer *trainer);
+bool trainer_measure(struct trainer *trainer, bool *done, double *loss, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* What has passed since the last step was not training's, and counts in no rate. */
 void trainer_restart_clock(struct trainer *trainer);
 

@@ -4,6 +4,7 @@
 #define TRAIN_TRAINER_INTERNAL_H
 
 #include "train/batch.h"
+#include "train/held_out.h"
 #include "train/loss_scaler.h"
 #include "train/optimizer.h"
 #include "train/order.h"
@@ -34,6 +35,7 @@ struct trainer {
     bool gradients_lost;          /* parameters_gather took their place */
     struct encoded *encoded;      /* owned */
     struct batch *pictures;       /* owned: the batch under way */
+    struct held_out *held_out;    /* owned; NULL: no picture is */
     int32_t *buckets;             /* owned: of each picture, from 0 */
     int bucket_count;
 

@@ -41,6 +41,7 @@ struct training_job {
     struct records *records;
     struct events *events;
     struct validation *validation;
+    bool measures;      /* the held-out pictures' loss, before any is drawn */
     bool shows_average; /* trainer_swap_average */
     struct adapter_facts facts;
     int64_t kept_step; /* of the last checkpoint; -1: none */
@@ -86,7 +87,8 @@ bool training_job_training_fits(const struct training_job *t, const struct train
  * whose validation was cut short. */
 bool training_job_open_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether there is one at the step at which the trainer is now. */
+/* Whether one is under way, and whether there is one at the step at which the trainer is now. */
+bool training_job_is_validating(const struct training_job *t);
 bool training_job_validation_is_due(const struct training_job *t);
 bool training_job_begin_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
@@ -102,5 +104,7 @@ bool training_job_open_reports(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 /* struct trainer_options' `stepped`; `user` is the job. */
 void training_job_stepped(void *user, const struct train_record *record);
+/* The held-out pictures' loss at the trainer's step. */
+void training_job_measured(struct training_job *t, double loss);
 
 #endif

@@ -40,18 +40,38 @@ static bool add_events(
     return events_add_scalars(events, (double)time(NULL), record->step, s.items, s.count, err);
 }
 
-void training_job_stepped(void *user, const struct train_record *record) {
-    struct training_job *t = user;
+/* A job goes on without them: the disk may have room again later. */
+static void write_down(struct training_job *t, const struct train_record *record) {
     struct error err = { 0 };
-    /* A job goes on without them: the disk may have room again later. */
     const bool ok = records_add(t->records, record, &err) &&
                     (!t->events || add_events(t->events, record, &err));
     if (!ok && t->report_failed.code == ERROR_NONE) {
         t->report_failed = err;
         log_warning("step %lld: %s", (long long)record->step, err.message);
     }
+}
+
+void training_job_stepped(void *user, const struct train_record *record) {
+    struct training_job *t = user;
+    write_down(t, record);
     if (t->options.stepped)
         t->options.stepped(t->options.user, record, trainer_steps(t->trainer));
+}
+
+void training_job_measured(struct training_job *t, double loss) {
+    const struct train_record record = {
+        .step = trainer_step(t->trainer),
+        .epoch = NAN,
+        .loss = NAN,
+        .learning_rate = NAN,
+        .text_encoder_learning_rate = NAN,
+        .grad_norm = NAN,
+        .loss_scale = NAN,
+        .images_per_s = NAN,
+        .eta_s = NAN,
+        .validation_loss = loss,
+    };
+    write_down(t, &record);
 }
 
 bool training_job_open_reports(struct training_job *t, struct error *err) {

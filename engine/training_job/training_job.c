@@ -36,8 +36,6 @@ static bool name_result(struct training_job *t, struct error *err) {
 /* --- opening --- */
 
 bool training_job_is_possible(const struct train_config *c, struct error *err) {
-    if (c->validation_share > 0)
-        return error_set(err, ERROR_UNSUPPORTED, "validation_share is not there yet");
     enum scheduler_kind kind;
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
         return error_field(err, "validation_scheduler", c->validation_scheduler,
@@ -248,7 +246,7 @@ bool training_job_advance(struct training_job *t, bool *done, struct error *err)
         return draw_class(t, err);
     if (!t->trainer)
         return make_trainer(t, err);
-    if (validation_is_busy(t->validation))
+    if (training_job_is_validating(t))
         return training_job_advance_validation(t, err);
     if (trainer_get_phase(t->trainer) == TRAINER_DONE) {
         *done = t->done = training_job_keep(t, err) && save(t, err);
@@ -267,7 +265,7 @@ const char *training_job_phase(const struct training_job *t) {
     if (!t->trainer)
         return t->class_pictures ? "drawing" : "loading";
     return t->done                                             ? "done"
-           : validation_is_busy(t->validation)                 ? "validating"
+           : training_job_is_validating(t)                     ? "validating"
            : trainer_get_phase(t->trainer) == TRAINER_ENCODING ? "encoding"
                                                                : "training";
 }

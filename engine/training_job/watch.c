@@ -1,5 +1,5 @@
-/* When a job validates, and with what: the factors as they are, or their average where that is what
- * will be saved. */
+/* When a job validates: first the held-out loss, then the pictures. And with what: the factors as
+ * they are, or their average where that is what will be saved. */
 #include "base/file.h"
 #include "base/log.h"
 #include "engine/training_job/folder.h"
@@ -27,6 +27,16 @@ static bool is_complete(const struct training_job *t) {
     return complete;
 }
 
+static bool begin_pictures(struct training_job *t, double loss, struct error *err) {
+    struct error why = { 0 };
+    if (validation_begin(t->validation, trainer_step(t->trainer), loss,
+            trainer_parameters(t->trainer)->overlay, &why))
+        return true;
+    /* A job goes on without them: the disk may have room again later. */
+    log_warning("validation at step %lld: %s", (long long)trainer_step(t->trainer), why.message);
+    return training_job_leave_validation(t, err);
+}
+
 bool training_job_open_validation(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const struct validation_options options = {
@@ -40,7 +50,7 @@ bool training_job_open_validation(struct training_job *t, struct error *err) {
         .folder = t->options.folder,
         .events = t->events,
     };
-    if (!c->validation_prompts.count)
+    if (!c->validation_prompts.count && !trainer_holds_out(t->trainer))
         return true;
     if (!validation_create(&options, &t->validation, err))
         return false;
@@ -52,13 +62,12 @@ bool training_job_begin_validation(struct training_job *t, struct error *err) {
     if (!trainer_swap_average(t->trainer, err))
         return false;
     t->shows_average = true;
-    struct error why = { 0 };
-    if (validation_begin(t->validation, trainer_step(t->trainer), NAN,
-            trainer_parameters(t->trainer)->overlay, &why))
-        return true;
-    /* A job goes on without them: the disk may have room again later. */
-    log_warning("validation at step %lld: %s", (long long)trainer_step(t->trainer), why.message);
-    return training_job_leave_validation(t, err);
+    t->measures = trainer_holds_out(t->trainer);
+    return t->measures || begin_pictures(t, NAN, err);
+}
+
+bool training_job_is_validating(const struct training_job *t) {
+    return t->measures || validation_is_busy(t->validation);
 }
 
 bool training_job_leave_validation(struct training_job *t, struct error *err) {
@@ -67,7 +76,21 @@ bool training_job_leave_validation(struct training_job *t, struct error *err) {
     return !shown || trainer_swap_average(t->trainer, err);
 }
 
+static bool measure(struct training_job *t, struct error *err) {
+    bool done;
+    double loss;
+    if (!trainer_measure(t->trainer, &done, &loss, err))
+        return false;
+    if (!done)
+        return true;
+    t->measures = false;
+    training_job_measured(t, loss);
+    return begin_pictures(t, loss, err);
+}
+
 bool training_job_advance_validation(struct training_job *t, struct error *err) {
+    if (t->measures)
+        return measure(t, err);
     if (!validation_advance(t->validation, err))
         return false;
     if (validation_is_busy(t->validation))

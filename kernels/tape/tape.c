@@ -164,7 +164,7 @@ static bool plan(struct tape *tape, const struct tensor *seed, const struct tape
     struct tape_figures *f = &tape->figures;
     if (!tape_adjoin(tape, seed, err))
         return false;
-    if (!tape->ending)
+    if (!tape->ending && options->count)
         return error_set(err, ERROR_INVALID, "nothing that is trained reaches the output");
     if (!make_program(tape, options->checkpointing, err))
         return false;

@@ -429,6 +429,34 @@ static void refuse(const struct compute *like, struct simple *s,
     CHECK_CONTAINS(err.message, words);
 }
 
+/* Without parameters a pass is its forward, and ends with it. */
+static void a_forward_needs_no_parameters(void) {
+    float x[4] = { 1, 2, 3, 4 }, y[4] = { 0 }, want[4] = { 0 };
+    struct simple alone = { tensor_1d(x, DTYPE_F32, 4), tensor_1d(y, DTYPE_F32, 4), false },
+                  trained = { tensor_1d(x, DTYPE_F32, 4), tensor_1d(want, DTYPE_F32, 4), false };
+    const struct tape_parameter parameter = { .kind = TAPE_INPUT, .what = &trained.x };
+    const struct tape_options none = { NULL, 0, false }, one = { &parameter, 1, false };
+    const struct compute like = { .kernels = kernels_cpu() };
+    struct error err = { 0 };
+    struct tape *tape;
+    enum tape_point reached = TAPE_BETWEEN;
+    CHECK(tape_create(&like, forward_simple, &alone, &alone.y, &none, &tape, &err), "%s",
+        err.message);
+    tape_begin(tape);
+    while (reached == TAPE_BETWEEN && tape_advance(tape, &reached, &err))
+        ;
+    CHECK(reached == TAPE_END, "it ends at %d: %s", (int)reached, err.message);
+    tape_destroy(tape);
+    CHECK(tape_create(&like, forward_simple, &trained, &trained.y, &one, &tape, &err), "%s",
+        err.message);
+    tape_begin(tape);
+    for (reached = TAPE_BETWEEN; reached == TAPE_BETWEEN;)
+        CHECK(tape_advance(tape, &reached, &err), "%s", err.message);
+    CHECK(
+        reached == TAPE_MIDDLE && memcmp(y, want, sizeof(y)) == 0 && y[0] != 0, "the same output");
+    tape_destroy(tape);
+}
+
 static void wrong_uses_are_refused(void) {
     float numbers_of_x[8] = { 1, 2, 3, 4 }, numbers_of_y[8], other[4];
     struct simple s = { tensor_1d(numbers_of_x, DTYPE_F32, 4),
@@ -568,6 +596,7 @@ int main(int argc, char **argv) {
     reference.memory = cpu.memory = &counting;
     all_programs(&reference);
     all_programs(&cpu);
+    a_forward_needs_no_parameters();
     wrong_uses_are_refused();
     rows_must_not_differ();
     tapes_share_an_arena();

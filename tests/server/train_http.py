@@ -206,7 +206,6 @@ def wrong_jobs_have_their_own_errors():
         ({"mixed_precision": "fp16"}, 400, "mixed_precision", "bf16"),
         ({"mixed_precision": "fp8"}, 501, "mixed_precision", "fp8"),
         ({"method": "full"}, 400, "rank", "with method \"lora\" only"),
-        ({"validation_share": 0.1, "validation_steps": 5}, 501, None, "not there yet"),
         ({"learning_rate": -1}, 400, "learning_rate", ""),
         ({"with_prior_preservation": True, "class_prompt": "x", "class_data_dir": "../x"}, 400, "class_data_dir",
          "--dataset-root"),

@@ -103,6 +103,34 @@ def a_kill_and_a_pause_leave_them_whole(shown, adapter):
         check(d.file(id) == adapter, "and no bit of the adapter is another")
 
 
+def measured(d, id):
+    """{step: loss of the held-out pictures}, from metrics.jsonl."""
+    records = [json.loads(line) for line in d.get(f"/jobs/{id}/metrics").body.splitlines()]
+    check([r["step"] for r in records if "loss" in r] == list(range(1, STEPS + 1)), "a line for each step")
+    return {r["step"]: r["validation_loss"] for r in records if "validation_loss" in r}
+
+
+def held_out_pictures_are_measured_alike(d):
+    """Two of five are held out; without learning their loss stays what it is, bit for bit."""
+    held = {**ALL, "validation_share": 0.4}
+    still = d.start(**held, validation_steps=4, learning_rate=0)
+    d.wait(still)
+    losses = measured(d, still)
+    check(list(losses) == [4, 8, 12, 16] and len(set(losses.values())) == 1 and losses[4] > 0,
+          f"the same noise, timesteps and captions each time: {losses}")
+    check(d.get(f"/jobs/{still}/plot.svg").body.count(b"<circle") == 4, "dots in the plot")
+    told = d.get(f"/jobs/{still}/validation").json()["validation"]
+    check([(v["step"], v["loss"], v["pictures"]) for v in told] == [(s, losses[s], []) for s in losses], f"{told}")
+
+    often, seldom = (d.start(**held, validation_steps=steps) for steps in (4, 16))
+    d.wait(often)
+    d.wait(seldom)
+    check(d.file(often) == d.file(seldom), "measuring changes no bit of the adapter")
+    a, b = measured(d, often), measured(d, seldom)
+    check(list(b) == [16] and a[16] == b[16] and len(set(a.values())) == 4, f"nor how often: {a} {b}")
+    print(f"held out: {losses[4]:.6f} before, {a[16]:.6f} after")
+
+
 def wrong_fields_are_named(d):
     for fields, param in (({"validation_scheduler": "eulr"}, "validation_scheduler"),
                           ({"validation_prompts": None}, "num_validation_images"),
@@ -121,6 +149,7 @@ try:
         first = pictures_are_those_of_generate(daemon, job_id)
         shown_and_unshown_are_alike(daemon, job_id)
         saved = daemon.file(job_id)
+        held_out_pictures_are_measured_alike(daemon)
     a_kill_and_a_pause_leave_them_whole(first, saved)
 finally:
     shutil.rmtree(root, ignore_errors=True)
