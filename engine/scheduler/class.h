@@ -62,8 +62,8 @@ bool scheduler_refuse_division(
 /* How x0 and the noise follow from the sample and the model's output:
  * x0 = x0_sample * sample + x0_output * output, and likewise noise. */
 struct prediction_weights {
-    float x0_sample, x0_output;
-    float noise_sample, noise_output;
+    double x0_sample, x0_output;
+    double noise_sample, noise_output;
 };
 struct prediction_weights prediction_weights(enum prediction_type prediction, float alpha_cumprod);
 /* The same for a sample that is root_alpha * x0 + root_beta * noise. */

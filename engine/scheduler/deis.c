@@ -52,7 +52,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         if (order > 1)
             integrate_basis(rho, order, weights);
         else
-            weights[0] = -(to.sigma * (expf(to.lambda - from.lambda) - 1.0f)) / to.alpha;
+            weights[0] = -(to.sigma * (round_exp(to.lambda - from.lambda) - 1.0f)) / to.alpha;
 
         evaluation->timestep = run.timesteps[i];
         struct prediction_weights p = prediction_weights_of(

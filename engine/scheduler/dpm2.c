@@ -10,8 +10,8 @@
 #define SLOT_START 0
 
 float log_middle(float a, float b) {
-    float x = logf(a), y = logf(b);
-    return expf(y - (y - x) * 0.5f);
+    float x = round_log(a), y = round_log(b);
+    return round_exp(y - (y - x) * 0.5f);
 }
 
 bool dpm2_run_init(struct sigma_run *run, const struct scheduler_config *config,

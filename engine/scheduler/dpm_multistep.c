@@ -21,7 +21,7 @@ static bool is_midpoint(const struct scheduler_values *values, int order) {
  * prediction. */
 static struct step_weights flow_weights(
     const struct level *from, const struct level *to, bool midpoint) {
-    float h = to->lambda - from->lambda, decay = expf(-h) - 1.0f;
+    float h = to->lambda - from->lambda, decay = round_exp(-h) - 1.0f;
     return (struct step_weights){
         .sample = to->sigma / from->sigma,
         .d = { -(to->alpha * decay),
@@ -32,9 +32,9 @@ static struct step_weights flow_weights(
 
 static struct step_weights sde_weights(
     const struct level *from, const struct level *to, bool midpoint) {
-    float h = to->lambda - from->lambda, fresh = 1.0f - expf(-2.0f * h);
+    float h = to->lambda - from->lambda, fresh = 1.0f - round_exp(-2.0f * h);
     return (struct step_weights){
-        .sample = to->sigma / from->sigma * expf(-h),
+        .sample = to->sigma / from->sigma * round_exp(-h),
         .d = { to->alpha * fresh,
             midpoint ? 0.5f * (to->alpha * fresh) : to->alpha * (fresh / (-2.0f * h) + 1.0f),
             to->alpha * ((fresh - 2.0f * h) / (4.0f * h * h) - 0.5f) },

@@ -27,7 +27,7 @@ static void add_step(struct scheduler_evaluation *evaluation, const struct sched
     struct ancestral_sigmas level = ancestral_step_eta(
         run->sigmas[i], run->sigmas[i + 1], (float)config->values.eta);
     float t = -round_log(run->sigmas[i]), t_next = -round_log(level.down), h = t_next - t;
-    float middle = expf(-(t + 0.5f * h)), from = expf(-t);
+    float middle = round_exp(-(t + 0.5f * h)), from = round_exp(-t);
     evaluation[0].timestep = run->timesteps[i];
     evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
@@ -36,7 +36,7 @@ static void add_step(struct scheduler_evaluation *evaluation, const struct sched
     evaluation[1].timestep = (float)timestep_of_sigma(schedule, (double)middle);
     evaluation[1].input_scale = sigma_input_scale(middle);
     evaluation[1].draws_noise = true;
-    step_by(&evaluation[1], prediction, TERM_SLOT + SLOT_START, expf(-t_next) / from, middle,
+    step_by(&evaluation[1], prediction, TERM_SLOT + SLOT_START, round_exp(-t_next) / from, middle,
         -expm1f(-h), level.up);
 }
 

@@ -62,7 +62,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         int order = i + 1 < ORDER_MAX ? i + 1 : ORDER_MAX;
         double weights[ORDER_MAX];
         weigh_predictions(h, order, eta, weights);
-        update->weights[TERM_SAMPLE] = expf(-(h[0] * (eta + 1.0f)));
+        update->weights[TERM_SAMPLE] = round_exp(-(h[0] * (eta + 1.0f)));
         for (int k = 0; k < order; k++)
             update->weights[slot_ring_term(&ring, k)] = (float)weights[k];
         evaluation->draws_noise = eta > 0;

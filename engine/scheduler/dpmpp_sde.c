@@ -23,7 +23,7 @@ static void step_to(struct scheduler_evaluation *evaluation, enum prediction_typ
     struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
     update->weights[TERM_SAMPLE] = x0 * p.x0_sample;
     update->weights[TERM_OUTPUT] = x0 * p.x0_output;
-    update->weights[start] += expf(-ancestral_t) / expf(-t);
+    update->weights[start] += round_exp(-ancestral_t) / round_exp(-t);
     update->weights[TERM_NOISE] = level.up;
 }
 
@@ -31,7 +31,8 @@ static void add_step(struct scheduler_evaluation *evaluation, enum prediction_ty
     const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
     /* As diffusers has them: there and back through the logarithm. */
     float t = -round_log(run->sigmas[i]), t_next = -round_log(run->sigmas[i + 1]);
-    float from = expf(-t), to = expf(-t_next), middle = expf(-(t + (t_next - t) * 0.5f));
+    float from = round_exp(-t), to = round_exp(-t_next),
+          middle = round_exp(-(t + (t_next - t) * 0.5f));
     double sigma = (double)run->sigmas[i], next = (double)run->sigmas[i + 1];
     evaluation[0].timestep = run->timesteps[i];
     evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);

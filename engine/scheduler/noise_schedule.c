@@ -5,17 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* torch.linspace in float32: from both ends towards the middle, with one rounding each. */
-static void linspace_f32(float start, float end, int count, float *out) {
-    if (count == 1) {
-        out[0] = start;
-        return;
-    }
-    float step = (end - start) / (float)(count - 1);
-    for (int i = 0; i < count / 2; i++)
-        out[i] = fmaf(step, (float)i, start);
-    for (int i = count / 2; i < count; i++)
-        out[i] = fmaf(-step, (float)(count - 1 - i), end);
+float linspace_f32_at(float start, float stop, int count, int i) {
+    float step = count > 1 ? (stop - start) / (float)(count - 1) : 0;
+    bool first_half = count == 1 || i < count / 2;
+    return first_half ? fmaf(step, (float)i, start) : fmaf(-step, (float)(count - 1 - i), stop);
 }
 
 double linspace_at(double start, double stop, int count, int i) {
@@ -39,9 +32,11 @@ static void fill_betas(const struct scheduler_config *config, float *betas) {
     }
     switch (values->beta_schedule) {
     case BETA_SCALED_LINEAR:
-        linspace_f32((float)sqrt(values->beta_start), (float)sqrt(values->beta_end), count, betas);
-        for (int i = 0; i < count; i++)
-            betas[i] *= betas[i];
+        for (int i = 0; i < count; i++) {
+            float root = linspace_f32_at(
+                (float)sqrt(values->beta_start), (float)sqrt(values->beta_end), count, i);
+            betas[i] = root * root;
+        }
         break;
     case BETA_SQUAREDCOS_CAP_V2:
         for (int i = 0; i < count; i++) {
@@ -51,7 +46,9 @@ static void fill_betas(const struct scheduler_config *config, float *betas) {
         }
         break;
     default:
-        linspace_f32((float)values->beta_start, (float)values->beta_end, count, betas);
+        for (int i = 0; i < count; i++)
+            betas[i] = linspace_f32_at(
+                (float)values->beta_start, (float)values->beta_end, count, i);
     }
 }
 

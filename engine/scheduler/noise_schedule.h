@@ -20,6 +20,8 @@ void noise_schedule_finish(struct noise_schedule *schedule);
 
 /* numpy.linspace(start, stop, count)[i] */
 double linspace_at(double start, double stop, int count, int i);
+/* torch.linspace(start, stop, count)[i]: from both ends towards the middle, with one rounding. */
+float linspace_f32_at(float start, float stop, int count, int i);
 
 /* Entry i of the `count` under trailing spacing; whole. */
 int trailing_timestep(int num_train_timesteps, int count, int i);

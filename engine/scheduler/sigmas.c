@@ -6,6 +6,14 @@
 #define KARRAS_RHO 7.0
 #define BETA_SHAPE 0.6 /* both parameters */
 
+float round_log(float x) {
+    return (float)log((double)x);
+}
+
+float round_exp(float x) {
+    return (float)exp((double)x);
+}
+
 /* --- the table --- */
 
 /* numpy.interp(timestep, [0, 1, ..., T - 1], sigmas) */
@@ -18,10 +26,13 @@ double sigma_of_timestep(const struct noise_schedule *schedule, double timestep)
     return ((double)sigmas[low + 1] - (double)sigmas[low]) * (timestep - low) + (double)sigmas[low];
 }
 
-double sigma_of_timestep_log(const struct noise_schedule *schedule, double timestep) {
-    int low = (int)timestep, high = (int)ceil(timestep);
-    double w = timestep - low;
-    return exp((1 - w) * log(schedule->sigmas[low]) + w * log(schedule->sigmas[high]));
+/* DiscreteSchedule.t_to_sigma, in float32 as it is: the differences of a thousand sigmas show it.
+ */
+float sigma_of_timestep_log(const struct noise_schedule *schedule, float timestep) {
+    int low = (int)timestep, high = (int)ceilf(timestep);
+    float w = timestep - (float)low;
+    float at = (1 - w) * round_log(schedule->sigmas[low]) + w * round_log(schedule->sigmas[high]);
+    return round_exp(at);
 }
 
 double timestep_of_sigma(const struct noise_schedule *schedule, double sigma) {
@@ -113,7 +124,7 @@ static double spaced_timestep(
     case SPACING_TRAILING:
         return trailing_timestep(total, steps, i);
     case SPACING_SGM_UNIFORM:
-        return linspace_at(total - 1, 0, steps + 1, i); /* for the level; visited as below */
+        return linspace_f32_at((float)(total - 1), 0, steps + 1, i);
     default: {
         double timestep = linspace_at(0, total - 1, count, count - 1 - i);
         if (is_whole(family))
@@ -136,7 +147,7 @@ static struct level spaced_level(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, int steps, int i) {
     struct level level = { .timestep = spaced_timestep(values, family, steps, i) };
     if (values->timestep_spacing == SPACING_SGM_UNIFORM)
-        level.sigma = sigma_of_timestep_log(schedule, level.timestep);
+        level.sigma = sigma_of_timestep_log(schedule, (float)level.timestep);
     else if (is_log_linear(values))
         level.sigma = exp(linspace_at(schedule->log_sigmas[schedule->num_train_timesteps - 1],
             schedule->log_sigmas[0], steps + 1, i));
@@ -239,10 +250,6 @@ float sigma_run_max(const struct sigma_run *run) {
     return max;
 }
 
-float round_log(float x) {
-    return (float)log((double)x);
-}
-
 void sigma_run_span(const struct sigma_run *run, float *low, float *high) {
     *high = *low = sigma_run_max(run);
     for (int i = 0; i <= run->count; i++)
@@ -259,8 +266,8 @@ float sigma_input_scale(float sigma) {
     return 1 / sqrtf(sigma * sigma + 1);
 }
 
-struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, float sigma) {
-    float squared = sigma * sigma + 1, root = sqrtf(squared);
+struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, double sigma) {
+    double squared = sigma * sigma + 1, root = sqrt(squared);
     switch (prediction) {
     case PREDICTION_SAMPLE:
         return (struct prediction_weights){

@@ -54,8 +54,9 @@ bool sigma_run_falls(const struct sigma_run *run, struct error *err)
 
 /* The largest sigma; what the first sample's deviation is under this spacing. */
 float sigma_run_max(const struct sigma_run *run);
-/* The nearest float32 to x's logarithm: logf misses some, and differences of logarithms show it. */
+/* The nearest float32: logf and expf miss some, and differences show it. */
 float round_log(float x);
+float round_exp(float x);
 
 /* The smallest above 0, and the largest. */
 void sigma_run_span(const struct sigma_run *run, float *low, float *high);
@@ -64,7 +65,7 @@ float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_c
 /* Of a timestep: between whole ones linear in sigma (diffusers), or in log sigma (k-diffusion), for
  * timesteps in the table. */
 double sigma_of_timestep(const struct noise_schedule *schedule, double timestep);
-double sigma_of_timestep_log(const struct noise_schedule *schedule, double timestep);
+float sigma_of_timestep_log(const struct noise_schedule *schedule, float timestep);
 /* Linear in log sigma, and within the table. */
 double timestep_of_sigma(const struct noise_schedule *schedule, double sigma);
 
@@ -72,8 +73,8 @@ double timestep_of_sigma(const struct noise_schedule *schedule, double sigma);
 float sigma_input_scale(float sigma);
 
 /* x0 and the noise, which is the derivative (sample - x0) / sigma, from the sample and the model's
- * output. */
-struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, float sigma);
+ * output. In double: from a sigma of thousands the sample's weight is a difference of ones. */
+struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, double sigma);
 
 /* The evaluation sees a sample of that level. */
 void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float sigma);

@@ -11,6 +11,10 @@
 #define BAR 1e-5 /* of the sample's mean size, at every step */
 #define RECORDED_SEED 11
 #define RECORDED_ELEMENTS 16
+#define RECORDED_VALUES 4   /* of them, the first */
+#define RECORDED_IN_A_ROW 6 /* evaluations of a long run */
+#define MAX_KEPT 64         /* evaluations of a run */
+#define MAX_GAPS 16         /* between them */
 
 /* A plan applied in plain loops, so that only the table is under test here. */
 struct run {
@@ -228,23 +232,82 @@ static void published_sums(void) {
 
 /* Which evaluations a recorded case keeps: kept() of tests/reference/schedulers.py. */
 static bool is_kept(int k, int count) {
-    return count <= 41 || k % ((count + 19) / 20) == 0 || k == count - 1;
+    int stride = (count + 15) / 16 * 2;
+    return count <= 41 || k % stride < RECORDED_IN_A_ROW || k >= count - RECORDED_IN_A_ROW;
 }
 
-/* How far a recorded case's plan is from the reference, relative to the sample's mean size. A
- * sample of thousands, which zero terminal SNR starts from, keeps no more of what becomes of it
- * than its own roundings leave; that much is not counted. */
+/* out[rows][RECORDED_VALUES]; false unless the text holds exactly as many. */
+static bool decode_samples(const char *text, int rows, float out[][RECORDED_VALUES]) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t size = (size_t)rows * sizeof(*out), done = 0;
+    unsigned char *bytes = (unsigned char *)out;
+    uint32_t bits = 0;
+    int held = 0;
+    for (; text && *text && *text != '='; text++) {
+        const char *digit = strchr(digits, *text);
+        if (!digit)
+            return false;
+        bits = bits << 6 | (uint32_t)(digit - digits);
+        held += 6;
+        if (held < 8)
+            continue;
+        held -= 8;
+        if (done == size)
+            return false;
+        bytes[done++] = (unsigned char)(bits >> held);
+    }
+    return done == size;
+}
+
+/* How far a plan is from the reference, relative to the sample's mean size: over the whole run, and
+ * in each step by itself, taken from where the reference was. */
 struct distance {
-    double sample, timestep;
+    double run, step, timestep;
 };
 
-static double number_at(const json_t *item, const char *key, size_t i) {
-    return json_number_value(json_array_get(json_object_get(item, key), i));
+/* What becomes of a sample of thousands, which zero terminal SNR and cosine betas start from, is
+ * what the roundings of numbers of its size leave. In sigma-space the reference rounds three times
+ * there: the difference from x0, the derivative and its product with the step. That much is not
+ * counted. */
+static double distance_of(const float *x, const float *expected, double largest) {
+    double mean = 0, error = 0;
+    for (int i = 0; i < RECORDED_VALUES; i++) {
+        double d = fabs((double)x[i] - (double)expected[i]);
+        mean += fabs((double)expected[i]) / RECORDED_VALUES;
+        error = isnan(d) ? INFINITY : fmax(error, d);
+    }
+    return fmax(error - 3 * largest * 0x1p-24, 0) / mean;
 }
 
-static struct distance follow(const json_t *item, const struct scheduler_plan *plan) {
+static double largest_of(const float *x) {
+    double largest = 0;
+    for (int i = 0; i < RECORDED_VALUES; i++)
+        largest = fmax(largest, fabs((double)x[i]));
+    return largest;
+}
+
+static void call_model(struct run *run, const struct scheduler_evaluation *evaluation) {
+    for (int i = 0; i < run->count; i++) {
+        float seen = run->terms[TERM_SAMPLE][i] * evaluation->input_scale;
+        run->terms[TERM_OUTPUT][i] = sinf(3 * seen) / 10 +
+                                     seen * ((evaluation->timestep + 1) / 1100);
+    }
+}
+
+/* A case's samples of the reference after the evaluations that it keeps, and after the first of
+ * each later row of them UniPC's corrected one, which its plans have in slot 0. */
+struct recorded {
+    float samples[MAX_KEPT][RECORDED_VALUES];
+    float last_samples[MAX_GAPS][RECORDED_VALUES];
+    bool has_last_samples;
+};
+
+/* Follows the plan against a case's recorded samples: from its own samples, or (`by_steps`) before
+ * every evaluation from the recorded one. The largest distance; there, only of steps all of whose
+ * earlier samples were recorded. */
+static double follow(
+    const struct scheduler_plan *plan, const struct recorded *recorded, bool by_steps) {
     static struct run run;
-    struct distance worst = { 0, 0 };
     memset(&run, 0, sizeof(run));
     run.count = RECORDED_ELEMENTS;
     start_noise(&run, plan, RECORDED_SEED);
@@ -252,33 +315,55 @@ static struct distance follow(const json_t *item, const struct scheduler_plan *p
     noise_draw(&run.generator, x, RECORDED_ELEMENTS);
     for (int i = 0; i < RECORDED_ELEMENTS; i++)
         x[i] *= plan->init_noise_sigma;
-    size_t row = 0;
-    double largest = 0;
+    double worst = 0, largest = 0, last = 0;
+    int row = 0, gap = 0, in_a_row = RECORDED_IN_A_ROW; /* samples known, this one's included */
     for (int k = 0; k < plan->count; k++) {
-        const struct scheduler_evaluation *evaluation = &plan->evaluations[k];
-        double sum = 0;
-        for (int i = 0; i < RECORDED_ELEMENTS; i++) {
-            float seen = x[i] * evaluation->input_scale;
-            largest = fmax(largest, fabs((double)x[i]));
-            run.terms[TERM_OUTPUT][i] = sinf(3 * seen) / 10 +
-                                        seen * ((evaluation->timestep + 1) / 1100);
+        if (by_steps && k > 0) {
+            bool known = is_kept(k - 1, plan->count);
+            in_a_row = known ? in_a_row + 1 : 0;
+            if (known)
+                memcpy(x, recorded->samples[row - 1], sizeof(*recorded->samples));
+            if (in_a_row == 1 && recorded->has_last_samples)
+                memcpy(run.terms[TERM_SLOT], recorded->last_samples[gap++],
+                    sizeof(*recorded->last_samples));
         }
-        apply(&run, evaluation);
-        for (int i = 0; i < RECORDED_ELEMENTS; i++)
-            sum += fabs((double)x[i]);
+        /* A step of two evaluations starts from the sample before the first. */
+        largest = fmax(by_steps ? last : largest, largest_of(x));
+        last = largest_of(x);
+        call_model(&run, &plan->evaluations[k]);
+        apply(&run, &plan->evaluations[k]);
         if (!is_kept(k, plan->count))
             continue;
-        double expected = number_at(item, "sums", row), value = number_at(item, "values", row);
-        double mean = expected / RECORDED_ELEMENTS, rounding = largest * 0x1p-24;
-        double error = fmax(fabs(sum - expected) / RECORDED_ELEMENTS, fabs(x[k % 16] - value));
-        error = isnan(error) ? INFINITY : fmax(error - rounding, 0) / mean;
-        double late = fabs(evaluation->timestep - number_at(item, "timesteps", row));
-        worst.sample = fmax(worst.sample, error);
-        worst.timestep = fmax(worst.timestep, late);
-        row++;
+        double distance = distance_of(x, recorded->samples[row++], largest);
+        if (!by_steps || in_a_row >= RECORDED_IN_A_ROW - 1)
+            worst = fmax(worst, distance);
     }
     brownian_destroy(run.brownian);
     return worst;
+}
+
+static struct distance compare_run(const json_t *item, const struct scheduler_plan *plan) {
+    static struct recorded recorded;
+    const json_t *timesteps = json_object_get(item, "timesteps");
+    const char *samples = json_string_value(json_object_get(item, "samples"));
+    const char *last_samples = json_string_value(json_object_get(item, "last_samples"));
+    int rows = 0, gaps = 0;
+    struct distance distance = { .run = INFINITY };
+    for (int k = 0; k < plan->count; k++) {
+        if (!is_kept(k, plan->count))
+            continue;
+        gaps += k > 0 && !is_kept(k - 1, plan->count);
+        distance.timestep = fmax(
+            distance.timestep, fabs((double)plan->evaluations[k].timestep -
+                                    json_number_value(json_array_get(timesteps, (size_t)rows++))));
+    }
+    recorded.has_last_samples = last_samples;
+    if (rows > MAX_KEPT || gaps > MAX_GAPS || !decode_samples(samples, rows, recorded.samples) ||
+        (last_samples && !decode_samples(last_samples, gaps, recorded.last_samples)))
+        return distance;
+    distance.run = follow(plan, &recorded, false);
+    distance.step = follow(plan, &recorded, true);
+    return distance;
 }
 
 /* The plan of a recorded case; NULL and the error where it is refused. */
@@ -304,7 +389,7 @@ static struct scheduler_plan *plan_case(
 /* What a class came to. */
 struct tally {
     int followed, refused, shaky; /* shaky: beyond BAR, within what the reference itself moves */
-    double worst, worst_shaky, timestep;
+    double run, shaky_run, step, timestep;
 };
 
 static void compare_case(
@@ -327,16 +412,20 @@ static void compare_case(
         CHECK(false, "%s %s: %d evaluations", name, text, plan->count);
     } else {
         double moved = json_number_value(json_object_get(item, "moved"));
-        struct distance distance = follow(item, plan);
-        bool shaky = distance.sample > BAR;
-        CHECK(distance.sample <= fmax(BAR, 10 * moved), "%s %s: %.2g, moved %.2g", name, text,
-            distance.sample, moved);
+        double step_rounds = json_number_value(json_object_get(item, "step_rounds"));
+        struct distance distance = compare_run(item, plan);
+        bool shaky = distance.run > BAR;
+        CHECK(distance.step <= fmax(BAR, 3 * step_rounds), "%s %s: %.2g in one step, rounded %.2g",
+            name, text, distance.step, step_rounds);
+        CHECK(distance.run <= fmax(BAR, 10 * moved), "%s %s: %.2g, moved %.2g", name, text,
+            distance.run, moved);
         CHECK(distance.timestep < 2e-4, "%s %s: timesteps %.2g", name, text, distance.timestep);
         if (shaky)
-            printf("%s %.*s...: %.2g; the reference itself moves %.2g\n", name, 120, text,
-                distance.sample, moved);
-        double *worst = shaky ? &tally->worst_shaky : &tally->worst;
-        *worst = fmax(*worst, distance.sample);
+            printf("%s %.*s...: %.2g, in one step %.2g; the reference itself moves %.2g\n", name,
+                120, text, distance.run, distance.step, moved);
+        double *worst = shaky ? &tally->shaky_run : &tally->run;
+        *worst = fmax(*worst, distance.run);
+        tally->step = fmax(tally->step, distance.step);
         tally->timestep = fmax(tally->timestep, distance.timestep);
         tally->followed++;
         tally->shaky += shaky;
@@ -355,10 +444,11 @@ static struct tally compare_class(const char *folder, enum scheduler_kind kind) 
     json_array_foreach(json_object_get(data, "cases"), index, item)
         compare_case(name, json_object_get(data, "file"), item, &tally);
     CHECK(tally.followed > 30, "%s: %d cases", path, tally.followed);
-    printf("%-16s %3d runs within %.2g, %d that roundings move by more within %.2g, "
-           "timesteps within %.2g; %d refused\n",
-        name, tally.followed - tally.shaky, tally.worst, tally.shaky, tally.worst_shaky,
-        tally.timestep, tally.refused);
+    printf(
+        "%-18s %3d runs, each step within %.2g, %3d whole within %.2g, %d that roundings move by "
+        "more within %.2g, timesteps within %.2g; %d refused\n",
+        name, tally.followed, tally.step, tally.followed - tally.shaky, tally.run, tally.shaky,
+        tally.shaky_run, tally.timestep, tally.refused);
     json_decref(data);
     return tally;
 }
@@ -440,11 +530,11 @@ static void page_follows(
         char row[512];
         describe_class((enum scheduler_kind)kind, row, sizeof(row));
         CHECK(write || strstr(text, row), "%s lacks %s", path, row);
-        used += (size_t)snprintf(table + used, sizeof(table) - used, "%s %d runs: %.0e", row,
-            tallies[kind].followed, tallies[kind].worst);
+        used += (size_t)snprintf(table + used, sizeof(table) - used, "%s %d runs: %.0e, %.0e", row,
+            tallies[kind].followed, tallies[kind].step, tallies[kind].run);
         if (tallies[kind].shaky)
             used += (size_t)snprintf(table + used, sizeof(table) - used, " (%d of them: %.0e)",
-                tallies[kind].shaky, tallies[kind].worst_shaky);
+                tallies[kind].shaky, tallies[kind].shaky_run);
         used += (size_t)snprintf(
             table + used, sizeof(table) - used, "; %d refused |\n", tallies[kind].refused);
     }

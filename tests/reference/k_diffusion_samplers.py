@@ -1,13 +1,32 @@
 """k-diffusion's samplers over the sigmas of a scheduler of diffusers, for tests/reference/schedulers.py
 and latents.py, and float32 functions that do not depend on the processor. (k-diffusion 0.1.1.post1)"""
 
-import importlib
+import contextlib
 import importlib.util
 import sys
-import types
+import unittest.mock
 
 import numpy
 import torch
+
+# What the package imports for training and its measures, and its samplers and wrappers never use.
+ABSENT = ("clip", "cleanfid", "cleanfid.inception_torchscript", "dctorch", "einops", "jsonmerge",
+          "skimage", "torchvision", "torchvision.transforms")
+
+
+@contextlib.contextmanager
+def made_up_modules():
+    """In a `with` block those of ABSENT that are not installed can be imported, and do nothing."""
+    roots = {name for name in ABSENT if "." not in name and not importlib.util.find_spec(name)}
+    names = [name for name in ABSENT if name.split(".")[0] in roots]
+    sys.modules.update((name, unittest.mock.MagicMock()) for name in names)
+    yield
+    for name in names:
+        del sys.modules[name]
+
+
+with made_up_modules():
+    import k_diffusion
 
 
 def round_rightly():
@@ -35,45 +54,50 @@ def round_rightly():
         x.log() if isinstance(x, torch.Tensor) else logarithm(x, *rest, **named))
 
 
-def load():
-    """Its samplers alone: the package as a whole wants what drawing does not."""
-    if "k_diffusion.sampling" not in sys.modules:
-        found = importlib.util.find_spec("k_diffusion")
-        package, utils = types.ModuleType("k_diffusion"), types.ModuleType("k_diffusion.utils")
-        package.__path__, package.utils = found.submodule_search_locations, utils
-        utils.append_dims = lambda x, rank: x[(...,) + (None,) * (rank - x.ndim)]
-        sys.modules |= {"k_diffusion": package, "k_diffusion.utils": utils}
-    return importlib.import_module("k_diffusion.sampling")
+class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
+    """A model that predicts the picture itself, for which the package has no wrapper."""
+
+    def forward(self, x, sigma):
+        _, c_in = self.get_scalings(sigma)
+        return self.get_eps(x * k_diffusion.utils.append_dims(c_in, x.ndim), self.sigma_to_t(sigma))
+
+
+class Denoiser:
+    """What a sampler calls: the package's own wrapper of model(scaled sample, timestep), with the
+    scheduler's own timestep where a step starts; it is asked `per_step` times a step. `lots` moves
+    every value of every sample by one rounding, up or down."""
+
+    WRAPPERS = {"epsilon": k_diffusion.external.DiscreteEpsDDPMDenoiser,
+                "v_prediction": k_diffusion.external.DiscreteVDDPMDenoiser, "sample": SampleDenoiser}
+
+    def __init__(self, scheduler, model, per_step, lots):
+        self.scheduler, self.model, self.per_step, self.lots = scheduler, model, per_step, lots
+        self.samples, self.timesteps = [], []
+        wrapper = self.WRAPPERS[scheduler.config.prediction_type]
+        self.wrapper = wrapper(self.call_model, scheduler.alphas_cumprod, quantize=False)
+        self.timestep_of, self.wrapper.sigma_to_t = self.wrapper.sigma_to_t, self.choose_timestep
+
+    def choose_timestep(self, sigma):
+        step, within = divmod(len(self.timesteps), self.per_step)
+        return self.timestep_of(sigma) if within else self.scheduler.timesteps[step].expand(len(sigma))
+
+    def call_model(self, x, t):
+        self.timesteps.append(t[0].item())
+        return self.model(x, self.timesteps[-1])
+
+    def __call__(self, x, sigma):
+        if self.lots:
+            up = torch.rand(x.shape, generator=self.lots) < 0.5
+            x.copy_(torch.nextafter(x, torch.where(up, torch.inf, -torch.inf)))
+        self.samples.append(x.clone())
+        return self.wrapper(x, sigma)
 
 
 def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=None):
-    """sample_NAME from `start` with fresh noise of the generators, or Brownian of the seeds. Its
-    denoiser is model(scaled sample, timestep) as the scheduler's prediction_type means it, with the
-    scheduler's own timestep where a step starts. `lots` moves every value of every sample by one
-    rounding, up or down. [(timestep, sample after the evaluation), ...]"""
-    samplers, sigmas = load(), scheduler.sigmas
-    table = numpy.array(((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5)
-    per_step = 2 if name == "dpmpp_2s_ancestral" else 1
-    asked, timesteps = [], []
-
-    def denoise(x, sigma):
-        sigma = sigma[0]
-        step, within = divmod(len(asked), per_step)
-        t = scheduler.timesteps[step].item()
-        if within:
-            t = float(scheduler._sigma_to_t(numpy.float64(sigma.item()), numpy.log(table)))
-        if lots:
-            up = torch.rand(x.shape, generator=lots) < 0.5
-            x.copy_(torch.nextafter(x, torch.where(up, torch.inf, -torch.inf)))
-        asked.append(x.clone())
-        timesteps.append(t)
-        output = model(x / ((sigma**2 + 1) ** 0.5), t)
-        kind = scheduler.config.prediction_type
-        if kind == "sample":
-            return output
-        if kind == "v_prediction":
-            return output * (-sigma / (sigma**2 + 1) ** 0.5) + x / (sigma**2 + 1)
-        return x - sigma * output
+    """sample_NAME from `start` with fresh noise of the generators, or Brownian of the seeds, down the
+    scheduler's sigmas. [(timestep, sample after the evaluation), ...]"""
+    samplers, sigmas = k_diffusion.sampling, scheduler.sigmas
+    denoise = Denoiser(scheduler, model, 2 if name == "dpmpp_2s_ancestral" else 1, lots)
 
     def fresh(sigma, sigma_next):
         return torch.cat([torch.randn(start[:1].shape, generator=g) for g in generators])
@@ -84,4 +108,4 @@ def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=No
             start, sigmas[sigmas > 0].min(), sigmas.max(), seed=seeds)
     last = getattr(samplers, f"sample_{name}")(
         denoise, start.clone(), sigmas, noise_sampler=sampler, eta=eta, disable=True)
-    return list(zip(timesteps, asked[1:] + [last]))
+    return list(zip(denoise.timesteps, denoise.samples[1:] + [last]))

@@ -3,16 +3,18 @@ with a small model, and spacing.json: checksums of the spaced timesteps for ever
 
 The start is torch.randn(16) with seed SEED times init_noise_sigma, fresh noise comes from the same
 generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in float32. Of every
-evaluation (of about twenty of them in long runs) a case keeps the timestep, the sum of |sample| after
-it and one value of it, and of the whole run, how far, relative to the sample's mean size, the
-reference itself moves when every value of every sample moves by one rounding, up or down by lot.
-Where the reference raises or is not finite a case says "refused".
+evaluation (in long runs of a few in a row at nine places) a case keeps the timestep and the sample
+after it, four values of it in base64, so that each step can be taken from where the reference was
+before it, and after each gap UniPC's corrected one too; and of the whole run, how far, relative to the sample's mean size, the reference itself
+moves when every value of every sample moves by one rounding, up or down by lot. Where the reference
+raises or is not finite a case says "refused".
 
 One row of SCHEDULERS a class: what is varied follows from what it has.
 
 usage: python tests/reference/schedulers.py [NAME ...]    (diffusers 0.42.1, torch 2.15.0)
 """
 
+import base64
 import dataclasses
 import inspect
 import json
@@ -22,10 +24,13 @@ import warnings
 
 import diffusers
 import k_diffusion_samplers
+from k_diffusion_samplers import k_diffusion
 import numpy
 import torch
 
 SEED = 11
+VALUES = 4  # kept of each sample
+IN_A_ROW = 6  # a step, and as many before it as any scheduler looks back at
 STEPS = (1, 2, 3, 20, 1000)
 # Stable Diffusion 1.5's own file.
 SD15 = {
@@ -59,6 +64,8 @@ class Row:
     # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
     sampler: str = ""
     noise: str = ""
+    # Adds up terms far larger than their sum: its cases say what float32 costs one step of it.
+    cancels: bool = False
     # Of many variants: each with one spacing only, and 1,000 steps without lists and variants.
     short: bool = False
 
@@ -90,7 +97,7 @@ SCHEDULERS = {
                      ({}, {"final_sigmas_type": "sigma_min"}),
                      ({}, {"final_sigmas_type": "sigma_min", "predict_x0": False}),
                      ({"solver_type": "midpoint"}, {}))),
-    "deis": Row("DEISMultistepScheduler", lists=True, whole=True, short=True, list_hook="karras",
+    "deis": Row("DEISMultistepScheduler", lists=True, whole=True, short=True, list_hook="karras", cancels=True,
                 variants=MULTISTEP + (({"solver_type": "midpoint"}, {}),
                                       ({"algorithm_type": "dpmsolver++"}, {}))),
     "ddpm": Row("DDPMScheduler", zero_snr=True, variants=(
@@ -104,7 +111,7 @@ SCHEDULERS = {
     "euler_ancestral": Row("EulerAncestralDiscreteScheduler", predictions=ALL[:2], lists=True,
                            zero_snr=True, borrows_lists=True),
     "heun": Row("HeunDiscreteScheduler", lists=True),
-    "lms": Row("LMSDiscreteScheduler", lists=True),
+    "lms": Row("LMSDiscreteScheduler", lists=True, cancels=True),
     "dpm2": Row("KDPM2DiscreteScheduler", predictions=ALL[:2], lists=True),
     "dpm2_ancestral": Row("KDPM2AncestralDiscreteScheduler", predictions=ALL[:2], lists=True),
     "lcm": Row("LCMScheduler", spacings=False, zero_snr=True, variants=(
@@ -151,12 +158,10 @@ def interpolated_ays(steps):
 
 
 def sgm_uniform(scheduler, steps):
-    """k-diffusion's DiscreteSchedule.t_to_sigma over even timesteps, in double: one rounding of a
-    thousand sigmas decides the fourth digit of their differences."""
-    logs = (((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5).double().log()
-    t = torch.linspace(len(logs) - 1, 0, steps + 1, dtype=torch.float64)[:-1]
-    low, high, w = t.floor().long(), t.ceil().long(), t.frac()
-    return ((1 - w) * logs[low] + w * logs[high]).exp().numpy()
+    """k-diffusion's sigmas of even timesteps, but for the last, 0."""
+    sigmas = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod) ** 0.5
+    table = k_diffusion.external.DiscreteSchedule(sigmas, quantize=False)
+    return table.t_to_sigma(torch.linspace(len(table.sigmas) - 1, 0, steps + 1)[:-1]).numpy()
 
 
 def make(row, file, options):
@@ -194,14 +199,14 @@ def make(row, file, options):
 
 
 def roll(row, file, options, steps, moved=None):
-    """Every evaluation's (timestep, sample)."""
+    """Every evaluation's (timestep, sample, last_sample)."""
     scheduler = make(row, file, options)
     scheduler.set_timesteps(steps)
     generator = torch.Generator().manual_seed(SEED)
     sample = torch.randn(16, generator=generator).reshape(1, 4, 2, 2) * scheduler.init_noise_sigma
     lots = None if moved is None else torch.Generator().manual_seed(moved)
     if row.sampler:
-        return check_finite([(t, x.flatten()) for t, x in k_diffusion_samplers.sample(
+        return check_finite([(t, x.flatten(), None) for t, x in k_diffusion_samplers.sample(
             row.sampler, row.noise, scheduler, model, sample, [generator], [SEED],
             options.get("eta", 1.0), lots)])
     takes = inspect.signature(scheduler.step).parameters
@@ -210,18 +215,49 @@ def roll(row, file, options, steps, moved=None):
     trace = []
     for t in scheduler.timesteps[:length(scheduler, steps)]:
         if lots:
-            up = torch.rand(sample.shape, generator=lots) < 0.5
-            sample = torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
+            sample = nudged(sample, lots)
+            if last_sample(scheduler) is not None:
+                scheduler.last_sample = nudged(scheduler.last_sample, lots)
         output = model(scheduler.scale_model_input(sample, t), t)
         sample = scheduler.step(output, t, sample, **given).prev_sample
-        trace.append((float(t), sample.flatten()))
+        trace.append((float(t), sample.flatten(), last_sample(scheduler)))
         if not torch.isfinite(sample).all():
             raise ValueError("not finite")
     return trace
 
 
+def last_sample(scheduler):
+    """UniPC's corrected sample, which it goes on from, not from the one that it is given."""
+    return getattr(scheduler, "last_sample", None)
+
+
+def nudged(sample, lots):
+    """Every value one rounding off."""
+    up = torch.rand(sample.shape, generator=lots) < 0.5
+    return torch.nextafter(sample, torch.where(up, torch.inf, -torch.inf))
+
+
+def one_step_rounds(row, file, options, steps):
+    """How far float32 takes a single step's result from what the same class makes of the same samples
+    and outputs in float64, relative to its mean size: the most of the steps that a case keeps."""
+    scheduler, precise = (make(row, file, options) for _ in range(2))
+    scheduler.set_timesteps(steps)
+    precise.set_timesteps(steps)
+    sample = torch.randn(16, generator=torch.Generator().manual_seed(SEED)).reshape(1, 4, 2, 2)
+    sample, most = sample * scheduler.init_noise_sigma, 0.0
+    looked_at = kept(length(scheduler, steps))
+    for k, t in enumerate(scheduler.timesteps[:length(scheduler, steps)]):
+        output = model(scheduler.scale_model_input(sample, t), t)
+        precise.scale_model_input(sample, t)
+        exact = precise.step(output.double(), t, sample.double()).prev_sample
+        sample = scheduler.step(output, t, sample).prev_sample
+        if k in looked_at:
+            most = max(most, ((exact - sample).abs().max() / sample.abs().mean()).item())
+    return most
+
+
 def check_finite(trace):
-    if not all(torch.isfinite(sample).all() for _, sample in trace):
+    if not all(torch.isfinite(sample).all() for _, sample, _ in trace):
         raise ValueError("not finite")
     return trace
 
@@ -235,7 +271,8 @@ def length(scheduler, steps):
 
 def kept(count):
     """Which evaluations of a run a case keeps; the test has the same rule."""
-    return [k for k in range(count) if count <= 41 or k % ((count + 19) // 20) == 0 or k == count - 1]
+    stride = 2 * ((count + 15) // 16)  # even: some schedulers evaluate twice a step
+    return [k for k in range(count) if count <= 41 or k % stride < IN_A_ROW or k >= count - IN_A_ROW]
 
 
 def record(row, file, options, steps):
@@ -245,14 +282,24 @@ def record(row, file, options, steps):
         return {"refused": True}, f"{type(why).__name__}: {str(why)[:80]}"
     distance = 0.0
     for seed in range(1 if len(trace) > 100 else 2):
-        for (_, a), (_, b) in zip(trace, roll(row, file, options, steps, moved=seed)):
+        for (_, a, _), (_, b, _) in zip(trace, roll(row, file, options, steps, moved=seed)):
             distance = max(distance, ((a - b).abs().max() / a.abs().mean()).item())
-    rows = [(trace[k][0], trace[k][1].abs().sum().item(), trace[k][1][k % 16].item())
-            for k in kept(len(trace))]
-    return {"count": len(trace), "moved": float(f"{distance:.2g}"),
-            "timesteps": [float(f"{t:.8g}") for t, _, _ in rows],
-            "sums": [float(f"{s:.8g}") for _, s, _ in rows],
-            "values": [float(f"{v:.8g}") for _, _, v in rows]}, None
+    rows = kept(len(trace))
+    alone = {}
+    if row.cancels:
+        alone["step_rounds"] = float(f"{one_step_rounds(row, file, options, steps):.2g}")
+    after_gaps = [k for k in rows if k and k - 1 not in rows]
+    if after_gaps and trace[0][2] is not None:
+        alone["last_samples"] = packed(trace[k][2].flatten() for k in after_gaps)
+    return {"count": len(trace), "moved": float(f"{distance:.2g}")} | alone | {
+            "timesteps": [float(f"{trace[k][0]:.8g}") for k in rows],
+            "samples": packed(trace[k][1] for k in rows)}, None
+
+
+def packed(samples):
+    """What is kept of each, float32 in base64."""
+    values = numpy.stack([sample[:VALUES].numpy() for sample in samples]).astype("<f4")
+    return base64.b64encode(values.tobytes()).decode()
 
 
 def cases(row):
