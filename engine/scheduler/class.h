@@ -21,9 +21,11 @@ struct scheduler_class {
     struct scheduler_info info;
     struct class_option options[SCHEDULER_OPTION_COUNT];
     /* Chooses the timesteps (or sigmas) of so many steps, 1..STEPS_MAX, calls
-     * scheduler_plan_allocate and fills the evaluations. */
+     * scheduler_plan_allocate and fills the evaluations. Those of the steps before
+     * plan->first_step are thrown away, and what comes later must not go by them. */
     bool (*fill)(const struct scheduler_config *config, const struct noise_schedule *schedule,
         int steps, struct scheduler_plan *plan, struct error *err);
+    int order; /* diffusers': how many of its timesteps a step is; 0: one */
 };
 
 /* The spacings of classes whose timesteps are whole. */
@@ -43,8 +45,8 @@ const struct scheduler_class *scheduler_get_class(enum scheduler_kind kind);
 /* scheduler_plan_create for a class that need not be in the registry. ERROR_INTERNAL for a plan
  * that the sampler could not follow. */
 bool scheduler_class_plan(const struct scheduler_class *class,
-    const struct scheduler_config *config, int num_inference_steps, struct scheduler_plan **out,
-    struct error *err) __attribute__((warn_unused_result));
+    const struct scheduler_config *config, int num_inference_steps, int first_step,
+    struct scheduler_plan **out, struct error *err) __attribute__((warn_unused_result));
 
 /* plan->evaluations[count]: zeroed, but input_scale is 1. */
 bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct error *err)

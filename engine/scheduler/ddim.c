@@ -29,7 +29,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct prediction_weights p = prediction_weights(values->prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        evaluation->timestep = (float)t;
+        noise_schedule_see(schedule, evaluation, t);
         evaluation->draws_noise = values->eta > 0;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = root_prev * p.x0_sample + direction * p.noise_sample;

@@ -37,7 +37,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
             config->values.prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        evaluation->timestep = (float)t;
+        noise_schedule_see(schedule, evaluation, t);
         evaluation->draws_noise = t > 0;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = x0_weight * p.x0_sample + sample_weight;

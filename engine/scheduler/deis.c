@@ -40,10 +40,10 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     if (!multistep_run_init(&run, &ending, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
         !scheduler_plan_allocate(plan, steps, err))
         return false;
-    for (int i = 0; i < steps; i++) {
+    for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
-        int order = multistep_order(values, i, steps, false);
+        int order = multistep_order(values, plan->first_step, i, steps, false);
         float rho[ORDER_MAX + 1], weights[ORDER_MAX];
         for (int k = 0; k <= order; k++) {
             struct level level = level_of(run.sigmas[i + 1 - k]);
@@ -54,7 +54,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         else
             weights[0] = -(to.sigma * (round_exp(to.lambda - from.lambda) - 1.0f)) / to.alpha;
 
-        evaluation->timestep = run.timesteps[i];
+        level_see(evaluation, run.timesteps[i], &from);
         struct prediction_weights p = prediction_weights_of(
             values->prediction_type, from.alpha, from.sigma);
         struct scheduler_update *update = slot_ring_push(&ring, evaluation);

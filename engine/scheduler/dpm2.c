@@ -23,6 +23,12 @@ bool dpm2_run_init(struct sigma_run *run, const struct scheduler_config *config,
     return sigma_run_check(run, config, err);
 }
 
+void dpm2_see_middle(struct scheduler_evaluation *evaluation, const struct noise_schedule *schedule,
+    float middle, float next) {
+    sigma_see(evaluation, (float)timestep_of_sigma(schedule, (double)middle), middle);
+    evaluation->noise = next;
+}
+
 void dpm2_add_first(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     float sigma, float middle) {
     if (middle > 0)
@@ -55,7 +61,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         sigma_see(evaluation, run.timesteps[i], sigma);
         dpm2_add_first(evaluation, prediction, sigma, middle);
         if (i + 1 < steps) {
-            sigma_see(++evaluation, (float)timestep_of_sigma(schedule, middle), middle);
+            dpm2_see_middle(++evaluation, schedule, middle, run.sigmas[i + 1]);
             dpm2_add_second(evaluation, prediction, middle, next - sigma);
         }
     }
@@ -74,4 +80,5 @@ const struct scheduler_class scheduler_dpm2 = {
     },
     .options = { DPM2_OPTIONS },
     .fill = fill,
+    .order = 2,
 };

@@ -12,6 +12,11 @@ bool dpm2_run_init(struct sigma_run *run, const struct scheduler_config *config,
     const struct noise_schedule *schedule, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The evaluation sees a sample of the middle level; add_noise has the level `next` for it, as in
+ * diffusers. */
+void dpm2_see_middle(struct scheduler_evaluation *evaluation, const struct noise_schedule *schedule,
+    float middle, float next);
+
 /* To the middle of a step; a middle of 0 ends the run. */
 void dpm2_add_first(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     float sigma, float middle);

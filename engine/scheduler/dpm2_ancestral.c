@@ -17,7 +17,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         sigma_see(evaluation, run.timesteps[i], sigma);
         dpm2_add_first(evaluation, prediction, sigma, middle);
         if (i + 1 < steps) {
-            sigma_see(++evaluation, (float)timestep_of_sigma(schedule, middle), middle);
+            dpm2_see_middle(++evaluation, schedule, middle, run.sigmas[i + 1]);
             evaluation->draws_noise = true;
             dpm2_add_second(evaluation, prediction, middle, next.down - sigma)
                 ->weights[TERM_NOISE] = next.up;
@@ -39,4 +39,5 @@ const struct scheduler_class scheduler_dpm2_ancestral = {
     },
     .options = { DPM2_OPTIONS },
     .fill = fill,
+    .order = 2,
 };

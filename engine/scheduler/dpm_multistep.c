@@ -78,11 +78,12 @@ bool dpm_multistep_fill(const struct scheduler_config *config,
     if (!multistep_run_init(&run, config, schedule, SIGMAS_WHOLE, steps, err) ||
         !scheduler_plan_allocate(plan, steps, err))
         return false;
-    for (int i = 0; i < steps; i++) {
+    for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
-        int order = ends_with_euler(values, i, steps) ? 1
-                                                      : multistep_order(values, i, steps, false);
+        int order = multistep_order(values, plan->first_step, i, steps, false);
+        if (ends_with_euler(values, i, steps))
+            order = 1;
         float lambdas[ORDER_MAX + 1];
         for (int k = 0; k <= order; k++)
             lambdas[k] = level_of(run.sigmas[i + 1 - k]).lambda;
@@ -91,7 +92,7 @@ bool dpm_multistep_fill(const struct scheduler_config *config,
         double weights[ORDER_MAX];
         weigh_predictions(&step, lambdas, order, weights);
 
-        evaluation->timestep = run.timesteps[i];
+        level_see(evaluation, run.timesteps[i], &from);
         evaluation->draws_noise = sde;
         struct prediction_weights p = prediction_weights_of(
             values->prediction_type, from.alpha, from.sigma);

@@ -28,13 +28,11 @@ static void add_step(struct scheduler_evaluation *evaluation, const struct sched
         run->sigmas[i], run->sigmas[i + 1], (float)config->values.eta);
     float t = -round_log(run->sigmas[i]), t_next = -round_log(level.down), h = t_next - t;
     float middle = round_exp(-(t + 0.5f * h)), from = round_exp(-t);
-    evaluation[0].timestep = run->timesteps[i];
-    evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);
+    sigma_see(&evaluation[0], run->timesteps[i], run->sigmas[i]);
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
     step_by(&evaluation[0], prediction, TERM_SAMPLE, middle / from, run->sigmas[i],
         -expm1f(-h * 0.5f), 0);
-    evaluation[1].timestep = (float)timestep_of_sigma(schedule, (double)middle);
-    evaluation[1].input_scale = sigma_input_scale(middle);
+    sigma_see(&evaluation[1], (float)timestep_of_sigma(schedule, (double)middle), middle);
     evaluation[1].draws_noise = true;
     step_by(&evaluation[1], prediction, TERM_SLOT + SLOT_START, round_exp(-t_next) / from, middle,
         -expm1f(-h), level.up);
@@ -52,8 +50,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     /* To sigma 0: what is predicted. */
     struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
     float sigma = run.sigmas[steps - 1];
-    last->timestep = run.timesteps[steps - 1];
-    last->input_scale = sigma_input_scale(sigma);
+    sigma_see(last, run.timesteps[steps - 1], sigma);
     step_by(last, config->values.prediction_type, TERM_SAMPLE, 0, sigma, 1, 0);
     return true;
 }
@@ -74,4 +71,5 @@ const struct scheduler_class scheduler_dpmpp_2s_ancestral = {
         [OPTION_ETA] = { true, 1 },
     },
     .fill = fill,
+    .order = 2,
 };

@@ -42,12 +42,11 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
     if (eta > 0)
         sigma_run_span(&run, &plan->brownian_low, &plan->brownian_high);
-    for (int i = 0; i < steps; i++) {
+    for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct prediction_weights p = sigma_prediction_weights(
             config->values.prediction_type, run.sigmas[i]);
-        evaluation->timestep = run.timesteps[i];
-        evaluation->input_scale = sigma_input_scale(run.sigmas[i]);
+        sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
         struct scheduler_update *update = slot_ring_push(&ring, evaluation);
         update->weights[TERM_SAMPLE] = p.x0_sample;
         update->weights[TERM_OUTPUT] = p.x0_output;
@@ -59,7 +58,8 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         h[2] = h[1];
         h[1] = h[0];
         h[0] = round_log(run.sigmas[i]) - round_log(run.sigmas[i + 1]);
-        int order = i + 1 < ORDER_MAX ? i + 1 : ORDER_MAX;
+        const int known = i + 1 - plan->first_step;
+        const int order = known < ORDER_MAX ? known : ORDER_MAX;
         double weights[ORDER_MAX];
         weigh_predictions(h, order, eta, weights);
         update->weights[TERM_SAMPLE] = round_exp(-(h[0] * (eta + 1.0f)));

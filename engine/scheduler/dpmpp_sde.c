@@ -34,12 +34,11 @@ static void add_step(struct scheduler_evaluation *evaluation, enum prediction_ty
     float from = round_exp(-t), to = round_exp(-t_next),
           middle = round_exp(-(t + (t_next - t) * 0.5f));
     double sigma = (double)run->sigmas[i], next = (double)run->sigmas[i + 1];
-    evaluation[0].timestep = run->timesteps[i];
-    evaluation[0].input_scale = sigma_input_scale(run->sigmas[i]);
+    sigma_see(&evaluation[0], run->timesteps[i], run->sigmas[i]);
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
     step_to(&evaluation[0], prediction, TERM_SAMPLE, from, run->sigmas[i], middle);
-    evaluation[1].timestep = (float)timestep_of_sigma(schedule, sqrt(sigma * next));
-    evaluation[1].input_scale = sigma_input_scale(middle);
+    sigma_see(&evaluation[1], (float)timestep_of_sigma(schedule, sqrt(sigma * next)), middle);
+    evaluation[1].noise = run->sigmas[i + 1]; /* diffusers' add_noise has no middle */
     step_to(&evaluation[1], prediction, TERM_SLOT + SLOT_START, from, middle, to);
 }
 
@@ -57,8 +56,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     /* To sigma 0: what is predicted. */
     struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
     struct prediction_weights p = sigma_prediction_weights(prediction, run.sigmas[steps - 1]);
-    last->timestep = run.timesteps[steps - 1];
-    last->input_scale = sigma_input_scale(run.sigmas[steps - 1]);
+    sigma_see(last, run.timesteps[steps - 1], run.sigmas[steps - 1]);
     struct scheduler_update *update = scheduler_add_update(last, TERM_SAMPLE);
     update->weights[TERM_SAMPLE] = p.x0_sample;
     update->weights[TERM_OUTPUT] = p.x0_output;
@@ -84,4 +82,5 @@ const struct scheduler_class scheduler_dpmpp_sde = {
         [OPTION_BETA_END] = { true, 0.012 },
     },
     .fill = fill,
+    .order = 2,
 };

@@ -67,4 +67,5 @@ const struct scheduler_class scheduler_heun = {
         [OPTION_CLIP_SAMPLE] = { true, false },
     },
     .fill = fill,
+    .order = 2,
 };

@@ -24,7 +24,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
             config->values.prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        evaluation->timestep = (float)timesteps[i];
+        noise_schedule_see(schedule, evaluation, timesteps[i]);
         evaluation->draws_noise = !last;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = sqrtf(alpha_prod_prev) * (c_out * p.x0_sample + c_skip);

@@ -29,15 +29,17 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         !sigma_run_falls(&run, err) || !scheduler_plan_allocate(plan, steps, err))
         return false;
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
-    for (int i = 0; i < steps; i++) {
+    for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        int order = i + 1 < ORDER ? i + 1 : ORDER;
+        /* Of a run that begins late, diffusers weighs as if it had begun at 0, and leaves out what
+         * it does not know. */
+        const int order = i + 1 < ORDER ? i + 1 : ORDER, known = i + 1 - plan->first_step;
         sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
         sigma_add_derivative(scheduler_add_update(evaluation, TERM_SLOT + i % ORDER),
             config->values.prediction_type, run.sigmas[i], 1);
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = 1;
-        for (int term = 0; term < order; term++)
+        for (int term = 0; term < order && term < known; term++)
             update->weights[TERM_SLOT + (i - term) % ORDER] = (float)coefficient(
                 run.sigmas, i, order, term);
     }

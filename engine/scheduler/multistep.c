@@ -29,8 +29,16 @@ bool multistep_run_init(struct sigma_run *run, const struct scheduler_config *co
     return falls;
 }
 
-int multistep_order(const struct scheduler_values *values, int i, int count, bool always) {
-    int order = i + 1 < values->solver_order ? i + 1 : values->solver_order;
+void level_see(struct scheduler_evaluation *evaluation, float timestep, const struct level *level) {
+    evaluation->timestep = timestep;
+    evaluation->signal = level->alpha;
+    evaluation->noise = level->sigma;
+}
+
+int multistep_order(
+    const struct scheduler_values *values, int first, int i, int count, bool always) {
+    const int known = i + 1 - first;
+    int order = known < values->solver_order ? known : values->solver_order;
     if (values->lower_order_final && (always || count < SHORT_RUN) && count - i < order)
         order = count - i;
     return order;

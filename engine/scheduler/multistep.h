@@ -34,8 +34,13 @@ bool multistep_run_init(struct sigma_run *run, const struct scheduler_config *co
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
-/* How many predictions step i of count goes by, its own included: as many as there are, and with
- * lower_order_final fewer towards the end, of a short run or (`always`) of any. */
-int multistep_order(const struct scheduler_values *values, int i, int count, bool always);
+/* The evaluation sees a sample of that level. */
+void level_see(struct scheduler_evaluation *evaluation, float timestep, const struct level *level);
+
+/* How many predictions step i of count goes by, its own included: as many as there are since step
+ * `first`, and with lower_order_final fewer towards the end, of a short run or (`always`) of any.
+ */
+int multistep_order(
+    const struct scheduler_values *values, int first, int i, int count, bool always);
 
 #endif

@@ -11,6 +11,14 @@ float linspace_f32_at(float start, float stop, int count, int i) {
     return first_half ? fmaf(step, (float)i, start) : fmaf(-step, (float)(count - 1 - i), stop);
 }
 
+void noise_schedule_see(
+    const struct noise_schedule *schedule, struct scheduler_evaluation *evaluation, int timestep) {
+    const float alpha_cumprod = schedule->alphas_cumprod[timestep];
+    evaluation->timestep = (float)timestep;
+    evaluation->signal = sqrtf(alpha_cumprod);
+    evaluation->noise = sqrtf(1.0f - alpha_cumprod);
+}
+
 double linspace_at(double start, double stop, int count, int i) {
     if (i > 0 && i == count - 1)
         return stop;

@@ -18,6 +18,10 @@ bool noise_schedule_init(const struct scheduler_config *config, struct noise_sch
     struct error *err) __attribute__((warn_unused_result));
 void noise_schedule_finish(struct noise_schedule *schedule);
 
+/* The evaluation sees a sample of that timestep. */
+void noise_schedule_see(
+    const struct noise_schedule *schedule, struct scheduler_evaluation *evaluation, int timestep);
+
 /* numpy.linspace(start, stop, count)[i] */
 double linspace_at(double start, double stop, int count, int i);
 /* torch.linspace(start, stop, count)[i]: from both ends towards the middle, with one rounding. */

@@ -22,7 +22,7 @@
 
 struct pndm {
     const struct scheduler_values *values;
-    const float *alphas_cumprod;
+    const struct noise_schedule *schedule;
     int stride;     /* training timesteps between two steps */
     int ring[RING]; /* slots of earlier outputs, newest first */
     int ring_count;
@@ -32,9 +32,10 @@ struct pndm {
  * update->weights. The weights of m become those of the step. */
 static void transfer(const struct pndm *pndm, struct scheduler_update *update,
     enum scheduler_term start, int t, int prev) {
-    float final_alpha = pndm->values->set_alpha_to_one ? 1.0f : pndm->alphas_cumprod[0];
-    float alpha_prod_t = pndm->alphas_cumprod[t];
-    float alpha_prod_prev = prev >= 0 ? pndm->alphas_cumprod[prev] : final_alpha;
+    const float *alphas_cumprod = pndm->schedule->alphas_cumprod;
+    float final_alpha = pndm->values->set_alpha_to_one ? 1.0f : alphas_cumprod[0];
+    float alpha_prod_t = alphas_cumprod[t];
+    float alpha_prod_prev = prev >= 0 ? alphas_cumprod[prev] : final_alpha;
     float beta_prod_t = 1.0f - alpha_prod_t, beta_prod_prev = 1.0f - alpha_prod_prev;
     float sample_weight = sqrtf(alpha_prod_prev / alpha_prod_t);
     float denominator = alpha_prod_t * sqrtf(beta_prod_prev) +
@@ -58,7 +59,7 @@ static void keep_output(struct pndm *pndm, struct scheduler_evaluation *evaluati
 /* Evaluation k of a group that starts at timestep t: weights 1/6, 1/3, 1/3, 1/6. */
 static void add_prk(
     struct pndm *pndm, struct scheduler_evaluation *evaluation, int k, int visited, int t) {
-    evaluation->timestep = (float)visited;
+    noise_schedule_see(pndm->schedule, evaluation, visited);
     int prev = visited - (k % 2 ? 0 : pndm->stride / 2);
     if (k == 0)
         scheduler_keep(evaluation, SLOT_START, TERM_SAMPLE);
@@ -86,7 +87,7 @@ static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation,
         { 55.0f / 24, -59.0f / 24, 37.0f / 24, -9.0f / 24 },
     };
     const float *weights = adams[pndm->ring_count];
-    evaluation->timestep = (float)t;
+    noise_schedule_see(pndm->schedule, evaluation, t);
     struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
     update->weights[TERM_OUTPUT] = weights[0];
     for (int i = 0; i < pndm->ring_count; i++)
@@ -97,63 +98,91 @@ static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation,
 
 /* The second visit of t: the first step again, from where it started, with the mean of both. */
 static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
-    evaluation->timestep = (float)t;
+    noise_schedule_see(pndm->schedule, evaluation, t);
     struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
     update->weights[TERM_OUTPUT] = 0.5f;
     update->weights[TERM_SLOT + pndm->ring[0]] = 0.5f;
     transfer(pndm, update, TERM_SLOT + SLOT_START, t + pndm->stride, t);
 }
 
-static void fill_plms(
-    struct pndm *pndm, const int *timesteps, int steps, struct scheduler_plan *plan) {
-    struct scheduler_evaluation *evaluation = plan->evaluations;
-    scheduler_keep(evaluation, SLOT_START, TERM_SAMPLE);
-    add_plms(pndm, evaluation++, timesteps[0]);
-    for (int i = 1; i < steps; i++) {
-        if (i == 1)
-            add_plms_again(pndm, evaluation++, timesteps[1]);
-        add_plms(pndm, evaluation++, timesteps[i]);
-    }
+/* visited[0..count): what diffusers lists as its timesteps. A run that begins late in it begins
+ * with the same evaluations as one that does not: its second redoes its first. */
+static void fill_plms(struct pndm *pndm, const int *visited, struct scheduler_plan *plan) {
+    const int first = plan->first_step;
+    scheduler_keep(&plan->evaluations[first], SLOT_START, TERM_SAMPLE);
+    for (int i = first; i < plan->count; i++)
+        if (i == first + 1)
+            add_plms_again(pndm, &plan->evaluations[i], visited[i]);
+        else
+            add_plms(pndm, &plan->evaluations[i], visited[i]);
 }
 
-static void fill_prk(
-    struct pndm *pndm, const int *timesteps, int steps, struct scheduler_plan *plan) {
-    struct scheduler_evaluation *evaluation = plan->evaluations;
+static void fill_prk(struct pndm *pndm, const int *visited, struct scheduler_plan *plan) {
+    for (int i = plan->first_step, k = 0; i < plan->count; i++, k++)
+        if (k < PRK_EVALUATIONS)
+            add_prk(pndm, &plan->evaluations[i], k % 4, visited[i], visited[k / 4 * 4]);
+        else
+            add_plms(pndm, &plan->evaluations[i], visited[i]);
+}
+
+/* Both return how many they list. */
+static int visit_plms(const int *timesteps, int steps, int *visited) {
+    int count = 0;
+    for (int i = 0; i < steps; i++) {
+        visited[count++] = timesteps[i];
+        if (i == 1)
+            visited[count++] = timesteps[i];
+    }
+    return count;
+}
+
+static int visit_prk(const struct pndm *pndm, const int *timesteps, int steps, int *visited) {
+    int count = 0;
     for (int group = 0; group < PRK_GROUPS; group++) {
-        int t = timesteps[group], next = timesteps[group + 1];
-        int visited[4] = { t, next + pndm->stride / 2, next + pndm->stride / 2, next };
+        const int next = timesteps[group + 1], middle = next + pndm->stride / 2;
+        const int group_visits[4] = { timesteps[group], middle, middle, next };
         for (int k = 0; k < 4; k++)
-            add_prk(pndm, evaluation++, k, visited[k], t);
+            visited[count++] = group_visits[k];
     }
     for (int i = PRK_GROUPS; i < steps; i++)
-        add_plms(pndm, evaluation++, timesteps[i]);
+        visited[count++] = timesteps[i];
+    return count;
+}
+
+/* The second evaluation redoes the first step, from one stride above its own timestep. */
+static bool check_second(const struct pndm *pndm, const int *visited, int steps,
+    struct scheduler_plan *plan, struct error *err) {
+    const int second = plan->first_step + 1;
+    if (second >= plan->count ||
+        visited[second] + pndm->stride < pndm->schedule->num_train_timesteps)
+        return true;
+    return scheduler_refuse_steps(err, steps,
+        "pndm's first step would start at timestep %d of %d: take fewer steps",
+        visited[second] + pndm->stride, pndm->schedule->num_train_timesteps);
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {
-    int timesteps[STEPS_MAX];
+    int timesteps[STEPS_MAX], visited[STEPS_MAX + PRK_EVALUATIONS];
+    const bool prk = !config->values.skip_prk_steps;
     struct pndm pndm = { .values = &config->values,
-        .alphas_cumprod = schedule->alphas_cumprod,
+        .schedule = schedule,
         .stride = schedule->num_train_timesteps / steps };
     if (!noise_schedule_timesteps(config, steps, timesteps, err))
         return false;
-    if (!config->values.skip_prk_steps) {
-        if (steps < PRK_MIN_STEPS)
-            return scheduler_refuse_steps(
-                err, steps, "pndm with skip_prk_steps false needs at least %d", PRK_MIN_STEPS);
-        if (!scheduler_plan_allocate(plan, PRK_EVALUATIONS + steps - PRK_GROUPS, err))
-            return false;
-        fill_prk(&pndm, timesteps, steps, plan);
-        return true;
-    }
-    /* The second visit redoes the first step, from one stride above the second timestep. */
-    if (steps > 1 && timesteps[1] + pndm.stride >= schedule->num_train_timesteps)
-        return scheduler_refuse_steps(err, steps,
-            "pndm's first step would start at timestep %d of %d: take fewer steps",
-            timesteps[1] + pndm.stride, schedule->num_train_timesteps);
-    if (!scheduler_plan_allocate(plan, steps > 1 ? steps + 1 : 1, err))
+    if (prk && steps < PRK_MIN_STEPS)
+        return scheduler_refuse_steps(
+            err, steps, "pndm with skip_prk_steps false needs at least %d", PRK_MIN_STEPS);
+    const int count = prk ? visit_prk(&pndm, timesteps, steps, visited)
+                          : visit_plms(timesteps, steps, visited);
+    if (!scheduler_plan_allocate(plan, count, err))
         return false;
-    fill_plms(&pndm, timesteps, steps, plan);
+    if (prk)
+        fill_prk(&pndm, visited, plan);
+    else if (check_second(&pndm, visited, steps, plan, err))
+        fill_plms(&pndm, visited, plan);
+    else
+        return false;
     return true;
 }
 

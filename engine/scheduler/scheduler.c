@@ -189,9 +189,22 @@ bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct erro
     return true;
 }
 
+/* Throws away the evaluations before the first step. */
+static bool begin_at_first(
+    const struct scheduler_class *class, struct scheduler_plan *plan, struct error *err) {
+    const int left_out = plan->first_step * (class->order ? class->order : 1);
+    if (plan->first_step < 0 || left_out >= plan->count)
+        return error_set(err, ERROR_INTERNAL, "scheduler: %s has no step %d", class->info.name,
+            plan->first_step);
+    plan->count -= left_out;
+    memmove(plan->evaluations, plan->evaluations + left_out,
+        sizeof(*plan->evaluations) * (size_t)plan->count);
+    return true;
+}
+
 bool scheduler_class_plan(const struct scheduler_class *class,
-    const struct scheduler_config *config, int num_inference_steps, struct scheduler_plan **out,
-    struct error *err) {
+    const struct scheduler_config *config, int num_inference_steps, int first_step,
+    struct scheduler_plan **out, struct error *err) {
     *out = NULL;
     if (num_inference_steps < 1 || num_inference_steps > STEPS_MAX)
         return scheduler_refuse_steps(err, num_inference_steps, "1 to %d", STEPS_MAX);
@@ -199,9 +212,11 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     if (!plan)
         return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for a plan");
     plan->init_noise_sigma = 1;
+    plan->first_step = first_step;
     struct noise_schedule schedule = { 0 };
     bool ok = noise_schedule_init(config, &schedule, err) &&
               class->fill(config, &schedule, num_inference_steps, plan, err) &&
+              begin_at_first(class, plan, err) &&
               finish_plan(class, config, num_inference_steps, plan, err);
     noise_schedule_finish(&schedule);
     if (!ok) {
@@ -214,7 +229,13 @@ bool scheduler_class_plan(const struct scheduler_class *class,
 
 bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
     struct scheduler_plan **out, struct error *err) {
-    return scheduler_class_plan(classes[config->kind], config, num_inference_steps, out, err);
+    return scheduler_plan_create_from(config, num_inference_steps, 0, out, err);
+}
+
+bool scheduler_plan_create_from(const struct scheduler_config *config, int num_inference_steps,
+    int first_step, struct scheduler_plan **out, struct error *err) {
+    return scheduler_class_plan(
+        classes[config->kind], config, num_inference_steps, first_step, out, err);
 }
 
 void scheduler_plan_destroy(struct scheduler_plan *plan) {

@@ -131,6 +131,7 @@ struct scheduler_update {
 struct scheduler_evaluation {
     float timestep; /* need not be whole */
     float input_scale;
+    float signal, noise; /* diffusers' add_noise: signal * x0 + noise * noise belongs here */
     bool draws_noise;
     float brownian_from, brownian_to;
     int update_count;
@@ -148,6 +149,7 @@ struct scheduler_plan {
     int slot_count; /* slots in use: 0..slot_count-1 */
     /* The sigmas that the Brownian motion spans; both 0 if no evaluation draws from one. */
     float brownian_low, brownian_high;
+    int first_step; /* the steps before it are left out */
 };
 
 /* Whether its images need a Brownian motion each. */
@@ -158,6 +160,12 @@ static inline bool scheduler_plan_is_brownian(const struct scheduler_plan *plan)
 /* ERROR_INVALID if so many steps cannot be taken with this configuration, and why. */
 bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
     struct scheduler_plan **out, struct error *err) __attribute__((warn_unused_result));
+/* The same from step `first_step` on, below num_inference_steps: what begins with a picture of that
+ * noise level. As diffusers' pipelines do after set_begin_index: methods that go by earlier steps
+ * begin as at their first, with what ends a run where it would. */
+bool scheduler_plan_create_from(const struct scheduler_config *config, int num_inference_steps,
+    int first_step, struct scheduler_plan **out, struct error *err)
+    __attribute__((warn_unused_result));
 void scheduler_plan_destroy(struct scheduler_plan *plan); /* NULL is fine */
 
 #endif

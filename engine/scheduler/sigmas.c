@@ -287,6 +287,8 @@ struct prediction_weights sigma_prediction_weights(enum prediction_type predicti
 void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float sigma) {
     evaluation->timestep = timestep;
     evaluation->input_scale = sigma_input_scale(sigma);
+    evaluation->signal = 1;
+    evaluation->noise = sigma;
 }
 
 void sigma_add_derivative(

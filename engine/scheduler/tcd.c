@@ -23,7 +23,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct prediction_weights p = prediction_weights(values->prediction_type, alpha_prod_t);
 
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        evaluation->timestep = (float)timesteps[i];
+        noise_schedule_see(schedule, evaluation, timesteps[i]);
         evaluation->draws_noise = noised;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = sqrtf(kept) *

@@ -142,16 +142,18 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     if (!multistep_run_init(&run, config, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
         !check_end(values, &run, steps, err) || !scheduler_plan_allocate(plan, steps, err))
         return false;
-    for (int i = 0; i < steps; i++) {
+    const int first = plan->first_step;
+    for (int i = first; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        struct step step = make_step(values, &run, i, multistep_order(values, i, steps, true));
-        evaluation->timestep = run.timesteps[i];
+        struct step step = make_step(
+            values, &run, i, multistep_order(values, first, i, steps, true));
+        level_see(evaluation, run.timesteps[i], &step.from);
         struct prediction_weights p = prediction_weights_of(
             values->prediction_type, step.from.alpha, step.from.sigma);
         struct scheduler_update *update = slot_ring_push(&ring, evaluation);
         update->weights[TERM_SAMPLE] = values->predict_x0 ? p.x0_sample : p.noise_sample;
         update->weights[TERM_OUTPUT] = values->predict_x0 ? p.x0_output : p.noise_output;
-        if (i > 0)
+        if (i > first)
             correct(&last, &ring, evaluation);
         else
             scheduler_keep(evaluation, SLOT_LAST, TERM_SAMPLE);

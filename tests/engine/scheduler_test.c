@@ -749,7 +749,7 @@ static void plans_that_cannot_be_followed_are_refused(void) {
         struct error err = { 0 };
         struct scheduler_plan *plan = NULL;
         broken = (enum breakage)i;
-        bool ok = scheduler_class_plan(&class, &config, 5, &plan, &err);
+        bool ok = scheduler_class_plan(&class, &config, 5, 0, &plan, &err);
         CHECK(
             ok == (i == NOTHING_BROKEN) && err.code == expected[i].code, "%d: %s", i, err.message);
         if (ok) {
