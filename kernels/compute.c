@@ -291,6 +291,17 @@ static bool combine_is_right(const struct check *k, const struct combine_args *a
     return true;
 }
 
+static bool blend_is_right(const struct check *k, const struct blend_args *a) {
+    if (!check_tensor(k, "y", a->y, 2, 4) || !check_dtype(k, "y", a->y, DTYPE_F32, NULL) ||
+        !check_like(k, "a", a->a, "y", a->y) || !check_like(k, "b", a->b, "y", a->y))
+        return false;
+    struct tensor mask = *a->y;
+    mask.shape[mask.rank - 1] = 1;
+    return check_shape(k, "mask", a->mask, &mask, "y", a->y) &&
+           check_apart(k, a->y, "a", a->a, true) && check_apart(k, a->y, "b", a->b, true) &&
+           check_apart(k, a->y, "mask", a->mask, false);
+}
+
 static bool is_float(const struct check *k, const char *name, const struct tensor *t) {
     char text[112];
     if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16)

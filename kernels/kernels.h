@@ -177,6 +177,13 @@ struct combine_args {
     struct tensor *y;
 };
 
+/* y[...][c] = (1 - mask[...]) * a[...][c] + mask[...] * b[...][c], f32: what inpainting keeps of a
+ * picture and what it draws. mask: as a, with one channel. y may be a or b. */
+struct blend_args {
+    const struct tensor *a, *b, *mask;
+    struct tensor *y;
+};
+
 /* y = x in y's dtype; same shape, or x [n][c][h][w] to y [n][h][w][c] and back. */
 enum layout_change { LAYOUT_SAME, LAYOUT_NCHW_TO_NHWC, LAYOUT_NHWC_TO_NCHW };
 struct convert_args {

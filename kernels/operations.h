@@ -25,6 +25,7 @@
     X(add)                                                                                         \
     X(concat)                                                                                      \
     X(combine)                                                                                     \
+    X(blend)                                                                                       \
     X(convert)                                                                                     \
     X(noise)                                                                                       \
     X(low_rank)                                                                                    \

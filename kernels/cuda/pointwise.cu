@@ -1,6 +1,6 @@
-/* Element by element: add, geglu, concat, combine, convert. Bound by memory: 16 bytes at a time
- * where all addresses allow it, and one element at a time in the tail and elsewhere, with the same
- * arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
+/* Element by element: add, geglu, concat, combine, blend, convert. Bound by memory: 16 bytes at a
+ * time where all addresses allow it, and one element at a time in the tail and elsewhere, with the
+ * same arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -222,6 +222,25 @@ extern "C" bool cuda_combine(const struct combine_args *args, struct error *err)
             return false;
     }
     return true;
+}
+
+/* ---- blend: y = (1 - mask) a + mask b, a mask value for each `channels` ---- */
+
+__global__ void __launch_bounds__(THREADS)
+    blend(const float *a, const float *b, const float *mask, float *y, int64_t n, int channels) {
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    for (int64_t i = grid_index(); i < n; i += grid_stride()) {
+        const float m = mask[i / channels];
+        y[i] = fmaf(m, b[i], (1 - m) * a[i]);
+    }
+}
+
+extern "C" bool cuda_blend(const struct blend_args *args, struct error *err) {
+    const int64_t n = tensor_elements(args->y);
+    return launch(blend, grid_for(n), THREADS, 0, "blend", err, (const float *)args->a->data,
+        (const float *)args->b->data, (const float *)args->mask->data, (float *)args->y->data, n,
+        (int)args->y->shape[args->y->rank - 1]);
 }
 
 /* ---- convert ---- */

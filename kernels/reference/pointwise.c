@@ -1,4 +1,4 @@
-/* Element by element: add, concat, combine, convert, noise. */
+/* Element by element: add, concat, combine, blend, convert, noise. */
 #include "kernels/reference/reference.h"
 
 #include "kernels/philox.h"
@@ -53,6 +53,19 @@ bool reference_combine(const struct combine_args *args, struct error *err) {
         for (int term = 1; term < args->count; term++)
             sum += coefficients[term] * ((const float *)args->terms[term]->data)[i];
         y[i] = sum;
+    }
+    return true;
+}
+
+bool reference_blend(const struct blend_args *args, struct error *err) {
+    (void)err;
+    const int64_t channels = args->y->shape[args->y->rank - 1];
+    const int64_t elements = tensor_elements(args->y);
+    const float *a = args->a->data, *b = args->b->data, *mask = args->mask->data;
+    float *y = args->y->data;
+    for (int64_t i = 0; i < elements; i++) {
+        const float m = mask[i / channels];
+        y[i] = (1 - m) * a[i] + m * b[i];
     }
     return true;
 }

@@ -238,6 +238,11 @@ static void pointwise_refuses(void) {
     REFUSES(combine, sum, a.coefficients = NULL, "coefficients are missing");
     REFUSES(combine, sum, a.terms[1] = &b5, "terms[1] is f32 [3][5]");
     REFUSES(combine, sum, a.count = 3, "terms[2] is missing");
+    struct tensor mask = f32_2d(300, 3, 1);
+    struct blend_args blend = { &x, &b, &mask, &y };
+    ACCEPTS(blend, blend, a.y = &b);
+    REFUSES(blend, blend, a.b = &b5, "blend: b is f32 [3][5], it must be like y, f32 [3][4]");
+    REFUSES(blend, blend, a.mask = &b2, "mask is f32 [2][4], it must be f32 [3][1]");
     struct tensor nchw = f32_4d(0, 2, 3, 4, 5), nhwc = f32_4d(200, 2, 4, 5, 3);
     struct tensor ints = tensor_4d(memory + 200, DTYPE_I32, 2, 4, 5, 3);
     struct convert_args convert = { &nchw, LAYOUT_NCHW_TO_NHWC, &nhwc };

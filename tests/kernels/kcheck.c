@@ -26,7 +26,7 @@ static int usage(void) {
 /* What the CPU leaves to the reference: copies and a few sines, and what training still computes in
  * plain C. An operation that falls back without being named here, or is named without falling back,
  * is found. */
-static const char *const left_to_reference[] = { "timestep_embedding", "concat", "noise",
+static const char *const left_to_reference[] = { "timestep_embedding", "concat", "blend", "noise",
     "embedding_backward", "dropout", "mse", NULL };
 
 /* What CUDA does not compute, likewise. */

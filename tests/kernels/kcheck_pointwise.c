@@ -1,5 +1,5 @@
-/* embedding, timestep_embedding, add, concat, combine, convert, noise; and the table of tolerances.
- */
+/* embedding, timestep_embedding, add, concat, combine, blend, convert, noise; and the table of
+ * tolerances. */
 #include "tests/kernels/kcheck.h"
 
 #include <string.h>
@@ -29,6 +29,7 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
             { 0, "" } },
         { "concat", { 0, "a copy" }, { 0, "" } },
         { "combine", { 1e-6, "up to 8 terms that may cancel in a small tensor" }, { 0, "" } },
+        { "blend", { 3e-7, "two products that may cancel" }, { 0, "" } },
         { "convert", { 0, "rounding is exact" }, { 0, "" } },
         { "noise", { 2e-6, "another sine and logarithm than the host's" }, { 0, "" } },
         { "low_rank", { 2e-6, "f32 sums of up to 11520 products, a small part of y" }, { 0, "" } },
@@ -244,6 +245,33 @@ void check_combine(struct kcheck *k) {
     for (size_t n = first_length(k); n < end_of_lengths(k); n++)
         for (int count = 1; count <= COMBINE_MAX_TERMS; count += count == 1 ? 1 : 3)
             check_combine_case(k, count, lengths[n]);
+}
+
+static void run_blend(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    struct tensor a = subject_row(s, 0, row), b = subject_row(s, 1, row);
+    struct tensor mask = subject_row(s, 2, row);
+    op_blend(c, &(struct blend_args){ &a, &b, &mask, y });
+}
+
+static void check_blend_case(struct kcheck *k, int64_t pixels, int64_t channels) {
+    struct subject s;
+    if (!subject_start(k, &s, "blend", "3x%lldx%lld", (long long)pixels, (long long)channels))
+        return;
+    s.y = tensor_3d(NULL, DTYPE_F32, 3, pixels, channels);
+    subject_input(k, &s, s.y, 1, 0);
+    subject_input(k, &s, s.y, 1, 0);
+    subject_input(k, &s, tensor_3d(NULL, DTYPE_F32, 3, pixels, 1), 1, 0);
+    s.in_place = 2;
+    s.run = run_blend;
+    s.tolerance = tolerance_for("blend", DTYPE_F32, DTYPE_F32);
+    s.bytes = 3.0 * (double)tensor_bytes(&s.y);
+    subject_check(k, &s);
+}
+
+void check_blend(struct kcheck *k) {
+    check_blend_case(k, 1, 1);
+    check_blend_case(k, 13, 3);
+    check_blend_case(k, 4096, 4);
 }
 
 static void run_convert(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {

@@ -78,6 +78,17 @@ static void norms(void) {
     COMPARE(&c, golden_layer_norm);
 }
 
+static void blend(void) {
+    const struct tensor a = stream(memory[0], 1, tensor_3d(NULL, DTYPE_F32, 2, 3, 4));
+    const struct tensor b = stream(memory[1], 2, tensor_3d(NULL, DTYPE_F32, 2, 3, 4));
+    const struct tensor mask = stream(memory[2], 3, tensor_3d(NULL, DTYPE_F32, 2, 3, 1));
+    struct tensor y = a;
+    y.data = output;
+    struct compute c = fresh();
+    op_blend(&c, &(struct blend_args){ &a, &b, &mask, &y });
+    COMPARE(&c, golden_blend);
+}
+
 static void attention(void) {
     struct tensor qkv = stream(memory[0], 1, tensor_3d(NULL, DTYPE_F32, 2, 5, 24));
     struct tensor y = tensor_3d(output, DTYPE_F32, 2, 5, 8);
@@ -113,6 +124,7 @@ int main(void) {
     CONV(CONV_3X3_UP, 10, 8, false, golden_conv_up);
     CONV(CONV_3X3_UP, 9, 7, false, golden_conv_up_shorter);
     norms();
+    blend();
     attention();
     timesteps();
     return check_done();

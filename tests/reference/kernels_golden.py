@@ -43,6 +43,9 @@ att = lambda **kw: F.scaled_dot_product_attention(q, k, v, scale=0.7, **kw).tran
 out["attention"] = att()
 out["attention_causal"] = att(is_causal=True)
 
+a = stream(1, 2, 3, 4); b = stream(2, 2, 3, 4); m = stream(3, 2, 3, 1)
+out["blend"] = torch.lerp(a, b, m)
+
 from diffusers.models.embeddings import get_timestep_embedding
 t = torch.tensor([0.0, 1.0, 999.0])
 out["timesteps"] = get_timestep_embedding(t, 8, flip_sin_to_cos=True, downscale_freq_shift=0)
