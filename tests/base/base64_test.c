@@ -1,0 +1,66 @@
+/* base64 against RFC 4648's own vectors (section 10), and what is no base64. */
+#include "base/base64.h"
+#include "tests/check.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *bytes, *text;
+} vectors[] = { { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" },
+    { "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" } };
+
+static void vectors_both_ways(void) {
+    for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
+        size_t length, size, wrong;
+        void *bytes;
+        char *text = base64_encode(vectors[i].bytes, strlen(vectors[i].bytes), &length);
+        CHECK_STRING(text, vectors[i].text);
+        CHECK(base64_decode(vectors[i].text, strlen(vectors[i].text), &bytes, &size, &wrong),
+            "%s: wrong at %zu", vectors[i].text, wrong);
+        CHECK(size == strlen(vectors[i].bytes) && memcmp(bytes, vectors[i].bytes, size) == 0,
+            "%s: %zu bytes", vectors[i].text, size);
+        free(bytes);
+        free(text);
+    }
+}
+
+/* Every byte in every place of a group. */
+static void all_bytes_come_back(void) {
+    uint8_t bytes[259];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (uint8_t)(i * 7);
+    for (size_t from = 0; from < 3; from++) {
+        size_t length, size, wrong;
+        void *back;
+        char *text = base64_encode(bytes + from, sizeof(bytes) - from, &length);
+        CHECK(base64_decode(text, length, &back, &size, &wrong), "wrong at %zu", wrong);
+        CHECK(size == sizeof(bytes) - from && memcmp(back, bytes + from, size) == 0, "%zu", size);
+        free(back);
+        free(text);
+    }
+}
+
+static void what_is_wrong_is_found(void) {
+    static const struct {
+        const char *text;
+        size_t wrong;
+    } cases[] = { { "A", 1 }, { "AA", 2 }, { "AAA", 3 }, { "=", 1 }, { "A===", 1 }, { "====", 0 },
+        { "AB==", 1 }, { "AAB=", 2 }, { "AA=A", 2 }, { "AAA=AAAA", 3 }, { "AA AA", 2 },
+        { "AAAA\n", 4 }, { "AA-_", 2 }, { "AAAAA", 5 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        size_t size, wrong = 99;
+        void *bytes;
+        CHECK(!base64_decode(cases[i].text, strlen(cases[i].text), &bytes, &size, &wrong),
+            "\"%s\" was taken", cases[i].text);
+        CHECK(wrong == cases[i].wrong, "\"%s\": wrong at %zu, not %zu", cases[i].text, wrong,
+            cases[i].wrong);
+    }
+}
+
+int main(void) {
+    vectors_both_ways();
+    all_bytes_come_back();
+    what_is_wrong_is_found();
+    return check_done();
+}
