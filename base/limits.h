@@ -65,6 +65,7 @@
 #define IMAGE_MIN_PX 64
 #define IMAGE_MAX_PX 2048
 #define IMAGE_MULTIPLE_PX 8
+#define INIT_IMAGE_MAX_PX 4096 /* a side of a picture that is sent to be resized */
 #define STEPS_MAX 1000
 #define TRAIN_TIMESTEPS_MAX 10000 /* num_train_timesteps of a scheduler_config.json */
 #define IMAGES_PER_REQUEST_MAX 16

@@ -25,7 +25,8 @@ struct run {
     struct generate_request request;
     struct lora_flags loras;
     struct outputs outputs;
-    const char *init_latents; /* path, or NULL */
+    const char *init_latents;            /* path, or NULL */
+    const char *init_image, *mask_image; /* likewise */
     int repeat;
     bool quiet;
 };
@@ -68,6 +69,14 @@ static const struct option_spec own_options[] = {
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
         .to = OPTION_TO_TEXT(struct run, init_latents) },
+    { "init-image", 0, "FILE", "begin with this PNG or JPEG instead of noise; - is standard input",
+        .to = OPTION_TO_TEXT(struct run, init_image) },
+    { "mask-image", 0, "FILE", "draw anew what is white in it; - as with --init-image",
+        .to = OPTION_TO_TEXT(struct run, mask_image) },
+    { "strength", 0, "X", "how much of the steps the picture goes through [0.8; 1 with a mask]",
+        .to = OPTION_TO_DOUBLE(struct run, request.strength, 0, 1) },
+    { "resize-mode", 0, "none|default|crop",
+        "of pictures of another size: refuse, resize, or resize and crop [none]" },
     { "repeat", 0, "N", "draw the same request N times and say how long each took [1]",
         .to = OPTION_TO_INT(struct run, repeat, 1, REPEAT_MAX) },
     { "quiet", 'q', NULL, "say nothing but warnings and errors",
@@ -118,10 +127,22 @@ static bool fill_prompt(const struct options *o, char **out, struct error *err) 
     return read_prompt(file ? file : "-", out, err);
 }
 
+/* path: NULL for none. */
+static bool read_picture(const char *path, struct picture_file *out, struct error *err) {
+    char *bytes;
+    if (!path)
+        return true;
+    if (!file_read_stream(path, HTTP_BODY_MAX_BYTES, &bytes, &out->size, err))
+        return false;
+    out->bytes = bytes;
+    return true;
+}
+
 /* Ranges are the same as over HTTP. */
 static bool fill_run(const struct options *o, struct run *run, struct error *err) {
     const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
     const char *long_prompt = options_get(o, "long-prompt"), *out = options_get(o, "out");
+    const char *resize_mode = options_get(o, "resize-mode");
     struct generate_request *request = &run->request;
     generate_request_init(request);
     request->prompts = calloc(1, sizeof(*request->prompts));
@@ -135,9 +156,14 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
         return options_refuse("rng", rng, "cpu or cuda: torch's two generators", err);
     if (long_prompt && !long_prompt_from_name(long_prompt, &request->long_prompt))
         return options_refuse("long-prompt", long_prompt, LONG_PROMPT_ALLOWED, err);
+    if (resize_mode && !resize_mode_from_name(resize_mode, &request->resize_mode))
+        return options_refuse("resize-mode", resize_mode, RESIZE_MODE_ALLOWED, err);
+    request->strength_given = options_get(o, "strength") != NULL;
     request->seed_given = options_get(o, "seed") != NULL;
     request->latent_output = !out;
-    return options_fill(o, run, err) && scheduler_flags_read(o, &request->scheduler, err) &&
+    return options_fill(o, run, err) && read_picture(run->init_image, &request->init_image, err) &&
+           read_picture(run->mask_image, &request->mask_image, err) &&
+           scheduler_flags_read(o, &request->scheduler, err) &&
            lora_flags_fill(o, request, &run->loras, err) && generate_request_check(request, err) &&
            outputs_init(&run->outputs, out, request->prompt_count * request->num_images,
                options_get(o, "save-latents"), err);

@@ -22,11 +22,11 @@ struct slab {
 };
 
 /* What one kind of call takes of the common arena, and its work. */
-enum part { PART_TEXTS = 1, PART_STEP = 2, PART_DECODE = 4 };
+enum part { PART_TEXTS = 1, PART_STEP = 2, PART_DECODE = 4, PART_ENCODE = 8 };
 struct need {
     enum part part; /* 0: free */
     int64_t height, width;
-    int rows, tokens; /* tokens: the most that a row's text may have */
+    int rows, tokens; /* tokens: the most that a row's text may have; of an encode, pictures */
     size_t bytes;
     double flops;
 };
@@ -88,14 +88,16 @@ static int longest_text(const struct resolved_request *r) {
     return r->chunks * r->tokens;
 }
 
-static void fill_image(
-    const struct resolved_request *r, int index, float *latents, struct image *image) {
+static void fill_image(const struct resolved_request *r, int index, float *latents,
+    const float *moments, struct image *image) {
     const struct generate_request *asked = &r->asked;
     size_t at = (size_t)index * (size_t)r->latent_channels * (size_t)r->latent_height *
                 (size_t)r->latent_width;
     *image = (struct image){
         .plan = r->plan,
         .init_latents = asked->init_latents.values ? asked->init_latents.values + at : NULL,
+        .moments = moments,
+        .keeps = r->source && r->source->mask.pixels && !r->source->inpaints,
         .guided = r->guided,
         .guidance_scale = asked->guidance_scale,
         .guidance_rescale = asked->guidance_rescale,
@@ -222,6 +224,38 @@ static void decode_latents(struct compute *c, const struct model_stages *m,
     arena_release(c->arena, mark);
 }
 
+/* One encode: image f32 [1][height][width][3] to moments f32 [1][h][w][2 c]. */
+struct encoding_picture {
+    const struct vae *vae;
+    struct tensor image, moments;
+};
+
+static void run_vae_encoder(struct compute *c, const void *user) {
+    const struct encoding_picture *v = user;
+    struct tensor moments = v->moments;
+    vae_encode(v->vae, c, &v->image, &moments);
+}
+
+/* A picture of the request's source; pixels is room for one on the host. */
+static void encode_picture(struct compute *c, const struct model_stages *m,
+    const struct resolved_request *r, const float *pixels, float *out) {
+    size_t mark = arena_mark(c->arena);
+    const struct encoding_picture v = {
+        .vae = m->models.vae,
+        .image = compute_tensor_4d(c, DTYPE_F32, 1, r->asked.height, r->asked.width, 3),
+        .moments = compute_tensor_4d(
+            c, DTYPE_F32, 1, r->latent_height, r->latent_width, 2 * r->latent_channels),
+    };
+    const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.image.data, (uintptr_t)v.moments.data,
+        (uintptr_t)r->asked.height, (uintptr_t)r->asked.width, PART_ENCODE };
+    compute_upload(c, pixels, &v.image);
+    compute_recorded(c, key, sizeof(key), run_vae_encoder, &v);
+    const float *moments = compute_view(c, &v.moments);
+    if (moments)
+        memcpy(out, moments, tensor_bytes(&v.moments));
+    arena_release(c->arena, mark);
+}
+
 /* --- what they need --- */
 
 /* A dry run of parts of a drawing, with a sampler of its own. */
@@ -262,6 +296,8 @@ static void rehearse(struct compute *c, void *user) {
     }
     if (r->parts & PART_DECODE)
         decode_latents(c, r->m, r->request, NULL, NULL);
+    if (r->parts & PART_ENCODE)
+        encode_picture(c, r->m, r->request, NULL, NULL);
     r->flops = c->flops;
 }
 
@@ -296,11 +332,12 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
     bool overlays = part == PART_TEXTS && adapter_set_text_encoder(r->request->adapters);
-    for (int i = 0; i < r->count && part != PART_DECODE; i++) {
+    const bool steps = part != PART_DECODE && part != PART_ENCODE;
+    for (int i = 0; i < r->count && steps; i++) {
         out->rows += image_rows(&r->images[i]);
         overlays = overlays || r->images[i].overlay;
     }
-    out->tokens = part == PART_DECODE ? 0 : r->tokens;
+    out->tokens = steps ? r->tokens : 0;
     const struct need *found = overlays ? NULL : find_need(m, out);
     if (found) {
         *out = *found;
@@ -317,7 +354,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
 
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
     *r = (struct rehearsal){ .request = request, .count = 1, .tokens = longest_text(request) };
-    fill_image(request, 0, NULL, &r->images[0]);
+    fill_image(request, 0, NULL, NULL, &r->images[0]);
     /* All of its images' texts take at most what the longest does. */
     r->images[0].text_tokens[0] = r->images[0].text_tokens[1] = r->tokens;
 }
@@ -325,13 +362,16 @@ static void rehearse_one(const struct resolved_request *request, struct rehearsa
 static bool measure(
     void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
     struct rehearsal r;
-    struct need step, decode;
+    struct need step, decode, encode = { 0 };
     rehearse_one(request, &r);
     r.images[0].overlay = NULL;
     if (!get_need(user, PART_STEP, &r, &step, err) ||
-        !get_need(user, PART_DECODE, &r, &decode, err))
+        !get_need(user, PART_DECODE, &r, &decode, err) ||
+        (request->source && !get_need(user, PART_ENCODE, &r, &encode, err)))
         return false;
     *out = (struct stage_work){ .evaluation = step.flops, .decode = decode.flops };
+    if (request->source)
+        out->encode = encode.flops * source_encode_count(request->source);
     return true;
 }
 
@@ -341,11 +381,12 @@ bool model_stages_note(
     struct rehearsal r = { .m = m,
         .request = request,
         .tokens = longest_text(request),
-        .parts = PART_TEXTS | PART_STEP | (request->asked.latent_output ? 0 : PART_DECODE) };
+        .parts = PART_TEXTS | PART_STEP | (request->asked.latent_output ? 0 : PART_DECODE) |
+                 (request->source ? PART_ENCODE : 0) };
     r.count = call_images(m, request);
     r.count = r.count < request->images ? r.count : request->images;
     for (int i = 0; i < r.count; i++)
-        fill_image(request, i, NULL, &r.images[i]);
+        fill_image(request, i, NULL, NULL, &r.images[i]);
     size_t peak;
     c.note = true;
     return compute_measure(&c, rehearse, &r, &peak, err);
@@ -596,7 +637,7 @@ static bool place_image(struct model_stages *m, const struct resolved_request *r
     if (!reserve_one(m, r, err) || (!slab && !create_slab(m, r, &slab, err)) ||
         !lengthen_slab(m, slab, r, err))
         return false;
-    fill_image(r, index, image->latents, image);
+    fill_image(r, index, image->latents, image->moments, image);
     if (!sampler_place(&slab->sampler, image) &&
         (!grow_slab(m, slab, r, err) || !sampler_place(&slab->sampler, image)))
         return false;
@@ -618,18 +659,40 @@ static bool create_motion(
                &image->brownian, err);
 }
 
+/* What the image begins with, if that are pictures. */
+static bool create_start(const struct model_stages *m, const struct resolved_request *r,
+    struct image *image, struct image_start *out, struct error *err) {
+    *out = (struct image_start){ 0 };
+    if (!r->source)
+        return true;
+    const struct image_start_options options = {
+        .source = r->source,
+        .moments = image->moments,
+        .shape = { r->latent_channels, r->latent_height, r->latent_width },
+        .scaling_factor = vae_get_config(m->models.vae)->scaling_factor,
+        .signal = r->plan->evaluations[0].signal,
+        .noise = r->plan->evaluations[0].noise,
+        .init_noise_sigma = r->plan->init_noise_sigma,
+    };
+    image->start = out;
+    return image_start_create(&options, &image->generator, out, err);
+}
+
 static bool start_image(struct model_stages *m, const struct resolved_request *r, int index,
     struct image *image, struct error *err) {
     const struct slab *slab = slab_of(m, image);
     struct compute c = compute_of(m);
     const struct image *like = find_like(slab, image);
-    if (!create_motion(r, index, image, err))
+    struct image_start start;
+    if (!create_motion(r, index, image, err) || !create_start(m, r, image, &start, err))
         return false;
     if (like)
         sampler_copy_texts(&c, image->sampler, image, like);
     else
         encode_texts(&c, m, r, index, image->sampler, image);
     sampler_start(&c, image->sampler, &image, 1);
+    image->start = NULL;
+    image_start_finish(&start);
     return finish(&c, err);
 }
 
@@ -734,11 +797,38 @@ static bool decode(void *user, const struct resolved_request *request, const flo
     return finish(&c, err);
 }
 
+static bool encode(
+    void *user, const struct resolved_request *request, float *moments, struct error *err) {
+    struct model_stages *m = user;
+    const size_t values = 2 * (size_t)request->latent_channels * (size_t)request->latent_height *
+                          (size_t)request->latent_width;
+    struct rehearsal r;
+    rehearse_one(request, &r);
+    struct need need;
+    if (!get_need(m, PART_ENCODE, &r, &need, err) || !reserve(m, need.bytes, err))
+        return for_size(request, err), false;
+    float *pixels = malloc(
+        (size_t)request->asked.width * (size_t)request->asked.height * 3 * sizeof(*pixels));
+    if (!pixels)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
+    struct compute c = compute_of(m);
+    for (int picture = 0; picture < SOURCE_PICTURES; picture++) {
+        if (!source_encodes(request->source, (enum source_picture)picture))
+            continue;
+        source_fill(request->source, (enum source_picture)picture, pixels);
+        encode_picture(&c, m, request, pixels, moments);
+        moments += values;
+    }
+    free(pixels);
+    return finish(&c, err);
+}
+
 struct stages model_stages_table(struct model_stages *m) {
     return (struct stages){
         .user = m,
         .measure = measure,
         .call_images = call_images,
+        .encode = encode,
         .begin = begin,
         .ready = ready,
         .step = step,

@@ -37,7 +37,7 @@ static bool load_models(
     return text_encoder_create(
                checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err) &&
            unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err) &&
-           vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_DECODER, &p->vae, err);
+           vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_BOTH, &p->vae, err);
 }
 
 /* The three models were each checked alone; this is whether they belong together. */
@@ -45,11 +45,16 @@ static bool check_match(const struct pipeline *p, struct error *err) {
     const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
     const struct unet_config *unet = unet_get_config(p->unet);
     const struct vae_config *vae = vae_get_config(p->vae);
-    if (unet->in_channels != vae->latent_channels || unet->out_channels != vae->latent_channels)
+    const int latent = vae->latent_channels;
+    if ((unet->in_channels != latent && unet->in_channels != 2 * latent + 1) ||
+        unet->out_channels != latent)
         return error_set(err, ERROR_UNSUPPORTED,
-            "unet: it takes %d channels and gives %d, where the VAE's latents have %d; inpainting "
-            "and image-editing checkpoints cannot draw from a prompt alone",
-            unet->in_channels, unet->out_channels, vae->latent_channels);
+            "unet: it takes %d channels and gives %d, where the VAE's latents have %d: it would "
+            "take %d, or %d to inpaint",
+            unet->in_channels, unet->out_channels, latent, latent, 2 * latent + 1);
+    if (vae->in_channels != 3)
+        return error_set(err, ERROR_UNSUPPORTED,
+            "vae: it encodes pictures of %d channels; 3 (RGB) are supported", vae->in_channels);
     if (vae->out_channels != 3)
         return error_set(err, ERROR_UNSUPPORTED,
             "vae: pictures have %d channels; 3 (RGB) are supported", vae->out_channels);
@@ -103,6 +108,7 @@ static void fill_figures(struct pipeline *p) {
         .default_px = unet_get_config(p->unet)->sample_size * scale,
         .vae_scale = scale,
         .latent_channels = vae_get_config(p->vae)->latent_channels,
+        .inpaints = unet_get_config(p->unet)->in_channels != unet_get_config(p->unet)->out_channels,
         .context_length = text->max_position_embeddings,
         .text_layers = text->num_hidden_layers,
         .adapters = p->adapters,
@@ -158,9 +164,26 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.implementations = implementations_of(p->kernels, dtype);
     p->info.default_width = p->info.default_height = p->figures.default_px;
     p->info.max_tokens = p->figures.context_length;
+    p->info.inpaints = p->figures.inpaints;
     p->info.scheduler_json = p->scheduler_json;
     p->info.load_s = load_s;
     p->info.weight_bytes = bytes;
+}
+
+/* A request for its shapes alone, with pictures where the checkpoint needs them. */
+static bool resolve_blank(const struct pipeline *p, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    struct generate_request complete;
+    if (!p->figures.inpaints || request->init_image.bytes)
+        return resolve_request(&p->figures, request, out, err);
+    if (!generate_request_copy(request, &complete, err))
+        return false;
+    const int width = request->width ? request->width : p->figures.default_px;
+    const int height = request->height ? request->height : p->figures.default_px;
+    const bool ok = source_fill_blank(&complete, width, height, err) &&
+                    resolve_request(&p->figures, &complete, out, err);
+    generate_request_finish(&complete);
+    return ok;
 }
 
 /* Plans a default picture, so that a model which does not fit together fails now, not in a request,
@@ -176,7 +199,7 @@ static bool plan_default(struct pipeline *p, struct error *err) {
         request.scheduler.kind = SCHEDULER_DDIM;
     }
     struct resolved_request resolved;
-    if (!resolve_request(&p->figures, &request, &resolved, err))
+    if (!resolve_blank(p, &request, &resolved, err))
         return false;
     bool ok = model_stages_plan(p->stages, &resolved, err);
     resolved_request_finish(&resolved);
@@ -285,7 +308,7 @@ bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request 
 bool pipeline_note(
     struct pipeline *pipeline, const struct generate_request *request, struct error *err) {
     struct resolved_request resolved;
-    if (!pipeline_resolve(pipeline, request, &resolved, err))
+    if (!resolve_blank(pipeline, request, &resolved, err))
         return false;
     bool ok = model_stages_note(pipeline->stages, &resolved, err);
     resolved_request_finish(&resolved);

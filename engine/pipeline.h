@@ -43,7 +43,8 @@ struct pipeline_info {
     const struct implementation *implementations; /* struct kernels', or NULL */
     int default_width, default_height;            /* px */
     int max_tokens;                               /* 77 */
-    int max_batch_rows;            /* of a UNet call, for small pictures; large ones have fewer */
+    bool inpaints;      /* its UNet has 9 channels: it draws from a picture and a mask only */
+    int max_batch_rows; /* of a UNet call, for small pictures; large ones have fewer */
     const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none of ours */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */

@@ -16,7 +16,7 @@ static bool goes_before(const struct policy_image *a, const struct policy_image 
 /* Whether it can be in the call of those that are chosen, with `rows` of them so far. */
 static bool fits(
     const struct policy_image *image, const struct policy_image *head, int rows, int call_rows) {
-    return image->state != POLICY_DECODING && image->size == head->size && !image->alone &&
+    return image->state != POLICY_CODING && image->size == head->size && !image->alone &&
            rows + image->rows <= call_rows;
 }
 
@@ -49,9 +49,9 @@ void policy_choose(const struct policy_image *images, int count, int call_rows, 
     if (first < 0)
         return;
     const struct policy_image *head = &images[first];
-    out->decodes = head->state == POLICY_DECODING;
+    out->codes = head->state == POLICY_CODING;
     out->images[out->count++] = first;
-    if (out->decodes || head->alone)
+    if (out->codes || head->alone)
         return;
     const int most = head->call_images < UNET_CALL_MAX_IMAGES ? head->call_images
                                                               : UNET_CALL_MAX_IMAGES;

@@ -21,7 +21,7 @@
 double policy_rank(double work_s, double waited_s, int priority);
 
 enum policy_state {
-    POLICY_DECODING, /* its latents are there, the VAE is next */
+    POLICY_CODING, /* the VAE is next: on its latents, or on the pictures that it begins with */
     POLICY_STEPPING,
     POLICY_NEW, /* nothing was done for it yet, and it takes memory when that begins */
 };
@@ -36,7 +36,7 @@ struct policy_image {
 };
 
 struct policy_call {
-    bool decodes;                     /* the VAE; else the UNet */
+    bool codes;                       /* the VAE; else the UNet */
     int count;                        /* 0: there is nothing to do */
     int images[UNET_CALL_MAX_IMAGES]; /* indices, the first ranked first */
 };

@@ -22,17 +22,42 @@ static const char *const long_prompt_words[] = {
 #undef LONG_PROMPT
 };
 
+static const char *const resize_mode_words[] = {
+#define RESIZE_MODE(name, word) word,
+    RESIZE_MODES(RESIZE_MODE)
+#undef RESIZE_MODE
+};
+
+/* Which of the words it is; -1: none. */
+static int find_word(const char *const *words, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(name, words[i]) == 0)
+            return i;
+    return -1;
+}
+
 const char *long_prompt_name(enum long_prompt kind) {
     return long_prompt_words[kind];
 }
 
 bool long_prompt_from_name(const char *name, enum long_prompt *out) {
-    for (size_t i = 0; i < sizeof(long_prompt_words) / sizeof(long_prompt_words[0]); i++)
-        if (strcmp(name, long_prompt_words[i]) == 0) {
-            *out = (enum long_prompt)i;
-            return true;
-        }
-    return false;
+    const int found = find_word(
+        long_prompt_words, sizeof(long_prompt_words) / sizeof(long_prompt_words[0]), name);
+    if (found >= 0)
+        *out = (enum long_prompt)found;
+    return found >= 0;
+}
+
+const char *resize_mode_name(enum resize_mode mode) {
+    return resize_mode_words[mode];
+}
+
+bool resize_mode_from_name(const char *name, enum resize_mode *out) {
+    const int found = find_word(
+        resize_mode_words, sizeof(resize_mode_words) / sizeof(resize_mode_words[0]), name);
+    if (found >= 0)
+        *out = (enum resize_mode)found;
+    return found >= 0;
 }
 
 void generate_request_finish(struct generate_request *request) {
@@ -41,6 +66,8 @@ void generate_request_finish(struct generate_request *request) {
     free(request->prompts);
     free(request->negative_prompt);
     free(request->init_latents.values);
+    free(request->init_image.bytes);
+    free(request->mask_image.bytes);
     free(request->loras);
     memset(request, 0, sizeof(*request));
 }
@@ -59,11 +86,13 @@ static bool copy_owned(struct generate_request *out) {
     const char *negative_prompt = out->negative_prompt;
     const float *latents = out->init_latents.values;
     const struct lora_choice *loras = out->loras;
+    const void *init_image = out->init_image.bytes, *mask_image = out->mask_image.bytes;
     int count = out->prompt_count;
     out->prompts = prompts;
     out->prompt_count = 0;
     out->negative_prompt = NULL;
     out->init_latents.values = NULL;
+    out->init_image.bytes = out->mask_image.bytes = NULL;
     out->loras = NULL;
     for (int i = 0; prompts && i < count; i++) {
         if (!(prompts[i] = strdup(given[i])))
@@ -76,7 +105,10 @@ static bool copy_owned(struct generate_request *out) {
     const size_t values = (size_t)(l->images * l->channels * l->height * l->width);
     out->loras = copy_of(loras, (size_t)out->lora_count, sizeof(*loras));
     out->init_latents.values = copy_of(latents, values, sizeof(*latents));
-    return (!latents || out->init_latents.values) && (out->lora_count == 0 || out->loras);
+    out->init_image.bytes = copy_of(init_image, out->init_image.size, 1);
+    out->mask_image.bytes = copy_of(mask_image, out->mask_image.size, 1);
+    return (!latents || out->init_latents.values) && (out->lora_count == 0 || out->loras) &&
+           (!init_image || out->init_image.bytes) && (!mask_image || out->mask_image.bytes);
 }
 
 bool generate_request_copy(
@@ -192,6 +224,24 @@ static bool check_loras(const struct generate_request *request, struct error *er
     return true;
 }
 
+/* Strength, mask and resize_mode are of a picture. */
+static bool check_pictures(const struct generate_request *request, struct error *err) {
+    static const char with_init_image[] = "only with init_image";
+    char value[32];
+    snprintf(value, sizeof(value), "%.15g", request->strength);
+    if (request->init_image.bytes && request->init_latents.values)
+        return error_field(err, "init_image", "a picture", "either init_image or init_latents");
+    if (request->init_image.bytes)
+        return !request->strength_given || check_double(err, "strength", request->strength, 0, 1);
+    if (request->mask_image.bytes)
+        return error_field(err, "mask_image", "a picture", "%s", with_init_image);
+    if (request->strength_given)
+        return error_field(err, "strength", value, "%s", with_init_image);
+    return request->resize_mode == RESIZE_MODE_NONE ||
+           error_field(
+               err, "resize_mode", resize_mode_name(request->resize_mode), "%s", with_init_image);
+}
+
 bool generate_request_check(const struct generate_request *request, struct error *err) {
     return check_prompts(request, err) && check_size(err, "width", request->width) &&
            check_size(err, "height", request->height) &&
@@ -201,7 +251,7 @@ bool generate_request_check(const struct generate_request *request, struct error
            check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
            check_image_count(request, err) &&
            check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
-           check_timeout(err, request->timeout_s) &&
+           check_pictures(request, err) && check_timeout(err, request->timeout_s) &&
            check_int(err, "priority", request->priority, -PRIORITY_MAX, PRIORITY_MAX) &&
            check_loras(request, err);
 }

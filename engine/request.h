@@ -37,12 +37,32 @@ struct lora_choice {
     double weight, text_encoder_weight;
 };
 
+/* A PNG or JPEG file, as it was sent. */
+struct picture_file {
+    void *bytes; /* owned; NULL: none is given */
+    size_t size;
+};
+
+/* What becomes of a picture that has not the size to be drawn. */
+#define RESIZE_MODES(X)                                                                            \
+    X(NONE, "none")       /* it is refused */                                                      \
+    X(DEFAULT, "default") /* resized, whatever becomes of its proportions */                       \
+    X(CROP, "crop")       /* resized to cover, and the middle of that */
+enum resize_mode {
+#define RESIZE_MODE(name, word) RESIZE_MODE_##name,
+    RESIZE_MODES(RESIZE_MODE)
+#undef RESIZE_MODE
+};
+#define RESIZE_MODE_ALLOWED "\"none\", \"default\" (resize) or \"crop\" (resize and crop)"
+const char *resize_mode_name(enum resize_mode mode);
+bool resize_mode_from_name(const char *name, enum resize_mode *out);
+
 /* Zeroed plus generate_request_init is a valid request but for the prompt. Strings are owned. */
 struct generate_request {
     char **prompts; /* owned, prompt_count of them */
     int prompt_count;
     char *negative_prompt; /* owned, may be NULL: "" */
-    int width, height;     /* pixels; 0: that of init_latents, or the model's own */
+    int width, height;     /* pixels; 0: that of init_latents or init_image, or the model's own */
     int num_inference_steps;
     double guidance_scale; /* guidance is on if > 1 */
     double guidance_rescale;
@@ -55,6 +75,10 @@ struct generate_request {
     enum long_prompt long_prompt;
     bool latent_output; /* return latents instead of pictures */
     struct init_latents init_latents;
+    struct picture_file init_image, mask_image;
+    double strength; /* how much of the steps init_image goes through */
+    bool strength_given;
+    enum resize_mode resize_mode;
     double timeout_s;          /* 0: none */
     int priority;              /* larger is sooner; 0 is everybody's */
     struct lora_choice *loras; /* owned, lora_count of them */

@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* As diffusers' two pipelines. */
+#define INIT_IMAGE_STRENGTH 0.8
+#define INPAINT_STRENGTH 1.0
+
 static bool refuse_latents(const struct init_latents *l, const char *allowed, struct error *err) {
     char value[96];
     snprintf(value, sizeof(value), "[%lld][%lld][%lld][%lld]", (long long)l->images,
@@ -15,12 +19,43 @@ static bool refuse_latents(const struct init_latents *l, const char *allowed, st
     return error_field(err, "init_latents", value, "%s", allowed);
 }
 
-/* An open size becomes that of the starting noise, if there is any, or the model's. */
+/* The sides of init_image; cut down to multiples if it is to be resized, as diffusers does. */
+static bool init_image_size(const struct resolve_figures *figures, const struct resolved_request *r,
+    int sides[2], struct error *err) {
+    const bool resizes = r->asked.resize_mode != RESIZE_MODE_NONE;
+    const int scale = figures->vae_scale > IMAGE_MULTIPLE_PX ? figures->vae_scale
+                                                             : IMAGE_MULTIPLE_PX;
+    char value[48];
+    if (!source_examine(&r->asked.init_image, "init_image",
+            resizes ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &sides[0], &sides[1], err))
+        return false;
+    snprintf(value, sizeof(value), "%dx%d px", sides[0], sides[1]);
+    for (int i = 0; i < 2; i++) {
+        const int asked = i ? r->asked.height : r->asked.width;
+        if (resizes)
+            sides[i] -= sides[i] % scale;
+        if (asked == 0 && (sides[i] < IMAGE_MIN_PX || sides[i] > IMAGE_MAX_PX || sides[i] % scale))
+            return error_field(err, "init_image", value,
+                "sides that are multiples of %d from %d to %d px; or width, height and "
+                "resize_mode " RESIZE_MODE_ALLOWED,
+                scale, IMAGE_MIN_PX, IMAGE_MAX_PX);
+    }
+    int mask[2];
+    return !r->asked.mask_image.bytes ||
+           source_examine(&r->asked.mask_image, "mask_image",
+               resizes ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &mask[0], &mask[1], err);
+}
+
+/* An open size becomes that of the picture or the starting noise, if there is any, or the
+ * model's. */
 static bool resolve_open_size(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct init_latents *l = &r->asked.init_latents;
     int scale = figures->vae_scale, *sides[2] = { &r->asked.width, &r->asked.height };
     const int64_t latent[2] = { l->width, l->height };
+    int picture[2] = { 0, 0 };
+    if (r->asked.init_image.bytes && !init_image_size(figures, r, picture, err))
+        return false;
     for (int i = 0; i < 2; i++) {
         if (*sides[i] != 0)
             continue;
@@ -31,7 +66,9 @@ static bool resolve_open_size(
                 figures->latent_channels, scale, scale, IMAGE_MIN_PX, IMAGE_MAX_PX);
             return refuse_latents(l, allowed, err);
         }
-        *sides[i] = l->values ? (int)latent[i] * scale : figures->default_px;
+        *sides[i] = picture[i]  ? picture[i]
+                    : l->values ? (int)latent[i] * scale
+                                : figures->default_px;
     }
     return true;
 }
@@ -87,11 +124,66 @@ static bool resolve_clip_skip(
         "an integer from 0 to %d: this text encoder has %d layers", layers - 1, layers);
 }
 
+/* Whether the pictures that are there are those that the UNet needs. */
+static bool check_kind(
+    const struct resolve_figures *figures, const struct resolved_request *r, struct error *err) {
+    const struct generate_request *asked = &r->asked;
+    if (!figures->inpaints || (asked->init_image.bytes && asked->mask_image.bytes))
+        return true;
+    return error_field(err, asked->init_image.bytes ? "mask_image" : "init_image", "none",
+        "a picture: this checkpoint inpaints, it needs init_image and mask_image");
+}
+
+/* As diffusers' get_timesteps. */
+static int steps_of(const struct generate_request *asked) {
+    const int steps = (int)(asked->num_inference_steps * asked->strength);
+    return steps < asked->num_inference_steps ? steps : asked->num_inference_steps;
+}
+
+/* Of the picture's noise; before the scheduler. */
+static bool resolve_strength(struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    if (!asked->init_image.bytes)
+        return true;
+    if (!asked->strength_given)
+        asked->strength = asked->mask_image.bytes ? INPAINT_STRENGTH : INIT_IMAGE_STRENGTH;
+    asked->strength_given = true;
+    if (steps_of(asked) > 0)
+        return true;
+    char value[32];
+    snprintf(value, sizeof(value), "%.15g", asked->strength);
+    return error_field(err, "strength", value,
+        "a number up to 1 that leaves a step of num_inference_steps: 1/%d or more",
+        asked->num_inference_steps);
+}
+
+static int first_step(const struct resolved_request *r) {
+    return r->asked.init_image.bytes ? r->asked.num_inference_steps - steps_of(&r->asked) : 0;
+}
+
 static bool resolve_scheduler(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     return scheduler_config_resolve(
                figures->scheduler_json, &r->asked.scheduler, &r->scheduler, err) &&
-           scheduler_plan_create(&r->scheduler, r->asked.num_inference_steps, &r->plan, err);
+           scheduler_plan_create_from(
+               &r->scheduler, r->asked.num_inference_steps, first_step(r), &r->plan, err);
+}
+
+static void drop_file(struct picture_file *file) {
+    free(file->bytes);
+    file->bytes = NULL;
+}
+
+/* After the size. */
+static bool resolve_source(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    if (!asked->init_image.bytes)
+        return true;
+    const bool ok = source_create(asked, figures->inpaints, &r->source, err);
+    drop_file(&asked->init_image);
+    drop_file(&asked->mask_image);
+    return ok;
 }
 
 /* Where the request leaves the seed open: 32 random bits, all that torch's CPU generator uses. */
@@ -193,9 +285,11 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
         return false;
     r->guided = request->guidance_scale > 1;
     r->images = request->prompt_count * request->num_images;
-    if (resolve_size(figures, r, err) && check_init_latents(r, err) &&
-        resolve_clip_skip(figures, r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_seed(r, err) && tokenize(figures, r, err) && resolve_loras(figures, r, err))
+    if (check_kind(figures, r, err) && resolve_size(figures, r, err) &&
+        check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
+        resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
+        resolve_source(figures, r, err) && resolve_seed(r, err) && tokenize(figures, r, err) &&
+        resolve_loras(figures, r, err))
         return true;
     resolved_request_finish(r);
     return false;
@@ -205,6 +299,7 @@ void resolved_request_finish(struct resolved_request *request) {
     generate_request_finish(&request->asked);
     adapter_set_release(request->adapters);
     scheduler_plan_destroy(request->plan);
+    source_destroy(request->source);
     for (int i = 0; i < request->warning_count; i++)
         free(request->warnings[i]);
     free(request->warnings);

@@ -6,6 +6,7 @@
 
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"
+#include "engine/source.h"
 #include "models/tokenizer/tokenizer.h"
 
 /* What resolving has to know of a checkpoint; everything borrowed. */
@@ -15,6 +16,7 @@ struct resolve_figures {
     int default_px; /* a side of a picture whose size is left open */
     int vae_scale;  /* px that one latent covers, in each direction */
     int latent_channels;
+    bool inpaints;      /* the UNet has 9 channels: it needs a picture and a mask */
     int context_length; /* tokens of a text, its begin and end marks included */
     int text_layers;
     struct adapters *adapters; /* NULL: a request can name none */
@@ -29,9 +31,12 @@ struct text {
 /* Read-only once it is made. Everything is owned, but for scheduler.trained_betas, which is the
  * checkpoint's. */
 struct resolved_request {
-    struct generate_request asked; /* with the size and the seed, if it left them open */
+    /* With the size, the seed and the strength, if it left them open. Its pictures' bytes are gone,
+     * their sizes are left. */
+    struct generate_request asked;
     struct scheduler_config scheduler;
     struct scheduler_plan *plan; /* of every image */
+    struct source *source;       /* NULL: no picture is given */
     bool guided;
     int images; /* prompt by prompt, num_images of each */
     int latent_channels, latent_height, latent_width;

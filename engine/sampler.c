@@ -80,6 +80,12 @@ static void scale(
         c, &(struct combine_args){ .terms = { x }, .count = 1, .coefficients = factors, .y = y });
 }
 
+/* Whether the UNet is shown mask and masked picture beside the sample. */
+static bool inpaints(const struct sampler *s) {
+    const struct unet_config *config = unet_get_config(s->unet);
+    return config->in_channels != config->out_channels;
+}
+
 static bool check_count(struct compute *c, const struct sampler *s, int count) {
     if (compute_ok(c) && (count < 1 || count > s->size.call_images))
         error_set(&c->error, ERROR_INTERNAL, "%d images in one UNet call, 1 to %d fit", count,
@@ -90,7 +96,8 @@ static bool check_count(struct compute *c, const struct sampler *s, int count) {
 /* --- noise --- */
 
 static bool start_alike(const struct image *a, const struct image *b) {
-    return a->generator.kind == b->generator.kind && !a->init_latents == !b->init_latents;
+    return a->generator.kind == b->generator.kind && !a->init_latents == !b->init_latents &&
+           !a->start == !b->start;
 }
 
 /* drawn: from torch's CUDA generators, which a device can draw from by itself. */
@@ -150,6 +157,21 @@ static bool always_alike(const struct image *a, const struct image *b) {
     return true;
 }
 
+/* The run's rows of the input, from row `first` on: factors * sample, and what lies beside it. */
+static void show(const struct tick *t, const struct run *run, const float *factors, int first) {
+    const struct sampler *s = t->s;
+    const struct tensor sample = term_rows(s, TERM_SAMPLE, run);
+    struct tensor input = tensor_rows(&s->input, first, run->count);
+    if (!inpaints(s)) {
+        scale(t->c, &sample, factors, &input);
+        return;
+    }
+    struct tensor scaled = tensor_rows(&s->scaled, first, run->count);
+    const struct tensor shown = tensor_rows(&s->shown, run->row, run->count);
+    scale(t->c, &sample, factors, &scaled);
+    op_concat(t->c, &(struct concat_args){ &scaled, &shown, &input });
+}
+
 /* input and timesteps: the samples as each image's scheduler wants them shown to the model. */
 static void fill_input(const struct tick *t) {
     float timesteps[2 * UNET_CALL_MAX_IMAGES] = { 0 }, factors[UNET_CALL_MAX_IMAGES];
@@ -161,12 +183,9 @@ static void fill_input(const struct tick *t) {
             if (run.head->guided)
                 timesteps[run.unconditional + i] = e->timestep;
         }
-        struct tensor sample = term_rows(t->s, TERM_SAMPLE, &run);
-        struct tensor input = unconditional_rows(&t->s->input, &run);
         if (run.head->guided)
-            scale(t->c, &sample, factors, &input);
-        input = conditional_rows(t, &t->s->input, &run);
-        scale(t->c, &sample, factors, &input);
+            show(t, &run, factors, run.unconditional);
+        show(t, &run, factors, t->guided + run.first);
     }
     struct tensor uploaded = tensor_rows(&t->s->timesteps, 0, t->rows);
     compute_upload(t->c, timesteps, &uploaded);
@@ -398,6 +417,30 @@ static void apply_update(const struct tick *t, const struct run *run, int index)
     op_combine(t->c, &args);
 }
 
+static bool keep_alike(const struct image *a, const struct image *b) {
+    return a->keeps == b->keeps;
+}
+
+/* What is masked out becomes the picture again, at the noise of the next evaluation. */
+static void keep_picture(const struct tick *t, const struct run *run) {
+    const struct sampler *s = t->s;
+    float levels[2 * UNET_CALL_MAX_IMAGES];
+    for (int i = 0; i < run->count; i++) {
+        const struct image *image = t->images[run->first + i];
+        const bool last = image->evaluations + 1 == image->plan->count;
+        levels[2 * i] = last ? 1 : evaluation_of(image)[1].signal;
+        levels[2 * i + 1] = last ? 0 : evaluation_of(image)[1].noise;
+    }
+    const struct tensor init = tensor_rows(&s->init, run->row, run->count);
+    const struct tensor noise = tensor_rows(&s->init_noise, run->row, run->count);
+    const struct tensor mask = tensor_rows(&s->mask, run->row, run->count);
+    struct tensor kept = call_rows(&s->noise, run), sample = term_rows(s, TERM_SAMPLE, run);
+    op_combine(
+        t->c, &(struct combine_args){
+                  .terms = { &init, &noise }, .count = 2, .coefficients = levels, .y = &kept });
+    op_blend(t->c, &(struct blend_args){ &kept, &sample, &mask, &sample });
+}
+
 void sampler_tick(struct compute *c, struct sampler *s, struct image *const *images, int count) {
     if (!check_count(c, s, count))
         return;
@@ -414,6 +457,9 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
     for (struct run run = { 0 }; next_run(&t, update_alike, &run);)
         for (int i = 0; i < evaluation_of(run.head)->update_count; i++)
             apply_update(&t, &run, i);
+    for (struct run run = { 0 }; next_run(&t, keep_alike, &run);)
+        if (run.head->keeps)
+            keep_picture(&t, &run);
     for (int i = 0; i < count; i++)
         images[i]->evaluations++;
     compute_pace(c);
@@ -449,7 +495,16 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
         s->terms[TERM_SLOT + slot] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
     s->drawn = compute_tensor_4d(c, DTYPE_F32, call, channels, h, w);
     s->noise = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
-    s->input = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
+    const int64_t in_channels = unet_get_config(unet)->in_channels;
+    if (inpaints(s)) {
+        s->shown = compute_tensor_4d(c, DTYPE_F32, images, h, w, in_channels - channels);
+        s->scaled = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
+    } else {
+        s->init = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+        s->init_noise = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
+        s->mask = compute_tensor_4d(c, DTYPE_F32, images, h, w, 1);
+    }
+    s->input = compute_tensor_4d(c, DTYPE_F32, rows, h, w, in_channels);
     s->predicted = compute_tensor_4d(c, DTYPE_F32, rows, h, w, channels);
     s->guided = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
     s->difference = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
@@ -465,6 +520,13 @@ void sampler_move(struct compute *c, struct sampler *s, const struct sampler *fr
         copy_row(c, &from->terms[TERM_SAMPLE], row, &s->terms[TERM_SAMPLE], row);
         for (int slot = TERM_SLOT; slot < TERM_COUNT; slot++)
             copy_row(c, &from->terms[slot], row, &s->terms[slot], row);
+        if (inpaints(s)) {
+            copy_row(c, &from->shown, row, &s->shown, row);
+        } else {
+            copy_row(c, &from->init, row, &s->init, row);
+            copy_row(c, &from->init_noise, row, &s->init_noise, row);
+            copy_row(c, &from->mask, row, &s->mask, row);
+        }
         for (int text = 2 * row; text < 2 * row + 2; text++) {
             const struct tensor whole = tensor_rows(&from->text_kv, text, 1);
             copy(c, &whole, text_row(&s->text_kv, text, from->size.tokens));
@@ -531,11 +593,52 @@ void sampler_copy_texts(
     }
 }
 
+/* values, [c][h][w] on the host, to row `row` of y by way of the call's row `at`. */
+static void upload_row(
+    const struct tick *t, const float *values, int at, const struct tensor *y, int row) {
+    struct tensor drawn = tensor_rows(&t->s->drawn, at, 1), to = tensor_rows(y, row, 1);
+    drawn.shape[1] = y->shape[3];
+    compute_upload(t->c, values, &drawn);
+    op_convert(
+        t->c, &(struct convert_args){ .x = &drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &to });
+}
+
+/* What the UNet is shown beside the sample: the mask, then the masked picture. */
+static void show_masked(const struct tick *t, const struct image *image, int at) {
+    struct tensor masked = tensor_rows(&t->s->noise, at, 1);
+    struct tensor mask = tensor_rows(&t->s->guided, at, 1), shown;
+    mask.shape[3] = 1;
+    upload_row(t, image->start->masked, at, &t->s->noise, at);
+    compute_upload(t->c, image->start->mask, &mask);
+    shown = tensor_rows(&t->s->shown, image->row, 1);
+    op_concat(t->c, &(struct concat_args){ &mask, &masked, &shown });
+}
+
+/* Image `at` of the call begins with what its pictures came to. */
+static void start_from_picture(const struct tick *t, int at) {
+    const struct sampler *s = t->s;
+    const struct image *image = t->images[at];
+    upload_row(t, image->start->sample, at, &s->terms[TERM_SAMPLE], image->row);
+    if (inpaints(s))
+        show_masked(t, image, at);
+    if (!image->keeps)
+        return;
+    struct tensor mask = tensor_rows(&s->mask, image->row, 1);
+    upload_row(t, image->start->init, at, &s->init, image->row);
+    upload_row(t, image->start->noise, at, &s->init_noise, image->row);
+    compute_upload(t->c, image->start->mask, &mask);
+}
+
 void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count) {
     if (!check_count(c, s, count))
         return;
     const struct tick t = tick_of(c, s, images, count);
     for (struct run run = { 0 }; next_run(&t, start_alike, &run);) {
+        if (run.head->start) {
+            for (int i = 0; i < run.count; i++)
+                start_from_picture(&t, run.first + i);
+            continue;
+        }
         make_noise(&t, &run, true);
         float sigmas[UNET_CALL_MAX_IMAGES];
         for (int i = 0; i < run.count; i++)

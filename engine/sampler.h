@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "engine/brownian.h"
+#include "engine/source.h"
 #include "kernels/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
@@ -21,9 +22,12 @@ struct sampler;
 /* Zeroed where nothing is said. All pointers are borrowed until the image has left. */
 struct image {
     const struct scheduler_plan *plan;
-    struct noise_generator generator;  /* its initial noise, then that of its steps */
-    struct brownian *brownian;         /* of a plan that draws Brownian noise, else NULL */
-    const float *init_latents;         /* [c][height][width] to start from, or NULL */
+    struct noise_generator generator; /* its initial noise, then that of its steps */
+    struct brownian *brownian;        /* of a plan that draws Brownian noise, else NULL */
+    const float *init_latents;        /* [c][height][width] to start from, or NULL */
+    const float *moments;             /* of the request's pictures (engine/source.h), or NULL */
+    const struct image_start *start;  /* during sampler_start: what the pictures came to, or NULL */
+    bool keeps;                       /* what a mask leaves of a picture, step by step */
     const struct row_overlay *overlay; /* of the UNet's weights, for all its rows; NULL: none */
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
@@ -59,6 +63,10 @@ struct sampler {
     /* Rows of images: f32 [images][height][width][channels]; of the terms only the sample and the
      * slots, which last from one tick to the next. */
     struct tensor terms[TERM_COUNT];
+    /* Rows of images that inpaint. By 4 channels: the picture's latents, what noises them, and the
+     * mask (one channel). By 9: what the UNet is shown beside the sample, mask and masked picture;
+     * the others are not there. */
+    struct tensor init, init_noise, mask, shown;
     /* [2 images][tokens][...]: without guidance, with the prompt; behind a text's own tokens lies
      * anything. */
     struct tensor text_kv;
@@ -66,6 +74,7 @@ struct sampler {
      * (i32, of the texts) and `timesteps` have a row for each row of the UNet call: the
      * unconditional ones first. */
     struct tensor input, predicted, kv, lengths, timesteps;
+    struct tensor scaled; /* input without what is shown beside it; only where something is */
     struct tensor difference, guided; /* of guidance: conditional - unconditional, and its output */
     struct tensor noise, drawn;       /* drawn: in torch's order, [images][channels][h][w] */
     int kv_texts[2 * UNET_CALL_MAX_IMAGES]; /* which row of text_kv each row of kv is, -1: none */
@@ -93,7 +102,7 @@ void sampler_encode_text(struct compute *c, struct sampler *s, struct image *ima
 void sampler_copy_texts(
     struct compute *c, struct sampler *s, struct image *image, const struct image *like);
 
-/* Gives images that have rows their initial noise. */
+/* Gives images that have rows their initial noise, or what their pictures came to. */
 void sampler_start(struct compute *c, struct sampler *s, struct image *const *images, int count);
 
 /* One UNet call for all of the images, which are started and not done, and the evaluation's

@@ -7,9 +7,10 @@
 #include "engine/resolve.h"
 #include "engine/sampler.h"
 
-/* Work, in flops: of one evaluation of one image, and of its decode. */
+/* Work, in flops: of one evaluation of one image, of its decode, and of encoding all pictures that
+ * the request brings. */
 struct stage_work {
-    double evaluation, decode;
+    double evaluation, decode, encode;
 };
 
 enum stage_begun {
@@ -27,8 +28,11 @@ struct stages {
     /* The images of the request's size that one UNet call best has. */
     int (*call_images)(void *user, const struct resolved_request *request);
 
+    /* What the VAE makes of the request's pictures, as image_start_create takes it. */
+    bool (*encode)(
+        void *user, const struct resolved_request *request, float *moments, struct error *err);
     /* Gives the request's image `index` memory, its texts and its noise. The caller has filled in
-     * `latents`. */
+     * `latents` and, if the request brings pictures, `moments`. */
     enum stage_begun (*begin)(void *user, const struct resolved_request *request, int index,
         struct image *image, struct error *err);
     /* Makes sure of the memory of one UNet call of these images, which are of one size and have

@@ -12,7 +12,8 @@
 
 enum picture_state { PICTURE_NEW, PICTURE_STEPPING, PICTURE_SAMPLED, PICTURE_DONE };
 
-struct picture {
+/* An image of a request. */
+struct frame {
     struct image image;
     enum picture_state state;
     bool alone; /* a call that it shared has failed */
@@ -27,7 +28,9 @@ struct drawing {
     struct stage_work work;
     bool begun;
     struct generate_result result;
-    struct picture *pictures; /* owned, [request->images]; NULL until it begins */
+    struct frame *pictures; /* owned, [request->images]; NULL until it begins */
+    bool encoded;           /* the pictures it brings, if any */
+    float *moments;         /* owned: what they came to */
     int evaluations, pictures_done;
     int64_t rows;       /* of all UNet calls that it was in */
     uint64_t last_call; /* the last of them */
@@ -102,6 +105,10 @@ static bool make_room(struct studio *studio, int images, struct error *err) {
     return true;
 }
 
+static int pictures_to_encode(const struct resolved_request *r) {
+    return r->source ? source_encode_count(r->source) : 0;
+}
+
 bool studio_admit(struct studio *studio, const struct resolved_request *request,
     const struct studio_hooks *hooks, double begun_s, struct error *err) {
     struct stage_work work;
@@ -116,6 +123,7 @@ bool studio_admit(struct studio *studio, const struct resolved_request *request,
     d->begun_s = begun_s;
     d->deadline_s = request->asked.timeout_s > 0 ? begun_s + request->asked.timeout_s : 0;
     d->work = work;
+    d->encoded = pictures_to_encode(request) == 0;
     *(studio->last ? &studio->last->next : &studio->first) = d;
     studio->last = d;
     studio->images += request->images;
@@ -148,6 +156,7 @@ static void end_drawing(struct studio *studio, struct drawing *d) {
         generate_result_finish(&d->result);
     d->hooks.done(ok ? &d->result : NULL, ok ? NULL : &d->error, d->hooks.user);
     free(d->pictures);
+    free(d->moments);
     free(d);
 }
 
@@ -199,16 +208,20 @@ static void check_time(struct drawing *d, double now) {
 
 /* --- what is next --- */
 
+/* Of a request whose pictures are not encoded only that: it is soon done, and then its images can
+ * be in the calls that others make. */
 static double work_left(const struct drawing *d) {
     const struct resolved_request *r = d->request;
     const double decodes = r->asked.latent_output ? 0 : r->images - d->pictures_done;
+    if (!d->encoded)
+        return d->work.encode;
     return (total_evaluations(d) - d->evaluations) * d->work.evaluation + decodes * d->work.decode;
 }
 
 static enum policy_state policy_state(enum picture_state state) {
     return state == PICTURE_NEW        ? POLICY_NEW
            : state == PICTURE_STEPPING ? POLICY_STEPPING
-                                       : POLICY_DECODING;
+                                       : POLICY_CODING;
 }
 
 /* The images that are not done, in order of admission. */
@@ -225,20 +238,20 @@ static int list_images(struct studio *studio, double now) {
             .rows = r->guided ? 2 : 1,
             .call_images = studio->stages.call_images(studio->stages.user, r),
         };
-        for (int i = 0; i < r->images; i++) {
+        for (int i = 0; i < (d->encoded ? r->images : 1); i++) {
             const enum picture_state state = d->pictures ? d->pictures[i].state : PICTURE_NEW;
             if (state == PICTURE_DONE)
                 continue;
             studio->places[count] = (struct place){ d, i };
             studio->list[count] = like;
-            studio->list[count].state = policy_state(state);
+            studio->list[count].state = d->encoded ? policy_state(state) : POLICY_CODING;
             studio->list[count++].alone = d->pictures && d->pictures[i].alone;
         }
     }
     return count;
 }
 
-static struct picture *picture_at(const struct place *place) {
+static struct frame *picture_at(const struct place *place) {
     return &place->drawing->pictures[place->index];
 }
 
@@ -303,7 +316,8 @@ static enum stage_begun begin_picture(
     if (!begin_drawing(d, err))
         return STAGE_FAILED;
     const double before = monotonic_seconds();
-    struct picture *p = picture_at(place);
+    struct frame *p = picture_at(place);
+    p->image.moments = d->moments;
     enum stage_begun begun = studio->stages.begin(
         studio->stages.user, d->request, place->index, &p->image, err);
     if (begun == STAGE_BEGUN)
@@ -355,7 +369,7 @@ static void count_call(struct studio *studio, struct drawing *d, int rows, doubl
 /* A call failed for reasons that may be any of its images': they begin again, each to be alone. */
 static void restart_alone(struct studio *studio, const struct place *places, int count) {
     for (int i = 0; i < count; i++) {
-        struct picture *p = picture_at(&places[i]);
+        struct frame *p = picture_at(&places[i]);
         places[i].drawing->evaluations -= p->image.evaluations;
         studio->stages.leave(studio->stages.user, &p->image);
         p->image.evaluations = 0;
@@ -366,7 +380,7 @@ static void restart_alone(struct studio *studio, const struct place *places, int
 
 static bool take_picture(struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
-    struct picture *p = picture_at(place);
+    struct frame *p = picture_at(place);
     const bool ok = studio->stages.take(studio->stages.user, &p->image, err);
     p->state = d->request->asked.latent_output ? PICTURE_DONE : PICTURE_SAMPLED;
     d->pictures_done += p->state == PICTURE_DONE;
@@ -447,7 +461,7 @@ static bool step(struct studio *studio, const struct place *places, int count, s
 
 static bool decode(struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
-    struct picture *p = picture_at(place);
+    struct frame *p = picture_at(place);
     struct error why = { 0 };
     const double before = monotonic_seconds();
     if (!studio->stages.decode(studio->stages.user, d->request, p->image.latents,
@@ -463,6 +477,31 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     return true;
 }
 
+static bool encode(struct studio *studio, struct drawing *d, struct error *err) {
+    const size_t count = 2 * latent_elements(d->request) * (size_t)pictures_to_encode(d->request);
+    struct error why = { 0 };
+    const double before = monotonic_seconds();
+    if (!begin_drawing(d, &why))
+        return fail(studio, d, &why, err);
+    d->moments = malloc(count * sizeof(*d->moments));
+    if (!d->moments)
+        error_set(&why, ERROR_NO_MEMORY, "no memory for an encoded picture");
+    if (!d->moments || !studio->stages.encode(studio->stages.user, d->request, d->moments, &why))
+        return fail(studio, d, &why, err);
+    const double seconds = monotonic_seconds() - before;
+    d->result.timings.vae_s += seconds;
+    metric_observe(METRIC_vae_seconds, seconds);
+    count_work(studio, d->work.encode, seconds);
+    d->encoded = true;
+    return true;
+}
+
+/* What the VAE does next for an image: before its first step, or after its last. */
+static bool code(struct studio *studio, const struct place *place, struct error *err) {
+    return place->drawing->encoded ? decode(studio, place, err)
+                                   : encode(studio, place->drawing, err);
+}
+
 static bool sample(struct studio *studio, struct policy_call *call, int listed, struct error *err) {
     struct place places[UNET_CALL_MAX_IMAGES];
     struct error why = { 0 };
@@ -474,8 +513,8 @@ static bool sample(struct studio *studio, struct policy_call *call, int listed, 
         policy_choose(studio->list, listed, studio->call_rows, true, call);
         if (call->count == 0)
             return fail(studio, head.drawing, &why, err);
-        if (call->decodes)
-            return decode(studio, &studio->places[call->images[0]], err);
+        if (call->codes)
+            return code(studio, &studio->places[call->images[0]], err);
     }
     for (int i = 0; i < call->count; i++)
         places[i] = studio->places[call->images[i]];
@@ -492,8 +531,8 @@ bool studio_work(struct studio *studio, struct error *err) {
     policy_choose(studio->list, listed, studio->call_rows, false, &call);
     if (call.count == 0)
         return true;
-    if (call.decodes)
-        return decode(studio, &studio->places[call.images[0]], err);
+    if (call.codes)
+        return code(studio, &studio->places[call.images[0]], err);
     return sample(studio, &call, listed, err);
 }
 

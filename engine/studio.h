@@ -3,9 +3,10 @@
  *
  * A request is admitted at any time and never waits for others to share a call with. Each call of
  * studio_work then does one unit of work: a UNet call for the images whose turn it is
- * (engine/policy.h), those that are new getting their texts and noise first, or one decode. Between
- * units requests end: done, failed, cancelled or out of time, and what ends one never touches the
- * others; a failed call is made again for each of its images alone. Only a lost device ends all.
+ * (engine/policy.h), those that are new getting their texts and noise first, one decode, or what
+ * encodes the pictures that a request brings. Between units requests end: done, failed, cancelled
+ * or out of time, and what ends one never touches the others; a failed call is made again for each
+ * of its images alone. Only a lost device ends all.
  *
  * One thread at a time: the daemon's engine thread (engine/engine.h), or the caller of
  * pipeline_generate.

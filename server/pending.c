@@ -192,10 +192,12 @@ static void admit_later(struct work *work) {
     deferred_unref(&pending->deferred);
 }
 
-/* Whether resolving it would read an adapter's file, or make weights of one. */
+/* Whether resolving it would decode pictures, read an adapter's file, or make weights of one. */
 static bool would_wait(const struct pending *pending) {
     const struct generate_request *asked = &pending->asked;
     struct adapters *adapters = engine_get_adapters(pending->deferred.server->options.engine);
+    if (asked->init_image.bytes || asked->mask_image.bytes)
+        return true;
     return adapters &&
            adapters_would_wait(adapters, asked->loras, asked->lora_count, asked->loras_given);
 }

@@ -56,6 +56,19 @@ static json_t *loras_json(const struct resolved_request *request, bool versions)
     return list;
 }
 
+/* What there was of pictures; their bytes are not kept, so that whoever asks again sends them. */
+static bool set_pictures(json_t *p, const struct resolved_request *request) {
+    const struct generate_request *asked = &request->asked;
+    if (!request->source)
+        return true;
+    return set(p, "init_image", json_pack("{s:I}", "bytes", (json_int_t)asked->init_image.size)) &&
+           (!request->source->mask.pixels ||
+               set(p, "mask_image",
+                   json_pack("{s:I}", "bytes", (json_int_t)asked->mask_image.size))) &&
+           set(p, "strength", number(asked->strength)) &&
+           set(p, "resize_mode", json_string(resize_mode_name(asked->resize_mode)));
+}
+
 json_t *generate_parameters_json(const struct resolved_request *request, int index) {
     const struct generate_request *asked = &request->asked;
     bool whole = index < 0;
@@ -77,7 +90,7 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
               set(p, "long_prompt", json_string(long_prompt_name(asked->long_prompt))) &&
-              set(p, "loras", loras_json(request, false)) &&
+              set(p, "loras", loras_json(request, false)) && set_pictures(p, request) &&
               set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)
         ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png")) &&
@@ -140,6 +153,8 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
     bool ok = write_value(out, answer->model_name);
     if (request->scheduler.values.eta > 0)
         fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
+    if (request->source)
+        fprintf(out, ", Denoising strength: %.10g", asked->strength);
     if (asked->clip_skip > 0) /* there the last layer is 1 */
         fprintf(out, ", Clip skip: %d", asked->clip_skip + 1);
     ok = write_loras(out, request->adapters) && ok;

@@ -1,5 +1,6 @@
 #include "server/dialect/generate_json.h"
 
+#include "base/base64.h"
 #include "base/json.h"
 #include "base/limits.h"
 
@@ -118,6 +119,56 @@ static bool parse_long_prompt(
            json_bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
 }
 
+/* Base64, or a data URL of it, whose media type is not asked: the bytes say what they are. */
+static bool parse_picture(
+    const char *name, const json_t *value, struct picture_file *out, struct error *err) {
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value), wrong;
+    if (!text || length == 0)
+        return json_bad_field(name, value, "the base64 of a PNG or JPEG file, or a data URL", err);
+    const char *comma = strncmp(text, "data:", 5) == 0 ? memchr(text, ',', length) : NULL;
+    if (strncmp(text, "data:", 5) == 0) {
+        if (!comma || comma - text < 12 || strncmp(comma - 7, ";base64", 7) != 0)
+            return json_bad_field(name, value, "a data URL as data:image/png;base64,...", err);
+        length -= (size_t)(comma + 1 - text);
+        text = comma + 1;
+    }
+    if (base64_decode(text, length, &out->bytes, &out->size, &wrong))
+        return true;
+    if (wrong == SIZE_MAX)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+    char found[64];
+    if (wrong < length)
+        snprintf(found, sizeof(found), "0x%02x at character %zu of %zu", (unsigned char)text[wrong],
+            wrong, length);
+    else
+        snprintf(found, sizeof(found), "%zu characters", length);
+    return error_field(err, name, found, "base64 with its padding and nothing else (RFC 4648)");
+}
+
+static bool parse_init_image(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_picture("init_image", value, &request->init_image, err);
+}
+
+static bool parse_mask_image(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_picture("mask_image", value, &request->mask_image, err);
+}
+
+static bool parse_strength(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    request->strength_given = true;
+    return parse_number("strength", value, &request->strength, err);
+}
+
+static bool parse_resize_mode(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    return (word && resize_mode_from_name(word, &request->resize_mode)) ||
+           json_bad_field("resize_mode", value, RESIZE_MODE_ALLOWED, err);
+}
+
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
     if (!word || (strcmp(word, "png") != 0 && strcmp(word, "latent") != 0))
@@ -226,9 +277,10 @@ static const struct {
     { "timeout_s", parse_timeout },
     { "loras", parse_loras },
     { "priority", parse_priority },
-    { "init_image", NULL },
-    { "strength", NULL },
-    { "mask_image", NULL },
+    { "init_image", parse_init_image },
+    { "strength", parse_strength },
+    { "mask_image", parse_mask_image },
+    { "resize_mode", parse_resize_mode },
     { "preview_every", NULL },
     { "model", NULL },
     { "stream", NULL },

@@ -51,15 +51,25 @@ static struct exchange *exchange_create(
     return exchange;
 }
 
+/* Pictures come in large bodies: others get the room as soon as a handler has read it. */
+static void drop_body(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    free(exchange->body);
+    exchange->body = NULL;
+    pthread_mutex_lock(&server->mutex);
+    server->body_bytes -= exchange->body_capacity;
+    pthread_mutex_unlock(&server->mutex);
+    exchange->body_size = exchange->body_capacity = 0;
+}
+
 static void exchange_destroy(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     deferred_unref(exchange->deferred);
-    free(exchange->body);
+    drop_body(exchange);
     free(exchange->target);
     if (exchange->uploading)
         exchange->method->sink->give_up(exchange);
     pthread_mutex_lock(&server->mutex);
-    server->body_bytes -= exchange->body_capacity;
     if (exchange->owed && --server->owed == 0)
         pthread_cond_broadcast(&server->idle);
     pthread_mutex_unlock(&server->mutex);
@@ -327,7 +337,7 @@ static bool append_body(struct exchange *exchange, const char *data, size_t size
         pthread_mutex_unlock(&server->mutex);
         if (!fits)
             return false;
-        exchange->body_capacity = capacity; /* counted, so given back with the exchange */
+        exchange->body_capacity = capacity; /* counted, so given back with the body */
         char *grown = realloc(exchange->body, capacity);
         if (!grown)
             return false;
@@ -375,7 +385,9 @@ static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     if (exchange->body_refused)
         return respond_error(exchange, &exchange->body_error);
     exchange->uploading = false; /* the handler's now */
-    return exchange->method->handle(exchange);
+    result = exchange->method->handle(exchange);
+    drop_body(exchange);
+    return result;
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const char *url,

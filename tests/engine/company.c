@@ -1,6 +1,7 @@
 #include "tests/engine/company.h"
 
 #include "base/monotonic.h"
+#include "pictures/png_encode.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 
 /* One request, what it drew alone, and what became of it among others. */
 struct member {
+    struct generate_request asked;   /* owned */
     struct resolved_request first;   /* for the pipeline where it is alone */
     struct resolved_request request; /* for the one where it is among others */
     struct generate_result alone, together;
@@ -59,6 +61,25 @@ static void draw_loras(
     }
 }
 
+/* A picture to begin with, and what of it is drawn anew; for some, or all. */
+static void draw_pictures(const struct company *c, uint64_t *state, struct generate_request *r) {
+    static uint8_t rgb[96 * 96 * 3];
+    struct error err = { 0 };
+    struct picture_file *const files[] = { &r->init_image, &r->mask_image };
+    const int pictures = c->inpaints ? 2 : below(state, 2) ? 1 + below(state, 2) : 0;
+    for (int i = 0; i < pictures; i++) {
+        const uint64_t salt = next(state);
+        uint8_t *bytes = NULL;
+        for (int k = 0; k < r->width * r->height * 3; k++)
+            rgb[k] = i ? (uint8_t)(255 * (k / 90 % 2)) : (uint8_t)(salt + (uint64_t)k * (salt % 7));
+        CHECK(png_encode(rgb, r->width, r->height, NULL, 0, &bytes, &files[i]->size, &err), "%s",
+            err.message);
+        files[i]->bytes = bytes;
+    }
+    r->strength_given = pictures > 0;
+    r->strength = pictures > 0 ? 0.25 * (2 + below(state, 3)) : 0;
+}
+
 /* Longer than the text encoder's context: two pieces of it, or three. */
 #define PHRASE "a blue house on a hill, the sea behind it, "
 #define LONG_TEXT PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE
@@ -97,7 +118,12 @@ static void draw_request(
         r.latent_output = c->latents_only || below(state, 4) == 0;
         draw_loras(c, state, &r, loras);
         r.priority = below(state, 2 * PRIORITY_MAX + 1) - PRIORITY_MAX;
-        if (pipeline_resolve(pipeline, &r, &m->first, &err))
+        draw_pictures(c, state, &r);
+        const bool ok = pipeline_resolve(pipeline, &r, &m->first, &err) &&
+                        generate_request_copy(&r, &m->asked, &err);
+        free(r.init_image.bytes);
+        free(r.mask_image.bytes);
+        if (ok)
             return;
     } while (err.code == ERROR_INVALID);
     CHECK(false, "%s", err.message);
@@ -155,7 +181,7 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 
 struct seen {
     double calls, rows;
-    int pictures, failed, long_texts;
+    int pictures, failed, long_texts, begun_with_pictures;
 };
 
 /* Of its longest text. */
@@ -178,11 +204,13 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     CHECK(m->last_step == m->steps && m->steps == r->images * r->plan->count, "%d of %d",
         m->last_step, m->steps);
     CHECK(same_bits(&m->alone, &m->together),
-        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images, %d adapters, %d tokens",
+        "request %d at %d rows a call: %s, %d steps, %dx%d, %d images, %d adapters, %d tokens, %s",
         index, max_rows, scheduler_kind_name(r->scheduler.kind), r->asked.num_inference_steps,
-        r->asked.width, r->asked.height, r->images, r->asked.lora_count, tokens_of(r));
+        r->asked.width, r->asked.height, r->images, r->asked.lora_count, tokens_of(r),
+        r->source ? r->source->mask.pixels ? "a mask" : "a picture" : "no picture");
     seen->pictures += r->images;
     seen->long_texts += tokens_of(r) > r->tokens;
+    seen->begun_with_pictures += r->source != NULL;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
     generate_result_finish(&m->together);
@@ -197,7 +225,7 @@ static double draw_together(
     struct seen seen = { 0 };
     for (int i = 0; i < c->requests; i++) {
         struct member *m = &members[i];
-        CHECK(pipeline_resolve(pipeline, &m->first.asked, &m->request, &err), "%s", err.message);
+        CHECK(pipeline_resolve(pipeline, &m->asked, &m->request, &err), "%s", err.message);
         m->admitted = m->done = m->cancelled = false;
         m->last_step = 0;
         const int evaluations = m->request.images * m->request.plan->count;
@@ -214,10 +242,12 @@ static double draw_together(
     }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
     printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
-           "them "
-           "with long texts, compared with what each draws alone; %d cancelled\n",
+           "them with long texts and %d with pictures to begin with, compared with what each draws "
+           "alone; %d cancelled\n",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen.pictures, c->requests, seen.long_texts, seen.failed);
+        seen.pictures, c->requests, seen.long_texts, seen.begun_with_pictures, seen.failed);
+    CHECK(c->requests < 16 || seen.begun_with_pictures > 3, "%d with pictures",
+        seen.begun_with_pictures);
     CHECK(c->requests < 16 || seen.long_texts > 0, "no text was long");
     pipeline_destroy(pipeline);
     return mean;
@@ -237,6 +267,7 @@ bool company_same_bits(const struct company *company, const int *max_rows, doubl
     for (int i = 0; i < company->requests; i++) {
         generate_result_finish(&members[i].alone);
         resolved_request_finish(&members[i].first);
+        generate_request_finish(&members[i].asked);
     }
     pipeline_destroy(pipeline);
     free(members);

@@ -10,7 +10,8 @@ struct company {
     const char *loras; /* another, with the adapters "a", "b" and "c", or NULL */
     enum device_kind device;
     enum dtype dtype;
-    int requests; /* at most COMPANY_MAX */
+    int requests;  /* at most COMPANY_MAX */
+    bool inpaints; /* the checkpoint does: every request has a picture and a mask */
     bool latents_only,
         fails; /* some are cancelled, late or not finite in the midst of the others */
     uint64_t seed;

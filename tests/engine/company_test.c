@@ -1,7 +1,7 @@
 /* Requests that share UNet calls draw the bits that each draws alone: other prompts, sizes, steps,
- * schedulers, guidance, generators, adapters and priorities, coming at any time and some of them
- * cancelled, at several limits of a call's rows. On the CPU, in f32 and bf16, on a small random
- * checkpoint.
+ * schedulers, guidance, generators, adapters, priorities, and pictures to begin with, coming at any
+ * time and some of them cancelled, at several limits of a call's rows. On the CPU, in f32 and bf16,
+ * on a small random checkpoint, and one that inpaints.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "tests/check.h"
@@ -15,6 +15,9 @@ int main(int argc, char **argv) {
     static const struct small_folder small = {
         .latent_channels = 4, .vae_blocks = 4, .sample_size = 8
     };
+    static const struct small_folder nine = {
+        .latent_channels = 4, .in_channels = 9, .vae_blocks = 4, .sample_size = 8
+    };
     static const int few[] = { 1, 2, 5, 8, 16, 0 }, many[] = { 5, 16, 0 };
     char path[128];
     struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
@@ -27,13 +30,16 @@ int main(int argc, char **argv) {
     rig_put(&rig, "a", RIG_LORA, 4, "", 1);
     rig_put(&rig, "b", RIG_LOCON, 8, "", 2);
     rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
-    snprintf(path, sizeof(path), "%s/small", rig.root);
-    small_folder_write(path, &small);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        const bool inpaints = i == 2;
+        snprintf(path, sizeof(path), "%s/%s", rig.root, inpaints ? "inpaints" : "small");
+        if (i != 1)
+            small_folder_write(path, inpaints ? &nine : &small);
         const struct company company = { .model = path,
-            .loras = rig.loras,
+            .inpaints = inpaints,
+            .loras = inpaints ? NULL : rig.loras,
             .device = DEVICE_CPU,
-            .dtype = i ? DTYPE_BF16 : DTYPE_F32,
+            .dtype = i == 1 ? DTYPE_BF16 : DTYPE_F32,
             .requests = requests,
             .fails = true,
             .seed = (uint64_t)i };

@@ -24,7 +24,7 @@ struct choice {
 #define NEW(rank_, size_, rows_)                                                                   \
     { .rank = rank_, .state = POLICY_NEW, .size = size_, .rows = rows_, .call_images = 4 }
 #define DECODING(rank_)                                                                            \
-    { .rank = rank_, .state = POLICY_DECODING, .size = 1, .rows = 2, .call_images = 4 }
+    { .rank = rank_, .state = POLICY_CODING, .size = 1, .rows = 2, .call_images = 4 }
 #define ALONE(rank_)                                                                               \
     {                                                                                              \
         .rank = rank_, .state = POLICY_STEPPING, .size = 1, .rows = 2, .call_images = 4,           \
@@ -66,7 +66,7 @@ static void small_cases(void) {
         char got[64] = "nothing";
         policy_choose(c->images, c->count, c->call_rows, c->no_new, &call);
         if (call.count)
-            strcpy(got, call.decodes ? "decode" : "step");
+            strcpy(got, call.codes ? "decode" : "step");
         for (int k = 0; k < call.count; k++)
             snprintf(got + strlen(got), sizeof(got) - strlen(got), " %d", call.images[k]);
         CHECK(strcmp(got, c->want) == 0, "%s: %s, not %s", c->what, got, c->want);

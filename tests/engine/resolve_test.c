@@ -172,6 +172,77 @@ static void starting_noise_has_the_models_shape(void) {
     refused(&figures, "init_latents", "not finite", "finite numbers");
 }
 
+static void give_pictures(int width, int height, bool masked) {
+    struct error err = { 0 };
+    CHECK(source_fill_blank(&request, width, height, &err), "%s", err.message);
+    if (masked)
+        return;
+    free(request.mask_image.bytes);
+    request.mask_image.bytes = NULL;
+}
+
+/* diffusers' get_timesteps: int(n * strength), of Python's floats. */
+static void strength_leaves_steps(void) {
+    static const struct {
+        int steps;
+        double strength;
+        int left;
+    } cases[] = { { 25, 0.8, 20 }, { 10, 0.3, 3 }, { 50, 0.58, 28 }, { 100, 0.29, 28 }, { 3, 1, 3 },
+        { 3, 0.34, 1 }, { 1000, 0.999, 999 } };
+    const struct resolve_figures figures = sd15();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        reset();
+        give_pictures(72, 64, false);
+        request.num_inference_steps = cases[i].steps;
+        request.strength = cases[i].strength;
+        request.strength_given = true;
+        request.scheduler = (struct scheduler_choice){ .has_kind = true, .kind = SCHEDULER_EULER };
+        if (!resolve_request(&figures, &request, &r, &err)) {
+            CHECK(false, "%s", err.message);
+            continue;
+        }
+        CHECK(r.plan->count == cases[i].left, "%d steps at %g: %d", cases[i].steps,
+            cases[i].strength, r.plan->count);
+        CHECK(r.asked.width == 72 && r.asked.height == 64, "the picture's size");
+        CHECK(r.source && !r.asked.init_image.bytes, "the file is not kept");
+        resolved_request_finish(&r);
+    }
+    reset();
+    give_pictures(64, 64, false);
+    request.strength = 0.039;
+    request.strength_given = true;
+    refused(&figures, "strength", "0.039", "1/25 or more");
+    give_pictures(64, 64, false);
+    request.strength_given = true;
+    request.strength = NAN;
+    refused(&figures, "strength", "nan", "from 0 to 1");
+}
+
+static void pictures_that_do_not_fit_are_refused(void) {
+    struct resolve_figures figures = sd15();
+    give_pictures(100, 64, false);
+    refused(&figures, "init_image", "100x64 px", "multiples of 8 from 64 to 2048");
+    give_pictures(64, 56, false);
+    refused(&figures, "init_image", "64x56 px", "from 64 to 2048");
+    give_pictures(128, 64, false);
+    request.width = 64;
+    refused(&figures, "init_image", "128x64 px", "64x64 px, which width and height ask for");
+    give_pictures(128, 64, true);
+    ((uint8_t *)request.mask_image.bytes)[40] ^= 0xff; /* in its pixels */
+    char value[48];
+    snprintf(value, sizeof(value), "a file of %zu bytes", request.mask_image.size);
+    refused(&figures, "mask_image", value, "the PNG is damaged");
+    figures.inpaints = true;
+    refused(&figures, "init_image", "none", "this checkpoint inpaints");
+    give_pictures(64, 64, false);
+    refused(&figures, "mask_image", "none", "this checkpoint inpaints");
+    give_pictures(64, 64, false);
+    give_latents(1, 4, 8, 8);
+    refused(&figures, "init_image", "a picture", "either init_image or init_latents");
+}
+
 int main(void) {
     struct error err = { 0 };
     if (!tokenizer_create(BUNDLED_TOKENIZER, &tokenizer, &err)) {
@@ -186,6 +257,8 @@ int main(void) {
     long_texts_become_chunks();
     a_models_own_limits();
     starting_noise_has_the_models_shape();
+    strength_leaves_steps();
+    pictures_that_do_not_fit_are_refused();
     generate_request_finish(&request);
     tokenizer_destroy(tokenizer);
     json_decref(scheduler);

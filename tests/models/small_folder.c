@@ -61,7 +61,8 @@ static void write_unet(const char *path, const struct small_folder *checkpoint) 
     int channels = checkpoint->latent_channels;
     json_t *json = write_json(path, folders[1], "config.json",
         json_pack("{s:i, s:i, s:i, s:[i,i], s:[s,s], s:[s,s], s:i, s:i, s:i, s:i}", "sample_size",
-            checkpoint->sample_size, "in_channels", channels, "out_channels", channels,
+            checkpoint->sample_size, "in_channels",
+            checkpoint->in_channels ? checkpoint->in_channels : channels, "out_channels", channels,
             "block_out_channels", 16, 32, "down_block_types", "CrossAttnDownBlock2D", "DownBlock2D",
             "up_block_types", "UpBlock2D", "CrossAttnUpBlock2D", "layers_per_block", 1,
             "attention_head_dim", 2, "cross_attention_dim", 32, "norm_num_groups", 8));

@@ -5,6 +5,7 @@
 
 struct small_folder {
     int latent_channels;
+    int in_channels; /* of the UNet; 0: the latents', 2 of these + 1: it inpaints */
     int vae_blocks;  /* 2^(blocks - 1) px a latent */
     int sample_size; /* latents in a side of the model's own pictures */
 };

@@ -1,5 +1,6 @@
 """Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, text
-lengths, sizes, step counts, schedulers, guidance, priorities and adapters, on the bundled checkpoint.
+lengths, sizes, step counts, schedulers, guidance, priorities, adapters, and pictures to begin with,
+masked or not, on the bundled checkpoint.
 usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED]]    (scripts/soak: 1,000)"""
 import queue
 import random
@@ -9,12 +10,14 @@ import threading
 
 from daemon import Daemon, check, done
 from lora_file import kohya_lora
+from png_file import gradient, left_half, png_base64
 
 MAX_ROWS, IN_FLIGHT = 16, 12
 PROMPTS = ["a red house", "a blue boat in the middle of the sea at night, the moon in the upper left",
            "three trees by the sea, the sun in the upper right, a yellow car in front of them", "",
            "a red boat, " * 40]
 SIZES = [(128, 128), (128, 128), (96, 160)]
+PICTURES = {size: (png_base64(*size, gradient), png_base64(*size, left_half(size[0]))) for size in set(SIZES)}
 LORAS = [[], [], [{"name": "snow"}], [{"name": "ink", "weight": 0.6, "text_encoder_weight": 0}],
          [{"name": "snow", "weight": 0.7}, {"name": "ink", "weight": -0.3}]]
 
@@ -37,6 +40,11 @@ def mix(count, seed, schedulers):
                     "clip_skip": draw.choice([0, 0, 1]), "rng": draw.choice(["cpu", "cuda"]),
                     "priority": draw.choice([-3, 0, 0, 3]),
                     "output": draw.choice(["png", "latent"])})
+        picture, mask = PICTURES[width, height]
+        if draw.random() < 0.4:
+            out[-1] |= {"init_image": picture, "strength": draw.choice([0.5, 0.8, 1])}
+            if draw.random() < 0.5:
+                out[-1]["mask_image"] = mask
     return out
 
 

@@ -60,6 +60,18 @@ static int call_images(void *user, const struct resolved_request *request) {
     return p->images;
 }
 
+/* The first value of a picture, for all. */
+static bool encode(
+    void *user, const struct resolved_request *request, float *moments, struct error *err) {
+    (void)user, (void)err;
+    const size_t count = 2 * (size_t)request->latent_channels * (size_t)request->latent_height *
+                         (size_t)request->latent_width *
+                         (size_t)source_encode_count(request->source);
+    for (size_t i = 0; i < count; i++)
+        moments[i] = request->source->init.pixels[0];
+    return true;
+}
+
 /* The latents count up from the seed, if none are given. */
 static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
     struct image *image, struct error *err) {
@@ -122,6 +134,7 @@ bool pipeline_create(
     const struct stages stages = { .user = p,
         .measure = measure,
         .call_images = call_images,
+        .encode = encode,
         .begin = begin,
         .ready = idle_ready,
         .step = step,

@@ -11,6 +11,7 @@ import zlib
 
 from daemon import (Daemon, check, done, exchange, generate_bytes, read_responses,
                     wait_until)
+from png_file import gradient, left_half, png_base64
 
 LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx")  # of the CPU
 
@@ -94,6 +95,31 @@ def png_answer(d):
         r = d.generate({"prompt": "a", **fields}, {"Accept": "image/png"})
         check(r.status == 400 and r.error()["param"] == param, f"{fields}: {r.status} {r.body[:200]}")
     check(d.generate({"prompt": "a"}, {"Accept": "text/html"}).status == 406, "406")
+
+
+PICTURE, MASK = png_base64(64, 64, gradient), png_base64(64, 64, left_half(64))
+
+
+def picture_to_begin_with(d):
+    r = d.generate({"prompt": "a", "init_image": PICTURE, "mask_image": "data:image/png;base64," + MASK,
+                    "strength": 0.5, "num_inference_steps": 10})
+    p = r.json()["parameters"]
+    check(r.status == 200 and p["strength"] == 0.5 and p["resize_mode"] == "none", f"{r.body[:300]}")
+    check(p["init_image"] == {"bytes": len(base64.b64decode(PICTURE))} and "mask_image" in p, f"{p}")
+    check(r.json()["timings"]["steps"] == 6, "PNDM's list of 11 from its sixth on, as diffusers")
+    check("Denoising strength: 0.5" in png_texts(base64.b64decode(
+        r.json()["images"][0]["b64_json"]))["parameters"], "AUTOMATIC1111's word for it")
+    for fields, size in (({}, None), ({"resize_mode": "default"}, (96, 80)),
+                         ({"resize_mode": "crop", "width": 64, "height": 128}, (64, 128))):
+        r = d.generate({"prompt": "a", "init_image": png_base64(100, 83, gradient), **fields})
+        if size:
+            image = r.json()["images"][0]
+            check((image["width"], image["height"]) == size, f"{fields}: {image['width']}x{image['height']}")
+        else:
+            check(r.status == 400 and r.error()["param"] == "init_image" and
+                  r.error()["value"] == "100x83 px", f"{r.body}")
+    info = d.get("/info").json()["model"]
+    check(info["needs_mask_image"] is False, f"{info}")
 
 
 def latent_answer(d):
@@ -222,6 +248,13 @@ def a_large_body_is_refused_before_it_is_sent(d):
     check(r.status == 200, f"20 MB of white space are no crime: {r.status}")
 
 
+def bomb(width, height):
+    data = bytearray(base64.b64decode(PICTURE))
+    data[16:24] = struct.pack(">II", width, height)
+    data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    return base64.b64encode(data).decode()
+
+
 # Requests that this model cannot draw, and the field that is named. The lower half is wrong for this
 # model only: 12 layers of text encoder, 1000 timesteps, a scheduler that has no such option.
 UNDRAWABLE = [
@@ -247,6 +280,21 @@ UNDRAWABLE = [
     ({"loras": {}}, "loras"),
     ({"priority": 4}, "priority"),
     ({"unknown": 1}, "unknown"),
+    ({"strength": 0.5}, "strength"),
+    ({"mask_image": MASK}, "mask_image"),
+    ({"resize_mode": "fill", "init_image": PICTURE}, "resize_mode"),
+    ({"init_image": "http://localhost/a.png"}, "init_image"),
+    ({"init_image": PICTURE[:-8]}, "init_image"),
+    ({"init_image": base64.b64encode(b"GIF89a" + bytes(100)).decode()}, "init_image"),
+    ({"init_image": PICTURE, "strength": 1.01}, "strength"),
+    ({"init_image": PICTURE, "strength": 0.03}, "strength"),
+    ({"init_image": PICTURE, "width": 128}, "init_image"),
+    ({"init_image": PICTURE, "mask_image": png_base64(64, 72, gradient)}, "mask_image"),
+    ({"init_image": PICTURE, "mask_image": "AAAA"}, "mask_image"),
+    # Files that say that they are larger than may be: nothing is decoded.
+    ({"init_image": bomb(2056, 64)}, "init_image"),
+    ({"init_image": bomb(100000, 100000)}, "init_image"),
+    ({"init_image": bomb(4104, 64), "resize_mode": "default"}, "init_image"),
 
     ({"clip_skip": 12}, "clip_skip"),
     ({"prompt": "a b " * 301, "long_prompt": "chunk"}, "prompt"),
@@ -271,7 +319,8 @@ def what_cannot_be_drawn_is_refused_at_once(d, depth):
 
 def every_field_can_be_refused(d):
     """The table above has a row for each field there is."""
-    fields = set(d.generate({"prompt": "a", "timeout_s": 9}).json()["parameters"])
+    fields = set(d.generate({"prompt": "a", "timeout_s": 9, "init_image": PICTURE,
+                             "mask_image": MASK}).json()["parameters"])
     missing = fields - {param for _, param in UNDRAWABLE}
     check(len(fields) >= 14 and not missing, f"without a row: {missing}")
 
@@ -370,6 +419,7 @@ if __name__ == "__main__":
         a_picture_is_its_own_request(daemon, text, picture)
         png_answer(daemon)
         latent_answer(daemon)
+        picture_to_begin_with(daemon)
         errors(daemon)
         what_cannot_be_drawn_is_refused_at_once(daemon, 0)
         every_field_can_be_refused(daemon)
