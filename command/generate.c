@@ -37,8 +37,8 @@ static const struct option_spec own_options[] = {
     { "prompt", 0, "TEXT", "what to draw; - reads it from standard input" },
     { "prompt-file", 0, "FILE", "reads it from a file" },
     { "out", 'o', "FILE.png",
-        "the picture; several go to FILE-0.png, FILE-1.png, ...;\n"
-        "- writes one to standard output" },
+        "the picture, a JPEG if it ends in .jpg, WebP if in .webp;\n"
+        "several go to FILE-0.png, FILE-1.png, ...; - is standard output" },
     { "negative-prompt", 0, "TEXT", "what not to draw" },
     { "steps", 0, "N", "[25]",
         .to = OPTION_TO_INT(struct run, request.num_inference_steps, 1, STEPS_MAX) },
@@ -66,17 +66,18 @@ static const struct option_spec own_options[] = {
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_DEVICE_ROW(struct run, load.device),
     OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
+    { "quality", 0, "N", "of a JPEG or WebP file, 1 to 100 [90]",
+        .to = OPTION_TO_INT(struct run, request.quality, 1, PICTURE_QUALITY_MAX) },
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
         .to = OPTION_TO_TEXT(struct run, init_latents) },
-    { "init-image", 0, "FILE", "begin with this PNG or JPEG instead of noise; - is standard input",
+    { "init-image", 0, "FILE", "begin with this PNG or JPEG, not with noise; - is standard input",
         .to = OPTION_TO_TEXT(struct run, init_image) },
     { "mask-image", 0, "FILE", "draw anew what is white in it; - as with --init-image",
         .to = OPTION_TO_TEXT(struct run, mask_image) },
     { "strength", 0, "X", "how much of the steps the picture goes through [0.8; 1 with a mask]",
         .to = OPTION_TO_DOUBLE(struct run, request.strength, 0, 1) },
-    { "resize-mode", 0, "none|default|crop",
-        "of pictures of another size: refuse, resize, or resize and crop [none]" },
+    { "resize-mode", 0, "MODE", "pictures of another size: none (refuse), default or crop [none]" },
     { "repeat", 0, "N", "draw the same request N times and say how long each took [1]",
         .to = OPTION_TO_INT(struct run, repeat, 1, REPEAT_MAX) },
     { "quiet", 'q', NULL, "say nothing but warnings and errors",
@@ -161,6 +162,10 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
     request->strength_given = options_get(o, "strength") != NULL;
     request->seed_given = options_get(o, "seed") != NULL;
     request->latent_output = !out;
+    request->format = out ? picture_format_of_path(out) : PICTURE_PNG;
+    if (options_get(o, "quality") && request->format == PICTURE_PNG)
+        return options_refuse(
+            "quality", options_get(o, "quality"), "only where -o ends in .jpg or .webp", err);
     return options_fill(o, run, err) && read_picture(run->init_image, &request->init_image, err) &&
            read_picture(run->mask_image, &request->mask_image, err) &&
            scheduler_flags_read(o, &request->scheduler, err) &&
@@ -173,12 +178,12 @@ static bool write_pictures(
     const struct generate_answer *answer, const struct run *run, struct error *err) {
     const struct generate_result *result = answer->result;
     for (int i = 0; i < run->outputs.picture_count; i++) {
-        uint8_t *png = NULL;
+        uint8_t *file = NULL;
         size_t size = 0;
-        bool ok = generate_answer_png(answer, i, &png, &size, err);
-        const struct file_part part = { png, size };
+        bool ok = generate_answer_picture(answer, i, &file, &size, err);
+        const struct file_part part = { file, size };
         ok = ok && file_write(run->outputs.pictures[i], &part, 1, err);
-        free(png);
+        free(file);
         if (!ok)
             return false;
         if (!run->quiet)

@@ -253,5 +253,7 @@ bool generate_request_check(const struct generate_request *request, struct error
            check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
            check_pictures(request, err) && check_timeout(err, request->timeout_s) &&
            check_int(err, "priority", request->priority, -PRIORITY_MAX, PRIORITY_MAX) &&
+           (request->quality == 0 ||
+               check_int(err, "quality", request->quality, 1, PICTURE_QUALITY_MAX)) &&
            check_loras(request, err);
 }

@@ -7,9 +7,13 @@
 #include "base/limits.h"
 #include "kernels/noise.h"
 #include "engine/scheduler/scheduler.h"
+#include "pictures/encode.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Of JPEG and WebP files. */
+#define PICTURE_QUALITY 90
 
 /* Starting noise, f32 [images][channels][height][width], whatever model it was made for. */
 struct init_latents {
@@ -73,7 +77,10 @@ struct generate_request {
     int num_images; /* per prompt */
     int clip_skip;  /* as diffusers counts: 0 is the last layer */
     enum long_prompt long_prompt;
-    bool latent_output; /* return latents instead of pictures */
+    bool latent_output;         /* return latents instead of pictures */
+    enum picture_format format; /* of the files */
+    bool format_given;
+    int quality; /* of a format that has one; 0: PICTURE_QUALITY */
     struct init_latents init_latents;
     struct picture_file init_image, mask_image;
     double strength; /* how much of the steps init_image goes through */

@@ -1,6 +1,7 @@
 #include "pictures/exif.h"
 
-#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define TAG_ORIENTATION 0x0112
 #define TYPE_SHORT 3
@@ -40,4 +41,92 @@ int exif_orientation(const uint8_t *tiff, size_t size) {
         return right && value >= 1 && value <= 8 ? (int)value : 1;
     }
     return 1;
+}
+
+/* --- writing: big-endian, as the comment's characters are --- */
+
+enum { TAG_IMAGE_DESCRIPTION = 0x010e, TAG_EXIF = 0x8769, TAG_USER_COMMENT = 0x9286 };
+enum { TYPE_ASCII = 2, TYPE_LONG = 4, TYPE_UNDEFINED = 7 };
+
+#define HEAD_BYTES 8
+#define DIRECTORY_BYTES(entries) (2 + ENTRY_BYTES * (entries) + 4)
+#define COMMENT_HEAD "UNICODE"
+
+static uint8_t *put_16(uint8_t *out, uint32_t value) {
+    out[0] = (uint8_t)(value >> 8);
+    out[1] = (uint8_t)value;
+    return out + 2;
+}
+
+static uint8_t *put_32(uint8_t *out, size_t value) {
+    return put_16(put_16(out, (uint32_t)(value >> 16)), (uint32_t)value);
+}
+
+static uint8_t *put_entry(uint8_t *out, uint32_t tag, uint32_t type, size_t count, size_t value) {
+    return put_32(put_32(put_16(put_16(out, tag), type), count), value);
+}
+
+/* UTF-8, which is right, to UTF-16; at most as many bytes twice over. Returns the end. */
+static uint8_t *put_utf16(uint8_t *out, const char *text) {
+    for (const uint8_t *p = (const uint8_t *)text; *p;) {
+        const int more = *p < 0x80 ? 0 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : 3;
+        uint32_t code = more ? *p & (0x3fu >> more) : *p;
+        p++;
+        for (int i = 0; i < more && *p; i++)
+            code = code << 6 | (*p++ & 0x3fu);
+        if (code >= 0x10000) {
+            out = put_16(out, 0xd800 + ((code - 0x10000) >> 10));
+            code = 0xdc00 + ((code - 0x10000) & 0x3ff);
+        }
+        out = put_16(out, code);
+    }
+    return out;
+}
+
+bool exif_create(const char *description, const char *comment, size_t most_bytes, uint8_t **out,
+    size_t *out_size, struct error *err) {
+    const size_t described = description ? strlen(description) + 1 : 0;
+    const size_t head = sizeof(COMMENT_HEAD);
+    const size_t room = 128 + described + 2 * (comment ? strlen(comment) : 0);
+    const unsigned entries = (description != NULL) + (comment != NULL);
+    uint8_t *bytes = malloc(room), *utf16 = malloc(room);
+    *out = NULL;
+    *out_size = 0;
+    if (!bytes || !utf16) {
+        free(bytes);
+        free(utf16);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+    }
+    const size_t commented = comment ? (size_t)(put_utf16(utf16, comment) - utf16) : 0;
+    const size_t at_comment_directory = HEAD_BYTES + DIRECTORY_BYTES(entries);
+    const size_t at_comment = at_comment_directory + (comment ? DIRECTORY_BYTES(1u) : 0);
+    const size_t at_description = at_comment + (comment ? head + commented : 0);
+    uint8_t *p = bytes;
+    memcpy(p, "MM\0*\0\0\0\b", HEAD_BYTES);
+    p = put_16(p + HEAD_BYTES, entries);
+    if (description)
+        p = put_entry(p, TAG_IMAGE_DESCRIPTION, TYPE_ASCII, described, at_description);
+    if (comment) {
+        p = put_entry(p, TAG_EXIF, TYPE_LONG, 1, at_comment_directory);
+        p = put_16(put_32(p, 0), 1);
+        p = put_entry(p, TAG_USER_COMMENT, TYPE_UNDEFINED, head + commented, at_comment);
+        p = put_32(p, 0);
+        memcpy(p, COMMENT_HEAD, head);
+        memcpy(p + head, utf16, commented);
+        p += head + commented;
+    } else {
+        p = put_32(p, 0);
+    }
+    if (description)
+        memcpy(p, description, described);
+    free(utf16);
+    const size_t size = at_description + described;
+    if (entries > 0 && size <= most_bytes) {
+        *out = bytes;
+        *out_size = size;
+        return true;
+    }
+    free(bytes);
+    return entries == 0 || !description ||
+           exif_create(NULL, comment, most_bytes, out, out_size, err);
 }

@@ -18,7 +18,8 @@ struct picture {
     uint8_t *pixels;             /* [height][width][channels]; owned */
 };
 
-enum picture_format { PICTURE_PNG, PICTURE_JPEG };
+enum picture_format { PICTURE_PNG, PICTURE_JPEG, PICTURE_WEBP /* only written */ };
+#define PICTURE_FORMATS 3
 
 struct picture_info {
     enum picture_format format;

@@ -18,7 +18,7 @@ struct pending {
 
     /* Set before anybody else has it, constant afterwards. */
     char id[REQUEST_ID_MAX_BYTES + 1];
-    enum pending_format format;
+    struct pending_form form;
     time_t created;
 
     /* One thread after the other. */
@@ -29,7 +29,7 @@ struct pending {
     struct error error; /* code ERROR_NONE: `body` is the answer */
     char *body;         /* owned */
     size_t body_size;
-    uint64_t seed; /* of the one picture of a PENDING_PNG */
+    uint64_t seed; /* of the one picture that is not in JSON */
     bool admitted;
 
     struct engine_ticket *ticket; /* owned; under the deferred's mutex */
@@ -69,12 +69,12 @@ static void encode(struct pending *pending) {
         .request = &pending->request,
         .result = &pending->result,
     };
-    if (pending->format == PENDING_JSON) {
+    if (pending->form.json) {
         pending->body = generate_answer_json(&answer, &pending->body_size, &pending->error);
     } else {
-        uint8_t *png = NULL;
-        if (generate_answer_png(&answer, 0, &png, &pending->body_size, &pending->error))
-            pending->body = (char *)png;
+        uint8_t *file = NULL;
+        if (generate_answer_picture(&answer, 0, &file, &pending->body_size, &pending->error))
+            pending->body = (char *)file;
         pending->seed = pending->result.seeds[0];
     }
 }
@@ -146,19 +146,34 @@ static void on_done(struct generate_result *result, const struct error *err, voi
 
 /* --- From the request to the engine --- */
 
-/* One picture fits into an image/png answer: no list, no second image, no latents. */
-static bool check_format(
-    const struct resolved_request *request, enum pending_format format, struct error *err) {
-    if (format == PENDING_JSON)
-        return true;
-    if (request->asked.latent_output)
+/* The format of the files: the request's, or what the client takes. */
+static bool choose_format(struct pending *pending, struct error *err) {
+    struct generate_request *asked = &pending->asked;
+    const struct pending_form *form = &pending->form;
+    char value[16];
+    if (!form->json && asked->latent_output)
         return error_field(err, "output", "\"latent\"",
-            "\"png\" with Accept: image/png; latents come with Accept: application/json");
-    if (request->images > 1)
-        return error_field(err, request->asked.num_images > 1 ? "num_images" : "prompt",
-            "more than one image",
-            "one image with Accept: image/png; several come with Accept: application/json");
-    return true;
+            "a picture's format with Accept: image/...; latents come with Accept: "
+            "application/json");
+    if (!form->json && !asked->format_given)
+        asked->format = form->preferred;
+    snprintf(value, sizeof(value), "\"%s\"", picture_format_name(asked->format));
+    if (!form->json && !form->accepts[asked->format])
+        return error_field(err, "output", value,
+            "a format that the Accept header takes, \"%s\" among them",
+            picture_format_name(form->preferred));
+    snprintf(value, sizeof(value), "%d", asked->quality);
+    return asked->quality == 0 || (!asked->latent_output && asked->format != PICTURE_PNG) ||
+           error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
+}
+
+/* One picture fits into an answer of its bytes: no list, no second image. */
+static bool check_count(
+    const struct resolved_request *request, const struct pending_form *form, struct error *err) {
+    return form->json || request->images == 1 ||
+           error_field(err, request->asked.num_images > 1 ? "num_images" : "prompt",
+               "more than one image",
+               "one image with Accept: image/...; several come with Accept: application/json");
 }
 
 /* All that can be wrong with the request is said here, whoever waits. On success the engine has it,
@@ -167,10 +182,12 @@ static bool admit(struct pending *pending, struct error *err) {
     struct engine *engine = pending->deferred.server->options.engine;
     const struct engine_callbacks callbacks = { .done = on_done, .user = pending };
     struct engine_ticket *ticket = NULL;
-    if (!engine_resolve(engine, &pending->asked, &pending->request, err) ||
-        !check_format(&pending->request, pending->format, err))
+    if (!choose_format(pending, err) ||
+        !engine_resolve(engine, &pending->asked, &pending->request, err) ||
+        !check_count(&pending->request, &pending->form, err))
         return false;
-    pending->admitted = true; /* before the engine can be done with it */
+    generate_request_finish(&pending->asked); /* pictures are large */
+    pending->admitted = true;                 /* before the engine can be done with it */
     if (!engine_submit(engine, &pending->request, &callbacks, &ticket, err)) {
         pending->admitted = false;
         return false;
@@ -218,27 +235,27 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     char seed[24];
     snprintf(seed, sizeof(seed), "%" PRIu64, pending->seed);
     const struct answer_header headers[] = {
-        { "X-Seed", pending->format == PENDING_PNG ? seed : NULL },
+        { "X-Seed", pending->form.json ? NULL : seed },
         { NULL, NULL },
     };
     char *body = pending->body;
     pending->body = NULL;
     return respond_bytes(exchange, 200,
-        pending->format == PENDING_PNG ? "image/png" : "application/json", body, pending->body_size,
-        headers, false);
+        pending->form.json ? "application/json" : picture_media_type(pending->request.asked.format),
+        body, pending->body_size, headers, false);
 }
 
 static const struct deferred_kind kind = { answer, cancel, destroy };
 
 static struct pending *pending_create(struct exchange *exchange, struct generate_request *asked,
-    enum pending_format format, struct error *err) {
+    const struct pending_form *form, struct error *err) {
     struct pending *pending = calloc(1, sizeof(*pending));
     if (!pending) {
         error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
         return NULL;
     }
     memcpy(pending->id, exchange->id, sizeof(pending->id));
-    pending->format = format;
+    pending->form = *form;
     pending->created = time(NULL);
     pending->asked = *asked;
     memset(asked, 0, sizeof(*asked));
@@ -249,9 +266,9 @@ static struct pending *pending_create(struct exchange *exchange, struct generate
 }
 
 enum MHD_Result pending_generate(
-    struct exchange *exchange, struct generate_request *asked, enum pending_format format) {
+    struct exchange *exchange, struct generate_request *asked, const struct pending_form *form) {
     struct error err = { 0 };
-    struct pending *pending = pending_create(exchange, asked, format, &err);
+    struct pending *pending = pending_create(exchange, asked, form, &err);
     generate_request_finish(asked);
     if (!pending)
         return respond_error(exchange, &err);

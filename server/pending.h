@@ -8,12 +8,18 @@
 #ifndef SERVER_PENDING_H
 #define SERVER_PENDING_H
 
+#include "engine/request.h"
 #include "server/http/exchange.h"
 
-enum pending_format { PENDING_JSON, PENDING_PNG };
+/* What the client takes: JSON with all that there is, or one picture's bytes. */
+struct pending_form {
+    bool json;
+    bool accepts[PICTURE_FORMATS]; /* unless it is JSON: at least one */
+    enum picture_format preferred; /* of these, where the request names none */
+};
 
 /* Takes over what is in `asked`, and answers when it is drawn or refused. As a route's handler. */
 enum MHD_Result pending_generate(
-    struct exchange *exchange, struct generate_request *asked, enum pending_format format);
+    struct exchange *exchange, struct generate_request *asked, const struct pending_form *form);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "kernels/noise.h"
 #include "base/base64.h"
-#include "pictures/png_encode.h"
+#include "pictures/encode.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -93,8 +93,12 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "loras", loras_json(request, false)) && set_pictures(p, request) &&
               set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)
-        ok = set(p, "output", json_string(asked->latent_output ? "latent" : "png")) &&
+        ok = set(p, "output",
+                 json_string(
+                     asked->latent_output ? "latent" : picture_format_name(asked->format))) &&
              set(p, "priority", json_integer(asked->priority));
+    if (ok && whole && asked->quality)
+        ok = set(p, "quality", json_integer(asked->quality));
     if (ok && whole && asked->timeout_s > 0)
         ok = set(p, "timeout_s", number(asked->timeout_s));
     if (!ok) {
@@ -177,7 +181,7 @@ static char *again_json(const struct generate_answer *answer, int index) {
     return text;
 }
 
-bool generate_answer_png(const struct generate_answer *answer, int index, uint8_t **out,
+bool generate_answer_picture(const struct generate_answer *answer, int index, uint8_t **out,
     size_t *out_size, struct error *err) {
     const struct generate_result *result = answer->result;
     char *infotext = generate_answer_infotext(answer, index);
@@ -186,9 +190,11 @@ bool generate_answer_png(const struct generate_answer *answer, int index, uint8_
     if (!ok) {
         error_set(err, ERROR_NO_MEMORY, "not enough memory for the picture's texts");
     } else {
-        const struct png_text_chunk texts[] = { { "parameters", infotext }, { "latentd", again } };
-        ok = png_encode(
-            result->images[index], result->width, result->height, texts, 2, out, out_size, err);
+        const struct generate_request *asked = &answer->request->asked;
+        const struct picture_encoding encoding = { asked->format,
+            asked->quality ? asked->quality : PICTURE_QUALITY, { infotext, again } };
+        ok = picture_encode(
+            result->images[index], result->width, result->height, &encoding, out, out_size, err);
     }
     free(infotext);
     free(again);
@@ -209,11 +215,11 @@ static json_t *image_json(const struct generate_answer *answer, int index, struc
     json_t *image = json_object();
     bool ok = image != NULL;
     if (ok && r->images) {
-        uint8_t *png = NULL;
+        uint8_t *file = NULL;
         size_t size = 0;
-        ok = generate_answer_png(answer, index, &png, &size, err) &&
-             set(image, "b64_json", base64_json(png, size));
-        free(png);
+        ok = generate_answer_picture(answer, index, &file, &size, err) &&
+             set(image, "b64_json", base64_json(file, size));
+        free(file);
     } else if (ok) {
         size_t count = (size_t)r->latent_channels * (size_t)r->latent_height *
                        (size_t)r->latent_width;

@@ -32,9 +32,10 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
 char *generate_answer_json(
     const struct generate_answer *answer, size_t *out_length, struct error *err);
 
-/* Picture `index` as a PNG file with two texts: `parameters` in AUTOMATIC1111's infotext form, and
- * `latentd`, a body for POST /generate that draws this picture again. *out is malloc'd. */
-bool generate_answer_png(const struct generate_answer *answer, int index, uint8_t **out,
+/* Picture `index` as a file of the request's format, with two texts (pictures/encode.h): its
+ * infotext in AUTOMATIC1111's form, and a body for POST /generate that draws this picture again.
+ * *out is malloc'd. */
+bool generate_answer_picture(const struct generate_answer *answer, int index, uint8_t **out,
     size_t *out_size, struct error *err) __attribute__((warn_unused_result));
 
 /* The infotext of picture `index`, malloc'd, NULL when memory is short. */

@@ -171,10 +171,17 @@ static bool parse_resize_mode(
 
 static bool parse_output(const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
-    if (!word || (strcmp(word, "png") != 0 && strcmp(word, "latent") != 0))
-        return json_bad_field("output", value, "\"png\" or \"latent\"", err);
-    request->latent_output = strcmp(word, "latent") == 0;
-    return true;
+    request->latent_output = word && strcmp(word, "latent") == 0;
+    request->format_given = word && picture_format_from_name(word, &request->format);
+    return request->latent_output || request->format_given ||
+           json_bad_field("output", value, "\"png\", \"jpeg\", \"webp\" or \"latent\"", err);
+}
+
+static bool parse_quality(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_int("quality", value, &request->quality, err) &&
+           (request->quality != 0 ||
+               json_bad_field("quality", value, "an integer from 1 to 100", err));
 }
 
 static bool parse_timeout(
@@ -274,6 +281,7 @@ static const struct {
     { "clip_skip", parse_clip_skip },
     { "long_prompt", parse_long_prompt },
     { "output", parse_output },
+    { "quality", parse_quality },
     { "timeout_s", parse_timeout },
     { "loras", parse_loras },
     { "priority", parse_priority },

@@ -25,24 +25,35 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     return true;
 }
 
-/* What form the client wants; false if neither. JSON where both are as good. */
-static bool negotiate(struct exchange *exchange, enum pending_format *format) {
+/* What form the client wants; false if none. JSON where it is as good as a picture, and of these
+ * the first in the order of enum picture_format. */
+static bool negotiate(struct exchange *exchange, struct pending_form *form) {
     const char *accept = exchange_header(exchange, "Accept");
-    int json = accept_quality(accept, "application/json");
-    int png = accept_quality(accept, "image/png");
-    *format = png > json ? PENDING_PNG : PENDING_JSON;
-    return json > 0 || png > 0;
+    const int json = accept_quality(accept, "application/json");
+    int best = 0;
+    for (int i = 0; i < PICTURE_FORMATS; i++) {
+        const enum picture_format format = (enum picture_format)i;
+        const int quality = accept_quality(accept, picture_media_type(format));
+        form->accepts[i] = quality > 0;
+        if (quality > best) {
+            best = quality;
+            form->preferred = format;
+        }
+    }
+    form->json = json >= best;
+    return json > 0 || best > 0;
 }
 
 static enum MHD_Result handle(struct exchange *exchange) {
-    enum pending_format format;
-    if (!negotiate(exchange, &format))
+    struct pending_form form = { 0 };
+    if (!negotiate(exchange, &form))
         return respond_refusal(exchange, 406, "not_acceptable",
-            "this route answers with application/json or image/png", NULL, false);
+            "this route answers with application/json, image/png, image/jpeg or image/webp", NULL,
+            false);
     struct error err = { 0 };
     struct generate_request request;
     return generate_json_parse(exchange->body, exchange->body_size, &request, &err)
-               ? pending_generate(exchange, &request, format)
+               ? pending_generate(exchange, &request, &form)
                : respond_error(exchange, &err);
 }
 

@@ -122,6 +122,25 @@ def picture_to_begin_with(d):
     check(info["needs_mask_image"] is False, f"{info}")
 
 
+def other_formats(d):
+    """JPEG and WebP, by Accept or by field; their texts are in EXIF data."""
+    fields = {"prompt": "caf\u00e9", "seed": 3, "quality": 70}
+    for word, magic in (("jpeg", b"\xff\xd8\xff\xe0"), ("webp", b"RIFF")):
+        r = d.generate(fields, {"Accept": f"image/{word}"})
+        check(r.status == 200 and r.headers["content-type"] == f"image/{word}" and
+              r.headers["x-seed"] == "3" and r.body.startswith(magic), f"{word}: {r.status} {r.body[:60]}")
+        check("caf\u00e9\nSteps: 25".encode("utf-16-be") in r.body and b'"prompt":"caf\\u00E9"' in r.body,
+              f"{word} says how it was drawn")
+        a = d.generate(fields | {"output": word}).json()
+        check(base64.b64decode(a["images"][0]["b64_json"]) == r.body, "the same bytes in JSON")
+        check(a["parameters"]["output"] == word and a["parameters"]["quality"] == 70, f"{a['parameters']}")
+        r = d.generate(fields | {"output": word}, {"Accept": "image/*"})
+        check(r.headers["content-type"] == f"image/{word}", "the field decides where Accept takes all")
+        r = d.generate({"prompt": "a", "output": word}, {"Accept": "image/png"})
+        check(r.status == 400 and r.error()["param"] == "output", f"{r.body}")
+    check(d.generate({"prompt": "a"}, {"Accept": "image/*"}).headers["content-type"] == "image/png", "PNG first")
+
+
 def latent_answer(d):
     r = d.generate({"prompt": "a", "seed": 5, "output": "latent", "width": 64, "height": 128})
     image = r.json()["images"][0]
@@ -275,7 +294,9 @@ UNDRAWABLE = [
     ({"prompt": ["a", "b"], "num_images": 9}, "num_images"),
     ({"clip_skip": -1}, "clip_skip"),
     ({"long_prompt": "cut"}, "long_prompt"),
-    ({"output": "jpeg"}, "output"),
+    ({"output": "jpg"}, "output"),
+    ({"quality": 80}, "quality"),
+    ({"output": "webp", "quality": 0}, "quality"),
     ({"timeout_s": 86401}, "timeout_s"),
     ({"loras": {}}, "loras"),
     ({"priority": 4}, "priority"),
@@ -319,7 +340,7 @@ def what_cannot_be_drawn_is_refused_at_once(d, depth):
 
 def every_field_can_be_refused(d):
     """The table above has a row for each field there is."""
-    fields = set(d.generate({"prompt": "a", "timeout_s": 9, "init_image": PICTURE,
+    fields = set(d.generate({"prompt": "a", "timeout_s": 9, "output": "jpeg", "quality": 80, "init_image": PICTURE,
                              "mask_image": MASK}).json()["parameters"])
     missing = fields - {param for _, param in UNDRAWABLE}
     check(len(fields) >= 14 and not missing, f"without a row: {missing}")
@@ -420,6 +441,7 @@ if __name__ == "__main__":
         png_answer(daemon)
         latent_answer(daemon)
         picture_to_begin_with(daemon)
+        other_formats(daemon)
         errors(daemon)
         what_cannot_be_drawn_is_refused_at_once(daemon, 0)
         every_field_can_be_refused(daemon)

@@ -1,0 +1,16 @@
+/* A picture to a lossy WebP file in memory, by libwebp. */
+#ifndef PICTURES_WEBP_ENCODE_H
+#define PICTURES_WEBP_ENCODE_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* As jpeg_encode; exif may have any size. */
+bool webp_encode(const uint8_t *rgb, int width, int height, int quality, const uint8_t *exif,
+    size_t exif_size, uint8_t **out, size_t *out_size, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif
