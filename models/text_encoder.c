@@ -102,6 +102,12 @@ void text_encoder_drop_weights(struct text_encoder *encoder) {
     weight_list_finish(&encoder->weights);
 }
 
+void text_encoder_swap(struct text_encoder *a, struct text_encoder *b) {
+    const struct text_encoder kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
 void text_encoder_destroy(struct text_encoder *encoder) {
     if (encoder)
         text_encoder_drop_weights(encoder);

@@ -14,6 +14,8 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
     struct text_encoder **out, struct error *err) __attribute__((warn_unused_result));
 /* Gives the memory of its weights back; it can tell what it is, and compute no more. */
 void text_encoder_drop_weights(struct text_encoder *encoder);
+/* The two change places: one that dropped its weights gets another's, wherever it is borrowed. */
+void text_encoder_swap(struct text_encoder *a, struct text_encoder *b);
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
 
 const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);

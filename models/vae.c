@@ -198,6 +198,12 @@ void vae_drop_weights(struct vae *vae) {
     vae->encoder = vae->decoder = (struct half){ 0 };
 }
 
+void vae_swap(struct vae *a, struct vae *b) {
+    const struct vae kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
 void vae_destroy(struct vae *vae) {
     if (vae)
         vae_drop_weights(vae);

@@ -16,6 +16,8 @@ bool vae_create(const struct vae_config *config, const struct weights *w, enum v
     struct vae **out, struct error *err) __attribute__((warn_unused_result));
 /* Gives the memory of its weights back; it can tell what it is, and compute no more. */
 void vae_drop_weights(struct vae *vae);
+/* The two change places: one that dropped its weights gets another's, wherever it is borrowed. */
+void vae_swap(struct vae *a, struct vae *b);
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
 const struct vae_config *vae_get_config(const struct vae *vae);

@@ -66,6 +66,7 @@ static bool is_right(int fd, const struct digest *name, void *out, size_t size) 
 
 bool cache_read(const char *folder, const struct digest *name, void *out, size_t size) {
     char path[PATH_MAX];
+    errno = ENAMETOOLONG;
     const int fd = path_of(folder, name, path) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return false;
@@ -77,6 +78,7 @@ bool cache_read(const char *folder, const struct digest *name, void *out, size_t
     if (tried && !right) {
         log_warning("%s is damaged; what it held is computed again", path);
         unlink(path);
+        errno = EBADMSG;
     }
     return right;
 }

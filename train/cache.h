@@ -14,8 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether all `size` bytes are there and right; then `out` (NULL: it is only asked) has them. A
- * damaged file is named in the log and deleted. */
+/* Whether all `size` bytes are there and right; then `out` (NULL: it is only asked) has them. Else
+ * errno says why: ENOENT where there is none, EBADMSG of a damaged file, which is named in the log
+ * and deleted. */
 bool cache_read(const char *folder, const struct digest *name, void *out, size_t size);
 /* Says that it is wanted, so that cache_trim deletes others first. */
 void cache_touch(const char *folder, const struct digest *name);

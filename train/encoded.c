@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "train/cache.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,11 +130,6 @@ static struct digest name_text(const struct encoded *e, const int32_t *ids) {
 static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user), void *user,
     const struct tensor *result, const void **host, struct error *err) {
     e->computed = true;
-    if (e->full)
-        return error_set(err, ERROR_IO,
-            "the cache %s no longer has what the job has encoded; it goes on from its last "
-            "checkpoint when it is started again",
-            e->options.cache);
     if (!e->arena && !arena_create(e->options.kernels->memory, &e->arena, err))
         return false;
     struct compute c = { .kernels = e->options.kernels, .arena = e->arena };
@@ -256,13 +252,33 @@ static bool encode_ids(struct encoded *e, const int32_t *ids, void *out, struct 
 
 /* --- from the cache, or computed --- */
 
+/* As cache_read, of what the job keeps. Where it was there and is gone, the models that encode it
+ * again are brought back, and stay. */
+static bool read_kept(struct encoded *e, const struct digest *name, void *out, size_t bytes,
+    bool *found, struct error *err) {
+    char text[DIGEST_TEXT_BYTES];
+    *found = cache_read(e->options.cache, name, out, bytes);
+    if (*found || !e->full)
+        return true;
+    const int why = errno;
+    digest_to_text(name, text);
+    log_warning("the cache %s no longer has %s, which the job needs (%s); what is missing is "
+                "encoded again",
+        e->options.cache, text, strerror(why));
+    e->full = false;
+    return !e->options.load_models || e->options.load_models(e->options.user, err);
+}
+
 /* e->moments. out NULL: they need only be in the cache. */
 static bool fetch_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
     const struct mask_shape *shape, struct error *err) {
     const bool kept = !shape && !encoded_is_cut_anew(e, item);
     const size_t bytes = moments_bytes(e, encoded_size(e, item), masked);
     const struct digest name = name_picture(e, item, crop, masked);
-    if (kept && cache_read(e->options.cache, &name, e->moments, bytes))
+    bool found = false;
+    if (kept && !read_kept(e, &name, e->moments, bytes, &found, err))
+        return false;
+    if (found)
         return true;
     return encode_picture(e, item, crop, masked, shape, err) &&
            (!kept || cache_write(e->options.cache, &name, e->moments, bytes, err));
@@ -284,7 +300,9 @@ static bool fetch_text(
     const struct digest name = ok ? name_text(e, ids) : e->text_encoder;
     if (ok && first_time)
         cache_touch(e->options.cache, &name);
-    if (ok && !cache_read(e->options.cache, &name, out, e->caption_bytes))
+    bool found = false;
+    ok = ok && read_kept(e, &name, out, e->caption_bytes, &found, err);
+    if (ok && !found)
         ok = encode_ids(e, ids, out, err) &&
              cache_write(e->options.cache, &name, out, e->caption_bytes, err);
     free(ids);
@@ -477,6 +495,6 @@ struct encoded_memory encoded_get_memory(const struct encoded *e) {
     };
 }
 
-int64_t encoded_each_time(const struct encoded *e) {
-    return e->each_time;
+bool encoded_uses_models(const struct encoded *e) {
+    return !e->full;
 }

@@ -37,6 +37,10 @@ struct encoded_options {
     bool center_crop; /* pictures that have more than their size give their middle; else a part: */
     bool cut_once;    /* drawn once for each, by `seed`; else each time */
     uint64_t seed;
+    /* Brings the models' weights back, which may have been dropped once everything was in the
+     * cache, and some of that is gone. NULL: they are never dropped. */
+    bool (*load_models)(void *user, struct error *err);
+    void *user;
 };
 
 struct encoded;
@@ -53,12 +57,12 @@ struct encoded_memory {
     uint64_t disk; /* of the cache; what others have there already is counted too */
 };
 struct encoded_memory encoded_get_memory(const struct encoded *encoded);
-/* Pictures that are encoded each time that they come. */
-int64_t encoded_each_time(const struct encoded *encoded);
+/* Whether there is still something to be encoded, in the cache's stead or each time. */
+bool encoded_uses_models(const struct encoded *encoded);
 
 /* A piece of filling the cache: *done when nothing is missing. Unless there is something to be
- * encoded each time, the models are not used any more then: what vanishes from the cache afterwards
- * is ERROR_IO. What else is called needs not wait for that. */
+ * encoded each time, the models are not used any more then. What vanishes from the cache afterwards
+ * is encoded again, after load_models. What else is called needs not wait for that. */
 bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
     __attribute__((warn_unused_result));
 

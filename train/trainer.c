@@ -203,6 +203,8 @@ static bool make_encoded(struct trainer *t, struct error *err) {
             .center_crop = c->center_crop,
             .cut_once = c->cache_latents,
             .seed = (uint64_t)c->seed,
+            .load_models = t->options.load_encoders,
+            .user = t->options.user,
         },
         &t->encoded, err);
 }
@@ -502,7 +504,7 @@ enum trainer_phase trainer_get_phase(const struct trainer *trainer) {
 }
 
 bool trainer_encodes(const struct trainer *trainer) {
-    return trainer->phase == TRAINER_ENCODING || encoded_each_time(trainer->encoded) > 0;
+    return encoded_uses_models(trainer->encoded);
 }
 
 int64_t trainer_step(const struct trainer *trainer) {

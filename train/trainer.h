@@ -45,6 +45,9 @@ struct trainer_options {
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
     const char *cache; /* a folder for what is encoded (train/cache.h); borrowed */
+    /* Where the cache loses what is needed after trainer_encodes said no: brings the weights back
+     * that were dropped since, in a piece. NULL: none are. */
+    bool (*load_encoders)(void *user, struct error *err);
     /* After every step of the optimizer; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record);
     void *user;

@@ -68,6 +68,8 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
 
 /* Gives the memory back of what is not needed any more. */
 void training_job_drop_encoders(struct training_job *t);
+/* struct trainer_options' `load_encoders`; `user` is the job. They stay until its end. */
+bool training_job_load_encoders(void *user, struct error *err) __attribute__((warn_unused_result));
 /* Writes the folder `result`. */
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));

@@ -4,6 +4,7 @@
 #include "models/checkpoint/checkpoint_save.h"
 
 #include <malloc.h>
+#include <string.h>
 
 static enum dtype dtype_of(const struct train_config *c) {
     return c->mixed_precision == TRAIN_PRECISION_BF16   ? DTYPE_BF16
@@ -122,12 +123,66 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     return true;
 }
 
+/* That is not trained, and encodes no prompt. */
+static bool drops_text_encoder(const struct training_job *t) {
+    return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count;
+}
+
 void training_job_drop_encoders(struct training_job *t) {
     t->encoded = true;
     vae_drop_weights(t->vae);
-    if (!t->options.config->train_text_encoder && !t->options.config->validation_prompts.count)
+    if (drops_text_encoder(t))
         text_encoder_drop_weights(t->text_encoder);
     malloc_trim(0);
+}
+
+static bool check_same(const struct training_job *t, const char *model, struct hashed *h,
+    const struct digest *before, struct error *err) {
+    const struct digest now = sha256_end(&h->sha);
+    return memcmp(&now, before, sizeof(now)) == 0 ||
+           error_set(err, ERROR_INVALID,
+               "%s: the weights of its %s have changed since the job began", t->options.model_path,
+               model);
+}
+
+static bool load_vae(struct training_job *t, struct checkpoint *c, struct error *err) {
+    struct hashed hashed;
+    const struct weights weights = hash_weights(
+        weights_from_checkpoint(c, COMPONENT_VAE, t->options.kernels, DTYPE_F32), &hashed);
+    struct vae *vae;
+    if (!vae_create(vae_get_config(t->vae), &weights, VAE_ENCODER, &vae, err))
+        return false;
+    vae_swap(t->vae, vae);
+    vae_destroy(vae);
+    return check_same(t, "VAE", &hashed, &t->vae_weights, err);
+}
+
+static bool load_text_encoder(struct training_job *t, struct checkpoint *c, struct error *err) {
+    struct hashed hashed;
+    const struct weights weights = hash_weights(
+        weights_from_checkpoint(
+            c, COMPONENT_TEXT_ENCODER, t->options.kernels, dtype_of(t->options.config)),
+        &hashed);
+    struct text_encoder *encoder;
+    if (!text_encoder_create(text_encoder_get_config(t->text_encoder), &weights, &encoder, err))
+        return false;
+    text_encoder_swap(t->text_encoder, encoder);
+    text_encoder_destroy(encoder);
+    return check_same(t, "text encoder", &hashed, &t->text_encoder_weights, err);
+}
+
+bool training_job_load_encoders(void *user, struct error *err) {
+    struct training_job *t = user;
+    struct checkpoint *c;
+    if (!t->encoded)
+        return true;
+    if (!checkpoint_open(t->options.model_path, t->options.tokenizer_dir, &c, err))
+        return false;
+    const bool ok = load_vae(t, c, err) &&
+                    (!drops_text_encoder(t) || load_text_encoder(t, c, err)) &&
+                    t->options.kernels->memory->synchronize(err);
+    checkpoint_close(c);
+    return ok;
 }
 
 bool training_job_save_model(struct training_job *t, struct error *err) {

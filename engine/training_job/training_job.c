@@ -164,6 +164,7 @@ static bool create_trainer(struct training_job *t, struct error *err) {
             t->noise.num_train_timesteps, t->facts.v_prediction, &t->unet_source,
             &t->text_encoder_source },
         .cache = t->options.cache,
+        .load_encoders = training_job_load_encoders,
         .stepped = training_job_stepped,
         .user = t,
     };

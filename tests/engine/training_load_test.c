@@ -1,7 +1,8 @@
 /* Loading a training job's models beside the engine: a picture is drawn in the middle of it, with
  * the pixels that it always has; a job of the engine's own precision borrows its models, writes to
- * none of them, and trains the same bytes; one that is wanted back ends between two weights; and
- * one that does not fit is refused with the number before its memory is used.
+ * none of them, and trains the same bytes; one that is wanted back ends between two weights;
+ * one whose cache is deleted while it trains loads its encoders again, and trains the same bytes;
+ * and one that does not fit is refused with the number before its memory is used.
  *
  * usage: training_load_test CHECKPOINT PICTURES [limited: also with less memory] */
 #include "base/file.h"
@@ -219,6 +220,34 @@ static void it_can_be_wanted_back(struct pipeline *pipeline) {
     close_job(&rig);
 }
 
+/* Once its encoders are dropped. */
+static void what_the_cache_loses_is_encoded_again(struct pipeline *pipeline) {
+    struct rig rig;
+    struct error err = { 0 };
+    char *trained[2], command[100];
+    size_t bytes[2];
+    for (int loses = 0; loses < 2; loses++) {
+        open_job(&rig, pipeline, SMALL ", \"center_crop\": true", true);
+        int64_t step = 0, steps;
+        for (bool done = false; loses && step < 1; training_job_steps(rig.job, &step, &steps))
+            must(training_job_advance(rig.job, &done, &err), &err);
+        const size_t used = rig.info.kernels->memory->used(MEMORY_WEIGHTS);
+        snprintf(command, sizeof(command), "rm -r %s", rig.cache);
+        CHECK(!loses || system(command) == 0, "there is no cache");
+        trained[loses] = train(&rig, &bytes[loses]);
+        const size_t now = rig.info.kernels->memory->used(MEMORY_WEIGHTS);
+        if (loses)
+            printf(
+                "a deleted cache: %.1f MiB are loaded again\n", (double)(now - used) / (1 << 20));
+        CHECK(!loses || now > used, "the encoders were not dropped");
+        close_job(&rig);
+    }
+    CHECK(bytes[0] == bytes[1] && memcmp(trained[0], trained[1], bytes[0]) == 0,
+        "a job that lost its cache trains other bytes");
+    free(trained[0]);
+    free(trained[1]);
+}
+
 /* With 24 MiB more than the process has, of which a pass of 512x512 px wants many times as much. */
 static void what_does_not_fit_is_refused(struct pipeline *pipeline) {
     struct rig rig;
@@ -259,6 +288,7 @@ int main(int argc, char **argv) {
     a_picture_is_drawn_in_the_middle(pipeline, pixels);
     the_engines_models_are_borrowed(pipeline);
     it_can_be_wanted_back(pipeline);
+    what_the_cache_loses_is_encoded_again(pipeline);
     if (argc == 4)
         what_does_not_fit_is_refused(pipeline);
     free(pixels);
