@@ -153,8 +153,9 @@ bool optimizer_step(struct optimizer *o, const struct learning_rate *schedule,
     const float *sums = memory->view(o->sums, 2 * sizeof(float), err);
     if (!sums)
         return false;
-    *report = (struct optimizer_report){ sqrt((double)sums[0]) / loss_scale, (int64_t)sums[1] };
-    if (report->broken == 0) {
+    *report = (struct optimizer_report){ sqrt((double)sums[0]) / loss_scale, (int64_t)sums[1],
+        .stepped = sums[1] == 0 && isfinite(sums[0]) };
+    if (report->stepped) {
         double scale = 1 / loss_scale;
         if (o->max_grad_norm > 0 && report->grad_norm + 1e-6 > o->max_grad_norm)
             scale *= o->max_grad_norm / (report->grad_norm + 1e-6);

@@ -32,11 +32,12 @@ size_t optimizer_measure(const struct train_config *config, int64_t floats);
 
 struct optimizer_report {
     double grad_norm; /* of the unscaled gradients, before clipping */
-    int64_t broken;   /* gradients that were no finite numbers: no step was taken then */
+    int64_t broken;   /* gradients that were no finite numbers */
+    bool stepped;     /* false where one was, or where their norm is not finite */
 };
 /* Reads the gradients, which are loss_scale times as large as they should be, steps the values by
- * the schedule's rates of step `schedule_step`, and clears the gradients. Where a gradient is not
- * finite, the values and states stay as they are. */
+ * the schedule's rates of step `schedule_step`, and clears the gradients. Where a gradient or
+ * their norm is not finite, the values and states stay as they are. */
 bool optimizer_step(struct optimizer *optimizer, const struct learning_rate *schedule,
     int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err)
     __attribute__((warn_unused_result));

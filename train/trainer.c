@@ -372,6 +372,11 @@ static size_t group_rates(const struct trainer *t, struct train_rate rates[TRAIN
     return count;
 }
 
+/* fp16's scaler skips a step that overflows, and goes on. */
+static bool scales_loss(const struct trainer *t) {
+    return t->config->mixed_precision == TRAIN_PRECISION_FP16;
+}
+
 static void report(struct trainer *t, double grad_norm) {
     const struct train_config *c = t->config;
     const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
@@ -385,7 +390,7 @@ static void report(struct trainer *t, double grad_norm) {
         .learning_rate = rate_of(t, c->learning_rate),
         .text_encoder_learning_rate = c->train_text_encoder ? rate_of(t, text) : NAN,
         .grad_norm = grad_norm,
-        .loss_scale = c->mixed_precision == TRAIN_PRECISION_FP16 ? t->scaler.scale : NAN,
+        .loss_scale = scales_loss(t) ? t->scaler.scale : NAN,
         .images_per_s = (double)t->images / took_s,
         .eta_s = took_s * (double)(t->steps - t->step),
         .validation_loss = NAN,
@@ -399,17 +404,22 @@ static void report(struct trainer *t, double grad_norm) {
         t->options.stepped(t->options.user, &record);
 }
 
+static bool not_finite(const struct trainer *t, const char *what, struct error *err) {
+    return error_set(err, ERROR_INVALID,
+        "step %lld: %s not finite; a learning_rate below %g may help", (long long)t->step + 1, what,
+        t->config->learning_rate);
+}
+
 static bool step_optimizer(struct trainer *t, struct error *err) {
     struct optimizer_report got;
     /* The schedule stands still where a step is skipped, as accelerate's does. */
     if (!optimizer_step(
             &t->optimizer, &t->schedule, t->optimizer.steps, t->scaler.scale, &got, err))
         return false;
-    if (got.broken && t->config->mixed_precision != TRAIN_PRECISION_FP16)
-        return error_set(err, ERROR_INVALID,
-            "step %lld: %lld gradients are no finite numbers; a lower learning_rate may help",
-            (long long)t->step + 1, (long long)got.broken);
-    (void)loss_scaler_update(&t->scaler, got.broken > 0);
+    if (!got.stepped && !scales_loss(t))
+        return not_finite(
+            t, got.broken ? "the gradients are" : "the norm of the gradients is", err);
+    (void)loss_scaler_update(&t->scaler, !got.stepped);
     t->step++;
     if (!average_values(t, err))
         return false;
@@ -430,6 +440,8 @@ static bool end_batch(struct trainer *t, struct error *err) {
     double loss = 0;
     for (int64_t row = 0; row < t->rows; row++)
         loss += (double)t->weights[row] / scale_of(t) * (double)t->losses[row];
+    if (!isfinite(loss) && !scales_loss(t))
+        return not_finite(t, "the loss is", err);
     t->loss += loss;
     t->loss_batches++;
     t->images += t->rows;

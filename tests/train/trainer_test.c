@@ -1,7 +1,7 @@
 /* The first 20 losses of LoRA jobs on the bundled checkpoint against diffusers + peft
  * (tests/reference/train_losses.py): weights, order of pictures, noise, timesteps, dropped
  * captions, accumulation, schedule, clipping, min-SNR, the text encoder. Then the same bits again,
- * with gradient checkpointing too.
+ * with gradient checkpointing too; and jobs whose numbers are not finite.
  *
  * usage: trainer_test train_losses.json CHECKPOINT */
 #include "train/trainer.h"
@@ -101,7 +101,8 @@ struct pictures {
     const json_t *captions;
     const char *class_prompt;
     int block, mask_block, instances;
-    int reads; /* of pixels */
+    int reads;      /* of pixels */
+    bool is_broken; /* pixels are no numbers */
     struct placement placement;
 };
 
@@ -155,6 +156,8 @@ static bool pixels(
     struct pictures *p = user;
     p->reads++;
     blocks(p, "picture", item, p->block, 3, crop, out);
+    if (p->is_broken)
+        out[0] = NAN;
     if (!mask)
         return true;
     blocks(p, "mask", item, p->mask_block, 1, crop, mask);
@@ -201,38 +204,43 @@ static const struct adapter_facts facts = { .model = "tiny-sd", .pictures = 5 };
 static char cache_path[] = "/tmp/latentd-cache-XXXXXX";
 static char save_path[] = "/tmp/latentd-trainer-XXXXXX";
 
-/* With a folder, the job is left in the middle of a step, written there, and gone on with by
- * another trainer. */
-static struct run run_job(
-    const json_t *file, const json_t *record, bool checkpointing, const char *folder) {
-    struct error err = { 0 };
-    const json_t *fields = json_object_get(record, "config");
+struct job {
+    struct train_config config;
+    struct pictures pictures;
+    struct train_source source;
+    struct run run;
+    struct trainer_options options; /* points to the rest */
+};
+
+static void job_init(
+    struct job *job, const json_t *file, const json_t *record, bool checkpointing) {
     const json_t *shape = json_object_get(record, "shape");
     const int size = (int)recorded_integer(file, "size");
-    struct train_config config = config_of(file, fields, checkpointing);
-    struct pictures pictures = {
+    *job = (struct job){ .config = config_of(
+                             file, json_object_get(record, "config"), checkpointing) };
+    job->pictures = (struct pictures){
         .captions = json_object_get(file, "captions"),
-        .class_prompt = config.class_prompt,
+        .class_prompt = job->config.class_prompt,
         .block = (int)recorded_integer(file, "block"),
         .mask_block = (int)recorded_integer(file, "mask_block"),
         .placement = { (int)recorded_at(shape, 1), (int)recorded_at(shape, 0), { size, size },
             false },
     };
-    pictures.instances = (int)json_array_size(pictures.captions);
-    const struct train_source source = {
-        .user = &pictures,
-        .count = pictures.instances,
-        .class_count = config.with_prior_preservation ? recorded_integer(file, "class_count") : 0,
+    job->pictures.instances = (int)json_array_size(job->pictures.captions);
+    job->source = (struct train_source){
+        .user = &job->pictures,
+        .count = job->pictures.instances,
+        .class_count = job->config.with_prior_preservation ? recorded_integer(file, "class_count")
+                                                           : 0,
         .placement = placement,
         .name = name,
         .captions = caption_count,
         .caption = caption,
         .pixels = pixels,
     };
-    struct run run = { 0 };
-    const struct trainer_options options = {
-        .config = &config,
-        .source = &source,
+    job->options = (struct trainer_options){
+        .config = &job->config,
+        .source = &job->source,
         .models = { .kernels = kernels_cpu(),
             .unet = json_is_true(json_object_get(record, "inpainting")) ? models.inpainting
                                                                         : models.unet,
@@ -243,10 +251,19 @@ static struct run run_job(
             .num_train_timesteps = models.noise.num_train_timesteps },
         .cache = cache_path,
         .stepped = stepped,
-        .user = &run,
+        .user = &job->run,
     };
+}
+
+/* With a folder, the job is left in the middle of a step, written there, and gone on with by
+ * another trainer. */
+static struct run run_job(
+    const json_t *file, const json_t *record, bool checkpointing, const char *folder) {
+    struct error err = { 0 };
+    struct job job;
+    job_init(&job, file, record, checkpointing);
     struct trainer *trainer;
-    must(trainer_create(&options, &trainer, &err), &err);
+    must(trainer_create(&job.options, &trainer, &err), &err);
     CHECK(trainer_steps(trainer) == STEPS, "%lld steps", (long long)trainer_steps(trainer));
     if (folder) {
         bool resumed;
@@ -256,23 +273,24 @@ static struct run run_job(
             must(trainer_advance(trainer, &err), &err);
         must(trainer_checkpoint(trainer, folder, &facts, &err), &err);
         trainer_destroy(trainer);
-        must(trainer_create(&options, &trainer, &err) &&
+        must(trainer_create(&job.options, &trainer, &err) &&
                  trainer_resume(trainer, folder, &resumed, &err),
             &err);
         CHECK(
             resumed && trainer_step(trainer) == 11, "step %lld", (long long)trainer_step(trainer));
         must(trainer_save(trainer, save_path, TRAIN_SAVE_DIFFUSERS, &facts, &err), &err);
     }
-    for (; trainer_get_phase(trainer) != TRAINER_DONE; run.pieces++)
+    for (; trainer_get_phase(trainer) != TRAINER_DONE; job.run.pieces++)
         must(trainer_advance(trainer, &err), &err);
+    struct run run = job.run;
     run.floats = trainer_parameters(trainer)->floats;
     run.values = malloc(sizeof(float) * (size_t)run.floats);
     const float *values = trainer_values(trainer, &err);
     must(values, &err);
     memcpy(run.values, values, sizeof(float) * (size_t)run.floats);
-    run.reads = pictures.reads;
+    run.reads = job.pictures.reads;
     trainer_destroy(trainer);
-    train_config_finish(&config);
+    train_config_finish(&job.config);
     return run;
 }
 
@@ -304,6 +322,43 @@ static void what_is_encoded_serves_the_next_job(const json_t *file, const json_t
     CHECK(memcmp(first.losses, second.losses, sizeof(first.losses)) == 0, "other bits");
     free(first.values);
     free(second.values);
+}
+
+/* At the first step whose numbers are not finite; `words` are of its error. */
+static void ends(const char *what, struct job *job, const char *words) {
+    struct error err = { 0 };
+    struct trainer *trainer;
+    must(trainer_create(&job->options, &trainer, &err), &err);
+    bool ok = true;
+    while (ok && trainer_get_phase(trainer) != TRAINER_DONE)
+        ok = trainer_advance(trainer, &err);
+    const long long step = trainer_step(trainer);
+    char begin[40];
+    snprintf(begin, sizeof(begin), "step %lld: ", step + 1);
+    printf("%s: %s\n", what, ok ? "the job ends as if it were right" : err.message);
+    CHECK(!ok && err.code == ERROR_INVALID && strncmp(err.message, begin, strlen(begin)) == 0 &&
+              strstr(err.message, words) && strstr(err.message, "finite") && job->run.steps == step,
+        "%s: %s, %d steps of %lld", what, err.message, job->run.steps, step);
+    for (int i = 0; i < job->run.steps; i++)
+        CHECK(isfinite(job->run.losses[i]) && isfinite(job->run.norms[i]), "%s: step %d", what, i);
+    trainer_destroy(trainer);
+    train_config_finish(&job->config);
+}
+
+static void numbers_that_are_not_finite_end_a_job(const json_t *file, const json_t *record) {
+    char cache[] = "/tmp/latentd-cache-XXXXXX";
+    must(mkdtemp(cache), &(struct error){ .message = "no temporary folder" });
+    struct job job;
+    job_init(&job, file, record, false);
+    job.config.alpha = 1e6;
+    job.config.learning_rate = 1e8;
+    job.config.max_grad_norm = 0;
+    ends("a learning rate of 1e8", &job, "below 1e+08");
+    job_init(&job, file, record, false);
+    job.options.cache = cache;
+    job.pictures.is_broken = true;
+    ends("a pixel that is no number", &job, "the loss");
+    remove_folder(cache);
 }
 
 static void agrees(const char *name, const json_t *file, const json_t *record) {
@@ -348,8 +403,9 @@ int main(int argc, char **argv) {
     const char *name;
     json_t *record;
     json_object_foreach(json_object_get(file, "cases"), name, record) agrees(name, file, record);
-    what_is_encoded_serves_the_next_job(
-        file, json_object_get(json_object_get(file, "cases"), "plain"));
+    record = json_object_get(json_object_get(file, "cases"), "plain");
+    what_is_encoded_serves_the_next_job(file, record);
+    numbers_that_are_not_finite_end_a_job(file, record);
     drop_models();
     unlink(save_path);
     remove_folder(cache_path);
