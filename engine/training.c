@@ -13,6 +13,7 @@
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "kernels/team.h"
+#include "train/data/scan.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -47,20 +48,34 @@ static bool parse(const char *text, size_t size, struct train_config *out, struc
     return ok;
 }
 
+/* The way to a folder that is there and inside of the root, whatever links lead there. */
+static bool leads_below(const struct training *t, const char *field, const char *name,
+    const char *path, struct error *err) {
+    struct scan_folder folder;
+    const bool is_inside = scan_folder_init(&folder, path, t->options.dataset_root, NULL);
+    scan_folder_finish(&folder);
+    if (is_inside)
+        return true;
+    return error_field(err, field, name,
+        file_is_folder(path)
+            ? "a folder under the daemon's --dataset-root, not a link that leads out of it"
+            : "a folder that is there, under the daemon's --dataset-root: GET /datasets");
+}
+
 /* Under the data sets' folder, and nowhere else. */
 static bool path_below(const struct training *t, const char *field, const char *name, bool is_there,
     char **out, struct error *err) {
     *out = NULL;
-    if (*name && *name != '/' && !strstr(name, "..")) {
-        *out = file_join(t->options.dataset_root, name);
-        if (!*out)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-        if (!is_there || file_is_folder(*out))
-            return true;
-    }
+    if (!*name || *name == '/' || strstr(name, ".."))
+        return error_field(err, field, name, "a folder under the daemon's --dataset-root");
+    *out = file_join(t->options.dataset_root, name);
+    if (!*out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    if ((!is_there && !file_is_folder(*out)) || leads_below(t, field, name, *out, err))
+        return true;
     free(*out);
     *out = NULL;
-    return error_field(err, field, name, "a folder under the daemon's --dataset-root");
+    return false;
 }
 
 static bool dataset_path(
@@ -74,6 +89,21 @@ static bool class_path(
     *out = NULL;
     return !c->class_data_dir ||
            path_below(t, "class_data_dir", c->class_data_dir, false, out, err);
+}
+
+/* An adapter that somebody may use is not replaced by one that has yet to be made. */
+static bool name_is_free(
+    const struct training *t, const struct train_config *c, struct error *err) {
+    struct adapters *adapters = engine_get_adapters(t->options.engine);
+    struct adapter_info info;
+    if (c->method != TRAIN_LORA || !adapters || !adapters_describe(adapters, c->name, &info, NULL))
+        return true;
+    adapter_info_finish(&info);
+    error_field(err, "name", c->name,
+        "a name that no adapter has yet (DELETE /loras/%s makes this one free)", c->name);
+    if (err)
+        err->code = ERROR_CONFLICT;
+    return false;
 }
 
 /* A job's folder is its own and empty at first; there it goes on from the last checkpoint. */
@@ -93,7 +123,8 @@ static bool fits(const struct training *t, const struct train_config *c, struct 
                     (engine_get_info(t->options.engine, &info) ||
                         error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading")) &&
                     train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err) &&
-                    dataset_path(t, c, &path, err) && class_path(t, c, &class_folder, err);
+                    dataset_path(t, c, &path, err) && class_path(t, c, &class_folder, err) &&
+                    name_is_free(t, c, err);
     free(path);
     free(class_folder);
     return ok;

@@ -81,7 +81,7 @@ def rates_are_those_that_are_used(d):
 
 
 def a_data_set_in_use_stays(d):
-    id = d.start(max_train_steps=100000, checkpointing_steps=0)
+    id = d.start(name="long", max_train_steps=100000, checkpointing_steps=0)
     r = d.request("DELETE", "/datasets/stripes")
     check(r.status == 409 and id in r.error()["message"], f"a job wants it: {r.status} {r.body}")
     for path, body in (("metrics", b""), ("checkpoints", b'{"checkpoints":[]}'),

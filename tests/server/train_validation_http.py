@@ -73,6 +73,7 @@ def pictures_are_those_of_generate(d, id):
 
 
 def shown_and_unshown_are_alike(d, id):
+    d.forget()
     other = d.start(**ALL)
     d.wait(other)
     check(d.get(f"/jobs/{other}/validation").json() == {"validation": [], "grid_url": None}, "none are drawn")
@@ -113,6 +114,7 @@ def measured(d, id):
 def held_out_pictures_are_measured_alike(d):
     """Two of five are held out; without learning their loss stays what it is, bit for bit."""
     held = {**ALL, "validation_share": 0.4}
+    d.forget()
     still = d.start(**held, validation_steps=4, learning_rate=0)
     d.wait(still)
     losses = measured(d, still)
@@ -122,6 +124,7 @@ def held_out_pictures_are_measured_alike(d):
     told = d.get(f"/jobs/{still}/validation").json()["validation"]
     check([(v["step"], v["loss"], v["pictures"]) for v in told] == [(s, losses[s], []) for s in losses], f"{told}")
 
+    d.forget()
     often, seldom = (d.start(**held, validation_steps=steps) for steps in (4, 16))
     d.wait(often)
     d.wait(seldom)

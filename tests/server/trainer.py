@@ -54,6 +54,10 @@ class Trainer(Daemon):
         check(r.status == 202, f"accepted: {r.status} {r.body[:300]}")
         return r.json()["id"]
 
+    def forget(self, name="stripes"):
+        """Makes the adapter's name free for another job."""
+        check(self.request("DELETE", "/loras/" + name).status in (200, 204), f"{name} is free")
+
     def job(self, id):
         return self.get("/jobs/" + id).json()
 

@@ -208,6 +208,9 @@ static bool take_all(struct extraction *x) {
 
 bool archive_extract(int fd, int folder, uint64_t max_bytes, struct error *err) {
     struct error own = { 0 };
+    struct stat status;
+    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0)
+        return error_set(err, ERROR_INVALID, "the archive has 0 bytes; a tar has 1024 at least");
     struct extraction x = { archive_read_new(), folder, max_bytes, max_bytes, err ? err : &own };
     if (!x.archive)
         return error_set(err, ERROR_NO_MEMORY, "no memory to read an archive");

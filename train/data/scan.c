@@ -433,7 +433,12 @@ static bool nothing_here(const struct listing *listing, struct error *err) {
                 "the data set has no PNG or JPEG files and no metadata; for those in its folder %s "
                 "name that, call it REPEATS_CAPTION, or write metadata.jsonl",
                 listing->items[i].name);
-    return error_set(err, ERROR_INVALID, "the data set has no PNG or JPEG files");
+    if (listing->count == 0)
+        return error_set(
+            err, ERROR_INVALID, "the data set has no PNG or JPEG files: its folder is empty");
+    return error_set(err, ERROR_INVALID,
+        "the data set has no PNG or JPEG files: %.150s is neither, nor metadata",
+        listing->items[0].name);
 }
 
 static bool read_layout(struct scanner *s, bool may_descend) {

@@ -44,10 +44,10 @@ static void folders_without_pictures(void) {
     refuse_at("file", &options, ERROR_INVALID, "is not a folder");
     rig_end();
     begin();
-    refuse("the data set has no PNG or JPEG files");
+    refuse("the data set has no PNG or JPEG files: its folder is empty");
     begin();
     rig_text("a.webp", "x");
-    refuse("the data set has no PNG or JPEG files");
+    refuse("the data set has no PNG or JPEG files: a.webp is neither");
     begin();
     rig_picture("cats/a.png", "rgb.png");
     refuse("for those in its folder cats name that");

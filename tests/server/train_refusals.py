@@ -1,0 +1,294 @@
+"""Training jobs and data sets that are wrong, over HTTP: each is refused with an error of its own that names
+what is wrong, what was given and what would be right; none starts, and the daemon goes on.
+usage: train_refusals.py EXECUTABLE MODEL"""
+import gzip
+import io
+import json
+import os
+import shutil
+import struct
+import tarfile
+import zlib
+
+from daemon import check, done
+from picture import encode
+from trainer import JOB, Trainer, make_pictures, root
+
+SETS = os.path.join(root, "sets")
+JSON, TAR = {"Content-Type": "application/json"}, {"Content-Type": "application/x-tar"}
+WARM = {"lr_scheduler": "linear"}
+EMA = {"use_ema": True}
+PICTURE = encode(64, 64, lambda x, y: (4 * x, 4 * y, 90))
+
+# Fields of a job, which is right but for them; None: left out. Status, the field that is named, words of what
+# would be right.
+FIELDS = [
+    ({"name": None}, 400, "name", "a text"),
+    ({"name": 7}, 400, "name", "a text"),
+    ({"name": ""}, 400, "name", "1 to"),
+    ({"name": "a b"}, 400, "name", "letters, digits"),
+    ({"name": "../up"}, 400, "name", "letters, digits"),
+    ({"name": "x" * 300}, 400, "name", "letters, digits"),
+    ({"name": "rescan"}, 400, "name", "rescan"),
+    ({"name": "taken"}, 409, "name", "DELETE /loras/taken"),
+    ({"dataset": None}, 400, "dataset", "a text"),
+    ({"dataset": ["stripes"]}, 400, "dataset", "a text"),
+    ({"dataset": "nope"}, 400, "dataset", "that is there"),
+    ({"dataset": "a_file"}, 400, "dataset", "that is there"),
+    ({"dataset": "../sets/stripes"}, 400, "dataset", "--dataset-root"),
+    ({"dataset": "/etc"}, 400, "dataset", "--dataset-root"),
+    ({"dataset": "linked_out"}, 400, "dataset", "leads out of it"),
+    ({"dataset": "linked_out/deeper"}, 400, "dataset", "leads out of it"),
+    ({"dataset": "dangling"}, 400, "dataset", "that is there"),
+    ({"with_prior_preservation": True, "class_prompt": "x", "class_data_dir": "linked_out"}, 400, "class_data_dir",
+     "leads out of it"),
+    ({"max_train_steps": None}, 400, "max_train_steps", "num_train_epochs"),
+    ({"max_train_steps": -3}, 400, "max_train_steps", "from 0"),
+    ({"max_train_steps": 1.5}, 400, "max_train_steps", "whole number"),
+    ({"num_train_epochs": "two"}, 400, "num_train_epochs", "whole number"),
+    ({"method": "dreambooth"}, 400, "method", '"lora"'),
+    ({"method": "full"}, 400, "rank", 'method "lora" only'),
+    ({"rank": 0}, 400, "rank", "from 1"),
+    ({"rank": 1e9}, 400, "rank", "to 4096"),
+    ({"rank": "big"}, 400, "rank", "whole number"),
+    ({"rank": [4]}, 400, "rank", "whole number"),
+    ({"rank": True}, 400, "rank", "whole number"),
+    ({"rnk": 4}, 400, "rnk", "nearest is rank"),
+    ({"learnig_rate": 1}, 400, "learnig_rate", "nearest is learning_rate"),
+    ({"alpha": -1}, 400, "alpha", "from 0"),
+    ({"alpha": 4, "lora_alpha": 4}, 400, "lora_alpha", "only one"),
+    ({"dropout": 1}, 400, "dropout", "below 1"),
+    ({"target_modules": []}, 400, "target_modules", "a list"),
+    ({"target_modules": "to_q"}, 400, "target_modules", "a list"),
+    ({"target_modules": ["to_q", 3]}, 400, "target_modules", "a list"),
+    ({"init_lora_weights": "pissa"}, 400, "init_lora_weights", "kaiming"),
+    ({"text_encoder_target_modules": ["fc1"]}, 400, "text_encoder_target_modules", "train_text_encoder"),
+    ({"text_encoder_learning_rate": 1e-5}, 400, "text_encoder_learning_rate", "train_text_encoder"),
+    ({"seed": -1}, 400, "seed", "from 0"),
+    ({"seed": 1e17}, 400, "seed", "to 9"),
+    ({"resolution": 100}, 400, "resolution", "multiple of 8"),
+    ({"resolution": 16}, 400, "resolution", "from 64"),
+    ({"resolution": 100000}, 400, "resolution", "to 2048"),
+    ({"center_crop": "yes"}, 400, "center_crop", "true or false"),
+    ({"random_flip": 1}, 400, "random_flip", "true or false"),
+    ({"image_interpolation_mode": "area"}, 400, "image_interpolation_mode", "lanczos"),
+    ({"bucket_reso_steps": 64}, 400, "bucket_reso_steps", "enable_bucket"),
+    ({"enable_bucket": True, "bucket_reso_steps": 20}, 400, "bucket_reso_steps", "multiple of 8"),
+    ({"enable_bucket": True, "min_bucket_reso": 1032}, 400, "min_bucket_reso", "max_bucket_reso"),
+    ({"validation_share": 0.95}, 400, "validation_share", "0.9"),
+    ({"max_train_samples": -1}, 400, "max_train_samples", "from 0"),
+    ({"dataloader_num_workers": 1000}, 400, "dataloader_num_workers", "to 64"),
+    ({"caption_dropout": 1.5}, 400, "caption_dropout", "to 1"),
+    ({"masks": "circles"}, 400, "masks", "random"),
+    ({"instance_prompt": ""}, 400, "instance_prompt", "1 to"),
+    ({"with_prior_preservation": True}, 400, "class_prompt", "with_prior_preservation"),
+    ({"prior_loss_weight": 1}, 400, "prior_loss_weight", "with_prior_preservation"),
+    ({"train_batch_size": 0}, 400, "train_batch_size", "from 1"),
+    ({"train_batch_size": 100000}, 400, "train_batch_size", "from 1 to"),
+    ({"batch_size": 2}, 400, "batch_size", "only one"),
+    ({"gradient_accumulation_steps": 0}, 400, "gradient_accumulation_steps", "from 1"),
+    ({"gradient_checkpointing": None, "gradient_checkpointing ": True}, 400, "gradient_checkpointing ", "nearest"),
+    ({"mixed_precision": "fp16"}, 400, "mixed_precision", "on cpu"),
+    ({"mixed_precision": "fp8"}, 501, "mixed_precision", "no operations"),
+    ({"mixed_precision": 16}, 400, "mixed_precision", '"bf16"'),
+    ({"loss_scale": 128}, 400, "loss_scale", 'mixed_precision "fp16"'),
+    ({"optimizer": "lion"}, 400, "optimizer", '"adamw"'),
+    ({"learning_rate": -1}, 400, "learning_rate", "from 0"),
+    ({"learning_rate": "1e-4"}, 400, "learning_rate", "a number"),
+    ({"parameter_groups": [{"pattern": "x"}]}, 400, "parameter_groups", "learning_rate"),
+    ({"adam_beta2": 1}, 400, "adam_beta2", "below 1"),
+    ({"adam_epsilon": 0}, 400, "adam_epsilon", "above 0"),
+    ({"max_grad_norm": -1}, 400, "max_grad_norm", "from 0"),
+    ({"lr_scheduler": "cosine_annealing"}, 400, "lr_scheduler", '"cosine"'),
+    ({"lr_warmup_steps": 10}, 400, "lr_warmup_steps", '"linear"'),
+    ({**WARM, "lr_warmup_steps": 10, "lr_warmup_ratio": 0.1}, 400, "lr_warmup_ratio", "lr_warmup_steps"),
+    ({"lr_scheduler": "polynomial", "lr_end": 1}, 400, "lr_end", "below the learning_rate"),
+    ({"lr_scheduler": "piecewise_constant"}, 400, "lr_step_rules", "MULTIPLE:STEP"),
+    ({"prediction_type": "sample"}, 400, "prediction_type", '"v_prediction"'),
+    ({"snr_gamma": -5}, 400, "snr_gamma", "from 0"),
+    ({"noise_offset": 11}, 400, "noise_offset", "to 10"),
+    ({"ema_decay": 0.9}, 400, "ema_decay", "use_ema"),
+    ({**EMA, "ema_power": 0.9}, 400, "ema_power", "use_ema_warmup"),
+    ({**EMA, "ema_decay": 0.5, "ema_min_decay": 0.6}, 400, "ema_min_decay", "at most ema_decay"),
+    ({"checkpointing_steps": -1}, 400, "checkpointing_steps", "from 0"),
+    ({"checkpoints_total_limit": 1e9}, 400, "checkpoints_total_limit", "to 100000"),
+    ({"resume_from_checkpoint": "out/checkpoint-4"}, 400, "resume_from_checkpoint", '"checkpoint-STEP"'),
+    ({"resume_from_checkpoint": "checkpoint-4"}, 400, "resume_from_checkpoint", "has no checkpoints"),
+    ({"save_format": "ckpt"}, 400, "save_format", '"kohya"'),
+    ({"save_precision": "fp64"}, 400, "save_precision", '"fp32"'),
+    ({"validation_steps": 5}, 400, "validation_prompts", "prompts"),
+    ({"validation_prompts": ["x"]}, 400, "validation_steps", "from 1"),
+    ({"report_to": "wandb"}, 501, "report_to", "nothing is sent"),
+    ({"push_to_hub": True}, 501, "push_to_hub", "nothing is uploaded"),
+    ({"output_dir": "/tmp"}, 501, "output_dir", "the daemon decides"),
+    ({"network_module": "x"}, 501, "network_module", '"lora"'),
+]
+GOOD = json.dumps(JOB)
+BODIES = [  # the body as it is sent, its headers, status, words
+    (b"", JSON, 400, ""),
+    (b"{", JSON, 400, "line 1"),
+    (GOOD[:-1].encode() + b', "rank": 5}', JSON, 400, "duplicate"),
+    (b"[]", JSON, 400, "object"),
+    (GOOD.encode() + b"}", JSON, 400, "end"),
+    (b'{"name": "\xff"}', JSON, 400, "decode"),
+    (b"[" * 100000, JSON, 400, "nested deeper"),
+    (GOOD.replace("0.002", "1e999").encode(), JSON, 400, "overflow"),
+    (b'{"name": "' + b"x" * (8 << 20) + b'"}', JSON, 413, "bytes"),
+    (GOOD.encode(), {"Content-Type": "text/plain"}, 415, "application/json"),
+]
+
+
+def entry(name, data=b"", kind=tarfile.REGTYPE, link=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(data)
+    return info, data
+
+
+def tar(*entries):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for e in entries:
+            info, data = e if isinstance(e[0], tarfile.TarInfo) else entry(*e)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def announced(size):
+    info = tarfile.TarInfo("a.png")
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT) + PICTURE
+
+
+ARCHIVES = [  # what is put as a data set: status, words
+    ("new", b"", 400, "0 bytes"),
+    ("new", b"no archive at all" * 99, 400, "cannot be read"),
+    ("new", tar(), 400, "archive is empty"),
+    ("new", tar(("a.png", PICTURE * 20))[:9000], 400, "cannot be read"),
+    ("new", gzip.compress(tar(("a.png", os.urandom(9000))))[:5000], 400, "cannot be read"),
+    ("new", tar(("../a.png", PICTURE)), 400, "../a.png leads out"),
+    ("new", tar(("b/../../a.png", PICTURE)), 400, "b/../../a.png leads out"),
+    ("new", tar(("/tmp/a.png", PICTURE)), 400, "/tmp/a.png is absolute"),
+    ("new", tar(entry("a.png", kind=tarfile.SYMTYPE, link="/etc/passwd")), 400, "symbolic link"),
+    ("new", tar(("a.png", PICTURE), entry("b.png", kind=tarfile.LNKTYPE, link="a.png")), 400, "to another file"),
+    ("new", tar(entry("a.png", kind=tarfile.CHRTYPE)), 400, "a device"),
+    ("new", tar(entry("a.png", kind=tarfile.FIFOTYPE)), 400, "a FIFO"),
+    ("new", tar(("a.png", PICTURE), ("a.png", PICTURE)), 400, "comes twice"),
+    ("new", tar(("a\x01.png", PICTURE)), 400, "control character"),
+    ("new", announced(1 << 50), 413, "more than"),
+    ("new", tar(("a.txt", b"a text")), 400, "no PNG or JPEG"),
+    ("new", tar(("a.png", PICTURE[:99])), 400, "cut short"),
+    ("stripes", tar(("a.png", PICTURE)), 409, "stripes already"),
+    ("..%2fup", tar(("a.png", PICTURE)), 400, "path"),
+]
+
+
+def head(width, height):
+    """A PNG that says it has so many pixels."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(bytes(1 << 20), 9)) + chunk(b"IEND", b""))
+
+
+CAPTION = {"a.txt": b"a picture"}
+FOLDERS = {  # files of a data set that can only be looked at once its job is taken: words of the job's end
+    "nothing": ({}, "its folder is empty"),
+    "texts": ({"notes.txt": b"x"}, "notes.txt is neither"),
+    "no_png": ({"a.png": b"GIF89a" + bytes(99), **CAPTION}, "this is a GIF"),
+    "cut": ({"a.png": PICTURE[:len(PICTURE) // 2], **CAPTION}, "cut short"),
+    "damaged": ({"a.png": PICTURE[:60] + bytes(40) + PICTURE[100:], **CAPTION}, "damaged"),
+    "bomb": ({"a.png": head(60000, 60000), **CAPTION}, "60000x60000 px"),
+    "lying": ({"a.png": head(8000, 8000), **CAPTION}, "damaged"),
+    "no_caption": ({"a.png": PICTURE}, "no caption"),
+    "latin1": ({"a.png": PICTURE, "a.txt": b"caf\xe9"}, "UTF-8"),
+    "two_captions": ({"a.png": PICTURE, "metadata.jsonl": b"", "metadata.csv": b""}, "there both"),
+    "lost": ({"a.png": PICTURE, "metadata.jsonl": b'{"file_name": "b.png", "text": "x"}\n'}, "b.png"),
+    "leads_out": ({"metadata.csv": b"file_name,text\n../stripes/0.png,x\n"}, "../stripes/0.png"),
+    "not_json": ({"a.png": PICTURE, "metadata.jsonl": b'{"file_name": \n'}, "line 1"),
+    "linked": ({"a.png": "/etc/hostname", **CAPTION}, "leads out"),
+    "looped": ({"a.png": "a.png", **CAPTION}, "a.png"),
+}
+
+
+def make_folders():
+    outside = os.path.join(root, "outside", "deeper")
+    os.makedirs(outside)
+    os.symlink(os.path.dirname(outside), os.path.join(SETS, "linked_out"))
+    os.symlink("nowhere", os.path.join(SETS, "dangling"))
+    with open(os.path.join(SETS, "a_file"), "w", encoding="utf-8") as f:
+        f.write("x")
+    for name, (files, _) in FOLDERS.items():
+        os.makedirs(os.path.join(SETS, name))
+        for file, data in files.items():
+            path = os.path.join(SETS, name, file)
+            if isinstance(data, str):
+                os.symlink(data, path)
+            else:
+                with open(path, "wb") as f:
+                    f.write(data)
+
+
+class Messages:
+    """Every error so far, none of which may be that of another fault."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def note(self, what, error, words, param=None):
+        message = error.get("message", "")
+        check(words in message, f"{what}: {words!r} is not in {error}")
+        if param:
+            check(error.get("param") == param and param in message and error.get("value") and
+                  error.get("allowed"), f"{what}: the field, its value and what would be right: {error}")
+        check(message not in self.seen, f"{what} and {self.seen.get(message)} have the same error: {message}")
+        self.seen[message] = what
+
+
+def refused_at_once(d, messages):
+    for fields, status, param, words in FIELDS:
+        r = d.train(**fields)
+        check(r.status == status, f"{fields}: {r.status} {r.body[:300]}")
+        messages.note(f"{fields}", r.json().get("error", {}), words, param)
+    for body, headers, status, words in BODIES:
+        r = d.request("POST", "/train", body, headers)
+        check(r.status == status, f"{body[:60]}: {r.status} {r.body[:300]}")
+        messages.note(f"{body[:60]}", r.json().get("error", {}), words)
+    for name, data, status, words in ARCHIVES:
+        r = d.request("PUT", "/datasets/" + name, data, TAR)
+        check(r.status == status, f"{name} {words}: {r.status} {r.body[:300]}")
+        messages.note(f"an archive: {words}", r.json().get("error", {}), words)
+    check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+    check("new" not in os.listdir(SETS) and not os.path.exists("/tmp/a.png"), "and no data set")
+
+
+def ended_before_a_step(d, messages):
+    for name, (_, words) in FOLDERS.items():
+        job = d.wait(d.start(dataset=name), "failed")
+        check(job["step"] == 0 and job["started_at"], f"{name}: {job}")
+        messages.note(f"the data set {name}", job["error"], words)
+    job = d.wait(d.start(target_modules=["no_such_layer"]), "failed")
+    messages.note("no such layer", job["error"], "no_such_layer")
+
+
+def main():
+    make_pictures()
+    make_folders()
+    with Trainer() as d:
+        plain = d.picture()
+        job = d.wait(d.start(name="taken", max_train_steps=1))
+        check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204), "one adapter, and no job")
+        messages = Messages()
+        refused_at_once(d, messages)
+        at_once = len(messages.seen)
+        ended_before_a_step(d, messages)
+        check(d.get("/health").status == 200 and d.picture(loras=[]) == plain, "the daemon draws as before")
+        check(d.wait(d.start())["step"] == JOB["max_train_steps"], "and takes what is right")
+        print(f"{at_once} refused at once and {len(messages.seen) - at_once} at the start of the job, each with "
+              "its own error")
+
+
+try:
+    main()
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
