@@ -1,12 +1,14 @@
 """Adapters over HTTP on the bundled checkpoint: sent, listed, used, changed, taken away, and all that
 can be wrong with them. usage: loras_http.py EXECUTABLE MODEL"""
 import base64
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 from daemon import Daemon, check, done, exchange, read_responses, wait_until
 from generate_http import png_texts
@@ -179,11 +181,30 @@ def half_an_upload_is_taken_back(d):
     check(grown < 16 << 10, f"{grown} kB are held in memory")
     check(d.get("/health").status == 200 and d.latents(), "others are served")
     check("half" not in d.get("/loras").body.decode(), "it is not there yet")
-    held[3].sendall(bytes(1))
-    refused(d.put("half3", SNOW), 409, words="half3")
+    with keeps_sending(held[3]):
+        refused(d.put("half3", SNOW), 409, words="half3")
     for s in held:
         s.close()
     check(wait_until(lambda: d.files() == ["snow.safetensors"]), f"and leaves nothing: {d.files()}")
+
+
+@contextlib.contextmanager
+def keeps_sending(s):
+    """Sends a byte now and then, however long what is done meanwhile takes."""
+    ended = threading.Event()
+
+    def send():
+        while not ended.wait(0.2):
+            s.sendall(bytes(1))
+
+    s.sendall(bytes(1))
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        sender.join()
 
 
 def one_that_stalls_gives_way(d):
