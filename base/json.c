@@ -155,3 +155,14 @@ json_t *json_lenient_string(const char *text) {
     free(clean);
     return string;
 }
+
+bool json_write_file(const char *folder, const char *name, const json_t *json, struct error *err) {
+    char *path = file_join(folder, name);
+    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    const struct file_part parts[] = { { text, text ? strlen(text) : 0 }, { "\n", 1 } };
+    const bool ok = path && text ? file_write(path, parts, 2, err)
+                                 : error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
+    free(path);
+    free(text);
+    return ok;
+}

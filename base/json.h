@@ -43,4 +43,8 @@ bool json_bad_field(const char *name, const json_t *value, const char *allowed, 
  * out, every other stray byte becomes U+FFFD. NULL only when memory is short. */
 json_t *json_lenient_string(const char *text);
 
+/* Writes FOLDER/NAME as file_write does, indented; NULL stands for no memory. */
+bool json_write_file(const char *folder, const char *name, const json_t *json, struct error *err)
+    __attribute__((warn_unused_result));
+
 #endif

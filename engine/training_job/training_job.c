@@ -1,6 +1,7 @@
 #include "engine/training_job/training_job.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
@@ -14,14 +15,8 @@
 
 /* Takes the reference. */
 static bool write_json(const char *folder, const char *name, json_t *json, struct error *err) {
-    char *path = file_join(folder, name);
-    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
+    const bool ok = json_write_file(folder, name, json, err);
     json_decref(json);
-    const struct file_part parts[] = { { text, text ? strlen(text) : 0 }, { "\n", 1 } };
-    const bool ok = path && text ? file_write(path, parts, 2, err)
-                                 : error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
-    free(path);
-    free(text);
     return ok;
 }
 

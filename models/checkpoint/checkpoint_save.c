@@ -101,18 +101,6 @@ static bool take(
     return true;
 }
 
-static bool write_json(
-    const char *folder, const char *name, const json_t *json, struct error *err) {
-    char *path = file_join(folder, name);
-    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
-    const struct file_part parts[] = { { text, text ? strlen(text) : 0 }, { "\n", 1 } };
-    const bool ok = path && text ? file_write(path, parts, 2, err)
-                                 : error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
-    free(path);
-    free(text);
-    return ok;
-}
-
 static bool read_index(struct save *s, struct error *err) {
     char *path = file_join(s->path, "model_index.json");
     if (!path)
@@ -148,7 +136,7 @@ static bool write_index(struct save *s, const char *folder, struct error *err) {
             json_object_set_new(s->index, name, json_pack("[n, n]"));
         free(part);
     }
-    return write_json(folder, "model_index.json", s->index, err);
+    return json_write_file(folder, "model_index.json", s->index, err);
 }
 
 static bool write_prediction_type(
@@ -156,7 +144,7 @@ static bool write_prediction_type(
     json_t *scheduler = json_copy(s->c->scheduler);
     if (scheduler)
         json_object_set_new(scheduler, "prediction_type", json_string(type));
-    const bool ok = write_json(folder, "scheduler/scheduler_config.json", scheduler, err);
+    const bool ok = json_write_file(folder, "scheduler/scheduler_config.json", scheduler, err);
     json_decref(scheduler);
     return ok;
 }
