@@ -2,7 +2,7 @@
 #include "server/http/accept.h"
 #include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
-#include "server/pending.h"
+#include "server/generation/pending.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 

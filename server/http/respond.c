@@ -121,7 +121,7 @@ static void set_text(json_t *object, const char *key, const char *text) {
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
-/* A request that was accepted is counted by how it ends (server/pending.c). */
+/* A request that was accepted is counted by how it ends (server/generation/pending.c). */
 static void count_refusal(const struct exchange *exchange, int status) {
     static const struct {
         int status;

@@ -1,4 +1,4 @@
-#include "server/pending.h"
+#include "server/generation/pending.h"
 
 #include "base/log.h"
 #include "base/metrics.h"

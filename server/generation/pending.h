@@ -5,8 +5,8 @@
  * passes it on without waiting; an encoder's thread makes the answer's bytes and lets the
  * connection go on (server/deferred.h).
  */
-#ifndef SERVER_PENDING_H
-#define SERVER_PENDING_H
+#ifndef SERVER_GENERATION_PENDING_H
+#define SERVER_GENERATION_PENDING_H
 
 #include "engine/request.h"
 #include "server/http/exchange.h"
