@@ -1,6 +1,7 @@
 #include "server/routes.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* One line a route; each is defined in the file that handles it. */
 #define ROUTES(X)                                                                                  \
@@ -40,4 +41,23 @@ const struct route *route_find(const char *path) {
         if (route_matches(routes[i], path))
             return routes[i];
     return NULL;
+}
+
+/* One line a path below which other routes than ours lie. */
+#define DIALECTS(X) X("/v1/", dialect_openai)
+
+#define DECLARE_DIALECT(path, name) extern const struct dialect name;
+#define DIALECT_ENTRY(path, name) { path, &name },
+
+DIALECTS(DECLARE_DIALECT)
+
+const struct dialect *route_dialect(const struct route *route, const char *path) {
+    static const struct {
+        const char *path;
+        const struct dialect *dialect;
+    } dialects[] = { DIALECTS(DIALECT_ENTRY) };
+    for (size_t i = 0; !route && i < sizeof(dialects) / sizeof(dialects[0]); i++)
+        if (strncmp(path, dialects[i].path, strlen(dialects[i].path)) == 0)
+            return dialects[i].dialect;
+    return route ? route->dialect : NULL;
 }

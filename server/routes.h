@@ -7,4 +7,7 @@
 /* The first in the table that matches the path (without a query); NULL if there is none. */
 const struct route *route_find(const char *path);
 
+/* Whose errors a path gets, also one that is no route; NULL: ours. `route` is what was found. */
+const struct dialect *route_dialect(const struct route *route, const char *path);
+
 #endif

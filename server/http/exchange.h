@@ -14,6 +14,7 @@
 
 struct connection;
 struct deferred;
+struct dialect;
 
 #define BODY_BYTES_UNKNOWN UINT64_MAX
 
@@ -23,6 +24,7 @@ struct exchange {
     struct MHD_Connection *http;       /* borrowed */
     const struct route *route;         /* NULL if the path is not known */
     const struct route_method *method; /* NULL if the path does not answer it */
+    const struct dialect *dialect;     /* whose errors it gets; NULL: ours */
     const char *raw_target;            /* where the target lies in the HTTP library's memory */
     const char *method_name;           /* as it came, "" until the headers are in; the library\'s */
     char *target;                      /* owned: the request target as it came */

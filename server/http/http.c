@@ -236,6 +236,7 @@ static void find_route(struct exchange *exchange, const char *method) {
     if (query)
         *query = 0;
     exchange->route = route_find(exchange->target);
+    exchange->dialect = route_dialect(exchange->route, exchange->target);
     if (query)
         *query = '?';
     if (exchange->route)

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/metrics.h"
+#include "server/dialect/dialect.h"
 #include "server/http/connections.h"
 
 #include <stdlib.h>
@@ -152,28 +153,47 @@ static void note_refusal(const struct exchange *exchange, int status, const char
         message);
 }
 
-enum MHD_Result respond_error(struct exchange *exchange, const struct error *err) {
-    int status = error_http_status(err->code);
-    char seconds[16];
-    snprintf(seconds, sizeof(seconds), "%d", server_retry_after_s(exchange->server));
-    const struct answer_header headers[] = {
-        { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
-        { "X-Should-Retry", status == 409 ? "false" : NULL }, /* clients repeat it otherwise */
-        { NULL, NULL },
-    };
-    note_refusal(exchange, status, err->message);
+static json_t *native_json(const struct error *err, const char *code, int *status) {
+    (void)status;
     json_t *inner = json_object();
-    set_text(inner, "code", error_code_name(err->code));
+    set_text(inner, "code", code);
     set_text(inner, "message", err->message);
     set_text(inner, "param", err->param);
     set_text(inner, "value", err->value);
     set_text(inner, "allowed", err->allowed);
-    return respond_dump(exchange, status, json_pack("{s:o}", "error", inner), headers, false);
+    return json_pack("{s:o}", "error", inner);
+}
+
+/* In the words of whoever the path's clients are. */
+static enum MHD_Result respond_failure(struct exchange *exchange, const struct error *err,
+    const char *code, int status, const struct answer_header *headers, bool close) {
+    const struct dialect *dialect = exchange->dialect;
+    note_refusal(exchange, status, err->message);
+    json_t *json = dialect ? dialect->error_json(err, code, &status)
+                           : native_json(err, code, &status);
+    return respond_dump(exchange, status, json, headers, close);
+}
+
+/* Whether the same would be refused again; many clients try again whatever they are told. */
+static bool is_final(int status) {
+    return status == 409 || status == 499 || status == 501 || status == 504;
+}
+
+enum MHD_Result respond_error(struct exchange *exchange, const struct error *err) {
+    const int status = error_http_status(err->code);
+    char seconds[16];
+    snprintf(seconds, sizeof(seconds), "%d", server_retry_after_s(exchange->server));
+    const struct answer_header headers[] = {
+        { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
+        { "X-Should-Retry", is_final(status) ? "false" : NULL },
+        { NULL, NULL },
+    };
+    return respond_failure(exchange, err, error_code_name(err->code), status, headers, false);
 }
 
 enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,
     const char *message, const struct answer_header *headers, bool close) {
-    note_refusal(exchange, status, message);
-    json_t *json = json_pack("{s:{s:s, s:s}}", "error", "code", code, "message", message);
-    return respond_dump(exchange, status, json, headers, close);
+    struct error err;
+    error_set(&err, ERROR_NONE, "%s", message);
+    return respond_failure(exchange, &err, code, status, headers, close);
 }

@@ -26,7 +26,8 @@ enum MHD_Result respond_stream(struct exchange *exchange, const char *content_ty
 /* Takes over the reference; a NULL one becomes a 500. */
 enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json);
 
-/* {"error": {"code", "message", "param", "value", "allowed"}} */
+/* {"error": {"code", "message", "param", "value", "allowed"}}, or what the path's dialect says
+ * (server/dialect/dialect.h). */
 enum MHD_Result respond_error(struct exchange *exchange, const struct error *err);
 
 /* The same with a status and a word of our own, when there is no struct error. Extra headers as in

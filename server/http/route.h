@@ -50,6 +50,7 @@ struct route {
     /* Of its answers below 400: they replace those that every answer carries. Ends with a NULL
      * name; may be NULL. */
     const struct answer_header *headers;
+    const struct dialect *dialect; /* NULL: ours */
     struct route_method methods[ROUTE_METHODS_MAX];
 };
 

@@ -207,6 +207,9 @@ def routes(d):
     for path in ("/", "/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
         check(d.get(path).status == 404, f"404 for {path}")
     check(d.request("POST", "/nope", "{}", {"Content-Type": "application/json"}).status == 404, "POST")
+    error = d.get("/v1/nope").error()  # in OpenAI's shape
+    check(error == {"message": "there is no such path here", "type": "invalid_request_error", "param": None,
+                    "code": "not_found"}, f"/v1/nope: {error}")
     r = d.request("POST", "/health", "{}", {"Content-Type": "application/json"})
     check(r.status == 405 and r.headers["allow"] == "GET, HEAD, OPTIONS", f"405: {r.status}")
     r = d.get("/generate")

@@ -1,6 +1,7 @@
 /* What respond.c hands to libmicrohttpd, whose functions stand in for it here. */
 #include "server/http/respond.h"
 
+#include "server/dialect/dialect.h"
 #include "tests/check.h"
 
 #include <stdlib.h>
@@ -98,8 +99,59 @@ static void a_route_s_headers_replace_the_usual_ones(void) {
     CHECK_STRING(values("Connection"), "close");
 }
 
+/* FastAPI's, which has a status of its own for a wrong field. */
+static json_t *detail_json(const struct error *err, const char *code, int *status) {
+    if (*status == 400)
+        *status = 422;
+    return json_pack("{s:s, s:s, s:s}", "detail", err->message, "loc", err->param, "type", code);
+}
+
+static void a_dialect_has_errors_of_its_own(void) {
+    static const struct dialect dialect = { "another", detail_json };
+    struct http_server server = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    char target[] = "/nope";
+    struct exchange exchange = {
+        .server = &server, .method_name = "GET", .target = target, .dialect = &dialect
+    };
+    struct error err;
+    error_field(&err, "width", "-1", "64 to 2048");
+    CHECK(respond_error(&exchange, &err) == MHD_YES, "nothing was answered");
+    CHECK(answer.status == 422, "%u, not 422", answer.status);
+    CHECK_STRING(answer.body, "{\"detail\":\"width: -1 is not allowed; 64 to 2048\","
+                              "\"loc\":\"width\",\"type\":\"invalid_request\"}");
+    error_set(&err, ERROR_BUSY, "the queue is full");
+    CHECK(respond_error(&exchange, &err) == MHD_YES, "nothing was answered");
+    CHECK(answer.status == 429, "%u, not 429", answer.status);
+    CHECK_STRING(values("Retry-After"), "1");
+    CHECK(respond_refusal(&exchange, 404, "not_found", "no", NULL, false) == MHD_YES,
+        "nothing was answered");
+    CHECK(answer.status == 404, "%u, not 404", answer.status);
+    CHECK_STRING(answer.body, "{\"detail\":\"no\",\"loc\":\"\",\"type\":\"not_found\"}");
+}
+
+/* The openai package tries again on a 409 and on every status above 499, unless it is told. */
+static void what_would_be_refused_again_says_so(void) {
+    static const struct {
+        enum error_code code;
+        const char *again;
+    } rows[] = { { ERROR_CONFLICT, "false" }, { ERROR_CANCELLED, "false" },
+        { ERROR_TIMEOUT, "false" }, { ERROR_UNSUPPORTED, "false" }, { ERROR_BUSY, "" },
+        { ERROR_UNAVAILABLE, "" }, { ERROR_DEVICE, "" } };
+    struct http_server server = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    char target[] = "/nope";
+    struct exchange exchange = { .server = &server, .method_name = "GET", .target = target };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct error err;
+        error_set(&err, rows[i].code, "no");
+        CHECK(respond_error(&exchange, &err) == MHD_YES, "nothing was answered");
+        CHECK_STRING(values("X-Should-Retry"), rows[i].again);
+    }
+}
+
 int main(void) {
     no_memory_for_the_answer_is_a_500();
     a_route_s_headers_replace_the_usual_ones();
+    a_dialect_has_errors_of_its_own();
+    what_would_be_refused_again_says_so();
     return check_done();
 }
