@@ -134,6 +134,11 @@
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2 /* threads that read adapters and make weights of them */
 #define REQUEST_ID_MAX_BYTES 64
+#define KEYS_MAX 1000 /* of the API */
+#define KEYS_FILE_MAX_BYTES (1u << 20)
+#define KEY_NAME_MAX_BYTES 64
+#define KEY_MAX_BYTES 512   /* of what a client presents */
+#define KEY_FAILURES_MAX 10 /* wrong ones of one peer in a minute */
 #define JSON_MAX_DEPTH 16
 #define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536

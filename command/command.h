@@ -6,6 +6,7 @@
 /* The device was lost: the same command can work in a new process, which a supervisor starts. */
 #define EXIT_ENGINE_FAILED 70
 
+int key_main(int argc, char **argv);
 int serve_main(int argc, char **argv);
 int generate_main(int argc, char **argv);
 int inspect_main(int argc, char **argv);

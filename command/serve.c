@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/engine.h"
+#include "command/access.h"
 #include "command/jobs.h"
 #include "command/options.h"
 #include "command/tune.h"
@@ -25,7 +26,7 @@ struct settings {
     struct engine_options engine;
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
-    const char *address, *state_dir, *dataset_root;
+    const char *address, *api_keys, *state_dir, *dataset_root;
     uint64_t dataset_max_bytes, cache_max_bytes;
     double training_share;
     mode_t socket_mode;
@@ -41,6 +42,10 @@ static const struct option_spec table[] = {
         "any free one; or a unix socket, whose file is removed at the end",
         .to = OPTION_TO_TEXT(struct settings, address) },
     { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]" },
+    { "api-keys", 0, "FILE",
+        "of keys (see latentd key), one of which every request then carries\n"
+        "[the credential api-keys, where systemd hands one over; else none]",
+        .to = OPTION_TO_TEXT(struct settings, api_keys) },
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
     { "max-queue", 0, "N", "requests that may wait for those being drawn [64]",
@@ -201,6 +206,7 @@ static int serve(
     struct engine *engine = NULL;
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
+    struct api_keys *keys = NULL;
     struct dataset_store *datasets = NULL;
     struct training_options training = {
         .folder = settings->state_dir,
@@ -211,6 +217,8 @@ static int serve(
     };
     int status = 1;
     block_signals(&signals); /* before there are threads, which inherit the mask */
+    if (!access_read_keys(settings->api_keys, &keys, &err))
+        goto out;
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
@@ -223,6 +231,7 @@ static int serve(
     const struct http_options http_options = {
         .listen_fd = listener->fd,
         .own_host = listener->host[0] ? listener->host : NULL,
+        .keys = keys,
         .engine = engine,
         .model_name = model_name,
         .queue_max = settings->engine.queue_max,
@@ -258,6 +267,7 @@ out:
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
     jobs_close(&jobs);
+    api_keys_destroy(keys);
     dataset_store_close(datasets);
     engine_destroy(engine, true);
     if (status == 0)

@@ -106,10 +106,13 @@ static enum MHD_Result schedulers(struct exchange *exchange) {
     return respond_json(exchange, 200, schedulers_json(known ? &p : NULL));
 }
 
-const struct route route_health = { .path = "/health", .methods = { { "GET", .handle = health } } };
+const struct route route_health = { .path = "/health",
+    .methods = { { "GET", .handle = health } },
+    .open = true };
 
 const struct route route_health_ready = { .path = "/health/ready",
-    .methods = { { "GET", .handle = health_ready } } };
+    .methods = { { "GET", .handle = health_ready } },
+    .open = true };
 
 const struct route route_info = { .path = "/info", .methods = { { "GET", .handle = info } } };
 

@@ -12,27 +12,30 @@
 #include <stdint.h>
 
 struct acceptor;
+struct api_keys;
 struct connections;
 struct dataset_store;
 struct dispatcher;
+struct gate;
 struct job_watch;
 struct MHD_Daemon;
 struct queue;
 struct workers;
 
 struct http_options {
-    int listen_fd;          /* bound, listening, non-blocking; stays the caller's */
-    const char *own_host;   /* allowed in Host besides the loopback names; borrowed; may be NULL */
-    struct engine *engine;  /* borrowed, outlives the server */
-    const char *model_name; /* borrowed */
-    int queue_max;          /* what the engine was made with, for GET /info */
+    int listen_fd;        /* bound, listening, non-blocking; stays the caller's */
+    const char *own_host; /* allowed in Host besides the loopback names; borrowed; may be NULL */
+    const struct api_keys *keys; /* who may call, NULL: everybody; borrowed, outlives the server */
+    struct engine *engine;       /* borrowed, outlives the server */
+    const char *model_name;      /* borrowed */
+    int queue_max;               /* what the engine was made with, for GET /info */
     int connections_max;
     const char *lora_dir;           /* of the engine's adapters, NULL: there is none; borrowed */
     uint64_t lora_max_bytes;        /* of a file that is sent */
     struct dataset_store *datasets; /* NULL: there is no folder of them; borrowed, outlives it */
     uint64_t dataset_max_bytes;     /* of an archive that is sent */
-    struct queue *queue; /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
-    const char *state_folder;      /* of that queue, and of the jobs' own folders; borrowed */
+    struct queue *queue;      /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
+    const char *state_folder; /* of that queue, and of the jobs' own folders; borrowed */
     struct dispatcher *dispatcher; /* of that queue; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two signs of life on a stream of events */
@@ -55,6 +58,7 @@ struct http_server {
     struct MHD_Daemon *daemon;
     struct acceptor *acceptor;
     struct connections *connections;
+    struct gate *gate;
     struct workers *encoders; /* of finished pictures */
     struct workers *loaders;  /* of adapters */
     struct workers *clerks;   /* who ask the queue and write into it; NULL without a queue */

@@ -29,7 +29,11 @@ struct exchange {
     const char *method_name;           /* as it came, "" until the headers are in; the library\'s */
     char *target;                      /* owned: the request target as it came */
     char id[REQUEST_ID_MAX_BYTES + 1];
+    /* The name of the API key that it carries, "" where it needs none: who may see what it makes.
+     */
+    char caller[KEY_NAME_MAX_BYTES + 1];
     bool headers_seen;
+    bool admitted; /* by the gate, which need not look again */
     bool owed;  /* counted in the server's `owed` */
     int status; /* of the answer, once it is queued */
     /* How much the client says it sends, BODY_BYTES_UNKNOWN in chunks, and how much it has sent. */

@@ -26,6 +26,7 @@ void guard_add_header(
         { "Content-Length", &headers->content_length },
         { "Transfer-Encoding", &headers->transfer_encoding },
         { "X-Request-Id", &headers->request_id },
+        { "Authorization", &headers->authorization },
     };
     if (!value)
         value = "", length = 0;
@@ -256,6 +257,8 @@ struct guard_verdict guard_check(const struct guard_request *request) {
         return REFUSE(415, "unsupported_media_type", "send the body without a Content-Encoding");
     if (type->count > 1)
         return REFUSE(400, "invalid_request", "Content-Type comes at most once");
+    if (request->headers.authorization.count > 1)
+        return REFUSE(400, "invalid_request", "Authorization comes at most once");
     if (id->count > 1 || (id->count == 1 && !guard_id_is_valid(id->value, id->length)))
         return REFUSE(400, "invalid_request",
             "X-Request-Id is 1 to 64 letters, digits, '.', '_' and '-', the first a letter or "

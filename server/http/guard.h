@@ -21,7 +21,7 @@ struct guard_headers {
         const char *value;
         size_t length;
     } host, origin, sec_fetch_site, content_type, content_encoding, content_length,
-        transfer_encoding, request_id;
+        transfer_encoding, request_id, authorization;
 };
 
 /* Takes one header in, without the spaces around its value; others than the above are passed over.

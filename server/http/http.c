@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "server/access/gate.h"
 #include "server/http/acceptor.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
@@ -271,6 +272,8 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
         { "Allow", route ? route_allow(route, text, sizeof(text)) : NULL }, { NULL, NULL }
     };
     const bool options = strcmp(method, "OPTIONS") == 0;
+    if (!gate_admit(exchange->server->gate, exchange, answered))
+        return true;
     if (options && (route || strcmp(exchange->target, "*") == 0))
         *answered = respond_bytes(exchange, 204, NULL, NULL, 0, allow, false);
     else if (!route)
@@ -494,7 +497,8 @@ bool http_server_create(
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
+    if (gate_create(options->keys, &server->gate, err) &&
+        connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
         workers_create(encoder_threads(), &server->encoders, err) &&
         workers_create(HTTP_LOADERS, &server->loaders, err) && start_jobs(server, err) &&
         start_daemon(server, err) &&
@@ -558,6 +562,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->loaders);
     workers_destroy(server->encoders);
     connections_destroy(server->connections);
+    gate_destroy(server->gate);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->mutex);
     free(server);

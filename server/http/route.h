@@ -52,6 +52,7 @@ struct route {
     const struct answer_header *headers;
     const struct dialect *dialect; /* NULL: ours */
     struct route_method methods[ROUTE_METHODS_MAX];
+    bool open; /* answers without an API key */
 };
 
 /* For content_types. */

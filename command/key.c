@@ -1,0 +1,121 @@
+/* latentd key: makes an API key. The key itself is printed once and kept nowhere. */
+#include "command/command.h"
+
+#include "base/file.h"
+#include "command/options.h"
+#include "server/access/keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECRET_BYTES 32
+
+struct settings {
+    const char *file;
+};
+
+static const struct option_spec table[] = {
+    { "api-keys", 0, "FILE", "to which its digest is added; made if it is not there", true,
+        OPTION_TO_TEXT(struct settings, file) },
+    { 0 },
+};
+
+static const struct command_help help = {
+    "latentd key NAME --api-keys FILE",
+    "Makes an API key of 256 random bits and prints it, once: only its SHA-256 is kept, in a line\n"
+    "`NAME SHA256` of the file. A daemon reads the file when it starts. NAME is what logs call "
+    "who\n"
+    "has the key; to take a key away, delete its line and restart the daemon.",
+    "  latentd key alice --api-keys /etc/latentd/api-keys\n"
+    "  curl -s localhost:8188/info -H 'Authorization: Bearer KEY'\n"
+    "  curl -s localhost:8188/info -u anybody:KEY",
+};
+
+/* "latentd_" and 64 hexadecimal digits. */
+static bool make_secret(char out[sizeof("latentd_") + 2 * SECRET_BYTES], struct error *err) {
+    unsigned char bytes[SECRET_BYTES];
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return error_set(err, ERROR_IO, "no random numbers: %s", strerror(errno));
+    size_t used = (size_t)snprintf(out, sizeof("latentd_"), "latentd_");
+    for (size_t i = 0; i < sizeof(bytes); i++, used += 2)
+        snprintf(out + used, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof(bytes));
+    return true;
+}
+
+/* What is there must be right, and the name free. *needs_newline: its last line has no end. */
+static bool check_file(const char *path, const char *name, bool *needs_newline, struct error *err) {
+    struct error why;
+    char *text;
+    size_t size;
+    struct api_keys *keys = NULL;
+    *needs_newline = false;
+    if (!file_read(path, KEYS_FILE_MAX_BYTES, &text, &size, &why)) {
+        if (why.code == ERROR_NOT_FOUND)
+            return true;
+        *err = why;
+        return false;
+    }
+    *needs_newline = size > 0 && text[size - 1] != '\n';
+    bool ok = api_keys_parse(text, size, &keys, err) || error_prefix(err, "%s", path);
+    if (ok && api_keys_has_name(keys, name))
+        ok = error_set(err, ERROR_CONFLICT, "%s: there is a key %s already", path, name);
+    else if (ok && api_keys_count(keys) == KEYS_MAX)
+        ok = error_set(err, ERROR_TOO_LARGE, "%s: there are %d keys already", path, KEYS_MAX);
+    api_keys_destroy(keys);
+    free(text);
+    return ok;
+}
+
+/* One write at the end of the file: another key that is added at the same time has its own line. */
+static bool append(
+    const char *path, const char *name, const char *secret, bool newline, struct error *err) {
+    char digest[DIGEST_TEXT_BYTES], line[KEY_NAME_MAX_BYTES + DIGEST_TEXT_BYTES + 4];
+    const struct digest of = sha256_of(secret, strlen(secret));
+    digest_to_text(&of, digest);
+    const int length = snprintf(line, sizeof(line), "%s%s %s\n", newline ? "\n" : "", name, digest);
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
+    const bool ok = write(fd, line, (size_t)length) == length && fsync(fd) == 0;
+    if (!ok)
+        error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
+    close(fd);
+    return ok;
+}
+
+int key_main(int argc, char **argv) {
+    struct options given;
+    struct error err = { 0 };
+    struct settings settings = { 0 };
+    char secret[sizeof("latentd_") + 2 * SECRET_BYTES];
+    bool newline;
+    if (!options_parse(table, true, argc, argv, &given, &err))
+        return options_usage_error("key", &err);
+    if (given.help) {
+        options_print_help(stdout, &help, table);
+        return 0;
+    }
+    const char *name = given.argument;
+    if (!name || !api_key_name_is_valid(name, strlen(name))) {
+        error_field(&err, "NAME", name ? name : "(missing)",
+            "1 to %d letters, digits, '.', '_' and '-'", KEY_NAME_MAX_BYTES);
+        return options_usage_error("key", &err);
+    }
+    if (!options_fill(&given, &settings, &err))
+        return options_usage_error("key", &err);
+    if (!check_file(settings.file, name, &newline, &err) || !make_secret(secret, &err) ||
+        !append(settings.file, name, secret, newline, &err)) {
+        fprintf(stderr, "latentd key: %s\n", err.message);
+        return 1;
+    }
+    printf("%s\n", secret);
+    explicit_bzero(secret, sizeof(secret));
+    return 0;
+}

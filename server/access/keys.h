@@ -1,0 +1,38 @@
+/* API keys: who may call the daemon. A file has a line for each, `NAME SHA256`: a name for logs and
+ * for telling callers apart, and the digest of what the client presents, in 64 hexadecimal digits.
+ * Empty lines and lines that begin with # are passed over. `latentd key` adds a line.
+ */
+#ifndef SERVER_ACCESS_KEYS_H
+#define SERVER_ACCESS_KEYS_H
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/sha256.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct api_keys;
+
+/* ERROR_INVALID names the line. A file without a key is none. */
+bool api_keys_parse(const char *text, size_t size, struct api_keys **out, struct error *err)
+    __attribute__((warn_unused_result));
+bool api_keys_read(const char *path, struct api_keys **out, struct error *err)
+    __attribute__((warn_unused_result));
+void api_keys_destroy(struct api_keys *keys); /* NULL is fine */
+
+int api_keys_count(const struct api_keys *keys);
+bool api_keys_has_name(const struct api_keys *keys, const char *name);
+
+/* The name of the key with this digest, or NULL. Every digest is compared, to its last byte: how
+ * long it takes says neither which key nearly was right nor how nearly. */
+const char *api_keys_find(const struct api_keys *keys, const struct digest *digest);
+
+/* Whether two digests are the same, in the same time whatever they are. */
+bool digest_equals(const struct digest *a, const struct digest *b);
+
+/* Whether a key may have this name: 1 to KEY_NAME_MAX_BYTES letters, digits, '.', '_' and '-', the
+ * first a letter or digit. */
+bool api_key_name_is_valid(const char *name, size_t length);
+
+#endif

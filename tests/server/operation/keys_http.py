@@ -1,0 +1,154 @@
+"""API keys on the real daemon, by raw sockets and by curl. usage: keys_http.py EXECUTABLE"""
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from daemon import Daemon, check, done, exchange
+
+EXECUTABLE = sys.argv[1]
+H = b"Host: localhost\r\n"
+
+
+def make_key(folder, name, *extra):
+    return subprocess.run([EXECUTABLE, "key", name, "--api-keys", f"{folder}/keys", *extra],
+                          capture_output=True, text=True)
+
+
+def get(path, *authorizations):
+    lines = b"".join(b"Authorization: " + a + b"\r\n" for a in authorizations)
+    return b"GET " + path + b" HTTP/1.1\r\n" + H + lines + b"\r\n"
+
+
+def basic(text):
+    return b"Basic " + base64.b64encode(text)
+
+
+def check_command(folder):
+    """latentd key: what it prints is kept nowhere."""
+    first = make_key(folder, "alice")
+    check(first.returncode == 0 and first.stderr == "", first.stderr)
+    alice = first.stdout.strip()
+    check(len(alice) == 72 and alice.startswith("latentd_"), "256 bits")
+    bob = make_key(folder, "bob").stdout.strip()
+    with open(f"{folder}/keys") as f:
+        text = f.read()
+    check(text == f"alice {hashlib.sha256(alice.encode()).hexdigest()}\n"
+                  f"bob {hashlib.sha256(bob.encode()).hexdigest()}\n", text)
+    check(os.stat(f"{folder}/keys").st_mode & 0o777 == 0o600, "nobody else reads it")
+    again = make_key(folder, "alice")
+    check(again.returncode == 1 and "there is a key alice already" in again.stderr, again.stderr)
+    for name in ("", "a b", "a:b", "é", ".a", "x" * 65):
+        wrong = make_key(folder, name)
+        check(wrong.returncode == 2 and "NAME" in wrong.stderr, f"{name!r}: {wrong.stderr}")
+    with open(f"{folder}/keys") as f:
+        check(f.read() == text, "what fails writes nothing")
+    return alice.encode(), bob.encode()
+
+
+def check_requests(d, alice, bob):
+    flipped = alice[:-1] + (b"0" if alice[-1:] != b"0" else b"1")
+    rows = [  # what, bytes, status
+        ("health is open", get(b"/health"), 200),
+        ("readiness is open", get(b"/health/ready"), 200),
+        ("an open path with a wrong key", get(b"/health", b"Bearer x"), 200),
+        ("no key", get(b"/info"), 401),
+        ("a key", get(b"/info", b"Bearer " + alice), 200),
+        ("another", get(b"/info", b"bearer " + bob), 200),
+        ("its last digit is another", get(b"/info", b"Bearer " + flipped), 401),
+        ("cut", get(b"/info", b"Bearer " + alice[:-1]), 401),
+        ("a key of nothing", get(b"/info", b"Bearer "), 401),
+        ("two Authorization headers", get(b"/info", b"Bearer " + alice, b"Bearer " + alice), 400),
+        ("the digest is no key", get(b"/info", b"Bearer " + hashlib.sha256(alice).hexdigest().encode()),
+         401),
+        ("as a password", get(b"/info", basic(b"anybody:" + alice)), 200),
+        ("as a password without a user", get(b"/info", basic(b":" + alice)), 200),
+        ("without a colon", get(b"/info", basic(alice)), 200),
+        ("as the user's name", get(b"/info", basic(alice + b":")), 401),
+        ("huge", get(b"/info", b"Bearer " + b"a" * 20000), 401),
+        ("not ASCII", get(b"/info", b"Bearer \xc3\xa9\xff"), 401),
+        ("an unknown path says no more", get(b"/nothing"), 401),
+        ("a path with a key", get(b"/nothing", b"Bearer " + alice), 404),
+        ("OPTIONS", b"OPTIONS /info HTTP/1.1\r\n" + H + b"\r\n", 401),
+        ("another Host, with a key", b"GET /info HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer "
+         + alice + b"\r\n\r\n", 403),
+        ("another site, with a key", b"GET /info HTTP/1.1\r\n" + H + b"Origin: https://evil.example\r\n"
+         b"Authorization: Bearer " + alice + b"\r\n\r\n", 403),
+    ]
+    for what, request, status in rows:
+        responses, _ = exchange(d, request)
+        got = responses[0].status if responses else None
+        check(got == status, f"{what}: {got}, not {status}")
+        if got == 401:
+            error = responses[0].error()
+            check(error["code"] == "unauthorized", f"{what}: {error}")
+            check(responses[0].headers.get("www-authenticate") == 'Bearer realm="latentd"', what)
+    print(f"{len(rows)} requests got what they should")
+
+
+def check_bodies(d, alice):
+    """A body is not read from who may not send it, and the connection can be used again without one."""
+    upload = (b"PUT /loras/x HTTP/1.1\r\n" + H + b"Content-Type: application/octet-stream\r\n"
+              b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n")
+    responses, closed = exchange(d, upload, close=True)
+    check([r.status for r in responses] == [401] and closed, "an upload is refused before it comes")
+    responses, closed = exchange(d, get(b"/info") + get(b"/info", b"Bearer " + alice), count=2)
+    check([r.status for r in responses] == [401, 200] and not closed, "one connection, asked and told")
+
+
+def check_failures(d, alice):
+    """From this machine a right key always gets in: a proxy speaks for many."""
+    last = None
+    for _ in range(12):
+        last = exchange(d, get(b"/info", b"Bearer wrong"))[0][0]
+    check(last.status == 429 and last.error()["code"] == "too_many_failures", "a guesser has to wait")
+    check(1 <= int(last.headers["retry-after"]) <= 60, "so long")
+    check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200, "a right key gets in")
+    check(exchange(d, get(b"/info"))[0][0].status == 401, "who sends none is no guesser")
+
+
+def check_curl(d, alice):
+    url = f"http://127.0.0.1:{d.port}/info"
+    for arguments, status in ((["-u", f"somebody:{alice.decode()}"], "200"), ([], "401"),
+                              (["-H", f"Authorization: Bearer {alice.decode()}"], "200"),
+                              (["--anyauth", "-u", f"somebody:{alice.decode()}"], "401")):
+        got = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *arguments, url],
+                             capture_output=True, text=True).stdout
+        check(got == status, f"curl {arguments[:1]}: {got}")
+
+
+with tempfile.TemporaryDirectory() as work:
+    alice, bob = check_command(work)
+    with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug"]) as d:
+        check_requests(d, alice, bob)
+        check_bodies(d, alice)
+        check_failures(d, alice)
+        check_curl(d, alice)
+        log = d.read_log()
+        check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
+              "no key in the log")
+    with Daemon(EXECUTABLE, listen=f"unix:{work}/socket", extra=["--api-keys", f"{work}/keys"]) as d:
+        check(exchange(d, get(b"/info"))[0][0].status == 401, "a unix socket asks for keys too")
+        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200, "and takes them")
+    os.mkdir(f"{work}/credentials")
+    os.rename(f"{work}/keys", f"{work}/credentials/api-keys")
+    os.environ["CREDENTIALS_DIRECTORY"] = f"{work}/credentials"
+    with Daemon(EXECUTABLE) as d:
+        check(exchange(d, get(b"/info"))[0][0].status == 401, "keys by systemd")
+        check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200, "are keys")
+    open(f"{work}/credentials/api-keys", "w").write("# none yet\n")
+    with Daemon(EXECUTABLE) as d:
+        check(exchange(d, get(b"/info"))[0][0].status == 200, "a credential without keys")
+    for text, says in (("", "there is no key in it"), ("x\n", "line 1"), (None, "No such file")):
+        path = f"{work}/other"
+        if text is not None:
+            open(path, "w").write(text)
+        else:
+            os.remove(path)
+        run = subprocess.run([EXECUTABLE, "serve", "--model", "fake", "--listen", "127.0.0.1:0",
+                              "--api-keys", path], capture_output=True, text=True, timeout=60)
+        check(run.returncode != 0 and says in run.stderr, f"{text!r}: {run.stderr}")
+done()
