@@ -11,7 +11,7 @@
 /* The mutex guards the list and what is the watch's of each watcher. It is locked after the queue
  * and after a watcher's own, and never while one is looked at. */
 struct job_watch {
-    struct queue *queue; /* borrowed */
+    struct queue *queue; /* borrowed; may be NULL */
     struct queue_listener listener;
     pthread_t thread;
     pthread_mutex_t mutex;
@@ -115,7 +115,8 @@ bool job_watch_create(struct queue *queue, int max, struct job_watch **out, stru
         free(watch);
         return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
     }
-    queue_listen(queue, &watch->listener);
+    if (queue)
+        queue_listen(queue, &watch->listener);
     *out = watch;
     return true;
 }
@@ -130,7 +131,8 @@ void job_watch_stop(struct job_watch *watch) {
 void job_watch_destroy(struct job_watch *watch) {
     if (!watch)
         return;
-    queue_unlisten(watch->queue, &watch->listener);
+    if (watch->queue)
+        queue_unlisten(watch->queue, &watch->listener);
     job_watch_stop(watch);
     pthread_join(watch->thread, NULL);
     pthread_cond_destroy(&watch->changed);
@@ -151,9 +153,8 @@ bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct erro
     pthread_mutex_unlock(&watch->mutex);
     if (stopping)
         return error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
-    return has_room ||
-           error_set(err, ERROR_BUSY,
-               "%d clients wait for news of jobs already; ask without waiting", watch->max);
+    return has_room || error_set(err, ERROR_BUSY,
+                           "%d clients wait for news already; ask without waiting", watch->max);
 }
 
 void job_watch_poke(struct job_watch *watch, struct watcher *watcher) {

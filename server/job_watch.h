@@ -1,4 +1,5 @@
-/* Who waits for news of a job: clients of GET /jobs/{id}?wait=S and of its events. One thread for
+/* Who waits for news of a job: clients of GET /jobs/{id}?wait=S and of its events; and the streams
+ * of generations, for signs of life. One thread for
  * all of them, which looks for each when its job has changed, or when its time has come; so neither
  * the queue nor a thread of the HTTP library ever waits for a client, nor for the disk. */
 #ifndef SERVER_JOB_WATCH_H
@@ -13,7 +14,7 @@ struct job_watch;
 struct queue;
 
 struct watcher {
-    char id[64]; /* of the job */
+    char id[64]; /* of the job; "": of none */
     /* Constant once it is watched; from the watch's thread. Says whether it goes on, and if not, it
      * is no longer watched. `stopping`: it must not. *due_ms, by the monotonic clock, is when it
      * wants to be called again at the latest; 0: whenever. */
@@ -26,6 +27,7 @@ struct watcher {
     struct watcher *next;
 };
 
+/* `queue` may be NULL. */
 bool job_watch_create(struct queue *queue, int max, struct job_watch **out, struct error *err)
     __attribute__((warn_unused_result));
 /* Ends all, and takes no more. */

@@ -8,6 +8,7 @@
     X(route_dataset)                                                                               \
     X(route_datasets)                                                                              \
     X(route_generate)                                                                              \
+    X(route_generate_cancel)                                                                       \
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \
     X(route_info)                                                                                  \

@@ -17,6 +17,7 @@ struct connections;
 struct dataset_store;
 struct dispatcher;
 struct gate;
+struct generations;
 struct job_watch;
 struct MHD_Daemon;
 struct queue;
@@ -62,7 +63,8 @@ struct http_server {
     struct workers *encoders; /* of finished pictures */
     struct workers *loaders;  /* of adapters */
     struct workers *clerks;   /* who ask the queue and write into it; NULL without a queue */
-    struct job_watch *job_watch;
+    struct job_watch *job_watch;     /* of jobs, and of streams */
+    struct generations *generations; /* that are under way */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     bool stopping;

@@ -289,20 +289,59 @@ static const struct {
     { "strength", parse_strength },
     { "mask_image", parse_mask_image },
     { "resize_mode", parse_resize_mode },
-    { "preview_every", NULL },
     { "model", NULL },
-    { "stream", NULL },
+};
+
+/* --- How the answer is to come --- */
+
+static bool parse_stream(
+    const json_t *value, struct generate_delivery *delivery, struct error *err) {
+    delivery->stream = json_is_true(value);
+    return json_is_boolean(value) || json_bad_field("stream", value, "true or false", err);
+}
+
+static bool parse_preview_every(
+    const json_t *value, struct generate_delivery *delivery, struct error *err) {
+    char text[128];
+    return (parse_int("preview_every", value, &delivery->preview_every, err) &&
+               delivery->preview_every >= 0 && delivery->preview_every <= STEPS_MAX) ||
+           error_field(err, "preview_every", json_describe(value, text, sizeof(text)),
+               "an integer from 0 (none) to %d: steps from one preview to the next", STEPS_MAX);
+}
+
+static bool parse_preview(
+    const json_t *value, struct generate_delivery *delivery, struct error *err) {
+    const char *word = json_string_value(value);
+    delivery->preview = word && strcmp(word, "vae") == 0 ? PREVIEW_VAE : PREVIEW_RGB;
+    return (word && (strcmp(word, "rgb") == 0 || strcmp(word, "vae") == 0)) ||
+           json_bad_field("preview", value,
+               "\"rgb\" (a linear map of the latents) or \"vae\" (a decode)", err);
+}
+
+typedef bool parse_delivery(
+    const json_t *value, struct generate_delivery *delivery, struct error *err);
+
+static const struct {
+    const char *name;
+    parse_delivery *parse;
+} deliveries[] = {
+    { "stream", parse_stream },
+    { "preview_every", parse_preview_every },
+    { "preview", parse_preview },
 };
 
 const char *generate_json_field(size_t index) {
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i].parse && index-- == 0)
             return fields[i].name;
-    return NULL;
+    return index < sizeof(deliveries) / sizeof(deliveries[0]) ? deliveries[index].name : NULL;
 }
 
-static bool parse_one(
-    const char *key, const json_t *value, struct generate_request *request, struct error *err) {
+static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
+    struct generate_delivery *delivery, struct error *err) {
+    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
+        if (strcmp(key, deliveries[i].name) == 0)
+            return deliveries[i].parse(value, delivery, err);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (strcmp(key, fields[i].name) != 0)
             continue;
@@ -328,8 +367,8 @@ static bool check_ranges(
     return false;
 }
 
-bool generate_json_parse(
-    const char *text, size_t length, struct generate_request *out, struct error *err) {
+bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
+    struct generate_delivery *delivery, struct error *err) {
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
     json_t *root = json_parse(text, length, err);
@@ -340,12 +379,13 @@ bool generate_json_parse(
         return error_set(err, ERROR_INVALID, "the body must be a JSON object");
     }
     struct generate_request request = { 0 };
+    *delivery = (struct generate_delivery){ 0 };
     generate_request_init(&request);
     bool ok = true;
     const char *key;
     json_t *value;
     json_object_foreach(root, key, value) {
-        ok = parse_one(key, value, &request, err);
+        ok = parse_one(key, value, &request, delivery, err);
         if (!ok)
             break;
     }

@@ -4,16 +4,24 @@
 #define SERVER_DIALECT_GENERATE_JSON_H
 
 #include "engine/request.h"
+#include "server/generation/preview.h"
 
 #include <jansson.h>
 #include <stddef.h>
 
-/* Parses `length` bytes of JSON into *out, which needs no initialisation and is finished by the
- * caller on success. Every field is checked, ranges included (generate_request_check).
- * ERROR_INVALID names the field, the value as it came, and what is allowed; unknown fields are
- * errors, and so are fields that a later version will know. */
+/* How the answer is to come, which is in the same body and changes nothing of it. */
+struct generate_delivery {
+    bool stream;
+    int preview_every; /* evaluations; 0: no previews */
+    enum preview_kind preview;
+};
+
+/* Parses `length` bytes of JSON into *out and *delivery, which need no initialisation; *out is
+ * finished by the caller on success. Every field is checked, ranges included
+ * (generate_request_check). ERROR_INVALID names the field, the value as it came, and what is
+ * allowed; unknown fields are errors, and so are fields that a later version will know. */
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
-    struct error *err) __attribute__((warn_unused_result));
+    struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
 /* The names of the fields that this version knows, one after the other; NULL after the last. */
 const char *generate_json_field(size_t index);

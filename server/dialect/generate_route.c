@@ -1,12 +1,131 @@
-/* POST /generate: negotiates the answer's form, parses, and hands over to a pending answer. */
+/* POST /generate: negotiates the answer's form, parses, and starts a generation. */
+#include "base/base64.h"
+#include "base/json.h"
 #include "server/http/accept.h"
 #include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
-#include "server/generation/pending.h"
+#include "server/generation/generation.h"
+#include "server/generation/generations.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* What the client takes: JSON with all that there is, one picture's bytes, or events. */
+struct form {
+    bool json, events;
+    bool accepts[PICTURE_FORMATS]; /* unless it is JSON or events: at least one */
+    enum picture_format preferred; /* of these, where the request names none */
+};
+
+static const struct form *form_of(const struct generation *g) {
+    return g->user;
+}
+
+/* --- How it answers --- */
+
+static struct generate_answer answer_of(const struct generation *g) {
+    return (struct generate_answer){
+        .id = g->id,
+        .created = g->created,
+        .model_name = g->server->options.model_name,
+        .request = &g->request,
+        .result = &g->result,
+    };
+}
+
+/* One picture fits into an answer of its bytes: no list, no second image. */
+static bool check(const struct generation *g, struct error *err) {
+    const struct form *form = form_of(g);
+    return form->json || form->events || g->request.images == 1 ||
+           error_field(err, g->request.asked.num_images > 1 ? "num_images" : "prompt",
+               "more than one image",
+               "one image with Accept: image/...; several come with Accept: application/json");
+}
+
+static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
+    const struct generate_answer a = answer_of(g);
+    if (form_of(g)->json) {
+        out->content_type = "application/json";
+        out->bytes = generate_answer_json(&a, &out->size, err);
+        return out->bytes;
+    }
+    uint8_t *file = NULL;
+    if (!generate_answer_picture(&a, 0, &file, &out->size, err))
+        return false;
+    out->bytes = file;
+    out->content_type = picture_media_type(g->request.asked.format);
+    out->headers[0].name = "X-Seed";
+    snprintf(out->headers[0].value, sizeof(out->headers[0].value), "%" PRIu64, g->result.seeds[0]);
+    return true;
+}
+
+static json_t *seconds_json(double seconds) {
+    return seconds < 0 ? json_null() : json_real((double)(int64_t)(seconds * 1000 + 0.5) / 1000);
+}
+
+static json_t *preview_json(const struct preview *p) {
+    size_t length;
+    char *text = base64_encode(p->jpeg, p->size, &length);
+    json_t *json = text ? json_pack("{s:i, s:i, s:i, s:o, s:s, s:i, s:i}", "image", p->image,
+                              "step", p->step, "steps", p->steps, "b64_json",
+                              json_stringn_nocheck(text, length), "format", "jpeg", "width",
+                              p->width, "height", p->height)
+                        : NULL;
+    free(text);
+    return json;
+}
+
+static bool write_json(const char *type, json_t *json, FILE *out) {
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(json);
+    const bool ok = text && fprintf(out, "event: %s\ndata: %s\n\n", type, text) > 0;
+    free(text);
+    return ok;
+}
+
+static bool write_result(const struct generation *g, FILE *out, struct error *err) {
+    const struct generate_answer a = answer_of(g);
+    size_t length;
+    char *text = generate_answer_json(&a, &length, err);
+    if (!text)
+        return false;
+    fputs("event: result\ndata: ", out);
+    fwrite(text, 1, length, out);
+    fputs("\n\n", out);
+    free(text);
+    return true;
+}
+
+static bool event(const struct generation *g, const struct generation_event *event, FILE *out,
+    struct error *err) {
+    const struct generation_progress *now = &event->progress;
+    switch (event->type) {
+    case GENERATION_EVENT_QUEUED:
+        return write_json(
+            "queued", json_pack("{s:s, s:i}", "id", g->id, "position", now->position), out);
+    case GENERATION_EVENT_PROGRESS:
+        return write_json("progress",
+            json_pack("{s:i, s:i, s:o, s:o}", "step", now->step, "steps", now->steps, "eta_s",
+                seconds_json(now->eta_s), "elapsed_s", seconds_json(now->elapsed_s)),
+            out);
+    case GENERATION_EVENT_PREVIEW:
+        return write_json("preview", preview_json(event->preview), out);
+    case GENERATION_EVENT_RESULT:
+        return write_result(g, out, err);
+    default:
+        return write_json("error", respond_error_json(event->error), out);
+    }
+}
+
+static const struct generation_kind kind = {
+    .dialect = "native", .check = check, .answer = answer, .event = event, .finish = free
+};
+
+/* --- What is asked for --- */
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 }, why = { 0 };
@@ -26,10 +145,11 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
 }
 
 /* What form the client wants; false if none. JSON where it is as good as a picture, and of these
- * the first in the order of enum picture_format. */
-static bool negotiate(struct exchange *exchange, struct pending_form *form) {
+ * the first in the order of enum picture_format; events only where nothing else is as good. */
+static bool negotiate(struct exchange *exchange, struct form *form) {
     const char *accept = exchange_header(exchange, "Accept");
     const int json = accept_quality(accept, "application/json");
+    const int events = accept_quality(accept, "text/event-stream");
     int best = 0;
     for (int i = 0; i < PICTURE_FORMATS; i++) {
         const enum picture_format format = (enum picture_format)i;
@@ -41,21 +161,86 @@ static bool negotiate(struct exchange *exchange, struct pending_form *form) {
         }
     }
     form->json = json >= best;
-    return json > 0 || best > 0;
+    form->events = events > json && events > best;
+    return json > 0 || best > 0 || events > 0;
+}
+
+/* The format of the files: the request's, or what the client takes. */
+static bool choose_format(
+    struct generate_request *asked, const struct form *form, struct error *err) {
+    const bool whole = form->json || form->events;
+    char value[16];
+    if (!whole && asked->latent_output)
+        return error_field(err, "output", "\"latent\"",
+            "a picture's format with Accept: image/...; latents come with Accept: "
+            "application/json");
+    if (!whole && !asked->format_given)
+        asked->format = form->preferred;
+    snprintf(value, sizeof(value), "\"%s\"", picture_format_name(asked->format));
+    if (!whole && !form->accepts[asked->format])
+        return error_field(err, "output", value,
+            "a format that the Accept header takes, \"%s\" among them",
+            picture_format_name(form->preferred));
+    snprintf(value, sizeof(value), "%d", asked->quality);
+    return asked->quality == 0 || (!asked->latent_output && asked->format != PICTURE_PNG) ||
+           error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
+}
+
+static enum MHD_Result start(struct exchange *exchange, struct generate_request *request,
+    const struct generate_delivery *delivery, const struct form *form) {
+    const struct generation_options options = {
+        .stream = form->events,
+        .preview_every = delivery->preview_every,
+        .preview = delivery->preview,
+    };
+    struct error err = { 0 };
+    struct form *own = malloc(sizeof(*own));
+    if (own && choose_format(request, form, &err)) {
+        *own = *form;
+        return generation_start(exchange, request, &kind, own, &options);
+    }
+    if (!own)
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+    free(own);
+    generate_request_finish(request);
+    return respond_error(exchange, &err);
 }
 
 static enum MHD_Result handle(struct exchange *exchange) {
-    struct pending_form form = { 0 };
+    struct form form = { 0 };
     if (!negotiate(exchange, &form))
         return respond_refusal(exchange, 406, "not_acceptable",
-            "this route answers with application/json, image/png, image/jpeg or image/webp", NULL,
-            false);
+            "this route answers with application/json, image/png, image/jpeg, image/webp or "
+            "text/event-stream",
+            NULL, false);
     struct error err = { 0 };
     struct generate_request request;
-    return generate_json_parse(exchange->body, exchange->body_size, &request, &err)
-               ? pending_generate(exchange, &request, &form)
-               : respond_error(exchange, &err);
+    struct generate_delivery delivery;
+    if (!generate_json_parse(exchange->body, exchange->body_size, &request, &delivery, &err))
+        return respond_error(exchange, &err);
+    form.events = form.events || delivery.stream;
+    return start(exchange, &request, &delivery, &form);
 }
 
 const struct route route_generate = { .path = "/generate",
     .methods = { { "POST", content_types_json, early, handle } } };
+
+/* --- Cancelling --- */
+
+static enum MHD_Result handle_cancel(struct exchange *exchange) {
+    struct error err = { 0 };
+    char id[REQUEST_ID_MAX_BYTES + 1];
+    size_t length;
+    const char *piece = route_piece(exchange->route, exchange->target, &length);
+    snprintf(id, sizeof(id), "%.*s", (int)(length < sizeof(id) ? length : 0), piece);
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    if (generations_cancel(exchange->server->generations, exchange->caller, id))
+        return respond_json(exchange, 200, json_pack("{s:s, s:s}", "id", id, "asked_to", "cancel"));
+    error_set(&err, ERROR_NOT_FOUND, "no request of yours with this id is under way");
+    return respond_error(exchange, &err);
+}
+
+const struct route route_generate_cancel = {
+    .path = "/generate/", .suffix = "/cancel", .methods = { { "POST", .handle = handle_cancel } }
+};

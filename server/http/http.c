@@ -8,6 +8,7 @@
 #include "server/http/exchange.h"
 #include "server/http/guard_head.h"
 #include "server/deferred.h"
+#include "server/generation/generations.h"
 #include "server/http/respond.h"
 #include "server/job_watch.h"
 #include "server/routes.h"
@@ -479,10 +480,10 @@ static int encoder_threads(void) {
 /* Who waits for news keeps a connection: half of them are for others. */
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
-    if (!server->options.queue)
-        return true;
-    return workers_create(1, &server->clerks, err) &&
-           job_watch_create(server->options.queue, half > 1 ? half : 1, &server->job_watch, err);
+    struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */
+    return generations_create(&server->generations, err) &&
+           (!queue || workers_create(1, &server->clerks, err)) &&
+           job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err);
 }
 
 bool http_server_create(
@@ -530,8 +531,7 @@ void http_server_drain(struct http_server *server) {
     pthread_mutex_unlock(&server->mutex);
     acceptor_destroy(server->acceptor);
     server->acceptor = NULL;
-    if (server->job_watch)
-        job_watch_stop(server->job_watch);
+    job_watch_stop(server->job_watch);
     pthread_mutex_lock(&server->mutex);
     if (!wait_for_none(server, &server->pending, deadline_ms)) {
         log_warning("%d accepted requests are not done after %d s and are cancelled",
@@ -561,6 +561,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->clerks);
     workers_destroy(server->loaders);
     workers_destroy(server->encoders);
+    generations_destroy(server->generations);
     connections_destroy(server->connections);
     gate_destroy(server->gate);
     pthread_cond_destroy(&server->idle);

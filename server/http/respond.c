@@ -122,7 +122,7 @@ static void set_text(json_t *object, const char *key, const char *text) {
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
-/* A request that was accepted is counted by how it ends (server/generation/pending.c). */
+/* A request that was accepted is counted by how it ends (server/generation/generation.c). */
 static void count_refusal(const struct exchange *exchange, int status) {
     static const struct {
         int status;
@@ -162,6 +162,10 @@ static json_t *native_json(const struct error *err, const char *code, int *statu
     set_text(inner, "value", err->value);
     set_text(inner, "allowed", err->allowed);
     return json_pack("{s:o}", "error", inner);
+}
+
+json_t *respond_error_json(const struct error *err) {
+    return native_json(err, error_code_name(err->code), NULL);
 }
 
 /* In the words of whoever the path's clients are. */

@@ -30,6 +30,10 @@ enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json
  * (server/dialect/dialect.h). */
 enum MHD_Result respond_error(struct exchange *exchange, const struct error *err);
 
+/* That as JSON, native: for where an error is no answer of its own. A new reference; NULL when
+ * memory is short. */
+json_t *respond_error_json(const struct error *err);
+
 /* The same with a status and a word of our own, when there is no struct error. Extra headers as in
  * respond_bytes. */
 enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 
 static bool parse(const char *text, struct generate_request *request, struct error *err) {
+    struct generate_delivery delivery;
     memset(err, 0, sizeof(*err));
-    return generate_json_parse(text, strlen(text), request, err);
+    return generate_json_parse(text, strlen(text), request, &delivery, err);
 }
 
 static void a_prompt_alone_takes_the_defaults(void) {
@@ -175,8 +176,11 @@ static const struct {
         "known options are" },
     { "\"steps\": 20", "steps", "20", "there is no such field" },
     { "\"\": 1", "", "1", "there is no such field" },
+    { "\"stream\": 1", "stream", "1", "true or false" },
+    { "\"preview_every\": -1", "preview_every", "-1", "an integer from 0 (none) to 1000" },
+    { "\"preview_every\": 2.5", "preview_every", "2.5", "an integer from 0 (none) to 1000" },
+    { "\"preview\": \"taesd\"", "preview", "\"taesd\"", "\"rgb\"" },
     /* fields of later versions are refused, not passed over */
-    { "\"stream\": false", "stream", "false", "this version does not support" },
     { "\"model\": \"sd15\"", "model", "\"sd15\"", "this version does not support" },
 };
 

@@ -38,10 +38,11 @@ static struct resolve_figures figures(void) {
 /* The parameters of a body as text, or NULL if it is refused. */
 static char *parameters_text(const char *body, size_t size) {
     struct generate_request request;
+    struct generate_delivery delivery;
     struct resolved_request resolved;
     struct error err = { 0 };
     const struct resolve_figures model = figures();
-    bool parsed = generate_json_parse(body, size, &request, &err);
+    bool parsed = generate_json_parse(body, size, &request, &delivery, &err);
     bool ok = parsed && resolve_request(&model, &request, &resolved, &err);
     if (parsed) {
         if (!generate_request_check(&request, &err))

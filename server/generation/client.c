@@ -1,0 +1,393 @@
+/* The client of a generation: its connection is suspended until the answer is there, or takes
+ * events as they come.
+ *
+ * Of a stream nothing is kept but what is being sent: how far the generation is, and its latest
+ * previews, are written when the client has taken what came before. */
+#include "base/log.h"
+#include "base/monotonic.h"
+#include "server/deferred.h"
+#include "server/generation/internal.h"
+#include "server/http/respond.h"
+#include "server/job_watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* References: the exchange's, who works on it (until the generation has ended), and of a stream the
+ * watch's, and the answer's while there is one. */
+struct client {
+    struct deferred deferred; /* the first member */
+    struct generation *g;     /* a reference */
+    struct work work;
+    struct error error; /* of the admission */
+    bool streams;
+
+    struct generation_body body; /* its bytes are owned until they are sent */
+
+    struct watcher watcher; /* of a stream, for signs of life */
+
+    /* The deferred's mutex guards the rest. */
+    bool begun;   /* the first event was written */
+    bool refused; /* `error` is the answer */
+    bool ended;   /* `tail` is all that is to come */
+    bool heartbeat_due;
+    int64_t heartbeat_ms;
+    int shown_step;         /* -1: none */
+    uint64_t shown_preview; /* the number of the last */
+    char *text;             /* owned: `size` bytes being sent, of which `sent` are */
+    size_t size, sent;
+    char *tail; /* owned: the last event */
+    size_t tail_size;
+};
+
+static struct client *client_of(struct deferred *deferred) {
+    return (struct client *)deferred;
+}
+
+static void destroy(struct deferred *deferred) {
+    struct client *client = client_of(deferred);
+    generation_unref(client->g);
+    free(client->body.bytes);
+    free(client->text);
+    free(client->tail);
+    free(client);
+}
+
+/* Under the mutex. */
+static void go_on(struct client *client) {
+    if (!client->deferred.suspended)
+        return;
+    client->deferred.suspended = false;
+    MHD_resume_connection(client->deferred.http);
+}
+
+static bool is_stopping(struct http_server *server) {
+    return server_state(server, NULL) == ENGINE_STOPPING;
+}
+
+/* A stream ends with the generation, or when its connection does. */
+static void cancel(struct deferred *deferred) {
+    struct client *client = client_of(deferred);
+    if (!deferred->done && client->g) {
+        generation_cancel(client->g);
+        log_info("%s: cancelling, since %s", client->g->id,
+            is_stopping(deferred->server) ? "the server is stopping" : "the client went away");
+    }
+}
+
+/* ERROR_CANCELLED in words: who cancelled it, where somebody can still read this. */
+static void explain(struct client *client, struct error *err) {
+    if (err->code != ERROR_CANCELLED)
+        return;
+    pthread_mutex_lock(&client->deferred.mutex);
+    const bool left = client->deferred.cancelled;
+    pthread_mutex_unlock(&client->deferred.mutex);
+    if (is_stopping(client->deferred.server))
+        error_set(err, ERROR_UNAVAILABLE, "the server stopped before it was done");
+    else if (left)
+        error_set(err, ERROR_CANCELLED,
+            "the client closed its side of the connection, which is taken for leaving");
+}
+
+/* --- One answer --- */
+
+static bool make_body(struct generation *g, struct error *err) {
+    struct client *client = g->owned_by;
+    return g->kind->answer(g, &client->body, err);
+}
+
+static void end_body(struct generation *g) {
+    deferred_done(&((struct client *)g->owned_by)->deferred);
+}
+
+static const struct generation_owner waits = { .encode = make_body, .ended = end_body };
+
+static enum MHD_Result answer_body(struct client *client, struct exchange *exchange) {
+    struct answer_header headers[GENERATION_HEADERS_MAX + 1] = { { 0 } };
+    struct generation_body *body = &client->body;
+    for (int i = 0; i < GENERATION_HEADERS_MAX && body->headers[i].name; i++)
+        headers[i] = (struct answer_header){ body->headers[i].name, body->headers[i].value };
+    void *bytes = body->bytes;
+    body->bytes = NULL;
+    return respond_bytes(exchange, 200, body->content_type, bytes, body->size, headers, false);
+}
+
+/* --- A stream --- */
+
+static bool write_event(struct client *client, enum generation_event_type type,
+    const struct preview *preview, const struct error *error, FILE *out, struct error *err) {
+    struct generation_event event = { .type = type, .preview = preview, .error = error };
+    generation_get_progress(client->g, &event.progress);
+    return client->g->kind->event(client->g, &event, out, err);
+}
+
+/* What has happened since; nothing if memory is short. Under the mutex. */
+static void write_news(struct client *client, FILE *out) {
+    struct error ignored;
+    struct generation_progress now;
+    struct preview *preview;
+    if (!client->begun)
+        (void)write_event(client, GENERATION_EVENT_QUEUED, NULL, NULL, out, &ignored);
+    client->begun = true;
+    generation_get_progress(client->g, &now);
+    if (now.running && now.step != client->shown_step)
+        (void)write_event(client, GENERATION_EVENT_PROGRESS, NULL, NULL, out, &ignored);
+    if (now.running)
+        client->shown_step = now.step;
+    while ((preview = generation_get_preview(client->g, client->shown_preview))) {
+        (void)write_event(client, GENERATION_EVENT_PREVIEW, preview, NULL, out, &ignored);
+        client->shown_preview = preview->number;
+        preview_unref(preview);
+    }
+    if (client->heartbeat_due)
+        fputs(":\n\n", out);
+    client->heartbeat_due = false;
+}
+
+/* Under the mutex, when all that was written is sent. False if memory is short. */
+static bool refill(struct client *client) {
+    free(client->text);
+    client->text = NULL;
+    client->size = client->sent = 0;
+    if (client->begun && client->ended) {
+        client->text = client->tail;
+        client->size = client->tail_size;
+        client->tail = NULL;
+        client->tail_size = 0;
+        return true;
+    }
+    FILE *out = open_memstream(&client->text, &client->size);
+    if (!out)
+        return false;
+    write_news(client, out);
+    return fclose(out) == 0;
+}
+
+static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max) {
+    struct client *client = user;
+    (void)position;
+    ssize_t got = 0;
+    pthread_mutex_lock(&client->deferred.mutex);
+    client->heartbeat_ms = monotonic_ms();
+    if (client->sent == client->size && !refill(client)) {
+        got = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (client->sent < client->size) {
+        got = (ssize_t)(client->size - client->sent < max ? client->size - client->sent : max);
+        memcpy(out, client->text + client->sent, (size_t)got);
+        client->sent += (size_t)got;
+    } else if (client->ended) { /* and nothing was left to be sent */
+        got = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        client->deferred.suspended = true;
+        MHD_suspend_connection(client->deferred.http);
+    }
+    pthread_mutex_unlock(&client->deferred.mutex);
+    return got;
+}
+
+static void end_stream(void *user) {
+    struct client *client = user;
+    deferred_cancel(&client->deferred);
+    deferred_unref(&client->deferred);
+}
+
+static bool make_tail(struct client *client, const struct error *error, struct error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    bool ok = write_event(
+        client, error ? GENERATION_EVENT_ERROR : GENERATION_EVENT_RESULT, NULL, error, out, err);
+    ok = fclose(out) == 0 && ok;
+    if (!ok) {
+        free(text);
+        return false;
+    }
+    client->tail = text;
+    client->tail_size = size;
+    return true;
+}
+
+static bool make_result(struct generation *g, struct error *err) {
+    return make_tail(g->owned_by, NULL, err);
+}
+
+static void tell_news(struct generation *g) {
+    struct client *client = g->owned_by;
+    pthread_mutex_lock(&client->deferred.mutex);
+    if (client->begun)
+        go_on(client);
+    pthread_mutex_unlock(&client->deferred.mutex);
+}
+
+/* Nobody is watching it any more; the reader sends what is left. */
+static void end_events(struct generation *g) {
+    struct client *client = g->owned_by;
+    struct error err = { 0 };
+    if (g->error.code != ERROR_NONE) {
+        struct error why = g->error;
+        explain(client, &why);
+        (void)make_tail(client, &why, &err);
+    }
+    pthread_mutex_lock(&client->deferred.mutex);
+    client->ended = true;
+    pthread_mutex_unlock(&client->deferred.mutex);
+    job_watch_poke(g->server->job_watch, &client->watcher);
+    deferred_done(&client->deferred);
+}
+
+static const struct generation_owner listens = {
+    .encode = make_result, .news = tell_news, .ended = end_events
+};
+
+static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    struct client *client = (struct client *)((char *)watcher - offsetof(struct client, watcher));
+    const int64_t heartbeat_ms = client->deferred.server->options.heartbeat_s * INT64_C(1000);
+    const int64_t now = monotonic_ms();
+    pthread_mutex_lock(&client->deferred.mutex);
+    const bool over = stopping || client->ended || client->refused || client->deferred.cancelled;
+    if (!over && now >= client->heartbeat_ms + heartbeat_ms) {
+        client->heartbeat_ms = now;
+        client->heartbeat_due = true;
+        if (client->begun)
+            go_on(client);
+    }
+    *due_ms = client->heartbeat_ms + heartbeat_ms;
+    pthread_mutex_unlock(&client->deferred.mutex);
+    return !over;
+}
+
+static void release(struct watcher *watcher) {
+    struct client *client = (struct client *)((char *)watcher - offsetof(struct client, watcher));
+    deferred_unref(&client->deferred);
+}
+
+static enum MHD_Result answer_stream(struct client *client, struct exchange *exchange) {
+    static const struct answer_header headers[] = { { "X-Accel-Buffering", "no" }, { NULL, NULL } };
+    deferred_ref(&client->deferred);
+    return respond_stream(exchange, "text/event-stream", read_stream, end_stream, client, headers);
+}
+
+/* --- Either --- */
+
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    struct client *client = client_of(deferred);
+    const struct generation *g = client->g;
+    struct error err = client->error;
+    exchange->accepted = g && g->admitted;
+    if (err.code == ERROR_NONE && client->streams)
+        return answer_stream(client, exchange);
+    if (err.code == ERROR_NONE)
+        err = g->error;
+    if (err.code == ERROR_NONE)
+        return answer_body(client, exchange);
+    explain(client, &err);
+    return respond_error(exchange, &err);
+}
+
+/* It never began. */
+static void refuse(struct client *client) {
+    pthread_mutex_lock(&client->deferred.mutex);
+    client->refused = true;
+    pthread_mutex_unlock(&client->deferred.mutex);
+    if (client->streams)
+        job_watch_poke(client->deferred.server->job_watch, &client->watcher);
+}
+
+/* On a loader's thread, with the worker's reference. */
+static void admit_later(struct work *work) {
+    struct client *client = (struct client *)((char *)work - offsetof(struct client, work));
+    struct deferred *deferred = &client->deferred;
+    deferred_ref(deferred); /* the generation may be done with the other */
+    if (!generation_admit(client->g, &client->error)) {
+        refuse(client);
+        deferred_done(deferred);
+    } else if (client->streams) {
+        pthread_mutex_lock(&deferred->mutex);
+        go_on(client); /* to answer */
+        pthread_mutex_unlock(&deferred->mutex);
+    }
+    deferred_unref(deferred);
+}
+
+static struct client *client_create(
+    struct exchange *exchange, const struct generation_options *options, struct error *err) {
+    static const struct deferred_kind one = {
+        .answer = answer, .cancel = cancel, .destroy = destroy
+    };
+    static const struct deferred_kind many = {
+        .answer = answer, .cancel = cancel, .destroy = destroy, .streams = true
+    };
+    struct client *client = calloc(1, sizeof(*client));
+    if (!client) {
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return NULL;
+    }
+    client->streams = options->stream;
+    client->shown_step = -1;
+    client->heartbeat_ms = monotonic_ms();
+    client->watcher.look = look;
+    client->watcher.release = release;
+    if (!deferred_init(&client->deferred, options->stream ? &many : &one, exchange, err)) {
+        deferred_unref(&client->deferred);
+        return NULL;
+    }
+    if (!options->stream)
+        return client;
+    deferred_ref(&client->deferred); /* the watch's */
+    if (job_watch_add(exchange->server->job_watch, &client->watcher, err))
+        return client;
+    deferred_take_back(&client->deferred);
+    deferred_unref(&client->deferred);
+    return NULL;
+}
+
+/* The generation never began, on the exchange's thread. */
+static enum MHD_Result give_up(
+    struct client *client, struct exchange *exchange, const struct error *err) {
+    refuse(client);
+    deferred_done(&client->deferred);
+    deferred_unref(&client->deferred);
+    return respond_error(exchange, err);
+}
+
+enum MHD_Result generation_start(struct exchange *exchange, struct generate_request *asked,
+    const struct generation_kind *kind, void *user, const struct generation_options *options) {
+    struct error err = { 0 };
+    struct client *client = client_create(exchange, options, &err);
+    if (!client) {
+        generate_request_finish(asked);
+        if (kind->finish)
+            kind->finish(user);
+        return respond_error(exchange, &err);
+    }
+    const struct generation_order order = {
+        .server = exchange->server,
+        .id = exchange->id,
+        .caller = exchange->caller,
+        .asked = asked,
+        .kind = kind,
+        .user = user,
+        .options = options,
+        .owner = options->stream ? &listens : &waits,
+        .owned_by = client,
+    };
+    client->g = generation_create(&order, &err);
+    if (!client->g)
+        return give_up(client, exchange, &err);
+    if (generation_would_wait(client->g)) {
+        deferred_suspend(&client->deferred, exchange); /* nobody can be done with it yet */
+        client->work.run = admit_later;
+        workers_give(exchange->server->loaders, &client->work);
+        return MHD_YES;
+    }
+    if (!generation_admit(client->g, &err))
+        return give_up(client, exchange, &err);
+    if (client->streams) {
+        exchange->deferred = &client->deferred;
+        return answer(&client->deferred, exchange);
+    }
+    return deferred_suspend(&client->deferred, exchange) ? MHD_YES
+                                                         : answer(&client->deferred, exchange);
+}

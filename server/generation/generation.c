@@ -1,0 +1,261 @@
+#include "server/generation/generation.h"
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/monotonic.h"
+#include "server/generation/generations.h"
+#include "server/generation/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Beginning and end --- */
+
+struct generation *generation_create(const struct generation_order *order, struct error *err) {
+    struct generation *g = calloc(1, sizeof(*g));
+    if (!g) {
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        generate_request_finish(order->asked);
+        if (order->kind->finish)
+            order->kind->finish(order->user);
+        return NULL;
+    }
+    const struct generation_options *options = order->options;
+    snprintf(g->id, sizeof(g->id), "%s", order->id);
+    snprintf(g->caller, sizeof(g->caller), "%s", order->caller);
+    snprintf(g->task_id, sizeof(g->task_id), "%s", options->task_id ? options->task_id : "");
+    g->kind = order->kind;
+    g->user = order->user;
+    g->server = order->server;
+    g->created = time(NULL);
+    g->created_s = monotonic_seconds();
+    g->owner = order->owner;
+    g->owned_by = order->owned_by;
+    g->preview_every = options->preview_every;
+    g->preview_kind = options->preview;
+    g->asked = *order->asked;
+    memset(order->asked, 0, sizeof(*order->asked));
+    pthread_mutex_init(&g->mutex, NULL);
+    g->references = 1;
+    generations_add(g->server->generations, g);
+    return g;
+}
+
+void generation_ref(struct generation *g) {
+    pthread_mutex_lock(&g->mutex);
+    g->references++;
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static void destroy(struct generation *g) {
+    engine_ticket_release(g->ticket);
+    for (int i = 0; i < IMAGES_PER_REQUEST_MAX; i++)
+        preview_unref(g->previews[i]);
+    generate_result_finish(&g->result);
+    resolved_request_finish(&g->request);
+    generate_request_finish(&g->asked);
+    if (g->kind->finish)
+        g->kind->finish(g->user);
+    pthread_mutex_destroy(&g->mutex);
+    free(g);
+}
+
+void generation_unref(struct generation *g) {
+    if (!g)
+        return;
+    pthread_mutex_lock(&g->mutex);
+    const bool last = --g->references == 0;
+    pthread_mutex_unlock(&g->mutex);
+    if (last)
+        destroy(g);
+}
+
+static bool is_cancelled(struct generation *g) {
+    pthread_mutex_lock(&g->mutex);
+    const bool cancelled = g->cancelled;
+    pthread_mutex_unlock(&g->mutex);
+    return cancelled;
+}
+
+void generation_cancel(struct generation *g) {
+    pthread_mutex_lock(&g->mutex);
+    g->cancelled = true;
+    if (g->ticket)
+        engine_cancel(g->server->options.engine, g->ticket);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+/* --- How far it is --- */
+
+void generation_get_progress(struct generation *g, struct generation_progress *out) {
+    const double now = monotonic_seconds();
+    pthread_mutex_lock(&g->mutex);
+    *out = (struct generation_progress){ .running = g->begun_s > 0,
+        .step = g->step,
+        .steps = g->steps,
+        .elapsed_s = now - g->created_s,
+        .eta_s = -1 };
+    if (g->step > 0) {
+        out->eta_s = g->pace_s * (g->steps - g->step) - (now - g->stepped_s);
+        if (out->eta_s < 0)
+            out->eta_s = 0;
+    }
+    pthread_mutex_unlock(&g->mutex);
+}
+
+struct preview *generation_get_preview(struct generation *g, uint64_t after) {
+    struct preview *found = NULL;
+    pthread_mutex_lock(&g->mutex);
+    for (int i = 0; i < IMAGES_PER_REQUEST_MAX; i++) {
+        struct preview *preview = g->previews[i];
+        if (preview && preview->number > after && (!found || preview->number < found->number))
+            found = preview;
+    }
+    if (found)
+        preview_ref(found);
+    pthread_mutex_unlock(&g->mutex);
+    return found;
+}
+
+/* The mean time from one evaluation of its own to the next. */
+static void on_progress(int step, int steps, void *user) {
+    struct generation *g = user;
+    const double now = monotonic_seconds();
+    pthread_mutex_lock(&g->mutex);
+    if (g->begun_s == 0)
+        g->begun_s = now;
+    if (step > 0)
+        g->pace_s = (now - g->begun_s) / step;
+    g->stepped_s = now;
+    g->step = step;
+    g->steps = steps;
+    pthread_mutex_unlock(&g->mutex);
+    if (g->owner->news)
+        g->owner->news(g);
+}
+
+/* --- The end, on an encoder's thread --- */
+
+static void count_adapters(const struct adapter_set *set) {
+    const struct adapter_use *uses;
+    const int count = adapter_set_uses(set, &uses);
+    for (int i = 0; i < count; i++)
+        metric_add_lora_request(uses[i].name);
+}
+
+static void count_end(const struct generation *g) {
+    count_adapters(g->request.adapters);
+    switch (g->error.code) {
+    case ERROR_NONE:
+        metric_add(METRIC_requests_total_succeeded, 1);
+        metric_add(METRIC_images_total, (uint64_t)g->result.image_count);
+        metric_observe(METRIC_queue_seconds, g->result.timings.queue_s);
+        metric_observe(METRIC_request_seconds, g->result.timings.total_s);
+        break;
+    case ERROR_CANCELLED:
+        metric_add(METRIC_requests_total_cancelled, 1);
+        break;
+    case ERROR_TIMEOUT:
+        metric_add(METRIC_requests_total_timed_out, 1);
+        break;
+    default:
+        metric_add(METRIC_requests_total_failed, 1);
+    }
+}
+
+static void remember_end(struct http_server *server, double total_s) {
+    pthread_mutex_lock(&server->mutex);
+    if (total_s > 0)
+        request_ends_add(&server->ends, monotonic_seconds(), total_s);
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void finish(struct work *work) {
+    struct generation *g = (struct generation *)((char *)work - offsetof(struct generation, work));
+    const double total_s = g->result.timings.total_s;
+    if (g->error.code == ERROR_NONE && is_cancelled(g))
+        error_set(&g->error, ERROR_CANCELLED, "the request was cancelled when it was drawn");
+    if (g->error.code == ERROR_NONE) {
+        const double begun_s = monotonic_seconds();
+        if (!g->owner->encode(g, &g->error) && g->error.code == ERROR_NONE)
+            error_set(&g->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+        metric_observe(METRIC_png_seconds, monotonic_seconds() - begun_s);
+    }
+    count_end(g);
+    if (g->error.code == ERROR_NONE)
+        log_info("%s: %d image(s) in %.2f s", g->id, g->result.image_count, total_s);
+    else if (error_http_status(g->error.code) >= 500)
+        log_error("%s: %s", g->id, g->error.message);
+    generate_result_finish(&g->result);
+    remember_end(g->server, total_s);
+    generations_remove(g->server->generations, g);
+    g->owner->ended(g);
+    generation_unref(g);
+}
+
+/* From the engine's thread: must not wait. The result's contents become ours. */
+static void on_done(struct generate_result *result, const struct error *err, void *user) {
+    struct generation *g = user;
+    if (result) {
+        g->result = *result;
+        memset(result, 0, sizeof(*result));
+    } else {
+        g->error = *err;
+    }
+    g->work.run = finish;
+    workers_give(g->server->encoders, &g->work);
+}
+
+/* --- From the request to the engine --- */
+
+bool generation_would_wait(const struct generation *g) {
+    const struct generate_request *asked = &g->asked;
+    struct adapters *adapters = engine_get_adapters(g->server->options.engine);
+    if (asked->init_image.bytes || asked->mask_image.bytes)
+        return true;
+    return adapters &&
+           adapters_would_wait(adapters, asked->loras, asked->lora_count, asked->loras_given);
+}
+
+static bool resolve(struct generation *g, struct error *err) {
+    if (!engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
+        (g->kind->check && !g->kind->check(g, err)))
+        return false;
+    generate_request_finish(&g->asked); /* pictures are large */
+    return !is_cancelled(g) ||
+           error_set(err, ERROR_CANCELLED, "the request was cancelled before it waited");
+}
+
+bool generation_admit(struct generation *g, struct error *err) {
+    struct engine *engine = g->server->options.engine;
+    const struct engine_callbacks callbacks = {
+        .done = on_done,
+        .progress = on_progress,
+        .user = g,
+    };
+    struct engine_ticket *ticket = NULL;
+    bool ok = resolve(g, err);
+    if (ok) {
+        pthread_mutex_lock(&g->mutex);
+        g->images = g->request.images;
+        g->steps = g->request.images * g->request.plan->count;
+        pthread_mutex_unlock(&g->mutex);
+        g->admitted = true; /* before the engine can be done with it */
+        generation_ref(g);  /* an encoder's */
+        ok = engine_submit(engine, &g->request, &callbacks, &ticket, err);
+        if (!ok) {
+            g->admitted = false;
+            generation_unref(g);
+        }
+    }
+    if (!ok) {
+        generations_remove(g->server->generations, g);
+        return false;
+    }
+    pthread_mutex_lock(&g->mutex);
+    g->ticket = ticket;
+    if (g->cancelled) /* meanwhile */
+        engine_cancel(engine, ticket);
+    pthread_mutex_unlock(&g->mutex);
+    return true;
+}

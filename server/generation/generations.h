@@ -1,0 +1,51 @@
+/* All generations that are under way, of every dialect, and those of jobs: for who wants to see how
+ * far one is, or to cancel it. A caller sees its own only: those that came with the same key ("" is
+ * everybody where the daemon has none). Any thread; nothing waits. */
+#ifndef SERVER_GENERATION_GENERATIONS_H
+#define SERVER_GENERATION_GENERATIONS_H
+
+#include "server/generation/generation.h"
+
+struct generations;
+
+bool generations_create(struct generations **out, struct error *err)
+    __attribute__((warn_unused_result));
+/* None may be left. NULL is fine. */
+void generations_destroy(struct generations *list);
+
+/* One of them, as it was when it was looked at. */
+struct generation_look {
+    char id[REQUEST_ID_MAX_BYTES + 1];
+    char task_id[GENERATION_TASK_ID_MAX_BYTES + 1];
+    const char *dialect;
+    int images;
+    struct generation_progress progress;
+    struct preview *preview; /* the latest, a reference; NULL: none */
+};
+void generation_look_finish(struct generation_look *look); /* zeroed is fine */
+
+/* By its id or its task id. False: no such one is under way. `out` may be NULL. */
+bool generations_find(
+    struct generations *list, const char *caller, const char *id, struct generation_look *out);
+/* The caller's that has been running for longest; if none runs, the one that has waited longest. */
+bool generations_find_oldest(
+    struct generations *list, const char *caller, struct generation_look *out);
+/* All of the caller's, in the order in which they came; *out is malloc'd, each to be finished.
+ * Returns how many, -1 when memory is short. */
+int generations_list(struct generations *list, const char *caller, struct generation_look **out);
+/* Whether one of this id or task id ended a short while ago (among the last GENERATIONS_REMEMBERED
+ * of all callers). */
+bool generations_has_ended(struct generations *list, const char *caller, const char *id);
+
+/* Asks it to end: it stops before its next unit of work, and its client is told ERROR_CANCELLED. By
+ * id or task id, or, with NULL, the one that generations_find_oldest finds. False: there is none.
+ */
+bool generations_cancel(struct generations *list, const char *caller, const char *id);
+
+#define GENERATIONS_REMEMBERED 64
+
+/* For server/generation: it is under way from here to generations_remove. */
+void generations_add(struct generations *list, struct generation *g);
+void generations_remove(struct generations *list, struct generation *g);
+
+#endif

@@ -1,0 +1,26 @@
+/* A picture on the way to its picture: what an image's latents would look like if it ended now. */
+#ifndef SERVER_GENERATION_PREVIEW_H
+#define SERVER_GENERATION_PREVIEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* By a linear map from latents to colours, at the latents' size, which costs next to nothing; or by
+ * the VAE, at the picture's, which takes as long as a decode. */
+enum preview_kind { PREVIEW_RGB, PREVIEW_VAE };
+
+/* A JPEG file. Constant, and shared by references. */
+struct preview {
+    int references;  /* atomic */
+    int image;       /* of its request */
+    int step, steps; /* evaluations of this image, done and in all */
+    int width, height;
+    uint64_t number; /* of the generation's previews, from 1 */
+    size_t size;
+    uint8_t jpeg[];
+};
+
+void preview_ref(struct preview *preview);
+void preview_unref(struct preview *preview); /* NULL is fine */
+
+#endif

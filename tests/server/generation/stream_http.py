@@ -1,0 +1,114 @@
+"""POST /generate as a stream of events, and cancelling it, on a pipeline without a model.
+usage: stream_http.py EXECUTABLE"""
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+from events import Stream  # noqa: E402
+
+EXECUTABLE = sys.argv[1]
+
+
+def depth(d):
+    queue = d.get("/info").json()["queue"]
+    return queue["depth"]
+
+
+def a_stream_has_progress_and_the_result(d):
+    for fields, headers in (({"stream": True}, {}), ({}, {"Accept": "text/event-stream"})):
+        fields = {"prompt": "a cat", "seed": 5, "num_inference_steps": 8, **fields}
+        s = Stream(d, fields, headers={"X-Request-Id": "one", **headers})
+        check(s.status == 200 and s.streams, f"{s.status}: a stream")
+        check(s.headers["x-request-id"] == "one" and s.headers["cache-control"] == "no-store", f"{s.headers}")
+        events = list(s)
+        kinds = [e.kind for e in events]
+        check(kinds[0] == "queued" and kinds[-1] == "result", f"{kinds}")
+        check(set(kinds[1:-1]) == {"progress"} and s.ids == 0, f"{kinds}: nothing to come back for")
+        check(set(events[0].json()) == {"id", "position"} and events[0].json()["id"] == "one", events[0].data)
+        steps = [e.json() for e in events[1:-1]]
+        check(all(set(p) == {"step", "steps", "eta_s", "elapsed_s"} for p in steps), f"{steps[0]}")
+        # PLMS evaluates its second timestep twice.
+        check([p["step"] for p in steps] == sorted({p["step"] for p in steps}) and
+              all(p["steps"] == 9 for p in steps), "steps only rise")
+        check(steps[-1]["eta_s"] is not None and steps[-1]["eta_s"] >= 0, f"{steps[-1]}: an estimate")
+        answer = events[-1].json()
+        plain = d.generate({k: v for k, v in fields.items() if k != "stream"}).json()
+        check(answer["images"] == plain["images"] and answer["parameters"] == plain["parameters"],
+              "the result is the plain answer")
+        s.close()
+
+
+def refusals_are_plain_answers(d):
+    for fields in ({"prompt": "a", "stream": True, "width": 65}, {"prompt": "a", "stream": 1}):
+        s = Stream(d, fields)
+        check(s.status == 400 and not s.streams, f"{s.status} for {fields}")
+    s = Stream(d, {"prompt": "fail:internal", "stream": True})
+    events = list(s)
+    check(events[-1].kind == "error" and events[-1].json()["error"]["code"] == "internal_error",
+          f"{events[-1].kind}: {events[-1].data}")
+
+
+def cancelled_by_its_id(d, steps_ms):
+    result = {}
+
+    def ask():
+        result["r"] = d.generate({"prompt": "a", "num_inference_steps": 500}, {"X-Request-Id": "mine"})
+    thread = threading.Thread(target=ask)
+    thread.start()
+    check(wait_until(lambda: depth(d) == 1), "it is drawn")
+    begun = time.monotonic()
+    r = d.request("POST", "/generate/mine/cancel")
+    check(r.status == 200 and r.json() == {"id": "mine", "asked_to": "cancel"}, f"{r.status} {r.body}")
+    thread.join()
+    check(result["r"].status == 499 and result["r"].error()["code"] == "cancelled", f"{result['r'].body}")
+    check(depth(d) == 0, "nothing is left")
+    print(f"cancelled within {time.monotonic() - begun:.3f} s, of steps of {steps_ms} ms")
+    check(d.request("POST", "/generate/mine/cancel").status == 404, "it is gone")
+    check(d.request("GET", "/generate/mine/cancel").status == 405, "only POST")
+    s = Stream(d, {"prompt": "a", "num_inference_steps": 500, "stream": True}, headers={"X-Request-Id": "s"})
+    check(s.until("progress") is not None, "it goes on")
+    check(d.request("POST", "/generate/s/cancel").status == 200, "so does a stream's")
+    check(s.until("error").json()["error"]["code"] == "cancelled", "and its stream says so")
+    check(s.next() is None, "and ends")
+
+
+def a_reader_that_leaves_ends_it(d):
+    s = Stream(d, {"prompt": "a", "num_inference_steps": 800, "stream": True})
+    check(s.until("progress") is not None, "it goes on")
+    s.close()
+    check(wait_until(lambda: depth(d) == 0, 5), "it is not drawn for nobody")
+
+
+def quiet_streams_show_life(executable):
+    with Daemon(executable, "fake,step_ms=2500", extra=("--heartbeat", "1")) as d:
+        s = Stream(d, {"prompt": "a", "num_inference_steps": 1, "scheduler": "ddim", "stream": True})
+        check(s.until("result") is not None and s.comments >= 1, f"{s.comments} signs of life")
+
+
+def a_daemon_that_stops_finishes_streams(executable):
+    with Daemon(executable, "fake,step_ms=20") as d:
+        s = Stream(d, {"prompt": "a", "num_inference_steps": 30, "stream": True})
+        check(s.until("progress") is not None, "it goes on")
+        d.process.terminate()
+        check(s.until("result") is not None, "what was accepted is finished")
+        check(d.process.wait(20) == 0, "and it ends")
+
+
+def many_at_once(d):
+    streams = [Stream(d, {"prompt": "a", "seed": i, "num_inference_steps": 5, "stream": True}) for i in range(12)]
+    seeds = [s.until("result").json()["images"][0]["seed"] for s in streams]
+    check(seeds == list(range(12)), f"{seeds}")
+
+
+with Daemon(EXECUTABLE, "fake,step_ms=10") as d:
+    a_stream_has_progress_and_the_result(d)
+    refusals_are_plain_answers(d)
+    cancelled_by_its_id(d, 10)
+    a_reader_that_leaves_ends_it(d)
+    many_at_once(d)
+quiet_streams_show_life(EXECUTABLE)
+a_daemon_that_stops_finishes_streams(EXECUTABLE)
+done()
