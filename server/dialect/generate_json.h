@@ -26,4 +26,7 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
 /* The names of the fields that this version knows, one after the other; NULL after the last. */
 const char *generate_json_field(size_t index);
 
+/* The same as a JSON schema of an object. A new reference; NULL when memory is short. */
+json_t *generate_json_schema(void);
+
 #endif
