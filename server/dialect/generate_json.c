@@ -365,11 +365,8 @@ json_t *generate_json_schema(void) {
         "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
 }
 
-static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
-    struct generate_delivery *delivery, struct error *err) {
-    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
-        if (strcmp(key, deliveries[i].name) == 0)
-            return deliveries[i].parse(value, delivery, err);
+bool generate_json_parse_field(
+    const char *key, const json_t *value, struct generate_request *request, struct error *err) {
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (strcmp(key, fields[i].name) != 0)
             continue;
@@ -379,6 +376,14 @@ static bool parse_one(const char *key, const json_t *value, struct generate_requ
             key, value, "this version does not support this field: leave it out", err);
     }
     return json_bad_field(key, value, "there is no such field", err);
+}
+
+static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
+    struct generate_delivery *delivery, struct error *err) {
+    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
+        if (strcmp(key, deliveries[i].name) == 0)
+            return deliveries[i].parse(value, delivery, err);
+    return generate_json_parse_field(key, value, request, err);
 }
 
 /* generate_request_check knows the range; only here is the value known as it came. */

@@ -65,6 +65,7 @@ struct route {
 
 /* For content_types. */
 extern const char *const content_types_json[];
+extern const char content_type_form[];
 
 bool route_matches(const struct route *route, const char *path);
 /* What stands below `path` in a target that matches, without a suffix, what is below one, and a
@@ -77,7 +78,7 @@ const struct route_method *route_find_method(const struct route *route, const ch
 /* "GET, HEAD, OPTIONS", for Allow. Returns `text`. */
 const char *route_allow(const struct route *route, char *text, size_t size);
 /* Whether a Content-Type header (NULL if there is none) is one of the method's. Of parameters only
- * charset=utf-8 is understood, so any other is refused. */
+ * charset=utf-8 is understood, and of multipart/form-data its boundary; any other is refused. */
 bool route_takes(const struct route_method *method, const char *content_type);
 
 #endif
