@@ -340,6 +340,61 @@ void entry_unload(struct adapters *adapters, struct adapter_entry *entry) {
     graveyard_empty(adapters, &dead);
 }
 
+/* ---- the checkpoint ---- */
+
+static void set_base(struct adapters *adapters, const struct adapters_base *base) {
+    const struct kernels *kernels = adapters->base.kernels;
+    adapters->base = base ? *base : (struct adapters_base){ .kernels = kernels };
+    adapters->base_id++;
+    for (int i = 0; i < ADAPTER_COMPONENTS; i++)
+        adapters->pristine[i] = base ? weights_from_checkpoint(base->checkpoint, (enum component)i,
+                                           base->kernels, base->dtype)
+                                     : (struct weights){ 0 };
+}
+
+/* Under `lock`: nothing that was made for the checkpoint before is found any more. */
+static void forget_versions(struct adapters *adapters, struct graveyard *dead) {
+    for (size_t i = 0; i < adapters->entry_count; i++) {
+        struct adapter_entry *entry = adapters->entries[i];
+        entry->marked = entry->version || entry->pinned || entry->is_default;
+        if (entry->version)
+            version_release(adapters, entry->version, dead);
+        entry->version = NULL;
+        entry->id = 0;          /* of the same file the next version is another one */
+        if (entry->has_summary) /* it is an adapter: what was wrong is that it did not fit */
+            entry->error = (struct error){ 0 };
+    }
+    bury_stale_copies(adapters, dead);
+    count_memory(adapters);
+}
+
+void adapters_rebase(struct adapters *adapters, const struct adapters_base *base,
+    void (*switched)(uint64_t base_id, void *user), void *user) {
+    struct graveyard dead = { 0 };
+    work_begin(adapters);
+    struct checkpoint *before = adapters->base.checkpoint;
+    pthread_mutex_lock(&adapters->lock);
+    forget_versions(adapters, &dead);
+    set_base(adapters, base);
+    switched(adapters->base_id, user);
+    pthread_mutex_unlock(&adapters->lock);
+    graveyard_empty(adapters, &dead);
+    checkpoint_close(before);
+    for (size_t i = 0; base && i < adapters->entry_count; i++) {
+        struct error why = { 0 };
+        if (adapters->entries[i]->marked && !entry_load(adapters, adapters->entries[i], &why))
+            log_warning("adapter %s: %s", adapters->entries[i]->name, why.message);
+    }
+    work_end(adapters);
+}
+
+uint64_t adapters_base_id(struct adapters *adapters) {
+    pthread_mutex_lock(&adapters->lock);
+    const uint64_t id = adapters->base_id;
+    pthread_mutex_unlock(&adapters->lock);
+    return id;
+}
+
 /* ---- the whole ---- */
 
 bool adapters_create(const struct adapters_options *options, const struct adapters_base *base,
@@ -348,6 +403,7 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
     if (!adapters)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a registry of adapters");
     adapters->options = *options;
+    adapters->owners = 1;
     pthread_mutex_init(&adapters->lock, NULL);
     pthread_mutex_init(&adapters->work, NULL);
     pthread_mutex_init(&adapters->turn.lock, NULL);
@@ -359,10 +415,7 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
         adapters_destroy(adapters);
         return false;
     }
-    adapters->base.checkpoint = base->checkpoint;
-    for (int i = 0; i < ADAPTER_COMPONENTS; i++)
-        adapters->pristine[i] = weights_from_checkpoint(
-            base->checkpoint, (enum component)i, base->kernels, base->dtype);
+    set_base(adapters, base);
     if (adapters->folder >= 0)
         log_info("%s: %d adapters%s", adapters->folder_path, scan.added,
             scan.failed || scan.passed_over ? ", and files that are none" : "");
@@ -370,8 +423,22 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
     return true;
 }
 
+struct adapters *adapters_share(struct adapters *adapters) {
+    pthread_mutex_lock(&adapters->lock);
+    adapters->owners++;
+    pthread_mutex_unlock(&adapters->lock);
+    return adapters;
+}
+
+static bool is_last_owner(struct adapters *adapters) {
+    pthread_mutex_lock(&adapters->lock);
+    const bool last = --adapters->owners == 0;
+    pthread_mutex_unlock(&adapters->lock);
+    return last;
+}
+
 void adapters_destroy(struct adapters *adapters) {
-    if (!adapters)
+    if (!adapters || !is_last_owner(adapters))
         return;
     struct graveyard dead = { 0 };
     for (size_t i = 0; i < adapters->entry_count; i++) {

@@ -13,6 +13,9 @@
  * becomes a working copy of the weight, made from the checkpoint's own tensors. A copy belongs to
  * adapters and their weights together, so it is made when such a set is first asked for.
  *
+ * The checkpoint may change under the names (adapters_rebase): files are then matched to the layers
+ * of the new one, while sets that were resolved before keep what they have of the old one.
+ *
  * Every function may be called from any thread. Those that say so wait for files or for copies to
  * be made; the others hold one short lock. */
 #ifndef ENGINE_ADAPTERS_ADAPTERS_H
@@ -50,8 +53,21 @@ struct adapters_base {
  * such folder; a file in it that is no adapter is an entry that says so. */
 bool adapters_create(const struct adapters_options *options, const struct adapters_base *base,
     struct adapters **out, struct error *err) __attribute__((warn_unused_result));
-/* No set may be left. NULL is fine. */
+/* One more owner. Returns it. */
+struct adapters *adapters_share(struct adapters *adapters);
+/* One owner less; the last one's call destroys it, when no set may be left. NULL is fine. */
 void adapters_destroy(struct adapters *adapters);
+
+/* From now on adapters change another checkpoint, on the same device; `base->checkpoint` is taken
+ * over, and the one before is closed. NULL: none, until the next call, and nothing can be loaded.
+ * Versions of the old one go from their names, and what was loaded, pinned or a default is loaded
+ * for the new one; one that does not fit it has an error. `switched` is called in the moment from
+ * which adapters_resolve makes sets of the new one, under a lock of the registry's: it may not call
+ * it. Waits. */
+void adapters_rebase(struct adapters *adapters, const struct adapters_base *base,
+    void (*switched)(uint64_t base_id, void *user), void *user);
+/* The number of the checkpoint that sets are made for now; another after adapters_rebase. */
+uint64_t adapters_base_id(struct adapters *adapters);
 
 /* What a request runs with. */
 
@@ -72,6 +88,9 @@ const struct row_overlay *adapter_set_unet(const struct adapter_set *set);
 const struct row_overlay *adapter_set_text_encoder(const struct adapter_set *set);
 /* Equal only where the text encoder computes the same; 0: the base alone. */
 uint64_t adapter_set_text_key(const struct adapter_set *set);
+
+/* Of the checkpoint that its overlays belong to (adapters_base_id); 0: of any. */
+uint64_t adapter_set_base_id(const struct adapter_set *set);
 
 /* One adapter of a set as it is used. */
 struct adapter_use {
@@ -103,7 +122,8 @@ const char *adapter_state_name(enum adapter_state state); /* "on_disk", "loaded"
 struct adapter_info {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     enum adapter_state state;
-    uint64_t version; /* the file's, counted over all names: another number is another file */
+    uint64_t version; /* counted over all names: another number is another file, or the same for
+                         another checkpoint; 0: it was not loaded for this one */
     uint64_t file_bytes, resident_bytes;
     int users; /* sets in use that hold the version */
     bool pinned, is_default;

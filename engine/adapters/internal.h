@@ -137,7 +137,7 @@ struct adapter_entry {
     bool pinned, is_default;
     double default_weight, default_text_encoder_weight;
     uint64_t last_used;
-    bool marked; /* by the scan that is under way */
+    bool marked; /* by the scan, or the change of the checkpoint, that is under way */
 };
 
 /* The number of a text encoder's weights (set.c). */
@@ -160,9 +160,11 @@ struct device_turn {
 
 struct adapters {
     struct adapters_options options;
-    char *folder_path; /* owned; NULL: none */
-    int folder;        /* its descriptor, or -1 */
-    struct adapters_base base;
+    char *folder_path;         /* owned; NULL: none */
+    int folder;                /* its descriptor, or -1 */
+    struct adapters_base base; /* no `unet`: there is no checkpoint */
+    uint64_t base_id;
+    int owners;
     struct weights pristine[ADAPTER_COMPONENTS];
     pthread_mutex_t lock, work;
     struct device_turn turn;

@@ -13,7 +13,7 @@ struct adapter_set {
     int count;
     struct adapter_copies *copies[ADAPTER_COMPONENTS]; /* one reference is owned, or NULL */
     struct row_overlay *overlays[ADAPTER_COMPONENTS];  /* owned, or NULL */
-    uint64_t text_key;
+    uint64_t text_key, base_id;
 };
 
 const struct row_overlay *adapter_set_unet(const struct adapter_set *set) {
@@ -26,6 +26,10 @@ const struct row_overlay *adapter_set_text_encoder(const struct adapter_set *set
 
 uint64_t adapter_set_text_key(const struct adapter_set *set) {
     return set ? set->text_key : 0;
+}
+
+uint64_t adapter_set_base_id(const struct adapter_set *set) {
+    return set ? set->base_id : 0;
 }
 
 int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **out) {
@@ -234,6 +238,7 @@ static bool take_all(
         const int count = copied_sources(set, (enum component)c, sources);
         ok = take_copies(set, (enum component)c, sources, count);
     }
+    set->base_id = set->adapters->base_id;
     if (!ok)
         set_drop(set, dead);
     return ok;
@@ -310,6 +315,7 @@ static bool make_copies(struct adapter_set *set, enum component component,
 static bool load_all(struct adapter_set *set, const struct asked *asked,
     struct adapter_source *sources, struct error *err) {
     work_begin(set->adapters);
+    set->base_id = set->adapters->base_id;
     bool ok = true;
     for (int i = 0; ok && i < set->count; i++)
         ok = load_version(set, i, asked, err);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A change of a bias, and what is no product of two factors, needs a working copy. The form follows
  * from the file alone, whatever else a request names. */
@@ -60,6 +61,12 @@ bool version_open(const struct adapters *adapters, int fd, const char *path,
     struct adapter_version **out, size_t *bytes, struct error *err) {
     const struct adapter_targets targets = { adapters->base.unet, adapters->base.text_encoder };
     struct adapter *file;
+    if (!adapters->base.unet) {
+        if (fd >= 0)
+            close(fd);
+        return error_set(
+            err, ERROR_UNAVAILABLE, "%s: another checkpoint is being loaded: try again", path);
+    }
     if (fd < 0 ? !adapter_open(path, &targets, &file, err)
                : !adapter_open_fd(fd, path, &targets, &file, err))
         return false;
