@@ -94,6 +94,12 @@
 #define LORA_MEMORY_MAX_MB (1 << 24)               /* of --lora-memory */
 #define ADAPTER_WEIGHT_MAX 100.0                   /* either sign */
 
+/* engine: checkpoints below --model-root (engine/model_folder.c) */
+#define MODEL_NAME_MAX_BYTES 255
+#define MODEL_FOLDER_DEPTH 4 /* folders that are gone into */
+#define MODEL_FILES_MAX 1000
+#define MODEL_ENTRIES_MAX 100000 /* files and folders that are looked at */
+
 /* queue (queue/queue.h) */
 #define JOBS_WAITING_MAX 1000 /* queued or paused */
 #define JOBS_ENDED_MAX 1000   /* the oldest of more that have ended are deleted */
@@ -133,8 +139,6 @@
 #define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2 /* threads that read adapters and make weights of them */
-#define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
-#define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64
 #define KEYS_MAX 1000 /* of the API */
 #define KEYS_FILE_MAX_BYTES (1u << 20)

@@ -1,9 +1,11 @@
 #include "command/command.h"
 
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/engine.h"
+#include "engine/model_folder.h"
 #include "command/access.h"
 #include "command/jobs.h"
 #include "command/options.h"
@@ -36,6 +38,10 @@ struct settings {
 
 static const struct option_spec table[] = {
     OPTION_MODEL_ROW(struct settings, engine.pipeline.model_path),
+    { "model-root", 0, "FOLDER",
+        "of checkpoints that PUT /model switches to: every diffusers folder\n"
+        "and .safetensors file below it, by name [none]",
+        .to = OPTION_TO_TEXT(struct settings, engine.model_root) },
     OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
     { "listen", 0, "HOST:PORT|unix:PATH",
         "loopback address to listen on [127.0.0.1:8188], where port 0 takes\n"
@@ -198,9 +204,24 @@ static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
     }
 }
 
+/* What the checkpoint of --model is called: its name below --model-root, or the last part of its
+ * path. malloc'd. */
+static char *model_name(const struct settings *settings, struct error *err) {
+    const char *root = settings->engine.model_root, *path = settings->engine.pipeline.model_path;
+    if (root && !file_is_folder(root)) {
+        error_set(err, ERROR_NOT_FOUND, "--model-root: %s is not a folder", root);
+        return NULL;
+    }
+    char *name = root ? model_folder_name_of(root, path) : NULL;
+    if (!name)
+        name = model_name_of_path(path);
+    if (!name)
+        error_set(err, ERROR_NO_MEMORY, "no memory for the model's name");
+    return name;
+}
+
 /* What is left once there is a listener and a name for the model; the exit status. */
-static int serve(
-    const struct settings *settings, const struct listener *listener, const char *model_name) {
+static int serve(const struct settings *settings, const struct listener *listener) {
     sigset_t signals;
     struct error err = { 0 };
     struct engine *engine = NULL;
@@ -233,7 +254,7 @@ static int serve(
         .own_host = listener->host[0] ? listener->host : NULL,
         .keys = keys,
         .engine = engine,
-        .model_name = model_name,
+        .model_name = settings->engine.model_name,
         .queue_max = settings->engine.queue_max,
         .connections_max = settings->connections_max,
         .queue = jobs.queue,
@@ -348,9 +369,12 @@ int serve_main(int argc, char **argv) {
         fprintf(stderr, "latentd serve: %s\n", err.message);
         return 1;
     }
-    char *model_name = model_name_of_path(settings.engine.pipeline.model_path);
-    const int status = model_name ? serve(&settings, &listener, model_name) : 1;
-    free(model_name);
+    char *name = model_name(&settings, &err);
+    settings.engine.model_name = name;
+    if (!name)
+        fprintf(stderr, "latentd serve: %s\n", err.message);
+    const int status = name ? serve(&settings, &listener) : 1;
+    free(name);
     listener_finish(&listener);
     return status;
 }

@@ -1,10 +1,9 @@
 #include "engine/engine.h"
 
 #include "base/monotonic.h"
+#include "engine/engine_internal.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
  * engine and the caller who asked for it, the last one frees it. */
 struct engine_ticket {
     struct engine *engine;
+    const struct engine_model *model; /* for which it was resolved; NULL: whichever there is */
     struct engine_ticket *next;
     const struct resolved_request *request; /* borrowed until `done` is called */
     struct engine_callbacks callbacks;
@@ -21,30 +21,6 @@ struct engine_ticket {
     bool running; /* something was done for it: the engine thread's */
     atomic_int references;
     atomic_bool cancelled;
-};
-
-struct engine {
-    struct pipeline_options pipeline_options; /* strings owned */
-    int queue_max;
-    pthread_t thread;
-    struct pipeline *pipeline; /* the engine thread's alone, but for its figures */
-
-    pthread_mutex_t lock; /* everything below */
-    pthread_cond_t changed;
-    enum engine_state state;
-    struct error why_failed;
-    bool opened, loaded;
-    struct pipeline_info info;
-    struct device_figures figures;
-    double figures_at_s; /* 0: there are none */
-    bool figures_wanted;
-    struct engine_ticket *first, *last;  /* not yet in the studio */
-    int accepted, running;               /* requests that are not done; those that have begun */
-    struct engine_background background; /* no `work`: none was set */
-    bool background_waits;               /* for a piece of the engine's time */
-    bool background_ended;               /* gets none any more */
-    bool in_background;                  /* the engine's thread is in `work` or `stop` */
-    atomic_bool cancel_all;
 };
 
 const char *engine_state_name(enum engine_state state) {
@@ -80,13 +56,13 @@ static void ticket_unref(struct engine_ticket *ticket) {
 }
 
 /* Asks the device, which takes the driver's time, if somebody wants to know. */
-static void renew_figures(struct engine *engine) {
+static void renew_figures(struct engine *engine, const struct engine_model *model) {
     pthread_mutex_lock(&engine->lock);
     const bool wanted = engine->figures_wanted;
     engine->figures_wanted = false;
     pthread_mutex_unlock(&engine->lock);
     struct device_figures figures;
-    if (!wanted || !pipeline_get_figures(engine->pipeline, &figures))
+    if (!wanted || !pipeline_get_figures(model->pipeline, &figures))
         return;
     pthread_mutex_lock(&engine->lock);
     engine->figures = figures;
@@ -141,27 +117,43 @@ static void on_done(struct generate_result *result, const struct error *err, voi
 
 /* --- the engine thread --- */
 
-/* Those that came since, in order, once there is anything to do; NULL when there is in the studio
- * or in the background, or when the engine stops. */
-static struct engine_ticket *take_new(struct engine *engine, bool idle) {
+/* Under the lock: those that came since for this model, in order, before any for another. */
+static struct engine_ticket *take_first(struct engine *engine, const struct engine_model *model) {
+    struct engine_ticket *first = engine->first, **link = &engine->first, *last = NULL;
+    while (*link && (!(*link)->model || (*link)->model == model)) {
+        last = *link;
+        link = &last->next;
+    }
+    if (!last)
+        return NULL;
+    engine->first = last->next;
+    if (!engine->first)
+        engine->last = NULL;
+    last->next = NULL;
+    return first;
+}
+
+/* As take_first, once there is anything to do; NULL when there is in the studio, in the background,
+ * or for another model, or when the engine stops. */
+static struct engine_ticket *take_new(
+    struct engine *engine, const struct engine_model *model, bool idle) {
     pthread_mutex_lock(&engine->lock);
-    while (
-        idle && !engine->first && !engine->background_waits && engine->state != ENGINE_STOPPING) {
+    while (idle && !engine->first && !engine->background_waits && engine->current == model &&
+           engine->state != ENGINE_STOPPING && !engine_find_unused(engine, model)) {
         if (!engine->figures_wanted) {
             pthread_cond_wait(&engine->changed, &engine->lock);
             continue;
         }
         pthread_mutex_unlock(&engine->lock);
-        renew_figures(engine);
+        renew_figures(engine, model);
         pthread_mutex_lock(&engine->lock);
     }
-    struct engine_ticket *ticket = engine->first;
-    engine->first = engine->last = NULL;
+    struct engine_ticket *ticket = take_first(engine, model);
     pthread_mutex_unlock(&engine->lock);
     return ticket;
 }
 
-static void admit(struct engine *engine, struct engine_ticket *ticket) {
+static void admit(struct engine_model *model, struct engine_ticket *ticket) {
     static const struct studio_hooks like = {
         .is_cancelled = is_cancelled,
         .begun = on_begun,
@@ -172,13 +164,16 @@ static void admit(struct engine *engine, struct engine_ticket *ticket) {
     struct error err = { 0 };
     hooks.user = ticket;
     if (!studio_admit(
-            pipeline_studio(engine->pipeline), ticket->request, &hooks, ticket->submitted_s, &err))
+            pipeline_studio(model->pipeline), ticket->request, &hooks, ticket->submitted_s, &err))
         on_done(NULL, &err, ticket);
 }
 
 /* Those who came for a device that is lost. */
 static void end_all(struct engine *engine, const struct error *err) {
-    struct engine_ticket *ticket = take_new(engine, false);
+    pthread_mutex_lock(&engine->lock);
+    struct engine_ticket *ticket = engine->first;
+    engine->first = engine->last = NULL;
+    pthread_mutex_unlock(&engine->lock);
     while (ticket) {
         struct engine_ticket *next = ticket->next;
         on_done(NULL, err, ticket);
@@ -207,7 +202,7 @@ static bool work_in_background(
     pthread_mutex_unlock(&engine->lock);
     if (!is_there)
         return true;
-    const bool works = background->work(engine->pipeline, &more, background->user, err);
+    const bool works = background->work(&more, background->user, err);
     pthread_mutex_lock(&engine->lock);
     engine->background_waits |= more && engine->background.work;
     engine->in_background = false;
@@ -218,9 +213,9 @@ static bool work_in_background(
 
 /* One unit of the requests' work, or a piece of the background's: where no request is, and where it
  * is owed one. *owed_s: what of its share it has not had yet. */
-static bool work_once(struct engine *engine, double *owed_s, struct error *err) {
-    struct studio *studio = pipeline_studio(engine->pipeline);
-    struct adapters *adapters = pipeline_get_adapters(engine->pipeline);
+static bool work_once(
+    struct engine *engine, struct studio *studio, double *owed_s, struct error *err) {
+    struct adapters *adapters = engine->adapters;
     const struct engine_background background = waiting_background(engine);
     const bool idle = studio_is_idle(studio);
     const bool in_background = background.work && (idle || *owed_s > 0);
@@ -237,28 +232,62 @@ static bool work_once(struct engine *engine, double *owed_s, struct error *err) 
     return works;
 }
 
-/* Until the engine stops and nothing is left, or the device is lost. */
-static void draw(struct engine *engine) {
-    struct studio *studio = pipeline_studio(engine->pipeline);
+/* Whether the thread is to go on with another one as soon as nothing is drawn. */
+static bool is_left(struct engine *engine, const struct engine_model *model) {
+    pthread_mutex_lock(&engine->lock);
+    const struct engine_ticket *first = engine->first;
+    const bool left = engine->current != model || (first && first->model && first->model != model);
+    pthread_mutex_unlock(&engine->lock);
+    return left;
+}
+
+/* Until there is nothing left to do with this model: the engine stops, or another is the current
+ * one. False if the device was lost. */
+static bool draw(struct engine *engine, struct engine_model *model) {
+    struct studio *studio = pipeline_studio(model->pipeline);
     struct error err = { 0 };
     double owed_s = 0;
     for (;;) {
-        struct engine_ticket *ticket = take_new(engine, studio_is_idle(studio));
-        if (!ticket && studio_is_idle(studio) && !waiting_background(engine).work)
-            return;
+        struct engine_ticket *ticket = take_new(engine, model, studio_is_idle(studio));
+        if (!ticket && studio_is_idle(studio) &&
+            (is_left(engine, model) || !waiting_background(engine).work))
+            return true;
         while (ticket) {
             struct engine_ticket *next = ticket->next;
             ticket->next = NULL;
-            admit(engine, ticket);
+            admit(model, ticket);
             ticket = next;
         }
-        renew_figures(engine);
-        if (!work_once(engine, &owed_s, &err)) {
+        engine_destroy_unused(engine, model);
+        renew_figures(engine, model);
+        if (!work_once(engine, studio, &owed_s, &err)) {
             set_failed(engine, &err);
             end_all(engine, &err);
-            return;
+            return false;
         }
     }
+}
+
+/* The one whose requests are next, or which is drawn with; NULL once the engine stops and no
+ * request is left. */
+static struct engine_model *next_model(struct engine *engine) {
+    struct engine_model *model = NULL;
+    bool stops = false;
+    while (!model && !stops) {
+        engine_destroy_unused(engine, NULL);
+        pthread_mutex_lock(&engine->lock);
+        while (!engine->first && !engine->current && engine->state != ENGINE_STOPPING &&
+               !engine_find_unused(engine, NULL))
+            pthread_cond_wait(&engine->changed, &engine->lock);
+        if (engine->first && engine->first->model)
+            model = (struct engine_model *)engine->first->model; /* the engine's own */
+        else if (engine->first || engine->state != ENGINE_STOPPING)
+            model = engine->current;
+        else
+            stops = true;
+        pthread_mutex_unlock(&engine->lock);
+    }
+    return model;
 }
 
 static void on_opened(void *user) {
@@ -271,14 +300,15 @@ static void on_opened(void *user) {
 static void load(struct engine *engine) {
     struct error err = { 0 };
     struct pipeline *pipeline = NULL;
-    bool ok = pipeline_create(&engine->pipeline_options, &pipeline, &err);
+    struct engine_model *model = NULL;
+    bool ok = pipeline_create(&engine->pipeline_options, &pipeline, &err) &&
+              engine_model_create(engine, pipeline, engine->model_name, &model, &err);
+    struct adapters *adapters = ok ? pipeline_get_adapters(pipeline) : NULL;
     pthread_mutex_lock(&engine->lock);
-    engine->pipeline = ok ? pipeline : NULL;
-    engine->loaded = ok;
+    engine->adapters = adapters ? adapters_share(adapters) : NULL;
+    engine->current = model;
     engine->figures_wanted = ok;
-    if (ok)
-        pipeline_get_info(pipeline, &engine->info);
-    else
+    if (!ok)
         engine->why_failed = err;
     if (engine->state == ENGINE_LOADING)
         engine->state = ok ? ENGINE_READY : ENGINE_FAILED;
@@ -287,9 +317,11 @@ static void load(struct engine *engine) {
 
 static void *run(void *user) {
     struct engine *engine = user;
+    struct engine_model *model;
     load(engine);
-    if (engine->pipeline)
-        draw(engine);
+    if (engine->current)
+        while ((model = next_model(engine)) && draw(engine, model))
+            continue;
     /* Not under the lock: it may wake. */
     pthread_mutex_lock(&engine->lock);
     engine->background_ended = true;
@@ -311,10 +343,22 @@ static void engine_free(struct engine *engine) {
     free((char *)engine->pipeline_options.model_path);
     free((char *)engine->pipeline_options.tokenizer_dir);
     free((char *)engine->pipeline_options.adapters.folder);
+    free(engine->model_name);
+    free(engine->model_root);
+    free(engine->switch_path);
+    while (engine->kept) {
+        struct kept_info *kept = engine->kept;
+        engine->kept = kept->next;
+        free(kept->name);
+        free(kept->path);
+        json_decref(kept->scheduler);
+        free(kept);
+    }
     free(engine);
 }
 
-static bool start_thread(struct engine *engine, struct error *err) {
+bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*start)(void *user),
+    const char *what, struct error *err) {
     /* Signals are for the main thread, but for those that a thread's own work raises: a weight file
      * that is cut short while it is read (base/file_map.h) is no end of the process only where
      * SIGBUS is not blocked. Threads that kernels start inherit this. */
@@ -324,9 +368,9 @@ static bool start_thread(struct engine *engine, struct error *err) {
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&engine->thread, NULL, run, engine);
+    int failed = pthread_create(thread, NULL, start, engine);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed || error_set(err, ERROR_NO_MEMORY, "the engine thread: %s", strerror(failed));
+    return !failed || error_set(err, ERROR_NO_MEMORY, "%s: %s", what, strerror(failed));
 }
 
 bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {
@@ -345,12 +389,16 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     engine->pipeline_options.model_path = path ? strdup(path) : NULL;
     engine->pipeline_options.tokenizer_dir = dir ? strdup(dir) : NULL;
     engine->pipeline_options.adapters.folder = folder ? strdup(folder) : NULL;
-    bool ok = (!path || engine->pipeline_options.model_path) &&
+    engine->model_name = options->model_name ? strdup(options->model_name) : NULL;
+    engine->model_root = options->model_root ? strdup(options->model_root) : NULL;
+    bool ok = !engine->model_name == !options->model_name &&
+              !engine->model_root == !options->model_root &&
+              (!path || engine->pipeline_options.model_path) &&
               (!dir || engine->pipeline_options.tokenizer_dir) &&
               (!folder || engine->pipeline_options.adapters.folder);
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
-    if (!ok || !start_thread(engine, err)) {
+    if (!ok || !engine_start_thread(engine, &engine->thread, run, "the engine thread", err)) {
         engine_free(engine);
         return false;
     }
@@ -366,8 +414,15 @@ void engine_destroy(struct engine *engine, bool drain) {
     atomic_store(&engine->cancel_all, !drain);
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
+    engine_end_switch(engine);
     pthread_join(engine->thread, NULL);
-    pipeline_destroy(engine->pipeline);
+    while (engine->left) {
+        struct engine_model *model = engine->left;
+        engine->left = model->next;
+        engine_model_destroy(model);
+    }
+    engine_model_destroy(engine->current);
+    adapters_destroy(engine->adapters);
     engine_free(engine);
 }
 
@@ -382,16 +437,16 @@ enum engine_state engine_get_state(struct engine *engine, struct error *why_fail
 
 bool engine_get_info(struct engine *engine, struct pipeline_info *out) {
     pthread_mutex_lock(&engine->lock);
-    bool loaded = engine->loaded;
+    const bool loaded = engine->current;
     if (loaded)
-        *out = engine->info;
+        *out = engine->current->info;
     pthread_mutex_unlock(&engine->lock);
     return loaded;
 }
 
 struct adapters *engine_get_adapters(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    struct adapters *adapters = engine->loaded ? pipeline_get_adapters(engine->pipeline) : NULL;
+    struct adapters *adapters = engine->adapters;
     pthread_mutex_unlock(&engine->lock);
     return adapters;
 }
@@ -468,13 +523,57 @@ static bool accepts(const struct engine *engine, struct error *err) {
                engine->queue_max);
 }
 
+/* Under the lock: the request may name the model that is there. */
+static bool check_model(
+    const struct engine *engine, const struct generate_request *request, struct error *err) {
+    const char *asked = request->model, *name = engine->current->info.model_name;
+    const struct model_switch *s = &engine->switching;
+    if (!asked || (name && strcmp(asked, name) == 0))
+        return true;
+    if (s->state == SWITCH_LOADING && strcmp(asked, s->name) == 0)
+        return error_set(err, ERROR_UNAVAILABLE, "model: %.200s is being loaded: try again", asked);
+    return error_field(err, "model", asked, "\"%.200s\", which is drawn with now%s",
+        name ? name : "",
+        engine->model_root ? "; PUT /model switches to another of GET /models" : "");
+}
+
+/* The model that is drawn with, held for a request; NULL and why not. */
+static struct engine_model *hold_current(
+    struct engine *engine, const struct generate_request *request, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct engine_model *model = engine->current;
+    if (!engine_state_takes(model ? ENGINE_READY : engine->state, &engine->why_failed, err) ||
+        (model && !check_model(engine, request, err)))
+        model = NULL;
+    if (model)
+        model->holds++;
+    pthread_mutex_unlock(&engine->lock);
+    return model;
+}
+
+static bool is_current(struct engine *engine, const struct engine_model *model) {
+    pthread_mutex_lock(&engine->lock);
+    const bool is = engine->current == model;
+    pthread_mutex_unlock(&engine->lock);
+    return is;
+}
+
 bool engine_resolve(struct engine *engine, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
-    pthread_mutex_lock(&engine->lock);
-    const struct pipeline *pipeline = engine->loaded ? engine->pipeline : NULL;
-    bool takes = pipeline || engine_state_takes(engine->state, &engine->why_failed, err);
-    pthread_mutex_unlock(&engine->lock);
-    return takes && pipeline_resolve(pipeline, request, out, err);
+    for (;;) {
+        struct engine_model *model = hold_current(engine, request, err);
+        if (!model)
+            return false;
+        if (pipeline_resolve(model->pipeline, request, out, err)) {
+            out->of = (struct resolved_for){ engine_release_request, model,
+                model->info.model_name };
+            return true;
+        }
+        const bool final = is_current(engine, model); /* else its adapters may be the next one's */
+        engine_release_request(model);
+        if (final)
+            return false;
+    }
 }
 
 bool engine_submit(struct engine *engine, const struct resolved_request *request,
@@ -486,6 +585,7 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     own->engine = engine;
     own->request = request;
+    own->model = request->of.model;
     own->callbacks = *callbacks;
     own->submitted_s = monotonic_seconds();
     atomic_init(&own->references, ticket ? 2 : 1);

@@ -21,6 +21,8 @@ bool engine_state_takes(enum engine_state state, const struct error *why_failed,
 
 struct engine_options {
     struct pipeline_options pipeline;
+    const char *model_name; /* what its checkpoint is called; NULL: it has no name */
+    const char *model_root; /* of those that can be switched to; NULL: none can */
     int queue_max; /* requests waiting, not counting those for which something was done */
 };
 
@@ -31,7 +33,8 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
 void engine_destroy(struct engine *engine, bool drain);
 
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
-/* Only in ENGINE_READY; the strings live as long as the engine. */
+/* Only in ENGINE_READY; the strings and scheduler_json live as long as the engine, `unet` only while
+ * somebody holds the model (engine/switch.h). */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
 /* Whether the device, the dtype and the checkpoint's headers were found right, which comes early in
  * ENGINE_LOADING. */
@@ -44,15 +47,15 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
 int engine_queue_depth(struct engine *engine);
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 
-/* Its pipeline's adapters; NULL until the checkpoint is loaded. */
+/* NULL until the checkpoint is loaded; the same as long as the engine, whatever it draws with. */
 struct adapters *engine_get_adapters(struct engine *engine);
 
 /* Work of the lowest priority: training. It is done on the engine's thread, in short pieces between
  * the calls of requests, and goes on while no request is there. */
 struct engine_background {
-    /* One piece, with the pipeline for itself. *more: there is another; if not, it is not called
+    /* One piece, with the device for itself. *more: there is another; if not, it is not called
      * again before engine_wake_background. False and why only if the device was lost. */
-    bool (*work)(struct pipeline *pipeline, bool *more, void *user, struct error *err);
+    bool (*work)(bool *more, void *user, struct error *err);
     /* On the engine's thread, once, when it will not be called again; may be NULL. */
     void (*stop)(void *user);
     void *user;
@@ -74,8 +77,9 @@ struct engine_callbacks {
     void *user;
 };
 
-/* As pipeline_resolve, for engine_submit: without waiting, also while the queue is full.
- * ERROR_UNAVAILABLE before the checkpoint is loaded. *out may be used until engine_destroy. */
+/* As pipeline_resolve, for engine_submit, by the checkpoint that is drawn with now: without waiting,
+ * also while the queue is full. ERROR_UNAVAILABLE before one is loaded. *out may be used until
+ * engine_destroy, and keeps the checkpoint in memory until it is finished. */
 bool engine_resolve(struct engine *engine, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 

@@ -19,21 +19,67 @@ struct pipeline {
     struct model_stages *stages;
     struct studio *studio;
     struct adapters *adapters; /* has the checkpoint, for weights that adapters change */
+    struct adapters_base base; /* its checkpoint is owned until the adapters have it */
     json_t *scheduler_json;
     char *model_path;
     struct resolve_figures figures; /* what requests are resolved against */
     struct pipeline_info info;
 };
 
-static bool load_models(
-    struct pipeline *p, struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
+static const enum component all_components[] = { COMPONENT_TEXT_ENCODER, COMPONENT_UNET,
+    COMPONENT_VAE };
+#define COMPONENTS (sizeof(all_components) / sizeof(all_components[0]))
+
+/* Weights on their way, and how many of them there are. */
+struct watched {
+    const struct pipeline_options *options;
+    size_t *loaded, tensors;
+    struct weights from;
+};
+
+static bool get_watched(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    const struct watched *w = user;
+    const double fraction = (double)++*w->loaded / (double)(w->tensors + 1);
+    if (w->options->loading && !w->options->loading(fraction > 1 ? 1 : fraction, w->options->user))
+        return error_set(err, ERROR_CANCELLED, "loading was given up");
+    return w->from.get(w->from.user, name, rank, shape, out, err);
+}
+
+static bool end_watched(void *user, struct error *err) {
+    const struct watched *w = user;
+    return w->from.end(w->from.user, err);
+}
+
+/* `watched` is the caller's, as long as it loads. */
+static struct weights watch(struct watched *watched, struct checkpoint *checkpoint,
+    enum component component, const struct kernels *kernels, enum dtype dtype) {
+    watched->from = weights_from_checkpoint(checkpoint, component, kernels, dtype);
+    struct weights weights = watched->from;
+    weights.get = get_watched;
+    weights.end = end_watched;
+    weights.user = watched;
+    return weights;
+}
+
+static bool load_models(struct pipeline *p, const struct pipeline_options *options,
+    struct checkpoint *checkpoint, enum dtype dtype, bool check_only, struct error *err) {
     if (!tokenizer_from_checkpoint(checkpoint, &p->tokenizer, err))
         return false;
     const struct kernels *kernels = p->kernels;
-    const struct weights text = weights_from_checkpoint(
-        checkpoint, COMPONENT_TEXT_ENCODER, kernels, dtype);
-    const struct weights unet = weights_from_checkpoint(checkpoint, COMPONENT_UNET, kernels, dtype);
-    const struct weights vae = weights_from_checkpoint(checkpoint, COMPONENT_VAE, kernels, dtype);
+    size_t loaded = 0, tensors = 0;
+    for (size_t i = 0; i < COMPONENTS; i++) {
+        struct checkpoint_stats stats;
+        checkpoint_get_stats(checkpoint, all_components[i], &stats);
+        tensors += stats.tensors;
+    }
+    struct watched of[COMPONENTS];
+    for (size_t i = 0; i < COMPONENTS; i++)
+        of[i] = (struct watched){ .options = options, .loaded = &loaded, .tensors = tensors };
+    struct weights text = watch(&of[0], checkpoint, COMPONENT_TEXT_ENCODER, kernels, dtype);
+    struct weights unet = watch(&of[1], checkpoint, COMPONENT_UNET, kernels, dtype);
+    struct weights vae = watch(&of[2], checkpoint, COMPONENT_VAE, kernels, dtype);
+    text.check_only = unet.check_only = vae.check_only = check_only;
     return text_encoder_create(
                checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err) &&
            unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err) &&
@@ -112,21 +158,25 @@ static void fill_figures(struct pipeline *p) {
         .context_length = text->max_position_embeddings,
         .text_layers = text->num_hidden_layers,
         .adapters = p->adapters,
+        .adapters_base = p->base.checkpoint ? 0 : adapters_base_id(p->adapters),
     };
 }
 
-/* Takes the checkpoint over if all is well. */
 static bool create_adapters(struct pipeline *p, const struct pipeline_options *options,
-    struct checkpoint *checkpoint, enum dtype dtype, struct error *err) {
-    const struct adapters_base base = {
-        .checkpoint = checkpoint,
-        .kernels = p->kernels,
-        .dtype = dtype,
-        .unet = unet_weights(p->unet),
-        .text_encoder = text_encoder_weights(p->text_encoder),
-    };
-    checkpoint_drop_pages(checkpoint);
-    return adapters_create(&options->adapters, &base, &p->adapters, err);
+    enum dtype dtype, struct error *err) {
+    p->base.kernels = p->kernels;
+    p->base.dtype = dtype;
+    p->base.unet = unet_weights(p->unet);
+    p->base.text_encoder = text_encoder_weights(p->text_encoder);
+    checkpoint_drop_pages(p->base.checkpoint);
+    if (options->registry) {
+        p->adapters = adapters_share(options->registry);
+        return true;
+    }
+    if (!adapters_create(&options->adapters, &p->base, &p->adapters, err))
+        return false;
+    p->base.checkpoint = NULL;
+    return true;
 }
 
 static bool create_studio(
@@ -168,6 +218,7 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.scheduler_json = p->scheduler_json;
     p->info.load_s = load_s;
     p->info.weight_bytes = bytes;
+    p->info.activation_bytes = (int64_t)arena_reserved_bytes(p->arena);
 }
 
 /* A request for its shapes alone, with pictures where the checkpoint needs them. */
@@ -194,6 +245,7 @@ static bool plan_default(struct pipeline *p, struct error *err) {
     generate_request_init(&request);
     request.prompts = prompts;
     request.prompt_count = 1;
+    request.loras_given = true; /* none */
     if (!p->info.default_scheduler) {
         request.scheduler.has_kind = true;
         request.scheduler.kind = SCHEDULER_DDIM;
@@ -211,17 +263,16 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     double begun = monotonic_seconds();
     const struct device_memory *memory = p->kernels->memory;
     size_t used_before = memory->used(MEMORY_WEIGHTS);
-    struct checkpoint *checkpoint = NULL;
-    if (!checkpoint_open(options->model_path, options->tokenizer_dir, &checkpoint, err))
+    if (!checkpoint_open(options->model_path, options->tokenizer_dir, &p->base.checkpoint, err))
         return false;
     if (options->opened)
         options->opened(options->user);
-    if (!load_models(p, checkpoint, dtype, err) || !memory->synchronize(err) ||
-        !create_adapters(p, options, checkpoint, dtype, err)) {
-        checkpoint_close(checkpoint);
+    if (!load_models(p, options, p->base.checkpoint, dtype, false, err) ||
+        !memory->synchronize(err))
         return false;
-    }
-    p->scheduler_json = json_deep_copy(checkpoint_scheduler_json(checkpoint));
+    p->scheduler_json = json_deep_copy(checkpoint_scheduler_json(p->base.checkpoint));
+    if (!create_adapters(p, options, dtype, err))
+        return false;
     p->model_path = strdup(options->model_path);
     if (!p->scheduler_json || !p->model_path)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the checkpoint's description");
@@ -242,11 +293,48 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     return true;
 }
 
+/* The models as they are checked without their weights. */
+static bool check_models(struct pipeline *p, const struct pipeline_options *options,
+    const struct pipeline_info *like, enum dtype dtype, struct pipeline_size *out,
+    struct error *err) {
+    struct checkpoint **checkpoint = &p->base.checkpoint;
+    p->kernels = kernels_reference(); /* whose memory is the host's */
+    if (!checkpoint_open(options->model_path, options->tokenizer_dir, checkpoint, err) ||
+        !load_models(p, options, *checkpoint, DTYPE_F32, true, err) || !check_match(p, err))
+        return false;
+    for (size_t i = 0; i < COMPONENTS; i++) {
+        struct checkpoint_stats stats;
+        checkpoint_get_stats(*checkpoint, all_components[i], &stats);
+        out->weights += stats.parameters * dtype_size(dtype);
+    }
+    const double px = unet_get_config(p->unet)->sample_size * vae_scale(p->vae);
+    const double side = px / like->default_width;
+    out->activations = (size_t)((double)like->activation_bytes * side * side);
+    return true;
+}
+
+bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
+    struct pipeline_size *out, struct error *err) {
+    enum dtype dtype;
+    *out = (struct pipeline_size){ 0 };
+    if (!devices_choose_dtype(options->kernels, &options->dtype, &dtype, err))
+        return false;
+    struct pipeline *p = calloc(1, sizeof(*p));
+    if (!p)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to look at a checkpoint");
+    struct pipeline_options looks = *options;
+    looks.loading = NULL;
+    const bool ok = check_models(p, &looks, like, dtype, out, err);
+    pipeline_destroy(p);
+    return ok;
+}
+
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
     *out = NULL;
     enum dtype dtype;
-    const struct kernels *kernels = devices_open(&options->device, err);
+    const struct kernels *kernels = options->kernels ? options->kernels
+                                                     : devices_open(&options->device, err);
     if (!kernels || !devices_choose_dtype(kernels, &options->dtype, &dtype, err))
         return false;
     struct pipeline *p = calloc(1, sizeof(*p));
@@ -269,6 +357,7 @@ void pipeline_destroy(struct pipeline *pipeline) {
     recordings_destroy(pipeline->recordings);
     arena_destroy(pipeline->arena);
     adapters_destroy(pipeline->adapters);
+    checkpoint_close(pipeline->base.checkpoint);
     vae_destroy(pipeline->vae);
     unet_destroy(pipeline->unet);
     text_encoder_destroy(pipeline->text_encoder);
@@ -280,6 +369,24 @@ void pipeline_destroy(struct pipeline *pipeline) {
 
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
     return pipeline->adapters;
+}
+
+struct taking {
+    struct pipeline *pipeline;
+    void (*switched)(void *user);
+    void *user;
+};
+
+static void on_taken(uint64_t base_id, void *user) {
+    const struct taking *taking = user;
+    taking->pipeline->figures.adapters_base = base_id;
+    taking->pipeline->base.checkpoint = NULL;
+    taking->switched(taking->user);
+}
+
+void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
+    struct taking taking = { pipeline, switched, user };
+    adapters_rebase(pipeline->adapters, &pipeline->base, on_taken, &taking);
 }
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {

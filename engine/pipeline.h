@@ -20,14 +20,32 @@ struct pipeline_options {
     struct device_choice device;
     struct dtype_choice dtype; /* how weights are held */
     struct adapters_options adapters;
+    /* Of another pipeline, which this one shares with it from pipeline_take_adapters on. NULL: it
+     * has its own. With it comes the device, which is open. */
+    struct adapters *registry;
+    const struct kernels *kernels;
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
     bool one_at_a_time; /* studio_set_one_at_a_time */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
      * weights are read. May be NULL. */
     void (*opened)(void *user);
+    /* After each tensor that was loaded: how much of them is there, 0 to 1. False ends it with
+     * ERROR_CANCELLED. May be NULL. */
+    bool (*loading)(double fraction, void *user);
     void *user;
 };
+
+/* What a checkpoint is going to take of the device's memory, by its files' headers. */
+struct pipeline_size {
+    size_t weights;
+    size_t activations; /* `like`'s, as the size of its own picture is to this one's */
+};
+/* Also looks at every tensor's name and shape, so that a checkpoint that is broken, or none, is
+ * found out without loading it. `like` is a checkpoint that was loaded. */
+struct pipeline_info;
+bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
+    struct pipeline_size *out, struct error *err) __attribute__((warn_unused_result));
 
 bool pipeline_create(const struct pipeline_options *options, struct pipeline **out,
     struct error *err) __attribute__((warn_unused_result));
@@ -35,6 +53,7 @@ void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 
 /* What the caller may know about it. */
 struct pipeline_info {
+    const char *model_name;        /* the engine's for it, or NULL; borrowed */
     const char *model_path;        /* borrowed */
     const struct kernels *kernels; /* the device's */
     struct unet *unet;             /* that draws: for who only reads it; borrowed */
@@ -49,7 +68,7 @@ struct pipeline_info {
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;
-    int64_t weight_bytes;
+    int64_t weight_bytes, activation_bytes; /* activations: of a picture of its own size */
 };
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
 /* Memory and utilisation of its device now; false if it has no figures of its own (the CPU). From
@@ -58,6 +77,9 @@ bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures
 
 /* Its adapters; any thread may use them until the pipeline is destroyed. */
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
+/* The registry that it was created with is its own from now on (adapters_rebase), and no longer the
+ * one's whose it was. Waits. */
+void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user);
 
 /* As resolve_request. Any thread; *out may be used until the pipeline is destroyed. */
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,

@@ -65,6 +65,7 @@ void generate_request_finish(struct generate_request *request) {
         free(request->prompts[i]);
     free(request->prompts);
     free(request->negative_prompt);
+    free(request->model);
     free(request->init_latents.values);
     free(request->init_image.bytes);
     free(request->mask_image.bytes);
@@ -83,14 +84,14 @@ static void *copy_of(const void *things, size_t count, size_t size) {
 /* The owned parts of *out, which still are the original's. */
 static bool copy_owned(struct generate_request *out) {
     char **prompts = calloc((size_t)out->prompt_count, sizeof(*prompts)), **given = out->prompts;
-    const char *negative_prompt = out->negative_prompt;
+    const char *negative_prompt = out->negative_prompt, *model = out->model;
     const float *latents = out->init_latents.values;
     const struct lora_choice *loras = out->loras;
     const void *init_image = out->init_image.bytes, *mask_image = out->mask_image.bytes;
     int count = out->prompt_count;
     out->prompts = prompts;
     out->prompt_count = 0;
-    out->negative_prompt = NULL;
+    out->negative_prompt = out->model = NULL;
     out->init_latents.values = NULL;
     out->init_image.bytes = out->mask_image.bytes = NULL;
     out->loras = NULL;
@@ -99,7 +100,8 @@ static bool copy_owned(struct generate_request *out) {
             return false;
         out->prompt_count++;
     }
-    if (!prompts || (negative_prompt && !(out->negative_prompt = strdup(negative_prompt))))
+    if (!prompts || (negative_prompt && !(out->negative_prompt = strdup(negative_prompt))) ||
+        (model && !(out->model = strdup(model))))
         return false;
     const struct init_latents *l = &out->init_latents;
     const size_t values = (size_t)(l->images * l->channels * l->height * l->width);

@@ -66,6 +66,7 @@ struct generate_request {
     char **prompts; /* owned, prompt_count of them */
     int prompt_count;
     char *negative_prompt; /* owned, may be NULL: "" */
+    char *model;           /* owned: that is meant to draw it; NULL: whichever does */
     int width, height;     /* pixels; 0: that of init_latents or init_image, or the model's own */
     int num_inference_steps;
     double guidance_scale; /* guidance is on if > 1 */
@@ -83,8 +84,7 @@ struct generate_request {
     int quality; /* of a format that has one; 0: PICTURE_QUALITY */
     struct init_latents init_latents;
     struct picture_file init_image, mask_image;
-    bool mask_is_transparent; /* what is drawn anew is transparent in mask_image, not white */
-    double strength;          /* how much of the steps init_image goes through */
+    double strength; /* how much of the steps init_image goes through */
     bool strength_given;
     enum resize_mode resize_mode;
     double timeout_s;          /* 0: none */

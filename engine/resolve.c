@@ -270,9 +270,15 @@ static bool tokenize(
 static bool resolve_loras(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
-    if (figures->adapters)
-        return adapters_resolve(figures->adapters, asked->loras, asked->lora_count,
-            asked->loras_given, &r->adapters, err);
+    if (figures->adapters) {
+        if (!adapters_resolve(figures->adapters, asked->loras, asked->lora_count,
+                asked->loras_given, &r->adapters, err))
+            return false;
+        const uint64_t base = adapter_set_base_id(r->adapters);
+        return base == 0 || base == figures->adapters_base ||
+               error_set(
+                   err, ERROR_UNAVAILABLE, "another checkpoint was loaded just now: try again");
+    }
     return asked->lora_count == 0 ||
            error_field(err, "loras[0].name", asked->loras[0].name, "there are no adapters here");
 }
@@ -306,6 +312,8 @@ void resolved_request_finish(struct resolved_request *request) {
     for (int i = 0; i < request->text_count; i++)
         free(request->texts[i].ids);
     free(request->texts);
+    if (request->of.release)
+        request->of.release(request->of.model);
     memset(request, 0, sizeof(*request));
 }
 

@@ -20,6 +20,7 @@ struct resolve_figures {
     int context_length; /* tokens of a text, its begin and end marks included */
     int text_layers;
     struct adapters *adapters; /* NULL: a request can name none */
+    uint64_t adapters_base;    /* its number of this checkpoint (adapters_base_id) */
 };
 
 /* One text: chunks that are encoded one by one and lie behind each other. */
@@ -47,6 +48,13 @@ struct resolved_request {
     char **warnings; /* texts that were cut */
     int warning_count;
     struct adapter_set *adapters; /* NULL: the base alone */
+    /* Of the checkpoint for which it was resolved, whose owner may want to know how long it is
+     * needed: called last, if it is there. */
+    struct resolved_for {
+        void (*release)(void *model);
+        void *model;
+        const char *name; /* borrowed; NULL: nobody said */
+    } of;
 };
 
 /* `request` is copied. Waits where adapters_would_wait says so. ERROR_INVALID names the field, by

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/checkpoint_names.h"
+#include "engine/switch.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
@@ -28,6 +29,7 @@ struct training {
     bool has_thread;
     struct train_config config; /* of `job` */
     struct training_job *job;
+    struct engine_model *model; /* held as long as the job */
     char *result; /* owned: the adapter's file or the model's folder, once the job is done */
 
     pthread_mutex_t lock; /* the rest */
@@ -160,6 +162,8 @@ static void close_job(struct training *t) {
     training_job_close(t->job);
     adapters_device_give(adapters);
     t->job = NULL;
+    engine_let_go_model(t->model);
+    t->model = NULL;
 }
 
 /* By whose hands it is in, before the claim is given away: another may start at once. */
@@ -259,6 +263,7 @@ static bool between(void *user) {
 static bool open_job(struct training *t, struct error *err) {
     const struct job *job = job_claim_job(t->claim);
     struct pipeline_info info;
+    char holder[160];
     char *dataset = NULL, *folder = NULL, *class_folder = NULL;
     char *cache = file_join(t->options.folder, "cache");
     bool ok = parse(job->request, strlen(job->request), &t->config, err) &&
@@ -266,8 +271,10 @@ static bool open_job(struct training *t, struct error *err) {
               class_path(t, &t->config, &class_folder, err);
     if (ok && (!cache || !(folder = job_folder_path(t->options.folder, job->id))))
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    if (ok && !engine_get_info(t->options.engine, &info))
-        ok = error_set(err, ERROR_UNAVAILABLE, "there is no checkpoint");
+    snprintf(holder, sizeof(holder), "the training job %.120s", ok ? t->config.name : "");
+    if (ok)
+        t->model = engine_hold_model(t->options.engine, holder, &info, err);
+    ok = ok && t->model;
     const struct training_job_options options = {
         .kernels = ok ? info.kernels : NULL,
         .model_path = ok ? info.model_path : NULL,
@@ -311,6 +318,13 @@ static void open_next(struct training *t) {
         return;
     }
     if (!open_job(t, &err) || !load_job(t, &err)) {
+        /* The model may have been taken away since it was looked at (may_open). */
+        const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model;
+        if (is_late && !has_engine_ended(t)) {
+            train_config_finish(&t->config);
+            t->config = (struct train_config){ 0 };
+            return;
+        }
         struct job_claim *claim = let_go(t);
         if (err.code == ERROR_CANCELLED)
             job_claim_stopped(claim);
@@ -460,11 +474,10 @@ static bool has_work(struct training *t) {
     return has;
 }
 
-static bool work(struct pipeline *pipeline, bool *more, void *user, struct error *err) {
+static bool work(bool *more, void *user, struct error *err) {
     struct training *t = user;
     struct error why = { 0 };
     bool done = false;
-    (void)pipeline;
     *more = has_work(t);
     if (!*more)
         return true;

@@ -206,13 +206,10 @@ static const char *const archive_types[] = { "application/x-tar", "application/g
     "application/x-gzip", "application/octet-stream", "", NULL };
 
 const struct route route_datasets = { .path = "/datasets",
-    .methods = { { "GET", .early = early, .handle = handle_list, .about = "the data sets" } } };
+    .methods = { { "GET", .early = early, .handle = handle_list } } };
 
 const struct route route_dataset = { .path = "/datasets/",
     .is_prefix = true,
-    .methods = {
-        { "GET", .early = early_named, .handle = handle_get, .about = "what is in a data set" },
-        { "PUT", archive_types, early_named, handle_put, &upload,
-            "sends a data set as a tar archive" },
-        { "DELETE", .early = early_named, .handle = handle_delete,
-            .about = "removes a data set" } } };
+    .methods = { { "GET", .early = early_named, .handle = handle_get },
+        { "PUT", archive_types, early_named, handle_put, &upload },
+        { "DELETE", .early = early_named, .handle = handle_delete } } };

@@ -79,8 +79,8 @@ static enum MHD_Result info(struct exchange *exchange) {
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
         model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s?, s:o, s:s, s:b, s:f, s:I}",
-            "name", json_lenient_string(server->options.model_name), "device", p.device, "dtype",
-            dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
+            "name", json_lenient_string(p.model_name ? p.model_name : ""), "device", p.device,
+            "dtype", dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
             "default_width", p.default_width, "default_height", p.default_height, "max_tokens",
             p.max_tokens, "max_batch_rows", p.max_batch_rows, "default_scheduler",
             p.default_scheduler, "default_scheduler_options", default_options_json(&p),
@@ -106,16 +106,15 @@ static enum MHD_Result schedulers(struct exchange *exchange) {
     return respond_json(exchange, 200, schedulers_json(known ? &p : NULL));
 }
 
-const struct route route_health = { .path = "/health",
-    .methods = { { "GET", .handle = health, .about = "whether the daemon runs" } },
-    .open = true };
+const struct route route_health = {
+    .path = "/health", .methods = { { "GET", .handle = health } }, .open = true
+};
 
-const struct route route_health_ready = { .path = "/health/ready",
-    .methods = { { "GET", .handle = health_ready, .about = "200 once it can draw" } },
-    .open = true };
+const struct route route_health_ready = {
+    .path = "/health/ready", .methods = { { "GET", .handle = health_ready } }, .open = true
+};
 
-const struct route route_info = { .path = "/info",
-    .methods = { { "GET", .handle = info, .about = "the model, the device, limits, the queue" } } };
+const struct route route_info = { .path = "/info", .methods = { { "GET", .handle = info } } };
 
 const struct route route_schedulers = { .path = "/schedulers",
-    .methods = { { "GET", .handle = schedulers, .about = "the schedulers and their options" } } };
+    .methods = { { "GET", .handle = schedulers } } };

@@ -365,37 +365,25 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 }
 
 const struct route route_jobs = { .path = "/jobs",
-    .methods = { { "GET", .early = early, .handle = handle_list, .about = "the jobs, newest first",
-        .query = "state type limit after" } } };
+    .methods = { { "GET", .early = early, .handle = handle_list } } };
 
 const struct route route_job_events = { .path = PREFIX,
-    .piece = "id",
     .suffix = "/events",
-    .methods = { { "GET", .early = early, .handle = handle_events,
-        .about = "what happens to it, as server-sent events", .query = "after",
-        .answers = "text/event-stream" } } };
+    .methods = { { "GET", .early = early, .handle = handle_events } } };
 
 const struct route route_job_cancel = { .path = PREFIX,
-    .piece = "id",
     .suffix = "/cancel",
-    .methods = { { "POST", .early = early, .handle = handle_cancel,
-        .about = "stops it at its next step" } } };
+    .methods = { { "POST", .early = early, .handle = handle_cancel } } };
 
 const struct route route_job_pause = { .path = PREFIX,
-    .piece = "id",
     .suffix = "/pause",
-    .methods = { { "POST", .early = early, .handle = handle_pause, .about = "lets it rest" } } };
+    .methods = { { "POST", .early = early, .handle = handle_pause } } };
 
 const struct route route_job_resume = { .path = PREFIX,
-    .piece = "id",
     .suffix = "/resume",
-    .methods = { { "POST", .early = early, .handle = handle_resume,
-        .about = "lets it go on, or tries it again" } } };
+    .methods = { { "POST", .early = early, .handle = handle_resume } } };
 
 const struct route route_job = { .path = PREFIX,
-    .piece = "id",
     .is_prefix = true,
-    .methods = { { "GET", .early = early, .handle = handle_get, .about = "a job; waits for its end",
-                     .query = "wait" },
-        { "DELETE", .early = early, .handle = handle_delete,
-            .about = "forgets it and removes its files" } } };
+    .methods = { { "GET", .early = early, .handle = handle_get },
+        { "DELETE", .early = early, .handle = handle_delete } } };

@@ -2,6 +2,7 @@
 
 #include "kernels/noise.h"
 #include "base/base64.h"
+#include "base/json.h"
 #include "pictures/encode.h"
 
 #include <inttypes.h>
@@ -273,6 +274,7 @@ char *generate_answer_json(
     json_t *root = json_object();
     bool ok = root && set(root, "id", json_string(answer->id)) &&
               set(root, "created", json_integer((json_int_t)answer->created)) &&
+              set(root, "model", json_lenient_string(answer->model_name)) &&
               set(root, "images", images_json(answer, &found)) &&
               set(root, "parameters", generate_parameters_json(answer->request, -1)) &&
               set(root, "loras", loras_json(answer->request, true)) &&

@@ -25,7 +25,7 @@ struct generate_answer {
  * short; the caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
-/* {"id", "created", "images", "parameters", "loras", "timings", "warnings"} as text, malloc'd. An
+/* {"id", "created", "model", "images", "parameters", "loras", "timings", "warnings"} as text, malloc'd. An
  * image is
  * {"b64_json", "seed", "width", "height"}; with latent output {"b64_latent", "dtype", "shape",
  * ...}, float32 little-endian [channels][height][width]. NULL on error. */

@@ -31,7 +31,7 @@ static struct generate_answer answer_of(const struct generation *g) {
     return (struct generate_answer){
         .id = g->id,
         .created = g->created,
-        .model_name = g->server->options.model_name,
+        .model_name = g->request.of.name ? g->request.of.name : "",
         .request = &g->request,
         .result = &g->result,
     };
@@ -223,9 +223,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, early, handle, .about = "draws",
-        .answers = "application/json image/png image/jpeg image/webp text/event-stream",
-        .schema = generate_json_schema } } };
+    .methods = { { "POST", content_types_json, early, handle } } };
 
 /* --- Cancelling --- */
 
@@ -243,8 +241,6 @@ static enum MHD_Result handle_cancel(struct exchange *exchange) {
     return respond_error(exchange, &err);
 }
 
-const struct route route_generate_cancel = { .path = "/generate/",
-    .piece = "id",
-    .suffix = "/cancel",
-    .methods = { { "POST", .handle = handle_cancel,
-        .about = "stops a request of the same caller by its X-Request-Id" } } };
+const struct route route_generate_cancel = {
+    .path = "/generate/", .suffix = "/cancel", .methods = { { "POST", .handle = handle_cancel } }
+};

@@ -73,6 +73,16 @@ void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *ou
     *out = (struct pipeline_info){ .device = "none" };
 }
 
+bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
+    struct pipeline_size *out, struct error *err) {
+    (void)options, (void)like, (void)out;
+    return error_set(err, ERROR_INTERNAL, "there is one model");
+}
+
+void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
+    (void)pipeline, (void)switched, (void)user;
+}
+
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
     (void)pipeline;
     return NULL;

@@ -93,6 +93,16 @@ struct studio *pipeline_studio(struct pipeline *pipeline) {
     return fake.studio;
 }
 
+bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
+    struct pipeline_size *out, struct error *err) {
+    (void)options, (void)like, (void)out;
+    return error_set(err, ERROR_INTERNAL, "there is one model");
+}
+
+void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
+    (void)pipeline, (void)switched, (void)user;
+}
+
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
     (void)pipeline;
     return NULL;
@@ -373,9 +383,8 @@ static struct {
     atomic_bool more;
 } background;
 
-static bool background_work(struct pipeline *pipeline, bool *more, void *user, struct error *err) {
+static bool background_work(bool *more, void *user, struct error *err) {
     (void)user, (void)err;
-    CHECK(pipeline == (struct pipeline *)&fake, "the engine's own pipeline");
     if (!atomic_load(&background.free_running)) {
         sem_post(&background.begun);
         sem_wait(&background.may_go);

@@ -1,0 +1,558 @@
+#include "engine/switch.h"
+
+#include "base/log.h"
+#include "base/monotonic.h"
+#include "engine/engine_internal.h"
+#include "engine/model_folder.h"
+#include "kernels/team.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *switch_state_name(enum switch_state state) {
+    static const char *const names[] = {
+        [SWITCH_NONE] = "none",
+        [SWITCH_CHECKING] = "checking",
+        [SWITCH_DRAINING] = "draining",
+        [SWITCH_LOADING] = "loading",
+        [SWITCH_DONE] = "done",
+        [SWITCH_FAILED] = "failed",
+    };
+    return names[state];
+}
+
+static bool is_under_way(const struct model_switch *s) {
+    return s->state == SWITCH_CHECKING || s->state == SWITCH_DRAINING || s->state == SWITCH_LOADING;
+}
+
+void engine_get_switch(struct engine *engine, struct model_switch *out) {
+    pthread_mutex_lock(&engine->lock);
+    *out = engine->switching;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* --- models that are loaded --- */
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* Under the lock: what `info` points to, as long as the engine; one for each that differs. */
+static struct kept_info *keep_info(struct engine *engine, const struct pipeline_info *info) {
+    struct kept_info *kept = engine->kept;
+    while (kept &&
+           (!same_text(kept->name, info->model_name) || !same_text(kept->path, info->model_path) ||
+               !json_equal(kept->scheduler, (json_t *)info->scheduler_json)))
+        kept = kept->next;
+    if (kept)
+        return kept;
+    kept = calloc(1, sizeof(*kept));
+    if (!kept)
+        return NULL;
+    kept->name = info->model_name ? strdup(info->model_name) : NULL;
+    kept->path = info->model_path ? strdup(info->model_path) : NULL;
+    kept->scheduler = info->scheduler_json ? json_deep_copy(info->scheduler_json) : NULL;
+    if (!kept->name == !info->model_name && !kept->path == !info->model_path &&
+        !kept->scheduler == !info->scheduler_json) {
+        kept->next = engine->kept;
+        engine->kept = kept;
+        return kept;
+    }
+    free(kept->name);
+    free(kept->path);
+    json_decref(kept->scheduler);
+    free(kept);
+    return NULL;
+}
+
+bool engine_model_create(struct engine *engine, struct pipeline *pipeline, const char *name,
+    struct engine_model **out, struct error *err) {
+    struct engine_model *model = calloc(1, sizeof(*model));
+    const struct kept_info *kept = NULL;
+    if (model) {
+        *model = (struct engine_model){ .engine = engine, .pipeline = pipeline };
+        pipeline_get_info(pipeline, &model->info);
+        model->info.model_name = name;
+        pthread_mutex_lock(&engine->lock);
+        kept = keep_info(engine, &model->info);
+        pthread_mutex_unlock(&engine->lock);
+    }
+    if (!kept) {
+        free(model);
+        pipeline_destroy(pipeline);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a checkpoint's description");
+    }
+    model->info.model_name = kept->name;
+    model->info.model_path = kept->path;
+    model->info.scheduler_json = kept->scheduler;
+    *out = model;
+    return true;
+}
+
+void engine_model_destroy(struct engine_model *model) {
+    if (!model)
+        return;
+    pipeline_destroy(model->pipeline);
+    free(model);
+}
+
+void engine_set_current(struct engine *engine, struct engine_model *model) {
+    if (engine->current) {
+        engine->current->next = engine->left;
+        engine->left = engine->current;
+    }
+    engine->current = model;
+    pthread_cond_broadcast(&engine->changed);
+}
+
+struct engine_model *engine_find_unused(
+    const struct engine *engine, const struct engine_model *drawing) {
+    for (struct engine_model *model = engine->left; model; model = model->next)
+        if (model->holds == 0 && model != drawing)
+            return model;
+    return NULL;
+}
+
+void engine_destroy_unused(struct engine *engine, const struct engine_model *drawing) {
+    for (;;) {
+        pthread_mutex_lock(&engine->lock);
+        struct engine_model *model = engine_find_unused(engine, drawing);
+        pthread_mutex_unlock(&engine->lock);
+        if (!model)
+            return;
+        const char *name = model->info.model_name;
+        adapters_device_take(engine->adapters);
+        pipeline_destroy(model->pipeline);
+        adapters_device_give(engine->adapters);
+        malloc_trim(0);
+        log_info("the model %s is unloaded", name ? name : "before");
+        pthread_mutex_lock(&engine->lock);
+        struct engine_model **link = &engine->left;
+        while (*link != model)
+            link = &(*link)->next;
+        *link = model->next;
+        pthread_cond_broadcast(&engine->changed);
+        pthread_mutex_unlock(&engine->lock);
+        free(model);
+    }
+}
+
+static void let_go(struct engine_model *model, int jobs) {
+    struct engine *engine = model->engine;
+    pthread_mutex_lock(&engine->lock);
+    model->jobs -= jobs;
+    if (--model->holds == 0 && model != engine->current)
+        pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_release_request(void *model) {
+    let_go(model, 0);
+}
+
+struct engine_model *engine_hold_model(
+    struct engine *engine, const char *holder, struct pipeline_info *info, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct engine_model *model = engine->state == ENGINE_READY ? engine->current : NULL;
+    if (model) {
+        model->holds++;
+        model->jobs++;
+        snprintf(model->holder, sizeof(model->holder), "%s", holder);
+        *info = model->info;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!model)
+        error_set(err, ERROR_UNAVAILABLE, "no checkpoint is loaded");
+    return model;
+}
+
+void engine_let_go_model(struct engine_model *model) {
+    if (model)
+        let_go(model, 1);
+}
+
+/* --- the switch, in a thread of its own --- */
+
+static bool is_stopping(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const bool stopping = engine->state == ENGINE_STOPPING;
+    pthread_mutex_unlock(&engine->lock);
+    return stopping;
+}
+
+/* Between two tensors: whoever draws has the device. */
+static bool on_loading(double fraction, void *user) {
+    struct engine *engine = user;
+    adapters_device_give(engine->adapters);
+    pthread_mutex_lock(&engine->lock);
+    engine->switching.progress = fraction;
+    pthread_mutex_unlock(&engine->lock);
+    adapters_device_take(engine->adapters);
+    return !is_stopping(engine);
+}
+
+static struct pipeline_options options_for(
+    struct engine *engine, const char *path, const struct kernels *kernels) {
+    struct pipeline_options options = engine->pipeline_options;
+    options.model_path = path;
+    options.registry = engine->adapters;
+    options.kernels = kernels;
+    options.opened = NULL;
+    options.loading = on_loading;
+    options.user = engine;
+    return options;
+}
+
+static bool load(struct engine *engine, const char *name, const char *path,
+    const struct kernels *kernels, struct engine_model **out, struct error *err) {
+    const struct pipeline_options options = options_for(engine, path, kernels);
+    struct pipeline *pipeline;
+    adapters_device_take(engine->adapters);
+    const bool ok = pipeline_create(&options, &pipeline, err) &&
+                    engine_model_create(engine, pipeline, name, out, err);
+    adapters_device_give(engine->adapters);
+    return ok;
+}
+
+struct turning {
+    struct engine *engine;
+    struct engine_model *model; /* NULL: none */
+};
+
+/* New requests are the next model's from here on. */
+static void on_turn(void *user) {
+    const struct turning *t = user;
+    struct engine *engine = t->engine;
+    pthread_mutex_lock(&engine->lock);
+    engine_set_current(engine, t->model);
+    engine->figures_wanted = t->model;
+    if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING)
+        engine->state = t->model ? ENGINE_READY : ENGINE_LOADING;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void on_turned_away(uint64_t base_id, void *user) {
+    (void)base_id;
+    on_turn(user);
+}
+
+static void turn_to(struct engine *engine, struct engine_model *model) {
+    struct turning t = { engine, model };
+    if (!engine->adapters)
+        on_turn(&t);
+    else if (model)
+        pipeline_take_adapters(model->pipeline, on_turn, &t);
+    else
+        adapters_rebase(engine->adapters, NULL, on_turned_away, &t);
+}
+
+/* Under the lock. */
+static bool is_left(const struct engine *engine, const struct engine_model *model) {
+    const struct engine_model *left = engine->left;
+    while (left && left != model)
+        left = left->next;
+    return left;
+}
+
+/* No request is taken any more, and the old one is gone once its last has ended. False if the
+ * engine stops. */
+static bool unload(struct engine *engine, const struct engine_model *old) {
+    turn_to(engine, NULL);
+    pthread_mutex_lock(&engine->lock);
+    while (is_left(engine, old) && engine->state != ENGINE_STOPPING)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    engine->switching.state = SWITCH_LOADING;
+    const bool ok = engine->state != ENGINE_STOPPING;
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
+}
+
+/* The old one, after the new one failed; if it fails as well, there is nothing to draw with. */
+static void load_again(struct engine *engine, const struct pipeline_info *before) {
+    struct engine_model *model;
+    struct error why = { 0 };
+    log_info("loading %s again", before->model_path);
+    if (load(engine, before->model_name, before->model_path, before->kernels, &model, &why)) {
+        turn_to(engine, model);
+        return;
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->why_failed = why;
+    if (engine->state == ENGINE_LOADING)
+        engine->state = ENGINE_FAILED;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* The last word of a switch. */
+static void conclude(struct engine *engine, const struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct model_switch *s = &engine->switching;
+    s->state = err ? SWITCH_FAILED : SWITCH_DONE;
+    s->took_s = monotonic_seconds() - engine->switch_begun_s;
+    if (err)
+        s->error = *err;
+    else
+        s->progress = 1;
+    struct switch_waiter *waiters = engine->waiters;
+    engine->waiters = NULL;
+    const struct model_switch said = *s;
+    pthread_mutex_unlock(&engine->lock);
+    if (err)
+        log_warning("the model %s could not be loaded: %s", said.name, err->message);
+    else
+        log_info("drawing with %s, %.1f s after it was asked for", said.name, said.took_s);
+    while (waiters) {
+        struct switch_waiter *waiter = waiters;
+        waiters = waiter->next;
+        waiter->done(err, waiter->user);
+        free(waiter);
+    }
+}
+
+static void *run(void *user) {
+    struct engine *engine = user;
+    pthread_mutex_lock(&engine->lock);
+    const struct model_switch asked = engine->switching;
+    const struct engine_model *old = engine->current;
+    const struct pipeline_info before = old->info;
+    engine->switching.state = asked.unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
+    pthread_mutex_unlock(&engine->lock);
+    struct engine_model *model = NULL;
+    struct error err = { 0 };
+    const bool alone = asked.unloads_first;
+    bool ok = !alone || unload(engine, old) ||
+              error_set(&err, ERROR_CANCELLED, "the daemon is stopping");
+    /* Beside the engine's thread it leaves the processors to that one. */
+    if (!alone || !team_start(NULL))
+        (void)team_leave();
+    ok = ok && load(engine, asked.name, engine->switch_path, before.kernels, &model, &err);
+    if (ok)
+        turn_to(engine, model);
+    else if (asked.unloads_first && !is_stopping(engine))
+        load_again(engine, &before);
+    conclude(engine, ok ? NULL : &err);
+    return NULL;
+}
+
+void engine_end_switch(struct engine *engine) {
+    if (engine->has_switch_thread)
+        pthread_join(engine->switch_thread, NULL);
+    engine->has_switch_thread = false;
+}
+
+/* --- asking for it --- */
+
+/* Under the lock: joins those who wait for the switch that is under way. */
+static bool add_waiter(struct engine *engine, void (*done)(const struct error *err, void *user),
+    void *user, struct error *err) {
+    struct switch_waiter *waiter = done ? calloc(1, sizeof(*waiter)) : NULL;
+    if (!waiter)
+        return !done || error_set(err, ERROR_NO_MEMORY, "no memory to wait for a checkpoint");
+    *waiter = (struct switch_waiter){ engine->waiters, done, user };
+    engine->waiters = waiter;
+    return true;
+}
+
+enum entry { ENTRY_REFUSED, ENTRY_DONE, ENTRY_JOINED, ENTRY_NEW };
+
+/* Whether there is anything to do, and nobody else at it. */
+static enum entry enter(struct engine *engine, const char *name, struct error *err) {
+    struct model_switch *s = &engine->switching;
+    if (is_under_way(s) && s->state != SWITCH_CHECKING && strcmp(s->name, name) == 0)
+        return ENTRY_JOINED;
+    if (is_under_way(s)) {
+        error_set(
+            err, ERROR_CONFLICT, "the switch to %s is under way: wait until it is over", s->name);
+        return ENTRY_REFUSED;
+    }
+    if (!engine_state_takes(engine->state, &engine->why_failed, err))
+        return ENTRY_REFUSED;
+    const char *current = engine->current->info.model_name;
+    if (current && strcmp(current, name) == 0)
+        return ENTRY_DONE;
+    *s = (struct model_switch){ .state = SWITCH_CHECKING };
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    engine->switch_begun_s = monotonic_seconds();
+    return ENTRY_NEW;
+}
+
+/* Under the lock: what is going to happen, by what the new one needs and what there is. */
+static bool decide(struct engine *engine, const struct pipeline_size *size,
+    const struct available *left, struct error *err) {
+    const struct engine_model *current = engine->current;
+    struct model_switch *s = &engine->switching;
+    const uint64_t needed = size->weights + size->activations;
+    const uint64_t old = (uint64_t)(current->info.weight_bytes + current->info.activation_bytes);
+    s->needed_bytes = needed;
+    s->available_bytes = left->bytes;
+    s->unloads_first = needed > left->bytes;
+    if (!s->unloads_first)
+        return true;
+    if (needed - left->bytes > old)
+        return error_set(err, ERROR_NO_MEMORY,
+            "%s takes %llu MiB, and %zu MiB are available, or %llu MiB without the model that is "
+            "drawn with%s%s",
+            s->name, (unsigned long long)(needed >> 20), left->bytes >> 20,
+            (unsigned long long)((left->bytes + old) >> 20), *left->why ? ": " : "", left->why);
+    return current->jobs == 0 ||
+           error_set(err, ERROR_CONFLICT,
+               "%s takes %llu MiB and %zu MiB are available, so the model that is drawn with would "
+               "have to go first, which %s needs: wait until it is done, or cancel it",
+               s->name, (unsigned long long)(needed >> 20), left->bytes >> 20, current->holder);
+}
+
+/* Looks at the files, which may take a while; *path is the caller's. */
+static bool look(struct engine *engine, const char *name, const struct pipeline_info *current,
+    char **path, struct pipeline_size *size, struct error *err) {
+    *path = NULL;
+    if (!engine_model_path(engine, name, path, err))
+        return false;
+    const struct pipeline_options options = options_for(engine, *path, current->kernels);
+    return pipeline_weigh(&options, current, size, err);
+}
+
+/* Takes over the path. From here on nobody can take hold of a model that is about to go. */
+static bool prepare(struct engine *engine, char *path, const struct pipeline_size *size,
+    const struct available *left, struct model_switch *out, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    const bool ok = engine_state_takes(engine->state, &engine->why_failed, err) &&
+                    decide(engine, size, left, err);
+    free(engine->switch_path);
+    engine->switch_path = path;
+    *out = engine->switching;
+    out->state = out->unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
+    if (ok && out->unloads_first)
+        engine->state = ENGINE_LOADING;
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
+}
+
+static bool begin(struct engine *engine, struct error *err) {
+    const bool ok = engine_start_thread(
+        engine, &engine->switch_thread, run, "the thread of a switch", err);
+    engine->has_switch_thread = ok;
+    pthread_mutex_lock(&engine->lock);
+    if (!ok && engine->state == ENGINE_LOADING)
+        engine->state = ENGINE_READY;
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
+}
+
+/* What is done by who asked. */
+static bool set_out(struct engine *engine, const char *name, const struct pipeline_info *current,
+    struct model_switch *out, struct error *err) {
+    struct pipeline_size size;
+    struct available left;
+    char *path;
+    engine_end_switch(engine); /* the one before is over */
+    if (!look(engine, name, current, &path, &size, err)) {
+        free(path);
+        return false;
+    }
+    current->kernels->memory->available(&left);
+    return prepare(engine, path, &size, &left, out, err) && begin(engine, err);
+}
+
+bool engine_switch(struct engine *engine, const char *name,
+    void (*done)(const struct error *err, void *user), void *user, struct model_switch *out,
+    struct error *err) {
+    struct error why = { 0 };
+    struct pipeline_info current = { 0 };
+    struct model_switch said = { 0 };
+    pthread_mutex_lock(&engine->lock);
+    const enum entry entry = enter(engine, name, err);
+    bool ok = entry != ENTRY_REFUSED;
+    if (entry == ENTRY_JOINED || entry == ENTRY_NEW) {
+        ok = add_waiter(engine, done, user, err);
+        if (!ok && entry == ENTRY_NEW)
+            engine->switching.state = SWITCH_NONE;
+    }
+    if (engine->current)
+        current = engine->current->info;
+    said = engine->switching;
+    if (entry == ENTRY_DONE)
+        said = (struct model_switch){ .state = SWITCH_DONE, .progress = 1 };
+    pthread_mutex_unlock(&engine->lock);
+    if (ok && entry == ENTRY_NEW)
+        ok = set_out(engine, name, &current, &said, &why);
+    if (ok && out)
+        *out = said;
+    if (ok || entry != ENTRY_NEW)
+        return ok;
+    pthread_mutex_lock(&engine->lock);
+    engine->switching.state = SWITCH_FAILED;
+    engine->switching.error = why;
+    free(engine->waiters); /* who asked is told here, and nobody else could join */
+    engine->waiters = NULL;
+    pthread_mutex_unlock(&engine->lock);
+    if (err && why.code != ERROR_NONE)
+        *err = why;
+    return false;
+}
+
+/* --- which there are --- */
+
+/* The one that the daemon was started with keeps its name, whatever else is called so. */
+static bool is_first(const struct engine *engine, const char *name) {
+    return engine->model_name && strcmp(engine->model_name, name) == 0;
+}
+
+bool engine_model_path(struct engine *engine, const char *name, char **path, struct error *err) {
+    if (is_first(engine, name)) {
+        *path = strdup(engine->pipeline_options.model_path);
+        return *path || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    }
+    if (!engine->model_root)
+        return error_set(err, ERROR_NOT_FOUND,
+            "there is no model \"%.200s\": this daemon was started without --model-root", name);
+    return model_folder_find(engine->model_root, name, path, err);
+}
+
+static bool add_entry(struct engine_models *out, const struct model_file *file, struct error *err) {
+    struct engine_model_entry *entry = &out->items[out->count];
+    *entry = (struct engine_model_entry){ .name = strdup(file->name),
+        .path = strdup(file->path),
+        .is_folder = file->is_folder,
+        .leads_out = file->leads_out,
+        .bytes = file->bytes,
+        .current = strcmp(file->name, out->current) == 0 };
+    out->count++;
+    return (entry->name && entry->path) ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for the list of models");
+}
+
+bool engine_models(struct engine *engine, struct engine_models *out, struct error *err) {
+    struct model_files files = { 0 };
+    *out = (struct engine_models){ .has_root = engine->model_root };
+    pthread_mutex_lock(&engine->lock);
+    const char *current = engine->current ? engine->current->info.model_name : NULL;
+    snprintf(out->current, sizeof(out->current), "%s", current ? current : "");
+    out->last = engine->switching;
+    pthread_mutex_unlock(&engine->lock);
+    if (engine->model_root && !model_files_list(engine->model_root, &files, err))
+        return false;
+    out->items = calloc(files.count + 1, sizeof(*out->items));
+    bool ok = out->items || error_set(err, ERROR_NO_MEMORY, "no memory for the list of models");
+    if (ok && engine->model_name && !model_files_find(&files, engine->model_name)) {
+        char *path = (char *)engine->pipeline_options.model_path; /* only read */
+        const struct model_file first = { .name = engine->model_name, .path = path };
+        ok = add_entry(out, &first, err);
+    }
+    for (size_t i = 0; ok && i < files.count; i++)
+        ok = add_entry(out, &files.items[i], err);
+    model_files_finish(&files);
+    if (!ok)
+        engine_models_finish(out);
+    return ok;
+}
+
+void engine_models_finish(struct engine_models *models) {
+    for (size_t i = 0; i < models->count; i++) {
+        free(models->items[i].name);
+        free(models->items[i].path);
+    }
+    free(models->items);
+    *models = (struct engine_models){ 0 };
+}

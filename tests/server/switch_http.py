@@ -1,0 +1,138 @@
+"""Another checkpoint without a restart, on the bundled one and what LoRAs make of it: each draws the latents
+that a daemon draws which has no other, with adapters too, before and after, whoever else draws meanwhile; and
+the old one goes first where both do not fit. usage: switch_http.py EXECUTABLE MODEL"""
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+
+from daemon import Daemon, check, done, wait_until
+
+executable, bundled = sys.argv[1:3]
+JSON = {"Content-Type": "application/json"}
+DRAW = {"prompt": "a red house on green hills", "seed": 3, "num_inference_steps": 3, "guidance_scale": 2.5,
+        "output": "latent"}
+SNOW = [{"name": "snow", "weight": 0.8}]
+folder = tempfile.mkdtemp()
+root = folder + "/root"
+
+
+def latents(d, **fields):
+    r = d.generate({**DRAW, **fields})
+    check(r.status == 200, f"{fields}: {r.status} {r.body[:300]}")
+    return (r.json()["model"], r.json()["images"][0]["b64_latent"]) if r.status == 200 else None
+
+
+def switch(d, name, state="done"):
+    r = d.request("PUT", "/model", json.dumps({"name": name}), JSON)
+    check(r.status == 202, f"{name}: {r.status} {r.body[:300]}")
+    told = r.json()["switch"]
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] in ("done", "failed"), 60), "an end")
+    check(d.get("/models").json()["switch"]["state"] == state, f"{d.get('/models').body}")
+    return told
+
+
+def serve(model, *extra):
+    return Daemon(executable, f"{root}/{model}", extra=["--dtype", "f32", "--lora-dir", folder + "/loras", *extra])
+
+
+def prepare():
+    """Two checkpoints, one in a single folder below another, and one that is cut short."""
+    shutil.copytree(bundled, root + "/plain", ignore=shutil.ignore_patterns("loras"))
+    os.mkdir(folder + "/loras")
+    shutil.copy(bundled + "/loras/snow.safetensors", folder + "/loras")
+    os.mkdir(root + "/more")
+    subprocess.run([executable, "lora", "merge", bundled, root + "/more/merged", "--lora",
+                    bundled + "/loras/rainbow.safetensors:1"], check=True, capture_output=True)
+    shutil.copytree(root + "/plain", root + "/cut")
+    weights = root + "/cut/unet/diffusion_pytorch_model.safetensors"
+    with open(weights, "rb+") as f:
+        f.truncate(os.path.getsize(weights) - 4096)
+
+
+def alone(model):
+    with serve(model) as d:
+        return latents(d)[1], latents(d, loras=SNOW)[1]
+
+
+def drawn_meanwhile(d, stop, wrong):
+    while not stop.is_set():
+        told = latents(d)
+        if not told or told[1] != truth[told[0]][0]:
+            wrong.append(told and told[0])
+
+
+def to_and_fro():
+    with serve("plain", "--model-root", root) as d:
+        stop, wrong = threading.Event(), []
+        others = [threading.Thread(target=drawn_meanwhile, args=(d, stop, wrong)) for _ in range(2)]
+        for t in others:
+            t.start()
+        check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "with an adapter before")
+        sizes = []
+        for name in ("more/merged", "plain") * 3:
+            check(not switch(d, name)["unloads_first"], "both fit")
+            check(d.get("/health/ready").status == 200, "ready")
+            check(latents(d) == (name, truth[name][0]), f"{name} as if it were alone")
+            check(latents(d, loras=SNOW) == (name, truth[name][1]), f"{name} with an adapter")
+            snow = d.get("/loras/snow").json()
+            check(snow["state"] == "loaded" and snow["matched"] > 0 and not snow["unmatched"], f"{snow}")
+            sizes.append(d.rss_kb())
+        stop.set()
+        for t in others:
+            t.join()
+        check(not wrong, f"{len(wrong)} requests beside it were wrong: {wrong[:3]}")
+        print(f"resident after each switch: {[s >> 10 for s in sizes]} MiB")
+        check("error" not in d.get("/loras/snow").json() or d.get("/loras/snow").json()["error"] is None, "no error")
+        r = d.request("PUT", "/model", '{"name": "cut"}', JSON)
+        check(r.status == 400 and "diffusion_pytorch_model.safetensors" in r.error()["message"], f"{r.status} {r.body}")
+        check(latents(d) == ("plain", truth["plain"][0]), "a broken one leaves the old one there")
+
+
+def writable_memory(d):
+    with open(f"/proc/{d.process.pid}/status") as f:
+        return int(re.search(r"VmData:\s+(\d+)", f.read())[1]) << 10
+
+
+def limit(d, room):
+    resource.prlimit(d.process.pid, resource.RLIMIT_DATA, (writable_memory(d) + room, resource.RLIM_INFINITY))
+
+
+def old_goes_first():
+    """Less memory than a second checkpoint takes: no request is taken while it loads, and nothing is lost."""
+    with serve("plain", "--model-root", root) as d:
+        check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
+        slow = []
+        drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
+        drawing.start()
+        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "it draws")
+        limit(d, 24 << 20)
+        r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
+        limit(d, 1 << 32)  # what a thread's heap once had counts on, though its pages are given back
+        told = r.json()["switch"]
+        check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
+              told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
+        print(f"{told['needed_bytes'] >> 20} MiB needed, {told['available_bytes'] >> 20} MiB available")
+        check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")
+        drawing.join()
+        check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
+        check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "done", 60), "it gets there")
+        log = d.read_log()
+        gone, there = log.find("the model plain is unloaded"), log.find("drawing with more/merged")
+        check(0 < gone < there, "the old one was gone first")
+        check(latents(d) == ("more/merged", truth["more/merged"][0]), "the new one draws")
+        check(latents(d, loras=SNOW) == ("more/merged", truth["more/merged"][1]), "with an adapter")
+
+
+prepare()
+truth = {name: alone(name) for name in ("plain", "more/merged")}
+check(truth["plain"][0] != truth["more/merged"][0] and truth["plain"][0] != truth["plain"][1], "four pictures")
+to_and_fro()
+old_goes_first()
+shutil.rmtree(folder)
+done()
