@@ -101,6 +101,11 @@ static void on_progress(int step, int steps, void *user) {
         ticket->callbacks.progress(step, steps, ticket->callbacks.user);
 }
 
+static void on_preview(const struct studio_preview *preview, void *user) {
+    struct engine_ticket *ticket = user;
+    ticket->callbacks.preview(preview, ticket->callbacks.user);
+}
+
 /* The one `done` of a request. Never under the lock: the callback may submit again. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
     struct engine_ticket *ticket = user;
@@ -163,6 +168,11 @@ static void admit(struct engine_model *model, struct engine_ticket *ticket) {
     struct studio_hooks hooks = like;
     struct error err = { 0 };
     hooks.user = ticket;
+    if (ticket->callbacks.preview) {
+        hooks.preview = on_preview;
+        hooks.preview_every = ticket->callbacks.preview_every;
+        hooks.preview_decodes = ticket->callbacks.preview_decodes;
+    }
     if (!studio_admit(
             pipeline_studio(model->pipeline), ticket->request, &hooks, ticket->submitted_s, &err))
         on_done(NULL, &err, ticket);

@@ -74,6 +74,10 @@ struct engine_callbacks {
     void (*done)(struct generate_result *result, const struct error *err, void *user);
     /* Its own evaluations: when it begins and after each call with some; may be NULL. */
     void (*progress)(int step, int steps, void *user);
+    /* As struct studio_hooks has them. */
+    void (*preview)(const struct studio_preview *preview, void *user);
+    int preview_every;
+    bool preview_decodes;
     void *user;
 };
 

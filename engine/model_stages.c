@@ -101,6 +101,7 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
         .guided = r->guided,
         .guidance_scale = asked->guidance_scale,
         .guidance_rescale = asked->guidance_rescale,
+        .prediction = r->scheduler.values.prediction_type,
         .overlay = adapter_set_unet(r->adapters),
         .text_tokens = { text_tokens(r, 0), text_tokens(r, text_of(r, index)) },
         .latents = latents,
@@ -823,6 +824,35 @@ static bool encode(
     return finish(&c, err);
 }
 
+static bool colours(void *user, struct latent_colours *out, struct error *err) {
+    struct model_stages *m = user;
+    const struct vae_config *config = vae_get_config(m->models.vae);
+    const int side = LATENT_COLOURS_PX / vae_scale(m->models.vae);
+    const struct resolved_request square = {
+        .asked = { .width = LATENT_COLOURS_PX, .height = LATENT_COLOURS_PX },
+        .latent_channels = config->latent_channels,
+        .latent_height = side,
+        .latent_width = side,
+    };
+    struct rehearsal r = { .request = &square, .count = 1, .tokens = 1 };
+    struct need need;
+    if (!get_need(m, PART_ENCODE, &r, &need, err) || !reserve(m, need.bytes, err))
+        return false;
+    const size_t pixels = (size_t)LATENT_COLOURS_PX * LATENT_COLOURS_PX;
+    const size_t moments = (size_t)side * (size_t)side * 2 * (size_t)config->latent_channels;
+    float *picture = malloc((3 * pixels + moments) * sizeof(*picture));
+    if (!picture)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
+    latent_colours_fill(picture);
+    struct compute c = compute_of(m);
+    encode_picture(&c, m, &square, picture, picture + 3 * pixels);
+    const bool ok = finish(&c, err) &&
+                    latent_colours_fit(picture + 3 * pixels, side, 2 * config->latent_channels,
+                        config->latent_channels, config->scaling_factor, out, err);
+    free(picture);
+    return ok;
+}
+
 struct stages model_stages_table(struct model_stages *m) {
     return (struct stages){
         .user = m,
@@ -834,6 +864,7 @@ struct stages model_stages_table(struct model_stages *m) {
         .step = step,
         .take = take,
         .leave = leave,
+        .colours = colours,
         .decode = decode,
     };
 }

@@ -157,6 +157,11 @@ static bool always_alike(const struct image *a, const struct image *b) {
     return true;
 }
 
+static bool never_alike(const struct image *a, const struct image *b) {
+    (void)a, (void)b;
+    return false;
+}
+
 /* The run's rows of the input, from row `first` on: factors * sample, and what lies beside it. */
 static void show(const struct tick *t, const struct run *run, const float *factors, int first) {
     const struct sampler *s = t->s;
@@ -369,6 +374,35 @@ static void guide(const struct tick *t, const struct run *run) {
         rescale_guidance(t, run, &conditional, &output);
 }
 
+/* Where the run's images have a term: what lasts in their rows, the rest in the call's. */
+static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
+    if (term == TERM_OUTPUT)
+        return run->head->guided ? call_rows(&t->s->guided, run)
+                                 : conditional_rows(t, &t->s->predicted, run);
+    return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
+}
+
+/* x0 as the model's output has it, to the host by way of `difference`, which guidance is done with.
+ */
+static void preview(const struct tick *t, const struct run *run) {
+    struct image *image = t->images[run->first];
+    float weights[2];
+    if (!image->preview)
+        return;
+    scheduler_evaluation_end(evaluation_of(image), image->prediction, &weights[0], &weights[1]);
+    const struct tensor sample = find_term(t, run, TERM_SAMPLE);
+    const struct tensor output = find_term(t, run, TERM_OUTPUT);
+    struct tensor end = call_rows(&t->s->difference, run), drawn = call_rows(&t->s->drawn, run);
+    op_combine(
+        t->c, &(struct combine_args){
+                  .terms = { &sample, &output }, .count = 2, .coefficients = weights, .y = &end });
+    op_convert(
+        t->c, &(struct convert_args){ .x = &end, .layout = LAYOUT_NHWC_TO_NCHW, .y = &drawn });
+    const float *latents = compute_view(t->c, &drawn);
+    if (latents)
+        memcpy(image->preview, latents, tensor_bytes(&drawn));
+}
+
 static bool draw_alike(const struct image *a, const struct image *b) {
     return evaluation_of(a)->draws_noise == evaluation_of(b)->draws_noise &&
            evaluation_is_brownian(evaluation_of(a)) == evaluation_is_brownian(evaluation_of(b)) &&
@@ -385,14 +419,6 @@ static bool update_alike(const struct image *a, const struct image *b) {
             alike = (x->updates[u].weights[term] != 0) == (y->updates[u].weights[term] != 0);
     }
     return alike;
-}
-
-/* Where the run's images have a term: what lasts in their rows, the rest in the call's. */
-static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
-    if (term == TERM_OUTPUT)
-        return run->head->guided ? call_rows(&t->s->guided, run)
-                                 : conditional_rows(t, &t->s->predicted, run);
-    return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 
 /* The run's `index`th update. */
@@ -451,6 +477,8 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
     for (struct run run = { 0 }; next_run(&t, guidance_alike, &run);)
         if (run.head->guided)
             guide(&t, &run);
+    for (struct run run = { 0 }; next_run(&t, never_alike, &run);)
+        preview(&t, &run);
     for (struct run run = { 0 }; next_run(&t, draw_alike, &run);)
         if (evaluation_of(run.head)->draws_noise)
             make_noise(&t, &run, false);

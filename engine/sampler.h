@@ -32,6 +32,10 @@ struct image {
     bool guided;
     double guidance_scale, guidance_rescale; /* if guided; rescale 0: off */
     int text_tokens[2];                      /* without guidance (if guided), and with the prompt */
+    /* [c][height][width], host: the next tick leaves here what the image would be if the model's
+     * output were right; NULL: nobody wants to know. */
+    float *preview;
+    enum prediction_type prediction; /* what that output is */
     float *latents;          /* [c][height][width], host: the result, and scratch until then */
     struct sampler *sampler; /* where its rows are, from sampler_place on; NULL before and after */
     int row;                 /* of the sampler's terms */

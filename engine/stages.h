@@ -4,6 +4,7 @@
 #ifndef ENGINE_STAGES_H
 #define ENGINE_STAGES_H
 
+#include "engine/latent_colours.h"
 #include "engine/resolve.h"
 #include "engine/sampler.h"
 
@@ -44,6 +45,8 @@ struct stages {
     bool (*take)(void *user, struct image *image, struct error *err);
     /* An image that has begun gives its memory back, wherever it stands. */
     void (*leave)(void *user, struct image *image);
+    /* How its VAE's latents look, for previews; as long as a small encode. NULL: there are none. */
+    bool (*colours)(void *user, struct latent_colours *out, struct error *err);
     /* Taken latents to 8-bit RGB [height][width][3]. */
     bool (*decode)(void *user, const struct resolved_request *request, const float *latents,
         uint8_t *out, struct error *err);

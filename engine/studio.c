@@ -1,5 +1,6 @@
 #include "engine/studio.h"
 
+#include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/policy.h"
@@ -16,7 +17,8 @@ enum picture_state { PICTURE_NEW, PICTURE_STEPPING, PICTURE_SAMPLED, PICTURE_DON
 struct frame {
     struct image image;
     enum picture_state state;
-    bool alone; /* a call that it shared has failed */
+    bool alone;         /* a call that it shared has failed */
+    bool preview_waits; /* to be decoded */
 };
 
 /* One request. */
@@ -31,7 +33,8 @@ struct drawing {
     struct frame *pictures; /* owned, [request->images]; NULL until it begins */
     bool encoded;           /* the pictures it brings, if any */
     float *moments;         /* owned: what they came to */
-    int evaluations, pictures_done;
+    float *previews; /* owned: [request->images] latents on their way; NULL: none are wanted */
+    int evaluations, pictures_done, previews_decoded;
     int64_t rows;       /* of all UNet calls that it was in */
     uint64_t last_call; /* the last of them */
     struct error error; /* why it ends */
@@ -54,6 +57,8 @@ struct studio {
     double seconds, flops; /* of the latest units */
     uint64_t calls;
     bool one_at_a_time;
+    bool wants_colours, has_colours;
+    struct latent_colours colours;
 };
 
 bool studio_create(
@@ -124,6 +129,8 @@ bool studio_admit(struct studio *studio, const struct resolved_request *request,
     d->deadline_s = request->asked.timeout_s > 0 ? begun_s + request->asked.timeout_s : 0;
     d->work = work;
     d->encoded = pictures_to_encode(request) == 0;
+    if (hooks->preview_every > 0 && !hooks->preview_decodes && studio->stages.colours)
+        studio->wants_colours = true;
     *(studio->last ? &studio->last->next : &studio->first) = d;
     studio->last = d;
     studio->images += request->images;
@@ -156,6 +163,7 @@ static void end_drawing(struct studio *studio, struct drawing *d) {
         generate_result_finish(&d->result);
     d->hooks.done(ok ? &d->result : NULL, ok ? NULL : &d->error, d->hooks.user);
     free(d->pictures);
+    free(d->previews);
     free(d->moments);
     free(d);
 }
@@ -206,20 +214,70 @@ static void check_time(struct drawing *d, double now) {
     }
 }
 
+/* --- previews --- */
+
+/* Whether one is due after the image's next evaluation. */
+static bool is_preview_due(
+    const struct studio *studio, const struct drawing *d, const struct frame *p) {
+    const int every = d->hooks.preview_every, next = p->image.evaluations + 1;
+    return every > 0 && d->hooks.preview && next % every == 0 && next < d->request->plan->count &&
+           (d->hooks.preview_decodes || studio->has_colours);
+}
+
+static int previews_to_decode(const struct drawing *d) {
+    if (!d->hooks.preview_every || !d->hooks.preview_decodes)
+        return 0;
+    const int each = (d->request->plan->count - 1) / d->hooks.preview_every;
+    return d->request->images * each - d->previews_decoded;
+}
+
+static void show(struct drawing *d, int index, int width, int height, const uint8_t *pixels) {
+    const struct studio_preview preview = {
+        .image = index,
+        .step = d->pictures[index].image.evaluations,
+        .steps = d->request->plan->count,
+        .width = width,
+        .height = height,
+        .pixels = pixels,
+    };
+    d->hooks.preview(&preview, d->hooks.user);
+}
+
+/* The image has just left what it would be; without memory there is no preview. */
+static void preview_picture(struct studio *studio, struct drawing *d, int index) {
+    struct frame *p = &d->pictures[index];
+    const struct resolved_request *r = d->request;
+    const int64_t pixels = (int64_t)r->latent_height * r->latent_width;
+    const float *latents = p->image.preview;
+    p->image.preview = NULL;
+    if (d->hooks.preview_decodes) {
+        p->preview_waits = true;
+        return;
+    }
+    uint8_t *colours = malloc((size_t)pixels * 3);
+    if (!colours)
+        return;
+    latent_colours_apply(&studio->colours, latents, pixels, colours);
+    show(d, index, r->latent_width, r->latent_height, colours);
+    free(colours);
+}
+
 /* --- what is next --- */
 
 /* Of a request whose pictures are not encoded only that: it is soon done, and then its images can
  * be in the calls that others make. */
 static double work_left(const struct drawing *d) {
     const struct resolved_request *r = d->request;
-    const double decodes = r->asked.latent_output ? 0 : r->images - d->pictures_done;
+    const double decodes = (r->asked.latent_output ? 0 : r->images - d->pictures_done) +
+                           previews_to_decode(d);
     if (!d->encoded)
         return d->work.encode;
     return (total_evaluations(d) - d->evaluations) * d->work.evaluation + decodes * d->work.decode;
 }
 
-static enum policy_state policy_state(enum picture_state state) {
-    return state == PICTURE_NEW        ? POLICY_NEW
+static enum policy_state policy_state(enum picture_state state, bool preview_waits) {
+    return preview_waits               ? POLICY_CODING
+           : state == PICTURE_NEW      ? POLICY_NEW
            : state == PICTURE_STEPPING ? POLICY_STEPPING
                                        : POLICY_CODING;
 }
@@ -244,7 +302,9 @@ static int list_images(struct studio *studio, double now) {
                 continue;
             studio->places[count] = (struct place){ d, i };
             studio->list[count] = like;
-            studio->list[count].state = d->encoded ? policy_state(state) : POLICY_CODING;
+            const bool preview_waits = d->pictures && d->pictures[i].preview_waits;
+            studio->list[count].state = d->encoded ? policy_state(state, preview_waits)
+                                                   : POLICY_CODING;
             studio->list[count++].alone = d->pictures && d->pictures[i].alone;
         }
     }
@@ -286,6 +346,10 @@ static bool allocate(struct drawing *d) {
         ok = out->images;
         for (size_t i = 0; i < images && ok; i++)
             ok = (out->images[i] = malloc((size_t)out->width * (size_t)out->height * 3));
+    }
+    if (ok && d->hooks.preview && d->hooks.preview_every > 0) {
+        d->previews = calloc(images * latent_elements(r), sizeof(*d->previews));
+        ok = d->previews;
     }
     for (int i = 0; ok && i < r->images; i++) {
         out->seeds[i] = resolved_request_seed(r, i);
@@ -373,6 +437,7 @@ static void restart_alone(struct studio *studio, const struct place *places, int
         places[i].drawing->evaluations -= p->image.evaluations;
         studio->stages.leave(studio->stages.user, &p->image);
         p->image.evaluations = 0;
+        p->image.preview = NULL;
         p->state = PICTURE_NEW;
         p->alone = true;
     }
@@ -417,6 +482,8 @@ static bool after_call(struct studio *studio, const struct place *places, int co
         d->evaluations++;
         flops += d->work.evaluation;
         rows += d->request->guided ? 2 : 1;
+        if (picture_at(&places[i])->image.preview)
+            preview_picture(studio, d, places[i].index);
         if (image_is_done(&picture_at(&places[i])->image) &&
             !take_picture(studio, &places[i], &why)) {
             d->error = why;
@@ -446,6 +513,11 @@ static bool step(struct studio *studio, const struct place *places, int count, s
     for (int i = 0; i < count; i++)
         images[i] = &picture_at(&places[i])->image;
     const double before = monotonic_seconds();
+    for (int i = 0; i < count; i++)
+        if (is_preview_due(studio, places[i].drawing, picture_at(&places[i])))
+            images[i]->preview = places[i].drawing->previews +
+                                 (size_t)places[i].index *
+                                     latent_elements(places[i].drawing->request);
     while (!studio->stages.ready(studio->stages.user, images, count, &why)) {
         if (why.code != ERROR_NO_MEMORY || count == 1)
             return fail(studio, places[0].drawing, &why, err);
@@ -477,6 +549,30 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     return true;
 }
 
+/* What cannot be decoded now is no preview; only a lost device ends more. */
+static bool decode_preview(struct studio *studio, const struct place *place, struct error *err) {
+    struct drawing *d = place->drawing;
+    const struct resolved_request *r = d->request;
+    struct error why = { 0 };
+    const double before = monotonic_seconds();
+    uint8_t *pixels = malloc((size_t)r->asked.width * (size_t)r->asked.height * 3);
+    d->pictures[place->index].preview_waits = false;
+    d->previews_decoded++;
+    const bool ok = pixels &&
+                    studio->stages.decode(studio->stages.user, r,
+                        d->previews + (size_t)place->index * latent_elements(r), pixels, &why);
+    if (ok)
+        show(d, place->index, r->asked.width, r->asked.height, pixels);
+    free(pixels);
+    if (why.code == ERROR_DEVICE_LOST)
+        return lose_all(studio, &why, err);
+    const double seconds = monotonic_seconds() - before;
+    d->result.timings.vae_s += seconds;
+    if (ok)
+        count_work(studio, d->work.decode, seconds);
+    return true;
+}
+
 static bool encode(struct studio *studio, struct drawing *d, struct error *err) {
     const size_t count = 2 * latent_elements(d->request) * (size_t)pictures_to_encode(d->request);
     struct error why = { 0 };
@@ -496,10 +592,22 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
     return true;
 }
 
-/* What the VAE does next for an image: before its first step, or after its last. */
+/* What the VAE does next for an image: before its first step, after its last, or between. */
 static bool code(struct studio *studio, const struct place *place, struct error *err) {
-    return place->drawing->encoded ? decode(studio, place, err)
-                                   : encode(studio, place->drawing, err);
+    if (!place->drawing->encoded)
+        return encode(studio, place->drawing, err);
+    return picture_at(place)->preview_waits ? decode_preview(studio, place, err)
+                                            : decode(studio, place, err);
+}
+
+/* Once, when somebody first wants to see previews; without them there are none. */
+static bool find_colours(struct studio *studio, struct error *err) {
+    struct error why = { 0 };
+    studio->wants_colours = false;
+    studio->has_colours = studio->stages.colours(studio->stages.user, &studio->colours, &why);
+    if (!studio->has_colours)
+        log_warning("there are no quick previews: %s", why.message);
+    return why.code != ERROR_DEVICE_LOST || lose_all(studio, &why, err);
 }
 
 static bool sample(struct studio *studio, struct policy_call *call, int listed, struct error *err) {
@@ -526,6 +634,8 @@ bool studio_work(struct studio *studio, struct error *err) {
     for (struct drawing *d = studio->first; d; d = d->next)
         check_time(d, now);
     end_ended(studio);
+    if (studio->wants_colours && !studio->has_colours)
+        return find_colours(studio, err);
     const int listed = list_images(studio, now);
     struct policy_call call;
     policy_choose(studio->list, listed, studio->call_rows, false, &call);

@@ -27,6 +27,13 @@ void studio_set_one_at_a_time(struct studio *studio);
 /* No request may be left. NULL is fine. */
 void studio_destroy(struct studio *studio);
 
+/* What an image would look like if it ended now: 8-bit RGB [height][width][3], borrowed. */
+struct studio_preview {
+    int image, step, steps; /* of the request; evaluations of this image, done and in all */
+    int width, height;
+    const uint8_t *pixels;
+};
+
 /* Called by studio_work; all but `done` may be NULL. */
 struct studio_hooks {
     /* Asked between units: true ends the request with ERROR_CANCELLED. */
@@ -35,6 +42,12 @@ struct studio_hooks {
     /* When it begins and after each of its calls: `step` of its images' `steps` evaluations are
      * done. */
     void (*progress)(int step, int steps, void *user);
+    /* After each `preview_every`th evaluation of an image but its last. 0: no previews. By a linear
+     * map of the latents, at their size; with preview_decodes by a decode, which is a unit of work
+     * of its own and counts when turns are taken. What is drawn is the same. */
+    void (*preview)(const struct studio_preview *preview, void *user);
+    int preview_every;
+    bool preview_decodes;
     /* Exactly once, the last thing that is said of it: the result, finished by the callee, or NULL
      * and the error. May admit others. */
     void (*done)(struct generate_result *result, const struct error *err, void *user);

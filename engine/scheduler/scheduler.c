@@ -227,6 +227,17 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     return true;
 }
 
+void scheduler_evaluation_end(const struct scheduler_evaluation *evaluation,
+    enum prediction_type prediction, float *of_sample, float *of_output) {
+    const float signal = evaluation->signal, noise = evaluation->noise;
+    const float root = sqrtf(signal * signal + noise * noise);
+    const float least = 1e-4f; /* where nothing but noise is left */
+    const struct prediction_weights weights = prediction_weights_of(
+        prediction, fmaxf(signal / root, least), noise / root);
+    *of_sample = (float)weights.x0_sample / root;
+    *of_output = (float)weights.x0_output;
+}
+
 bool scheduler_plan_create(const struct scheduler_config *config, int num_inference_steps,
     struct scheduler_plan **out, struct error *err) {
     return scheduler_plan_create_from(config, num_inference_steps, 0, out, err);

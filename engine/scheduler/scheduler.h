@@ -142,6 +142,11 @@ static inline bool evaluation_is_brownian(const struct scheduler_evaluation *eva
     return evaluation->draws_noise && evaluation->brownian_from != evaluation->brownian_to;
 }
 
+/* What the sample would end as if the model's output were right: *of_sample times it plus
+ * *of_output times the output. */
+void scheduler_evaluation_end(const struct scheduler_evaluation *evaluation,
+    enum prediction_type prediction, float *of_sample, float *of_output);
+
 struct scheduler_plan {
     int count;                                /* UNet evaluations; PNDM has one more than steps */
     struct scheduler_evaluation *evaluations; /* owned, [count] */

@@ -193,6 +193,66 @@ static void finish(struct work *work) {
     generation_unref(g);
 }
 
+/* The engine, or one of its previews, is done with it. */
+static void let_go(struct generation *g) {
+    pthread_mutex_lock(&g->mutex);
+    const bool ends = --g->busy == 0;
+    pthread_mutex_unlock(&g->mutex);
+    if (!ends)
+        return;
+    g->work.run = finish;
+    workers_give(g->server->encoders, &g->work);
+}
+
+struct preview_work {
+    struct work work;
+    struct generation *g;
+    struct studio_preview picture;
+    uint8_t pixels[];
+};
+
+/* In the place of an earlier one of its image. */
+static void keep_preview(struct generation *g, struct preview *preview) {
+    pthread_mutex_lock(&g->mutex);
+    struct preview **slot = &g->previews[preview->image], *before = *slot;
+    const bool is_newer = !before || before->step < preview->step;
+    if (is_newer) {
+        preview->number = ++g->previews_made;
+        *slot = g->latest = preview;
+    }
+    pthread_mutex_unlock(&g->mutex);
+    preview_unref(is_newer ? before : preview);
+}
+
+static void encode_preview(struct work *work) {
+    struct preview_work *p = (struct preview_work *)work;
+    struct generation *g = p->g;
+    struct preview *preview = preview_create(&p->picture);
+    if (preview) {
+        keep_preview(g, preview);
+        if (g->owner->news)
+            g->owner->news(g);
+    }
+    free(p);
+    let_go(g);
+}
+
+/* From the engine's thread; without memory there is none. */
+static void on_preview(const struct studio_preview *picture, void *user) {
+    struct generation *g = user;
+    const size_t size = (size_t)picture->width * (size_t)picture->height * 3;
+    struct preview_work *p = malloc(sizeof(*p) + size);
+    if (!p)
+        return;
+    *p = (struct preview_work){ .work.run = encode_preview, .g = g, .picture = *picture };
+    memcpy(p->pixels, picture->pixels, size);
+    p->picture.pixels = p->pixels;
+    pthread_mutex_lock(&g->mutex);
+    g->busy++;
+    pthread_mutex_unlock(&g->mutex);
+    workers_give(g->server->encoders, &p->work);
+}
+
 /* From the engine's thread: must not wait. The result's contents become ours. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
     struct generation *g = user;
@@ -202,8 +262,7 @@ static void on_done(struct generate_result *result, const struct error *err, voi
     } else {
         g->error = *err;
     }
-    g->work.run = finish;
-    workers_give(g->server->encoders, &g->work);
+    let_go(g);
 }
 
 /* --- From the request to the engine --- */
@@ -231,6 +290,9 @@ bool generation_admit(struct generation *g, struct error *err) {
     const struct engine_callbacks callbacks = {
         .done = on_done,
         .progress = on_progress,
+        .preview = g->preview_every > 0 ? on_preview : NULL,
+        .preview_every = g->preview_every,
+        .preview_decodes = g->preview_kind == PREVIEW_VAE,
         .user = g,
     };
     struct engine_ticket *ticket = NULL;
@@ -241,7 +303,8 @@ bool generation_admit(struct generation *g, struct error *err) {
         g->steps = g->request.images * g->request.plan->count;
         pthread_mutex_unlock(&g->mutex);
         g->admitted = true; /* before the engine can be done with it */
-        generation_ref(g);  /* an encoder's */
+        g->busy = 1;
+        generation_ref(g); /* an encoder's */
         ok = engine_submit(engine, &g->request, &callbacks, &ticket, err);
         if (!ok) {
             g->admitted = false;

@@ -133,7 +133,8 @@ struct generation {
     int references;
     struct engine_ticket *ticket; /* owned */
     bool cancelled;
-    double begun_s;           /* 0: it waits */
+    int busy;       /* the engine, and encoders with its previews: when all are done it ends */
+    double begun_s; /* 0: it waits */
     double pace_s, stepped_s; /* seconds from one evaluation to the next; when the last one was */
     int images, step, steps;
     uint64_t previews_made;

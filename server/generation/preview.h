@@ -2,6 +2,8 @@
 #ifndef SERVER_GENERATION_PREVIEW_H
 #define SERVER_GENERATION_PREVIEW_H
 
+#include "engine/studio.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +22,8 @@ struct preview {
     uint8_t jpeg[];
 };
 
+/* With one reference; NULL if it cannot be encoded. */
+struct preview *preview_create(const struct studio_preview *picture);
 void preview_ref(struct preview *preview);
 void preview_unref(struct preview *preview); /* NULL is fine */
 

@@ -168,7 +168,9 @@ static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struc
                                      .latent_width = 1,
                                  } };
     sem_init(&outcome->ended, 0, 0);
-    const struct engine_callbacks callbacks = { on_done, on_progress, outcome };
+    const struct engine_callbacks callbacks = {
+        .done = on_done, .progress = on_progress, .user = outcome
+    };
     return engine_submit(engine, &outcome->request, &callbacks, ticket, err);
 }
 

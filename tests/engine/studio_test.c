@@ -174,8 +174,11 @@ static struct studio *open_studio(int call_images_, int images_each) {
 }
 
 static void admit(struct studio *studio, int index) {
-    const struct studio_hooks hooks = { is_cancelled, on_begun, on_progress, on_done,
-        &clients[index] };
+    const struct studio_hooks hooks = { .is_cancelled = is_cancelled,
+        .begun = on_begun,
+        .progress = on_progress,
+        .done = on_done,
+        .user = &clients[index] };
     struct error err = { 0 };
     CHECK(studio_admit(studio, &clients[index].request, &hooks, monotonic_seconds(), &err), "%s",
         err.message);

@@ -91,6 +91,9 @@ static bool step(void *user, struct image *const *images, int count, struct erro
     const struct pipeline *p = user;
     if (p->step_ms > 0) /* even a sleep of nothing takes a while */
         sleep_ms(p->step_ms);
+    for (int i = 0; i < count; i++) /* brighter from step to step */
+        if (images[i]->preview)
+            images[i]->preview[0] = (float)images[i]->evaluations / (float)images[i]->plan->count;
     return idle_step(user, images, count, err);
 }
 
@@ -141,6 +144,7 @@ bool pipeline_create(
         .step = step,
         .take = idle_take,
         .leave = idle_leave,
+        .colours = idle_colours,
         .decode = decode };
     if (!studio_create(&stages, 0, &p->studio, err))
         return false;

@@ -1,5 +1,6 @@
 """POST /generate as a stream of events, and cancelling it, on a pipeline without a model.
 usage: stream_http.py EXECUTABLE"""
+import base64
 import os
 import sys
 import threading
@@ -49,6 +50,27 @@ def refusals_are_plain_answers(d):
     events = list(s)
     check(events[-1].kind == "error" and events[-1].json()["error"]["code"] == "internal_error",
           f"{events[-1].kind}: {events[-1].data}")
+
+
+def previews_come_on_the_way(d):
+    for kind, side in (("rgb", 8), ("vae", 64)):
+        s = Stream(d, {"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", "num_images": 2,
+                       "stream": True, "preview_every": 4, "preview": kind})
+        events = list(s)
+        previews = [e.json() for e in events if e.kind == "preview"]
+        check(all(set(p) == {"image", "step", "steps", "b64_json", "format", "width", "height"}
+                  for p in previews), f"{previews[:1]}")
+        # Those of one image may be passed over, if the reader is slow; none comes twice.
+        seen = [(p["image"], p["step"]) for p in previews]
+        check(set(seen) <= {(i, step) for i in (0, 1) for step in (4, 8)} and len(seen) == len(set(seen)) and
+              {i for i, _ in seen} == {0, 1}, f"{seen}")
+        for p in previews:
+            jpeg = base64.b64decode(p["b64_json"], validate=True)
+            check(jpeg[:3] == b"\xff\xd8\xff" and p["format"] == "jpeg" and p["steps"] == 10 and
+                  (p["width"], p["height"]) == (side, side), f"{p['width']}x{p['height']}")
+        plain = d.generate({"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", "num_images": 2,
+                            "seed": events[-1].json()["images"][0]["seed"]}).json()
+        check(events[-1].json()["images"] == plain["images"], "and change no pixel")
 
 
 def cancelled_by_its_id(d, steps_ms):
@@ -106,6 +128,7 @@ def many_at_once(d):
 with Daemon(EXECUTABLE, "fake,step_ms=10") as d:
     a_stream_has_progress_and_the_result(d)
     refusals_are_plain_answers(d)
+    previews_come_on_the_way(d)
     cancelled_by_its_id(d, 10)
     a_reader_that_leaves_ends_it(d)
     many_at_once(d)
