@@ -3,8 +3,8 @@
 
 #include "base/limits.h"
 #include "pictures/exif.h"
+#include "pictures/png_message.h"
 
-#include <png.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,19 +54,7 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
 struct source {
     const uint8_t *file;
     size_t size, at;
-    char message[160];
 };
-
-static void on_error(png_structp png, png_const_charp message) {
-    struct source *source = png_get_error_ptr(png);
-    snprintf(source->message, sizeof(source->message), "%s", message);
-    png_longjmp(png, 1);
-}
-
-static void on_warning(png_structp png, png_const_charp message) {
-    (void)png;
-    (void)message;
-}
 
 static void on_read(png_structp png, png_bytep out, size_t size) {
     struct source *source = png_get_io_ptr(png);
@@ -104,7 +92,9 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
 
 bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err) {
     struct source source = { .file = file, .size = size };
-    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, on_error, on_warning);
+    struct png_message message = { "" };
+    png_structp png = png_create_read_struct(
+        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_read_struct(&png, NULL, NULL);
@@ -113,7 +103,5 @@ bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct er
     png_set_read_fn(png, &source, on_read);
     const bool ok = read_pixels(png, info, out);
     png_destroy_read_struct(&png, &info, NULL);
-    const bool memory = !ok && strstr(source.message, "memory");
-    return ok || error_set(err, memory ? ERROR_NO_MEMORY : ERROR_INVALID, "the PNG is damaged: %s",
-                     source.message);
+    return ok || png_message_set(&message, "the PNG is damaged", err);
 }

@@ -1,6 +1,7 @@
 #include "pictures/png_encode.h"
 
-#include <png.h>
+#include "pictures/png_message.h"
+
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +11,7 @@
 struct sink {
     uint8_t *data;
     size_t size, capacity;
-    char message[160];
 };
-
-static void on_error(png_structp png, png_const_charp message) {
-    struct sink *sink = png_get_error_ptr(png);
-    snprintf(sink->message, sizeof(sink->message), "%s", message);
-    png_longjmp(png, 1);
-}
-
-static void on_warning(png_structp png, png_const_charp message) {
-    (void)png;
-    (void)message;
-}
 
 static void on_write(png_structp png, png_bytep data, size_t size) {
     struct sink *sink = png_get_io_ptr(png);
@@ -89,7 +78,9 @@ bool png_encode(const uint8_t *rgb, int width, int height, const struct png_text
     bool ok = false;
     if (text_count < 0 || text_count > MAX_TEXTS)
         return error_set(err, ERROR_INTERNAL, "png: %d text chunks", text_count);
-    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &sink, on_error, on_warning);
+    struct png_message message = { "" };
+    png_structp png = png_create_write_struct(
+        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_write_struct(&png, NULL);
@@ -110,8 +101,7 @@ bool png_encode(const uint8_t *rgb, int width, int height, const struct png_text
         free(latin1[i]);
     if (!ok) {
         free(sink.data);
-        bool memory = strstr(sink.message, "memory") != NULL;
-        return error_set(err, memory ? ERROR_NO_MEMORY : ERROR_INVALID, "png: %s", sink.message);
+        return png_message_set(&message, "png", err);
     }
     *out = sink.data;
     *out_size = sink.size;
