@@ -22,8 +22,10 @@ struct field {
     bool above_min, below_max; /* min or max itself is not allowed */
     const char *const *words;  /* NULL-terminated */
     const char *texts;         /* the default of TEXTS, separated by spaces */
-    const char *needs;         /* the field beside whose values `when` it has an effect */
-    unsigned when;
+    struct need {
+        const char *field;
+        unsigned when;
+    } needs[2]; /* the fields beside whose values `when` it has an effect */
     const char *help;
 };
 
@@ -31,14 +33,14 @@ struct field {
     .words = (const char *const[]) {                                                               \
         __VA_ARGS__, NULL                                                                          \
     }
-#define ONLY_WITH(flag) .needs = #flag, .when = 1 << true
-#define ONLY_LORA .needs = "method", .when = 1 << TRAIN_LORA
-#define ONLY_PROMPTS .needs = "validation_prompts", .when = 1 << true
-#define ONLY_FP16 .needs = "mixed_precision", .when = 1 << TRAIN_PRECISION_FP16
-#define ONLY_SCHEDULE(name) .needs = "lr_scheduler", .when = 1 << LEARNING_RATE_##name
+#define NEED(field, when) .needs[0] = { field, when }
+#define ONLY_WITH(flag) NEED(#flag, 1 << true)
+#define ONLY_LORA .needs[1] = { "method", 1 << TRAIN_LORA }
+#define ONLY_PROMPTS NEED("validation_prompts", 1 << true)
+#define ONLY_FP16 NEED("mixed_precision", 1 << TRAIN_PRECISION_FP16)
+#define ONLY_SCHEDULE(name) NEED("lr_scheduler", 1 << LEARNING_RATE_##name)
 #define ONLY_WARMUP                                                                                \
-    .needs = "lr_scheduler",                                                                       \
-    .when = ~(1u << LEARNING_RATE_CONSTANT | 1u << LEARNING_RATE_PIECEWISE_CONSTANT)
+    NEED("lr_scheduler", ~(1u << LEARNING_RATE_CONSTANT | 1u << LEARNING_RATE_PIECEWISE_CONSTANT))
 #define FIELD(kind_, member, ...)                                                                  \
     { .name = #member,                                                                             \
         .kind = KIND_##kind_,                                                                      \
@@ -398,27 +400,44 @@ static bool random_seed(int64_t *out, struct error *err) {
 /* --- what fields say to one another --- */
 
 static bool has_effect(const struct field *f, const struct train_config *config) {
-    if (!f->needs)
-        return true;
-    const struct field *other = field_named(f->needs);
-    return other && f->when >> (unsigned)number_of(other, config) & 1 && has_effect(other, config);
+    for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]); i++) {
+        const struct need *need = &f->needs[i];
+        const struct field *other = need->field ? field_named(need->field) : NULL;
+        if (need->field && !(other && need->when >> (unsigned)number_of(other, config) & 1 &&
+                               has_effect(other, config)))
+            return false;
+    }
+    return true;
 }
 
-/* "mixed_precision \"fp16\"", "use_ema true" */
-static const char *condition(const struct field *f, char *out, size_t size) {
-    const struct field *other = field_named(f->needs);
+static size_t describe_need(const struct need *need, char *out, size_t size) {
+    const struct field *other = field_named(need->field);
     const char *words[32];
     size_t count = 0;
     for (int i = 0; other->kind == KIND_WORD && other->words[i]; i++)
-        if (f->when >> i & 1)
+        if (need->when >> i & 1)
             words[count++] = other->words[i];
     char list[300] = "true";
     if (other->kind == KIND_WORD)
         words_list(list, sizeof(list), words, count, "\"", " or ");
-    if (other->kind == KIND_TEXTS)
-        snprintf(out, size, "%s", other->name);
-    else
-        snprintf(out, size, "%s %s", other->name, list);
+    const bool is_list = other->kind == KIND_TEXTS;
+    return (size_t)snprintf(
+        out, size, "%s%s%s", other->name, is_list ? "" : " ", is_list ? "" : list);
+}
+
+/* "mixed_precision \"fp16\"", "use_ema true", two of them with "and", or "" for a field that always
+ * has one. */
+static const char *condition(const struct field *f, char *out, size_t size) {
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]) && used < size; i++) {
+        if (!f->needs[i].field)
+            continue;
+        if (used)
+            used += (size_t)snprintf(out + used, size - used, " and ");
+        if (used < size)
+            used += describe_need(&f->needs[i], out + used, size - used);
+    }
     return out;
 }
 
@@ -698,8 +717,7 @@ bool train_config_line(size_t index, struct train_config_line *out) {
     *out = (struct train_config_line){ .name = f->name, .help = f->help };
     standard(f, out->standard, sizeof(out->standard));
     allowed(f, out->allowed, sizeof(out->allowed));
-    if (f->needs)
-        condition(f, out->only, sizeof(out->only));
+    condition(f, out->only, sizeof(out->only));
     return true;
 }
 

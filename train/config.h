@@ -47,9 +47,9 @@ struct train_groups {
 };
 
 /* X(kind, member, ...): the kind says what values look like and the member's type, the name is the
- * key. Beside min, max and value (the default): `needs` names another field, and `when` the values
- * of it (bits) beside which this one has an effect. TEXT and TEXTS are NULL or empty if not given.
- * 0 means "none" wherever it is the least allowed and the default. */
+ * key. Beside min, max and value (the default): ONLY_... names another field beside some of whose
+ * values this one has an effect. TEXT and TEXTS are NULL or empty if not given. 0 means "none"
+ * wherever it is the least allowed and the default. */
 #define TRAIN_FIELDS(X)                                                                            \
     X(TEXT, name, .help = "the adapter's name")                                                    \
     X(TEXT, dataset, .help = "a folder under the dataset root, or an uploaded data set")           \
@@ -69,7 +69,7 @@ struct train_groups {
         .help = "what the first factors are drawn from")                                           \
     X(FLAG, train_text_encoder, .help = "train the text encoder too")                              \
     X(TEXTS, text_encoder_target_modules, .texts = "q_proj k_proj v_proj out_proj",                \
-        .needs = "train_text_encoder", .when = 1 << true,                                          \
+        ONLY_WITH(train_text_encoder), ONLY_LORA,                                                  \
         .help = "layers of the text encoder that get factors")                                     \
     /* pictures and captions */                                                                    \
     X(INTEGER, resolution, .min = IMAGE_MIN_PX, .max = IMAGE_MAX_PX, .value = 512,                 \
@@ -137,8 +137,8 @@ struct train_groups {
     X(WORD, optimizer, WORDS("adamw"), .help = "AdamW as torch has it")                            \
     X(FLAG, use_8bit_adam, .help = "keep the optimizer's states in 8 bits")                        \
     X(NUMBER, learning_rate, .max = 10, .value = 1e-4, .help = "the learning rate")                \
-    X(NUMBER, text_encoder_learning_rate, .max = 10, .needs = "train_text_encoder",                \
-        .when = 1 << true, .help = "the text encoder's learning rate; 0: learning_rate")           \
+    X(NUMBER, text_encoder_learning_rate, .max = 10, ONLY_WITH(train_text_encoder),                \
+        .help = "the text encoder's learning rate; 0: learning_rate")                              \
     X(FLAG, scale_lr, .help = "multiply the learning rates by accumulation steps and batch size")  \
     X(GROUPS, parameter_groups, .help = "learning rates and weight decays of parts of the model")  \
     X(NUMBER, adam_beta1, .max = 1, .below_max = true, .value = 0.9,                               \

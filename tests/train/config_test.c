@@ -102,6 +102,9 @@ static const struct {
         "a list" },
     { "{" LEAST ", \"text_encoder_target_modules\": [\"fc1\"]}", "text_encoder_target_modules",
         "[\"fc1\"]", "train_text_encoder true" },
+    { "{" LEAST ", \"text_encoder_target_modules\": [\"fc2\"], \"train_text_encoder\": true, "
+      "\"method\": \"full\"}",
+        "text_encoder_target_modules", "[\"fc2\"]", "method \"lora\"" },
     { "{" LEAST ", \"text_encoder_learning_rate\": 1e-5}", "text_encoder_learning_rate", "1e-5",
         "train_text_encoder true" },
     { "{" LEAST ", \"resolution\": 500}", "resolution", "500", "a multiple of 8" },
