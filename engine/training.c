@@ -117,16 +117,23 @@ static bool resumes_from_latest(const struct train_config *c, struct error *err)
                "on from any of a folder's");
 }
 
-static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
+static bool suits_checkpoint(
+    const struct training *t, const struct train_config *c, struct error *err) {
     struct pipeline_info info;
+    if (!engine_get_info(t->options.engine, &info))
+        return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
+    const struct trained_checkpoint checkpoint = {
+        .is_single_file = !file_is_folder(info.model_path), .inpaints = info.inpaints
+    };
+    return training_job_is_possible(c, &checkpoint, err) &&
+           train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err);
+}
+
+static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
     char *path = NULL, *class_folder = NULL;
-    const bool ok = adapter_name_check("name", c->name, err) && training_job_is_possible(c, err) &&
-                    resumes_from_latest(c, err) &&
-                    (engine_get_info(t->options.engine, &info) ||
-                        error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading")) &&
-                    train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err) &&
-                    dataset_path(t, c, &path, err) && class_path(t, c, &class_folder, err) &&
-                    name_is_free(t, c, err);
+    const bool ok = adapter_name_check("name", c->name, err) && resumes_from_latest(c, err) &&
+                    suits_checkpoint(t, c, err) && dataset_path(t, c, &path, err) &&
+                    class_path(t, c, &class_folder, err) && name_is_free(t, c, err);
     free(path);
     free(class_folder);
     return ok;

@@ -92,8 +92,6 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     const bool draws = t->class_folder && !t->class_dataset;
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
     struct scheduler_config config;
-    if (t->options.config->method == TRAIN_FULL && !checkpoint_can_save(c, err))
-        return false;
     t->borrows_unet = t->options.unet && t->options.dtype == dtype &&
                       t->options.config->method == TRAIN_LORA;
     if (t->borrows_unet)

@@ -30,11 +30,19 @@ static bool name_result(struct training_job *t, struct error *err) {
 
 /* --- opening --- */
 
-bool training_job_is_possible(const struct train_config *c, struct error *err) {
+bool training_job_is_possible(
+    const struct train_config *c, const struct trained_checkpoint *checkpoint, struct error *err) {
     enum scheduler_kind kind;
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
         return error_field(err, "validation_scheduler", c->validation_scheduler,
             "the name of a scheduler: GET /schedulers lists them");
+    if (c->method == TRAIN_FULL && checkpoint->is_single_file)
+        return error_field(err, "method", "\"full\"",
+            "\"lora\": it writes a folder, and this checkpoint is a single file; one in diffusers' "
+            "layout can be trained");
+    if (c->validation_prompts.count && checkpoint->inpaints)
+        return error_field(err, "validation_prompts", c->validation_prompts.items[0],
+            "none: this checkpoint inpaints, and draws from no prompt alone");
     return true;
 }
 
@@ -61,8 +69,7 @@ bool training_job_open(
                         !t->options.tokenizer_dir == !tokenizer;
     if (!copied)
         error_set(err, ERROR_NO_MEMORY, "no memory for a training job");
-    if (copied && training_job_is_possible(options->config, err) &&
-        cache_trim(options->cache, options->cache_max_bytes, err) &&
+    if (copied && cache_trim(options->cache, options->cache_max_bytes, err) &&
         training_job_open_dataset(t, err) && job_folder_make(options->folder, err) &&
         name_result(t, err) &&
         write_json(options->folder, "config.json", train_config_to_json(options->config), err) &&
@@ -142,10 +149,19 @@ static bool draw_class(struct training_job *t, struct error *err) {
     return training_job_open_class(t, err);
 }
 
+static bool suits(const struct training_job *t, struct error *err) {
+    const struct unet_config *unet = checkpoint_unet_config(t->checkpoint);
+    const struct trained_checkpoint checkpoint = {
+        .is_single_file = checkpoint_is_single_file(t->checkpoint),
+        .inpaints = unet->in_channels != unet->out_channels,
+    };
+    return training_job_is_possible(t->options.config, &checkpoint, err);
+}
+
 bool training_job_load(struct training_job *t, struct error *err) {
     t->loaded = checkpoint_open(
                     t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
-                training_job_load_models(t, t->checkpoint, err) &&
+                suits(t, err) && training_job_load_models(t, t->checkpoint, err) &&
                 t->options.kernels->memory->synchronize(err);
     return t->loaded;
 }

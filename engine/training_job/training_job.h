@@ -47,8 +47,15 @@ struct training_job_options {
     void *user;
 };
 
-/* ERROR_UNSUPPORTED for what can be asked for and is not done here. */
-bool training_job_is_possible(const struct train_config *config, struct error *err)
+/* What of the checkpoint decides whether a job can be done. */
+struct trained_checkpoint {
+    bool is_single_file;
+    bool inpaints; /* its UNet draws from a picture and a mask only */
+};
+
+/* Names the field that asks for what is not done here, or not with this checkpoint. */
+bool training_job_is_possible(const struct train_config *config,
+    const struct trained_checkpoint *checkpoint, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Looks at the data set, which takes as long as its pictures are many: on any thread, without the

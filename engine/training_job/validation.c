@@ -262,19 +262,10 @@ static void fill_figures(struct validation *v) {
     };
 }
 
-/* An inpainting UNet draws into a picture, and a prompt is none. */
-static bool draws_from_a_prompt(const struct validation *v, struct error *err) {
-    const int in = unet_get_config(v->options.unet)->in_channels;
-    const int latent = vae_get_config(v->options.vae)->latent_channels;
-    return in == latent ||
-           error_field(err, "validation_prompts", v->options.config->validation_prompts.items[0],
-               "none: this UNet takes %d channels, and draws from no prompt alone", in);
-}
-
 /* All prompts are looked at now, and the memory of one picture is taken. */
 static bool plan(struct validation *v, struct error *err) {
+    bool ok = true;
     fill_figures(v);
-    bool ok = draws_from_a_prompt(v, err);
     for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {
         ok = resolve(v, i, err);
         for (int k = 0; ok && k < v->request.warning_count; k++)

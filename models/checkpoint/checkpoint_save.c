@@ -149,7 +149,7 @@ static bool write_prediction_type(
     return ok;
 }
 
-bool checkpoint_can_save(const struct checkpoint *c, struct error *err) {
+static bool can_save(const struct checkpoint *c, struct error *err) {
     return !c->single_file ||
            error_set(err, ERROR_UNSUPPORTED,
                "the checkpoint is a single file, and a full fine-tune writes a folder: give one in "
@@ -163,7 +163,7 @@ bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct folder_copy copy = { take, &s };
     bool ok = (sorted ||
                   error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", changes->count)) &&
-              checkpoint_can_save(c, err);
+              can_save(c, err);
     if (ok) {
         memcpy(sorted, changes->items, changes->count * sizeof(*sorted));
         qsort(sorted, changes->count, sizeof(*sorted), by_name);

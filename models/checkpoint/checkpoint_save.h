@@ -23,7 +23,5 @@ struct checkpoint_changes {
 bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err)
     __attribute__((warn_unused_result));
-bool checkpoint_can_save(const struct checkpoint *c, struct error *err)
-    __attribute__((warn_unused_result));
 
 #endif

@@ -1,18 +1,21 @@
 """Training jobs and data sets that are wrong, over HTTP: each is refused with an error of its own that names
 what is wrong, what was given and what would be right; none starts, and the daemon goes on.
-usage: train_refusals.py EXECUTABLE MODEL"""
+usage: train_refusals.py EXECUTABLE MODEL SMALL_CHECKPOINT LDM_NAMES.tsv"""
 import gzip
 import io
 import json
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import tarfile
 import zlib
 
+import lora_file
 from daemon import check, done
 from picture import encode
-from trainer import JOB, Trainer, make_pictures, root
+from trainer import JOB, Trainer, make_pictures, model, root
 
 SETS = os.path.join(root, "sets")
 JSON, TAR = {"Content-Type": "application/json"}, {"Content-Type": "application/x-tar"}
@@ -261,6 +264,45 @@ def refused_at_once(d, messages):
     check("new" not in os.listdir(SETS) and not os.path.exists("/tmp/a.png"), "and no data set")
 
 
+def inpainting_checkpoint():
+    """The bundled one with a first layer of 9 channels, the five more all 0."""
+    path = os.path.join(root, "inpainting")
+    shutil.copytree(model, path, ignore=shutil.ignore_patterns("loras", "train"))
+    weights, config = (os.path.join(path, "unet", name)
+                       for name in ("diffusion_pytorch_model.safetensors", "config.json"))
+    with open(weights, "rb") as f:
+        data = f.read()
+    tensors = {name: (t["dtype"], t["shape"], t["data_offsets"])
+               for name, t in lora_file.read_header(weights).items() if name != "__metadata__"}
+    data = data[8 + struct.unpack("<Q", data[:8])[0]:]
+    tensors = {name: (dtype, shape, data[slice(*at)]) for name, (dtype, shape, at) in tensors.items()}
+    dtype, (outputs, _, *kernel), values = tensors["conv_in.weight"]
+    each = len(values) // outputs
+    wide = b"".join(values[i * each:(i + 1) * each] + bytes(each // 4 * 5) for i in range(outputs))
+    tensors["conv_in.weight"] = dtype, [outputs, 9, *kernel], wide
+    with open(weights, "wb") as f:
+        f.write(lora_file.join(tensors))
+    with open(config, encoding="utf-8") as f:
+        fields = json.load(f)
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump({**fields, "in_channels": 9}, f)
+    return path
+
+
+def refused_for_the_checkpoint(messages):
+    small = os.path.join(root, "small")
+    subprocess.run([sys.argv[3], sys.argv[4], "49408", small], check=True)
+    for checkpoint, fields, param, words in (
+            (small + ".safetensors", {"method": "full", "rank": None, "dropout": None}, "method", "single file"),
+            (inpainting_checkpoint(), {"validation_prompts": ["a boat"], "validation_steps": 4},
+             "validation_prompts", "this checkpoint inpaints")):
+        with Trainer(model=checkpoint) as d:
+            r = d.train(**fields)
+            check(r.status == 400, f"{fields}: {r.status} {r.body[:300]}")
+            messages.note(f"{fields}", r.json().get("error", {}), words, param)
+            check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+
+
 def ended_before_a_step(d, messages):
     for name, (_, words) in FOLDERS.items():
         job = d.wait(d.start(dataset=name), "failed")
@@ -279,6 +321,7 @@ def main():
         check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204), "one adapter, and no job")
         messages = Messages()
         refused_at_once(d, messages)
+        refused_for_the_checkpoint(messages)
         at_once = len(messages.seen)
         ended_before_a_step(d, messages)
         check(d.get("/health").status == 200 and d.picture(loras=[]) == plain, "the daemon draws as before")

@@ -36,7 +36,7 @@ def make_pictures():
 class Trainer(Daemon):
     """A daemon with a state of its own, or with `state` that of an earlier one."""
 
-    def __init__(self, *extra, state=None):
+    def __init__(self, *extra, state=None, model=model):
         self.keep = state
         self.state = state or tempfile.mkdtemp(dir=root)
         self.loras = os.path.join(self.state, "loras")
