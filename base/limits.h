@@ -73,7 +73,10 @@
 /* Image k uses seed + k, and every seed that is reported is a JSON integer of 64 bits. */
 #define SEED_MAX (INT64_MAX - IMAGES_PER_REQUEST_MAX)
 #define CLIP_SKIP_MAX 31  /* and below the text encoder's number of layers */
-#define TEXT_CHUNKS_MAX 8 /* of a text with long_prompt "chunk" */
+#define TEXT_CHUNKS_MAX 8 /* of a text that is not cut */
+/* Of AUTOMATIC1111's syntax (engine/prompts/attention.c): brackets open at a time, weights. */
+#define PROMPT_NESTING_MAX 64
+#define PROMPT_WEIGHT_MAX 1000.0
 #define TIMEOUT_MAX_S 86400.0
 #define PRIORITY_MAX 3 /* either sign */
 #define LORAS_PER_REQUEST_MAX 64

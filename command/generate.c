@@ -57,6 +57,9 @@ static const struct option_spec own_options[] = {
         .to = OPTION_TO_INT(struct run, request.clip_skip, 0, CLIP_SKIP_MAX) },
     { "long-prompt", 0, "truncate|chunk",
         "cut long texts, or encode them in pieces of 75 tokens [truncate]" },
+    { "prompt-syntax", 0, "plain|a1111",
+        "brackets in texts: themselves, or AUTOMATIC1111's weights, with its\n"
+        "BREAK and <lora:NAME:W> [plain]" },
     { "lora", 0, "NAME|FILE[:W[:TW]]",
         "an adapter, its weight and that for the text encoder [1, the same],\n"
         "as often as there are; a name is one in --lora-dir",
@@ -144,6 +147,7 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
     const char *negative = options_get(o, "negative-prompt"), *rng = options_get(o, "rng");
     const char *long_prompt = options_get(o, "long-prompt"), *out = options_get(o, "out");
     const char *resize_mode = options_get(o, "resize-mode");
+    const char *prompt_syntax = options_get(o, "prompt-syntax");
     struct generate_request *request = &run->request;
     generate_request_init(request);
     request->prompts = calloc(1, sizeof(*request->prompts));
@@ -157,6 +161,9 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
         return options_refuse("rng", rng, "cpu or cuda: torch's two generators", err);
     if (long_prompt && !long_prompt_from_name(long_prompt, &request->long_prompt))
         return options_refuse("long-prompt", long_prompt, LONG_PROMPT_ALLOWED, err);
+    request->long_prompt_given = long_prompt != NULL;
+    if (prompt_syntax && !prompt_syntax_from_name(prompt_syntax, &request->prompt_syntax))
+        return options_refuse("prompt-syntax", prompt_syntax, PROMPT_SYNTAX_ALLOWED, err);
     if (resize_mode && !resize_mode_from_name(resize_mode, &request->resize_mode))
         return options_refuse("resize-mode", resize_mode, RESIZE_MODE_ALLOWED, err);
     request->strength_given = options_get(o, "strength") != NULL;

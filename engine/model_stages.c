@@ -1,6 +1,7 @@
 #include "engine/model_stages.h"
 
 #include "base/limits.h"
+#include "engine/prompts/encode.h"
 #include "engine/text_cache.h"
 #include "kernels/overlay.h"
 
@@ -81,7 +82,7 @@ static int text_of(const struct resolved_request *r, int index) {
 }
 
 static int text_tokens(const struct resolved_request *r, int text) {
-    return r->texts[text].chunks * r->tokens;
+    return r->texts[text].tokens;
 }
 
 static int longest_text(const struct resolved_request *r) {
@@ -99,7 +100,7 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
         .moments = moments,
         .keeps = r->source && r->source->mask.pixels && !r->source->inpaints,
         .guided = r->guided,
-        .guidance_scale = asked->guidance_scale,
+        .guidance_scale = asked->guidance_scale * r->texts[text_of(r, index)].guidance,
         .guidance_rescale = asked->guidance_rescale,
         .prediction = r->scheduler.values.prediction_type,
         .overlay = adapter_set_unet(r->adapters),
@@ -111,60 +112,42 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
 
 /* --- the models --- */
 
-/* One text: ids i32 [chunks][tokens], context [chunks][tokens][hidden]. */
-struct encoding {
-    const struct text_encoder *text_encoder;
-    struct tensor ids, context;
-    int clip_skip;
-};
-
-static void run_text_encoder(struct compute *c, const void *user) {
-    const struct encoding *e = user;
-    struct tensor context = e->context;
-    text_encoder_forward(e->text_encoder, c, &e->ids, e->clip_skip, &context);
-}
-
 /* context: [1][the text's tokens][hidden]; from the cache if it is there. */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
-    const int64_t chunks = context->shape[1] / r->tokens;
-    const struct text_key kept = {
+    const struct text_key key = {
         .ids = r->texts[text].ids,
+        .weights = r->texts[text].weights,
         .id_count = (size_t)context->shape[1],
         .clip_skip = clip_skip,
         .adapters = adapter_set_text_key(r->adapters),
     };
     const void *found = c->dry_run || !compute_ok(c)
                             ? NULL
-                            : text_cache_find(m->cache, &kept, tensor_bytes(context));
+                            : text_cache_find(m->cache, &key, tensor_bytes(context));
     if (found) {
         compute_upload(c, found, context);
         return;
     }
-    size_t mark = arena_mark(c->arena);
-    const struct encoding e = {
-        .text_encoder = m->models.text_encoder,
-        .ids = compute_tensor_2d(c, DTYPE_I32, chunks, r->tokens),
-        .context = tensor_view_3d(context, chunks, r->tokens, context->shape[2]),
+    const struct text_encoding encoding = {
+        .encoder = m->models.text_encoder,
+        .text = &r->texts[text],
+        .length = r->tokens,
         .clip_skip = clip_skip,
+        .overlay = adapter_set_text_encoder(r->adapters),
     };
-    const uintptr_t key[] = { (uintptr_t)e.text_encoder, (uintptr_t)e.ids.data,
-        (uintptr_t)e.context.data, (uintptr_t)chunks, (uintptr_t)r->tokens, (uintptr_t)clip_skip };
-    compute_upload(c, kept.ids, &e.ids);
-    const struct row_overlay *rows[TEXT_CHUNKS_MAX], *own = adapter_set_text_encoder(r->adapters);
-    for (int64_t i = 0; i < chunks; i++)
-        rows[i] = own;
-    const struct overlay overlay = { rows, (int)chunks };
-    c->overlay = own ? &overlay : NULL;
-    compute_recorded(c, key, sizeof(key), run_text_encoder, &e);
-    c->overlay = NULL;
+    text_encode(c, &encoding, context);
     const void *encoded = compute_view(c, context);
     if (encoded)
-        text_cache_put(m->cache, &kept, encoded, tensor_bytes(context));
-    arena_release(c->arena, mark);
+        text_cache_put(m->cache, &key, encoded, tensor_bytes(context));
 }
 
-/* The keys and values of the image's texts. clip_skip is the prompt's alone, as in diffusers. */
+/* What diffusers skips for the prompt alone, AUTOMATIC1111 skips for the negative one too. */
+static int clip_skip_of(const struct resolved_request *r, bool prompt) {
+    return prompt || r->asked.prompt_syntax == PROMPT_SYNTAX_A1111 ? r->asked.clip_skip : 0;
+}
+
+/* The keys and values of the image's texts. */
 static void encode_texts(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
     for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
@@ -172,8 +155,7 @@ static void encode_texts(struct compute *c, const struct model_stages *m,
         const struct tensor context = compute_tensor_3d(c, unet_activation_dtype(m->models.unet), 1,
             image->text_tokens[prompt], unet_get_config(m->models.unet)->cross_attention_dim);
         if (compute_ok(c))
-            encode_text(
-                c, m, r, prompt ? text_of(r, index) : 0, prompt ? r->asked.clip_skip : 0, &context);
+            encode_text(c, m, r, prompt ? text_of(r, index) : 0, clip_skip_of(r, prompt), &context);
         sampler_encode_text(c, sampler, image, prompt, &context);
         arena_release(c->arena, mark);
     }

@@ -22,6 +22,12 @@ static const char *const long_prompt_words[] = {
 #undef LONG_PROMPT
 };
 
+static const char *const prompt_syntax_words[] = {
+#define PROMPT_SYNTAX(name, word) word,
+    PROMPT_SYNTAXES(PROMPT_SYNTAX)
+#undef PROMPT_SYNTAX
+};
+
 static const char *const resize_mode_words[] = {
 #define RESIZE_MODE(name, word) word,
     RESIZE_MODES(RESIZE_MODE)
@@ -45,6 +51,18 @@ bool long_prompt_from_name(const char *name, enum long_prompt *out) {
         long_prompt_words, sizeof(long_prompt_words) / sizeof(long_prompt_words[0]), name);
     if (found >= 0)
         *out = (enum long_prompt)found;
+    return found >= 0;
+}
+
+const char *prompt_syntax_name(enum prompt_syntax syntax) {
+    return prompt_syntax_words[syntax];
+}
+
+bool prompt_syntax_from_name(const char *name, enum prompt_syntax *out) {
+    const int found = find_word(
+        prompt_syntax_words, sizeof(prompt_syntax_words) / sizeof(prompt_syntax_words[0]), name);
+    if (found >= 0)
+        *out = (enum prompt_syntax)found;
     return found >= 0;
 }
 
@@ -201,7 +219,7 @@ static bool check_image_count(const struct generate_request *request, struct err
         "prompts times num_images is at most %d images a request", IMAGES_PER_REQUEST_MAX);
 }
 
-static bool check_loras(const struct generate_request *request, struct error *err) {
+bool generate_request_check_loras(const struct generate_request *request, struct error *err) {
     char param[64], value[32];
     if (request->lora_count > LORAS_PER_REQUEST_MAX) {
         snprintf(value, sizeof(value), "%d of them", request->lora_count);
@@ -224,6 +242,14 @@ static bool check_loras(const struct generate_request *request, struct error *er
             return false;
     }
     return true;
+}
+
+/* AUTOMATIC1111 never cuts. */
+static bool check_long_prompt(const struct generate_request *request, struct error *err) {
+    return request->prompt_syntax != PROMPT_SYNTAX_A1111 || !request->long_prompt_given ||
+           request->long_prompt == LONG_PROMPT_CHUNK ||
+           error_field(err, "long_prompt", long_prompt_name(request->long_prompt),
+               "\"chunk\" with prompt_syntax \"a1111\", or none");
 }
 
 /* Strength, mask and resize_mode are of a picture. */
@@ -253,9 +279,10 @@ bool generate_request_check(const struct generate_request *request, struct error
            check_int(err, "num_images", request->num_images, 1, IMAGES_PER_REQUEST_MAX) &&
            check_image_count(request, err) &&
            check_int(err, "clip_skip", request->clip_skip, 0, CLIP_SKIP_MAX) &&
-           check_pictures(request, err) && check_timeout(err, request->timeout_s) &&
+           check_long_prompt(request, err) && check_pictures(request, err) &&
+           check_timeout(err, request->timeout_s) &&
            check_int(err, "priority", request->priority, -PRIORITY_MAX, PRIORITY_MAX) &&
            (request->quality == 0 ||
                check_int(err, "quality", request->quality, 1, PICTURE_QUALITY_MAX)) &&
-           check_loras(request, err);
+           generate_request_check_loras(request, err);
 }

@@ -35,6 +35,20 @@ enum long_prompt {
 const char *long_prompt_name(enum long_prompt kind);
 bool long_prompt_from_name(const char *name, enum long_prompt *out);
 
+/* What brackets and colons in a text mean. */
+#define PROMPT_SYNTAXES(X)                                                                         \
+    X(PLAIN, "plain") /* themselves */                                                             \
+    X(A1111, "a1111") /* weights, chunks and adapters, as in AUTOMATIC1111 (docs/prompts.md) */
+enum prompt_syntax {
+#define PROMPT_SYNTAX(name, word) PROMPT_SYNTAX_##name,
+    PROMPT_SYNTAXES(PROMPT_SYNTAX)
+#undef PROMPT_SYNTAX
+};
+#define PROMPT_SYNTAX_ALLOWED                                                                      \
+    "\"plain\" or \"a1111\": as it stands there, or with AUTOMATIC1111's weights, BREAK and tags"
+const char *prompt_syntax_name(enum prompt_syntax syntax);
+bool prompt_syntax_from_name(const char *name, enum prompt_syntax *out);
+
 /* One adapter of a request. */
 struct lora_choice {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -77,7 +91,9 @@ struct generate_request {
     enum rng_kind rng;
     int num_images; /* per prompt */
     int clip_skip;  /* as diffusers counts: 0 is the last layer */
+    enum prompt_syntax prompt_syntax;
     enum long_prompt long_prompt;
+    bool long_prompt_given;
     bool latent_output;         /* return latents instead of pictures */
     enum picture_format format; /* of the files */
     bool format_given;
@@ -107,6 +123,10 @@ bool generate_request_copy(const struct generate_request *request, struct genera
 /* Range checks that need no model: every field against base/limits.h. ERROR_INVALID names the
  * field, the value and what is allowed, with the API's field names. */
 bool generate_request_check(const struct generate_request *request, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* What of it is about adapters. */
+bool generate_request_check_loras(const struct generate_request *request, struct error *err)
     __attribute__((warn_unused_result));
 
 struct generate_timings {

@@ -1,6 +1,7 @@
 #include "engine/resolve.h"
 
 #include "base/limits.h"
+#include "engine/prompts/syntax.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -210,58 +211,96 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     return true;
 }
 
-/* `text` needs more chunks than there may be. */
-static bool refuse_length(const struct resolve_figures *figures, const char *param,
-    const char *string, struct error *err) {
-    int32_t *tokens;
-    size_t count;
-    char value[32];
-    const int piece = figures->context_length - 2;
-    if (!tokenizer_encode(figures->tokenizer, string, &tokens, &count, err))
-        return error_prefix(err, "%s", param);
-    free(tokens);
-    snprintf(value, sizeof(value), "%zu tokens", count);
-    return error_field(err, param, value, "at most %d tokens: %d chunks of %d",
-        TEXT_CHUNKS_MAX * piece, TEXT_CHUNKS_MAX, piece);
-}
-
-static bool tokenize_one(const struct resolve_figures *figures, struct resolved_request *r,
-    const char *param, const char *string, struct error *err) {
-    char *cut = NULL, *warning = NULL;
-    const bool chunk = r->asked.long_prompt == LONG_PROMPT_CHUNK;
-    struct text *text = &r->texts[r->text_count];
-    size_t chunks;
-    if (!tokenizer_encode_chunks(figures->tokenizer, string, (size_t)r->tokens,
-            chunk ? TEXT_CHUNKS_MAX : 1, &text->ids, &chunks, &cut, err))
-        return error_prefix(err, "%s", param);
-    r->text_count++;
-    text->chunks = (int)chunks;
-    r->chunks = text->chunks > r->chunks ? text->chunks : r->chunks;
-    if (!cut)
-        return true;
-    if (chunk) {
-        free(cut);
-        return refuse_length(figures, param, string, err);
-    }
-    if (asprintf(&warning, "%s: only the first %d tokens were used; this was cut: \"%s\"", param,
-            r->tokens - 2, cut) < 0)
-        warning = NULL;
-    free(cut);
-    return add_warning(r, warning, err);
-}
-
-static bool tokenize(
-    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+/* What is wrong with loras[i], if a tag has named it, is wrong with the prompt. */
+static bool blame_tag(const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
+    char tag[ADAPTER_NAME_MAX_BYTES + 16], allowed[sizeof(err->allowed)];
+    int index;
+    if (!err || sscanf(err->param, "loras[%d]", &index) != 1 || index >= asked->lora_count ||
+        index < asked->lora_count - r->tag_count)
+        return false;
+    snprintf(tag, sizeof(tag), "<lora:%s>", asked->loras[index].name);
+    memcpy(allowed, err->allowed, sizeof(allowed));
+    if (allowed[0])
+        return error_field(err, "prompt", tag, "%s", allowed);
+    error_prefix(err, "prompt: %s", tag);
+    snprintf(err->param, sizeof(err->param), "prompt");
+    return false;
+}
+
+/* The adapters that prompt `index` names. A request has one set of them, so that all of its prompts
+ * name the same. */
+static bool take_tags(
+    struct resolved_request *r, int index, const struct text_extras *extras, struct error *err) {
+    struct generate_request *asked = &r->asked;
+    const size_t bytes = (size_t)extras->tag_count * sizeof(*asked->loras);
+    if (index > 0) {
+        const struct lora_choice *first = asked->loras + asked->lora_count - r->tag_count;
+        bool same = extras->tag_count == r->tag_count;
+        for (int i = 0; same && i < r->tag_count; i++)
+            same = strcmp(first[i].name, extras->tags[i].name) == 0 &&
+                   first[i].weight == extras->tags[i].weight &&
+                   first[i].text_encoder_weight == extras->tags[i].text_encoder_weight;
+        return same || error_field(err, "prompt", "other <lora:...> tags than the first prompt's",
+                           "the same ones in all prompts of a request");
+    }
+    if (extras->tag_count == 0)
+        return true;
+    struct lora_choice *loras = reallocarray(
+        asked->loras, (size_t)(asked->lora_count + extras->tag_count), sizeof(*loras));
+    if (!loras)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a prompt's adapters");
+    memcpy(loras + asked->lora_count, extras->tags, bytes);
+    asked->loras = loras;
+    asked->lora_count += extras->tag_count;
+    asked->loras_given = true;
+    r->tag_count = extras->tag_count;
+    return generate_request_check_loras(asked, err) || blame_tag(r, err);
+}
+
+/* Prompt `index`, or -1: what guidance leads away from. */
+static bool make_text(const struct resolve_figures *figures, struct resolved_request *r, int index,
+    struct error *err) {
+    const struct generate_request *asked = &r->asked;
+    const struct text_options options = {
+        .tokenizer = figures->tokenizer,
+        .context_length = figures->context_length,
+        .syntax = asked->prompt_syntax,
+        .long_prompt = asked->long_prompt,
+    };
     const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
+    const bool is_negative = index < 0;
+    struct text *text = &r->texts[r->text_count];
+    struct text_extras extras = { 0 };
+    bool ok = text_create(&options, is_negative ? "negative_prompt" : "prompt",
+        is_negative ? negative : asked->prompts[index], is_negative, text, &extras, err);
+    if (ok) {
+        r->text_count++;
+        r->chunks = text->chunks > r->chunks ? text->chunks : r->chunks;
+    }
+    if (ok && extras.warning) {
+        ok = add_warning(r, extras.warning, err);
+        extras.warning = NULL;
+    }
+    if (ok && text->guidance != 1 && !r->guided)
+        ok = error_field(err, "prompt", "a weight of all of it, at its end",
+            "with a guidance_scale above 1, which it multiplies");
+    ok = ok && (is_negative || take_tags(r, index, &extras, err));
+    text_extras_finish(&extras);
+    return ok;
+}
+
+static bool make_texts(
+    const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
+    struct generate_request *asked = &r->asked;
     r->tokens = figures->context_length;
     r->texts = calloc((size_t)asked->prompt_count + 1, sizeof(*r->texts));
     if (!r->texts)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
-    if (r->guided && !tokenize_one(figures, r, "negative_prompt", negative, err))
-        return false;
-    for (int i = 0; i < asked->prompt_count; i++)
-        if (!tokenize_one(figures, r, "prompt", asked->prompts[i], err))
+    if (asked->prompt_syntax == PROMPT_SYNTAX_A1111)
+        asked->long_prompt = LONG_PROMPT_CHUNK;
+    for (int i = r->guided ? -1 : 0; i < asked->prompt_count; i++)
+        if (!make_text(figures, r, i, err))
             return false;
     return true;
 }
@@ -270,17 +309,27 @@ static bool tokenize(
 static bool resolve_loras(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
-    if (figures->adapters) {
-        if (!adapters_resolve(figures->adapters, asked->loras, asked->lora_count,
-                asked->loras_given, &r->adapters, err))
-            return false;
-        const uint64_t base = adapter_set_base_id(r->adapters);
-        return base == 0 || base == figures->adapters_base ||
-               error_set(
-                   err, ERROR_UNAVAILABLE, "another checkpoint was loaded just now: try again");
-    }
-    return asked->lora_count == 0 ||
-           error_field(err, "loras[0].name", asked->loras[0].name, "there are no adapters here");
+    if (!figures->adapters && asked->lora_count > 0)
+        error_field(err, "loras[0].name", asked->loras[0].name, "there are no adapters here");
+    if (!figures->adapters)
+        return asked->lora_count == 0 || blame_tag(r, err);
+    if (!adapters_resolve(figures->adapters, asked->loras, asked->lora_count, asked->loras_given,
+            &r->adapters, err))
+        return blame_tag(r, err);
+    const uint64_t base = adapter_set_base_id(r->adapters);
+    return base == 0 || base == figures->adapters_base ||
+           error_set(err, ERROR_UNAVAILABLE, "another checkpoint was loaded just now: try again");
+}
+
+bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request) {
+    if (request->init_image.bytes || request->mask_image.bytes)
+        return true;
+    for (int i = 0; i < request->prompt_count; i++)
+        if (request->prompt_syntax == PROMPT_SYNTAX_A1111 &&
+            prompt_may_have_tags(request->prompts[i]))
+            return true;
+    return adapters &&
+           adapters_would_wait(adapters, request->loras, request->lora_count, request->loras_given);
 }
 
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
@@ -294,7 +343,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     if (check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
         resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_source(figures, r, err) && resolve_seed(r, err) && tokenize(figures, r, err) &&
+        resolve_source(figures, r, err) && resolve_seed(r, err) && make_texts(figures, r, err) &&
         resolve_loras(figures, r, err))
         return true;
     resolved_request_finish(r);
@@ -310,7 +359,7 @@ void resolved_request_finish(struct resolved_request *request) {
         free(request->warnings[i]);
     free(request->warnings);
     for (int i = 0; i < request->text_count; i++)
-        free(request->texts[i].ids);
+        text_finish(&request->texts[i]);
     free(request->texts);
     if (request->of.release)
         request->of.release(request->of.model);

@@ -5,9 +5,9 @@
 #define ENGINE_RESOLVE_H
 
 #include "engine/adapters/adapters.h"
+#include "engine/prompts/texts.h"
 #include "engine/request.h"
 #include "engine/source.h"
-#include "models/tokenizer/tokenizer.h"
 
 /* What resolving has to know of a checkpoint; everything borrowed. */
 struct resolve_figures {
@@ -23,18 +23,14 @@ struct resolve_figures {
     uint64_t adapters_base;    /* its number of this checkpoint (adapters_base_id) */
 };
 
-/* One text: chunks that are encoded one by one and lie behind each other. */
-struct text {
-    int32_t *ids; /* owned: [chunks][tokens of a chunk] */
-    int chunks;
-};
-
 /* Read-only once it is made. Everything is owned, but for scheduler.trained_betas, which is the
  * checkpoint's. */
 struct resolved_request {
-    /* With the size, the seed and the strength, if it left them open. Its pictures' bytes are gone,
-     * their sizes are left. */
+    /* With the size, the seed and the strength, if it left them open, and behind its own adapters
+     * those that its prompt names: tag_count of them. Its pictures' bytes are gone, their sizes are
+     * left. */
     struct generate_request asked;
+    int tag_count;
     struct scheduler_config scheduler;
     struct scheduler_plan *plan; /* of every image */
     struct source *source;       /* NULL: no picture is given */
@@ -45,7 +41,7 @@ struct resolved_request {
     int text_count;
     int tokens;      /* of a chunk: what the text encoder takes at a time */
     int chunks;      /* of the longest text */
-    char **warnings; /* texts that were cut */
+    char **warnings; /* texts that were cut, for one */
     int warning_count;
     struct adapter_set *adapters; /* NULL: the base alone */
     /* Of the checkpoint for which it was resolved, whose owner may want to know how long it is
@@ -57,7 +53,10 @@ struct resolved_request {
     } of;
 };
 
-/* `request` is copied. Waits where adapters_would_wait says so. ERROR_INVALID names the field, by
+/* Whether it may take long: pictures to decode, adapters (NULL: there are none) to read. */
+bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request);
+
+/* `request` is copied. Waits where resolve_would_wait says so. ERROR_INVALID names the field, by
  * its name in the API, the value and what is allowed. The caller finishes *out on success. */
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));

@@ -7,9 +7,9 @@
 #include <string.h>
 
 struct entry {
-    struct text_key key; /* with ids of its own, in `block` */
+    struct text_key key; /* with ids and weights of its own, in `block` */
     size_t bytes;
-    char *block;  /* owned: what was encoded, then the ids; NULL: the entry is free */
+    char *block;  /* owned: what was encoded, ids, weights; NULL: the entry is free */
     int64_t used; /* for the oldest */
 };
 
@@ -23,13 +23,23 @@ static size_t id_bytes(const struct text_key *key) {
     return key->id_count * sizeof(*key->ids);
 }
 
+static size_t weight_bytes(const struct text_key *key) {
+    return key->weights ? key->id_count * sizeof(*key->weights) : 0;
+}
+
+static size_t key_bytes(const struct text_key *key) {
+    return id_bytes(key) + weight_bytes(key);
+}
+
 static size_t block_bytes(const struct entry *e) {
-    return e->bytes + id_bytes(&e->key);
+    return e->bytes + key_bytes(&e->key);
 }
 
 static bool same_key(const struct text_key *a, const struct text_key *b) {
     return a->id_count == b->id_count && a->clip_skip == b->clip_skip &&
-           a->adapters == b->adapters && memcmp(a->ids, b->ids, id_bytes(a)) == 0;
+           a->adapters == b->adapters && weight_bytes(a) == weight_bytes(b) &&
+           memcmp(a->ids, b->ids, id_bytes(a)) == 0 &&
+           (!a->weights || memcmp(a->weights, b->weights, weight_bytes(a)) == 0);
 }
 
 struct text_cache *text_cache_create(size_t max_bytes) {
@@ -83,7 +93,7 @@ static struct entry *oldest(struct text_cache *cache, bool kept) {
 
 void text_cache_put(
     struct text_cache *cache, const struct text_key *key, const void *encoded, size_t bytes) {
-    const size_t all = bytes + id_bytes(key);
+    const size_t all = bytes + key_bytes(key);
     if (!cache || all > cache->max_bytes)
         return;
     while (cache->bytes > cache->max_bytes - all)
@@ -96,7 +106,11 @@ void text_cache_put(
         return;
     memcpy(block, encoded, bytes);
     memcpy(block + bytes, key->ids, id_bytes(key));
+    if (key->weights)
+        memcpy(block + bytes + id_bytes(key), key->weights, weight_bytes(key));
     *e = (struct entry){ *key, bytes, block, ++cache->clock };
     e->key.ids = (const int32_t *)(block + bytes);
+    if (key->weights)
+        e->key.weights = (const float *)(block + bytes + id_bytes(key));
     count(cache, cache->bytes + all);
 }

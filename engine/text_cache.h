@@ -20,6 +20,7 @@ struct text_cache;
 struct text_key {
     const int32_t *ids; /* borrowed for the call */
     size_t id_count;
+    const float *weights; /* of the ids; NULL: all are 1; borrowed likewise */
     int clip_skip;
     uint64_t adapters; /* of the text encoder: adapter_set_text_key */
 };

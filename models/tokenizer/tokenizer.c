@@ -139,6 +139,10 @@ void tokenizer_destroy(struct tokenizer *tokenizer) {
     free(tokenizer);
 }
 
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *entry) {
+    return vocab_find(&tokenizer->vocab, entry, strlen(entry));
+}
+
 int32_t tokenizer_end_id(const struct tokenizer *tokenizer) {
     return tokenizer->special.end;
 }
@@ -302,8 +306,7 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
     return text;
 }
 
-/* Begin mark, tokens, end mark, padding: `length` ids. */
-static void mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+void tokenizer_mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
     size_t length, int32_t *ids) {
     ids[0] = tokenizer->special.begin;
     if (count > 0)
@@ -313,33 +316,19 @@ static void mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_
         ids[i] = tokenizer->special.pad;
 }
 
-bool tokenizer_encode_chunks(const struct tokenizer *tokenizer, const char *text, size_t length,
-    size_t chunks_max, int32_t **ids, size_t *chunks, char **cut_text, struct error *err) {
-    int32_t *tokens;
-    size_t count;
-    *cut_text = NULL;
-    *ids = NULL;
+bool tokenizer_chunk(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+    size_t length, int32_t **ids, size_t *chunks, struct error *err) {
     if (length < 3)
         return error_set(
             err, ERROR_INTERNAL, "%zu ids have no room for begin, a token and end", length);
-    if (!tokenizer_encode(tokenizer, text, &tokens, &count, err))
-        return false;
-    const size_t piece = length - 2, needed = count ? (count + piece - 1) / piece : 1;
-    const size_t n = needed < chunks_max ? needed : chunks_max;
-    const size_t kept = count < n * piece ? count : n * piece;
+    const size_t piece = length - 2, n = count ? (count + piece - 1) / piece : 1;
     int32_t *out = calloc(n, length * sizeof(*out));
-    bool ok = out || error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
-    for (size_t i = 0; ok && i < n; i++) {
-        const size_t left = kept - i * piece;
-        mark(tokenizer, tokens + i * piece, left < piece ? left : piece, length, out + i * length);
-    }
-    if (ok && kept < count &&
-        !(*cut_text = tokenizer_decode(tokenizer, tokens + kept, count - kept)))
-        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the part of the prompt that was cut");
-    free(tokens);
-    if (!ok) {
-        free(out);
-        return false;
+    if (!out)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
+    for (size_t i = 0; i < n; i++) {
+        const size_t left = count - i * piece;
+        tokenizer_mark(
+            tokenizer, tokens + i * piece, left < piece ? left : piece, length, out + i * length);
     }
     *ids = out;
     *chunks = n;
@@ -348,11 +337,20 @@ bool tokenizer_encode_chunks(const struct tokenizer *tokenizer, const char *text
 
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) {
-    int32_t *one;
-    size_t chunks;
-    if (!tokenizer_encode_chunks(tokenizer, text, length, 1, &one, &chunks, cut_text, err))
+    int32_t *tokens;
+    size_t count;
+    *cut_text = NULL;
+    if (length < 3)
+        return error_set(
+            err, ERROR_INTERNAL, "%zu ids have no room for begin, a token and end", length);
+    if (!tokenizer_encode(tokenizer, text, &tokens, &count, err))
         return false;
-    memcpy(ids, one, length * sizeof(*ids));
-    free(one);
-    return true;
+    const size_t kept = count < length - 2 ? count : length - 2;
+    tokenizer_mark(tokenizer, tokens, kept, length, ids);
+    const bool ok = kept == count ||
+                    (*cut_text = tokenizer_decode(tokenizer, tokens + kept, count - kept)) ||
+                    error_set(
+                        err, ERROR_NO_MEMORY, "no memory for the part of the prompt that was cut");
+    free(tokens);
+    return ok;
 }

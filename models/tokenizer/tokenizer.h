@@ -43,12 +43,16 @@ char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, si
 bool tokenizer_encode_padded(const struct tokenizer *tokenizer, const char *text, size_t length,
     int32_t *ids, char **cut_text, struct error *err) __attribute__((warn_unused_result));
 
-/* The same for a long text: as many runs of `length` ids as its tokens need, each with marks and
- * padding of its own, at least one and at most chunks_max. *ids is malloc'd, [*chunks][length]. */
-bool tokenizer_encode_chunks(const struct tokenizer *tokenizer, const char *text, size_t length,
-    size_t chunks_max, int32_t **ids, size_t *chunks, char **cut_text, struct error *err)
+/* The same of tokens that are there: begin mark, count <= length - 2 of them, end mark, padding. */
+void tokenizer_mark(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+    size_t length, int32_t *ids);
+/* In as many runs as they need, at least one. *ids is malloc'd, [*chunks][length]. */
+bool tokenizer_chunk(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+    size_t length, int32_t **ids, size_t *chunks, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The id of an entry of the vocabulary, a word's end spelt "</w>"; -1 if it has none. */
+int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *entry);
 /* The id of the end mark. */
 int32_t tokenizer_end_id(const struct tokenizer *tokenizer);
 /* Number of entries; every id is below it. */

@@ -37,14 +37,26 @@ static json_t *prompts_json(const struct generate_request *asked) {
     return list;
 }
 
+/* Whether the prompt itself says so. */
+static bool is_tag(const struct resolved_request *request, const char *name) {
+    const struct generate_request *asked = &request->asked;
+    for (int i = asked->lora_count - request->tag_count; i < asked->lora_count; i++)
+        if (strcmp(asked->loras[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 /* The adapters of a request as they were used, also those that it did not name but the server's
- * defaults did: as a request has them, or with the version that stood behind each name. */
+ * defaults did: with the version that stood behind each name, or as a request has them, which names
+ * those of its prompt there. */
 static json_t *loras_json(const struct resolved_request *request, bool versions) {
     const struct adapter_use *uses;
     const int count = adapter_set_uses(request->adapters, &uses);
     json_t *list = json_array();
     for (int i = 0; list && i < count; i++) {
         const struct adapter_use *use = &uses[i];
+        if (!versions && is_tag(request, use->name))
+            continue;
         json_t *item = json_pack("{s:s, s:o, s:o}", "name", use->name, "weight",
             number(use->weight), "text_encoder_weight", number(use->text_encoder_weight));
         if (item && versions)
@@ -91,6 +103,7 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
               set(p, "num_images", json_integer(whole ? asked->num_images : 1)) &&
               set(p, "clip_skip", json_integer(asked->clip_skip)) &&
               set(p, "long_prompt", json_string(long_prompt_name(asked->long_prompt))) &&
+              set(p, "prompt_syntax", json_string(prompt_syntax_name(asked->prompt_syntax))) &&
               set(p, "loras", loras_json(request, false)) && set_pictures(p, request) &&
               set(p, "seed", json_integer((json_int_t)seed));
     if (ok && whole)

@@ -119,8 +119,16 @@ static bool parse_clip_skip(
 static bool parse_long_prompt(
     const json_t *value, struct generate_request *request, struct error *err) {
     const char *word = json_string_value(value);
+    request->long_prompt_given = true;
     return (word && long_prompt_from_name(word, &request->long_prompt)) ||
            json_bad_field("long_prompt", value, LONG_PROMPT_ALLOWED, err);
+}
+
+static bool parse_prompt_syntax(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    return (word && prompt_syntax_from_name(word, &request->prompt_syntax)) ||
+           json_bad_field("prompt_syntax", value, PROMPT_SYNTAX_ALLOWED, err);
 }
 
 /* Base64, or a data URL of it, whose media type is not asked: the bytes say what they are. */
@@ -284,6 +292,7 @@ static const struct {
     { "num_images", parse_num_images },
     { "clip_skip", parse_clip_skip },
     { "long_prompt", parse_long_prompt },
+    { "prompt_syntax", parse_prompt_syntax },
     { "output", parse_output },
     { "quality", parse_quality },
     { "timeout_s", parse_timeout },

@@ -268,12 +268,7 @@ static void on_done(struct generate_result *result, const struct error *err, voi
 /* --- From the request to the engine --- */
 
 bool generation_would_wait(const struct generation *g) {
-    const struct generate_request *asked = &g->asked;
-    struct adapters *adapters = engine_get_adapters(g->server->options.engine);
-    if (asked->init_image.bytes || asked->mask_image.bytes)
-        return true;
-    return adapters &&
-           adapters_would_wait(adapters, asked->loras, asked->lora_count, asked->loras_given);
+    return resolve_would_wait(engine_get_adapters(g->server->options.engine), &g->asked);
 }
 
 static bool resolve(struct generation *g, struct error *err) {

@@ -88,18 +88,22 @@ static void draw_pictures(const struct company *c, uint64_t *state, struct gener
 static void draw_request(
     const struct company *c, struct pipeline *pipeline, uint64_t *state, struct member *m) {
     static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
-                snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT;
-    static char *const words[] = { boat, house, snow, empty, long_text };
+                snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT,
+                weights[] = "a (red:1.4) boat, [snow] BREAK ((night))",
+                long_weights[] = LONG_TEXT "(snow:0.6) BREAK [a (boat:1.3)]";
+    static char *const words[] = { boat, house, snow, empty, long_text, weights, long_weights };
+    const int word_count = (int)(sizeof(words) / sizeof(words[0]));
     static const int sides[] = { 64, 64, 64, 96 };
     struct error err = { 0 };
     do {
         struct generate_request r;
         struct lora_choice loras[2];
-        char *prompts[2] = { words[below(state, 5)], words[below(state, 5)] };
+        char *prompts[2] = { words[below(state, word_count)], words[below(state, word_count)] };
         generate_request_init(&r);
         r.prompts = prompts;
         r.prompt_count = 1 + (below(state, 6) == 0);
-        r.negative_prompt = words[below(state, 5)];
+        r.negative_prompt = words[below(state, word_count)];
+        r.prompt_syntax = below(state, 2) ? PROMPT_SYNTAX_A1111 : PROMPT_SYNTAX_PLAIN;
         r.long_prompt = below(state, 2) ? LONG_PROMPT_CHUNK : LONG_PROMPT_TRUNCATE;
         r.num_images = 1 + (below(state, 5) == 0) * below(state, 3);
         r.width = sides[below(state, 4)];
@@ -181,12 +185,19 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 
 struct seen {
     double calls, rows;
-    int pictures, failed, long_texts, begun_with_pictures;
+    int pictures, failed, long_texts, weighed, begun_with_pictures;
 };
 
 /* Of its longest text. */
 static int tokens_of(const struct resolved_request *r) {
     return r->tokens * r->chunks;
+}
+
+static bool has_weights(const struct resolved_request *r) {
+    for (int i = 0; i < r->text_count; i++)
+        if (r->texts[i].weights)
+            return true;
+    return false;
 }
 
 static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
@@ -210,6 +221,7 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
         r->source ? r->source->mask.pixels ? "a mask" : "a picture" : "no picture");
     seen->pictures += r->images;
     seen->long_texts += tokens_of(r) > r->tokens;
+    seen->weighed += has_weights(r);
     seen->begun_with_pictures += r->source != NULL;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
@@ -241,14 +253,17 @@ static double draw_together(
         resolved_request_finish(&members[i].request);
     }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
-    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
-           "them with long texts and %d with pictures to begin with, compared with what each draws "
-           "alone; %d cancelled\n",
+    printf(
+        "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
+        "them with long texts, %d with weights and %d with pictures to begin with, compared with "
+        "what each draws alone; %d cancelled\n",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen.pictures, c->requests, seen.long_texts, seen.begun_with_pictures, seen.failed);
+        seen.pictures, c->requests, seen.long_texts, seen.weighed, seen.begun_with_pictures,
+        seen.failed);
     CHECK(c->requests < 16 || seen.begun_with_pictures > 3, "%d with pictures",
         seen.begun_with_pictures);
     CHECK(c->requests < 16 || seen.long_texts > 0, "no text was long");
+    CHECK(c->requests < 16 || seen.weighed > 3, "%d with weights", seen.weighed);
     pipeline_destroy(pipeline);
     return mean;
 }

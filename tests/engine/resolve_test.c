@@ -126,6 +126,76 @@ static void long_texts_become_chunks(void) {
     refused(&figures, "prompt", "602 tokens", "at most 600 tokens: 8 chunks of 75");
 }
 
+static void give_prompt(int index, const char *text) {
+    free(request.prompts[index]);
+    request.prompts[index] = strdup(text);
+    request.prompt_count = index + 1;
+    request.prompt_syntax = PROMPT_SYNTAX_A1111;
+}
+
+/* Weights stand beside the ids that the words alone have. */
+static void brackets_become_weights(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request plain, r;
+    struct error err = { 0 };
+    CHECK(resolve_request(&figures, &request, &plain, &err), "%s", err.message);
+    give_prompt(0, "a (red:1.5) boat");
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    const struct text *text = &r.texts[1];
+    CHECK(memcmp(text->ids, plain.texts[1].ids, 77 * sizeof(*text->ids)) == 0, "other ids");
+    CHECK(text->weights && !r.texts[0].weights && !plain.texts[1].weights, "weights");
+    for (int i = 0; text->weights && i < 77; i++)
+        CHECK(text->weights[i] ==
+                  (i < 2 || text->ids[i] == plain.texts[1].ids[76] || text->weights[i] == 1 ? 1
+                                                                                            : 1.5f),
+            "token %d: %g", i, (double)text->weights[i]);
+    CHECK(r.asked.long_prompt == LONG_PROMPT_CHUNK, "it is never cut");
+    CHECK_STRING(resolved_request_prompt(&r, 0), "a (red:1.5) boat");
+    resolved_request_finish(&r);
+    resolved_request_finish(&plain);
+    give_prompt(0, "a boat :1.5");
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.texts[1].guidance == 1.5 && r.warning_count == 1, "%g", r.texts[1].guidance);
+    CHECK_CONTAINS(r.warnings[0], "prompt: \":1.5\" at its end is the weight of all of it");
+    resolved_request_finish(&r);
+    give_prompt(0, "(a BREAK boat)");
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.warning_count == 1 && r.chunks == 1, "%d chunks", r.chunks);
+    CHECK_CONTAINS(r.warnings[0], "a BREAK in brackets is a word");
+    resolved_request_finish(&r);
+    reset();
+}
+
+static void what_prompts_cannot_say_is_refused(void) {
+    const struct resolve_figures figures = sd15();
+    give_prompt(0, "a <lora:snow:0.5> boat");
+    refused(&figures, "prompt", "<lora:snow>", "there are no adapters here");
+    give_prompt(0, "a boat <lora:snow:101>");
+    refused(&figures, "prompt", "<lora:snow>", "from -100 to 100");
+    give_prompt(0, "a boat <lora:snow>");
+    request.loras = calloc(1, sizeof(*request.loras));
+    request.lora_count = 1;
+    snprintf(request.loras[0].name, sizeof(request.loras[0].name), "snow");
+    refused(&figures, "prompt", "<lora:snow>", "at most once");
+    give_prompt(0, "a boat");
+    give_prompt(1, "a house <lora:snow>");
+    refused(&figures, "prompt", "other <lora:...> tags than the first prompt's", "the same ones");
+    give_prompt(0, "BREAK BREAK BREAK BREAK BREAK BREAK BREAK BREAK a");
+    refused(&figures, "prompt", "more than 8 chunks", "at most 8 of 75 tokens");
+    give_prompt(0, "a boat");
+    request.long_prompt_given = true;
+    refused(&figures, "long_prompt", "truncate", "\"chunk\" with prompt_syntax");
+    give_prompt(0, "a boat: 2");
+    request.guidance_scale = 1;
+    refused(&figures, "prompt", "a weight of all of it, at its end", "guidance_scale above 1");
+    give_prompt(0, "a boat AND a house");
+    refused(&figures, "prompt", "AND", "composable diffusion");
+    free(request.negative_prompt);
+    request.negative_prompt = strdup("[a:b:0.5]");
+    request.prompt_syntax = PROMPT_SYNTAX_A1111;
+    refused(&figures, "negative_prompt", "[a:b:0.5]", "prompt editing");
+}
+
 static void a_models_own_limits(void) {
     struct resolve_figures figures = sd15();
     request.clip_skip = 12;
@@ -255,6 +325,8 @@ int main(void) {
     reset();
     what_is_open_is_the_models();
     long_texts_become_chunks();
+    brackets_become_weights();
+    what_prompts_cannot_say_is_refused();
     a_models_own_limits();
     starting_noise_has_the_models_shape();
     strength_leaves_steps();

@@ -15,7 +15,9 @@ static char encoded[1000];
 
 static struct text_key key_of(int32_t first, int clip_skip, uint64_t adapters) {
     ids[0] = first;
-    return (struct text_key){ ids, IDS, clip_skip, adapters };
+    return (struct text_key){
+        .ids = ids, .id_count = IDS, .clip_skip = clip_skip, .adapters = adapters
+    };
 }
 
 static void put(struct text_cache *cache, int32_t first) {
@@ -42,6 +44,14 @@ static void every_part_of_the_key_counts(void) {
     CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "another clip_skip");
     key = key_of(1, 0, 7);
     CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other adapters");
+    float weights[IDS] = { 1, 1.5f };
+    key = key_of(1, 0, 0);
+    key.weights = weights;
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "with weights");
+    text_cache_put(cache, &key, encoded, sizeof(encoded));
+    CHECK(text_cache_find(cache, &key, sizeof(encoded)), "which are there now");
+    weights[IDS - 1] = 2;
+    CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "other weights");
     key = key_of(1, 0, 0);
     key.id_count = IDS - 1;
     CHECK(!text_cache_find(cache, &key, sizeof(encoded)), "fewer ids");

@@ -36,7 +36,8 @@ def mix(count, seed, schedulers):
                     "num_inference_steps": draw.choice([2, 3, 4, 6]),
                     "guidance_scale": draw.choice([1, 2.5, 7.5]),
                     "scheduler": draw.choice(schedulers), "loras": draw.choice(LORAS),
-                    "long_prompt": draw.choice(["truncate", "chunk"]),
+                    **draw.choice([{"long_prompt": "truncate"}, {"long_prompt": "chunk"},
+                                   {"prompt_syntax": "a1111"}]),
                     "clip_skip": draw.choice([0, 0, 1]), "rng": draw.choice(["cpu", "cuda"]),
                     "priority": draw.choice([-3, 0, 0, 3]),
                     "output": draw.choice(["png", "latent"])})

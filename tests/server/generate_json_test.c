@@ -39,7 +39,7 @@ static void every_field_arrives(void) {
             "\"width\": 512, \"height\": 768.0, \"num_inference_steps\": 30,"
             "\"guidance_scale\": 3, \"guidance_rescale\": 0.7, \"seed\": 9007199254740993,"
             "\"rng\": \"cuda\", \"num_images\": 2, \"clip_skip\": 1, \"output\": \"latent\","
-            "\"long_prompt\": \"chunk\","
+            "\"long_prompt\": \"chunk\", \"prompt_syntax\": \"a1111\","
             "\"timeout_s\": 1.5, \"priority\": -2, \"loras\": [{\"name\": \"snow\"},"
             "{\"weight\": -0.3, \"name\": \"ink.v2\"}, {\"text_encoder_weight\": 0,"
             "\"name\": \"x\", \"weight\": 2}], \"scheduler\": {\"name\": \"ddim\","
@@ -60,6 +60,7 @@ static void every_field_arrives(void) {
     CHECK(r.rng == RNG_CUDA && r.latent_output, "%d", r.rng);
     CHECK_NEAR(r.timeout_s, 1.5, 0);
     CHECK(r.long_prompt == LONG_PROMPT_CHUNK, "%d", r.long_prompt);
+    CHECK(r.prompt_syntax == PROMPT_SYNTAX_A1111, "%d", r.prompt_syntax);
     CHECK(r.priority == -2, "%d", r.priority);
     static const struct lora_choice loras[] = { { "snow", 1, 1 }, { "ink.v2", -0.3, -0.3 },
         { "x", 2, 0 } };
@@ -115,6 +116,8 @@ static const struct {
     { "\"num_images\": 0", "num_images", "0", "from 1 to 16" },
     { "\"clip_skip\": -1", "clip_skip", "-1", "from 0" },
     { "\"long_prompt\": \"cut\"", "long_prompt", "\"cut\"", "\"truncate\" or \"chunk\"" },
+    { "\"prompt_syntax\": \"comfy\"", "prompt_syntax", "\"comfy\"", "\"plain\" or \"a1111\"" },
+    { "\"prompt_syntax\": 1", "prompt_syntax", "1", "\"plain\" or \"a1111\"" },
     { "\"long_prompt\": true", "long_prompt", "true", "\"truncate\" or \"chunk\"" },
     { "\"output\": \"jpg\"", "output", "\"jpg\"", "\"png\", \"jpeg\", \"webp\" or \"latent\"" },
     { "\"quality\": 101", "quality", "101", "from 1 to 100" },

@@ -1,0 +1,23 @@
+/* What the text encoder makes of a text, with the text's weights. */
+#ifndef ENGINE_PROMPTS_ENCODE_H
+#define ENGINE_PROMPTS_ENCODE_H
+
+#include "engine/prompts/texts.h"
+#include "kernels/overlay.h"
+#include "models/text_encoder.h"
+
+/* All borrowed. */
+struct text_encoding {
+    const struct text_encoder *encoder;
+    const struct text *text;
+    int length; /* of a chunk */
+    int clip_skip;
+    const struct row_overlay *overlay; /* of the text encoder's weights; NULL: none */
+};
+
+/* context: [1][the text's tokens][hidden], in the text encoder's activation dtype. In a dry run it
+ * may be longer than the text. */
+void text_encode(
+    struct compute *c, const struct text_encoding *encoding, const struct tensor *context);
+
+#endif

@@ -1,0 +1,292 @@
+#include "engine/prompts/texts.h"
+
+#include "base/limits.h"
+#include "engine/prompts/attention.h"
+#include "engine/prompts/syntax.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A chunk that is full ends behind its last comma, if fewer tokens than these follow on that. */
+#define COMMA_BACKTRACK 20
+
+void text_finish(struct text *text) {
+    free(text->ids);
+    free(text->weights);
+    *text = (struct text){ 0 };
+}
+
+void text_extras_finish(struct text_extras *extras) {
+    free(extras->tags);
+    free(extras->warning);
+    *extras = (struct text_extras){ 0 };
+}
+
+static bool warn(struct text_extras *extras, char *text, struct error *err) {
+    extras->warning = text;
+    return text || error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
+}
+
+/* --- plain --- */
+
+/* `text` needs more chunks than there may be. */
+static bool refuse_length(
+    const struct text_options *o, const char *param, size_t tokens, struct error *err) {
+    char value[32];
+    const int piece = o->context_length - 2;
+    snprintf(value, sizeof(value), "%zu tokens", tokens);
+    return error_field(err, param, value, "at most %d tokens: %d chunks of %d",
+        TEXT_CHUNKS_MAX * piece, TEXT_CHUNKS_MAX, piece);
+}
+
+static bool create_plain(const struct text_options *o, const char *param, const char *string,
+    struct text *out, struct text_extras *extras, struct error *err) {
+    const size_t piece = (size_t)o->context_length - 2;
+    const bool chunk = o->long_prompt == LONG_PROMPT_CHUNK;
+    const size_t most = piece * (chunk ? TEXT_CHUNKS_MAX : 1);
+    int32_t *tokens;
+    size_t count, chunks;
+    if (!tokenizer_encode(o->tokenizer, string, &tokens, &count, err))
+        return error_prefix(err, "%s", param);
+    const size_t kept = count < most ? count : most;
+    bool ok = count == kept || !chunk || refuse_length(o, param, count, err);
+    ok = ok && tokenizer_chunk(
+                   o->tokenizer, tokens, kept, (size_t)o->context_length, &out->ids, &chunks, err);
+    if (ok)
+        out->chunks = (int)chunks;
+    if (ok && kept < count) {
+        char *warning = NULL, *cut = tokenizer_decode(o->tokenizer, tokens + kept, count - kept);
+        if (cut &&
+            asprintf(&warning, "%s: only the first %zu tokens were used; this was cut: \"%s\"",
+                param, piece, cut) < 0)
+            warning = NULL;
+        free(cut);
+        ok = warn(extras, warning, err);
+    }
+    free(tokens);
+    return ok;
+}
+
+/* --- AUTOMATIC1111's --- */
+
+/* Chunks as they grow, the last one without its marks. */
+struct chunker {
+    const struct text_options *options;
+    const char *param;
+    struct text *out;
+    int32_t *tokens; /* owned: [piece], of the chunk that is being filled */
+    float *weights;  /* owned: likewise */
+    size_t piece, count;
+    ptrdiff_t last_comma; /* in it; -1: none */
+    int32_t comma;        /* the token; -1: there is none */
+    struct error *err;
+};
+
+/* Ends the chunk with its marks and padding, all of weight 1. */
+static bool end_chunk(struct chunker *c) {
+    struct text *out = c->out;
+    const size_t length = c->piece + 2, at = (size_t)out->chunks * length;
+    if (out->chunks == TEXT_CHUNKS_MAX) {
+        char value[48];
+        snprintf(value, sizeof(value), "more than %d chunks", TEXT_CHUNKS_MAX);
+        return error_field(
+            c->err, c->param, value, "at most %d of %zu tokens each", TEXT_CHUNKS_MAX, c->piece);
+    }
+    tokenizer_mark(c->options->tokenizer, c->tokens, c->count, length, out->ids + at);
+    for (size_t i = 0; i < length; i++)
+        out->weights[at + i] = i > 0 && i <= c->count ? c->weights[i - 1] : 1;
+    out->chunks++;
+    c->count = 0;
+    c->last_comma = -1;
+    return true;
+}
+
+static void add(struct chunker *c, int32_t token, double weight) {
+    c->tokens[c->count] = token;
+    c->weights[c->count++] = (float)weight;
+}
+
+/* The chunk is full and `token`, no comma, comes: what follows on a comma near the end goes with it
+ * into the next. */
+static bool break_at_comma(struct chunker *c) {
+    const size_t kept = (size_t)(c->last_comma + 1), moved = c->count - kept;
+    c->count = kept;
+    if (!end_chunk(c))
+        return false;
+    memmove(c->tokens, c->tokens + kept, moved * sizeof(*c->tokens));
+    memmove(c->weights, c->weights + kept, moved * sizeof(*c->weights));
+    c->count = moved;
+    return true;
+}
+
+static bool take_tokens(struct chunker *c, const int32_t *tokens, size_t count, double weight) {
+    for (size_t i = 0; i < count; i++) {
+        if (tokens[i] == c->comma)
+            c->last_comma = (ptrdiff_t)c->count;
+        else if (c->count == c->piece && c->last_comma >= 0 &&
+                 c->count - (size_t)c->last_comma <= COMMA_BACKTRACK && !break_at_comma(c))
+            return false;
+        if (c->count == c->piece && !end_chunk(c))
+            return false;
+        add(c, tokens[i], weight);
+    }
+    return true;
+}
+
+static bool take_piece(struct chunker *c, const struct attention *a, size_t index) {
+    const struct attention_piece *piece = &a->pieces[index];
+    if (attention_is_break(a, index))
+        return end_chunk(c);
+    char *string = strndup(a->text + piece->begin, piece->end - piece->begin);
+    int32_t *tokens = NULL;
+    size_t count;
+    bool ok = string || error_set(c->err, ERROR_NO_MEMORY, "no memory for a text");
+    if (ok && !tokenizer_encode(c->options->tokenizer, string, &tokens, &count, c->err))
+        ok = error_prefix(c->err, "%s", c->param);
+    ok = ok && take_tokens(c, tokens, count, piece->weight);
+    free(tokens);
+    free(string);
+    return ok;
+}
+
+static bool take_all(struct chunker *c, const struct attention *a) {
+    for (size_t i = 0; i < a->count; i++)
+        if (!take_piece(c, a, i))
+            return false;
+    return (c->count == 0 && c->out->chunks > 0) || end_chunk(c);
+}
+
+static bool fill_chunks(const struct text_options *o, const char *param,
+    const struct attention *attention, struct text *out, struct error *err) {
+    const size_t length = (size_t)o->context_length, most = length * TEXT_CHUNKS_MAX;
+    struct chunker c = {
+        .options = o,
+        .param = param,
+        .out = out,
+        .piece = length - 2,
+        .last_comma = -1,
+        .comma = tokenizer_find(o->tokenizer, ",</w>"),
+        .err = err,
+    };
+    out->ids = calloc(most, sizeof(*out->ids));
+    out->weights = calloc(most, sizeof(*out->weights));
+    c.tokens = calloc(c.piece, sizeof(*c.tokens));
+    c.weights = calloc(c.piece, sizeof(*c.weights));
+    const bool ok = out->ids && out->weights && c.tokens && c.weights
+                        ? take_all(&c, attention)
+                        : error_set(err, ERROR_NO_MEMORY, "no memory for a text's tokens");
+    free(c.tokens);
+    free(c.weights);
+    return ok;
+}
+
+/* Where all are 1, the text encoder's numbers are as they are. */
+static void drop_idle_weights(const struct text_options *o, struct text *text) {
+    for (int i = 0; i < text->chunks * o->context_length; i++)
+        if (text->weights[i] != 1)
+            return;
+    free(text->weights);
+    text->weights = NULL;
+}
+
+/* What may not have been meant. */
+static bool warn_of(const char *param, const struct attention *attention, double guidance,
+    struct text_extras *extras, struct error *err) {
+    char *text = NULL;
+    for (size_t i = 0; i < attention->count; i++)
+        if (attention_is_break_in_brackets(attention, i))
+            return warn(extras,
+                asprintf(&text,
+                    "%s: a BREAK in brackets is a word, as in AUTOMATIC1111: close them before it",
+                    param) < 0
+                    ? NULL
+                    : text,
+                err);
+    return guidance == 1 ||
+           warn(extras,
+               asprintf(&text,
+                   "%s: \":%.6g\" at its end is the weight of all of it: guidance_scale is "
+                   "multiplied with it",
+                   param, guidance) < 0
+                   ? NULL
+                   : text,
+               err);
+}
+
+static bool create_weighted(const struct text_options *o, const char *param, const char *string,
+    bool negative, struct text *out, struct text_extras *extras, struct error *err) {
+    struct prompt_parts parts;
+    struct attention attention = { 0 };
+    if (!prompt_parts_parse(param, string, negative, &parts, err))
+        return false;
+    bool ok = attention_parse(param, parts.text, &attention, err) &&
+              fill_chunks(o, param, &attention, out, err) &&
+              warn_of(param, &attention, parts.guidance, extras, err);
+    if (ok) {
+        drop_idle_weights(o, out);
+        out->guidance = parts.guidance;
+        extras->tags = parts.tags;
+        extras->tag_count = parts.tag_count;
+        parts.tags = NULL;
+    }
+    attention_finish(&attention);
+    prompt_parts_finish(&parts);
+    return ok;
+}
+
+bool text_create(const struct text_options *options, const char *param, const char *string,
+    bool negative, struct text *out, struct text_extras *extras, struct error *err) {
+    *out = (struct text){ .guidance = 1 };
+    const bool ok = options->syntax == PROMPT_SYNTAX_A1111
+                        ? create_weighted(options, param, string, negative, out, extras, err)
+                        : create_plain(options, param, string, out, extras, err);
+    out->tokens = out->chunks * options->context_length;
+    if (!ok)
+        text_finish(out);
+    return ok;
+}
+
+/* --- weights --- */
+
+static double mean_of(const float *x, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += x[i];
+    return sum / (double)count;
+}
+
+/* x [tokens][width], in place. */
+static bool weigh_chunk(
+    const float *weights, int64_t tokens, int64_t width, float *x, struct error *err) {
+    const double before = mean_of(x, tokens * width);
+    for (int64_t i = 0; i < tokens * width; i++)
+        x[i] *= weights[i / width];
+    const double after = mean_of(x, tokens * width);
+    const float ratio = (float)(before / after);
+    if (!isfinite(ratio))
+        return error_set(err, ERROR_INVALID,
+            "the prompt's weights leave a chunk with the mean %g, of which the mean %g that it had "
+            "cannot be made",
+            after, before);
+    for (int64_t i = 0; i < tokens * width; i++)
+        x[i] *= ratio;
+    return true;
+}
+
+bool text_weigh(const float *weights, int64_t chunks, int64_t tokens, int64_t width,
+    enum dtype dtype, const void *from, void *to, struct error *err) {
+    const int64_t each = tokens * width;
+    float *x = malloc((size_t)(chunks * each) * sizeof(*x));
+    if (!x)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an encoded text");
+    convert_elements(x, DTYPE_F32, from, dtype, chunks * each);
+    bool ok = true;
+    for (int64_t i = 0; ok && i < chunks; i++)
+        ok = weigh_chunk(weights + i * tokens, tokens, width, x + i * each, err);
+    if (ok)
+        convert_elements(to, dtype, x, DTYPE_F32, chunks * each);
+    free(x);
+    return ok;
+}

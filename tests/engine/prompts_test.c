@@ -1,0 +1,176 @@
+/* Texts with weights, in chunks and with textual inversion against what AUTOMATIC1111's rules and
+ * diffusers make of them, recorded with tests/reference/prompts.py: their contexts, and pictures
+ * drawn with them. Float32 on both sides.
+ *
+ * usage: prompts_test MODEL_FOLDER LORA_FOLDER FOLDER_OF_PROMPTS */
+#include "engine/pipeline.h"
+#include "engine/prompts/encode.h"
+#include "tests/check.h"
+#include "tests/models/small_models.h"
+
+#include <stdlib.h>
+
+#define BOUND 1e-3 /* of the norm */
+#define CONTEXT_BOUND 1e-5
+#define LATENTS (4 * 16 * 16)
+#define CASES 19 /* those behind them have textual inversion */
+
+static struct safetensors *recording;
+static struct checkpoint *checkpoint;
+static struct text_encoder *encoder;
+static struct tokenizer *tokenizer;
+static int every;
+
+static const char *text_of(const json_t *item, const char *key) {
+    return json_string_value(json_object_get(item, key));
+}
+
+static double number_of(const json_t *item, const char *key) {
+    return json_number_value(json_object_get(item, key));
+}
+
+struct encoded {
+    struct text_encoding encoding;
+    float *out; /* [tokens][hidden / every] */
+};
+
+static void encode(struct compute *c, void *user) {
+    const struct encoded *e = user;
+    const int64_t tokens = e->encoding.text->tokens;
+    const int64_t width = text_encoder_get_config(encoder)->hidden_size;
+    const struct tensor context = compute_tensor_3d(c, DTYPE_F32, 1, tokens, width);
+    text_encode(c, &e->encoding, &context);
+    const float *values = compute_view(c, &context);
+    for (int64_t i = 0; values && i < tokens * (width / every); i++)
+        e->out[i] = values[i * every];
+}
+
+static double context_matches(const json_t *item, size_t index, bool negative) {
+    const int64_t width = text_encoder_get_config(encoder)->hidden_size / every;
+    struct text text;
+    struct text_extras extras = { 0 };
+    struct error err = { 0 };
+    struct text_options options = { .tokenizer = tokenizer, .context_length = 77 };
+    char name[32];
+    snprintf(name, sizeof(name), "%s_%02zu", negative ? "negative" : "context", index);
+    CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &options.syntax), "syntax");
+    if (!text_create(&options, negative ? "negative_prompt" : "prompt",
+            text_of(item, negative ? "negative" : "prompt"), negative, &text, &extras, &err)) {
+        CHECK(false, "%s: %s", name, err.message);
+        return 0;
+    }
+    const bool skips = !negative || options.syntax == PROMPT_SYNTAX_A1111;
+    struct encoded e = { .encoding = { .encoder = encoder,
+                             .text = &text,
+                             .length = 77,
+                             .clip_skip = skips ? (int)number_of(item, "clip_skip") : 0 },
+        .out = calloc((size_t)(text.tokens * width), sizeof(float)) };
+    run_model(kernels_cpu(), encode, &e);
+    const double error = relative_error(
+        e.out, reference_get(recording, name, text.tokens * width), text.tokens * width);
+    CHECK(error <= CONTEXT_BOUND, "%s: %g", name, error);
+    free(e.out);
+    text_finish(&text);
+    text_extras_finish(&extras);
+    return error;
+}
+
+static double latents_match(struct pipeline *pipeline, const json_t *item, size_t index) {
+    struct generate_request request;
+    struct resolved_request resolved;
+    struct generate_result result = { 0 };
+    struct error err = { 0 };
+    char name[32], *prompt = strdup(text_of(item, "prompt"));
+    double error = 0;
+    snprintf(name, sizeof(name), "latents_%02zu", index);
+    generate_request_init(&request);
+    request.prompts = &prompt;
+    request.prompt_count = 1;
+    request.negative_prompt = strdup(text_of(item, "negative"));
+    CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &request.prompt_syntax), "syntax");
+    request.seed = (uint64_t)number_of(item, "seed");
+    request.seed_given = true;
+    request.num_inference_steps = (int)number_of(item, "steps");
+    request.guidance_scale = number_of(item, "guidance_scale");
+    request.clip_skip = (int)number_of(item, "clip_skip");
+    request.scheduler = (struct scheduler_choice){ .has_kind = true, .kind = SCHEDULER_DDIM };
+    request.latent_output = true;
+    bool ok = pipeline_resolve(pipeline, &request, &resolved, &err);
+    if (ok) {
+        ok = pipeline_generate(pipeline, &resolved, NULL, &result, &err);
+        resolved_request_finish(&resolved);
+    }
+    CHECK(ok, "%s: %s", name, err.message);
+    if (ok) {
+        error = relative_error(result.latents, reference_get(recording, name, LATENTS), LATENTS);
+        CHECK(error <= BOUND, "%s: %g", name, error);
+    }
+    generate_result_finish(&result);
+    free(request.negative_prompt);
+    free(prompt);
+    return error;
+}
+
+static struct pipeline *load(const char *model, const char *loras) {
+    const struct pipeline_options options = {
+        .model_path = model,
+        .dtype = { .dtype = DTYPE_F32 },
+        .adapters = { .folder = loras },
+    };
+    struct pipeline *pipeline = NULL;
+    struct error err = { 0 };
+    CHECK(pipeline_create(&options, &pipeline, &err), "%s", err.message);
+    if (!pipeline)
+        exit(check_done());
+    return pipeline;
+}
+
+static void load_encoder(const char *model) {
+    struct error err = { 0 };
+    bool ok = checkpoint_open(model, NULL, &checkpoint, &err);
+    if (ok) {
+        const struct weights weights = weights_from_checkpoint(
+            checkpoint, COMPONENT_TEXT_ENCODER, kernels_cpu(), DTYPE_F32);
+        ok = tokenizer_from_checkpoint(checkpoint, &tokenizer, &err) &&
+             text_encoder_create(
+                 checkpoint_text_encoder_config(checkpoint), &weights, &encoder, &err);
+    }
+    CHECK(ok, "%s", err.message);
+    if (!ok)
+        exit(check_done());
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) {
+        fprintf(stderr, "usage: %s MODEL_FOLDER LORA_FOLDER FOLDER_OF_PROMPTS\n", argv[0]);
+        return 2;
+    }
+    char path[400];
+    snprintf(path, sizeof(path), "%s/prompts.safetensors", argv[3]);
+    recording = reference_open(path);
+    const json_t *metadata = safetensors_get_header(recording)->metadata;
+    json_t *cases = json_loads(text_of(metadata, "cases"), 0, NULL);
+    every = atoi(text_of(metadata, "every"));
+    load_encoder(argv[1]);
+    struct pipeline *pipeline = load(argv[1], argv[2]);
+    for (size_t i = 0; i < CASES; i++) {
+        const json_t *item = json_array_get(cases, i);
+        const bool lora = json_is_array(json_object_get(item, "lora"));
+        const double context = lora ? 0 : context_matches(item, i, false);
+        const double negative = text_of(item, "negative")[0] && !lora
+                                    ? context_matches(item, i, true)
+                                    : 0;
+        const bool drawn = json_is_true(json_object_get(item, "drawn"));
+        const double latents = drawn ? latents_match(pipeline, item, i) : 0;
+        printf("%2zu context %.1e, negative %.1e, latents %.1e%s of the norm: %s %.60s\n", i,
+            context, negative, latents, drawn ? "" : " (not drawn)", text_of(item, "syntax"),
+            text_of(item, "prompt"));
+    }
+    pipeline_destroy(pipeline);
+    text_encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+    checkpoint_close(checkpoint);
+    json_decref(cases);
+    safetensors_close(recording);
+    return check_done();
+}
