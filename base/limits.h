@@ -142,6 +142,8 @@
 #define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2 /* threads that read adapters and make weights of them */
+#define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
+#define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64
 #define KEYS_MAX 1000 /* of the API */
 #define KEYS_FILE_MAX_BYTES (1u << 20)

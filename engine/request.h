@@ -100,7 +100,8 @@ struct generate_request {
     int quality; /* of a format that has one; 0: PICTURE_QUALITY */
     struct init_latents init_latents;
     struct picture_file init_image, mask_image;
-    double strength; /* how much of the steps init_image goes through */
+    bool mask_is_transparent; /* what is drawn anew is transparent in mask_image, not white */
+    double strength;          /* how much of the steps init_image goes through */
     bool strength_given;
     enum resize_mode resize_mode;
     double timeout_s;          /* 0: none */

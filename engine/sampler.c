@@ -80,6 +80,17 @@ static void scale(
         c, &(struct combine_args){ .terms = { x }, .count = 1, .coefficients = factors, .y = y });
 }
 
+/* y[image] = x[image] / divisors[image] */
+static void divide(
+    struct compute *c, const struct tensor *x, const float *divisors, struct tensor *y) {
+    float ones[UNET_CALL_MAX_IMAGES];
+    for (int i = 0; i < UNET_CALL_MAX_IMAGES; i++)
+        ones[i] = 1;
+    op_combine(
+        c, &(struct combine_args){
+               .terms = { x }, .count = 1, .coefficients = ones, .divisors = divisors, .y = y });
+}
+
 /* Whether the UNet is shown mask and masked picture beside the sample. */
 static bool inpaints(const struct sampler *s) {
     const struct unet_config *config = unet_get_config(s->unet);
@@ -162,35 +173,35 @@ static bool never_alike(const struct image *a, const struct image *b) {
     return false;
 }
 
-/* The run's rows of the input, from row `first` on: factors * sample, and what lies beside it. */
-static void show(const struct tick *t, const struct run *run, const float *factors, int first) {
+/* The run's rows of the input, from row `first` on: sample / divisors, and what lies beside it. */
+static void show(const struct tick *t, const struct run *run, const float *divisors, int first) {
     const struct sampler *s = t->s;
     const struct tensor sample = term_rows(s, TERM_SAMPLE, run);
     struct tensor input = tensor_rows(&s->input, first, run->count);
     if (!inpaints(s)) {
-        scale(t->c, &sample, factors, &input);
+        divide(t->c, &sample, divisors, &input);
         return;
     }
     struct tensor scaled = tensor_rows(&s->scaled, first, run->count);
     const struct tensor shown = tensor_rows(&s->shown, run->row, run->count);
-    scale(t->c, &sample, factors, &scaled);
+    divide(t->c, &sample, divisors, &scaled);
     op_concat(t->c, &(struct concat_args){ &scaled, &shown, &input });
 }
 
 /* input and timesteps: the samples as each image's scheduler wants them shown to the model. */
 static void fill_input(const struct tick *t) {
-    float timesteps[2 * UNET_CALL_MAX_IMAGES] = { 0 }, factors[UNET_CALL_MAX_IMAGES];
+    float timesteps[2 * UNET_CALL_MAX_IMAGES] = { 0 }, divisors[UNET_CALL_MAX_IMAGES];
     for (struct run run = { 0 }; next_run(t, always_alike, &run);) {
         for (int i = 0; i < run.count; i++) {
             const struct scheduler_evaluation *e = evaluation_of(t->images[run.first + i]);
-            factors[i] = e->input_scale;
+            divisors[i] = e->input_divisor;
             timesteps[t->guided + run.first + i] = e->timestep;
             if (run.head->guided)
                 timesteps[run.unconditional + i] = e->timestep;
         }
         if (run.head->guided)
-            show(t, &run, factors, run.unconditional);
-        show(t, &run, factors, t->guided + run.first);
+            show(t, &run, divisors, run.unconditional);
+        show(t, &run, divisors, t->guided + run.first);
     }
     struct tensor uploaded = tensor_rows(&t->s->timesteps, 0, t->rows);
     compute_upload(t->c, timesteps, &uploaded);
@@ -431,14 +442,20 @@ static void apply_update(const struct tick *t, const struct run *run, int index)
             used[count++] = term; /* COMBINE_MAX_TERMS at most, as scheduler_plan_create checks */
     if (count == 0)               /* a step that forgets everything: 0 times the sample */
         used[count++] = TERM_SAMPLE;
-    float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS];
-    struct combine_args args = { .count = count, .coefficients = weights, .y = &target };
+    float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS], divisors[UNET_CALL_MAX_IMAGES];
+    struct combine_args args = {
+        .count = count, .coefficients = weights, .divisors = divisors, .y = &target
+    };
     for (int k = 0; k < count; k++) {
         terms[k] = find_term(t, run, used[k]);
         args.terms[k] = &terms[k];
-        for (int i = 0; i < run->count; i++)
-            weights[i * count + k] =
-                evaluation_of(t->images[run->first + i])->updates[index].weights[used[k]];
+    }
+    for (int i = 0; i < run->count; i++) {
+        const struct scheduler_update *update =
+            &evaluation_of(t->images[run->first + i])->updates[index];
+        divisors[i] = update->divisor;
+        for (int k = 0; k < count; k++)
+            weights[i * count + k] = update->weights[used[k]];
     }
     op_combine(t->c, &args);
 }

@@ -47,6 +47,23 @@ static bool read_file(
            refuse_file(param, file, &why, err);
 }
 
+static bool read_mask(
+    const struct generate_request *request, struct picture *out, struct error *err) {
+    const struct picture_file *file = &request->mask_image;
+    const char *param = param_of(SOURCE_MASKED);
+    struct error why = { 0 };
+    char value[48];
+    if (!request->mask_is_transparent)
+        return read_file(file, param, out, err);
+    if (picture_decode_transparency(file->bytes, file->size, out, &why))
+        return true;
+    if (why.code != ERROR_INVALID)
+        return refuse_file(param, file, &why, err);
+    snprintf(value, sizeof(value), "a file of %zu bytes", file->size);
+    return error_field(err, param, value,
+        "a PNG that is transparent where the picture is to be drawn anew; %.300s", why.message);
+}
+
 /* As diffusers' _resize_and_crop: the sides as they come out whole, and the middle. */
 static bool crop_resize(
     struct picture *picture, int width, int height, struct picture *out, struct error *err) {
@@ -126,8 +143,8 @@ bool source_create(
     s->from_noise = request->mask_image.bytes && request->strength == 1;
     const bool has_mask = request->mask_image.bytes;
     if (read_file(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
-        (!has_mask || read_file(&request->mask_image, param_of(SOURCE_MASKED), &s->mask, err)) &&
-        check_sizes(s, request, err) && fit(&s->init, request, err) &&
+        (!has_mask || read_mask(request, &s->mask, err)) && check_sizes(s, request, err) &&
+        fit(&s->init, request, err) &&
         (!has_mask || (fit(&s->mask, request, err) && make_mask(&s->mask, err)))) {
         *out = s;
         return true;

@@ -167,13 +167,16 @@ struct concat_args {
 
 #define COMBINE_MAX_TERMS 8
 
-/* y[row] = sum over i of coefficients[row][i] * terms[i][row]; one row of coefficients per batch
- * row, `count` terms, summed in order i = 0.. in f32. Every sampler update is one of these. f32
- * tensors of one shape; coefficients is host memory [rows][count]. y may be one of the terms. */
+/* y[row] = (sum over i of coefficients[row][i] * terms[i][row]) / divisors[row]; one row of
+ * coefficients per batch row, `count` terms, summed in order i = 0.. in f32. Every product, sum and
+ * quotient is rounded, as torch's are, whose operations come one by one: the bits are the same on
+ * every device. Every sampler update is one of these. f32 tensors of one shape; coefficients is
+ * host memory [rows][count], divisors [rows], or NULL for none. y may be one of the terms. */
 struct combine_args {
     const struct tensor *terms[COMBINE_MAX_TERMS];
     int count;
     const float *coefficients;
+    const float *divisors;
     struct tensor *y;
 };
 

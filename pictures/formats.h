@@ -10,7 +10,8 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
 bool jpeg_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Fill the pixels of *out, which has the size that was examined. */
+/* Fill the pixels of *out, which has the size that was examined; a PNG's with alpha if it has 4
+ * channels. */
 bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));
 bool jpeg_decode(const uint8_t *file, size_t size, const struct picture_info *info,

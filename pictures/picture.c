@@ -61,8 +61,8 @@ static bool examine(const uint8_t *file, size_t size, struct picture_info *out, 
         if (!jpeg_examine(file, size, out, err))
             return false;
     } else {
-        return error_set(err, ERROR_INVALID,
-            "this is %s; pictures are PNG or JPEG files", name_of(file, size));
+        return error_set(
+            err, ERROR_INVALID, "this is %s; pictures are PNG or JPEG files", name_of(file, size));
     }
     if (out->width > PICTURE_SIDE_MAX_PX || out->height > PICTURE_SIDE_MAX_PX ||
         (int64_t)out->width * out->height > PICTURE_MAX_PIXELS)
@@ -125,6 +125,39 @@ bool picture_decode(const void *file, size_t size, struct picture *out, struct e
         return true;
     picture_finish(out);
     return false;
+}
+
+/* The alpha of `from` as RGB; false where nothing is fully transparent. */
+static bool show_holes(const struct picture *from, struct picture *out) {
+    const size_t count = (size_t)from->width * (size_t)from->height;
+    size_t holes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool hole = from->pixels[4 * i + 3] == 0;
+        memset(out->pixels + 3 * i, hole ? 255 : 0, 3);
+        holes += hole;
+    }
+    return holes > 0;
+}
+
+bool picture_decode_transparency(
+    const void *file, size_t size, struct picture *out, struct error *err) {
+    struct picture_info info;
+    struct picture rgba = { 0 };
+    *out = (struct picture){ 0 };
+    if (!examine(file, size, &info, err))
+        return false;
+    if (info.format != PICTURE_PNG)
+        return error_set(err, ERROR_INVALID, "only a PNG has transparent pixels");
+    const bool ok = picture_create(info.width, info.height, 4, &rgba, err) &&
+                    picture_create(info.width, info.height, 3, out, err) &&
+                    png_decode(file, size, &rgba, err) &&
+                    (show_holes(&rgba, out) ||
+                        error_set(err, ERROR_INVALID, "no pixel of it is fully transparent")) &&
+                    set_upright(out, info.orientation, err);
+    picture_finish(&rgba);
+    if (!ok)
+        picture_finish(out);
+    return ok;
 }
 
 bool picture_to_grey(struct picture *picture, struct error *err) {

@@ -39,6 +39,11 @@ bool picture_examine(const void *file, size_t size, struct picture_info *out, st
 bool picture_decode(const void *file, size_t size, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Its transparency as a picture of its size: white where it is fully transparent, black elsewhere.
+ * ERROR_INVALID also where nothing is, as in a JPEG. */
+bool picture_decode_transparency(const void *file, size_t size, struct picture *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Of `bytes` zeroed pixels; ERROR_NO_MEMORY. */
 bool picture_create(int width, int height, int channels, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));

@@ -77,15 +77,19 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
         png_error(png, "its size changes");
     png_set_expand(png);
     png_set_strip_16(png);
-    png_set_strip_alpha(png);
+    if (out->channels == 4)
+        png_set_add_alpha(png, 255, PNG_FILLER_AFTER); /* where it has none */
+    else
+        png_set_strip_alpha(png);
     png_set_gray_to_rgb(png);
     const int passes = png_set_interlace_handling(png);
     png_read_update_info(png, info);
-    if (png_get_rowbytes(png, info) != (size_t)out->width * 3)
+    const size_t row = (size_t)out->width * (size_t)out->channels;
+    if (png_get_rowbytes(png, info) != row)
         png_error(png, "it does not become 8-bit RGB");
     for (int pass = 0; pass < passes; pass++)
         for (int y = 0; y < out->height; y++)
-            png_read_row(png, out->pixels + (size_t)y * (size_t)out->width * 3, NULL);
+            png_read_row(png, out->pixels + (size_t)y * row, NULL);
     png_read_end(png, NULL);
     return true;
 }

@@ -206,10 +206,13 @@ static const char *const archive_types[] = { "application/x-tar", "application/g
     "application/x-gzip", "application/octet-stream", "", NULL };
 
 const struct route route_datasets = { .path = "/datasets",
-    .methods = { { "GET", .early = early, .handle = handle_list } } };
+    .methods = { { "GET", .early = early, .handle = handle_list, .about = "the data sets" } } };
 
 const struct route route_dataset = { .path = "/datasets/",
     .is_prefix = true,
-    .methods = { { "GET", .early = early_named, .handle = handle_get },
-        { "PUT", archive_types, early_named, handle_put, &upload },
-        { "DELETE", .early = early_named, .handle = handle_delete } } };
+    .methods = {
+        { "GET", .early = early_named, .handle = handle_get, .about = "what is in a data set" },
+        { "PUT", archive_types, early_named, handle_put, &upload,
+            "sends a data set as a tar archive" },
+        { "DELETE", .early = early_named, .handle = handle_delete,
+            .about = "removes a data set" } } };

@@ -106,15 +106,16 @@ static enum MHD_Result schedulers(struct exchange *exchange) {
     return respond_json(exchange, 200, schedulers_json(known ? &p : NULL));
 }
 
-const struct route route_health = {
-    .path = "/health", .methods = { { "GET", .handle = health } }, .open = true
-};
+const struct route route_health = { .path = "/health",
+    .methods = { { "GET", .handle = health, .about = "whether the daemon runs" } },
+    .open = true };
 
-const struct route route_health_ready = {
-    .path = "/health/ready", .methods = { { "GET", .handle = health_ready } }, .open = true
-};
+const struct route route_health_ready = { .path = "/health/ready",
+    .methods = { { "GET", .handle = health_ready, .about = "200 once it can draw" } },
+    .open = true };
 
-const struct route route_info = { .path = "/info", .methods = { { "GET", .handle = info } } };
+const struct route route_info = { .path = "/info",
+    .methods = { { "GET", .handle = info, .about = "the model, the device, limits, the queue" } } };
 
 const struct route route_schedulers = { .path = "/schedulers",
-    .methods = { { "GET", .handle = schedulers } } };
+    .methods = { { "GET", .handle = schedulers, .about = "the schedulers and their options" } } };

@@ -215,14 +215,19 @@ static enum MHD_Result handle_adapter(struct exchange *exchange) {
     return start(exchange, read_adapter);
 }
 
-#define GET_ROUTE(name, suffix_, handler)                                                          \
+#define GET_ROUTE(name, suffix_, handler, ...)                                                     \
     const struct route name = { .path = PREFIX,                                                    \
+        .piece = "id",                                                                             \
         .suffix = suffix_,                                                                         \
-        .methods = { { "GET", .early = early, .handle = handler } } }
+        .methods = { { "GET", .early = early, .handle = handler, __VA_ARGS__ } } }
 
-GET_ROUTE(route_job_metrics, "/metrics", handle_metrics);
-GET_ROUTE(route_job_plot, "/plot.svg", handle_plot);
-GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints);
-GET_ROUTE(route_job_validations, "/validation", handle_validations);
-GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file);
-GET_ROUTE(route_job_adapter, "/adapter", handle_adapter);
+GET_ROUTE(route_job_metrics, "/metrics", handle_metrics, .about = "a line of JSON for each step",
+    .query = "after", .answers = "application/x-ndjson");
+GET_ROUTE(route_job_plot, "/plot.svg", handle_plot, .about = "its losses as a picture",
+    .answers = "image/svg+xml");
+GET_ROUTE(route_job_checkpoints, "/checkpoints", handle_checkpoints, .about = "what it has saved");
+GET_ROUTE(route_job_validations, "/validation", handle_validations, .about = "what it has drawn");
+GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file,
+    .about = "one of those pictures, or grid.png", .answers = "image/png");
+GET_ROUTE(route_job_adapter, "/adapter", handle_adapter, .about = "the finished adapter's file",
+    .answers = "application/octet-stream");

@@ -266,15 +266,18 @@ static const char *const file_types[] = { "application/octet-stream", "applicati
     "application/safetensors", "", NULL };
 
 const struct route route_loras = { .path = "/loras",
-    .methods = { { "GET", .early = early_read, .handle = handle_list } } };
+    .methods = { { "GET", .early = early_read, .handle = handle_list, .about = "the LoRAs" } } };
 
 /* Before the next, which would take it for a name. */
 const struct route route_loras_rescan = { .path = "/loras/rescan",
-    .methods = { { "POST", .early = early_change, .handle = handle_rescan } } };
+    .methods = { { "POST", .early = early_change, .handle = handle_rescan,
+        .about = "looks for files that came or went" } } };
 
 const struct route route_lora = { .path = PREFIX,
     .is_prefix = true,
-    .methods = { { "GET", .early = early_read, .handle = handle_get },
-        { "PUT", file_types, early_change_named, handle_put, &upload },
-        { "POST", content_types_json, early_change_named, handle_post },
-        { "DELETE", .early = early_change_named, .handle = handle_delete } } };
+    .methods = { { "GET", .early = early_read, .handle = handle_get, .about = "a LoRA" },
+        { "PUT", file_types, early_change_named, handle_put, &upload, "sends a LoRA's file" },
+        { "POST", content_types_json, early_change_named, handle_post,
+            .about = "sets its default weight, pins or loads it" },
+        { "DELETE", .early = early_change_named, .handle = handle_delete,
+            .about = "removes a LoRA" } } };

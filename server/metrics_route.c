@@ -50,4 +50,5 @@ static enum MHD_Result metrics(struct exchange *exchange) {
 }
 
 const struct route route_metrics = { .path = "/metrics",
-    .methods = { { "GET", .handle = metrics } } };
+    .methods = { { "GET", .handle = metrics, .about = "figures for Prometheus",
+        .answers = "text/plain" } } };

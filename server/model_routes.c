@@ -135,7 +135,9 @@ static enum MHD_Result handle_put(struct exchange *exchange) {
 }
 
 const struct route route_models = { .path = "/models",
-    .methods = { { "GET", .early = early, .handle = handle_list } } };
+    .methods = { { "GET", .early = early, .handle = handle_list,
+        .about = "the checkpoints that can be drawn with" } } };
 
 const struct route route_model = { .path = "/model",
-    .methods = { { "PUT", content_types_json, .early = early, .handle = handle_put } } };
+    .methods = { { "PUT", content_types_json, .early = early, .handle = handle_put,
+        .about = "switches to another checkpoint" } } };

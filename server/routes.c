@@ -28,6 +28,7 @@
     X(route_loras_rescan)                                                                          \
     X(route_lora)                                                                                  \
     X(route_metrics)                                                                               \
+    X(route_openapi)                                                                               \
     X(route_model)                                                                                 \
     X(route_models)                                                                                \
     X(route_schedulers)                                                                            \
@@ -38,12 +39,18 @@
 
 ROUTES(DECLARE)
 
+static const struct route *const routes[] = { ROUTES(ENTRY) };
+#define ROUTE_COUNT (sizeof(routes) / sizeof(routes[0]))
+
 const struct route *route_find(const char *path) {
-    static const struct route *const routes[] = { ROUTES(ENTRY) };
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+    for (size_t i = 0; i < ROUTE_COUNT; i++)
         if (route_matches(routes[i], path))
             return routes[i];
     return NULL;
+}
+
+const struct route *route_at(size_t index) {
+    return index < ROUTE_COUNT ? routes[index] : NULL;
 }
 
 /* One line a path below which other routes than ours lie. */

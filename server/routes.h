@@ -10,4 +10,7 @@ const struct route *route_find(const char *path);
 /* Whose errors a path gets, also one that is no route; NULL: ours. `route` is what was found. */
 const struct dialect *route_dialect(const struct route *route, const char *path);
 
+/* One after the other; NULL past the last. */
+const struct route *route_at(size_t index);
+
 #endif

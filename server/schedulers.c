@@ -17,18 +17,17 @@ static json_t *strings_json(const char *const *texts, unsigned chosen) {
     return NULL;
 }
 
-/* `values` may be NULL. */
+/* `words` are the bits of those that it may be; `values` may be NULL. */
 static json_t *option_json(
-    enum scheduler_kind kind, enum scheduler_option_id id, const struct scheduler_values *values) {
+    const struct scheduler_option *option, unsigned words, const struct scheduler_values *values) {
     static const char *const types[] = { [VALUE_FLAG] = "boolean",
         [VALUE_INTEGER] = "integer",
         [VALUE_NUMBER] = "number",
         [VALUE_WORD] = "string" };
-    const struct scheduler_option *option = &scheduler_options[id];
     json_t *json = json_object();
     bool ok = json && set(json, "type", json_string(types[option->type]));
     if (option->type == VALUE_WORD)
-        ok = ok && set(json, "enum", strings_json(option->words, scheduler_known_words(kind, id)));
+        ok = ok && set(json, "enum", strings_json(option->words, words));
     else if (option->type != VALUE_FLAG)
         ok = ok && set(json, "minimum", scheduler_option_to_json(option, option->min)) &&
              set(json, option->below_max ? "exclusiveMaximum" : "maximum",
@@ -53,11 +52,26 @@ json_t *scheduler_options_json(enum scheduler_kind kind, const struct pipeline_i
     for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
         if (scheduler_options[id].from != FILE_ONLY && scheduler_has_option(kind, id))
             ok = set(options, scheduler_options[id].name,
-                option_json(kind, id, resolved ? &config.values : NULL));
+                option_json(&scheduler_options[id], scheduler_known_words(kind, id),
+                    resolved ? &config.values : NULL));
     if (ok)
         return options;
     json_decref(options);
     return NULL;
+}
+
+json_t *scheduler_choice_schema(void) {
+    json_t *names = json_array(), *properties = json_object();
+    bool ok = names && properties;
+    for (int kind = 0; ok && kind < SCHEDULER_COUNT; kind++)
+        ok = json_array_append_new(names, json_string(scheduler_kind_name(kind))) == 0;
+    ok = ok && set(properties, "name", json_pack("{s:s, s:O}", "type", "string", "enum", names));
+    for (int id = 0; ok && id < SCHEDULER_OPTION_COUNT; id++)
+        if (scheduler_options[id].from != FILE_ONLY)
+            ok = set(properties, scheduler_options[id].name,
+                option_json(&scheduler_options[id], ALL_WORDS, NULL));
+    return json_pack("{s:[{s:s, s:o}, {s:s, s:o}]}", "anyOf", "type", "string", "enum", names,
+        "type", "object", "properties", properties);
 }
 
 static json_t *scheduler_json(enum scheduler_kind kind, const struct pipeline_info *info) {

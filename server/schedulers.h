@@ -15,4 +15,8 @@ json_t *schedulers_json(const struct pipeline_info *info);
  * model. */
 json_t *scheduler_options_json(enum scheduler_kind kind, const struct pipeline_info *info);
 
+/* What a request's "scheduler" may be, as a JSON schema: a name, or an object of a name and the
+ * options of all classes. A new reference; NULL when memory is short. */
+json_t *scheduler_choice_schema(void);
+
 #endif

@@ -150,4 +150,5 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_train = { .path = "/train",
-    .methods = { { "POST", content_types_json, early, handle } } };
+    .methods = { { "POST", content_types_json, early, handle, .about = "trains, as a job",
+        .schema = train_config_schema } } };

@@ -721,6 +721,60 @@ bool train_config_line(size_t index, struct train_config_line *out) {
     return true;
 }
 
+/* --- as a schema --- */
+
+static json_t *texts_schema(void) {
+    return json_pack("{s:{s:s}, s:i, s:i}", "items", "type", "string", "minItems", 1, "maxItems",
+        TRAIN_TEXTS_MAX);
+}
+
+static json_t *words_schema(const struct field *f) {
+    json_t *list = json_array();
+    for (int i = 0; f->words[i]; i++)
+        json_array_append_new(list, json_string(f->words[i]));
+    return json_pack("{s:o, s:s}", "enum", list, "default", f->words[(int)f->value]);
+}
+
+static json_t *range_schema(const struct field *f) {
+    const bool whole = f->kind == KIND_INTEGER;
+    json_t *json = json_object();
+    json_object_set_new(json, f->above_min ? "exclusiveMinimum" : "minimum",
+        whole ? json_integer((json_int_t)f->min) : json_real(f->min));
+    json_object_set_new(json, f->below_max ? "exclusiveMaximum" : "maximum",
+        whole ? json_integer((json_int_t)f->max) : json_real(f->max));
+    json_object_set_new(
+        json, "default", whole ? json_integer((json_int_t)f->value) : json_real(f->value));
+    return json;
+}
+
+static json_t *field_schema(const struct field *f) {
+    static const char *const types[] = { [KIND_FLAG] = "boolean",
+        [KIND_INTEGER] = "integer",
+        [KIND_NUMBER] = "number",
+        [KIND_WORD] = "string",
+        [KIND_TEXT] = "string",
+        [KIND_TEXTS] = "array",
+        [KIND_GROUPS] = "array" };
+    char what[ERROR_ALLOWED_BYTES];
+    json_t *json = f->kind == KIND_WORD    ? words_schema(f)
+                   : f->kind == KIND_TEXTS ? texts_schema()
+                   : f->kind == KIND_FLAG  ? json_pack("{s:b}", "default", f->value != 0)
+                   : f->kind == KIND_INTEGER || f->kind == KIND_NUMBER ? range_schema(f)
+                                                                       : json_object();
+    json_object_set_new(json, "type", json_string(types[f->kind]));
+    json_object_set_new(
+        json, "description", json_sprintf("%s (%s)", f->help, allowed(f, what, sizeof(what))));
+    return json;
+}
+
+json_t *train_config_schema(void) {
+    json_t *properties = json_object();
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        json_object_set_new(properties, fields[i].name, field_schema(&fields[i]));
+    return json_pack("{s:s, s:o, s:[s, s]}", "type", "object", "properties", properties, "required",
+        "name", "dataset");
+}
+
 enum dtype train_save_dtype(const struct train_config *config) {
     static const enum dtype dtypes[] = {
         [TRAIN_SAVE_F32] = DTYPE_F32, [TRAIN_SAVE_F16] = DTYPE_F16, [TRAIN_SAVE_BF16] = DTYPE_BF16

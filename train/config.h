@@ -254,6 +254,9 @@ struct train_config_line {
 };
 bool train_config_line(size_t index, struct train_config_line *out);
 
+/* The fields as a JSON schema (2020-12) of an object. A new reference; NULL when memory is short. */
+json_t *train_config_schema(void);
+
 /* What save_precision says. */
 enum dtype train_save_dtype(const struct train_config *config);
 

@@ -48,7 +48,7 @@ bool scheduler_class_plan(const struct scheduler_class *class,
     const struct scheduler_config *config, int num_inference_steps, int first_step,
     struct scheduler_plan **out, struct error *err) __attribute__((warn_unused_result));
 
-/* plan->evaluations[count]: zeroed, but input_scale is 1. */
+/* plan->evaluations[count]: zeroed, but input_divisor is 1. */
 bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -72,7 +72,7 @@ struct prediction_weights prediction_weights(enum prediction_type prediction, fl
 struct prediction_weights prediction_weights_of(
     enum prediction_type prediction, float root_alpha, float root_beta);
 
-/* A new, empty update at the end of the evaluation, never NULL: with more than
+/* A new, empty update (of divisor 1) at the end of the evaluation, never NULL: with more than
  * SCHEDULER_MAX_UPDATES the plan as a whole is refused. */
 struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evaluation, int target);
 /* An update that keeps `term` in a slot. */

@@ -1,10 +1,14 @@
 /* DEIS (Zhang and Chen, 2023), the log-rho kind: the noise prediction, interpolated over the
- * logarithm of rho = sigma / alpha by a polynomial through the last ones, is integrated exactly. */
+ * logarithm of rho = sigma / alpha by a polynomial through the last ones, is integrated exactly.
+ *
+ * From a sigma of thousands (cosine betas) its weights are as large and all but cancel, and what is
+ * left is made of roundings: the updates are the reference's operations one by one. */
 #include "engine/scheduler/multistep.h"
 
 #include <math.h>
 
-#define ORDER_MAX 3
+#define ORDER_MAX 3 /* and as many slots, a ring */
+#define SLOT_X0 ORDER_MAX
 
 /* The antiderivatives over t of the basis polynomials in log t: 1 at log b, 0 at log c (and d).
  * Their differences over a short step are small, so float32 and the order of diffusers' operations
@@ -30,6 +34,38 @@ static void integrate_basis(const float rho[ORDER_MAX + 1], int order, float out
     }
 }
 
+/* slot = (sample - alpha x0) / sigma */
+static void keep_noise(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    const struct level *at, struct slot_ring *ring) {
+    int x0 = TERM_OUTPUT;
+    struct scheduler_update *update;
+    if (prediction != PREDICTION_SAMPLE) {
+        x0 = TERM_SLOT + SLOT_X0;
+        update = scheduler_add_update(evaluation, x0);
+        update->weights[TERM_SAMPLE] = prediction == PREDICTION_V ? at->alpha : 1;
+        update->weights[TERM_OUTPUT] = -at->sigma;
+        update->divisor = prediction == PREDICTION_V ? 1 : at->alpha;
+    }
+    update = slot_ring_push(ring, evaluation);
+    update->weights[TERM_SAMPLE] = 1;
+    update->weights[x0] = -at->alpha;
+    update->divisor = at->sigma;
+}
+
+/* sample = alpha_to (sample / alpha_from + w0 n0 + w1 n1 ...), the newest first */
+static void step_over(struct scheduler_evaluation *evaluation, const struct level *from,
+    const struct level *to, const float *weights, int order, const struct slot_ring *ring) {
+    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+    update->weights[TERM_SAMPLE] = 1;
+    update->divisor = from->alpha;
+    for (int k = 0; k < order; k++) {
+        update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = 1;
+        update->weights[slot_ring_term(ring, k)] = weights[k];
+    }
+    scheduler_add_update(evaluation, TERM_SAMPLE)->weights[TERM_SAMPLE] = to->alpha;
+}
+
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {
     const struct scheduler_values *values = &config->values;
@@ -44,26 +80,22 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
         int order = multistep_order(values, plan->first_step, i, steps, false);
+        level_see(evaluation, run.timesteps[i], &from);
+        keep_noise(evaluation, values->prediction_type, &from, &ring);
+        if (order == 1) {
+            struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+            update->weights[TERM_SAMPLE] = to.alpha / from.alpha;
+            update->weights[slot_ring_term(&ring, 0)] = -(
+                to.sigma * (round_exp(to.lambda - from.lambda) - 1.0f));
+            continue;
+        }
         float rho[ORDER_MAX + 1], weights[ORDER_MAX];
         for (int k = 0; k <= order; k++) {
             struct level level = level_of(run.sigmas[i + 1 - k]);
             rho[k] = level.sigma / level.alpha;
         }
-        if (order > 1)
-            integrate_basis(rho, order, weights);
-        else
-            weights[0] = -(to.sigma * (round_exp(to.lambda - from.lambda) - 1.0f)) / to.alpha;
-
-        level_see(evaluation, run.timesteps[i], &from);
-        struct prediction_weights p = prediction_weights_of(
-            values->prediction_type, from.alpha, from.sigma);
-        struct scheduler_update *update = slot_ring_push(&ring, evaluation);
-        update->weights[TERM_SAMPLE] = p.noise_sample;
-        update->weights[TERM_OUTPUT] = p.noise_output;
-        update = scheduler_add_update(evaluation, TERM_SAMPLE);
-        update->weights[TERM_SAMPLE] = to.alpha / from.alpha;
-        for (int k = 0; k < order; k++)
-            update->weights[slot_ring_term(&ring, k)] = to.alpha * weights[k];
+        integrate_basis(rho, order, weights);
+        step_over(evaluation, &from, &to, weights, order, &ring);
     }
     return true;
 }

@@ -1,25 +1,79 @@
 /* Linear multistep method: the derivatives of up to four steps, as the polynomial in sigma through
- * them, integrated over the step (Adams-Bashforth on an uneven grid). */
+ * them, integrated over the step (Adams-Bashforth on an uneven grid).
+ *
+ * Down a list of many sigmas the last step, to 0, is a hundred times as long as those before it:
+ * its weights are thousands and all but cancel, and what is left is made of roundings. So the
+ * updates are the reference's operations one by one, and its weights are integrated as it does. */
 #include "engine/scheduler/sigmas.h"
 
 #include <math.h>
 
 #define ORDER 4 /* and as many slots, a ring */
+#define SLOT_SUM ORDER
 
-/* The integral from sigmas[i] to sigmas[i + 1] of the polynomial that is 1 at sigmas[i - term] and
- * 0 at the others of the last `order`; Gauss's rule of two points is exact up to its third degree.
- */
-static double coefficient(const float *sigmas, int i, int order, int term) {
-    double half = ((double)sigmas[i + 1] - (double)sigmas[i]) / 2, sum = 0;
-    for (int side = -1; side <= 1; side += 2) {
-        double at = (double)sigmas[i] + half * (1 + side / sqrt(3)), product = 1;
-        for (int k = 0; k < order; k++)
-            if (k != term)
-                product *= (at - (double)sigmas[i - k]) /
-                           ((double)sigmas[i - term] - (double)sigmas[i - k]);
-        sum += product;
+/* The polynomial that is 1 at sigmas[i - term] and 0 at the others of the last `order`: in float32,
+ * as the reference's sigmas make it. */
+struct basis {
+    const float *sigmas;
+    int i, order, term;
+};
+
+static double basis_at(const struct basis *basis, double tau) {
+    const float *newest = basis->sigmas + basis->i;
+    float product = 1;
+    for (int k = 0; k < basis->order; k++)
+        if (k != basis->term)
+            product *= ((float)tau - newest[-k]) / (newest[-basis->term] - newest[-k]);
+    return (double)product;
+}
+
+/* The integral from sigmas[i] to sigmas[i + 1] by Kronrod's rule of 21 points, in QUADPACK's order
+ * (dqk21): scipy's integrate.quad is content with its first, as a cubic is within its reach. */
+static double coefficient(const struct basis *basis) {
+    static const double at[] = { 0.973906528517171720077964012084452,
+        0.865063366688984510732096688423493, 0.679409568299024406234327365114874,
+        0.433395394129247190799265943165784, 0.148874338981631210884826001129720,
+        0.995657163025808080735527280689003, 0.930157491355708226001207180059508,
+        0.780817726586416897063717578345042, 0.562757134668604683339000099272694,
+        0.294392862701460198131126603103866 };
+    static const double weights[] = { 0.032558162307964727478818972459390,
+        0.075039674810919952767043140916190, 0.109387158802297641899210590325805,
+        0.134709217311473325928054001771707, 0.147739104901338491374841515972068,
+        0.011694638867371874278064396062192, 0.054755896574351996031381300244580,
+        0.093125454583697605535065465083366, 0.123491976262065851077958109585166,
+        0.142775938577060080797094273138717 };
+    const double from = (double)basis->sigmas[basis->i], to = (double)basis->sigmas[basis->i + 1];
+    const double centre = 0.5 * (from + to), half = 0.5 * (to - from);
+    double sum = 0.149445554002916905664936468389821 * basis_at(basis, centre);
+    for (int k = 0; k < 10; k++) {
+        const double aside = half * at[k];
+        sum += weights[k] * (basis_at(basis, centre - aside) + basis_at(basis, centre + aside));
     }
-    return half * sum;
+    return sum * half;
+}
+
+/* slot = (sample - x0) / sigma */
+static void keep_derivative(struct scheduler_evaluation *evaluation,
+    enum prediction_type prediction, float sigma, int slot) {
+    const float squared = sigma * sigma + 1.0f;
+    int x0 = TERM_OUTPUT;
+    struct scheduler_update *update;
+    if (prediction != PREDICTION_SAMPLE) {
+        x0 = TERM_SLOT + SLOT_SUM;
+        update = scheduler_add_update(evaluation, x0);
+        update->weights[TERM_SAMPLE] = 1;
+        if (prediction == PREDICTION_V) {
+            update->divisor = squared;
+            update = scheduler_add_update(evaluation, x0);
+            update->weights[x0] = 1;
+        }
+        update->weights[TERM_OUTPUT] = prediction == PREDICTION_V ? -sigma / sqrtf(squared)
+                                                                  : -sigma;
+    }
+    update = scheduler_add_update(evaluation, TERM_SLOT + slot);
+    update->weights[TERM_SAMPLE] = 1;
+    update->weights[x0] = -1;
+    update->divisor = sigma;
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
@@ -35,13 +89,20 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
          * it does not know. */
         const int order = i + 1 < ORDER ? i + 1 : ORDER, known = i + 1 - plan->first_step;
         sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
-        sigma_add_derivative(scheduler_add_update(evaluation, TERM_SLOT + i % ORDER),
-            config->values.prediction_type, run.sigmas[i], 1);
-        struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-        update->weights[TERM_SAMPLE] = 1;
-        for (int term = 0; term < order && term < known; term++)
+        keep_derivative(evaluation, config->values.prediction_type, run.sigmas[i], i % ORDER);
+        /* sample + ((c0 d0 + c1 d1) + c2 d2) + c3 d3, the newest first */
+        const int sum = TERM_SLOT + SLOT_SUM;
+        struct scheduler_update *update = scheduler_add_update(evaluation, sum);
+        for (int term = 0; term < order && term < known; term++) {
+            if (term > 1) {
+                update = scheduler_add_update(evaluation, sum);
+                update->weights[sum] = 1;
+            }
             update->weights[TERM_SLOT + (i - term) % ORDER] = (float)coefficient(
-                run.sigmas, i, order, term);
+                &(struct basis){ run.sigmas, i, order, term });
+        }
+        update = scheduler_add_update(evaluation, TERM_SAMPLE);
+        update->weights[TERM_SAMPLE] = update->weights[sum] = 1;
     }
     return true;
 }

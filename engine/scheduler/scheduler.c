@@ -78,6 +78,7 @@ struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evalu
                                                                  : SCHEDULER_MAX_UPDATES;
     struct scheduler_update *update = &evaluation->updates[last - 1];
     update->target = target;
+    update->divisor = 1;
     return update;
 }
 
@@ -95,11 +96,18 @@ bool scheduler_refuse_steps(struct error *err, int steps, const char *allowed, .
     return error_field(err, "num_inference_steps", value, "%s", text);
 }
 
+static bool is_divisor(float x) {
+    return isfinite(x) && x != 0;
+}
+
 static bool is_finite(const struct scheduler_evaluation *evaluation) {
-    bool finite = isfinite(evaluation->timestep) && isfinite(evaluation->input_scale);
-    for (int u = 0; u < evaluation->update_count; u++)
+    bool finite = isfinite(evaluation->timestep) && is_divisor(evaluation->input_divisor);
+    for (int u = 0; u < evaluation->update_count; u++) {
+        const struct scheduler_update *update = &evaluation->updates[u];
+        finite = finite && is_divisor(update->divisor);
         for (int term = 0; term < TERM_COUNT; term++)
-            finite = finite && isfinite(evaluation->updates[u].weights[term]);
+            finite = finite && isfinite(update->weights[term]);
+    }
     return finite;
 }
 
@@ -185,7 +193,7 @@ bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct erro
         return error_set(err, ERROR_NO_MEMORY, "scheduler: no memory for %d evaluations", count);
     plan->count = count;
     for (int i = 0; i < count; i++)
-        plan->evaluations[i].input_scale = 1;
+        plan->evaluations[i].input_divisor = 1;
     return true;
 }
 

@@ -112,16 +112,17 @@ enum scheduler_term {
     TERM_COUNT = TERM_SLOT + SCHEDULER_SLOTS
 };
 
-/* term[target] = sum over terms of weights[term] * term; at most COMBINE_MAX_TERMS weights are not
- * 0. */
+/* term[target] = (sum over terms of weights[term] * term) / divisor; at most COMBINE_MAX_TERMS
+ * weights are not 0. Where a scheduler has its reference's operations one by one, its bits too. */
 struct scheduler_update {
     int target; /* TERM_SAMPLE or a slot */
     float weights[TERM_COUNT];
+    float divisor; /* 1 from scheduler_add_update */
 };
 
-#define SCHEDULER_MAX_UPDATES 3
+#define SCHEDULER_MAX_UPDATES 7
 
-/* One UNet evaluation: the model sees input_scale * sample at `timestep`; then noise is drawn if
+/* One UNet evaluation: the model sees sample / input_divisor at `timestep`; then noise is drawn if
  * draws_noise (also where its weight is 0, so that the generator moves as diffusers' does), and the
  * updates are applied one after the other, each seeing what those before it wrote.
  *
@@ -130,7 +131,7 @@ struct scheduler_update {
  * then stays where it is. */
 struct scheduler_evaluation {
     float timestep; /* need not be whole */
-    float input_scale;
+    float input_divisor;
     float signal, noise; /* diffusers' add_noise: signal * x0 + noise * noise belongs here */
     bool draws_noise;
     float brownian_from, brownian_to;

@@ -262,8 +262,8 @@ float sigma_run_init_noise(const struct sigma_run *run, const struct scheduler_c
     return config->values.timestep_spacing == SPACING_LEADING ? sqrtf(max * max + 1) : max;
 }
 
-float sigma_input_scale(float sigma) {
-    return 1 / sqrtf(sigma * sigma + 1);
+float sigma_input_divisor(float sigma) {
+    return sqrtf(sigma * sigma + 1);
 }
 
 struct prediction_weights sigma_prediction_weights(enum prediction_type prediction, double sigma) {
@@ -286,7 +286,7 @@ struct prediction_weights sigma_prediction_weights(enum prediction_type predicti
 
 void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float sigma) {
     evaluation->timestep = timestep;
-    evaluation->input_scale = sigma_input_scale(sigma);
+    evaluation->input_divisor = sigma_input_divisor(sigma);
     evaluation->signal = 1;
     evaluation->noise = sigma;
 }

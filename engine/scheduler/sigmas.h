@@ -69,8 +69,8 @@ float sigma_of_timestep_log(const struct noise_schedule *schedule, float timeste
 /* Linear in log sigma, and within the table. */
 double timestep_of_sigma(const struct noise_schedule *schedule, double sigma);
 
-/* How the model wants to see a sample of that level: 1 / sqrt(sigma^2 + 1). */
-float sigma_input_scale(float sigma);
+/* What the model wants a sample of that level divided by: sqrt(sigma^2 + 1). */
+float sigma_input_divisor(float sigma);
 
 /* x0 and the noise, which is the derivative (sample - x0) / sigma, from the sample and the model's
  * output. In double: from a sigma of thousands the sample's weight is a difference of ones. */

@@ -18,7 +18,6 @@ void layers_register(struct kernels *table);
     X(attention)                                                                                   \
     X(embedding)                                                                                   \
     X(add)                                                                                         \
-    X(combine)                                                                                     \
     X(convert)                                                                                     \
     X(low_rank)                                                                                    \
     X(attention_backward)                                                                          \

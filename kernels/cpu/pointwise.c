@@ -1,4 +1,4 @@
-/* Element by element: add, combine, convert, embedding; and the table. */
+/* Element by element: add, convert, embedding; and the table. */
 #include "kernels/cpu/simd.h"
 
 /* Below this many elements a second thread costs more than it saves. */
@@ -34,39 +34,6 @@ bool NAME(add)(const struct add_args *args, struct error *err) {
             add_piece(args, from, to, DTYPE_F32);
         else
             add_piece(args, from, to, DTYPE_BF16);
-    }
-    return true;
-}
-
-/* The sum in the order of the reference, but with fused multiply-adds. */
-static void combine_piece(
-    const struct combine_args *args, const float *coefficients, int64_t from, int64_t to) {
-    float *y = args->y->data;
-    for (int64_t i = from; i < to; i += LANES) {
-        int64_t count = to - i;
-        vf sum = { 0 };
-        for (int term = 0; term < args->count; term++) {
-            const float *x = args->terms[term]->data;
-            vf v = count >= LANES ? load(x + i) : load_some(x, DTYPE_F32, i, count);
-            sum = term ? sum + v * coefficients[term] : v * coefficients[term];
-        }
-        if (count >= LANES)
-            store(y + i, sum);
-        else
-            store_some(y, DTYPE_F32, i, count, sum);
-    }
-}
-
-bool NAME(combine)(const struct combine_args *args, struct error *err) {
-    (void)err;
-    int64_t rows = args->y->shape[0], width = tensor_elements(args->y) / rows;
-    int64_t pieces = (width + PIECE - 1) / PIECE;
-#pragma omp parallel for if (rows * width >= PARALLEL_MIN)
-    for (int64_t item = 0; item < rows * pieces; item++) {
-        int64_t row = item / pieces, start = item % pieces * PIECE;
-        int64_t end = start + PIECE < width ? start + PIECE : width;
-        combine_piece(
-            args, args->coefficients + row * args->count, row * width + start, row * width + end);
     }
     return true;
 }

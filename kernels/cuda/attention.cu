@@ -25,7 +25,9 @@ extern "C" struct attention_shape attention_shape_of(const struct attention_args
     s.tq = args->q->shape[1];
     s.tk = args->k->shape[1];
     s.causal = args->causal;
-    s.plain_only = s.dtype == DTYPE_F32 || !(args->scale > 0) ||
+    /* A masked weight is 0, which times a value that is not finite is NaN: only the plain kernel
+     * makes no product of the two. */
+    s.plain_only = s.dtype == DTYPE_F32 || s.causal || !(args->scale > 0) ||
                    !is_aligned(args->q, args->q_offset, s.head_dim) ||
                    !is_aligned(args->k, args->k_offset, s.head_dim) ||
                    !is_aligned(args->v, args->v_offset, s.head_dim) ||
@@ -56,7 +58,7 @@ static bool takes(const struct attention_shape *s, enum attention_path path, int
     size_t shared_bytes = t->shared_bytes;
     if (path == ATTENTION_PLAIN)
         return true;
-    if (s->plain_only || (s->causal && path != ATTENTION_HOPPER) ||
+    if (s->plain_only ||
         (path == ATTENTION_HOPPER && (device->capability != 90 || device->code != 90)) ||
         (device->capability < 80 && (s->dtype != DTYPE_F16 || !t->sm75)))
         return false;
@@ -78,7 +80,7 @@ extern "C" int attention_candidates(
     int count = 0;
     for (size_t p = 0; p < sizeof(order) / sizeof(order[0]); p++) {
         /* Only a measurement may put Hopper's in charge. */
-        if (count == 0 && order[p] == ATTENTION_HOPPER)
+        if (count == 0 && order[p] == ATTENTION_HOPPER && !shape->plain_only)
             out[count++] = plain;
         int tile_count = 0;
         const struct attention_tile *tiles = attention_tile_list(order[p], &tile_count);

@@ -11,10 +11,7 @@
  * scores are on their way while the values are summed, and both while weights are computed.
  *
  * TMA brings what lies behind a row's own length too, which may be anything. In the last block of
- * values the asking thread's warp makes zeros of it before it meets its weights, which are 0.
- *
- * A weight behind a causal mask is 0, and 0 times a value that is not finite is NaN: with a causal
- * mask, unlike on ATTENTION_PLAIN, such a value spoils earlier queries too. */
+ * values the asking thread's warp makes zeros of it before it meets its weights, which are 0. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
@@ -50,7 +47,7 @@ struct hopper_block {
     uint64_t *cleared;               /* nothing but zeros behind the last value */
     int first;                       /* query */
     int head, row;
-    int seen; /* keys of the row that some query of the block sees */
+    int keys; /* of the row */
 };
 
 /* The next stage of the ring. */
@@ -90,7 +87,7 @@ __device__ __forceinline__ void fetch_stage(const struct hopper_block &b, const 
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper_block &b, const CUtensorMap *q_map,
     const CUtensorMap *k_map, const CUtensorMap *v_map) {
-    const int blocks = (b.seen + TILE::BK - 1) / TILE::BK;
+    const int blocks = (b.keys + TILE::BK - 1) / TILE::BK;
     struct hopper_ring<TILE> ring = {
         0, 0
     };
@@ -103,10 +100,10 @@ __device__ __forceinline__ void produce(const struct hopper_block &b, const CUte
     fetch_stage<TILE>(b, v_map, blocks - 1, &ring);
 }
 
-/* One warp, whose first lane has asked for everything: zeros behind the last value that is seen. */
+/* One warp, whose first lane has asked for everything: zeros behind the last value. */
 template <class TILE> __device__ __forceinline__ void clear_values(const struct hopper_block &b) {
-    const int blocks = (b.seen + TILE::BK - 1) / TILE::BK, last = 2 * blocks - 1;
-    const int stage = last % TILE::STAGES, there = b.seen - (blocks - 1) * TILE::BK;
+    const int blocks = (b.keys + TILE::BK - 1) / TILE::BK, last = 2 * blocks - 1;
+    const int stage = last % TILE::STAGES, there = b.keys - (blocks - 1) * TILE::BK;
     const int pieces = (TILE::BK - there) * (ROW_BYTES / 16), lane = (int)threadIdx.x % 32;
     unsigned char *v = b.stages + stage * TILE::STAGE_BYTES + there * ROW_BYTES;
     __syncwarp();
@@ -172,14 +169,10 @@ template <class T, class TILE> struct hopper_warp {
     }
 
     /* The scores of block `block` are there. */
-    __device__ __forceinline__ void hide(
-        const struct attention &a, const struct hopper_block &b, int block) {
-        const int first = block * TILE::BK, line = query + (int)threadIdx.x % 32 / 4;
-        const int keys = b.seen - first;
+    __device__ __forceinline__ void hide(const struct hopper_block &b, int block) {
+        const int keys = b.keys - block * TILE::BK;
         wgmma_hold<4 * TILE::KF>(&scores[0][0]);
-        if (a.causal && first + TILE::BK > query + 1)
-            hide_keys<TILE::KF>(scores, min(keys, line + 1 - first), min(keys, line + 9 - first));
-        else if (keys < TILE::BK)
+        if (keys < TILE::BK)
             hide_keys<TILE::KF>(scores, keys, keys);
     }
 
@@ -199,15 +192,15 @@ template <class T, class TILE> struct hopper_warp {
         int keys = start_scores(b);
         wgmma_wait<0>();
         release(b, keys);
-        hide(a, b, 0);
+        hide(b, 0);
         soften<TILE::KF, true>(scores, c, largest, total, shrink);
         pack();
-        for (int block = 1; !TILE::WHOLE && block * TILE::BK < b.seen; block++) {
+        for (int block = 1; !TILE::WHOLE && block * TILE::BK < b.keys; block++) {
             keys = start_scores(b);
             const int values = start_sums(b);
             wgmma_wait<1>();
             release(b, keys);
-            hide(a, b, block);
+            hide(b, block);
             soften<TILE::KF, false>(scores, c, largest, total, shrink);
             wgmma_wait_after(total[0] + total[1]); /* the sums go on while weights are computed */
             wgmma_wait<0>();
@@ -254,11 +247,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     }
     __syncthreads();
     griddepcontrol_wait();
-    b.seen = keys_of(a, b.row);
-    if (b.seen == 0)
+    b.keys = keys_of(a, b.row);
+    if (b.keys == 0)
         return;
-    if (a.causal)
-        b.seen = min(b.seen, b.first + TILE::BQ);
     if (group == TILE::GROUPS) {
         if constexpr (TILE::DEALS)
             registers_give_back<TILE::FEW>();

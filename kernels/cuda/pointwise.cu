@@ -154,7 +154,7 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     return concat_of<unsigned short>(args, count, a_bytes, b_bytes, err);
 }
 
-/* ---- combine: y[row] = sum over i of coefficients[row][i] * terms[i][row] ---- */
+/* ---- combine: y[row] = (sum over i of coefficients[row][i] * terms[i][row]) / divisors[row] ---- */
 
 #define COMBINE_ROWS 64
 
@@ -166,37 +166,46 @@ struct combine {
     int count;
     bool vectors; /* width is a multiple of 4 and all addresses of 16 */
     float coefficients[COMBINE_ROWS][COMBINE_MAX_TERMS];
+    float divisors[COMBINE_ROWS];
 };
 
-/* Block row y of the grid is the batch's row. A term may be y. */
+/* sum + w x, with the product rounded too. */
+static __device__ __forceinline__ float add_product(float sum, float w, float x) {
+    return __fadd_rn(sum, __fmul_rn(w, x));
+}
+
+/* Block row y of the grid is the batch's row. A term may be y. -0.0f adds nothing, not even its
+ * sign. */
 __global__ void __launch_bounds__(THREADS) combine(const struct combine c) {
     griddepcontrol_wait();
     griddepcontrol_launch();
     const int64_t base = (int64_t)blockIdx.y * c.width;
-    const float *w = c.coefficients[blockIdx.y];
+    const float *w = c.coefficients[blockIdx.y], divisor = c.divisors[blockIdx.y];
     if (c.vectors) {
         for (int64_t i = grid_index(); i < c.width / 4; i += grid_stride()) {
-            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            float4 sum = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
 #pragma unroll
             for (int t = 0; t < COMBINE_MAX_TERMS; t++)
                 if (t < c.count) {
                     const float4 x = *(const float4 *)(c.terms[t] + base + 4 * i);
-                    sum.x = fmaf(w[t], x.x, sum.x);
-                    sum.y = fmaf(w[t], x.y, sum.y);
-                    sum.z = fmaf(w[t], x.z, sum.z);
-                    sum.w = fmaf(w[t], x.w, sum.w);
+                    sum.x = add_product(sum.x, w[t], x.x);
+                    sum.y = add_product(sum.y, w[t], x.y);
+                    sum.z = add_product(sum.z, w[t], x.z);
+                    sum.w = add_product(sum.w, w[t], x.w);
                 }
-            *(float4 *)(c.y + base + 4 * i) = sum;
+            *(float4 *)(c.y + base + 4 * i) =
+                make_float4(__fdiv_rn(sum.x, divisor), __fdiv_rn(sum.y, divisor),
+                    __fdiv_rn(sum.z, divisor), __fdiv_rn(sum.w, divisor));
         }
         return;
     }
     for (int64_t i = grid_index(); i < c.width; i += grid_stride()) {
-        float sum = 0.0f;
+        float sum = -0.0f;
 #pragma unroll
         for (int t = 0; t < COMBINE_MAX_TERMS; t++)
             if (t < c.count)
-                sum = fmaf(w[t], c.terms[t][base + i], sum);
-        c.y[base + i] = sum;
+                sum = add_product(sum, w[t], c.terms[t][base + i]);
+        c.y[base + i] = __fdiv_rn(sum, divisor);
     }
 }
 
@@ -213,9 +222,11 @@ extern "C" bool cuda_combine(const struct combine_args *args, struct error *err)
             c.terms[t] = (const float *)args->terms[t]->data + first * c.width;
             c.vectors = c.vectors && aligned_16(c.terms[t]);
         }
-        for (int row = 0; row < here; row++)
+        for (int row = 0; row < here; row++) {
+            c.divisors[row] = args->divisors ? args->divisors[first + row] : 1.0f;
             for (int t = 0; t < c.count; t++)
                 c.coefficients[row][t] = args->coefficients[(first + row) * c.count + t];
+        }
         dim3 grid = grid_for(c.vectors ? c.width / 4 : c.width);
         grid.y = (unsigned)here;
         if (!launch(combine, grid, THREADS, 0, "combine", err, c))

@@ -3,6 +3,7 @@
 #include "base/base64.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "server/schedulers.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -278,31 +279,32 @@ typedef bool parse_field(const json_t *value, struct generate_request *request, 
 static const struct {
     const char *name;
     parse_field *parse;
+    const char *types; /* of JSON, for GET /openapi.json, with spaces between; NULL: any */
 } fields[] = {
-    { "prompt", parse_prompt },
-    { "negative_prompt", parse_negative_prompt },
-    { "width", parse_width },
-    { "height", parse_height },
-    { "num_inference_steps", parse_steps },
-    { "guidance_scale", parse_guidance_scale },
-    { "guidance_rescale", parse_guidance_rescale },
+    { "prompt", parse_prompt, "string array" },
+    { "negative_prompt", parse_negative_prompt, "string" },
+    { "width", parse_width, "integer" },
+    { "height", parse_height, "integer" },
+    { "num_inference_steps", parse_steps, "integer" },
+    { "guidance_scale", parse_guidance_scale, "number" },
+    { "guidance_rescale", parse_guidance_rescale, "number" },
     { "scheduler", parse_scheduler },
-    { "seed", parse_seed },
-    { "rng", parse_rng },
-    { "num_images", parse_num_images },
-    { "clip_skip", parse_clip_skip },
-    { "long_prompt", parse_long_prompt },
-    { "prompt_syntax", parse_prompt_syntax },
-    { "output", parse_output },
-    { "quality", parse_quality },
-    { "timeout_s", parse_timeout },
-    { "loras", parse_loras },
-    { "priority", parse_priority },
-    { "init_image", parse_init_image },
-    { "strength", parse_strength },
-    { "mask_image", parse_mask_image },
-    { "resize_mode", parse_resize_mode },
-    { "model", parse_model },
+    { "seed", parse_seed, "integer" },
+    { "rng", parse_rng, "string" },
+    { "num_images", parse_num_images, "integer" },
+    { "clip_skip", parse_clip_skip, "integer" },
+    { "long_prompt", parse_long_prompt, "string" },
+    { "prompt_syntax", parse_prompt_syntax, "string" },
+    { "output", parse_output, "string" },
+    { "quality", parse_quality, "integer" },
+    { "timeout_s", parse_timeout, "number" },
+    { "loras", parse_loras, "array" },
+    { "priority", parse_priority, "integer" },
+    { "init_image", parse_init_image, "string" },
+    { "strength", parse_strength, "number" },
+    { "mask_image", parse_mask_image, "string" },
+    { "resize_mode", parse_resize_mode, "string" },
+    { "model", parse_model, "string" },
 };
 
 /* --- How the answer is to come --- */
@@ -337,10 +339,11 @@ typedef bool parse_delivery(
 static const struct {
     const char *name;
     parse_delivery *parse;
+    const char *types; /* as above */
 } deliveries[] = {
-    { "stream", parse_stream },
-    { "preview_every", parse_preview_every },
-    { "preview", parse_preview },
+    { "stream", parse_stream, "boolean" },
+    { "preview_every", parse_preview_every, "integer" },
+    { "preview", parse_preview, "string" },
 };
 
 const char *generate_json_field(size_t index) {
@@ -351,15 +354,45 @@ const char *generate_json_field(size_t index) {
     return index < sizeof(deliveries) / sizeof(deliveries[0]) ? deliveries[index].name : NULL;
 }
 
+static json_t *types_schema(const char *types) {
+    json_t *list = json_array();
+    for (const char *at = types ? types : ""; *at; at += strspn(at, " ")) {
+        json_array_append_new(list, json_stringn(at, strcspn(at, " ")));
+        at += strcspn(at, " ");
+    }
+    if (types)
+        return json_pack("{s:o}", "type", list);
+    json_decref(list);
+    return json_object();
+}
+
+json_t *generate_json_schema(void) {
+    json_t *properties = json_object();
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].parse == parse_scheduler)
+            json_object_set_new(properties, fields[i].name, scheduler_choice_schema());
+        else
+            json_object_set_new(properties, fields[i].name, types_schema(fields[i].types));
+    for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
+        json_object_set_new(properties, deliveries[i].name, types_schema(deliveries[i].types));
+    return json_pack(
+        "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
+}
+
+bool generate_json_parse_field(
+    const char *key, const json_t *value, struct generate_request *request, struct error *err) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (strcmp(key, fields[i].name) == 0)
+            return fields[i].parse(value, request, err);
+    return json_bad_field(key, value, "there is no such field", err);
+}
+
 static bool parse_one(const char *key, const json_t *value, struct generate_request *request,
     struct generate_delivery *delivery, struct error *err) {
     for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
         if (strcmp(key, deliveries[i].name) == 0)
             return deliveries[i].parse(value, delivery, err);
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (strcmp(key, fields[i].name) == 0)
-            return fields[i].parse(value, request, err);
-    return json_bad_field(key, value, "there is no such field", err);
+    return generate_json_parse_field(key, value, request, err);
 }
 
 /* generate_request_check knows the range; only here is the value known as it came. */

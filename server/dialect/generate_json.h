@@ -23,7 +23,15 @@ struct generate_delivery {
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
+/* One field of it into a request that was initialised, for dialects whose bodies have some of the
+ * same. Ranges are not checked. */
+bool generate_json_parse_field(const char *key, const json_t *value,
+    struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
+
 /* The names of the fields that this version knows, one after the other; NULL after the last. */
 const char *generate_json_field(size_t index);
+
+/* The same as a JSON schema of an object. A new reference; NULL when memory is short. */
+json_t *generate_json_schema(void);
 
 #endif

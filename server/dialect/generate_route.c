@@ -223,7 +223,9 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, early, handle } } };
+    .methods = { { "POST", content_types_json, early, handle, .about = "draws",
+        .answers = "application/json image/png image/jpeg image/webp text/event-stream",
+        .schema = generate_json_schema } } };
 
 /* --- Cancelling --- */
 
@@ -241,6 +243,8 @@ static enum MHD_Result handle_cancel(struct exchange *exchange) {
     return respond_error(exchange, &err);
 }
 
-const struct route route_generate_cancel = {
-    .path = "/generate/", .suffix = "/cancel", .methods = { { "POST", .handle = handle_cancel } }
-};
+const struct route route_generate_cancel = { .path = "/generate/",
+    .piece = "id",
+    .suffix = "/cancel",
+    .methods = { { "POST", .handle = handle_cancel,
+        .about = "stops a request of the same caller by its X-Request-Id" } } };

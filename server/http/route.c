@@ -5,6 +5,9 @@
 #include <strings.h>
 
 const char *const content_types_json[] = { "application/json", NULL };
+const char content_type_form[] = "multipart/form-data";
+
+#define BOUNDARY_MAX_BYTES 70
 
 static bool matches_with_suffix(const struct route *route, const char *path) {
     const size_t length = strlen(route->path), suffix = strlen(route->suffix);
@@ -64,6 +67,21 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " \t");
 }
 
+/* boundary=..., of RFC 2046's characters that need no escapes, with quotation marks or without;
+ * libmicrohttpd does not take one of a single character. */
+static bool is_boundary(const char *text) {
+    static const char name[] = "boundary="; /* as libmicrohttpd looks for it */
+    if (strncmp(text, name, strlen(name)) != 0)
+        return false;
+    text += strlen(name);
+    const bool quoted = *text == '"';
+    text += quoted;
+    const size_t length = strspn(
+        text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'()+_,-./:=?");
+    return length > 1 && length <= BOUNDARY_MAX_BYTES &&
+           (quoted ? text[length] == '"' && !text[length + 1] : !text[length]);
+}
+
 static bool is_type(const char *value, const char *type) {
     static const char *const charsets[] = { "charset=utf-8", "charset=\"utf-8\"" };
     const size_t length = strlen(type);
@@ -71,10 +89,12 @@ static bool is_type(const char *value, const char *type) {
         return false;
     const char *rest = skip_spaces(value + length);
     if (!*rest)
-        return true;
+        return strcmp(type, content_type_form) != 0; /* which needs its boundary */
     if (*rest != ';')
         return false;
     rest = skip_spaces(rest + 1);
+    if (strcmp(type, content_type_form) == 0)
+        return is_boundary(rest);
     for (size_t i = 0; i < sizeof(charsets) / sizeof(charsets[0]); i++)
         if (strncasecmp(rest, charsets[i], strlen(charsets[i])) == 0 &&
             !*skip_spaces(rest + strlen(charsets[i])))

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct json_t;
+
 #define ROUTE_METHODS_MAX 4
 
 struct answer_header {
@@ -39,6 +41,11 @@ struct route_method {
     /* Also takes bodies in chunks, and refuses before it is sent. NULL: the body is in
      * exchange->body. */
     const struct body_sink *sink;
+    /* For GET /openapi.json (server/openapi.c), which lists every route and method: what it does,
+     * in a line; never NULL. The names that its query may have, with spaces between; NULL: none.
+     * The media types of its answer in the same way; NULL: application/json. */
+    const char *about, *query, *answers;
+    struct json_t *(*schema)(void); /* of its JSON body, a new reference; NULL: anything */
 };
 
 struct route {
@@ -52,11 +59,13 @@ struct route {
     const struct answer_header *headers;
     const struct dialect *dialect; /* NULL: ours */
     struct route_method methods[ROUTE_METHODS_MAX];
-    bool open; /* answers without an API key */
+    bool open;         /* answers without an API key */
+    const char *piece; /* what stands below `path`, in /openapi.json: "id"; NULL: "name" */
 };
 
 /* For content_types. */
 extern const char *const content_types_json[];
+extern const char content_type_form[];
 
 bool route_matches(const struct route *route, const char *path);
 /* What stands below `path` in a target that matches, without a suffix, what is below one, and a
@@ -69,7 +78,7 @@ const struct route_method *route_find_method(const struct route *route, const ch
 /* "GET, HEAD, OPTIONS", for Allow. Returns `text`. */
 const char *route_allow(const struct route *route, char *text, size_t size);
 /* Whether a Content-Type header (NULL if there is none) is one of the method's. Of parameters only
- * charset=utf-8 is understood, so any other is refused. */
+ * charset=utf-8 is understood, and of multipart/form-data its boundary; any other is refused. */
 bool route_takes(const struct route_method *method, const char *content_type);
 
 #endif

@@ -1,6 +1,45 @@
 #include "server/openai/openai.h"
 
 #include "base/json.h"
+#include "engine/adapters/adapters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void openai_rename(struct error *err) {
+    static const char *const names[][2] = { { "width", "size" }, { "height", "size" },
+        { "num_images", "n" }, { "init_image", "image" }, { "mask_image", "mask" } };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(err->param, names[i][0]) != 0 || strcmp(err->allowed, OPENAI_NO_SUCH_FIELD) == 0)
+            continue;
+        struct error native = *err;
+        error_field(err, names[i][1], native.value, "%s", native.allowed);
+        err->code = native.code;
+        return;
+    }
+}
+
+bool openai_no_such_model(const char *model, struct error *err) {
+    error_field(err, "model", model, "one that GET /v1/models lists");
+    if (err)
+        err->code = ERROR_NOT_FOUND;
+    return false;
+}
+
+bool openai_add_lora(struct generate_request *request, const char *name, struct error *err) {
+    if (!adapter_reference_check("model", name, err))
+        return false;
+    struct lora_choice *more = realloc(
+        request->loras, ((size_t)request->lora_count + 1) * sizeof(*more));
+    if (!more)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
+    request->loras = more;
+    request->loras_given = true;
+    struct lora_choice *added = &more[request->lora_count++];
+    *added = (struct lora_choice){ .weight = 1, .text_encoder_weight = 1 };
+    snprintf(added->name, sizeof(added->name), "%s", name);
+    return true;
+}
 
 /* The words that OpenAI uses; its clients choose by the status, people read this. */
 static const char *type_of(int status) {
@@ -11,10 +50,26 @@ static const char *type_of(int status) {
                            : "invalid_request_error";
 }
 
-static json_t *error_json(const struct error *err, const char *code, int *status) {
-    json_t *param = err->param[0] ? json_lenient_string(err->param) : json_null();
+/* OpenAI's finer words for ours. */
+static const char *code_of(const struct error *err, const char *code) {
+    if (err->code == ERROR_BUSY)
+        return "rate_limit_exceeded";
+    if (err->code == ERROR_NOT_FOUND && strcmp(err->param, "model") == 0)
+        return "model_not_found";
+    if (err->code != ERROR_INVALID || !err->param[0])
+        return code;
+    return !err->value[0]                                    ? "missing_required_parameter"
+           : strcmp(err->allowed, OPENAI_NO_SUCH_FIELD) == 0 ? "unknown_parameter"
+                                                             : "invalid_value";
+}
+
+static json_t *error_json(const struct error *native, const char *code, int *status) {
+    struct error err = *native;
+    openai_rename(&err);
+    json_t *param = err.param[0] ? json_lenient_string(err.param) : json_null();
     return json_pack("{s:{s:o, s:s, s:o, s:s}}", "error", "message",
-        json_lenient_string(err->message), "type", type_of(*status), "param", param, "code", code);
+        json_lenient_string(err.message), "type", type_of(*status), "param", param, "code",
+        code_of(&err, code));
 }
 
 const struct dialect dialect_openai = { "openai", error_json };

@@ -232,7 +232,7 @@ static void pointwise_refuses(void) {
         concat, cat, a.b = &b2, "concat: b is f32 [2][4], it must be f32 [3][4] for a f32 [3][4]");
     REFUSES(concat, cat, a.y = &y, "y is f32 [3][4], it must be f32 [3][9]");
     const float coefficients[6] = { 1, 2, 3, 4, 5, 6 };
-    struct combine_args sum = { { &x, &b }, 2, coefficients, &y };
+    struct combine_args sum = { { &x, &b }, 2, coefficients, NULL, &y };
     ACCEPTS(combine, sum, a.y = &b);
     REFUSES(combine, sum, a.count = 9, "combine: 9 terms are not 1 to 8");
     REFUSES(combine, sum, a.coefficients = NULL, "coefficients are missing");

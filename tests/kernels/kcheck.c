@@ -23,11 +23,11 @@ static int usage(void) {
     return 2;
 }
 
-/* What the CPU leaves to the reference: copies and a few sines, and what training still computes in
- * plain C. An operation that falls back without being named here, or is named without falling back,
- * is found. */
-static const char *const left_to_reference[] = { "timestep_embedding", "concat", "blend", "noise",
-    "embedding_backward", "dropout", "mse", NULL };
+/* What the CPU leaves to the reference: copies, sums that have its bits, a few sines, and what
+ * training still computes in plain C. An operation that falls back without being named here, or is
+ * named without falling back, is found. */
+static const char *const left_to_reference[] = { "timestep_embedding", "concat", "combine", "blend",
+    "noise", "embedding_backward", "dropout", "mse", NULL };
 
 /* What CUDA does not compute, likewise. */
 static const char *const absent_on_cuda[] = { NULL };

@@ -85,6 +85,57 @@ static void files_are_what_pillow_reads(void) {
     free(table);
 }
 
+/* Of a file: how many pixels are white, and the sum of their places; 0 where it is refused. */
+static int count_holes(const char *name, long long *sum) {
+    size_t size;
+    struct picture holes = { 0 };
+    struct error err = { 0 };
+    char *bytes = read_whole(name, &size);
+    const bool ok = picture_decode_transparency(bytes, size, &holes, &err);
+    int count = 0;
+    *sum = 0;
+    for (int i = 0; i < holes.width * holes.height; i++) {
+        const uint8_t *p = holes.pixels + 3 * i;
+        CHECK(p[0] == p[1] && p[1] == p[2] && (p[0] == 0 || p[0] == 255), "%s: %d", name, p[0]);
+        *sum += p[0] ? i + 1 : 0;
+        count += p[0] != 0;
+    }
+    CHECK(ok == (count > 0), "%s: %d", name, count);
+    if (!ok)
+        CHECK_CONTAINS(err.message, strstr(name, ".jpg") ? "only a PNG" : "fully transparent");
+    picture_finish(&holes);
+    free(bytes);
+    return count;
+}
+
+static void transparency_is_pillows(void) {
+    size_t size;
+    char *table = read_whole("transparent.tsv", &size), *all = read_whole("pictures.tsv", &size);
+    int files = 0, pixels = 0;
+    char *expected = table;
+    for (char *line = all, *next; (next = strchr(line, '\n')); line = next + 1) {
+        char name[64], known[64] = "";
+        int count = 0, used = 0;
+        long long sum = 0, found_sum;
+        if (sscanf(line, "%63s", name) != 1)
+            break;
+        if (sscanf(expected, "%63s %d %lld\n%n", known, &count, &sum, &used) == 3 &&
+            strcmp(known, name) == 0)
+            expected += used;
+        else
+            count = 0, sum = 0;
+        const int found = count_holes(name, &found_sum);
+        CHECK(found == count && found_sum == sum, "%s: %d pixels (%lld), not %d (%lld)", name,
+            found, found_sum, count, sum);
+        files += count > 0;
+        pixels += count;
+    }
+    printf("%d transparent pixels of %d files are where Pillow has them\n", pixels, files);
+    CHECK(files >= 4 && *expected == 0, "%d files, left: %s", files, expected);
+    free(table);
+    free(all);
+}
+
 static void resizing_is_pillows(void) {
     size_t size;
     char *table = read_whole("resized.tsv", &size), *line = table, *rest;
@@ -188,6 +239,7 @@ int main(int argc, char **argv) {
         return 2;
     folder = argv[1];
     files_are_what_pillow_reads();
+    transparency_is_pillows();
     resizing_is_pillows();
     grey_pictures_resize_as_one_channel_of_colour_does();
     broken_files_are_refused_by_name();

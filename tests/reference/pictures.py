@@ -3,7 +3,9 @@
 usage: pictures.py FOLDER        (tests/train/datasets/pictures)
 
 FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pictures.bin with their
-pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; resized.tsv
+pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; transparent.tsv
+with lines "NAME COUNT SUM" of files with pixels whose alpha is 0, in order, and the sum of their places, counted
+from 1; resized.tsv
 with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize;
 transformed.bin with two crops of it as ToTensor and Normalize make them, f32 [64][64][3];
 broken.tsv with lines "NAME<TAB>WORDS": files made wrong, and words that the refusal must have.
@@ -177,16 +179,20 @@ def main():
         with open(os.path.join(folder, name), "wb") as f:
             f.write(data)
 
-    table, pixels = "", b""
+    table, holes, pixels = "", "", b""
     for name, data in files():
         write(name, data)
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         if image.mode == "I;16":  # convert would cut at 255: white, where 16-bit RGB loses its low bits
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if name.endswith(".png"):
+            places = 1 + np.flatnonzero(np.asarray(image.convert("RGBA"))[:, :, 3] == 0)
+            holes += f"{name} {len(places)} {places.sum()}\n" if len(places) else ""
         image = image.convert("RGB")
         table += f"{name} {image.width} {image.height}\n"
         pixels += image.tobytes()
     write("pictures.tsv", table.encode())
+    write("transparent.tsv", holes.encode())
     write("pictures.bin", pixels)
     source = Image.fromarray(photo(60, 45, seed=2))
     write("photo.png", png(np.asarray(source), 2, 8))

@@ -109,6 +109,38 @@ static void content_types_are_compared_whole(void) {
     CHECK(route_takes(&file, "application/octet-stream"), "a file's type");
 }
 
+/* RFC 2046, 5.1.1, less what only quoted boundaries could have. */
+static void forms_have_a_boundary(void) {
+    static const struct {
+        const char *type;
+        bool taken;
+    } rows[] = {
+        { "multipart/form-data; boundary=xy", true },
+        { "multipart/form-data; boundary=x", false },
+        { "Multipart/Form-Data;boundary=----WebKitFormBoundary7MA4YWxkTrZu0gW", true },
+        { "multipart/form-data; boundary=\"a.b:c\"", true },
+        { "multipart/form-data", false },
+        { "multipart/form-data; boundary=", false },
+        { "multipart/form-data; boundary=\"\"", false },
+        { "multipart/form-data; boundary=\"a", false },
+        { "multipart/form-data; boundary=a\"", false },
+        { "multipart/form-data; boundary=a b", false },
+        { "multipart/form-data; boundary=a; charset=utf-8", false },
+        { "multipart/form-data; charset=utf-8", false },
+        { "multipart/mixed; boundary=a", false },
+        { "multipart/form-data; boundary="
+          "0123456789012345678901234567890123456789012345678901234567890123456789",
+            true },
+        { "multipart/form-data; boundary="
+          "01234567890123456789012345678901234567890123456789012345678901234567890",
+            false },
+    };
+    static const char *const types[] = { content_type_form, NULL };
+    const struct route_method form = { .name = "POST", .content_types = types };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        CHECK(route_takes(&form, rows[i].type) == rows[i].taken, "%s", rows[i].type);
+}
+
 static void the_daemon_s_paths_are_there(void) {
     static const char *const paths[] = { "/generate", "/health", "/health/ready", "/info",
         "/schedulers", "/loras", "/loras/rescan", "/metrics", "/jobs", "/train" };
@@ -137,6 +169,7 @@ int main(void) {
     a_suffix_may_have_more_below();
     methods_are_found_and_listed();
     content_types_are_compared_whole();
+    forms_have_a_boundary();
     the_daemon_s_paths_are_there();
     return check_done();
 }

@@ -1,0 +1,105 @@
+#include "server/http/multipart.h"
+
+#include "base/limits.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define READER_BYTES 65536 /* a part's head fits into it, and the reader gives pieces so large */
+
+struct multipart {
+    struct MHD_PostProcessor *reader;
+    struct multipart_receiver receiver;
+    struct error error; /* once it was refused */
+    int parts;
+    char name[MULTIPART_NAME_MAX_BYTES + 1]; /* of the part that came last */
+    bool is_file, is_empty;
+};
+
+static bool begin(
+    struct multipart *m, const char *name, const char *file_name, const char *encoding) {
+    struct error *err = &m->error;
+    char shown[64];
+    if (!name || !name[0] || strlen(name) > MULTIPART_NAME_MAX_BYTES) {
+        snprintf(shown, sizeof(shown), "%.60s", name ? name : "");
+        return error_field(err, "body", shown,
+            "form-data whose parts have names of at most %d bytes", MULTIPART_NAME_MAX_BYTES);
+    }
+    if (++m->parts > MULTIPART_PARTS_MAX)
+        return error_field(
+            err, "body", "more parts", "form-data of at most %d", MULTIPART_PARTS_MAX);
+    if (encoding && strcasecmp(encoding, "binary") != 0 && strcasecmp(encoding, "8bit") != 0 &&
+        strcasecmp(encoding, "7bit") != 0) {
+        snprintf(shown, sizeof(shown), "%.60s", encoding);
+        return error_field(err, "Content-Transfer-Encoding", shown, "parts as they are");
+    }
+    snprintf(m->name, sizeof(m->name), "%s", name);
+    m->is_file = file_name;
+    return m->receiver.begin(m->receiver.user, name, file_name, err);
+}
+
+/* A part's first piece may be of no bytes, with the next at the same place. */
+static enum MHD_Result take(void *user, enum MHD_ValueKind kind, const char *name,
+    const char *file_name, const char *type, const char *encoding, const char *bytes,
+    uint64_t offset, size_t size) {
+    struct multipart *m = user;
+    (void)kind;
+    (void)type;
+    const bool goes_on = offset > 0 || (m->is_empty && name && strcmp(name, m->name) == 0 &&
+                                           m->is_file == (file_name != NULL));
+    if (!goes_on && !begin(m, name, file_name, encoding))
+        return MHD_NO;
+    m->is_empty = offset == 0 && size == 0;
+    return size == 0 || m->receiver.write(m->receiver.user, bytes, size, &m->error) ? MHD_YES
+                                                                                    : MHD_NO;
+}
+
+bool multipart_create(struct MHD_Connection *http, const struct multipart_receiver *receiver,
+    struct multipart **out, struct error *err) {
+    struct multipart *m = calloc(1, sizeof(*m));
+    if (!m)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+    m->receiver = *receiver;
+    m->reader = MHD_create_post_processor(http, READER_BYTES, take, m);
+    if (m->reader) {
+        *out = m;
+        return true;
+    }
+    free(m);
+    return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+}
+
+/* What the receiver said, or why. */
+static bool refuse(const struct multipart *m, const char *why, struct error *err) {
+    if (m->error.code == ERROR_NONE)
+        return error_set(err, ERROR_INVALID, "the body is no multipart/form-data: %s", why);
+    if (err)
+        *err = m->error;
+    return false;
+}
+
+bool multipart_write(
+    struct multipart *multipart, const void *bytes, size_t size, struct error *err) {
+    return MHD_post_process(multipart->reader, bytes, size) == MHD_YES ||
+           refuse(multipart, "its boundaries or the heads of its parts are broken", err);
+}
+
+bool multipart_end(struct multipart *multipart, struct error *err) {
+    bool ok = MHD_destroy_post_processor(multipart->reader) == MHD_YES;
+    if (!ok)
+        refuse(multipart, "its last boundary is missing", err);
+    else if (multipart->parts == 0) /* which the reader finds in anything */
+        ok = refuse(multipart, "there is no part in it", err);
+    free(multipart);
+    return ok;
+}
+
+void multipart_abort(struct multipart *multipart) {
+    if (!multipart)
+        return;
+    MHD_destroy_post_processor(multipart->reader);
+    free(multipart);
+}

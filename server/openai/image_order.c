@@ -1,0 +1,454 @@
+#include "server/openai/image_order.h"
+
+#include "base/json.h"
+#include "server/dialect/generate_json.h"
+#include "server/openai/openai.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IMAGES_MAX 10 /* OpenAI's */
+#define PARTIAL_IMAGES_MAX 3
+#define SIZE_MAX_BYTES 11
+#define HIGH_FIDELITY_STRENGTH 0.5 /* without a mask, which keeps what is around it anyway */
+
+/* --- OpenAI's fields --- */
+
+static bool is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
+}
+
+/* The place of one of `count` words; -1 if it is none of them. */
+static int parse_word(
+    const char *name, const json_t *value, const char *const *words, int count, struct error *err) {
+    char allowed[128];
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        if (is_word(value, words[i]))
+            return i;
+        used += (size_t)snprintf(
+            allowed + used, sizeof(allowed) - used, "%s\"%s\"", i ? ", " : "one of ", words[i]);
+    }
+    json_bad_field(name, value, allowed, err);
+    return -1;
+}
+
+#define PARSE_WORD(name, value, err, ...)                                                          \
+    parse_word(name, value, (const char *const[]){ __VA_ARGS__ },                                  \
+        sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(const char *), err)
+
+static bool parse_integer(
+    const char *name, const json_t *value, int least, int most, int *out, struct error *err) {
+    int64_t integer;
+    char allowed[64];
+    snprintf(allowed, sizeof(allowed), "an integer from %d to %d", least, most);
+    if (!json_exact_integer(value, &integer) || integer < least || integer > most)
+        return json_bad_field(name, value, allowed, err);
+    *out = (int)integer;
+    return true;
+}
+
+static bool parse_prompt(const json_t *value, struct image_order *order, struct error *err) {
+    return json_is_string(value) ? generate_json_parse_field("prompt", value, &order->request, err)
+                                 : json_bad_field("prompt", value, "a string", err);
+}
+
+static bool parse_model(const json_t *value, struct image_order *order, struct error *err) {
+    if (!json_is_string(value) || json_string_length(value) >= sizeof(order->model))
+        return json_bad_field(
+            "model", value, "the name of a model; GET /v1/models lists them", err);
+    snprintf(order->model, sizeof(order->model), "%s", json_string_value(value));
+    return true;
+}
+
+static bool parse_n(const json_t *value, struct image_order *order, struct error *err) {
+    return parse_integer("n", value, 1, IMAGES_MAX, &order->request.num_images, err);
+}
+
+/* Digits, an x and digits; what is too large for any picture is left to the check of its range. */
+static bool parse_size(const json_t *value, struct image_order *order, struct error *err) {
+    struct generate_request *r = &order->request;
+    const char *text = json_string_value(value);
+    int used = 0;
+    if (!text || strlen(text) > SIZE_MAX_BYTES ||
+        (strcmp(text, "auto") != 0 &&
+            (strspn(text, "0123456789x") != strlen(text) || text[0] == 'x' ||
+                sscanf(text, "%5dx%5d%n", &r->width, &r->height, &used) != 2 || text[used] ||
+                strchr(text, 'x')[1] == 'x' || r->width == 0 || r->height == 0)))
+        return json_bad_field("size", value,
+            "\"auto\", or \"WIDTHxHEIGHT\" of multiples of 8 from 64 to 2048, as \"512x512\"", err);
+    return true;
+}
+
+static bool parse_response_format(
+    const json_t *value, struct image_order *order, struct error *err) {
+    const int index = PARSE_WORD("response_format", value, err, "b64_json", "url");
+    if (index < 0)
+        return false;
+    order->as_url = index == 1;
+    return true;
+}
+
+static bool parse_output_format(const json_t *value, struct image_order *order, struct error *err) {
+    const char *word = json_string_value(value);
+    order->request.format_given = true;
+    return (word && picture_format_from_name(word, &order->request.format)) ||
+           json_bad_field("output_format", value, "one of \"png\", \"jpeg\", \"webp\"", err);
+}
+
+/* libjpeg takes 0 for 1, and so do we. */
+static bool parse_output_compression(
+    const json_t *value, struct image_order *order, struct error *err) {
+    int *quality = &order->request.quality;
+    order->compression_given = true;
+    if (!parse_integer("output_compression", value, 0, PICTURE_QUALITY_MAX, quality, err))
+        return false;
+    *quality = *quality ? *quality : 1;
+    return true;
+}
+
+/* Work for time: the steps. */
+static bool parse_quality(const json_t *value, struct image_order *order, struct error *err) {
+    static const int steps[] = { 0, 0, 15, 25, 50, 50, 75, 100 };
+    const int index = PARSE_WORD(
+        "quality", value, err, "auto", "standard", "low", "medium", "high", "hd", "xhigh", "max");
+    if (index < 0)
+        return false;
+    snprintf(order->quality, sizeof(order->quality), "%s", json_string_value(value));
+    if (steps[index])
+        order->request.num_inference_steps = steps[index];
+    return true;
+}
+
+/* There is no alpha in what Stable Diffusion draws. */
+static bool parse_background(const json_t *value, struct image_order *order, struct error *err) {
+    (void)order;
+    return PARSE_WORD("background", value, err, "auto", "opaque") >= 0;
+}
+
+/* Nothing is looked at here but by the checkpoint's own safety checker. */
+static bool parse_moderation(const json_t *value, struct image_order *order, struct error *err) {
+    (void)order;
+    return PARSE_WORD("moderation", value, err, "auto", "low") >= 0;
+}
+
+/* A hint for another family of models. */
+static bool parse_style(const json_t *value, struct image_order *order, struct error *err) {
+    (void)order;
+    return PARSE_WORD("style", value, err, "vivid", "natural") >= 0;
+}
+
+/* Whom a client draws for is its own business. */
+static bool parse_user(const json_t *value, struct image_order *order, struct error *err) {
+    (void)order;
+    return json_is_string(value) || json_bad_field("user", value, "a string", err);
+}
+
+static bool parse_stream(const json_t *value, struct image_order *order, struct error *err) {
+    order->stream = json_is_true(value);
+    return json_is_boolean(value) || json_bad_field("stream", value, "true or false", err);
+}
+
+static bool parse_partial_images(
+    const json_t *value, struct image_order *order, struct error *err) {
+    return parse_integer(
+        "partial_images", value, 0, PARTIAL_IMAGES_MAX, &order->partial_images, err);
+}
+
+static bool parse_input_fidelity(
+    const json_t *value, struct image_order *order, struct error *err) {
+    const int index = PARSE_WORD("input_fidelity", value, err, "low", "high");
+    if (index < 0)
+        return false;
+    order->high_fidelity = index == 1;
+    return true;
+}
+
+static bool parse_sampler(const json_t *value, struct image_order *order, struct error *err) {
+    return scheduler_choice_from_json(value, &order->request.scheduler, err);
+}
+
+/* --- All fields --- */
+
+#define GENERATION (1 << IMAGE_GENERATION)
+#define EDIT (1 << IMAGE_EDIT)
+#define VARIATION (1 << IMAGE_VARIATION)
+#define ALL (GENERATION | EDIT | VARIATION)
+
+enum field_kind {
+    FIELD_TEXT,
+    FIELD_JSON,    /* in a form: its text is JSON */
+    FIELD_EITHER,  /* in a form: a text, or a JSON object */
+    FIELD_PICTURE, /* of a form only */
+};
+
+static const struct field {
+    const char *name;
+    int routes;
+    enum field_kind kind;
+    /* NULL: a field of POST /generate under the same name. */
+    bool (*parse)(const json_t *value, struct image_order *order, struct error *err);
+} fields[] = {
+    { "image", EDIT | VARIATION, FIELD_PICTURE, NULL },
+    { "image[]", EDIT | VARIATION, FIELD_PICTURE, NULL },
+    { "mask", EDIT, FIELD_PICTURE, NULL },
+    { "prompt", ALL, FIELD_TEXT, parse_prompt },
+    { "model", ALL, FIELD_TEXT, parse_model },
+    { "n", ALL, FIELD_JSON, parse_n },
+    { "size", ALL, FIELD_TEXT, parse_size },
+    { "response_format", ALL, FIELD_TEXT, parse_response_format },
+    { "output_format", ALL, FIELD_TEXT, parse_output_format },
+    { "output_compression", ALL, FIELD_JSON, parse_output_compression },
+    { "quality", ALL, FIELD_TEXT, parse_quality },
+    { "background", GENERATION | EDIT, FIELD_TEXT, parse_background },
+    { "moderation", GENERATION | EDIT, FIELD_TEXT, parse_moderation },
+    { "style", GENERATION, FIELD_TEXT, parse_style },
+    { "user", ALL, FIELD_TEXT, parse_user },
+    { "safety_identifier", GENERATION | EDIT, FIELD_TEXT, parse_user },
+    { "stream", GENERATION | EDIT, FIELD_JSON, parse_stream },
+    { "partial_images", GENERATION | EDIT, FIELD_JSON, parse_partial_images },
+    { "input_fidelity", EDIT, FIELD_TEXT, parse_input_fidelity },
+    { "sampler", ALL, FIELD_EITHER, parse_sampler },
+    { "negative_prompt", ALL, FIELD_TEXT, NULL },
+    { "num_inference_steps", ALL, FIELD_JSON, NULL },
+    { "guidance_scale", ALL, FIELD_JSON, NULL },
+    { "guidance_rescale", ALL, FIELD_JSON, NULL },
+    { "scheduler", ALL, FIELD_EITHER, NULL },
+    { "seed", ALL, FIELD_JSON, NULL },
+    { "rng", ALL, FIELD_TEXT, NULL },
+    { "clip_skip", ALL, FIELD_JSON, NULL },
+    { "long_prompt", ALL, FIELD_TEXT, NULL },
+    { "loras", ALL, FIELD_JSON, NULL },
+    { "strength", EDIT | VARIATION, FIELD_JSON, NULL },
+    { "timeout_s", ALL, FIELD_JSON, NULL },
+    { "priority", ALL, FIELD_JSON, NULL },
+};
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static const struct field *find_field(const char *name, enum image_route route) {
+    for (size_t i = 0; i < FIELDS; i++)
+        if (strcmp(fields[i].name, name) == 0 && fields[i].routes & 1 << route)
+            return &fields[i];
+    return NULL;
+}
+
+const char *image_order_field(enum image_route route, size_t index) {
+    for (size_t i = 0; i < FIELDS; i++)
+        if (fields[i].routes & 1 << route && index-- == 0)
+            return fields[i].name;
+    return NULL;
+}
+
+/* What OpenAI's models do and this one does not. */
+static const char *why_not(const char *name) {
+    static const char *const absent[] = { "complexity", "frame_count", "frame_duration_ms", "svg",
+        "markup", "input_fidelity", "stream", "partial_images", "mask", "image", "image[]" };
+    for (size_t i = 0; i < sizeof(absent) / sizeof(absent[0]); i++)
+        if (strcmp(name, absent[i]) == 0)
+            return "this route does not do that here: leave it out";
+    return OPENAI_NO_SUCH_FIELD;
+}
+
+static bool parse_one(
+    const char *key, const json_t *value, struct image_order *order, struct error *err) {
+    const struct field *field = find_field(key, order->route);
+    if (!field || field->kind == FIELD_PICTURE)
+        return json_bad_field(key, value, why_not(key), err);
+    if (json_is_null(value))
+        return true;
+    return field->parse ? field->parse(value, order, err)
+                        : generate_json_parse_field(key, value, &order->request, err);
+}
+
+/* --- What must hold of several fields --- */
+
+static bool is_given(const json_t *values, const char *name) {
+    const json_t *value = json_object_get(values, name);
+    return value && !json_is_null(value);
+}
+
+static bool check_quality(
+    const struct image_order *order, const json_t *values, struct error *err) {
+    const char *word = order->quality;
+    return !is_given(values, "num_inference_steps") || !word[0] || strcmp(word, "auto") == 0 ||
+           strcmp(word, "standard") == 0 ||
+           json_bad_field("quality", json_object_get(values, "quality"),
+               "\"auto\" beside num_inference_steps: both say how many steps there are", err);
+}
+
+/* Streams are of one picture, which no event numbers. */
+static bool check_stream(const struct image_order *order, const json_t *values, struct error *err) {
+    if (!order->stream)
+        return order->partial_images == 0 ||
+               json_bad_field("partial_images", json_object_get(values, "partial_images"),
+                   "0 without \"stream\": true", err);
+    if (order->request.num_images > 1)
+        return json_bad_field("n", json_object_get(values, "n"), "1 with \"stream\": true", err);
+    return !order->as_url ||
+           json_bad_field("response_format", json_object_get(values, "response_format"),
+               "\"b64_json\" with \"stream\": true", err);
+}
+
+/* A PNG loses nothing, which is 100. */
+static bool check_compression(struct image_order *order, const json_t *values, struct error *err) {
+    struct generate_request *r = &order->request;
+    if (r->format != PICTURE_PNG) {
+        r->quality = order->compression_given ? r->quality : PICTURE_QUALITY_MAX;
+        return true;
+    }
+    if (order->compression_given && r->quality < PICTURE_QUALITY_MAX)
+        return json_bad_field("output_compression", json_object_get(values, "output_compression"),
+            "100 of a \"png\"; less with output_format \"jpeg\" or \"webp\"", err);
+    r->quality = 0;
+    return true;
+}
+
+/* The loaded model, and after a colon an adapter for it. */
+static bool choose_model(struct image_order *order, const char *loaded, struct error *err) {
+    static const char any[] = "sd15"; /* whatever is loaded, for clients that want a name */
+    const char *names[] = { loaded, any };
+    for (int i = 0; order->model[0] && i < 2; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(order->model, names[i], length) != 0)
+            continue;
+        if (!order->model[length])
+            return true;
+        if (order->model[length] == ':')
+            return openai_add_lora(&order->request, order->model + length + 1, err);
+    }
+    return !order->model[0] || openai_no_such_model(order->model, err);
+}
+
+static bool check_together(struct image_order *order, const json_t *values, struct error *err) {
+    if (is_given(values, "sampler") && is_given(values, "scheduler"))
+        return json_bad_field("sampler", json_object_get(values, "sampler"),
+            "one of sampler and scheduler, which are the same", err);
+    if (is_given(values, "input_fidelity") && is_given(values, "strength"))
+        return json_bad_field("input_fidelity", json_object_get(values, "input_fidelity"),
+            "one of input_fidelity and strength", err);
+    return check_quality(order, values, err) && check_stream(order, values, err) &&
+           check_compression(order, values, err);
+}
+
+/* The prompt, without which OpenAI varies a picture. */
+static bool complete_prompt(struct image_order *order, const json_t *values, struct error *err) {
+    struct generate_request *r = &order->request;
+    if (r->prompt_count > 0)
+        return true;
+    if (order->route != IMAGE_VARIATION)
+        return error_field(err, "prompt", "", "it is required: a string");
+    if (!is_given(values, "guidance_scale"))
+        r->guidance_scale = 1; /* towards nothing */
+    json_t *empty = json_string("");
+    const bool ok = empty && generate_json_parse_field("prompt", empty, r, err);
+    json_decref(empty);
+    return ok;
+}
+
+static bool check_ranges(const struct image_order *order, const json_t *values, struct error *err) {
+    struct error found = { 0 };
+    if (generate_request_check(&order->request, &found))
+        return true;
+    openai_rename(&found);
+    const json_t *value = json_object_get(values, found.param);
+    if (value && found.code == ERROR_INVALID)
+        return json_bad_field(found.param, value, found.allowed, err);
+    if (err)
+        *err = found;
+    return false;
+}
+
+static bool parse_fields(
+    struct image_order *order, const json_t *values, const char *loaded, struct error *err) {
+    const char *key;
+    json_t *value;
+    generate_request_init(&order->request);
+    json_object_foreach((json_t *)values, key, value) {
+        if (!parse_one(key, value, order, err))
+            return false;
+    }
+    return complete_prompt(order, values, err) && check_together(order, values, err) &&
+           choose_model(order, loaded, err);
+}
+
+/* --- JSON --- */
+
+bool image_order_from_json(const char *text, size_t length, const char *loaded,
+    struct image_order *out, struct error *err) {
+    if (length == 0)
+        return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
+    json_t *root = json_parse(text, length, err);
+    if (!root)
+        return error_prefix(err, "the body");
+    struct image_order order = { .route = IMAGE_GENERATION };
+    const bool ok = (json_is_object(root) ||
+                        error_set(err, ERROR_INVALID, "the body must be a JSON object")) &&
+                    parse_fields(&order, root, loaded, err) && check_ranges(&order, root, err);
+    json_decref(root);
+    if (ok)
+        *out = order;
+    else
+        image_order_finish(&order);
+    return ok;
+}
+
+void image_order_finish(struct image_order *order) {
+    generate_request_finish(&order->request);
+}
+
+/* --- Forms --- */
+
+/* The values of a form as JSON has them. A new reference; NULL when memory is short. */
+static json_t *form_values(const json_t *texts, enum image_route route) {
+    const char *key;
+    json_t *text, *values = json_object();
+    json_object_foreach((json_t *)texts, key, text) {
+        const struct field *field = find_field(key, route);
+        const char *string = json_string_value(text);
+        json_t *value = NULL;
+        if (field &&
+            (field->kind == FIELD_JSON || (field->kind == FIELD_EITHER && string[0] == '{')))
+            value = json_parse(string, json_string_length(text), NULL);
+        if (json_object_set_new(values, key, value ? value : json_incref(text)) != 0) {
+            json_decref(values);
+            return NULL;
+        }
+    }
+    return values;
+}
+
+/* What the request needs of the form, and may do with it. */
+static bool take_pictures(struct image_form *form, struct image_order *order, struct error *err) {
+    struct generate_request *r = &order->request;
+    if (!form->image.bytes)
+        return error_field(err, "image", "", "it is required: a PNG or JPEG file");
+    r->init_image = form->image;
+    r->mask_image = form->mask;
+    const bool form_has_mask = form->mask.bytes;
+    r->mask_is_transparent = form_has_mask;
+    memset(&form->image, 0, sizeof(form->image));
+    memset(&form->mask, 0, sizeof(form->mask));
+    r->resize_mode = RESIZE_MODE_CROP; /* to the size, which is the picture's where it is open */
+    if (order->high_fidelity && !form_has_mask) {
+        r->strength = HIGH_FIDELITY_STRENGTH;
+        r->strength_given = true;
+    }
+    return true;
+}
+
+bool image_order_from_form(struct image_form *form, enum image_route route, const char *loaded,
+    struct image_order *out, struct error *err) {
+    struct image_order order = { .route = route };
+    json_t *values = form_values(form->texts, route);
+    if (!values)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+    const bool ok = parse_fields(&order, values, loaded, err) && take_pictures(form, &order, err) &&
+                    check_ranges(&order, values, err);
+    json_decref(values);
+    if (ok)
+        *out = order;
+    else
+        image_order_finish(&order);
+    return ok;
+}

@@ -1,0 +1,79 @@
+/* A form for POST /v1/images/edits or /variations: the first byte says which, the second how long
+ * the pieces are in which the rest comes; its boundary is "bb". Whatever it is, reading it ends in
+ * an order or an error, and the same in pieces as at once. */
+#include "server/http/multipart.h"
+#include "server/openai/image_order.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the library's reader asks of the connection; it finds this one first. */
+__attribute__((visibility("default"))) enum MHD_Result MHD_lookup_connection_value_n(
+    struct MHD_Connection *connection, enum MHD_ValueKind kind, const char *key, size_t key_size,
+    const char **value, size_t *value_size) {
+    static const char head[] = "multipart/form-data; boundary=bb";
+    (void)connection;
+    (void)kind;
+    (void)key;
+    (void)key_size;
+    *value = head;
+    if (value_size)
+        *value_size = strlen(head);
+    return MHD_YES;
+}
+
+static bool read_form(const uint8_t *data, size_t size, size_t piece,
+    struct image_form_reader *reader, struct error *err) {
+    const struct multipart_receiver receiver = { image_form_begin, image_form_write, reader };
+    struct multipart *m;
+    char connection; /* never looked at */
+    if (!multipart_create((struct MHD_Connection *)&connection, &receiver, &m, err))
+        abort();
+    for (size_t at = 0; at < size; at += piece)
+        if (!multipart_write(m, data + at, size - at < piece ? size - at : piece, err)) {
+            multipart_abort(m);
+            return false;
+        }
+    return multipart_end(m, err) && image_form_end(reader, err);
+}
+
+/* A line about what came of it, malloc'd. */
+static char *outcome(const uint8_t *data, size_t size, size_t piece, enum image_route route) {
+    struct image_form form = { 0 };
+    struct image_form_reader reader = { .route = route, .form = &form };
+    struct image_order order;
+    struct error err = { 0 };
+    char *line;
+    if (read_form(data, size, piece, &reader, &err) &&
+        image_order_from_form(&form, route, "tiny-sd", &order, &err)) {
+        if (!generate_request_check(&order.request, &err) || !order.request.init_image.bytes)
+            abort();
+        if (asprintf(&line, "%zu %zu %dx%d %s", order.request.init_image.size,
+                order.request.mask_image.size, order.request.width, order.request.height,
+                order.request.prompts[0]) < 0)
+            abort();
+        image_order_finish(&order);
+    } else {
+        if (err.code == ERROR_NONE || !err.message[0])
+            abort(); /* a refusal says why */
+        line = strdup("refused");
+    }
+    image_form_reader_finish(&reader);
+    image_form_finish(&form);
+    return line;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2)
+        return 0;
+    const enum image_route route = data[0] % 2 ? IMAGE_VARIATION : IMAGE_EDIT;
+    const size_t piece = data[1] % 64 + 1;
+    char *whole = outcome(data + 2, size - 2, size, route);
+    char *pieces = outcome(data + 2, size - 2, piece, route);
+    if (strcmp(whole, pieces) != 0)
+        abort();
+    free(whole);
+    free(pieces);
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The body of POST /v1/images/generations. Whatever it is, parsing it ends in an order or an error
+ * in OpenAI's shape; and an order that is accepted is within its ranges. */
+#include "server/openai/image_order.h"
+#include "server/openai/openai.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check_refusal(const struct error *err) {
+    if (err->code == ERROR_NONE || !err->message[0])
+        abort(); /* a refusal says why */
+    int status = error_http_status(err->code);
+    json_t *body = dialect_openai.error_json(err, error_code_name(err->code), &status);
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    if (!text || json_object_size(json_object_get(body, "error")) != 4)
+        abort();
+    free(text);
+    json_decref(body);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct image_order order;
+    struct error err = { 0 };
+    if (!image_order_from_json((const char *)data, size, "tiny-sd", &order, &err)) {
+        check_refusal(&err);
+        return 0;
+    }
+    const struct generate_request *r = &order.request;
+    if (!generate_request_check(r, &err) || r->prompt_count != 1 || r->num_images > 10 ||
+        order.partial_images > 3 || (order.stream && r->num_images != 1) ||
+        (r->format == PICTURE_PNG) != (r->quality == 0))
+        abort();
+    image_order_finish(&order);
+    return 0;
+}

@@ -1,0 +1,385 @@
+/* Bodies for OpenAI's image routes and what becomes of them. The truth is OpenAI's reference, as
+ * the openai package 3.54.0 has it: names, ranges, the meaning of a mask, what null stands for. */
+#include "server/openai/image_order.h"
+
+#include "server/openai/openai.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static bool parse(const char *text, struct image_order *order, struct error *err) {
+    memset(err, 0, sizeof(*err));
+    return image_order_from_json(text, strlen(text), "tiny-sd", order, err);
+}
+
+static void a_prompt_alone_takes_the_defaults(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(parse("{\"prompt\": \"a cat\"}", &o, &err), "%s", err.message);
+    const struct generate_request *r = &o.request;
+    CHECK(r->prompt_count == 1 && r->num_images == 1, "%d prompts", r->prompt_count);
+    CHECK_STRING(r->prompts[0], "a cat");
+    CHECK(r->width == 0 && r->num_inference_steps == 25, "%d steps", r->num_inference_steps);
+    CHECK(r->format == PICTURE_PNG && r->quality == 0, "quality %d", r->quality);
+    CHECK(!o.stream && !o.as_url && o.partial_images == 0 && !o.model[0], "%s", o.model);
+    image_order_finish(&o);
+}
+
+static void every_field_arrives(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(
+        parse(
+            "{\"prompt\": \"a cat\", \"model\": \"tiny-sd:snow\", \"n\": 3, \"size\": \"512x768\","
+            "\"response_format\": \"url\", \"output_format\": \"webp\", \"output_compression\": 40,"
+            "\"quality\": \"high\", \"background\": \"opaque\", \"moderation\": \"low\","
+            "\"style\": \"vivid\", \"user\": \"me\", \"safety_identifier\": \"x\","
+            "\"stream\": false, \"partial_images\": 0, \"negative_prompt\": \"bad\","
+            "\"guidance_scale\": 3, \"guidance_rescale\": 0.5, \"seed\": 7, \"rng\": \"cuda\","
+            "\"clip_skip\": 1, \"long_prompt\": \"chunk\", \"timeout_s\": 9, \"priority\": 2,"
+            "\"sampler\": \"ddim\", \"loras\": [{\"name\": \"ink\", \"weight\": 0.5}]}",
+            &o, &err),
+        "%s", err.message);
+    const struct generate_request *r = &o.request;
+    CHECK(r->num_images == 3 && r->width == 512 && r->height == 768, "%dx%d", r->width, r->height);
+    CHECK(o.as_url && r->format == PICTURE_WEBP && r->quality == 40, "quality %d", r->quality);
+    CHECK(r->num_inference_steps == 50, "%d steps of \"high\"", r->num_inference_steps);
+    CHECK_STRING(o.quality, "high");
+    CHECK_STRING(r->negative_prompt, "bad");
+    CHECK(r->seed_given && r->seed == 7 && r->rng == RNG_CUDA && r->clip_skip == 1, "seed");
+    CHECK(r->long_prompt == LONG_PROMPT_CHUNK && r->priority == 2, "%d", r->priority);
+    CHECK_NEAR(r->guidance_scale, 3, 0);
+    CHECK(r->scheduler.has_kind && r->scheduler.kind == SCHEDULER_DDIM, "%d", r->scheduler.kind);
+    CHECK(r->lora_count == 2, "%d adapters", r->lora_count);
+    CHECK_STRING(r->loras[0].name, "ink");
+    CHECK_STRING(r->loras[1].name, "snow");
+    CHECK_NEAR(r->loras[1].weight, 1, 0);
+    image_order_finish(&o);
+}
+
+/* The package sends None as null, and means that it is left out. */
+static void null_is_the_default(void) {
+    struct image_order o;
+    struct error err;
+    for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
+        char body[128];
+        const char *name = image_order_field(IMAGE_GENERATION, i);
+        if (strcmp(name, "prompt") == 0)
+            continue;
+        snprintf(body, sizeof(body), "{\"prompt\": \"a cat\", \"%s\": null}", name);
+        CHECK(parse(body, &o, &err), "%s: %s", name, err.message);
+        CHECK(o.request.num_images == 1 && o.request.num_inference_steps == 25, "%s", name);
+        image_order_finish(&o);
+    }
+}
+
+static void qualities_are_steps_and_formats_have_a_compression(void) {
+    static const struct {
+        const char *fields;
+        int steps, quality;
+    } rows[] = {
+        { "\"quality\": \"auto\"", 25, 0 },
+        { "\"quality\": \"standard\"", 25, 0 },
+        { "\"quality\": \"low\"", 15, 0 },
+        { "\"quality\": \"medium\"", 25, 0 },
+        { "\"quality\": \"hd\"", 50, 0 },
+        { "\"quality\": \"max\"", 100, 0 },
+        { "\"quality\": \"auto\", \"num_inference_steps\": 9", 9, 0 },
+        { "\"output_format\": \"jpeg\"", 25, 100 },
+        { "\"output_format\": \"jpeg\", \"output_compression\": 0", 25, 1 },
+        { "\"output_compression\": 100", 25, 0 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[256];
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", %s}", rows[i].fields);
+        CHECK(parse(body, &o, &err), "%s: %s", rows[i].fields, err.message);
+        CHECK(o.request.num_inference_steps == rows[i].steps, "%s: %d", rows[i].fields,
+            o.request.num_inference_steps);
+        CHECK(o.request.quality == rows[i].quality, "%s: %d", rows[i].fields, o.request.quality);
+        image_order_finish(&o);
+    }
+}
+
+/* A wrong field, its param, code and words of the message. */
+static const struct {
+    const char *fields, *param, *code, *words;
+} wrong[] = {
+    { "\"n\": 0", "n", "invalid_value", "1 to 10" },
+    { "\"n\": 11", "n", "invalid_value", "1 to 10" },
+    { "\"n\": \"2\"", "n", "invalid_value", "1 to 10" },
+    { "\"n\": 1.5", "n", "invalid_value", "1 to 10" },
+    { "\"model\": 3", "model", "invalid_value", "the name of a model" },
+    { "\"model\": \"dall-e-3\"", "model", "model_not_found", "GET /v1/models" },
+    { "\"model\": \"tiny-sd2\"", "model", "model_not_found", "GET /v1/models" },
+    { "\"model\": \"tiny-sd:a/b\"", "model", "invalid_value", "letters" },
+    { "\"size\": \"511x512\"", "size", "invalid_value", "a multiple of 8" },
+    { "\"size\": \"512x4096\"", "size", "invalid_value", "from 64 to 2048" },
+    { "\"size\": \"512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"512x\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"x512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"512xx512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"512x512x1\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"-8x512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"0x0\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \" 64x64\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"512 x 512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": \"51200000000x512\"", "size", "invalid_value", "\"auto\"" },
+    { "\"size\": 512", "size", "invalid_value", "\"auto\"" },
+    { "\"response_format\": \"b64\"", "response_format", "invalid_value", "\"url\"" },
+    { "\"output_format\": \"gif\"", "output_format", "invalid_value", "\"webp\"" },
+    { "\"output_format\": \"svg\"", "output_format", "invalid_value", "\"webp\"" },
+    { "\"output_compression\": 50", "output_compression", "invalid_value", "\"jpeg\"" },
+    { "\"output_compression\": 101, \"output_format\": \"jpeg\"", "output_compression",
+        "invalid_value", "0 to 100" },
+    { "\"quality\": \"best\"", "quality", "invalid_value", "\"xhigh\"" },
+    { "\"quality\": \"high\", \"num_inference_steps\": 9", "quality", "invalid_value",
+        "num_inference_steps" },
+    { "\"background\": \"transparent\"", "background", "invalid_value", "\"opaque\"" },
+    { "\"moderation\": \"high\"", "moderation", "invalid_value", "\"low\"" },
+    { "\"style\": \"flat\"", "style", "invalid_value", "\"vivid\"" },
+    { "\"user\": 7", "user", "invalid_value", "a string" },
+    { "\"safety_identifier\": 7", "user", "invalid_value", "a string" },
+    { "\"stream\": 1", "stream", "invalid_value", "true or false" },
+    { "\"partial_images\": 4, \"stream\": true", "partial_images", "invalid_value", "0 to 3" },
+    { "\"partial_images\": 1", "partial_images", "invalid_value", "\"stream\"" },
+    { "\"stream\": true, \"n\": 2", "n", "invalid_value", "\"stream\"" },
+    { "\"stream\": true, \"response_format\": \"url\"", "response_format", "invalid_value",
+        "b64_json" },
+    { "\"sampler\": \"ddim\", \"scheduler\": \"pndm\"", "sampler", "invalid_value", "the same" },
+    { "\"sampler\": \"x\"", "scheduler", "invalid_value", "ddim" },
+    { "\"scheduler\": {\"name\": \"ddim\", \"eta\": 2}", "scheduler.eta", "invalid_value",
+        "0 to 1" },
+    { "\"num_inference_steps\": 0", "num_inference_steps", "invalid_value", "1 to 1000" },
+    { "\"guidance_scale\": \"7\"", "guidance_scale", "invalid_value", "a number" },
+    { "\"seed\": -1", "seed", "invalid_value", "from 0" },
+    { "\"loras\": \"snow\"", "loras", "invalid_value", "a list" },
+    { "\"priority\": 9", "priority", "invalid_value", "-3 to 3" },
+    { "\"strength\": 0.5", "strength", "unknown_parameter", "no such field" },
+    { "\"width\": 512", "width", "unknown_parameter", "no such field" },
+    { "\"init_image\": \"\"", "init_image", "unknown_parameter", "no such field" },
+    { "\"colour\": 1", "colour", "unknown_parameter", "no such field" },
+    { "\"image\": \"a\"", "image", "invalid_value", "leave it out" },
+    { "\"mask\": \"a\"", "mask", "invalid_value", "leave it out" },
+    { "\"frame_count\": 4", "frame_count", "invalid_value", "leave it out" },
+    { "\"svg\": {}", "svg", "invalid_value", "leave it out" },
+    { "\"prompt\": [\"a\", \"b\"]", "prompt", "invalid_value", "a string" },
+};
+
+/* As a client reads it. */
+static void check_error(const struct error *err, const char *fields, const char *param,
+    const char *code, const char *words) {
+    int status = error_http_status(err->code);
+    json_t *body = dialect_openai.error_json(err, error_code_name(err->code), &status);
+    json_t *inner = json_object_get(body, "error");
+    const char *said = json_string_value(json_object_get(inner, "param"));
+    CHECK(json_object_size(body) == 1 && json_object_size(inner) == 4, "%s", fields);
+    CHECK(said && strcmp(said, param) == 0, "%s: %s, not %s", fields, said, param);
+    CHECK_STRING(json_string_value(json_object_get(inner, "code")), code);
+    CHECK_STRING(json_string_value(json_object_get(inner, "type")), "invalid_request_error");
+    CHECK_CONTAINS(json_string_value(json_object_get(inner, "message")), words);
+    json_decref(body);
+}
+
+static void wrong_fields_are_named(void) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct image_order o;
+        struct error err;
+        char body[256];
+        const char *prompt = strstr(wrong[i].fields, "\"prompt\"") ? "" : "\"prompt\": \"a\",";
+        snprintf(body, sizeof(body), "{%s %s}", prompt, wrong[i].fields);
+        if (parse(body, &o, &err)) {
+            CHECK(false, "%s was taken", wrong[i].fields);
+            image_order_finish(&o);
+            continue;
+        }
+        check_error(&err, wrong[i].fields, wrong[i].param, wrong[i].code, wrong[i].words);
+    }
+}
+
+/* Each field has a row of wrong values, but for those that are a text and nothing else. */
+static void every_field_has_a_wrong_value(void) {
+    for (size_t i = 0; image_order_field(IMAGE_GENERATION, i); i++) {
+        const char *name = image_order_field(IMAGE_GENERATION, i);
+        char quoted[64];
+        struct image_order o;
+        struct error err;
+        char body[128];
+        bool found = false;
+        snprintf(quoted, sizeof(quoted), "\"%s\":", name);
+        for (size_t k = 0; k < sizeof(wrong) / sizeof(wrong[0]); k++)
+            found = found || strstr(wrong[k].fields, quoted);
+        /* the same for what POST /generate reads: no field takes an object with this key */
+        snprintf(body, sizeof(body), "{\"prompt\": \"a\", \"%s\": {\"-\": []}}", name);
+        found = found || strcmp(name, "prompt") == 0;
+        if (!found) {
+            CHECK(!parse(body, &o, &err), "%s takes anything", name);
+            CHECK(strncmp(err.param, name, strlen(name)) == 0, "%s: %s", name, err.message);
+        }
+    }
+}
+
+static void what_is_missing_is_named(void) {
+    struct image_order o;
+    struct error err;
+    CHECK(!parse("{}", &o, &err), "no prompt");
+    check_error(&err, "{}", "prompt", "missing_required_parameter", "required");
+    CHECK(!parse("", &o, &err), "no body");
+    CHECK_CONTAINS(err.message, "the body is empty");
+    CHECK(!parse("[]", &o, &err), "a list");
+    CHECK_CONTAINS(err.message, "must be a JSON object");
+    CHECK(!parse("{\"prompt\": \"a\", \"n\": 1, \"n\": 2}", &o, &err), "twice");
+    CHECK(
+        !parse("{\"prompt\": \"a\", \"model\": \"tiny-sd:ink\", \"loras\": [{\"name\": \"ink\"}]}",
+            &o, &err),
+        "an adapter twice");
+    CHECK_CONTAINS(err.message, "at most once");
+}
+
+/* --- Forms --- */
+
+struct part {
+    const char *name, *bytes;
+    bool is_file;
+};
+
+static bool parse_form(const struct part *parts, enum image_route route, struct image_order *order,
+    struct error *err) {
+    struct image_form form = { 0 };
+    struct image_form_reader reader = { .route = route, .form = &form };
+    bool ok = true;
+    memset(err, 0, sizeof(*err));
+    for (; ok && parts->name; parts++) {
+        const size_t size = strlen(parts->bytes), half = size / 2;
+        ok = image_form_begin(&reader, parts->name, parts->is_file ? "upload" : NULL, err) &&
+             (half == 0 || image_form_write(&reader, parts->bytes, half, err)) &&
+             image_form_write(&reader, parts->bytes + half, size - half, err);
+    }
+    ok = ok && image_form_end(&reader, err) &&
+         image_order_from_form(&form, route, "tiny-sd", order, err);
+    image_form_reader_finish(&reader);
+    image_form_finish(&form);
+    return ok;
+}
+
+static void a_form_is_an_edit(void) {
+    static const struct part parts[] = { { "prompt", "a cat", false }, { "n", "2", false },
+        { "size", "64x128", false }, { "image[]", "PNG", true }, { "mask", "MASK", true },
+        { "strength", "0.5", false }, { "loras", "[{\"name\": \"ink\"}]", false },
+        { "scheduler", "{\"name\": \"ddim\", \"eta\": 0.5}", false }, { "stream", "false", false },
+        { NULL, NULL, false } };
+    struct image_order o;
+    struct error err;
+    CHECK(parse_form(parts, IMAGE_EDIT, &o, &err), "%s", err.message);
+    const struct generate_request *r = &o.request;
+    CHECK(r->num_images == 2 && r->width == 64 && r->height == 128, "%d", r->num_images);
+    CHECK(r->init_image.size == 3 && memcmp(r->init_image.bytes, "PNG", 3) == 0, "the picture");
+    CHECK(r->mask_image.size == 4 && r->mask_is_transparent, "the mask");
+    CHECK(r->resize_mode == RESIZE_MODE_CROP, "%d", r->resize_mode);
+    CHECK_NEAR(r->strength, 0.5, 0);
+    CHECK(r->lora_count == 1 && r->scheduler.kind == SCHEDULER_DDIM, "%d", r->lora_count);
+    image_order_finish(&o);
+}
+
+static void fidelity_is_strength_where_nothing_is_masked(void) {
+    static const struct part high[] = { { "image", "A", true }, { "prompt", "a", false },
+        { "input_fidelity", "high", false }, { NULL, NULL, false } };
+    static const struct part masked[] = { { "image", "A", true }, { "mask", "B", true },
+        { "prompt", "a", false }, { "input_fidelity", "high", false }, { NULL, NULL, false } };
+    struct image_order o;
+    struct error err;
+    CHECK(parse_form(high, IMAGE_EDIT, &o, &err), "%s", err.message);
+    CHECK(o.request.strength_given && o.request.strength == 0.5, "%g", o.request.strength);
+    image_order_finish(&o);
+    CHECK(parse_form(masked, IMAGE_EDIT, &o, &err), "%s", err.message);
+    CHECK(!o.request.strength_given, "%g", o.request.strength);
+    image_order_finish(&o);
+}
+
+static void a_variation_needs_no_prompt(void) {
+    static const struct part alone[] = { { "image", "A", true }, { NULL, NULL, false } };
+    static const struct part told[] = { { "prompt", "a", false }, { "image", "A", true },
+        { NULL, NULL, false } };
+    struct image_order o;
+    struct error err;
+    CHECK(parse_form(alone, IMAGE_VARIATION, &o, &err), "%s", err.message);
+    CHECK_STRING(o.request.prompts[0], "");
+    CHECK_NEAR(o.request.guidance_scale, 1, 0);
+    image_order_finish(&o);
+    CHECK(parse_form(told, IMAGE_VARIATION, &o, &err), "%s", err.message);
+    CHECK_NEAR(o.request.guidance_scale, 7.5, 0);
+    image_order_finish(&o);
+}
+
+#define FORM(...)                                                                                  \
+    (const struct part[]) {                                                                        \
+        __VA_ARGS__, {                                                                             \
+            NULL, NULL, false                                                                      \
+        }                                                                                          \
+    }
+
+static void wrong_forms_are_named(void) {
+    static char long_text[(64 << 10) + 2];
+    memset(long_text, 'a', sizeof(long_text) - 1);
+    const struct {
+        const struct part *parts;
+        enum image_route route;
+        const char *param, *code, *words;
+    } rows[] = {
+        { FORM({ "prompt", "a", false }), IMAGE_EDIT, "image", "missing_required_parameter",
+            "required" },
+        { FORM({ "image", "A", true }), IMAGE_EDIT, "prompt", "missing_required_parameter",
+            "required" },
+        { FORM({ "image", "A", true }, { "image[]", "B", true }), IMAGE_EDIT, "image",
+            "invalid_value", "one picture" },
+        { FORM({ "mask", "A", true }, { "mask", "B", true }), IMAGE_EDIT, "mask", "invalid_value",
+            "one picture" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false }, { "n", "two", false }), IMAGE_EDIT,
+            "n", "invalid_value", "1 to 10" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false }, { "prompt", "b", false }),
+            IMAGE_EDIT, "prompt", "invalid_value", "at most one" },
+        { FORM({ "image", "A", true }, { "prompt", "a\xff", false }), IMAGE_EDIT, "prompt",
+            "invalid_value", "UTF-8" },
+        { FORM({ "image", "A", true }, { "prompt", long_text, false }), IMAGE_EDIT, "prompt",
+            "invalid_value", "at most 65536 bytes" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false }, { "colour", "b", false }),
+            IMAGE_EDIT, "colour", "unknown_parameter", "no such field" },
+        { FORM({ "image", "A", true }, { "markup", "b", true }), IMAGE_EDIT, "markup",
+            "invalid_value", "leave it out" },
+        { FORM({ "image", "A", true }, { "mask", "b", true }), IMAGE_VARIATION, "mask",
+            "invalid_value", "leave it out" },
+        { FORM({ "image", "A", true }, { "stream", "true", false }), IMAGE_VARIATION, "stream",
+            "invalid_value", "leave it out" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false }, { "strength", "2", false }),
+            IMAGE_EDIT, "strength", "invalid_value", "from 0 to 1" },
+        { FORM({ "image", "A", true }, { "prompt", "a", false }, { "strength", "1", false },
+              { "input_fidelity", "low", false }),
+            IMAGE_EDIT, "input_fidelity", "invalid_value", "one of" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct image_order o;
+        struct error err;
+        if (parse_form(rows[i].parts, rows[i].route, &o, &err)) {
+            CHECK(false, "row %zu was taken", i);
+            image_order_finish(&o);
+            continue;
+        }
+        check_error(&err, rows[i].param, rows[i].param, rows[i].code, rows[i].words);
+    }
+}
+
+int main(void) {
+    a_prompt_alone_takes_the_defaults();
+    every_field_arrives();
+    null_is_the_default();
+    qualities_are_steps_and_formats_have_a_compression();
+    wrong_fields_are_named();
+    every_field_has_a_wrong_value();
+    what_is_missing_is_named();
+    a_form_is_an_edit();
+    fidelity_is_strength_where_nothing_is_masked();
+    a_variation_needs_no_prompt();
+    wrong_forms_are_named();
+    return check_done();
+}
