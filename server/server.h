@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "server/sdapi/settings.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -73,6 +74,7 @@ struct http_server {
     size_t body_bytes;        /* of all request bodies held */
     struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
+    struct sdapi_settings sdapi; /* of the requests of that dialect */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

@@ -223,7 +223,7 @@ static struct guard_verdict guard(
         .own_host = exchange->server->options.own_host,
         .body_max_bytes = body_max_bytes(exchange),
         .takes_chunks = route && route->sink,
-        .no_body = route && !route->content_types,
+        .no_body = route && (!route->content_types || (!route->sink && route_takes(route, NULL))),
     };
     choose_id(exchange, &head.headers);
     exchange->body_bytes = head.headers.transfer_encoding.count > 0
@@ -492,6 +492,7 @@ bool http_server_create(
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
     server->options = *options;
+    sdapi_settings_init(&server->sdapi);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
