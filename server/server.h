@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct access_log;
 struct acceptor;
 struct api_keys;
 struct connections;
@@ -25,8 +26,12 @@ struct queue;
 struct workers;
 
 struct http_options {
-    int listen_fd;        /* bound, listening, non-blocking; stays the caller's */
+    int listen_fd;            /* bound, listening, non-blocking; stays the caller's */
+    bool listen_is_inherited; /* others hold it too: it goes on listening when the server stops */
     const char *own_host; /* allowed in Host besides the loopback names; borrowed; may be NULL */
+    const char *const *hosts;      /* further names; ends with NULL, may be NULL; borrowed */
+    const char *const *origins;    /* whose pages may call; in the same way */
+    struct access_log *access_log; /* borrowed; may be NULL */
     const struct api_keys *keys; /* who may call, NULL: everybody; borrowed, outlives the server */
     struct engine *engine;       /* borrowed, outlives the server */
     const char *model_name;      /* borrowed */
@@ -61,9 +66,9 @@ struct http_server {
     struct acceptor *acceptor;
     struct connections *connections;
     struct gate *gate;
-    struct workers *encoders; /* of finished pictures */
-    struct workers *loaders;  /* of adapters */
-    struct workers *clerks;   /* who ask the queue and write into it; NULL without a queue */
+    struct workers *encoders;        /* of finished pictures */
+    struct workers *loaders;         /* of adapters */
+    struct workers *clerks;          /* who ask the queue and write into it; NULL without a queue */
     struct job_watch *job_watch;     /* of jobs, and of streams */
     struct generations *generations; /* that are under way */
     pthread_mutex_t mutex;
