@@ -1,7 +1,6 @@
 /* Prints what is in a checkpoint or an adapter file. */
 #include "command/command.h"
 
-#include "command/option_forms.h"
 #include "command/options.h"
 #include "command/inspect_checkpoint.h"
 
@@ -25,7 +24,7 @@ int inspect_main(int argc, char **argv) {
     if (!options_parse(table, true, argc, argv, &options, &err))
         return options_usage_error("inspect", &err);
     if (options.help) {
-        option_forms_print(stdout, options.help, &help, table);
+        options_print_help(stdout, &help, table);
         return 0;
     }
     if (!options.argument) {

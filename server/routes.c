@@ -11,6 +11,7 @@
     X(route_generate_cancel)                                                                       \
     X(route_health)                                                                                \
     X(route_health_ready)                                                                          \
+    X(route_huggingface)                                                                           \
     X(route_info)                                                                                  \
     X(route_jobs)                                                                                  \
     X(route_job_events)                                                                            \
@@ -31,35 +32,14 @@
     X(route_openapi)                                                                               \
     X(route_model)                                                                                 \
     X(route_models)                                                                                \
+    X(route_openai_generations)                                                                    \
+    X(route_openai_edits)                                                                          \
+    X(route_openai_variations)                                                                     \
+    X(route_openai_models)                                                                         \
+    X(route_openai_model)                                                                          \
+    X(route_vllm_load)                                                                             \
+    X(route_vllm_unload)                                                                           \
     X(route_schedulers)                                                                            \
-    X(route_internal_pending_tasks)                                                                \
-    X(route_internal_progress)                                                                     \
-    X(route_sdapi_cmd_flags)                                                                       \
-    X(route_sdapi_embeddings)                                                                      \
-    X(route_sdapi_extensions)                                                                      \
-    X(route_sdapi_face_restorers)                                                                  \
-    X(route_sdapi_img2img)                                                                         \
-    X(route_sdapi_interrupt)                                                                       \
-    X(route_sdapi_progress)                                                                        \
-    X(route_sdapi_skip)                                                                            \
-    X(route_sdapi_txt2img)                                                                         \
-    X(route_sdapi_hypernetworks)                                                                   \
-    X(route_sdapi_latent_upscale_modes)                                                            \
-    X(route_sdapi_loras)                                                                           \
-    X(route_sdapi_memory)                                                                          \
-    X(route_sdapi_models)                                                                          \
-    X(route_sdapi_modules)                                                                         \
-    X(route_sdapi_options)                                                                         \
-    X(route_sdapi_png_info)                                                                        \
-    X(route_sdapi_prompt_styles)                                                                   \
-    X(route_sdapi_realesrgan_models)                                                               \
-    X(route_sdapi_refresh_loras)                                                                   \
-    X(route_sdapi_samplers)                                                                        \
-    X(route_sdapi_schedulers)                                                                      \
-    X(route_sdapi_script_info)                                                                     \
-    X(route_sdapi_scripts)                                                                         \
-    X(route_sdapi_upscalers)                                                                       \
-    X(route_sdapi_vae)                                                                             \
     X(route_train)
 
 #define DECLARE(name) extern const struct route name;
@@ -82,10 +62,7 @@ const struct route *route_at(size_t index) {
 }
 
 /* One line a path below which other routes than ours lie. */
-#define DIALECTS(X)                                                                                \
-    X("/internal/", dialect_sdapi)                                                                 \
-    X("/sdapi/", dialect_sdapi)                                                                    \
-    X("/v1/", dialect_openai)
+#define DIALECTS(X) X("/v1/", dialect_openai)
 
 #define DECLARE_DIALECT(path, name) extern const struct dialect name;
 #define DIALECT_ENTRY(path, name) { path, &name },

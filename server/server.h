@@ -5,14 +5,13 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
-#include "server/sdapi/settings.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
-struct access_log;
 struct acceptor;
 struct api_keys;
 struct connections;
@@ -26,12 +25,8 @@ struct queue;
 struct workers;
 
 struct http_options {
-    int listen_fd;            /* bound, listening, non-blocking; stays the caller's */
-    bool listen_is_inherited; /* others hold it too: it goes on listening when the server stops */
+    int listen_fd;        /* bound, listening, non-blocking; stays the caller's */
     const char *own_host; /* allowed in Host besides the loopback names; borrowed; may be NULL */
-    const char *const *hosts;      /* further names; ends with NULL, may be NULL; borrowed */
-    const char *const *origins;    /* whose pages may call; in the same way */
-    struct access_log *access_log; /* borrowed; may be NULL */
     const struct api_keys *keys; /* who may call, NULL: everybody; borrowed, outlives the server */
     struct engine *engine;       /* borrowed, outlives the server */
     const char *model_name;      /* borrowed */
@@ -73,13 +68,13 @@ struct http_server {
     struct generations *generations; /* that are under way */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
+    time_t started;
     bool stopping;
     int pending;              /* answers that somebody works on (server/deferred.h) */
     int owed;                 /* requests that are here in full and not yet answered in full */
     size_t body_bytes;        /* of all request bodies held */
     struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
-    struct sdapi_settings sdapi; /* of the requests of that dialect */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

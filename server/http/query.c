@@ -12,8 +12,7 @@ static int hex_digit(char c) {
                                   : -1;
 }
 
-/* Undoes %XX and +. False if there is a NUL, a lonely percent sign, or too much. */
-static bool unescape(const char *text, size_t length, char *out, size_t size) {
+bool query_unescape(const char *text, size_t length, bool plus, char *out, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < length; i++) {
         int c = (unsigned char)text[i];
@@ -24,7 +23,7 @@ static bool unescape(const char *text, size_t length, char *out, size_t size) {
                 return false;
             c = 16 * high + low;
             i += 2;
-        } else if (c == '+') {
+        } else if (c == '+' && plus) {
             c = ' ';
         }
         if (c == 0 || used + 1 >= size)
@@ -61,7 +60,7 @@ static bool take(
         const size_t value_length = equals ? length - name_length - 1 : 0;
         char shown[64];
         snprintf(shown, sizeof(shown), "%.*s", (int)(value_length < 60 ? value_length : 60), value);
-        return unescape(value, value_length, field->value, sizeof(field->value)) ||
+        return query_unescape(value, value_length, true, field->value, sizeof(field->value)) ||
                error_field(err, field->name, shown, "at most %d bytes, rightly escaped",
                    QUERY_VALUE_BYTES - 1);
     }

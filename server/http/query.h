@@ -5,6 +5,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define QUERY_VALUE_BYTES 256
 
@@ -17,6 +18,11 @@ struct query_field {
 /* Fills in the fields that the target has. A name that is none of them, one that comes twice, and a
  * value that is too long or wrongly escaped are errors. */
 bool query_parse(const char *target, struct query_field *fields, int count, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Undoes %XX, and where `plus` a + for a space, into `size` bytes. False if there is a NUL, a
+ * lonely percent sign, or too much. */
+bool query_unescape(const char *text, size_t length, bool plus, char *out, size_t size)
     __attribute__((warn_unused_result));
 
 /* A whole number from `min` to `max`; *out stays as it is if the field was not given. */

@@ -1,9 +1,7 @@
 #include "server/openai/openai.h"
 
 #include "base/json.h"
-#include "engine/adapters/adapters.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void openai_rename(struct error *err) {
@@ -17,28 +15,6 @@ void openai_rename(struct error *err) {
         err->code = native.code;
         return;
     }
-}
-
-bool openai_no_such_model(const char *model, struct error *err) {
-    error_field(err, "model", model, "one that GET /v1/models lists");
-    if (err)
-        err->code = ERROR_NOT_FOUND;
-    return false;
-}
-
-bool openai_add_lora(struct generate_request *request, const char *name, struct error *err) {
-    if (!adapter_reference_check("model", name, err))
-        return false;
-    struct lora_choice *more = realloc(
-        request->loras, ((size_t)request->lora_count + 1) * sizeof(*more));
-    if (!more)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
-    request->loras = more;
-    request->loras_given = true;
-    struct lora_choice *added = &more[request->lora_count++];
-    *added = (struct lora_choice){ .weight = 1, .text_encoder_weight = 1 };
-    snprintf(added->name, sizeof(added->name), "%s", name);
-    return true;
 }
 
 /* The words that OpenAI uses; its clients choose by the status, people read this. */

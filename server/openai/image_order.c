@@ -240,6 +240,22 @@ const char *image_order_field(enum image_route route, size_t index) {
     return NULL;
 }
 
+json_t *image_order_schema(void) {
+    json_t *all = generate_json_schema(), *properties = json_object();
+    const json_t *known = json_object_get(all, "properties");
+    for (size_t i = 0; i < FIELDS; i++) {
+        json_t *native = fields[i].parse ? NULL : json_object_get(known, fields[i].name);
+        if (fields[i].routes & GENERATION)
+            json_object_set_new(properties, fields[i].name,
+                native                         ? json_incref(native)
+                : fields[i].kind == FIELD_TEXT ? json_pack("{s:[s, s]}", "type", "string", "null")
+                                               : json_object());
+    }
+    json_decref(all);
+    return json_pack(
+        "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
+}
+
 /* What OpenAI's models do and this one does not. */
 static const char *why_not(const char *name) {
     static const char *const absent[] = { "complexity", "frame_count", "frame_duration_ms", "svg",
@@ -304,22 +320,6 @@ static bool check_compression(struct image_order *order, const json_t *values, s
     return true;
 }
 
-/* The loaded model, and after a colon an adapter for it. */
-static bool choose_model(struct image_order *order, const char *loaded, struct error *err) {
-    static const char any[] = "sd15"; /* whatever is loaded, for clients that want a name */
-    const char *names[] = { loaded, any };
-    for (int i = 0; order->model[0] && i < 2; i++) {
-        const size_t length = strlen(names[i]);
-        if (strncmp(order->model, names[i], length) != 0)
-            continue;
-        if (!order->model[length])
-            return true;
-        if (order->model[length] == ':')
-            return openai_add_lora(&order->request, order->model + length + 1, err);
-    }
-    return !order->model[0] || openai_no_such_model(order->model, err);
-}
-
 static bool check_together(struct image_order *order, const json_t *values, struct error *err) {
     if (is_given(values, "sampler") && is_given(values, "scheduler"))
         return json_bad_field("sampler", json_object_get(values, "sampler"),
@@ -359,8 +359,8 @@ static bool check_ranges(const struct image_order *order, const json_t *values, 
     return false;
 }
 
-static bool parse_fields(
-    struct image_order *order, const json_t *values, const char *loaded, struct error *err) {
+static bool parse_fields(struct image_order *order, const json_t *values,
+    const struct openai_models *models, struct error *err) {
     const char *key;
     json_t *value;
     generate_request_init(&order->request);
@@ -369,12 +369,12 @@ static bool parse_fields(
             return false;
     }
     return complete_prompt(order, values, err) && check_together(order, values, err) &&
-           choose_model(order, loaded, err);
+           openai_choose_model(order->model, models, &order->request, err);
 }
 
 /* --- JSON --- */
 
-bool image_order_from_json(const char *text, size_t length, const char *loaded,
+bool image_order_from_json(const char *text, size_t length, const struct openai_models *models,
     struct image_order *out, struct error *err) {
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
@@ -384,7 +384,7 @@ bool image_order_from_json(const char *text, size_t length, const char *loaded,
     struct image_order order = { .route = IMAGE_GENERATION };
     const bool ok = (json_is_object(root) ||
                         error_set(err, ERROR_INVALID, "the body must be a JSON object")) &&
-                    parse_fields(&order, root, loaded, err) && check_ranges(&order, root, err);
+                    parse_fields(&order, root, models, err) && check_ranges(&order, root, err);
     json_decref(root);
     if (ok)
         *out = order;
@@ -437,13 +437,13 @@ static bool take_pictures(struct image_form *form, struct image_order *order, st
     return true;
 }
 
-bool image_order_from_form(struct image_form *form, enum image_route route, const char *loaded,
-    struct image_order *out, struct error *err) {
+bool image_order_from_form(struct image_form *form, enum image_route route,
+    const struct openai_models *models, struct image_order *out, struct error *err) {
     struct image_order order = { .route = route };
     json_t *values = form_values(form->texts, route);
     if (!values)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
-    const bool ok = parse_fields(&order, values, loaded, err) && take_pictures(form, &order, err) &&
+    const bool ok = parse_fields(&order, values, models, err) && take_pictures(form, &order, err) &&
                     check_ranges(&order, values, err);
     json_decref(values);
     if (ok)

@@ -9,6 +9,7 @@
 #define SERVER_OPENAI_IMAGE_ORDER_H
 
 #include "engine/request.h"
+#include "server/openai/openai.h"
 
 #include <jansson.h>
 #include <stddef.h>
@@ -54,13 +55,18 @@ bool image_form_end(struct image_form_reader *reader, struct error *err)
 void image_form_reader_finish(struct image_form_reader *reader);
 
 /* *out is the caller's to finish on success. Every field is checked, ranges included; ERROR_INVALID
- * names it as OpenAI does. `loaded`: what the loaded model is called; ERROR_NOT_FOUND for another.
+ * names it as OpenAI does. ERROR_NOT_FOUND for a model that is not
+ * among them.
  * A form's pictures become the request's. */
-bool image_order_from_json(const char *text, size_t length, const char *loaded,
+bool image_order_from_json(const char *text, size_t length, const struct openai_models *models,
     struct image_order *out, struct error *err) __attribute__((warn_unused_result));
-bool image_order_from_form(struct image_form *form, enum image_route route, const char *loaded,
-    struct image_order *out, struct error *err) __attribute__((warn_unused_result));
+bool image_order_from_form(struct image_form *form, enum image_route route,
+    const struct openai_models *models, struct image_order *out, struct error *err)
+    __attribute__((warn_unused_result));
 void image_order_finish(struct image_order *order); /* zeroed is fine */
+
+/* The JSON schema of a body for generations. A new reference; NULL when memory is short. */
+json_t *image_order_schema(void);
 
 /* The names of the fields that a route takes, pictures included; NULL after the last. */
 const char *image_order_field(enum image_route route, size_t index);

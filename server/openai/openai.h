@@ -4,6 +4,7 @@
 
 #include "engine/request.h"
 #include "server/dialect/dialect.h"
+#include "server/http/exchange.h"
 
 /* {"error": {"message", "type", "param", "code"}} */
 extern const struct dialect dialect_openai;
@@ -14,11 +15,17 @@ extern const struct dialect dialect_openai;
 /* The field of an error, where OpenAI has another name for what we know. */
 void openai_rename(struct error *err);
 
-/* ERROR_NOT_FOUND with the param "model". Always returns false. */
-bool openai_no_such_model(const char *model, struct error *err);
+/* What a request's "model" may say. Borrowed. */
+struct openai_models {
+    const char *loaded;        /* what the loaded checkpoint is called */
+    struct adapters *adapters; /* NULL: none, or it is not known yet */
+};
+struct openai_models openai_models_of(const struct exchange *exchange);
 
-/* One adapter more, at its full weight: what stands behind the colon of MODEL:ADAPTER. */
-bool openai_add_lora(struct generate_request *request, const char *name, struct error *err)
-    __attribute__((warn_unused_result));
+/* Takes "" and the loaded model's name, or "sd15", which is whatever is loaded; with an adapter
+ * behind a colon, or an adapter's name alone, as vLLM has it: the request then draws with that as
+ * well, at its full weight. ERROR_NOT_FOUND, with the param "model", for all else. */
+bool openai_choose_model(const char *asked, const struct openai_models *models,
+    struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 
 #endif

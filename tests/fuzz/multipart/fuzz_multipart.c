@@ -42,11 +42,12 @@ static bool read_form(const uint8_t *data, size_t size, size_t piece,
 static char *outcome(const uint8_t *data, size_t size, size_t piece, enum image_route route) {
     struct image_form form = { 0 };
     struct image_form_reader reader = { .route = route, .form = &form };
+    const struct openai_models models = { "tiny-sd", NULL };
     struct image_order order;
     struct error err = { 0 };
     char *line;
     if (read_form(data, size, piece, &reader, &err) &&
-        image_order_from_form(&form, route, "tiny-sd", &order, &err)) {
+        image_order_from_form(&form, route, &models, &order, &err)) {
         if (!generate_request_check(&order.request, &err) || !order.request.init_image.bytes)
             abort();
         if (asprintf(&line, "%zu %zu %dx%d %s", order.request.init_image.size,

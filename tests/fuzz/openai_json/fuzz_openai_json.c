@@ -20,9 +20,10 @@ static void check_refusal(const struct error *err) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const struct openai_models models = { "tiny-sd", NULL };
     struct image_order order;
     struct error err = { 0 };
-    if (!image_order_from_json((const char *)data, size, "tiny-sd", &order, &err)) {
+    if (!image_order_from_json((const char *)data, size, &models, &order, &err)) {
         check_refusal(&err);
         return 0;
     }

@@ -7,9 +7,11 @@
 
 #include <stdlib.h>
 
+static const struct openai_models models = { "tiny-sd", NULL };
+
 static bool parse(const char *text, struct image_order *order, struct error *err) {
     memset(err, 0, sizeof(*err));
-    return image_order_from_json(text, strlen(text), "tiny-sd", order, err);
+    return image_order_from_json(text, strlen(text), &models, order, err);
 }
 
 static void a_prompt_alone_takes_the_defaults(void) {
@@ -113,7 +115,7 @@ static const struct {
     { "\"model\": 3", "model", "invalid_value", "the name of a model" },
     { "\"model\": \"dall-e-3\"", "model", "model_not_found", "GET /v1/models" },
     { "\"model\": \"tiny-sd2\"", "model", "model_not_found", "GET /v1/models" },
-    { "\"model\": \"tiny-sd:a/b\"", "model", "invalid_value", "letters" },
+    { "\"model\": \"tiny-sd:a/b\"", "model", "model_not_found", "GET /v1/models" },
     { "\"size\": \"511x512\"", "size", "invalid_value", "a multiple of 8" },
     { "\"size\": \"512x4096\"", "size", "invalid_value", "from 64 to 2048" },
     { "\"size\": \"512\"", "size", "invalid_value", "\"auto\"" },
@@ -257,7 +259,7 @@ static bool parse_form(const struct part *parts, enum image_route route, struct 
              image_form_write(&reader, parts->bytes + half, size - half, err);
     }
     ok = ok && image_form_end(&reader, err) &&
-         image_order_from_form(&form, route, "tiny-sd", order, err);
+         image_order_from_form(&form, route, &models, order, err);
     image_form_reader_finish(&reader);
     image_form_finish(&form);
     return ok;

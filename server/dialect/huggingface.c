@@ -1,0 +1,128 @@
+/* POST /hf: text to image as Hugging Face's inference API has it. {"inputs": TEXT, "parameters":
+ * {...}}, whose parameters are the fields of POST /generate, becomes one picture's bytes. */
+#include "base/json.h"
+#include "server/dialect/dialect.h"
+#include "server/dialect/generate_answer.h"
+#include "server/dialect/generate_json.h"
+#include "server/generation/generation.h"
+#include "server/http/accept.h"
+#include "server/http/respond.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- How it answers --- */
+
+static json_t *error_json(const struct error *err, const char *code, int *status) {
+    (void)code;
+    (void)status;
+    return json_pack("{s:o}", "error", json_lenient_string(err->message));
+}
+
+static const struct dialect dialect_huggingface = { "huggingface", error_json };
+
+static bool check(const struct generation *g, struct error *err) {
+    return g->request.images == 1 || error_field(err, "num_images", "more than one image", "1");
+}
+
+static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
+    const struct generate_answer a = {
+        .id = g->id,
+        .created = g->created,
+        .model_name = g->request.of.name ? g->request.of.name : "",
+        .request = &g->request,
+        .result = &g->result,
+    };
+    uint8_t *file = NULL;
+    if (!generate_answer_picture(&a, 0, &file, &out->size, err))
+        return false;
+    out->content_type = picture_media_type(g->request.asked.format);
+    out->bytes = file;
+    return true;
+}
+
+static const struct generation_kind kind = {
+    .dialect = "huggingface", .check = check, .answer = answer
+};
+
+/* --- What is asked for --- */
+
+static bool parse_parameters(
+    const json_t *parameters, struct generate_request *request, struct error *err) {
+    const char *key;
+    json_t *value;
+    if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
+        return json_bad_field("parameters", parameters, "an object", err);
+    json_object_foreach((json_t *)parameters, key, value) {
+        const bool known = strcmp(key, "prompt") != 0 && strcmp(key, "output") != 0;
+        if (!known)
+            return json_bad_field(key, value, "\"inputs\" and the Accept header say it", err);
+        if (!json_is_null(value) && !generate_json_parse_field(key, value, request, err))
+            return false;
+    }
+    return true;
+}
+
+static bool parse(
+    const struct exchange *exchange, struct generate_request *request, struct error *err) {
+    json_t *body = json_parse(exchange->body, exchange->body_size, err);
+    if (!body)
+        return error_prefix(err, "the body");
+    const json_t *inputs = json_object_get(body, "inputs");
+    const char *key;
+    json_t *value;
+    bool ok = json_is_string(inputs) || json_bad_field("inputs", inputs, "a text", err);
+    json_object_foreach(body, key, value) {
+        if (ok && strcmp(key, "inputs") != 0 && strcmp(key, "parameters") != 0)
+            ok = json_bad_field(key, value, "\"inputs\" and \"parameters\"", err);
+    }
+    ok = ok && generate_json_parse_field("prompt", inputs, request, err) &&
+         parse_parameters(json_object_get(body, "parameters"), request, err) &&
+         generate_request_check(request, err);
+    json_decref(body);
+    return ok;
+}
+
+/* The first of the formats that the client wants most. */
+static bool choose_format(const struct exchange *exchange, struct generate_request *request) {
+    const char *accept = exchange_header(exchange, "Accept");
+    int best = 0;
+    for (int i = 0; i < PICTURE_FORMATS; i++) {
+        const int quality = accept_quality(accept, picture_media_type((enum picture_format)i));
+        if (quality > best) {
+            best = quality;
+            request->format = (enum picture_format)i;
+        }
+    }
+    return best > 0;
+}
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 }, why = { 0 };
+    const char *query = strchr(exchange->target, '?');
+    if (engine_state_takes(server_state(exchange->server, &why), &why, &err) &&
+        (!query || error_field(&err, "query", query, "no query here")))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static enum MHD_Result handle(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct generate_request request = { 0 };
+    generate_request_init(&request);
+    if (!choose_format(exchange, &request))
+        return respond_refusal(exchange, 406, "not_acceptable",
+            "this route answers with image/png, image/jpeg or image/webp", NULL, false);
+    const struct generation_options options = { 0 };
+    if (parse(exchange, &request, &err))
+        return generation_start(exchange, &request, &kind, NULL, &options);
+    generate_request_finish(&request);
+    return respond_error(exchange, &err);
+}
+
+const struct route route_huggingface = { .path = "/hf",
+    .dialect = &dialect_huggingface,
+    .methods = { { "POST", content_types_json, early, handle,
+        .about = "draws, as Hugging Face's clients ask for it",
+        .answers = "image/png image/jpeg image/webp" } } };

@@ -1,0 +1,134 @@
+#include "server/openai/image_answer.h"
+
+#include "base/base64.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* False, with no error, when memory is short. */
+static bool write_base64(const void *bytes, size_t size, FILE *out) {
+    size_t length;
+    char *text = base64_encode(bytes, size, &length);
+    const bool ok = text && fwrite(text, 1, length, out) == length;
+    free(text);
+    return ok;
+}
+
+static bool write_json(json_t *json, FILE *out) {
+    const bool ok = json && json_dumpf(json, out, JSON_COMPACT | JSON_ENCODE_ANY) == 0;
+    json_decref(json);
+    return ok;
+}
+
+static bool write_picture(
+    const struct generate_answer *answer, int index, FILE *out, struct error *err) {
+    uint8_t *file = NULL;
+    size_t size;
+    const bool ok = generate_answer_picture(answer, index, &file, &size, err) &&
+                    (write_base64(file, size, out) ||
+                        error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer"));
+    free(file);
+    return ok;
+}
+
+/* Of the prompt, as CLIP finds the end of its text: there the largest id stands. */
+static int count_tokens(const struct resolved_request *request) {
+    const struct text *text = &request->texts[request->guided];
+    int count = 0;
+    for (int chunk = 0; chunk < text->chunks; chunk++) {
+        const int32_t *ids = text->ids + chunk * request->tokens;
+        int end = 0;
+        for (int i = 1; i < request->tokens; i++)
+            if (ids[i] > ids[end])
+                end = i;
+        count += end > 0 ? end - 1 : 0; /* without the mark at the beginning */
+    }
+    return count;
+}
+
+static json_t *usage_json(const struct resolved_request *request) {
+    const int tokens = count_tokens(request);
+    return json_pack("{s:i, s:{s:i, s:i}, s:i, s:i}", "input_tokens", tokens,
+        "input_tokens_details", "image_tokens", 0, "text_tokens", tokens, "output_tokens", 0,
+        "total_tokens", tokens);
+}
+
+/* What follows the pictures in every answer, from a comma to before the last brace. */
+static bool write_rest(
+    const struct generate_answer *answer, const struct image_order *order, FILE *out) {
+    const struct generate_result *result = answer->result;
+    fprintf(out,
+        ",\"background\":\"opaque\",\"output_format\":\"%s\",\"quality\":\"%s\","
+        "\"size\":\"%dx%d\",\"usage\":",
+        picture_format_name(answer->request->asked.format),
+        order->quality[0] ? order->quality : "auto", result->width, result->height);
+    bool ok = write_json(usage_json(answer->request), out);
+    for (int i = 0; ok && i < answer->request->warning_count; i++) {
+        fputs(i ? "," : ",\"warnings\":[", out);
+        ok = write_json(json_string(answer->request->warnings[i]), out);
+    }
+    if (answer->request->warning_count > 0)
+        fputs("]", out);
+    return ok;
+}
+
+bool image_answer_write(const struct generate_answer *answer, const struct image_order *order,
+    FILE *out, struct error *err) {
+    const struct generate_result *result = answer->result;
+    const char *media = picture_media_type(answer->request->asked.format);
+    fprintf(out, "{\"created\":%lld,\"data\":[", (long long)answer->created);
+    for (int i = 0; i < result->image_count; i++) {
+        fputs(i ? ",{" : "{", out);
+        if (order->as_url)
+            fprintf(out, "\"url\":\"data:%s;base64,", media);
+        else
+            fputs("\"b64_json\":\"", out);
+        if (!write_picture(answer, i, out, err))
+            return false;
+        fprintf(out, "\",\"seed\":%" PRIu64 "}", result->seeds[i]);
+    }
+    fputs("]", out);
+    if (!write_rest(answer, order, out))
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    fputs("}", out);
+    return true;
+}
+
+static const char *event_prefix(const struct image_order *order) {
+    return order->route == IMAGE_EDIT ? "image_edit" : "image_generation";
+}
+
+/* "event: TYPE\ndata: {"type": TYPE, "created_at", "b64_json": "; the rest is the caller's. */
+static void begin_event(const struct image_order *order, const char *what, FILE *out) {
+    const char *prefix = event_prefix(order);
+    fprintf(out, "event: %s.%s\ndata: {\"type\":\"%s.%s\",\"created_at\":%lld,\"b64_json\":\"",
+        prefix, what, prefix, what, (long long)time(NULL));
+}
+
+bool image_answer_write_completed(const struct generate_answer *answer,
+    const struct image_order *order, FILE *out, struct error *err) {
+    begin_event(order, "completed", out);
+    if (!write_picture(answer, 0, out, err))
+        return false;
+    fprintf(out, "\",\"seed\":%" PRIu64, answer->result->seeds[0]);
+    if (!write_rest(answer, order, out))
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    fputs("}\n\n", out);
+    return true;
+}
+
+void image_answer_write_partial(const struct image_order *order, int index, const void *jpeg,
+    size_t size, int width, int height, FILE *out) {
+    size_t length;
+    char *text = base64_encode(jpeg, size, &length);
+    if (!text)
+        return; /* there may be fewer of them */
+    begin_event(order, "partial_image", out);
+    fwrite(text, 1, length, out);
+    fprintf(out,
+        "\",\"partial_image_index\":%d,\"background\":\"opaque\",\"output_format\":\"jpeg\","
+        "\"quality\":\"%s\",\"size\":\"%dx%d\"}\n\n",
+        index, order->quality[0] ? order->quality : "auto", width, height);
+    free(text);
+}

@@ -1,0 +1,193 @@
+/* POST /v1/images/generations, /v1/images/edits and /v1/images/variations, as OpenAI has them. */
+#include "base/json.h"
+#include "server/generation/generation.h"
+#include "server/http/multipart.h"
+#include "server/http/respond.h"
+#include "server/openai/image_answer.h"
+#include "server/openai/openai.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a generation keeps of its order, whose request it has taken. */
+struct client {
+    struct image_order order;
+    int partial_images; /* that were sent; on the connection's thread */
+};
+
+static struct client *client_of(const struct generation *g) {
+    return g->user;
+}
+
+/* --- How it answers --- */
+
+static struct generate_answer answer_of(const struct generation *g) {
+    return (struct generate_answer){
+        .id = g->id,
+        .created = g->created,
+        .model_name = g->request.of.name ? g->request.of.name : "",
+        .request = &g->request,
+        .result = &g->result,
+    };
+}
+
+static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
+    const struct generate_answer a = answer_of(g);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    if (!file)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    bool ok = image_answer_write(&a, &client_of(g)->order, file, err);
+    if ((fclose(file) != 0 || !text) && ok)
+        ok = error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+    if (!ok) {
+        free(text);
+        return false;
+    }
+    out->content_type = "application/json";
+    out->bytes = text;
+    out->size = size;
+    return true;
+}
+
+/* Its clients take an error for one by its key; they read no id and no event without data. */
+static bool write_error(const struct error *error, FILE *out) {
+    int status = error_http_status(error->code);
+    json_t *json = dialect_openai.error_json(error, error_code_name(error->code), &status);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    const bool ok = text && fprintf(out, "event: error\ndata: %s\n\n", text) > 0;
+    free(text);
+    return ok;
+}
+
+static bool event(const struct generation *g, const struct generation_event *event, FILE *out,
+    struct error *err) {
+    struct client *client = client_of(g);
+    const struct generate_answer a = answer_of(g);
+    const struct preview *p = event->preview;
+    switch (event->type) {
+    case GENERATION_EVENT_PREVIEW:
+        if (client->partial_images < client->order.partial_images)
+            image_answer_write_partial(&client->order, client->partial_images++, p->jpeg, p->size,
+                p->width, p->height, out);
+        return true;
+    case GENERATION_EVENT_RESULT:
+        return image_answer_write_completed(&a, &client->order, out, err);
+    case GENERATION_EVENT_ERROR:
+        return write_error(event->error, out);
+    default:
+        return true;
+    }
+}
+
+static const struct generation_kind kind = {
+    .dialect = "openai", .answer = answer, .event = event, .finish = free
+};
+
+/* --- What is asked for --- */
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 }, why = { 0 };
+    const enum engine_state state = server_state(exchange->server, &why);
+    const char *query = strchr(exchange->target, '?');
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    bool ok = engine_state_takes(state, &why, &err);
+    if (ok && query)
+        ok = error_field(&err, "query", query, "no query here");
+    if (ok && key)
+        ok = error_field(
+            &err, "Idempotency-Key", key, "not for pictures; X-Request-Id names a request");
+    if (ok)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+/* Of the steps so many that what is asked for fits between them. */
+static int steps_between(const struct image_order *order) {
+    const int pieces = order->partial_images + 1;
+    return (order->request.num_inference_steps + pieces - 1) / pieces;
+}
+
+/* Takes over the order. */
+static enum MHD_Result start(struct exchange *exchange, struct image_order *order) {
+    const struct generation_options options = {
+        .stream = order->stream,
+        .preview_every = order->partial_images > 0 ? steps_between(order) : 0,
+        .preview = PREVIEW_VAE,
+    };
+    struct error err = { 0 };
+    struct client *client = calloc(1, sizeof(*client));
+    if (!client) {
+        image_order_finish(order);
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    struct generate_request request = order->request;
+    memset(&order->request, 0, sizeof(order->request));
+    client->order = *order;
+    return generation_start(exchange, &request, &kind, client, &options);
+}
+
+static enum MHD_Result handle_generations(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct image_order order;
+    const struct openai_models models = openai_models_of(exchange);
+    return image_order_from_json(exchange->body, exchange->body_size, &models, &order, &err)
+               ? start(exchange, &order)
+               : respond_error(exchange, &err);
+}
+
+static bool read_form(
+    const struct exchange *exchange, struct image_form_reader *reader, struct error *err) {
+    const struct multipart_receiver receiver = { image_form_begin, image_form_write, reader };
+    struct multipart *multipart;
+    if (!multipart_create(exchange->http, &receiver, &multipart, err))
+        return false;
+    if (multipart_write(multipart, exchange->body, exchange->body_size, err))
+        return multipart_end(multipart, err) && image_form_end(reader, err);
+    multipart_abort(multipart);
+    return false;
+}
+
+static enum MHD_Result handle_form(struct exchange *exchange, enum image_route route) {
+    struct error err = { 0 };
+    struct image_form form = { 0 };
+    struct image_form_reader reader = { .route = route, .form = &form };
+    struct image_order order;
+    const struct openai_models models = openai_models_of(exchange);
+    const bool ok = read_form(exchange, &reader, &err) &&
+                    image_order_from_form(&form, route, &models, &order, &err);
+    image_form_reader_finish(&reader);
+    image_form_finish(&form);
+    return ok ? start(exchange, &order) : respond_error(exchange, &err);
+}
+
+static enum MHD_Result handle_edits(struct exchange *exchange) {
+    return handle_form(exchange, IMAGE_EDIT);
+}
+
+static enum MHD_Result handle_variations(struct exchange *exchange) {
+    return handle_form(exchange, IMAGE_VARIATION);
+}
+
+static const char *const content_types_form[] = { content_type_form, NULL };
+
+const struct route route_openai_generations = { .path = "/v1/images/generations",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_json, early, handle_generations,
+        .about = "draws, as OpenAI's clients ask for it",
+        .answers = "application/json text/event-stream", .schema = image_order_schema } } };
+
+const struct route route_openai_edits = { .path = "/v1/images/edits",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_form, early, handle_edits,
+        .about = "draws from a picture, or the part of it that a mask leaves transparent",
+        .answers = "application/json text/event-stream" } } };
+
+const struct route route_openai_variations = { .path = "/v1/images/variations",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_form, early, handle_variations,
+        .about = "draws from a picture alone" } } };

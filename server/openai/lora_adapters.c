@@ -1,0 +1,189 @@
+/* POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has them. Files come from the
+ * folder of adapters only: a path is a name in it, not a way out. */
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/adapters/adapters.h"
+#include "server/http/respond.h"
+#include "server/openai/openai.h"
+#include "server/task.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUCCESS_BYTES (ADAPTER_NAME_MAX_BYTES + 64)
+
+struct change_task {
+    struct task task; /* the first member */
+    struct adapters *adapters;
+    const char *folder; /* borrowed */
+    char name[ADAPTER_NAME_MAX_BYTES + 1];
+    char *path;   /* owned, as it was given */
+    bool replace; /* a loaded one of the name may give way */
+};
+
+static void destroy(struct task *task) {
+    free(((struct change_task *)task)->path);
+    free(task);
+}
+
+static bool tell(struct task *task, const char *what) {
+    const struct change_task *t = (struct change_task *)task;
+    char *text = malloc(SUCCESS_BYTES);
+    if (!text)
+        return false;
+    snprintf(text, SUCCESS_BYTES, "Success: LoRA adapter '%s' %s successfully.", t->name, what);
+    task->body = (struct task_body){ "text/plain; charset=utf-8", text, strlen(text), -1 };
+    return true;
+}
+
+/* --- Loading --- */
+
+/* The file that is meant, malloc'd, without links; what lies outside is not looked at. */
+static char *find_file(const struct change_task *t, struct error *err) {
+    char folder[PATH_MAX], found[PATH_MAX];
+    char *path = t->path[0] == '/' ? strdup(t->path) : file_join(t->folder, t->path);
+    const bool ok = path && realpath(t->folder, folder);
+    const bool there = ok && realpath(path, found);
+    free(path);
+    if (!ok) {
+        error_set(err, ERROR_IO, "the folder of adapters cannot be read");
+        return NULL;
+    }
+    const size_t length = strlen(folder);
+    if (there && strncmp(found, folder, length) == 0 && found[length] == '/')
+        return strdup(found);
+    error_field(err, "lora_path", t->path, "a .safetensors file in the folder of adapters");
+    if (err && !there)
+        err->code = ERROR_NOT_FOUND;
+    return NULL;
+}
+
+/* Whether the folder has the file under the adapter's own name. */
+static bool is_own_file(const struct change_task *t, const char *path) {
+    char name[ADAPTER_NAME_MAX_BYTES + 16], own[PATH_MAX];
+    snprintf(name, sizeof(name), "%s.safetensors", t->name);
+    char *joined = file_join(t->folder, name);
+    const bool is = joined && realpath(joined, own) && strcmp(own, path) == 0;
+    free(joined);
+    return is;
+}
+
+static bool is_free(const struct change_task *t, struct error *err) {
+    struct adapter_info info;
+    if (t->replace || !adapters_describe(t->adapters, t->name, &info, NULL))
+        return true;
+    const bool loaded = info.state == ADAPTER_LOADED;
+    adapter_info_finish(&info);
+    return !loaded || error_field(err, "lora_name", t->name,
+                          "one that is not loaded, or \"load_inplace\": true");
+}
+
+static bool load(struct task *task, struct error *err) {
+    struct change_task *t = (struct change_task *)task;
+    struct adapters_scan scan;
+    if (!is_free(t, err))
+        return false;
+    char *path = find_file(t, err);
+    if (!path)
+        return false;
+    const bool ok = is_own_file(t, path) ? adapters_rescan(t->adapters, &scan, err) &&
+                                               adapters_load(t->adapters, t->name, NULL, err)
+                                         : adapters_add_file(t->adapters, t->name, path, err);
+    free(path);
+    return ok && tell(task, "added");
+}
+
+static bool unload(struct task *task, struct error *err) {
+    struct change_task *t = (struct change_task *)task;
+    return adapters_unload(t->adapters, t->name, err) && tell(task, "removed");
+}
+
+/* --- What is asked for --- */
+
+static bool read_text(const json_t *body, const char *name, const char **out, struct error *err) {
+    const json_t *value = json_object_get(body, name);
+    *out = json_string_value(value);
+    return (*out && **out) || (value ? json_bad_field(name, value, "a text", err)
+                                     : error_field(err, name, "", "it is required: a text"));
+}
+
+static bool check_keys(const json_t *body, bool loads, struct error *err) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)body, key, value) {
+        const bool known = strcmp(key, "lora_name") == 0 ||
+                           (loads && (strcmp(key, "lora_path") == 0 ||
+                                         strcmp(key, "load_inplace") == 0)) ||
+                           (!loads && strcmp(key, "lora_int_id") == 0 && json_is_null(value));
+        if (!known)
+            return json_bad_field(key, value, OPENAI_NO_SUCH_FIELD, err);
+    }
+    value = json_object_get(body, "load_inplace");
+    return !value || json_is_boolean(value) ||
+           json_bad_field("load_inplace", value, "true or false", err);
+}
+
+static bool read_order(const json_t *body, bool loads, struct change_task *t, struct error *err) {
+    const char *name, *path = "";
+    if (!json_is_object(body))
+        return error_set(err, ERROR_INVALID, "the body must be a JSON object");
+    if (!check_keys(body, loads, err) || !read_text(body, "lora_name", &name, err) ||
+        !adapter_name_check("lora_name", name, err) ||
+        (loads && !read_text(body, "lora_path", &path, err)))
+        return false;
+    snprintf(t->name, sizeof(t->name), "%s", name);
+    t->replace = json_is_true(json_object_get(body, "load_inplace"));
+    t->path = strdup(path);
+    return t->path || error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+}
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 }, why = { 0 };
+    bool ok = engine_state_takes(server_state(exchange->server, &why), &why, &err);
+    if (ok && (!exchange->server->options.lora_dir ||
+                  !engine_get_adapters(exchange->server->options.engine)))
+        ok = error_set(&err, ERROR_NOT_FOUND,
+            "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
+    if (ok)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static enum MHD_Result start(struct exchange *exchange, bool loads) {
+    struct error err = { 0 };
+    struct change_task *t = calloc(1, sizeof(*t));
+    json_t *body = json_parse(exchange->body, exchange->body_size, &err);
+    const bool ok = t && body && read_order(body, loads, t, &err);
+    json_decref(body);
+    if (t && !ok) {
+        destroy(&t->task);
+        return respond_error(exchange, &err);
+    }
+    if (t) {
+        t->adapters = engine_get_adapters(exchange->server->options.engine);
+        t->folder = exchange->server->options.lora_dir;
+    }
+    return task_start(
+        (struct task *)t, exchange, exchange->server->loaders, loads ? load : unload, destroy);
+}
+
+static enum MHD_Result handle_load(struct exchange *exchange) {
+    return start(exchange, true);
+}
+
+static enum MHD_Result handle_unload(struct exchange *exchange) {
+    return start(exchange, false);
+}
+
+const struct route route_vllm_load = { .path = "/v1/load_lora_adapter",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_json, early, handle_load,
+        .about = "loads an adapter's file from the folder of adapters, as vLLM does",
+        .answers = "text/plain" } } };
+
+const struct route route_vllm_unload = { .path = "/v1/unload_lora_adapter",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_json, early, handle_unload,
+        .about = "frees an adapter's memory, as vLLM does", .answers = "text/plain" } } };

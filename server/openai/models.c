@@ -1,0 +1,172 @@
+/* GET /v1/models and /v1/models/{id}, and what a request's "model" means. */
+#include "engine/adapters/adapters.h"
+#include "server/http/query.h"
+#include "server/http/respond.h"
+#include "server/openai/openai.h"
+#include "server/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ID_BYTES 512
+
+/* --- In a request --- */
+
+struct openai_models openai_models_of(const struct exchange *exchange) {
+    struct engine *engine = exchange->server->options.engine;
+    struct pipeline_info info;
+    return (struct openai_models){
+        .loaded = engine_get_info(engine, &info) && info.model_name ? info.model_name : "",
+        .adapters = engine_get_adapters(engine),
+    };
+}
+
+static bool refuse(const char *model, struct error *err) {
+    error_field(err, "model", model, "one that GET /v1/models lists");
+    if (err)
+        err->code = ERROR_NOT_FOUND;
+    return false;
+}
+
+static bool add_adapter(struct generate_request *request, const char *name, struct error *err) {
+    struct lora_choice *more = realloc(
+        request->loras, ((size_t)request->lora_count + 1) * sizeof(*more));
+    if (!more)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
+    request->loras = more;
+    request->loras_given = true;
+    struct lora_choice *added = &more[request->lora_count++];
+    *added = (struct lora_choice){ .weight = 1, .text_encoder_weight = 1 };
+    snprintf(added->name, sizeof(added->name), "%s", name);
+    return true;
+}
+
+static bool is_adapter(const struct openai_models *models, const char *name) {
+    struct adapter_info info;
+    if (!adapter_reference_check("model", name, NULL))
+        return false;
+    if (!models->adapters) /* then resolving says it */
+        return true;
+    if (!adapters_describe(models->adapters, name, &info, NULL))
+        return false;
+    adapter_info_finish(&info);
+    return true;
+}
+
+/* What stands behind the model's name: ":ADAPTER", or nothing; NULL for another model. */
+static const char *behind_name(const char *asked, const struct openai_models *models) {
+    const char *names[] = { models->loaded, "sd15" };
+    for (int i = 0; i < 2; i++) {
+        const size_t length = strlen(names[i]);
+        if (strncmp(asked, names[i], length) == 0 && (!asked[length] || asked[length] == ':'))
+            return asked + length;
+    }
+    return NULL;
+}
+
+bool openai_choose_model(const char *asked, const struct openai_models *models,
+    struct generate_request *request, struct error *err) {
+    const char *behind = asked[0] ? behind_name(asked, models) : "";
+    if (behind && !behind[0])
+        return true;
+    const char *adapter = behind ? behind + 1 : models->adapters ? asked : "";
+    return is_adapter(models, adapter) ? add_adapter(request, adapter, err) : refuse(asked, err);
+}
+
+/* --- The list --- */
+
+struct models_task {
+    struct task task; /* the first member */
+    struct openai_models models;
+    time_t created;
+    char id[ID_BYTES]; /* "": all */
+};
+
+static void destroy(struct task *task) {
+    free(task);
+}
+
+static json_t *model_json(const struct models_task *t) {
+    return json_pack("{s:s, s:s, s:I, s:s}", "id", t->models.loaded, "object", "model", "created",
+        (json_int_t)t->created, "owned_by", "latentd");
+}
+
+/* As vLLM lists them. */
+static json_t *adapter_json(const struct models_task *t, const char *name) {
+    char id[ID_BYTES];
+    snprintf(id, sizeof(id), "%.300s:%s", t->models.loaded, name);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s}", "id", id, "object", "model", "created",
+        (json_int_t)t->created, "owned_by", "latentd", "root", name, "parent", t->models.loaded);
+}
+
+static bool list(struct task *task, struct error *err) {
+    struct models_task *t = (struct models_task *)task;
+    struct adapters_listing listing = { 0 };
+    json_t *models = json_array();
+    bool ok = models && json_array_append_new(models, model_json(t)) == 0;
+    if (ok && t->models.adapters)
+        ok = adapters_list(t->models.adapters, &listing, err);
+    for (size_t i = 0; ok && i < listing.count; i++)
+        if (listing.items[i].state != ADAPTER_FAILED)
+            ok = json_array_append_new(models, adapter_json(t, listing.items[i].name)) == 0;
+    adapters_listing_finish(&listing);
+    if (ok)
+        task->json = json_pack("{s:s, s:O}", "object", "list", "data", models);
+    json_decref(models);
+    return task->json;
+}
+
+static bool describe(struct task *task, struct error *err) {
+    struct models_task *t = (struct models_task *)task;
+    const char *behind = behind_name(t->id, &t->models);
+    if (behind && !behind[0]) {
+        task->json = model_json(t);
+        return task->json;
+    }
+    const char *adapter = behind ? behind + 1 : t->id;
+    if (!t->models.adapters || !is_adapter(&t->models, adapter))
+        return refuse(t->id, err);
+    task->json = adapter_json(t, adapter);
+    return task->json;
+}
+
+static enum MHD_Result start(struct exchange *exchange, const char *id) {
+    struct models_task *t = calloc(1, sizeof(*t));
+    if (t) {
+        t->models = openai_models_of(exchange);
+        t->created = exchange->server->started;
+        snprintf(t->id, sizeof(t->id), "%s", id);
+    }
+    return task_start(
+        (struct task *)t, exchange, exchange->server->loaders, id[0] ? describe : list, destroy);
+}
+
+static enum MHD_Result handle_list(struct exchange *exchange) {
+    struct error err = { 0 };
+    return query_parse(exchange->target, NULL, 0, &err) ? start(exchange, "")
+                                                        : respond_error(exchange, &err);
+}
+
+static enum MHD_Result handle_one(struct exchange *exchange) {
+    struct error err = { 0 };
+    char id[ID_BYTES];
+    size_t length;
+    const char *piece = route_piece(exchange->route, exchange->target, &length);
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    if (length > 0 && query_unescape(piece, length, false, id, sizeof(id)))
+        return start(exchange, id);
+    snprintf(id, sizeof(id), "%.*s", (int)(length < 100 ? length : 100), piece);
+    refuse(id, &err);
+    return respond_error(exchange, &err);
+}
+
+const struct route route_openai_models = { .path = "/v1/models",
+    .dialect = &dialect_openai,
+    .methods = { { "GET", .handle = handle_list, .about = "the models, as OpenAI lists them" } } };
+
+const struct route route_openai_model = { .path = "/v1/models/",
+    .is_prefix = true,
+    .piece = "id",
+    .dialect = &dialect_openai,
+    .methods = { { "GET", .handle = handle_one, .about = "one of them" } } };

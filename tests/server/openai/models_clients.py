@@ -1,0 +1,139 @@
+"""Models and adapters as OpenAI's and vLLM's clients see them, and huggingface_hub's pictures, from the daemon with
+the bundled checkpoint.
+
+usage: models_clients.py LATENTD MODEL [FOLDER]      with FOLDER the pictures are left there
+"""
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import openai
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
+from PIL import Image
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from daemon import Daemon, check, done
+
+latentd, model = sys.argv[1:3]
+folder = sys.argv[3] if len(sys.argv) > 3 else None
+name = os.path.basename(model.rstrip("/"))
+FIELDS = {"seed": 7, "guidance_scale": 2.5, "num_inference_steps": 6}
+PROMPT = "a red house on green hills"
+
+
+def pixels(data):
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def native(d, **fields):
+    return d.generate({"prompt": PROMPT, **FIELDS, **fields}, {"Accept": "image/png"}).body
+
+
+def post(d, path, body):
+    return d.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+
+
+def models(d, client):
+    listed = client.models.list().data
+    check([m.id for m in listed] == [name, f"{name}:rainbow", f"{name}:snow"], f"{[m.id for m in listed]}")
+    check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
+    check(listed[1].parent == name and listed[1].root == "rainbow", "as vLLM lists adapters")
+    for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow")):
+        check(client.models.retrieve(asked).id == found, asked)
+    for asked in ("dall-e-3", f"{name}:nobody", "a b", "x" * 600):
+        try:
+            client.models.retrieve(asked)
+            check(False, asked)
+        except openai.NotFoundError as e:
+            check(e.code == "model_not_found" and e.param == "model", f"{asked}: {e.body}")
+    one = client.images.generate(model=f"{name}:snow", prompt=PROMPT, response_format="b64_json", extra_body=FIELDS)
+    two = client.images.generate(model="snow", prompt=PROMPT, extra_body=FIELDS)
+    check(one.data[0].b64_json == two.data[0].b64_json, "an adapter by both names")
+    import base64
+    check((pixels(base64.b64decode(one.data[0].b64_json)) == pixels(native(d, loras=[{"name": "snow"}]))).all(),
+          "draws as POST /generate does with it")
+
+
+def vllm(d, loras):
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": "snow.safetensors"})
+    check(r.status == 400 and r.error()["param"] == "lora_name", f"loaded already: {r.body}")
+    r = post(d, "/v1/unload_lora_adapter", {"lora_name": "snow"})
+    check(r.status == 200 and r.body == b"Success: LoRA adapter 'snow' removed successfully.", f"{r.body}")
+    check(d.get("/loras/snow").json()["state"] == "on_disk", "it is not in memory")
+    path = os.path.join(loras, "snow.safetensors")
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": path})
+    check(r.status == 200 and r.body == b"Success: LoRA adapter 'snow' added successfully." and
+          r.headers["content-type"].startswith("text/plain"), f"{r.status} {r.body} {r.headers}")
+    check(d.get("/loras/snow").json()["state"] == "loaded", "it is")
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "snow", "lora_path": path, "load_inplace": True})
+    check(r.status == 200, f"again, where it may: {r.body}")
+    # A file that came while the daemon runs, and one under another name.
+    shutil.copy(path, os.path.join(loras, "later.safetensors"))
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "later", "lora_path": "later.safetensors"})
+    check(r.status == 200, f"a new file: {r.body}")
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "other", "lora_path": "later.safetensors"})
+    check(r.status == 200 and os.path.exists(os.path.join(loras, "other.safetensors")), f"{r.body}")
+    outside = os.path.join(os.path.dirname(loras), "outside.safetensors")
+    shutil.copy(path, outside)
+    os.symlink(outside, os.path.join(loras, "link.safetensors"))
+    for lora_path in (outside, "../outside.safetensors", "link.safetensors", "/etc/passwd", ".", loras):
+        r = post(d, "/v1/load_lora_adapter", {"lora_name": "evil", "lora_path": lora_path})
+        check(r.status == 400 and r.error()["param"] == "lora_path", f"{lora_path}: {r.status} {r.body}")
+    r = post(d, "/v1/load_lora_adapter", {"lora_name": "evil", "lora_path": "nothing.safetensors"})
+    check(r.status == 404 and r.error()["param"] == "lora_path", f"{r.status} {r.body}")
+    r = post(d, "/v1/unload_lora_adapter", {"lora_name": "nobody"})
+    check(r.status == 404, f"{r.status} {r.body}")
+    for what, body, param in (("load", {"lora_path": "a"}, "lora_name"), ("load", {"lora_name": "a"}, "lora_path"),
+                              ("load", {"lora_name": "a/b", "lora_path": "a"}, "lora_name"),
+                              ("load", {"lora_name": "a", "lora_path": "a", "load_inplace": 1}, "load_inplace"),
+                              ("load", {"lora_name": "a", "lora_path": "a", "x": 1}, "x"),
+                              ("unload", {"lora_name": 3}, "lora_name"), ("unload", {}, "lora_name"),
+                              ("unload", [], None)):
+        r = post(d, f"/v1/{what}_lora_adapter", body)
+        check(r.status == 400 and r.error()["param"] == param, f"{what} {body}: {r.body}")
+
+
+def hugging_face(d):
+    client = InferenceClient(model=f"http://{d.host}:{d.port}/hf", token="none")
+    image = client.text_to_image(PROMPT, guidance_scale=2.5, num_inference_steps=6, seed=7)
+    check((np.asarray(image.convert("RGB")) == pixels(native(d))).all(), "what POST /generate draws")
+    if folder:
+        image.save(os.path.join(folder, "hugging_face.png"))
+    image = client.text_to_image(PROMPT, negative_prompt="a cloud", width=64, height=128, scheduler="ddim",
+                                 num_inference_steps=6, extra_body={"loras": [{"name": "snow"}]})
+    check(image.size == (64, 128), f"{image.size}")
+    try:
+        client.text_to_image(PROMPT, width=65)
+        check(False, "a wrong width")
+    except HfHubHTTPError as e:
+        check("multiple of 8" in str(e) and e.response.status_code == 400, str(e))
+    for body, words in (({}, "inputs"), ({"inputs": 3}, "inputs"), ({"inputs": "a", "x": 1}, "x"), ([], "inputs"),
+                        ({"inputs": "a", "parameters": 3}, "parameters"),
+                        ({"inputs": "a", "parameters": {"steps": 3}}, "steps"),
+                        ({"inputs": "a", "parameters": {"num_images": 2}}, "num_images"),
+                        ({"inputs": "a", "parameters": {"prompt": "b"}}, "inputs")):
+        r = post(d, "/hf", body)
+        check(r.status == 400 and words in r.json()["error"], f"{body}: {r.body}")
+    r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2}}',
+                  {"Content-Type": "application/json", "Accept": "image/webp"})
+    check(r.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(r.body)).format == "WEBP", "WebP")
+    check(post(d, "/hf", "x" * 9).status == 400, "no object")
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    loras = os.path.join(scratch, "loras")
+    shutil.copytree(os.path.join(model, "loras"), loras)
+    for file in os.listdir(loras):
+        if not file.endswith(".safetensors"):
+            os.remove(os.path.join(loras, file))
+    with Daemon(latentd, model, extra=("--lora-dir", loras)) as d:
+        client = openai.OpenAI(base_url=f"http://{d.host}:{d.port}/v1", api_key="none")
+        models(d, client)
+        vllm(d, loras)
+        hugging_face(d)
+done()
