@@ -33,7 +33,6 @@ struct training_job {
     struct digest text_encoder_weights, vae_weights;
     bool encoded; /* and what encoded was given back */
     struct noise_schedule noise;
-    struct drawing_models drawing;         /* while class pictures are drawn */
     struct class_pictures *class_pictures; /* while some are missing */
     bool loaded;                           /* all models */
     struct checkpoint *checkpoint;         /* until the trainer is made */
@@ -65,6 +64,9 @@ bool training_job_between(const struct training_job *t, struct error *err)
 /* models.c: everything that is loaded, but for the trainer. */
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err)
     __attribute__((warn_unused_result));
+
+/* What draws, as the models are now. */
+struct drawing_models training_job_drawing_models(const struct training_job *t);
 
 /* Gives the memory back of what is not needed any more. */
 void training_job_drop_encoders(struct training_job *t);

@@ -121,6 +121,16 @@ bool training_job_load_models(struct training_job *t, struct checkpoint *c, stru
     return true;
 }
 
+struct drawing_models training_job_drawing_models(const struct training_job *t) {
+    return (struct drawing_models){ .kernels = t->options.kernels,
+        .text_encoder = t->text_encoder,
+        .unet = t->unet,
+        .vae = t->decoder,
+        .tokenizer = t->tokenizer,
+        .scheduler_json = t->scheduler_json,
+        .default_px = (int)t->options.config->resolution };
+}
+
 /* That is not trained, and encodes no prompt. */
 static bool drops_text_encoder(const struct training_job *t) {
     return !t->options.config->train_text_encoder && !t->options.config->validation_prompts.count;

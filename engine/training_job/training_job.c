@@ -127,10 +127,9 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
     if (in != latent)
         return error_field(err, "num_class_images", "(that many are not there)",
             "at most the pictures in class_data_dir: a UNet of %d channels draws none", in);
-    t->drawing = (struct drawing_models){ t->options.kernels, t->text_encoder, t->unet, t->decoder,
-        t->tokenizer, t->scheduler_json, (int)t->options.config->resolution };
+    const struct drawing_models models = training_job_drawing_models(t);
     return class_pictures_create(
-        t->class_folder, t->options.config, &t->drawing, &t->class_pictures, err);
+        t->class_folder, t->options.config, &models, &t->class_pictures, err);
 }
 
 /* A piece of what is missing of the class; the models that drew it go. */

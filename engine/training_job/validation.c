@@ -3,7 +3,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "engine/studio.h"
 #include "engine/training_job/folder.h"
 #include "pictures/png_encode.h"
 
@@ -12,15 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#define CALL_ROWS 2 /* one picture: requests wait for no longer call than that */
-
 struct validation {
     struct validation_options options;
-    struct arena *arena;         /* owned */
-    struct model_stages *stages; /* owned */
-    struct studio *studio;       /* owned */
-    struct resolve_figures figures;
-
+    struct drawing drawing;
     bool busy, cancelled;
     int64_t step;
     double loss;
@@ -71,7 +64,7 @@ static char *describe(const struct validation *v, int index) {
 
 static bool resolve(struct validation *v, size_t prompt, struct error *err) {
     const struct generate_request request = request_of(v->options.config, prompt);
-    return resolve_request(&v->figures, &request, &v->request, err);
+    return resolve_request(&v->drawing.figures, &request, &v->request, err);
 }
 
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
@@ -97,7 +90,7 @@ static bool ask(struct validation *v, struct error *err) {
     v->asked = true;
     return adapter_set_create(v->overlay, texts ? v->overlay : NULL,
                texts ? (uint64_t)v->step + 1 : 0, &v->request.adapters, err) &&
-           studio_admit(v->studio, &v->request, &hooks, monotonic_seconds(), err);
+           studio_admit(v->drawing.studio, &v->request, &hooks, monotonic_seconds(), err);
 }
 
 static void next_prompt(struct validation *v) {
@@ -220,7 +213,7 @@ bool validation_advance(struct validation *v, struct error *err) {
             next_prompt(v);
         }
     } else if (!v->drawn) {
-        return studio_work(v->studio, err);
+        return studio_work(v->drawing.studio, err);
     } else if (v->written < v->result.image_count) {
         write_one(v);
     } else {
@@ -231,46 +224,14 @@ bool validation_advance(struct validation *v, struct error *err) {
 
 /* --- life --- */
 
-static bool make_studio(struct validation *v, struct error *err) {
-    const struct validation_options *o = &v->options;
-    if (!arena_create(o->kernels->memory, &v->arena, err))
-        return false;
-    const struct stage_models models = {
-        .kernels = o->kernels,
-        .text_encoder = o->text_encoder,
-        .unet = o->unet,
-        .vae = o->vae,
-        .arena = v->arena,
-        .max_rows = CALL_ROWS,
-    };
-    if (!model_stages_create(&models, &v->stages, err))
-        return false;
-    const struct stages table = model_stages_table(v->stages);
-    return studio_create(&table, CALL_ROWS, &v->studio, err);
-}
-
-static void fill_figures(struct validation *v) {
-    const struct text_encoder_config *text = text_encoder_get_config(v->options.text_encoder);
-    v->figures = (struct resolve_figures){
-        .tokenizer = v->options.tokenizer,
-        .scheduler_json = v->options.scheduler_json,
-        .default_px = (int)v->options.config->resolution,
-        .vae_scale = vae_scale(v->options.vae),
-        .latent_channels = vae_get_config(v->options.vae)->latent_channels,
-        .context_length = text->max_position_embeddings,
-        .text_layers = text->num_hidden_layers,
-    };
-}
-
 /* All prompts are looked at now, and the memory of one picture is taken. */
 static bool plan(struct validation *v, struct error *err) {
     bool ok = true;
-    fill_figures(v);
     for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {
         ok = resolve(v, i, err);
         for (int k = 0; ok && k < v->request.warning_count; k++)
             log_warning("validation_prompts[%zu]: %s", i, v->request.warnings[k]);
-        ok = ok && model_stages_plan(v->stages, &v->request, err);
+        ok = ok && model_stages_plan(v->drawing.stages, &v->request, err);
         resolved_request_finish(&v->request);
     }
     return ok || error_prefix(err, "validation pictures");
@@ -283,7 +244,8 @@ bool validation_create(
     if (!v)
         return error_set(err, ERROR_NO_MEMORY, "no memory for validation");
     v->options = *options;
-    if (!options->config->validation_prompts.count || (make_studio(v, err) && plan(v, err))) {
+    if (!options->config->validation_prompts.count ||
+        (drawing_init(&options->models, &v->drawing, err) && plan(v, err))) {
         *out = v;
         return true;
     }
@@ -296,13 +258,11 @@ void validation_destroy(struct validation *v) {
     if (!v)
         return;
     v->cancelled = true;
-    while (v->asked && !v->drawn && studio_work(v->studio, &ignored))
+    while (v->asked && !v->drawn && studio_work(v->drawing.studio, &ignored))
         ;
     if (v->asked)
         next_prompt(v);
     json_decref(v->pictures);
-    studio_destroy(v->studio);
-    model_stages_destroy(v->stages);
-    arena_destroy(v->arena);
+    drawing_finish(&v->drawing);
     free(v);
 }

@@ -11,7 +11,7 @@
 #ifndef ENGINE_TRAINING_JOB_VALIDATION_H
 #define ENGINE_TRAINING_JOB_VALIDATION_H
 
-#include "engine/model_stages.h"
+#include "engine/training_job/drawing.h"
 #include "train/config.h"
 #include "train/report/events.h"
 
@@ -19,12 +19,7 @@ struct validation;
 
 struct validation_options { /* all borrowed */
     const struct train_config *config;
-    const struct kernels *kernels;
-    const struct text_encoder *text_encoder;
-    const struct unet *unet;
-    const struct vae *vae; /* with its decoder; NULL where there are no prompts */
-    const struct tokenizer *tokenizer;
-    const json_t *scheduler_json; /* the checkpoint's */
+    struct drawing_models models; /* its vae is NULL where there are no prompts */
     const char *folder;           /* the job's */
     struct events *events;        /* NULL: none are written */
 };

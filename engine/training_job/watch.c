@@ -41,12 +41,7 @@ bool training_job_open_validation(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const struct validation_options options = {
         .config = c,
-        .kernels = t->options.kernels,
-        .text_encoder = t->text_encoder,
-        .unet = t->unet,
-        .vae = t->decoder,
-        .tokenizer = t->tokenizer,
-        .scheduler_json = t->scheduler_json,
+        .models = training_job_drawing_models(t),
         .folder = t->options.folder,
         .events = t->events,
     };
