@@ -10,20 +10,17 @@ one of SD-2's kind whose weights follow from their names (small_models.py).
 """
 
 import contextlib
-import json
 import re
 
 import torch
-from accelerate.data_loader import SeedableRandomSampler
 from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
 from diffusers.optimization import get_scheduler
-from diffusers.training_utils import EMAModel, compute_snr
+from diffusers.training_utils import EMAModel
 from transformers import CLIPTextModel, CLIPTokenizer
 
 import small_models
-from train_losses import CAPTIONS, MODEL, ROOT
+from train_losses import CAPTIONS, MODEL, SEED, STEPS, endless, picture, weights_of, write
 
-SEED, SIZE, BLOCK, STEPS = 7, 64, 8, 20
 # name, config: fields of POST /train
 CASES = {
     "plain": {"train_batch_size": 1, "learning_rate": 1e-4, "use_ema": True, "ema_decay": 0.9},
@@ -42,12 +39,6 @@ CASES = {
 FINALS = ["conv_in.bias", "mid_block.attentions.0.transformer_blocks.0.attn1.to_v.weight",
           "mid_block.attentions.0.transformer_blocks.0.ff.net.0.proj.weight", "conv_norm_out.weight",
           "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k.weight"]
-
-
-def picture(item):
-    blocks = SIZE // BLOCK
-    rough = torch.from_numpy(small_models.number(f"picture.{item}", 3 * blocks ** 2)).float()
-    return rough.reshape(blocks, blocks, 3).repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
 
 
 def fits(name, pattern):
@@ -72,14 +63,6 @@ def small_sd2(width):
     return small_models.fill(UNet2DConditionModel(
         sample_size=8, out_channels=4, down_block_types=down, cross_attention_dim=width,
         up_block_types=[block.replace("Down", "Up") for block in reversed(down)], **config), "", values["gain"])
-
-
-def weights_of(each, scheduler, timesteps, config):
-    if not config.get("snr_gamma"):
-        return each
-    snr = compute_snr(scheduler, timesteps)
-    divisor = snr + 1 if config.get("prediction_type") == "v_prediction" else snr
-    return each * torch.clamp(snr, max=config["snr_gamma"]) / divisor
 
 
 class Job:
@@ -141,46 +124,30 @@ class Job:
         return {name: saved[name].flatten()[:4].tolist() for name in FINALS if name in saved}
 
 
-def run(name, config, posteriors, scaling_factor, nudge=0.0):
+def run(name, config, posteriors, scaling_factor, nudge):
     job = Job(name, config, scaling_factor, nudge)
     torch.manual_seed(SEED)
-    sampler = SeedableRandomSampler(range(len(CAPTIONS)), data_seed=SEED)
-    size, accumulation = config["train_batch_size"], config.get("gradient_accumulation_steps", 1)
-    losses, window, norms, epoch = [], [], [], 0
-    while len(losses) < STEPS:
-        sampler.set_epoch(epoch)
-        items = list(sampler)
-        batches = [items[i:i + size] for i in range(0, len(items), size)]
-        for number, batch in enumerate(batches):
-            loss = job.loss(posteriors, batch)
-            (loss / accumulation).backward()
-            window.append(loss.item())
-            if len(losses) < STEPS and ((number + 1) % accumulation == 0 or number + 1 == len(batches)):
-                norms.append(job.step())
-                losses.append(sum(window) / len(window))
-                window = []
-                if len(losses) == STEPS:
-                    break
-        epoch += 1
-    return losses, norms, job.finals()
+    accumulation = config.get("gradient_accumulation_steps", 1)
+    losses, window, norms = [], [], []
+    for batch, ends in endless(len(CAPTIONS), config, SEED):
+        loss = job.loss(posteriors, batch)
+        (loss / accumulation).backward()
+        window.append(loss.item())
+        if ends:
+            norms.append(job.step())
+            losses.append(sum(window) / len(window))
+            window = []
+            if len(losses) == STEPS:
+                break
+    return {"config": config, "losses": losses, "grad_norms": norms, "finals": job.finals()}
 
 
 def main():
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()
-    scaling_factor = vae.config.scaling_factor
     with torch.no_grad():
         posteriors = [vae.encode(picture(i).permute(2, 0, 1)[None]).latent_dist for i in range(len(CAPTIONS))]
-    record = {"captions": CAPTIONS, "seed": SEED, "size": SIZE, "block": BLOCK, "cases": {}}
-    for name, config in CASES.items():
-        losses, norms, finals = run(name, config, posteriors, scaling_factor)
-        moved, _, _ = run(name, config, posteriors, scaling_factor, nudge=2.0 ** -23)
-        worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
-        print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
-        record["cases"][name] = {"config": config, "losses": losses, "grad_norms": norms, "finals": finals,
-                                 "moved": worst}
-    path = ROOT / "tests/train/data/full_losses.json"
-    path.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
-    print(path.stat().st_size, "bytes")
+    write("full_losses.json", {}, CASES,
+          lambda name, config, nudge: run(name, config, posteriors, vae.config.scaling_factor, nudge))
 
 
 if __name__ == "__main__":

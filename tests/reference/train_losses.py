@@ -13,6 +13,7 @@ bundled one with another first layer; its random masks are of Python's generator
 by the rule of small_models.py, averaged over blocks so that they are smooth.
 """
 
+import itertools
 import json
 import pathlib
 import random
@@ -35,7 +36,7 @@ CAPTIONS = ["a red house on green hills", "a blue boat in the middle of the sea 
             "a yellow car in front of a forest", "three trees by the sea", "a red house on green hills"]
 CLASS_PROMPT = "a house"
 CLASS_COUNT = 7
-STEPS = 20
+SEED, STEPS = 7, 20
 ROUNDING = 2.0 ** -23
 SIZE, BLOCK, MASK_BLOCK = 64, 8, 4
 # name, config: fields of POST /train; "_shape" is of the pictures before they are cut, "_inpainting" the UNet's
@@ -102,9 +103,44 @@ def add_adapter(model, config, targets):
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def weights_of(each, scheduler, timesteps, config):
+    """The losses of a batch's rows by their signal-to-noise ratio, if the job weighs them."""
+    if not config.get("snr_gamma"):
+        return each
+    snr = compute_snr(scheduler, timesteps)
+    divisor = snr + 1 if config.get("prediction_type") == "v_prediction" else snr
+    return each * torch.clamp(snr, max=config["snr_gamma"]) / divisor
+
+
 def ends_window(number, batches, accumulation):
     """Whether the optimizer steps after batch `number` of an epoch."""
     return (number + 1) % accumulation == 0 or number + 1 == batches
+
+
+def endless(count, config, seed):
+    """Each batch of one epoch after the other, and whether the optimizer steps after it."""
+    size, accumulation = config["train_batch_size"], config.get("gradient_accumulation_steps", 1)
+    sampler = SeedableRandomSampler(range(count), data_seed=seed)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        items = list(sampler)
+        batches = [items[i:i + size] for i in range(0, count, size)]
+        for number, batch in enumerate(batches):
+            yield batch, ends_window(number, len(batches), accumulation)
+
+
+def write(file, record, cases, run_case):
+    """The record with what each of the cases came to, and what a rounding of its start moves it by."""
+    record = {"captions": CAPTIONS, "seed": SEED, "size": SIZE, "block": BLOCK} | record | {"cases": {}}
+    for name, config in cases.items():
+        result = run_case(name, config, 0.0)
+        moved, losses = run_case(name, config, ROUNDING)["losses"], result["losses"]
+        worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
+        print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
+        record["cases"][name] = result | {"moved": worst}
+    path = ROOT / "tests/train/data" / file
+    path.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
+    print(path.stat().st_size, "bytes")
 
 
 def run(config, nudge=0.0, steps=STEPS, picture=picture):
@@ -114,9 +150,9 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     vae = AutoencoderKL.from_pretrained(MODEL / "vae").requires_grad_(False).eval()
     unet = load_unet(config)
     scheduler = DDPMScheduler.from_pretrained(MODEL / "scheduler")
-    seed, rate = 7, 1e-3
-    torch.manual_seed(seed)
-    random.seed(seed)
+    rate = 1e-3
+    torch.manual_seed(SEED)
+    random.seed(SEED)
     groups = [{"params": add_adapter(unet, config, config.get("target_modules",
                                                               ["to_q", "to_k", "to_v", "to_out.0"])), "lr": rate}]
     if config.get("train_text_encoder"):
@@ -132,10 +168,9 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     schedule = get_scheduler(config.get("lr_scheduler", "constant"), optimizer,
                              num_warmup_steps=config.get("lr_warmup_steps", 0), num_training_steps=steps)
     prior = config.get("with_prior_preservation")
-    count, batch_size = CLASS_COUNT if prior else len(CAPTIONS), config["train_batch_size"]
+    count = CLASS_COUNT if prior else len(CAPTIONS)
     shape = config.get("_shape", [SIZE, SIZE])
     accumulation = config.get("gradient_accumulation_steps", 1)
-    sampler = SeedableRandomSampler(range(count), data_seed=seed)
 
     def sample(pixels):
         with torch.no_grad():
@@ -146,80 +181,64 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
                         return_tensors="pt").input_ids
         return text_encoder(ids)[0]
 
-    losses, window, norms, epoch = [], [], [], 0
-    while len(losses) < steps:
-        sampler.set_epoch(epoch)
-        items = list(sampler)
-        batches = [items[i:i + batch_size] for i in range(0, count, batch_size)]
-        for number, batch in enumerate(batches):
-            instances, classes = [], []
-            for item in batch:
-                instance = item % len(CAPTIONS)
-                instances.append((*prepare(instance, shape, config, picture), CAPTIONS[instance]))
-                if prior:
-                    classes.append((*prepare(f"class.{item % CLASS_COUNT}", shape, config), CLASS_PROMPT))
-            rows = instances + classes
-            pixels = torch.stack([row[0] for row in rows]).permute(0, 3, 1, 2).contiguous()
-            latents = sample(pixels)
-            if config.get("_inpainting"):
-                masks = torch.stack([row[1] if config.get("masks") == "files" else
-                                     torch.from_numpy(numpy.array(random_mask((SIZE, SIZE))[1]) / 255).float()
-                                     for row in rows])[:, None]
-                masked_latents = sample(pixels * (masks < 0.5))
-                masks = torch.nn.functional.interpolate(masks, size=latents.shape[2:])
-            noise = torch.randn_like(latents)
-            if config.get("noise_offset"):
-                noise = noise + config["noise_offset"] * torch.randn(len(rows), latents.shape[1], 1, 1)
-            used = noise
-            if config.get("input_perturbation"):
-                used = noise + config["input_perturbation"] * torch.randn_like(noise)
-            timesteps = torch.randint(0, 1000, (len(rows),)).long()
-            captions = [row[2] for row in rows]
-            if config.get("caption_dropout"):
-                dropped = torch.rand(len(rows)) < config["caption_dropout"]
-                captions = ["" if d else c for d, c in zip(dropped, captions)]
-            noisy = scheduler.add_noise(latents, used, timesteps)
-            if config.get("_inpainting"):
-                noisy = torch.cat([noisy, masks, masked_latents], dim=1)
-            prediction = unet(noisy, timesteps, encode(captions)).sample
-            each = ((prediction - noise) ** 2).mean(dim=(1, 2, 3))
-            if config.get("snr_gamma"):
-                snr = compute_snr(scheduler, timesteps)
-                each = each * torch.clamp(snr, max=config["snr_gamma"]) / snr
-            loss = each.mean()
+    losses, window, norms = [], [], []
+    for batch, ends in endless(count, config, SEED):
+        instances, classes = [], []
+        for item in batch:
+            instance = item % len(CAPTIONS)
+            instances.append((*prepare(instance, shape, config, picture), CAPTIONS[instance]))
             if prior:
-                loss = each[:len(batch)].mean() + config["prior_loss_weight"] * each[len(batch):].mean()
-            (loss / accumulation).backward()
-            window.append(loss.item())
-            if ends_window(number, len(batches), accumulation):
-                norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
-                losses.append(sum(window) / len(window))
-                window = []
-                if len(losses) == steps:
-                    break
-        epoch += 1
+                classes.append((*prepare(f"class.{item % CLASS_COUNT}", shape, config), CLASS_PROMPT))
+        rows = instances + classes
+        pixels = torch.stack([row[0] for row in rows]).permute(0, 3, 1, 2).contiguous()
+        latents = sample(pixels)
+        if config.get("_inpainting"):
+            masks = torch.stack([row[1] if config.get("masks") == "files" else
+                                 torch.from_numpy(numpy.array(random_mask((SIZE, SIZE))[1]) / 255).float()
+                                 for row in rows])[:, None]
+            masked_latents = sample(pixels * (masks < 0.5))
+            masks = torch.nn.functional.interpolate(masks, size=latents.shape[2:])
+        noise = torch.randn_like(latents)
+        if config.get("noise_offset"):
+            noise = noise + config["noise_offset"] * torch.randn(len(rows), latents.shape[1], 1, 1)
+        used = noise
+        if config.get("input_perturbation"):
+            used = noise + config["input_perturbation"] * torch.randn_like(noise)
+        timesteps = torch.randint(0, 1000, (len(rows),)).long()
+        captions = [row[2] for row in rows]
+        if config.get("caption_dropout"):
+            dropped = torch.rand(len(rows)) < config["caption_dropout"]
+            captions = ["" if d else c for d, c in zip(dropped, captions)]
+        noisy = scheduler.add_noise(latents, used, timesteps)
+        if config.get("_inpainting"):
+            noisy = torch.cat([noisy, masks, masked_latents], dim=1)
+        prediction = unet(noisy, timesteps, encode(captions)).sample
+        each = ((prediction - noise) ** 2).mean(dim=(1, 2, 3))
+        each = weights_of(each, scheduler, timesteps, config)
+        loss = each.mean()
+        if prior:
+            loss = each[:len(batch)].mean() + config["prior_loss_weight"] * each[len(batch):].mean()
+        (loss / accumulation).backward()
+        window.append(loss.item())
+        if ends:
+            norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            losses.append(sum(window) / len(window))
+            window = []
+            if len(losses) == steps:
+                break
     return losses, norms, {"unet": unet, "text_encoder": text_encoder}
 
 
-def main():
-    record = {"captions": CAPTIONS, "seed": 7, "learning_rate": 1e-3, "size": SIZE, "block": BLOCK,
-              "mask_block": MASK_BLOCK, "class_count": CLASS_COUNT, "cases": {}}
-    for name, config in CASES.items():
-        losses, norms, _ = run(config)
-        moved, _, _ = run(config, nudge=ROUNDING)
-        worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
-        print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
-        record["cases"][name] = {"config": {k: v for k, v in config.items() if k[0] != "_"},
-                                 "shape": config.get("_shape", [SIZE, SIZE]),
-                                 "inpainting": config.get("_inpainting", False),
-                                 "losses": losses, "grad_norms": norms, "moved": worst}
-    path = ROOT / "tests/train/data/train_losses.json"
-    path.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
-    print(path.stat().st_size, "bytes")
+def run_case(_, config, nudge):
+    losses, norms, _ = run(config, nudge)
+    return {"config": {k: v for k, v in config.items() if k[0] != "_"},
+            "shape": config.get("_shape", [SIZE, SIZE]), "inpainting": config.get("_inpainting", False),
+            "losses": losses, "grad_norms": norms}
 
 
 if __name__ == "__main__":
-    main()
+    write("train_losses.json", {"learning_rate": 1e-3, "mask_block": MASK_BLOCK, "class_count": CLASS_COUNT},
+          CASES, run_case)

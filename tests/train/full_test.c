@@ -5,23 +5,7 @@
  * holds those numbers.
  *
  * usage: full_test full_losses.json CHECKPOINT */
-#include "engine/scheduler/noise_schedule.h"
-#include "models/checkpoint/checkpoint.h"
-#include "tests/models/small_models.h"
-#include "tests/train/recorded.h"
-#include "train/trainer.h"
-
-#include <stdlib.h>
-#include <unistd.h>
-
-#define STEPS 20
-
-static void must(bool ok, const struct error *err) {
-    if (ok)
-        return;
-    printf("the test cannot run: %s\n", err->message);
-    exit(1);
-}
+#include "tests/train/rule_job.h"
 
 /* As UNET["unet_sd2"] of small_models.py, for the bundled text encoder. */
 static const struct unet_config sd2_config = { .sample_size = 8,
@@ -40,78 +24,9 @@ static const struct unet_config sd2_config = { .sample_size = 8,
     .use_linear_projection = true,
     .upcast_attention = true };
 
-static struct {
-    const char *path;
-    struct checkpoint *checkpoint;
-    struct vae *vae;
-    struct tokenizer *tokenizer;
-    struct noise_schedule noise;
-} shared;
-
-static void open_checkpoint(const char *path) {
-    struct error err = { 0 };
-    struct scheduler_config config;
-    const struct scheduler_choice none = { 0 };
-    shared.path = path;
-    must(checkpoint_open(path, NULL, &shared.checkpoint, &err), &err);
-    struct checkpoint *c = shared.checkpoint;
-    const struct weights vae = weights_from_checkpoint(c, COMPONENT_VAE, kernels_cpu(), DTYPE_F32);
-    must(vae_create(checkpoint_vae_config(c), &vae, VAE_ENCODER, &shared.vae, &err) &&
-             tokenizer_from_checkpoint(c, &shared.tokenizer, &err) &&
-             scheduler_config_resolve(checkpoint_scheduler_json(c), &none, &config, &err) &&
-             noise_schedule_init(&config, &shared.noise, &err),
-        &err);
-}
-
-static void close_checkpoint(void) {
-    noise_schedule_finish(&shared.noise);
-    tokenizer_destroy(shared.tokenizer);
-    vae_destroy(shared.vae);
-    checkpoint_close(shared.checkpoint);
-}
-
-/* --- pictures by the rule --- */
-
-static struct {
-    const json_t *captions;
-    int size, block;
-    struct placement placement;
-} pictures;
-
-static const struct placement *placement(void *user, int64_t item) {
-    (void)user, (void)item;
-    return &pictures.placement;
-}
-
-static void picture_name(void *user, int64_t item, struct sha256 *to) {
-    (void)user;
-    sha256_add(to, &item, sizeof(item));
-}
-
-static int caption_count(void *user, int64_t item) {
-    (void)user, (void)item;
-    return 1;
-}
-
-static const char *caption(void *user, int64_t item, int which) {
-    (void)user, (void)which;
-    return json_string_value(json_array_get(pictures.captions, (size_t)item));
-}
-
-static bool pixels(
-    void *user, int64_t item, const struct crop *crop, float *out, float *mask, struct error *err) {
-    (void)user, (void)crop, (void)mask, (void)err;
-    const int size = pictures.size, block = pictures.block, blocks = size / block;
-    char name[32];
-    double *rough = malloc(sizeof(double) * 3 * (size_t)(blocks * blocks));
-    snprintf(name, sizeof(name), "picture.%lld", (long long)item);
-    rule_numbers(name, 3 * blocks * blocks, rough);
-    for (int i = 0; i < size * size; i++)
-        for (int c = 0; c < 3; c++)
-            out[3 * i + c] = (float)rough[(i / size / block * blocks + i % size / block) * 3 + c];
-    free(rough);
-    return true;
-}
+static const char *checkpoint_path;
+static struct rule_checkpoint shared;
+static struct rule_pictures pictures;
 
 /* --- a job --- */
 
@@ -125,17 +40,8 @@ struct job {
     struct unet *unet;
     struct text_encoder *text_encoder;
     struct trainer *trainer;
-    double losses[STEPS], norms[STEPS];
-    int steps;
+    struct rule_steps steps;
 };
-
-static void stepped(void *user, const struct train_record *record) {
-    struct job *job = user;
-    if (job->steps < STEPS) {
-        job->losses[job->steps] = record->loss;
-        job->norms[job->steps++] = record->grad_norm;
-    }
-}
 
 static void load_models(struct job *job, bool is_sd2) {
     struct error err = { 0 };
@@ -163,31 +69,18 @@ static void start(struct job *job, const json_t *fields, bool checkpointing, boo
                   (int)checkpointing));
     must(train_config_parse(json, &job->config, &err), &err);
     json_decref(json);
-    job->source = (struct train_source){
-        .count = (int64_t)json_array_size(pictures.captions),
-        .placement = placement,
-        .name = picture_name,
-        .captions = caption_count,
-        .caption = caption,
-        .pixels = pixels,
-    };
+    job->source = rule_source_of(&pictures);
     load_models(job, is_sd2);
-    const struct trainer_options options = {
+    struct trainer_options options = {
         .config = &job->config,
         .source = &job->source,
-        .models = { .kernels = kernels_cpu(),
-            .unet = job->unet,
-            .text_encoder = job->text_encoder,
-            .vae = shared.vae,
-            .tokenizer = shared.tokenizer,
-            .alphas_cumprod = shared.noise.alphas_cumprod,
-            .num_train_timesteps = shared.noise.num_train_timesteps,
-            .unet_source = &job->unet_source,
-            .text_encoder_source = &job->text_source },
+        .models = rule_checkpoint_models(&shared, job->unet, job->text_encoder),
         .cache = cache_path,
-        .stepped = stepped,
-        .user = job,
+        .stepped = rule_stepped,
+        .user = &job->steps,
     };
+    options.models.unet_source = &job->unet_source;
+    options.models.text_encoder_source = &job->text_source;
     must(trainer_create(&options, &job->trainer, &err), &err);
 }
 
@@ -243,14 +136,8 @@ static void compare(
     const char *name, const struct job *job, const float *values, const json_t *record) {
     const bool is_bf16 = job->config.mixed_precision == TRAIN_PRECISION_BF16;
     const struct bounds *bounds = is_bf16 ? &rough : &exact;
-    const json_t *losses = json_object_get(record, "losses");
-    const json_t *norms = json_object_get(record, "grad_norms");
-    double loss = 0, norm = 0;
-    CHECK(job->steps == STEPS, "%d steps", job->steps);
-    for (size_t i = 0; i < STEPS; i++) {
-        loss = fmax(loss, fabs(job->losses[i] / recorded_at(losses, i) - 1));
-        norm = fmax(norm, fabs(job->norms[i] / recorded_at(norms, i) - 1));
-    }
+    double loss, norm;
+    rule_steps_compare(&job->steps, record, STEPS, &loss, &norm);
     const double final = compare_finals(job, values, json_object_get(record, "finals"));
     printf("%-6s losses differ by %.2g at most (a rounding moves them by %.2g), norms by %.2g, "
            "saved numbers by %.2g\n",
@@ -276,7 +163,7 @@ static void check_saved(const char *folder, struct job *job, const float *values
     char path[64];
     struct checkpoint *saved;
     snprintf(path, sizeof(path), "%s/model", folder);
-    must(trainer_save_model(job->trainer, shared.checkpoint, shared.path, path, &err) &&
+    must(trainer_save_model(job->trainer, shared.checkpoint, checkpoint_path, path, &err) &&
              checkpoint_open(path, NULL, &saved, &err),
         &err);
     const struct parameters *p = trainer_parameters(job->trainer);
@@ -307,8 +194,8 @@ static void run_case(const char *name, const json_t *record) {
     struct error err = { 0 };
     const json_t *fields = json_object_get(record, "config");
     const bool is_sd2 = strcmp(name, "sd2") == 0;
-    char folder[] = "/tmp/latentd-full-XXXXXX", command[64];
-    must(mkdtemp(folder), &(struct error){ .message = "no temporary folder" });
+    char folder[] = "/tmp/latentd-full-XXXXXX";
+    must_make(folder);
     struct job job = { 0 };
     start(&job, fields, false, is_sd2);
     go_on(&job, STEPS, 0);
@@ -340,28 +227,23 @@ static void run_case(const char *name, const json_t *record) {
     check_same(name, "stopping", &job, values);
     finish(&job);
     free(values);
-    snprintf(command, sizeof(command), "rm -r %s", folder);
-    CHECK(system(command) == 0, "%s is left", folder);
+    remove_folder(folder);
 }
 
 int main(int argc, char **argv) {
     json_error_t why = { .text = "usage: full_test full_losses.json CHECKPOINT" };
     json_t *file = argc == 3 ? json_load_file(argv[1], 0, &why) : NULL;
     must(file, &(struct error){ .message = "no recorded losses" });
-    open_checkpoint(argv[2]);
-    pictures.captions = json_object_get(file, "captions");
-    pictures.size = (int)recorded_integer(file, "size");
-    pictures.block = (int)recorded_integer(file, "block");
-    pictures.placement = (struct placement){ pictures.size, pictures.size,
-        { pictures.size, pictures.size }, false };
-    must(mkdtemp(cache_path), &(struct error){ .message = "no temporary folder" });
+    checkpoint_path = argv[2];
+    rule_checkpoint_open(&shared, checkpoint_path, kernels_cpu());
+    const int size = (int)recorded_integer(file, "size");
+    pictures = rule_pictures_of(file, size, size);
+    must_make(cache_path);
     const char *name;
     json_t *record;
     json_object_foreach(json_object_get(file, "cases"), name, record) run_case(name, record);
-    char command[64];
-    snprintf(command, sizeof(command), "rm -r %s", cache_path);
-    CHECK(system(command) == 0, "%s is left", cache_path);
-    close_checkpoint();
+    remove_folder(cache_path);
+    rule_checkpoint_close(&shared);
     json_decref(file);
     return check_done();
 }
