@@ -25,6 +25,7 @@
 #define SAFETENSORS_MAX_NAME_BYTES 256
 #define ADAPTER_MAX_RANK 4096       /* models/checkpoint/adapter_shapes.c */
 #define UNET_MAX_LAYERS_PER_BLOCK 8 /* models/unet.c */
+#define CLIP_IMAGE_MAX_PX 1024      /* of what a safety checker looks at */
 #define CONFIG_MAX_BYTES                                                                           \
     (16u << 20) /* any JSON file of a checkpoint; tokenizer.json is the largest */
 

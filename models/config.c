@@ -238,6 +238,94 @@ bool text_encoder_config_parse(
     return r.ok || error_prefix(err, "text encoder config");
 }
 
+/* Old files have a number where newer ones have an object: 224, or {"shortest_edge": 224}. */
+static int read_side(
+    struct reader *r, const char *key, const char *member, const char *other, int fallback) {
+    const json_t *value = json_object_get(r->json, key);
+    struct reader inner = *r;
+    if (!json_is_object(value))
+        return read_int(r, key, fallback);
+    inner.json = value;
+    const int side = read_int(&inner, member, fallback);
+    if (inner.ok && other && read_int(&inner, other, side) != side)
+        unsupported(&inner, key, value, "a square");
+    r->ok = inner.ok;
+    return side;
+}
+
+static void read_channels_of(
+    struct reader *r, const char *key, const double fallback[3], double min, float out[3]) {
+    const json_t *value = json_object_get(r->json, key);
+    if (value && json_array_size(value) != 3)
+        invalid(r, key, value, "a list of 3 numbers");
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *item = json_array_get(value, i);
+        const double number = item ? json_number_value(item) : fallback[i];
+        if (item && (!json_is_number(item) || number < min || number > 10))
+            invalid(r, key, value, "a list of 3 numbers up to 10, none of them below the least");
+        out[i] = (float)number;
+    }
+}
+
+static bool preprocessor_parse(
+    const json_t *json, struct safety_checker_config *out, struct error *err) {
+    static const char *const values[] = { NULL };
+    static const struct fixed_key fixed[] = {
+        { "do_resize", "true" },
+        { "do_center_crop", "true" },
+        { "do_rescale", "true" },
+        { "do_normalize", "true" },
+        { "resample", "3" }, /* bicubic */
+        { NULL, NULL },
+    };
+    static const double mean[3] = { 0.48145466, 0.4578275, 0.40821073 };
+    static const double std[3] = { 0.26862954, 0.26130258, 0.27577711 };
+    struct reader r;
+    if (!reader_start(&r, json, err))
+        return false;
+    out->resize = read_side(&r, "size", "shortest_edge", NULL, 224);
+    const int crop = read_side(&r, "crop_size", "height", "width", 224);
+    out->rescale_factor = read_float(&r, "rescale_factor", 1.0 / 255, 0, 1);
+    read_channels_of(&r, "image_mean", mean, -10, out->image_mean);
+    read_channels_of(&r, "image_std", std, 1e-3, out->image_std);
+    check_keys(&r, values, fixed, false);
+    if (r.ok && crop != out->image_size)
+        r.ok = error_set(err, ERROR_INVALID, "crop_size is %d, and the tower's image_size is %d",
+            crop, out->image_size);
+    return r.ok || error_prefix(err, "preprocessor config");
+}
+
+bool safety_checker_config_parse(const json_t *json, const json_t *preprocessor,
+    struct safety_checker_config *out, struct error *err) {
+    static const char *const values[] = { NULL };
+    static const struct fixed_key fixed[] = { { "num_channels", "3" }, { NULL, NULL } };
+    struct reader r;
+    memset(out, 0, sizeof(*out));
+    if (!reader_start(&r, json, err))
+        return false;
+    out->projection_dim = read_int(&r, "projection_dim", 512);
+    r.json = json_object_get(json, "vision_config");
+    if (!json_is_object(r.json))
+        return error_set(err, ERROR_INVALID, "safety checker config: there is no vision_config");
+    out->hidden_size = read_int(&r, "hidden_size", 768);
+    out->intermediate_size = read_int(&r, "intermediate_size", 3072);
+    out->num_hidden_layers = read_int(&r, "num_hidden_layers", 12);
+    out->num_attention_heads = read_int(&r, "num_attention_heads", 12);
+    out->image_size = read_int(&r, "image_size", 224);
+    out->patch_size = read_int(&r, "patch_size", 32);
+    out->layer_norm_eps = read_float(&r, "layer_norm_eps", 1e-5, 0, 1);
+    out->hidden_act = read_text_activation(&r);
+    check_keys(&r, values, fixed, false);
+    check_divides(
+        &r, "hidden_size", out->hidden_size, "num_attention_heads", out->num_attention_heads);
+    if (r.ok && (out->image_size > CLIP_IMAGE_MAX_PX || out->patch_size > out->image_size))
+        invalid(&r, "image_size", json_object_get(r.json, "image_size"),
+            "a side of at most 1024 px, and at least a patch's,");
+    if (!r.ok)
+        return error_prefix(err, "safety checker config");
+    return preprocessor_parse(preprocessor, out, err);
+}
+
 static const char *const unet_values[] = { "sample_size", "in_channels", "out_channels",
     "block_out_channels", "down_block_types", "up_block_types", "layers_per_block",
     "attention_head_dim", "cross_attention_dim", "norm_num_groups", "norm_eps", "flip_sin_to_cos",

@@ -48,6 +48,17 @@ struct vae_config {
     float scaling_factor;
 };
 
+/* CLIP's vision tower and what stands before it: safety_checker/config.json and
+ * feature_extractor/preprocessor_config.json. */
+struct safety_checker_config {
+    int hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
+    int image_size, patch_size, projection_dim;
+    enum activation hidden_act;
+    float layer_norm_eps;
+    int resize; /* px of the shorter side; the middle image_size of it is taken */
+    float rescale_factor, image_mean[3], image_std[3];
+};
+
 /* Each reads one config.json. An unknown value of a key that changes the arithmetic (an activation,
  * a block type, ...) is ERROR_UNSUPPORTED with the key, the value and what is supported. */
 bool text_encoder_config_parse(const json_t *json, struct text_encoder_config *out,
@@ -56,5 +67,8 @@ bool unet_config_parse(const json_t *json, struct unet_config *out, struct error
     __attribute__((warn_unused_result));
 bool vae_config_parse(const json_t *json, struct vae_config *out, struct error *err)
     __attribute__((warn_unused_result));
+/* Two files: the checker's config, then the preprocessor's. */
+bool safety_checker_config_parse(const json_t *json, const json_t *preprocessor,
+    struct safety_checker_config *out, struct error *err) __attribute__((warn_unused_result));
 
 #endif

@@ -273,8 +273,9 @@ void layer_self_attention(
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype) {
     if (x->dtype == dtype)
         return *x;
-    struct tensor y = compute_tensor_4d(
-        c, dtype, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+    struct tensor y = compute_tensor_1d(c, dtype, tensor_elements(x));
+    y.rank = x->rank;
+    memcpy(y.shape, x->shape, sizeof(y.shape));
     op_convert(c, &(struct convert_args){ .x = x, .y = &y });
     return y;
 }

@@ -2,58 +2,36 @@
  * and one norm at the end, which every clip_skip goes through. */
 #include "models/text_encoder.h"
 
-#include "models/layers.h"
+#include "models/clip_layer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-
-struct layer {
-    struct norm layer_norm1, layer_norm2;
-    struct packed *qkv, *out_proj;
-    struct packed *fc1, *fc2;
-};
 
 struct text_encoder {
     struct text_encoder_config config;
     enum dtype activation_dtype;
     struct table token_embedding, position_embedding;
-    struct layer *layers; /* owned: num_hidden_layers */
+    struct clip_layer *layers; /* owned: num_hidden_layers */
     struct norm final_layer_norm;
     struct weight_list weights; /* owned */
 };
 
-static bool layer_load(const struct weights *w, const struct text_encoder_config *config, int index,
-    struct layer *out, struct error *err) {
-    static const char *const qkv_leaves[3] = { "self_attn.q_proj", "self_attn.k_proj",
-        "self_attn.v_proj" };
-    const int64_t c = config->hidden_size, m = config->intermediate_size;
-    const struct linear_shape square = { .n = c, .k = c, .bias = true };
-    const struct linear_shape widen = { .n = m, .k = c, .bias = true };
-    const struct linear_shape narrow = { .n = c, .k = m, .bias = true };
-    char prefix[64];
-    snprintf(prefix, sizeof(prefix), "text_model.encoder.layers.%d", index);
-    return norm_load(w, prefix, "layer_norm1", c, &out->layer_norm1, err) &&
-           qkv_load(w, prefix, qkv_leaves, c, true, &out->qkv, err) &&
-           linear_load(w, prefix, "self_attn.out_proj", square, &out->out_proj, err) &&
-           norm_load(w, prefix, "layer_norm2", c, &out->layer_norm2, err) &&
-           linear_load(w, prefix, "mlp.fc1", widen, &out->fc1, err) &&
-           linear_load(w, prefix, "mlp.fc2", narrow, &out->fc2, err);
-}
-
-static void layer_finish(struct layer *layer) {
-    norm_finish(&layer->layer_norm1);
-    norm_finish(&layer->layer_norm2);
-    packed_destroy(layer->qkv);
-    packed_destroy(layer->out_proj);
-    packed_destroy(layer->fc1);
-    packed_destroy(layer->fc2);
+static struct clip_layer_config layer_config(const struct text_encoder_config *config) {
+    return (struct clip_layer_config){
+        .hidden_size = config->hidden_size,
+        .intermediate_size = config->intermediate_size,
+        .num_attention_heads = config->num_attention_heads,
+        .hidden_act = config->hidden_act,
+        .layer_norm_eps = config->layer_norm_eps,
+        .causal = true,
+    };
 }
 
 static bool load(const struct weights *w, struct text_encoder *e, struct error *err) {
     const struct text_encoder_config *config = &e->config;
     const int64_t c = config->hidden_size;
+    const struct clip_layer_config of_layer = layer_config(config);
     for (int i = 0; i < config->num_hidden_layers; i++)
-        if (!layer_load(w, config, i, &e->layers[i], err))
+        if (!clip_layer_load(w, "text_model.encoder.layers", i, &of_layer, &e->layers[i], err))
             return false;
     return table_load(w, "text_model.embeddings", "token_embedding", config->vocab_size, c,
                &e->token_embedding, err) &&
@@ -93,7 +71,7 @@ bool text_encoder_create(const struct text_encoder_config *config, const struct 
 
 void text_encoder_drop_weights(struct text_encoder *encoder) {
     for (int i = 0; encoder->layers && i < encoder->config.num_hidden_layers; i++)
-        layer_finish(&encoder->layers[i]);
+        clip_layer_finish(&encoder->layers[i]);
     free(encoder->layers);
     encoder->layers = NULL;
     table_finish(&encoder->token_embedding);
@@ -126,35 +104,10 @@ const struct weight_list *text_encoder_weights(const struct text_encoder *encode
     return &encoder->weights;
 }
 
-/* x [n][t][c], in place. */
-static void layer_forward(
-    const struct text_encoder *e, const struct layer *layer, struct compute *c, struct tensor *x) {
-    const size_t mark = arena_mark(c->arena);
-    const struct text_encoder_config *config = &e->config;
-    const int64_t n = x->shape[0], t = x->shape[1], ch = config->hidden_size;
-
-    /* x += out_proj(attention(layer_norm1(x))); the normed input becomes the attention's output */
-    struct tensor normed = compute_tensor_3d(c, x->dtype, n, t, ch);
-    layer_layer_norm(c, x, &layer->layer_norm1, config->layer_norm_eps, &normed);
-    layer_self_attention(c, layer->qkv, config->num_attention_heads, true, &normed);
-    layer_linear_add(c, &normed, layer->out_proj, x);
-
-    /* x += fc2(act(fc1(layer_norm2(x)))) */
-    struct tensor hidden = compute_tensor_3d(c, x->dtype, n, t, config->intermediate_size);
-    layer_layer_norm(c, x, &layer->layer_norm2, config->layer_norm_eps, &normed);
-    op_linear(c, &(struct linear_args){
-                     .x = &normed,
-                     .weight = layer->fc1,
-                     .activation = config->hidden_act,
-                     .y = &hidden,
-                 });
-    layer_linear_add(c, &hidden, layer->fc2, x);
-    arena_release(c->arena, mark);
-}
-
 void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, int clip_skip, struct tensor *y) {
     const struct text_encoder_config *config = &encoder->config;
+    const struct clip_layer_config of_layer = layer_config(config);
     if (compute_ok(c) && (clip_skip < 0 || clip_skip >= config->num_hidden_layers)) {
         error_set(&c->error, ERROR_INVALID, "clip_skip %d is not in 0..%d", clip_skip,
             config->num_hidden_layers - 1);
@@ -167,6 +120,6 @@ void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
                         .y = y,
                     });
     for (int i = 0; compute_ok(c) && i < config->num_hidden_layers - clip_skip; i++)
-        layer_forward(encoder, &encoder->layers[i], c, y);
+        clip_layer_forward(c, &encoder->layers[i], &of_layer, y);
     layer_layer_norm(c, y, &encoder->final_layer_norm, config->layer_norm_eps, y);
 }

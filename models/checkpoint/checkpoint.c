@@ -9,10 +9,11 @@
 
 #define NAMES_SHOWN 4 /* of the tensors that nobody asked for */
 
-static const char *const component_names[COMPONENT_COUNT] = {
+static const char *const component_names[COMPONENTS_MAX] = {
     [COMPONENT_TEXT_ENCODER] = "text_encoder",
     [COMPONENT_UNET] = "unet",
     [COMPONENT_VAE] = "vae",
+    [COMPONENT_SAFETY_CHECKER] = "safety_checker",
 };
 
 const char *component_name(enum component component) {
@@ -59,6 +60,12 @@ static char *modern_text_name(const char *name) {
     return asprintf(&full, "text_model.%s", name) < 0 ? NULL : full;
 }
 
+/* transformers before version 5 wrote the tower's name twice. */
+static char *modern_checker_name(const char *name) {
+    const char *inner = starts_with(name, "vision_model.") ? strchr(name, '.') + 1 : "";
+    return strdup(starts_with(inner, "vision_model.") ? inner : name);
+}
+
 bool checkpoint_add_weight(struct checkpoint *c, enum component component, const char *name,
     struct safetensors *file, size_t entry, int part, int parts, struct error *err) {
     struct weight_table *table = &c->tables[component];
@@ -70,9 +77,10 @@ bool checkpoint_add_weight(struct checkpoint *c, enum component component, const
         table->items = items;
         table->capacity = capacity;
     }
-    char *modern = component == COMPONENT_VAE            ? modern_vae_name(name)
-                   : component == COMPONENT_TEXT_ENCODER ? modern_text_name(name)
-                                                         : strdup(name);
+    char *modern = component == COMPONENT_VAE              ? modern_vae_name(name)
+                   : component == COMPONENT_TEXT_ENCODER   ? modern_text_name(name)
+                   : component == COMPONENT_SAFETY_CHECKER ? modern_checker_name(name)
+                                                           : strdup(name);
     if (!modern)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a tensor name");
     table->items[table->count++] = (struct weight){ modern, file, entry, part, parts, false };
@@ -84,7 +92,7 @@ static int weight_order(const void *a, const void *b) {
 }
 
 bool checkpoint_seal(struct checkpoint *c, struct error *err) {
-    for (int i = 0; i < COMPONENT_COUNT; i++) {
+    for (int i = 0; i < COMPONENTS_MAX; i++) {
         struct weight_table *table = &c->tables[i];
         if (table->count == 0)
             continue;
@@ -150,7 +158,7 @@ bool checkpoint_open(
 void checkpoint_close(struct checkpoint *c) {
     if (!c)
         return;
-    for (int i = 0; i < COMPONENT_COUNT; i++) {
+    for (int i = 0; i < COMPONENTS_MAX; i++) {
         for (size_t j = 0; j < c->tables[i].count; j++)
             free(c->tables[i].items[j].name);
         free(c->tables[i].items);
@@ -160,6 +168,7 @@ void checkpoint_close(struct checkpoint *c) {
     free(c->files);
     json_decref(c->scheduler);
     free(c->tokenizer_dir);
+    free(c->folder);
     free(c);
 }
 
@@ -173,6 +182,14 @@ const struct unet_config *checkpoint_unet_config(const struct checkpoint *c) {
 
 const struct vae_config *checkpoint_vae_config(const struct checkpoint *c) {
     return &c->vae;
+}
+
+bool checkpoint_has_safety_checker(const struct checkpoint *c) {
+    return c->has_safety_checker;
+}
+
+const struct safety_checker_config *checkpoint_safety_checker_config(const struct checkpoint *c) {
+    return &c->safety_checker;
 }
 
 const json_t *checkpoint_scheduler_json(const struct checkpoint *c) {
@@ -332,6 +349,8 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
 
 /* Tensors that files carry and the arithmetic never reads. */
 static bool known_leftover(enum component component, const char *name) {
+    if (component == COMPONENT_SAFETY_CHECKER)
+        return strstr(name, "position_ids");
     if (component != COMPONENT_TEXT_ENCODER)
         return false;
     return strstr(name, "position_ids") || strcmp(name, "text_projection.weight") == 0 ||

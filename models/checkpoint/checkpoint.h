@@ -18,7 +18,13 @@
 
 struct checkpoint;
 
-enum component { COMPONENT_TEXT_ENCODER, COMPONENT_UNET, COMPONENT_VAE };
+/* The last one is opened when it is asked for, and a checkpoint may have none. */
+enum component {
+    COMPONENT_TEXT_ENCODER,
+    COMPONENT_UNET,
+    COMPONENT_VAE,
+    COMPONENT_SAFETY_CHECKER,
+};
 
 /* Opens `path`: a folder with model_index.json or unet/, or a .safetensors file. `tokenizer_dir`
  * overrides the tokenizer that it would have (NULL: does not). */
@@ -32,6 +38,12 @@ void checkpoint_drop_pages(struct checkpoint *c);
 const struct text_encoder_config *checkpoint_text_encoder_config(const struct checkpoint *c);
 const struct unet_config *checkpoint_unet_config(const struct checkpoint *c);
 const struct vae_config *checkpoint_vae_config(const struct checkpoint *c);
+/* Whether it has a safety checker: the folder, and no model_index.json that says there is none. */
+bool checkpoint_has_safety_checker(const struct checkpoint *c);
+/* Opens it, so that its config and its weights can be had. */
+bool checkpoint_open_safety_checker(struct checkpoint *c, struct error *err)
+    __attribute__((warn_unused_result));
+const struct safety_checker_config *checkpoint_safety_checker_config(const struct checkpoint *c);
 /* scheduler/scheduler_config.json, or what SD-1.x ships for a single file. Borrowed. */
 const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
 
@@ -80,7 +92,7 @@ bool checkpoint_is_single_file(const struct checkpoint *c);
 const json_t *checkpoint_file_metadata(const struct checkpoint *c);
 /* A sentence about what had to be guessed (a single file does not say everything), or "". */
 const char *checkpoint_note(const struct checkpoint *c);
-/* "text_encoder", "unet", "vae". */
+/* "text_encoder", "unet", "vae", "safety_checker". */
 const char *component_name(enum component component);
 
 #endif

@@ -15,10 +15,11 @@
 /* The stem of the weight file, and the class that model_index.json may name. */
 static const struct {
     const char *stem, *classes[3];
-} components[COMPONENT_COUNT] = {
+} components[COMPONENTS_MAX] = {
     [COMPONENT_TEXT_ENCODER] = { "model", { "CLIPTextModel", "CLIPTextModelWithProjection" } },
     [COMPONENT_UNET] = { "diffusion_pytorch_model", { "UNet2DConditionModel" } },
     [COMPONENT_VAE] = { "diffusion_pytorch_model", { "AutoencoderKL" } },
+    [COMPONENT_SAFETY_CHECKER] = { "model", { "StableDiffusionSafetyChecker" } },
 };
 
 const char *checkpoint_stem(enum component component) {
@@ -178,6 +179,15 @@ static bool open_weights(
     return nothing_found(folder, components[component].stem, err);
 }
 
+/* Of what stands before it, in a folder of its own. */
+static bool parse_safety_checker(struct checkpoint *c, const json_t *json, struct error *err) {
+    json_t *preprocessor = read_json(c->folder, "feature_extractor/preprocessor_config.json", err);
+    const bool ok = preprocessor &&
+                    safety_checker_config_parse(json, preprocessor, &c->safety_checker, err);
+    json_decref(preprocessor);
+    return ok;
+}
+
 static bool parse_config(
     struct checkpoint *c, enum component component, const json_t *json, struct error *err) {
     switch (component) {
@@ -187,6 +197,8 @@ static bool parse_config(
         return unet_config_parse(json, &c->unet, err);
     case COMPONENT_VAE:
         return vae_config_parse(json, &c->vae, err);
+    case COMPONENT_SAFETY_CHECKER:
+        return parse_safety_checker(c, json, err);
     }
     return error_set(err, ERROR_INTERNAL, "no such component: %d", (int)component);
 }
@@ -214,7 +226,7 @@ static bool open_component(
 
 /* model_index.json names a class per component; a pipeline of another family is refused by its
  * class rather than by its first strange tensor. */
-static bool check_index(const char *path, struct error *err) {
+static bool check_index(struct checkpoint *c, const char *path, struct error *err) {
     json_t *index = read_json(path, "model_index.json", err);
     if (!index)
         return false;
@@ -240,6 +252,8 @@ static bool check_index(const char *path, struct error *err) {
             error_set(err, ERROR_UNSUPPORTED, "%s/model_index.json: %s is a %.60s; supported: %s",
                 path, component_name((enum component)i), class, components[i].classes[0]);
     }
+    const json_t *checker = json_object_get(index, component_name(COMPONENT_SAFETY_CHECKER));
+    c->has_safety_checker = json_is_string(json_array_get(checker, 1));
     const json_t *second = json_array_get(json_object_get(index, "text_encoder_2"), 1);
     if (ok && json_is_string(second))
         ok = error_set(err, ERROR_UNSUPPORTED,
@@ -263,11 +277,14 @@ bool checkpoint_open_folder(struct checkpoint *c, const char *path, struct error
     char *index = file_join(path, "model_index.json");
     char *unet = file_join(path, "unet");
     char *tokenizer = file_join(path, "tokenizer");
-    bool ok = index && unet && tokenizer;
+    char *checker = file_join(path, component_name(COMPONENT_SAFETY_CHECKER));
+    c->folder = strdup(path);
+    bool ok = index && unet && tokenizer && checker && c->folder;
+    c->has_safety_checker = true; /* unless the index says otherwise */
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     else if (file_exists(index))
-        ok = check_index(path, err);
+        ok = check_index(c, path, err);
     else if (!file_is_folder(unet))
         ok = error_set(err, ERROR_NOT_FOUND,
             "%s is not a checkpoint: there is neither a model_index.json nor a folder unet", path);
@@ -278,8 +295,19 @@ bool checkpoint_open_folder(struct checkpoint *c, const char *path, struct error
         c->tokenizer_dir = tokenizer;
         tokenizer = NULL;
     }
+    c->has_safety_checker = c->has_safety_checker && ok && file_is_folder(checker);
+    free(checker);
     free(index);
     free(unet);
     free(tokenizer);
     return ok;
+}
+
+bool checkpoint_open_safety_checker(struct checkpoint *c, struct error *err) {
+    if (c->tables[COMPONENT_SAFETY_CHECKER].count > 0)
+        return true;
+    if (!c->folder)
+        return error_set(
+            err, ERROR_NOT_FOUND, "safety_checker: a checkpoint of a single file has none");
+    return open_component(c, c->folder, COMPONENT_SAFETY_CHECKER, err) && checkpoint_seal(c, err);
 }

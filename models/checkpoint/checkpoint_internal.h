@@ -5,7 +5,8 @@
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 
-#define COMPONENT_COUNT 3
+#define COMPONENT_COUNT 3 /* that every checkpoint has; the next one some have as well */
+#define COMPONENTS_MAX 4
 
 /* One tensor of a component under its diffusers name: a whole entry of a file, or one of the equal
  * parts that an entry stacks along its first dimension (OpenCLIP's q, k and v). */
@@ -34,11 +35,14 @@ struct checkpoint {
     struct safetensors **files; /* owned */
     size_t file_count;
     size_t viewed_bytes; /* since the files' pages were last dropped */
-    struct weight_table tables[COMPONENT_COUNT];
-    struct component_source sources[COMPONENT_COUNT];
+    char *folder;        /* owned; NULL: it is a single file */
+    struct weight_table tables[COMPONENTS_MAX];
+    struct component_source sources[COMPONENTS_MAX];
     struct text_encoder_config text_encoder;
     struct unet_config unet;
     struct vae_config vae;
+    struct safety_checker_config safety_checker; /* once it is open */
+    bool has_safety_checker;
     json_t *scheduler;
     char *tokenizer_dir;
     char note[256]; /* what was guessed, for a person; may be empty */

@@ -1,0 +1,31 @@
+/* A pre-norm block of CLIP's transformers, of text and of pictures alike. */
+#ifndef MODELS_CLIP_LAYER_H
+#define MODELS_CLIP_LAYER_H
+
+#include "kernels/compute.h"
+#include "models/layers.h"
+
+struct clip_layer_config {
+    int hidden_size, intermediate_size, num_attention_heads;
+    enum activation hidden_act;
+    float layer_norm_eps;
+    bool causal;
+};
+
+struct clip_layer {
+    struct norm layer_norm1, layer_norm2;
+    struct packed *qkv, *out_proj; /* owned, as the next two */
+    struct packed *fc1, *fc2;
+};
+
+/* The layer of this number below `prefix`: "text_model.encoder.layers". */
+bool clip_layer_load(const struct weights *w, const char *prefix, int index,
+    const struct clip_layer_config *config, struct clip_layer *out, struct error *err)
+    __attribute__((warn_unused_result));
+void clip_layer_finish(struct clip_layer *layer);
+
+/* x [n][t][hidden_size], in place. */
+void clip_layer_forward(struct compute *c, const struct clip_layer *layer,
+    const struct clip_layer_config *config, struct tensor *x);
+
+#endif
