@@ -168,6 +168,9 @@ static bool fill_one(
     case OPTION_DTYPE:
         return dtype_choice_parse(text ? text : "auto", member) ||
                options_refuse(spec->name, text, "auto, f32, f16 or bf16", err);
+    case OPTION_CHOICE:
+        return !text || choice_from_name(text, member) ||
+               options_refuse(spec->name, text, CHOICE_ALLOWED, err);
     case OPTION_TEXT:
         if (text)
             *(const char **)member = text;

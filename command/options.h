@@ -3,6 +3,7 @@
 #ifndef COMMAND_OPTIONS_H
 #define COMMAND_OPTIONS_H
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "kernels/devices.h"
@@ -26,6 +27,7 @@ enum option_type {
     OPTION_DOUBLE, /* double, finite; with max > 0 above min, at most max */
     OPTION_DEVICE, /* struct device_choice */
     OPTION_DTYPE,  /* struct dtype_choice */
+    OPTION_CHOICE, /* enum choice: auto, on or off */
 };
 
 struct option_target {
@@ -47,6 +49,9 @@ struct option_target {
     { OPTION_UINT64, OPTION_OFFSET(T, member, uint64_t), min, max }
 #define OPTION_TO_DOUBLE(T, member, min, max)                                                      \
     { OPTION_DOUBLE, OPTION_OFFSET(T, member, double), min, max }
+
+#define OPTION_TO_CHOICE(T, member)                                                                \
+    { OPTION_CHOICE, OPTION_OFFSET(T, member, enum choice), 0, 0 }
 
 struct option_spec {
     const char *name;    /* without dashes; NULL ends the table */
@@ -93,6 +98,13 @@ struct option_spec {
                 0,                                                                                 \
                 0                                                                                  \
             }                                                                                      \
+    }
+#define OPTION_SAFETY_CHECKER_ROW(T, member)                                                       \
+    {                                                                                              \
+        "safety-checker", 0, "auto|on|off",                                                        \
+            "pictures that the checkpoint's safety checker flags are black\n"                      \
+            "[auto: if it has one; on: it must have one]",                                         \
+            .to = OPTION_TO_CHOICE(T, member)                                                      \
     }
 /* "width" or "height". */
 #define OPTION_SIZE_ROW(name, T, member)                                                           \

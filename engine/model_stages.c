@@ -1,6 +1,7 @@
 #include "engine/model_stages.h"
 
 #include "base/limits.h"
+#include "engine/picture_check.h"
 #include "engine/prompts/encode.h"
 #include "engine/text_cache.h"
 #include "kernels/overlay.h"
@@ -23,7 +24,13 @@ struct slab {
 };
 
 /* What one kind of call takes of the common arena, and its work. */
-enum part { PART_TEXTS = 1, PART_STEP = 2, PART_DECODE = 4, PART_ENCODE = 8 };
+enum part {
+    PART_TEXTS = 1,
+    PART_STEP = 2,
+    PART_DECODE = 4,
+    PART_ENCODE = 8,
+    PART_CHECK = 16,
+};
 struct need {
     enum part part; /* 0: free */
     int64_t height, width;
@@ -281,6 +288,8 @@ static void rehearse(struct compute *c, void *user) {
         decode_latents(c, r->m, r->request, NULL, NULL);
     if (r->parts & PART_ENCODE)
         encode_picture(c, r->m, r->request, NULL, NULL);
+    if (r->parts & PART_CHECK)
+        picture_check_run(c, r->m->models.safety_checker, NULL, NULL);
     r->flops = c->flops;
 }
 
@@ -315,7 +324,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
     bool overlays = part == PART_TEXTS && adapter_set_text_encoder(r->request->adapters);
-    const bool steps = part != PART_DECODE && part != PART_ENCODE;
+    const bool steps = part == PART_TEXTS || part == PART_STEP;
     for (int i = 0; i < r->count && steps; i++) {
         out->rows += image_rows(&r->images[i]);
         overlays = overlays || r->images[i].overlay;
@@ -344,15 +353,17 @@ static void rehearse_one(const struct resolved_request *request, struct rehearsa
 
 static bool measure(
     void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    const struct model_stages *m = user;
     struct rehearsal r;
-    struct need step, decode, encode = { 0 };
+    struct need step, decode, encode = { 0 }, check = { 0 };
     rehearse_one(request, &r);
     r.images[0].overlay = NULL;
     if (!get_need(user, PART_STEP, &r, &step, err) ||
         !get_need(user, PART_DECODE, &r, &decode, err) ||
-        (request->source && !get_need(user, PART_ENCODE, &r, &encode, err)))
+        (request->source && !get_need(user, PART_ENCODE, &r, &encode, err)) ||
+        (m->models.safety_checker && !get_need(user, PART_CHECK, &r, &check, err)))
         return false;
-    *out = (struct stage_work){ .evaluation = step.flops, .decode = decode.flops };
+    *out = (struct stage_work){ .evaluation = step.flops, .decode = decode.flops + check.flops };
     if (request->source)
         out->encode = encode.flops * source_encode_count(request->source);
     return true;
@@ -365,7 +376,8 @@ bool model_stages_note(
         .request = request,
         .tokens = longest_text(request),
         .parts = PART_TEXTS | PART_STEP | (request->asked.latent_output ? 0 : PART_DECODE) |
-                 (request->source ? PART_ENCODE : 0) };
+                 (request->source ? PART_ENCODE : 0) |
+                 (m->models.safety_checker && !request->asked.latent_output ? PART_CHECK : 0) };
     r.count = call_images(m, request);
     r.count = r.count < request->images ? r.count : request->images;
     for (int i = 0; i < r.count; i++)
@@ -429,8 +441,11 @@ static bool reserve_one(
     struct rehearsal r;
     rehearse_one(request, &r);
     size_t most = 0;
-    for (unsigned part = PART_TEXTS; part <= PART_DECODE; part *= 2) {
-        if (part == PART_DECODE && request->asked.latent_output)
+    const enum part parts[] = { PART_TEXTS, PART_STEP, PART_DECODE, PART_CHECK };
+    for (int i = 0; i < 4; i++) {
+        const enum part part = parts[i];
+        if ((part >= PART_DECODE && request->asked.latent_output) ||
+            (part == PART_CHECK && !m->models.safety_checker))
             continue;
         struct need need;
         if (!get_need(m, part, &r, &need, err))
@@ -780,6 +795,25 @@ static bool decode(void *user, const struct resolved_request *request, const flo
     return finish(&c, err);
 }
 
+static bool check(void *user, const struct resolved_request *request, uint8_t *pixels,
+    bool *flagged, struct error *err) {
+    struct model_stages *m = user;
+    struct rehearsal r;
+    struct need need;
+    struct safety_scores scores = { 0 };
+    rehearse_one(request, &r);
+    if (!get_need(m, PART_CHECK, &r, &need, err) || !reserve(m, need.bytes, err))
+        return false;
+    struct compute c = compute_of(m);
+    const bool ok = picture_check(&c, m->models.safety_checker, pixels, request->asked.width,
+        request->asked.height, &scores, err);
+    *flagged = scores.flagged;
+    if (ok)
+        return finish(&c, err);
+    arena_release(c.arena, 0);
+    return false;
+}
+
 static bool encode(
     void *user, const struct resolved_request *request, float *moments, struct error *err) {
     struct model_stages *m = user;
@@ -848,6 +882,7 @@ struct stages model_stages_table(struct model_stages *m) {
         .leave = leave,
         .colours = colours,
         .decode = decode,
+        .check = m->models.safety_checker ? check : NULL,
     };
 }
 

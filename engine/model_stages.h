@@ -10,6 +10,7 @@
 
 #include "engine/stages.h"
 #include "kernels/recordings.h"
+#include "models/safety_checker.h"
 #include "models/text_encoder.h"
 #include "models/vae.h"
 
@@ -21,6 +22,7 @@ struct stage_models {
     const struct text_encoder *text_encoder;
     const struct unet *unet;
     const struct vae *vae;
+    const struct safety_checker *safety_checker; /* NULL: pictures are not checked */
     struct arena *arena;           /* the common one */
     struct recordings *recordings; /* NULL: every step is launched call by call */
     int max_rows;                  /* of a UNet call; 0: what the device gains from */

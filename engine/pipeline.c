@@ -14,6 +14,7 @@ struct pipeline {
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct vae *vae;
+    struct safety_checker *safety_checker; /* NULL: none is used */
     struct arena *arena;
     struct recordings *recordings;
     struct model_stages *stages;
@@ -27,7 +28,7 @@ struct pipeline {
 };
 
 static const enum component all_components[] = { COMPONENT_TEXT_ENCODER, COMPONENT_UNET,
-    COMPONENT_VAE };
+    COMPONENT_VAE, COMPONENT_SAFETY_CHECKER };
 #define COMPONENTS (sizeof(all_components) / sizeof(all_components[0]))
 
 /* Weights on their way, and how many of them there are. */
@@ -80,10 +81,32 @@ static bool load_models(struct pipeline *p, const struct pipeline_options *optio
     struct weights unet = watch(&of[1], checkpoint, COMPONENT_UNET, kernels, dtype);
     struct weights vae = watch(&of[2], checkpoint, COMPONENT_VAE, kernels, dtype);
     text.check_only = unet.check_only = vae.check_only = check_only;
+    /* A verdict near its threshold is not a matter of what weights are held as. */
+    struct weights checker = watch(
+        &of[3], checkpoint, COMPONENT_SAFETY_CHECKER, kernels, DTYPE_F32);
+    checker.check_only = check_only;
     return text_encoder_create(
                checkpoint_text_encoder_config(checkpoint), &text, &p->text_encoder, err) &&
            unet_create(checkpoint_unet_config(checkpoint), &unet, &p->unet, err) &&
-           vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_BOTH, &p->vae, err);
+           vae_create(checkpoint_vae_config(checkpoint), &vae, VAE_BOTH, &p->vae, err) &&
+           (!p->info.checks_safety ||
+               safety_checker_create(checkpoint_safety_checker_config(checkpoint), &checker,
+                   &p->safety_checker, err));
+}
+
+static bool open_checkpoint(
+    struct pipeline *p, const struct pipeline_options *options, struct error *err) {
+    struct checkpoint **c = &p->base.checkpoint;
+    if (!checkpoint_open(options->model_path, options->tokenizer_dir, c, err))
+        return false;
+    const bool has = checkpoint_has_safety_checker(*c);
+    if (options->safety_checker == CHOICE_ON && !has)
+        return error_set(err, ERROR_NOT_FOUND,
+            "%s: it has no safety checker, without which --safety-checker on does not draw",
+            options->model_path);
+    p->info.checks_safety = has && options->safety_checker != CHOICE_OFF;
+    return !p->info.checks_safety || checkpoint_open_safety_checker(*c, err) ||
+           error_prefix(err, "%s (--safety-checker off draws without)", options->model_path);
 }
 
 /* The three models were each checked alone; this is whether they belong together. */
@@ -187,6 +210,7 @@ static bool create_studio(
         .text_encoder = p->text_encoder,
         .unet = p->unet,
         .vae = p->vae,
+        .safety_checker = p->safety_checker,
         .arena = p->arena,
         .recordings = p->recordings,
         .max_rows = max_rows,
@@ -263,7 +287,7 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     double begun = monotonic_seconds();
     const struct device_memory *memory = p->kernels->memory;
     size_t used_before = memory->used(MEMORY_WEIGHTS);
-    if (!checkpoint_open(options->model_path, options->tokenizer_dir, &p->base.checkpoint, err))
+    if (!open_checkpoint(p, options, err))
         return false;
     if (options->opened)
         options->opened(options->user);
@@ -299,13 +323,15 @@ static bool check_models(struct pipeline *p, const struct pipeline_options *opti
     struct error *err) {
     struct checkpoint **checkpoint = &p->base.checkpoint;
     p->kernels = kernels_reference(); /* whose memory is the host's */
-    if (!checkpoint_open(options->model_path, options->tokenizer_dir, checkpoint, err) ||
+    if (!open_checkpoint(p, options, err) ||
         !load_models(p, options, *checkpoint, DTYPE_F32, true, err) || !check_match(p, err))
         return false;
     for (size_t i = 0; i < COMPONENTS; i++) {
         struct checkpoint_stats stats;
         checkpoint_get_stats(*checkpoint, all_components[i], &stats);
-        out->weights += stats.parameters * dtype_size(dtype);
+        out->weights += stats.parameters * dtype_size(all_components[i] == COMPONENT_SAFETY_CHECKER
+                                                          ? DTYPE_F32
+                                                          : dtype);
     }
     const double px = unet_get_config(p->unet)->sample_size * vae_scale(p->vae);
     const double side = px / like->default_width;
@@ -358,6 +384,7 @@ void pipeline_destroy(struct pipeline *pipeline) {
     arena_destroy(pipeline->arena);
     adapters_destroy(pipeline->adapters);
     checkpoint_close(pipeline->base.checkpoint);
+    safety_checker_destroy(pipeline->safety_checker);
     vae_destroy(pipeline->vae);
     unet_destroy(pipeline->unet);
     text_encoder_destroy(pipeline->text_encoder);

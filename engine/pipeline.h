@@ -7,6 +7,7 @@
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
+#include "base/choice.h"
 #include "engine/adapters/adapters.h"
 #include "engine/studio.h"
 #include "kernels/devices.h"
@@ -27,6 +28,8 @@ struct pipeline_options {
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
     bool one_at_a_time; /* studio_set_one_at_a_time */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
+    /* CHOICE_AUTO: if the checkpoint has one; CHOICE_ON: it must have one. */
+    enum choice safety_checker;
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
      * weights are read. May be NULL. */
     void (*opened)(void *user);
@@ -62,6 +65,7 @@ struct pipeline_info {
     const struct implementation *implementations; /* struct kernels', or NULL */
     int default_width, default_height;            /* px */
     int max_tokens;                               /* 77 */
+    bool checks_safety; /* pictures go through the checkpoint's safety checker */
     bool inpaints;      /* its UNet has 9 channels: it draws from a picture and a mask only */
     int max_batch_rows; /* of a UNet call, for small pictures; large ones have fewer */
     const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none of ours */

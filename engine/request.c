@@ -144,6 +144,7 @@ void generate_result_finish(struct generate_result *result) {
     for (int i = 0; result->images && i < result->image_count; i++)
         free(result->images[i]);
     free(result->images);
+    free(result->nsfw);
     free(result->seeds);
     free(result->latents);
     memset(result, 0, sizeof(*result));

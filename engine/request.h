@@ -144,6 +144,7 @@ struct generate_result {
     int width, height;
     uint64_t *seeds;  /* [image_count] */
     uint8_t **images; /* [image_count], each [height][width][3]; NULL with latent_output */
+    bool *nsfw;       /* [image_count]: flagged, and black; NULL: nothing was checked */
     float *latents;   /* [image_count][latent_channels][h][w], always filled */
     int latent_channels, latent_height, latent_width;
     struct generate_timings timings;

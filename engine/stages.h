@@ -50,6 +50,10 @@ struct stages {
     /* Taken latents to 8-bit RGB [height][width][3]. */
     bool (*decode)(void *user, const struct resolved_request *request, const float *latents,
         uint8_t *out, struct error *err);
+    /* Whether the safety checker flags that picture, which it makes black then. NULL: there is
+     * none. */
+    bool (*check)(void *user, const struct resolved_request *request, uint8_t *pixels,
+        bool *flagged, struct error *err);
 };
 
 #endif

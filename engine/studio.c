@@ -327,7 +327,7 @@ static size_t latent_elements(const struct resolved_request *r) {
     return (size_t)r->latent_channels * (size_t)r->latent_height * (size_t)r->latent_width;
 }
 
-static bool allocate(struct drawing *d) {
+static bool allocate(struct drawing *d, bool checks) {
     const struct resolved_request *r = d->request;
     struct generate_result *out = &d->result;
     size_t images = (size_t)r->images;
@@ -346,6 +346,8 @@ static bool allocate(struct drawing *d) {
         ok = out->images;
         for (size_t i = 0; i < images && ok; i++)
             ok = (out->images[i] = malloc((size_t)out->width * (size_t)out->height * 3));
+        if (ok && checks)
+            ok = (out->nsfw = calloc(images, sizeof(*out->nsfw)));
     }
     if (ok && d->hooks.preview && d->hooks.preview_every > 0) {
         d->previews = calloc(images * latent_elements(r), sizeof(*d->previews));
@@ -359,10 +361,10 @@ static bool allocate(struct drawing *d) {
 }
 
 /* The first work for it. */
-static bool begin_drawing(struct drawing *d, struct error *err) {
+static bool begin_drawing(const struct studio *studio, struct drawing *d, struct error *err) {
     if (d->begun)
         return true;
-    if (!allocate(d))
+    if (!allocate(d, studio->stages.check))
         return error_set(err, ERROR_NO_MEMORY, "no memory for %d pictures of %dx%d",
             d->request->images, d->result.width, d->result.height);
     d->begun = true;
@@ -377,7 +379,7 @@ static bool begin_drawing(struct drawing *d, struct error *err) {
 static enum stage_begun begin_picture(
     struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
-    if (!begin_drawing(d, err))
+    if (!begin_drawing(studio, d, err))
         return STAGE_FAILED;
     const double before = monotonic_seconds();
     struct frame *p = picture_at(place);
@@ -531,14 +533,26 @@ static bool step(struct studio *studio, const struct place *places, int count, s
     return true;
 }
 
+/* A decode, and what the safety checker says of it. */
+static bool decode_checked(struct studio *studio, const struct resolved_request *r,
+    const float *latents, uint8_t *pixels, bool *flagged, struct error *err) {
+    const struct stages *stages = &studio->stages;
+    *flagged = false;
+    return stages->decode(stages->user, r, latents, pixels, err) &&
+           (!stages->check || stages->check(stages->user, r, pixels, flagged, err));
+}
+
 static bool decode(struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
     struct frame *p = picture_at(place);
     struct error why = { 0 };
     const double before = monotonic_seconds();
-    if (!studio->stages.decode(studio->stages.user, d->request, p->image.latents,
-            d->result.images[place->index], &why))
+    bool flagged;
+    if (!decode_checked(
+            studio, d->request, p->image.latents, d->result.images[place->index], &flagged, &why))
         return fail(studio, d, &why, err);
+    if (d->result.nsfw)
+        d->result.nsfw[place->index] = flagged;
     const double seconds = monotonic_seconds() - before;
     d->result.timings.vae_s += seconds;
     metric_observe(METRIC_vae_seconds, seconds);
@@ -556,11 +570,12 @@ static bool decode_preview(struct studio *studio, const struct place *place, str
     struct error why = { 0 };
     const double before = monotonic_seconds();
     uint8_t *pixels = malloc((size_t)r->asked.width * (size_t)r->asked.height * 3);
+    bool flagged;
     d->pictures[place->index].preview_waits = false;
     d->previews_decoded++;
-    const bool ok = pixels &&
-                    studio->stages.decode(studio->stages.user, r,
-                        d->previews + (size_t)place->index * latent_elements(r), pixels, &why);
+    const bool ok = pixels && decode_checked(studio, r,
+                                  d->previews + (size_t)place->index * latent_elements(r), pixels,
+                                  &flagged, &why);
     if (ok)
         show(d, place->index, r->asked.width, r->asked.height, pixels);
     free(pixels);
@@ -577,7 +592,7 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
     const size_t count = 2 * latent_elements(d->request) * (size_t)pictures_to_encode(d->request);
     struct error why = { 0 };
     const double before = monotonic_seconds();
-    if (!begin_drawing(d, &why))
+    if (!begin_drawing(studio, d, &why))
         return fail(studio, d, &why, err);
     d->moments = malloc(count * sizeof(*d->moments));
     if (!d->moments)

@@ -78,14 +78,15 @@ static enum MHD_Result info(struct exchange *exchange) {
     json_t *model = NULL, *device = json_null(), *implementations = json_null();
     int depth = 0;
     if (state == ENGINE_READY && engine_get_info(server->options.engine, &p)) {
-        model = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s?, s:o, s:s, s:b, s:f, s:I}",
-            "name", json_lenient_string(p.model_name ? p.model_name : ""), "device", p.device,
-            "dtype", dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
+        model = json_pack(
+            "{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s?, s:o, s:s, s:b, s:b, s:f, s:I}", "name",
+            json_lenient_string(p.model_name ? p.model_name : ""), "device", p.device, "dtype",
+            dtype_name(p.dtype), "activation_dtype", dtype_name(p.activation_dtype),
             "default_width", p.default_width, "default_height", p.default_height, "max_tokens",
             p.max_tokens, "max_batch_rows", p.max_batch_rows, "default_scheduler",
             p.default_scheduler, "default_scheduler_options", default_options_json(&p),
-            "prediction_type", p.prediction_type, "needs_mask_image", p.inpaints, "load_s",
-            p.load_s, "weight_bytes", (json_int_t)p.weight_bytes);
+            "prediction_type", p.prediction_type, "needs_mask_image", p.inpaints, "safety_checker",
+            p.checks_safety, "load_s", p.load_s, "weight_bytes", (json_int_t)p.weight_bytes);
         depth = engine_queue_depth(server->options.engine);
         device = device_json(server->options.engine);
         implementations = implementations_json(p.implementations);

@@ -244,6 +244,7 @@ static json_t *image_json(const struct generate_answer *answer, int index, struc
                  json_pack("[iii]", r->latent_channels, r->latent_height, r->latent_width));
     }
     ok = ok && set(image, "seed", json_integer((json_int_t)r->seeds[index])) &&
+         set(image, "nsfw", r->nsfw ? json_boolean(r->nsfw[index]) : json_null()) &&
          set(image, "width", json_integer(r->width)) &&
          set(image, "height", json_integer(r->height));
     if (ok)

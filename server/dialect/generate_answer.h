@@ -25,9 +25,10 @@ struct generate_answer {
  * short; the caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
-/* {"id", "created", "model", "images", "parameters", "loras", "timings", "warnings"} as text, malloc'd. An
- * image is
- * {"b64_json", "seed", "width", "height"}; with latent output {"b64_latent", "dtype", "shape",
+/* {"id", "created", "model", "images", "parameters", "loras", "timings", "warnings"} as text,
+ * malloc'd. An image is
+ * {"b64_json", "seed", "nsfw", "width", "height"}, nsfw being null where no safety checker looked;
+ * with latent output {"b64_latent", "dtype", "shape",
  * ...}, float32 little-endian [channels][height][width]. NULL on error. */
 char *generate_answer_json(
     const struct generate_answer *answer, size_t *out_length, struct error *err);

@@ -60,6 +60,11 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
     out->content_type = picture_media_type(g->request.asked.format);
     out->headers[0].name = "X-Seed";
     snprintf(out->headers[0].value, sizeof(out->headers[0].value), "%" PRIu64, g->result.seeds[0]);
+    if (g->result.nsfw) {
+        out->headers[1].name = "X-NSFW";
+        snprintf(out->headers[1].value, sizeof(out->headers[1].value), "%s",
+            g->result.nsfw[0] ? "true" : "false");
+    }
     return true;
 }
 

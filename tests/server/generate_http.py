@@ -51,7 +51,7 @@ def json_answer(d):
     check(a["id"] == "my.id-1" == r.headers["x-request-id"], "the client's id")
     check([i["seed"] for i in a["images"]] == [7, 8, 9, 10], "seeds count up")
     for image in a["images"]:
-        check(set(image) == {"b64_json", "seed", "width", "height"}, f"{set(image)}")
+        check(set(image) == {"b64_json", "seed", "nsfw", "width", "height"}, f"{set(image)}")
         check((image["width"], image["height"]) == (128, 64), "size")
         header = png_chunks(base64.b64decode(image["b64_json"], validate=True))["IHDR"][0]
         check(struct.unpack(">IIBBBBB", header) == (128, 64, 8, 2, 0, 0, 0), "8-bit RGB of that size")
