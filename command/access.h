@@ -1,15 +1,63 @@
-/* Who may reach the daemon, as its options say it. */
+/* Who may reach the daemon, from where, and what is written down of it, as its options say it. */
 #ifndef COMMAND_ACCESS_H
 #define COMMAND_ACCESS_H
 
 #include "base/error.h"
+#include "command/options.h"
+#include "server/access/access_log.h"
 #include "server/access/keys.h"
+#include "server/http/listen.h"
 
 #include <stdbool.h>
 
-/* The keys in the file, or, where `path` is NULL, in the credential api-keys that systemd hands
- * over; *out is NULL where there is neither, or the credential holds none. */
-bool access_read_keys(const char *path, struct api_keys **out, struct error *err)
-    __attribute__((warn_unused_result));
+struct access_options {
+    const char *address; /* NULL: a socket that systemd hands over, or ACCESS_ADDRESS */
+    const char *socket_mode, *api_keys, *access_log;
+    bool no_tls;
+};
+
+#define ACCESS_ADDRESS "127.0.0.1:8188"
+
+/* Rows of the table of options; T's member `a` is a struct access_options. */
+#define ACCESS_OPTION_ROWS(T, a)                                                                   \
+    { "listen", 0, "HOST:PORT|unix:PATH",                                                          \
+        "address to listen on [127.0.0.1:8188, or the socket that systemd\n"                       \
+        "hands over], where port 0 takes any free one; or a unix socket, of\n"                     \
+        "which the file is removed at the end. Beyond this machine only with\n--api-keys",         \
+        .to = OPTION_TO_TEXT(T, a.address) },                                                      \
+        { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]",                       \
+            .to = OPTION_TO_TEXT(T, a.socket_mode) },                                              \
+        { "api-keys", 0, "FILE",                                                                   \
+            "of keys (see latentd key), one of which every request then carries\n"                 \
+            "[the credential api-keys, where systemd hands one over; else none]",                  \
+            .to = OPTION_TO_TEXT(T, a.api_keys) },                                                 \
+        { "insecure-no-tls", 0, NULL,                                                              \
+            "listen beyond this machine, though keys, prompts and pictures travel\n"               \
+            "as plain text",                                                                       \
+            .to = OPTION_TO_FLAG(T, a.no_tls) },                                                   \
+        { "host", 0, "NAME",                                                                       \
+            "by which clients know this daemon, besides localhost and addresses;\n"                \
+            "as often as there are names",                                                         \
+            .repeats = true },                                                                     \
+        { "cors-origin", 0, "ORIGIN",                                                              \
+            "such as https://app.example, whose pages may call; as often as there\nare origins",   \
+            .repeats = true },                                                                     \
+    {                                                                                              \
+        "access-log", 0, "FILE", "to which a line of JSON is added for each request; - prints it", \
+            .to = OPTION_TO_TEXT(T, a.access_log)                                                  \
+    }
+
+struct access {
+    struct api_keys *keys;                        /* owned; NULL: there are none */
+    struct access_log *log;                       /* owned; NULL: there is none */
+    const char *hosts[OPTIONS_REPEATS_MAX + 1];   /* borrowed from the options; ends with NULL */
+    const char *origins[OPTIONS_REPEATS_MAX + 1]; /* the same */
+    struct listener listener;
+};
+
+/* ERROR_INVALID is a wrong command line. Finish it also after a failure. */
+bool access_init(struct access *access, const struct access_options *options,
+    const struct options *given, struct error *err) __attribute__((warn_unused_result));
+void access_finish(struct access *access);
 
 #endif

@@ -13,6 +13,7 @@
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "models/vae.h"
+#include "command/option_forms.h"
 #include "command/options.h"
 
 #include <stdio.h>
@@ -443,7 +444,7 @@ int bench_main(int argc, char **argv) {
     if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("bench", &err);
     if (given.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     if (!options_fill(&given, &b.options, &err))

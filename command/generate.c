@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "command/latents_file.h"
 #include "command/lora_flags.h"
+#include "command/option_forms.h"
 #include "command/options.h"
 #include "command/outputs.h"
 #include "command/progress.h"
@@ -273,7 +274,7 @@ int generate_main(int argc, char **argv) {
     if (!options_parse(table, false, argc, argv, &options, &err))
         return options_usage_error("generate", &err);
     if (options.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, options.help, &help, table);
         return 0;
     }
     const bool understood = fill_run(&options, &run, &err);

@@ -1,6 +1,7 @@
 /* Prints what is in a checkpoint or an adapter file. */
 #include "command/command.h"
 
+#include "command/option_forms.h"
 #include "command/options.h"
 #include "command/inspect_checkpoint.h"
 
@@ -24,7 +25,7 @@ int inspect_main(int argc, char **argv) {
     if (!options_parse(table, true, argc, argv, &options, &err))
         return options_usage_error("inspect", &err);
     if (options.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, options.help, &help, table);
         return 0;
     }
     if (!options.argument) {

@@ -2,6 +2,7 @@
 #include "command/command.h"
 
 #include "base/file.h"
+#include "command/option_forms.h"
 #include "command/options.h"
 #include "server/access/keys.h"
 
@@ -99,7 +100,7 @@ int key_main(int argc, char **argv) {
     if (!options_parse(table, true, argc, argv, &given, &err))
         return options_usage_error("key", &err);
     if (given.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     const char *name = given.argument;

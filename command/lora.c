@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "command/lora_flags.h"
+#include "command/option_forms.h"
 #include "models/checkpoint/checkpoint_merge.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
@@ -157,8 +158,7 @@ int lora_main(int argc, char **argv) {
     struct merge_run run = { 0 };
     struct error err = { 0 };
     int status = 0;
-    const bool asks_help = argc > 1 &&
-                           (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    const enum option_form asks_help = argc > 1 ? options_form_asked(argv[1]) : OPTION_FORM_NONE;
     if (!asks_help && (argc < 2 || strcmp(argv[1], "merge") != 0)) {
         error_set(&err, ERROR_INVALID, "%s%s; \"latentd lora merge\" is what there is",
             argc < 2 ? "what is to be done is missing" : "there is no latentd lora ",
@@ -168,7 +168,7 @@ int lora_main(int argc, char **argv) {
     if (!asks_help && !parse(&run, argc - 1, argv + 1, &err))
         status = options_usage_error("lora", &err);
     else if (asks_help || run.help)
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, asks_help ? asks_help : OPTION_FORM_HELP, &help, table);
     else if (!merge(&run, &err)) {
         fprintf(stderr, "latentd lora: %s\n", err.message);
         status = 1;

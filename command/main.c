@@ -38,6 +38,8 @@ static void print_help(FILE *out) {
     fprintf(out,
         "\n"
         "  latentd help COMMAND     every option of a command, with examples\n"
+        "  latentd man              the same as a page for man(1)\n"
+        "  latentd completion bash|zsh\n"
         "  latentd --version\n\n"
         "A first picture, with the checkpoint that comes with the source:\n"
         "  latentd generate --model share/tiny-sd --prompt 'a red house on green hills' \\\n"
@@ -80,6 +82,84 @@ static int end_output(int status) {
     return status ? status : 1;
 }
 
+/* What every command says of itself, one after the other. */
+static int print_commands(const char *form) {
+    int status = 0;
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]) && status == 0; i++) {
+        char name[16], option[16], *arguments[] = { name, option, NULL };
+        snprintf(name, sizeof(name), "%s", commands[i].name);
+        snprintf(option, sizeof(option), "--help=%s", form);
+        status = commands[i].run(2, arguments);
+    }
+    return status;
+}
+
+static int print_manual(void) {
+    printf(".TH LATENTD 1 \"\" \"latentd %s\" \"User Commands\"\n"
+           ".SH NAME\nlatentd \\- draw pictures from text with Stable Diffusion\n"
+           ".SH SYNOPSIS\n\\fBlatentd\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n"
+           ".SH DESCRIPTION\n"
+           "latentd loads a Stable Diffusion 1.x or 2.x checkpoint once and draws over HTTP; its\n"
+           "other commands draw, train, measure and inspect without a daemon.\n"
+           ".SH COMMANDS\n",
+        LATENTD_VERSION);
+    const int status = print_commands("man");
+    printf(
+        ".SH EXIT STATUS\n0 for success, 1 for a failure, 2 for a wrong command line, 70 where a\n"
+        "device was lost and a new start is worth a try.\n"
+        ".SH FILES\n.TP\n\\fI/etc/latentd/latentd.json\\fR\noptions of the system's service\n"
+        ".TP\n\\fI/etc/latentd/api\\-keys\\fR\nwho may call it\n");
+    return status;
+}
+
+static int print_bash_completion(void) {
+    printf("# bash completion for latentd\n_latentd() {\n"
+           "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}\n"
+           "    local options='' words='' files='' commands='help man completion");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        printf(" %s", commands[i].name);
+    printf("'\n    if [ \"$COMP_CWORD\" = 1 ]; then\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- "
+           "\"$current\")\n"
+           "        return\n    fi\n    case ${COMP_WORDS[1]} in\n"
+           "    help) words=$commands ;;\n    completion) words='bash zsh' ;;\n");
+    const int status = print_commands("bash");
+    printf("    esac\n"
+           "    if [ -n \"$words\" ]; then\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
+           "    elif [ -n \"$files\" ] || [[ $current != -* ]]; then\n"
+           "        compopt -o filenames 2>/dev/null\n"
+           "        mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+           "    else\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\")\n"
+           "    fi\n}\ncomplete -F _latentd latentd\n");
+    return status;
+}
+
+static int print_zsh_completion(void) {
+    printf(
+        "#compdef latentd\nif (( CURRENT == 2 )); then\n    local -a commands\n    commands=(\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        printf("        '%s:%s'\n", commands[i].name, commands[i].summary);
+    printf("        'help:every option of a command'\n    )\n"
+           "    _describe command commands\n    return\nfi\n"
+           "shift words\n(( CURRENT-- ))\ncase $words[1] in\n");
+    const int status = print_commands("zsh");
+    printf("esac\n");
+    return status;
+}
+
+static int print_forms(const char *name, const char *shell) {
+    if (strcmp(name, "man") == 0)
+        return print_manual();
+    if (strcmp(shell, "bash") == 0)
+        return print_bash_completion();
+    if (strcmp(shell, "zsh") == 0)
+        return print_zsh_completion();
+    fprintf(stderr, "usage: latentd completion bash|zsh\n");
+    return 2;
+}
+
 static int run_command(int argc, char **argv) {
     char help_option[] = "--help", *help_argv[] = { NULL, help_option, NULL };
     const char *name = argc > 1 ? argv[1] : "";
@@ -88,6 +168,8 @@ static int run_command(int argc, char **argv) {
         print_help(stdout);
         return 0;
     }
+    if (strcmp(name, "man") == 0 || strcmp(name, "completion") == 0)
+        return print_forms(name, argc > 2 ? argv[2] : "");
     if (strcmp(name, "--version") == 0) {
         printf("latentd %s\n", LATENTD_VERSION);
         return 0;

@@ -1,8 +1,11 @@
 #include "command/options.h"
 
+#include "command/config_file.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,15 +59,35 @@ void options_append(struct option_spec *table, const struct option_spec *rows) {
         table[used++] = *rows;
 }
 
+enum option_form options_form_asked(const char *argument) {
+    static const struct {
+        const char *argument;
+        enum option_form form;
+    } forms[] = {
+        { "--help", OPTION_FORM_HELP },
+        { "-h", OPTION_FORM_HELP },
+        { "--help=man", OPTION_FORM_MAN },
+        { "--help=bash", OPTION_FORM_BASH },
+        { "--help=zsh", OPTION_FORM_ZSH },
+    };
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (strcmp(argument, forms[i].argument) == 0)
+            return forms[i].form;
+    return OPTION_FORM_NONE;
+}
+
+void options_finish(struct options *options) {
+    json_decref(options->config);
+    options->config = NULL;
+}
+
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) {
     memset(out, 0, sizeof(*out));
     out->table = table;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            out->help = true;
+        if ((out->help = options_form_asked(argv[i])))
             return true;
-        }
         int index = find(table, argv[i]);
         if (index >= 0) {
             if (!take(out, index, &i, argc, argv, err))
@@ -77,6 +100,9 @@ bool options_parse(const struct option_spec *table, bool takes_argument, int arg
             out->argument = argv[i];
         }
     }
+    const char *config = options_get(out, "config");
+    if (config && !config_file_read(config, out, err))
+        return false;
     for (int i = 0; table[i].name; i++)
         if (table[i].required && !out->values[i])
             return error_set(

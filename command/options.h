@@ -130,17 +130,32 @@ struct options {
     } repeated[OPTIONS_REPEATS_MAX]; /* of all rows that repeat, in the order given */
     int repeated_count;
     const char *argument;
-    bool help; /* --help was given: print it, and check nothing */
+    /* --help was given: print it in this form, and check nothing. */
+    enum option_form {
+        OPTION_FORM_NONE,
+        OPTION_FORM_HELP,
+        OPTION_FORM_MAN,
+        OPTION_FORM_BASH,
+        OPTION_FORM_ZSH
+    } help;
+    struct json_t *config; /* owned: what values of a configuration file are borrowed from */
 };
+
+/* For --help and -h OPTION_FORM_HELP, for --help=man, --help=bash and --help=zsh theirs. */
+enum option_form options_form_asked(const char *argument);
 
 /* Puts `rows` behind those of `table`, which is zeroed or ends in a zeroed row and has room for
  * OPTIONS_MAX and that one; what does not fit is left out. */
 void options_append(struct option_spec *table, const struct option_spec *rows);
 
-/* argv[0] is the command's name and is passed over. ERROR_INVALID names the option that is unknown,
- * given twice, or without its value; or the argument that the command does not take. */
+/* argv[0] is the command's name and is passed over. A file that the option config names is read
+ * (command/config_file.h), where the table has one; options_finish is for such a table.
+ * ERROR_INVALID names the option that is unknown, given twice, or without its value; or the
+ * argument that the command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) __attribute__((warn_unused_result));
+
+void options_finish(struct options *options);
 
 /* The value of an option, or NULL. The name must be in the table. */
 const char *options_get(const struct options *options, const char *name);

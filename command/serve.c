@@ -8,11 +8,12 @@
 #include "engine/model_folder.h"
 #include "command/access.h"
 #include "command/jobs.h"
+#include "command/option_forms.h"
 #include "command/options.h"
+#include "command/service.h"
 #include "command/tune.h"
 #include "server/dialect/generate_answer.h"
 #include "server/http/http.h"
-#include "server/http/listen.h"
 #include "train/data/store.h"
 
 #include <errno.h>
@@ -28,10 +29,10 @@ struct settings {
     struct engine_options engine;
     int connections_max, drain_timeout_s, heartbeat_s, lora_memory_mb;
     uint64_t lora_max_bytes;
-    const char *address, *api_keys, *state_dir, *dataset_root;
+    struct access_options access;
+    const char *config, *state_dir, *dataset_root;
     uint64_t dataset_max_bytes, cache_max_bytes;
     double training_share;
-    mode_t socket_mode;
     enum log_level log_level;
     double tune_minutes; /* 0: no tuning */
 };
@@ -43,15 +44,10 @@ static const struct option_spec table[] = {
         "and .safetensors file below it, by name [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.model_root) },
     OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
-    { "listen", 0, "HOST:PORT|unix:PATH",
-        "loopback address to listen on [127.0.0.1:8188], where port 0 takes\n"
-        "any free one; or a unix socket, whose file is removed at the end",
-        .to = OPTION_TO_TEXT(struct settings, address) },
-    { "socket-mode", 0, "OCTAL", "permissions of the unix socket [600]" },
-    { "api-keys", 0, "FILE",
-        "of keys (see latentd key), one of which every request then carries\n"
-        "[the credential api-keys, where systemd hands one over; else none]",
-        .to = OPTION_TO_TEXT(struct settings, api_keys) },
+    { "config", 0, "FILE",
+        "of JSON whose keys are options without dashes; the command line\ncounts more",
+        .to = OPTION_TO_TEXT(struct settings, config) },
+    ACCESS_OPTION_ROWS(struct settings, access),
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct settings, engine.pipeline.safety_checker),
@@ -187,15 +183,22 @@ static bool wait_for_opening(struct engine *engine, const sigset_t *set, int *st
 
 /* Until a signal comes or the engine fails; the exit status. A checkpoint that could not be loaded
  * will not load next time either, but an engine that failed while drawing may work again. */
-static int wait_for_the_end(struct engine *engine, const sigset_t *set) {
+static int wait_for_the_end(
+    struct engine *engine, struct http_server *server, const sigset_t *set) {
+    const int watchdog_ms = service_watchdog_ms();
+    const int tick_ms = watchdog_ms && watchdog_ms < 1000 ? watchdog_ms : 1000;
     bool ready = false;
     for (;;) {
         struct error why = { 0 };
         if (!ready && engine_get_state(engine, NULL) == ENGINE_READY) {
             ready = true;
             log_info("ready");
+            service_notify("READY=1\nSTATUS=ready to draw");
         }
-        const enum wait_end end = wait_once(engine, set, ready ? 1000 : 50, &why);
+        /* Both locks can be had: neither the engine nor who answers requests has seized up. */
+        if (ready && watchdog_ms && server_state(server, NULL) == ENGINE_READY)
+            service_notify("WATCHDOG=1");
+        const enum wait_end end = wait_once(engine, set, ready ? tick_ms : 50, &why);
         if (end == WAIT_SIGNAL)
             return 0;
         if (end == WAIT_FAILED) {
@@ -222,13 +225,13 @@ static char *model_name(const struct settings *settings, struct error *err) {
 }
 
 /* What is left once there is a listener and a name for the model; the exit status. */
-static int serve(const struct settings *settings, const struct listener *listener) {
+static int serve(const struct settings *settings, const struct access *access) {
+    const struct listener *listener = &access->listener;
     sigset_t signals;
     struct error err = { 0 };
     struct engine *engine = NULL;
     struct http_server *server = NULL;
     struct jobs jobs = { 0 };
-    struct api_keys *keys = NULL;
     struct dataset_store *datasets = NULL;
     struct training_options training = {
         .folder = settings->state_dir,
@@ -239,8 +242,6 @@ static int serve(const struct settings *settings, const struct listener *listene
     };
     int status = 1;
     block_signals(&signals); /* before there are threads, which inherit the mask */
-    if (!access_read_keys(settings->api_keys, &keys, &err))
-        goto out;
     if (settings->dataset_root &&
         !dataset_store_open(settings->dataset_root, settings->dataset_max_bytes, &datasets, &err))
         goto out;
@@ -252,8 +253,12 @@ static int serve(const struct settings *settings, const struct listener *listene
         goto out;
     const struct http_options http_options = {
         .listen_fd = listener->fd,
+        .listen_is_inherited = listener->inherited,
         .own_host = listener->host[0] ? listener->host : NULL,
-        .keys = keys,
+        .hosts = access->hosts,
+        .origins = access->origins[0] ? access->origins : NULL,
+        .keys = access->keys,
+        .access_log = access->log,
         .engine = engine,
         .model_name = settings->engine.model_name,
         .queue_max = settings->engine.queue_max,
@@ -274,7 +279,9 @@ static int serve(const struct settings *settings, const struct listener *listene
     printf("listening on %s\n", listener->url);
     if (fflush(stdout) != 0)
         clearerr(stdout); /* serving does without a standard output */
-    status = wait_for_the_end(engine, &signals);
+    service_notify("STATUS=loading the checkpoint");
+    status = wait_for_the_end(engine, server, &signals);
+    service_notify("STOPPING=1\nSTATUS=finishing what was accepted");
     pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
     jobs_stop(&jobs);
     http_server_drain(server);
@@ -289,7 +296,6 @@ out:
     if (status == EXIT_ENGINE_FAILED)
         _exit(EXIT_ENGINE_FAILED);
     jobs_close(&jobs);
-    api_keys_destroy(keys);
     dataset_store_close(datasets);
     engine_destroy(engine, true);
     if (status == 0)
@@ -309,19 +315,6 @@ static void tune_first(const struct settings *settings) {
     tune_finish(&t);
 }
 
-static bool socket_mode(const struct options *options, mode_t *out, struct error *err) {
-    const char *text = options_get(options, "socket-mode");
-    if (!text)
-        return true;
-    char *end;
-    const unsigned long mode = strtoul(text, &end, 8);
-    if (strlen(text) < 3 || strlen(text) > 4 || strspn(text, "01234567") != strlen(text) ||
-        mode > 0777)
-        return options_refuse("socket-mode", text, "an octal number from 000 to 777", err);
-    *out = (mode_t)mode;
-    return true;
-}
-
 static bool training_share(
     const struct options *options, const struct settings *settings, struct error *err) {
     return (settings->training_share >= 0 && settings->training_share <= 0.9) ||
@@ -338,7 +331,6 @@ static bool log_level(const struct options *options, enum log_level *out, struct
 int serve_main(int argc, char **argv) {
     struct options given;
     struct error err = { 0 };
-    struct listener listener;
     struct settings settings = {
         .engine.queue_max = QUEUE_MAX_REQUESTS,
         .connections_max = HTTP_CONNECTIONS,
@@ -346,36 +338,34 @@ int serve_main(int argc, char **argv) {
         .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
         .dataset_max_bytes = DATASET_MAX_BYTES,
         .cache_max_bytes = TRAIN_CACHE_BYTES,
-        .address = "127.0.0.1:8188",
-        .socket_mode = 0600,
         .log_level = LOG_LEVEL_INFO,
     };
+    service_begin();
     if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("serve", &err);
     if (given.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     if (!options_fill(&given, &settings, &err) || !training_share(&given, &settings, &err) ||
-        !socket_mode(&given, &settings.socket_mode, &err) ||
         !log_level(&given, &settings.log_level, &err))
         return options_usage_error("serve", &err);
     settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);
     if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
         tune_first(&settings);
-    if (!listener_init(&listener, settings.address, settings.socket_mode, &err)) {
-        if (err.code == ERROR_INVALID)
-            return options_usage_error("serve", &err);
+    struct access access;
+    char *name = NULL;
+    int status = 1;
+    if (access_init(&access, &settings.access, &given, &err) &&
+        (settings.engine.model_name = name = model_name(&settings, &err)))
+        status = serve(&settings, &access);
+    else if (err.code == ERROR_INVALID)
+        status = options_usage_error("serve", &err);
+    else
         fprintf(stderr, "latentd serve: %s\n", err.message);
-        return 1;
-    }
-    char *name = model_name(&settings, &err);
-    settings.engine.model_name = name;
-    if (!name)
-        fprintf(stderr, "latentd serve: %s\n", err.message);
-    const int status = name ? serve(&settings, &listener) : 1;
     free(name);
-    listener_finish(&listener);
+    access_finish(&access);
+    options_finish(&given);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "command/option_forms.h"
 #include "command/options.h"
 #include "command/progress.h"
 #include "engine/training_job/training_job.h"
@@ -162,7 +163,7 @@ int train_main(int argc, char **argv) {
     if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("train", &err);
     if (given.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     if (!options_fill(&given, &run, &err))

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/monotonic.h"
 #include "command/command.h"
+#include "command/option_forms.h"
 #include "command/options.h"
 #include "engine/implementations.h"
 
@@ -156,7 +157,7 @@ int tune_main(int argc, char **argv) {
     if (!options_parse(table, false, argc, argv, &given, &err))
         return options_usage_error("tune", &err);
     if (given.help) {
-        options_print_help(stdout, &help, table);
+        option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     if (!options_fill(&given, &command, &err))

@@ -3,8 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG_ORIENTATION 0x0112
-#define TYPE_SHORT 3
+enum {
+    TAG_IMAGE_DESCRIPTION = 0x010e,
+    TAG_ORIENTATION = 0x0112,
+    TAG_EXIF = 0x8769,
+    TAG_USER_COMMENT = 0x9286,
+};
+enum { TYPE_ASCII = 2, TYPE_SHORT = 3, TYPE_LONG = 4, TYPE_UNDEFINED = 7 };
+#define COMMENT_HEAD "UNICODE" /* of UTF-16, its NUL included */
 #define ENTRY_BYTES 12
 
 struct reader {
@@ -26,31 +32,93 @@ static uint32_t read_32(const struct reader *r, size_t at) {
     return r->little ? b << 16 | a : a << 16 | b;
 }
 
-int exif_orientation(const uint8_t *tiff, size_t size) {
-    struct reader r = { tiff, size, size >= 2 && tiff[0] == 'I' && tiff[1] == 'I' };
+/* In which order the numbers are is said first. False if this is no TIFF header. */
+static bool begin_reading(const uint8_t *tiff, size_t size, struct reader *out) {
+    *out = (struct reader){ tiff, size, size >= 2 && tiff[0] == 'I' && tiff[1] == 'I' };
     const bool big = size >= 2 && tiff[0] == 'M' && tiff[1] == 'M';
-    if ((!r.little && !big) || read_16(&r, 2) != 42)
-        return 1;
-    const size_t folder = read_32(&r, 4), entries = read_16(&r, folder);
+    return (out->little || big) && read_16(out, 2) == 42;
+}
+
+/* Where the entry of that tag stands in the folder at `folder`; 0 if there is none. */
+static size_t find_entry(const struct reader *r, size_t folder, uint32_t tag) {
+    const size_t entries = read_16(r, folder);
     for (size_t i = 0; i < entries; i++) {
         const size_t entry = folder + 2 + i * ENTRY_BYTES;
-        if (read_16(&r, entry) != TAG_ORIENTATION)
-            continue;
-        const uint32_t value = read_16(&r, entry + 8);
-        const bool right = read_16(&r, entry + 2) == TYPE_SHORT && read_32(&r, entry + 4) == 1;
-        return right && value >= 1 && value <= 8 ? (int)value : 1;
+        if (read_16(r, entry) == tag)
+            return entry;
     }
-    return 1;
+    return 0;
+}
+
+int exif_orientation(const uint8_t *tiff, size_t size) {
+    struct reader r;
+    const size_t entry = begin_reading(tiff, size, &r)
+                             ? find_entry(&r, read_32(&r, 4), TAG_ORIENTATION)
+                             : 0;
+    const uint32_t value = entry ? read_16(&r, entry + 8) : 1;
+    const bool right = entry && read_16(&r, entry + 2) == TYPE_SHORT && read_32(&r, entry + 4) == 1;
+    return right && value >= 1 && value <= 8 ? (int)value : 1;
+}
+
+static char *put_utf8(char *out, uint32_t code) {
+    const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    static const uint8_t first[] = { 0, 0xc0, 0xe0, 0xf0 };
+    *out++ = (char)(first[more] | code >> 6 * more);
+    for (int i = more - 1; i >= 0; i--)
+        *out++ = (char)(0x80 | (code >> 6 * i & 0x3f));
+    return out;
+}
+
+/* UTF-16 in the order of `r` up to its first NUL, malloc'd; a lone surrogate becomes U+FFFD. */
+static char *from_utf16(const struct reader *r, size_t at, size_t bytes) {
+    char *text = malloc(bytes / 2 * 3 + 1), *out = text;
+    for (size_t i = 0; text && i + 2 <= bytes; i += 2) {
+        uint32_t code = read_16(r, at + i);
+        if (code == 0)
+            break;
+        const uint32_t low = i + 4 <= bytes ? read_16(r, at + i + 2) : 0;
+        if (code >= 0xd800 && code < 0xdc00 && low >= 0xdc00 && low < 0xe000) {
+            code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+            i += 2;
+        } else if (code >= 0xd800 && code < 0xe000) {
+            code = 0xfffd;
+        }
+        out = put_utf8(out, code);
+    }
+    if (text)
+        *out = 0;
+    return text;
+}
+
+/* Eight bytes say which characters follow. AUTOMATIC1111's are UTF-16 with the high byte first,
+ * whatever the numbers' order is. */
+bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct error *err) {
+    struct reader r;
+    *out = NULL;
+    if (!begin_reading(tiff, size, &r))
+        return true;
+    const size_t link = find_entry(&r, read_32(&r, 4), TAG_EXIF);
+    const size_t entry = link ? find_entry(&r, read_32(&r, link + 8), TAG_USER_COMMENT) : 0;
+    const size_t bytes = entry ? read_32(&r, entry + 4) : 0,
+                 at = entry ? read_32(&r, entry + 8) : 0;
+    if (bytes < sizeof(COMMENT_HEAD) || at > size || bytes > size - at)
+        return true;
+    const size_t text = at + sizeof(COMMENT_HEAD), length = bytes - sizeof(COMMENT_HEAD);
+    if (memcmp(tiff + at, COMMENT_HEAD, sizeof(COMMENT_HEAD)) == 0) {
+        r.little = false;
+        *out = from_utf16(&r, text, length);
+    } else if (memcmp(tiff + at, "ASCII\0\0", sizeof(COMMENT_HEAD)) == 0) {
+        *out = strndup((const char *)tiff + text, length);
+    } else {
+        return true;
+    }
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
 }
 
 /* --- writing: big-endian, as the comment's characters are --- */
 
-enum { TAG_IMAGE_DESCRIPTION = 0x010e, TAG_EXIF = 0x8769, TAG_USER_COMMENT = 0x9286 };
-enum { TYPE_ASCII = 2, TYPE_LONG = 4, TYPE_UNDEFINED = 7 };
-
 #define HEAD_BYTES 8
 #define DIRECTORY_BYTES(entries) (2 + ENTRY_BYTES * (entries) + 4)
-#define COMMENT_HEAD "UNICODE"
 
 static uint8_t *put_16(uint8_t *out, uint32_t value) {
     out[0] = (uint8_t)(value >> 8);

@@ -40,6 +40,34 @@
     X(route_vllm_load)                                                                             \
     X(route_vllm_unload)                                                                           \
     X(route_schedulers)                                                                            \
+    X(route_internal_pending_tasks)                                                                \
+    X(route_internal_progress)                                                                     \
+    X(route_sdapi_cmd_flags)                                                                       \
+    X(route_sdapi_embeddings)                                                                      \
+    X(route_sdapi_extensions)                                                                      \
+    X(route_sdapi_face_restorers)                                                                  \
+    X(route_sdapi_img2img)                                                                         \
+    X(route_sdapi_interrupt)                                                                       \
+    X(route_sdapi_progress)                                                                        \
+    X(route_sdapi_skip)                                                                            \
+    X(route_sdapi_txt2img)                                                                         \
+    X(route_sdapi_hypernetworks)                                                                   \
+    X(route_sdapi_latent_upscale_modes)                                                            \
+    X(route_sdapi_loras)                                                                           \
+    X(route_sdapi_memory)                                                                          \
+    X(route_sdapi_models)                                                                          \
+    X(route_sdapi_modules)                                                                         \
+    X(route_sdapi_options)                                                                         \
+    X(route_sdapi_png_info)                                                                        \
+    X(route_sdapi_prompt_styles)                                                                   \
+    X(route_sdapi_realesrgan_models)                                                               \
+    X(route_sdapi_refresh_loras)                                                                   \
+    X(route_sdapi_samplers)                                                                        \
+    X(route_sdapi_schedulers)                                                                      \
+    X(route_sdapi_script_info)                                                                     \
+    X(route_sdapi_scripts)                                                                         \
+    X(route_sdapi_upscalers)                                                                       \
+    X(route_sdapi_vae)                                                                             \
     X(route_train)
 
 #define DECLARE(name) extern const struct route name;
@@ -62,7 +90,10 @@ const struct route *route_at(size_t index) {
 }
 
 /* One line a path below which other routes than ours lie. */
-#define DIALECTS(X) X("/v1/", dialect_openai)
+#define DIALECTS(X)                                                                                \
+    X("/internal/", dialect_sdapi)                                                                 \
+    X("/sdapi/", dialect_sdapi)                                                                    \
+    X("/v1/", dialect_openai)
 
 #define DECLARE_DIALECT(path, name) extern const struct dialect name;
 #define DIALECT_ENTRY(path, name) { path, &name },

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/engine.h"
+#include "server/sdapi/settings.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 #include <stdint.h>
 #include <time.h>
 
+struct access_log;
 struct acceptor;
 struct api_keys;
 struct connections;
@@ -25,8 +27,12 @@ struct queue;
 struct workers;
 
 struct http_options {
-    int listen_fd;        /* bound, listening, non-blocking; stays the caller's */
+    int listen_fd;            /* bound, listening, non-blocking; stays the caller's */
+    bool listen_is_inherited; /* others hold it too: it goes on listening when the server stops */
     const char *own_host; /* allowed in Host besides the loopback names; borrowed; may be NULL */
+    const char *const *hosts;      /* further names; ends with NULL, may be NULL; borrowed */
+    const char *const *origins;    /* whose pages may call; in the same way */
+    struct access_log *access_log; /* borrowed; may be NULL */
     const struct api_keys *keys; /* who may call, NULL: everybody; borrowed, outlives the server */
     struct engine *engine;       /* borrowed, outlives the server */
     const char *model_name;      /* borrowed */
@@ -75,6 +81,7 @@ struct http_server {
     size_t body_bytes;        /* of all request bodies held */
     struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
+    struct sdapi_settings sdapi; /* of the requests of that dialect */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

@@ -122,9 +122,7 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
     return p;
 }
 
-/* AUTOMATIC1111 reads "Key: value, Key: value"; a value with a comma, colon or line break is quoted
- * as a JSON string. */
-static bool write_value(FILE *out, const char *value) {
+bool generate_answer_write_value(FILE *out, const char *value) {
     if (!strpbrk(value, ",:\n"))
         return fputs(value, out) >= 0;
     json_t *string = json_string(value);
@@ -168,7 +166,7 @@ char *generate_answer_infotext(const struct generate_answer *answer, int index) 
         fprintf(out, ", CFG Rescale: %.10g", asked->guidance_rescale);
     fprintf(out, ", Seed: %" PRIu64 ", Size: %dx%d, Model: ", resolved_request_seed(request, index),
         asked->width, asked->height);
-    bool ok = write_value(out, answer->model_name);
+    bool ok = generate_answer_write_value(out, answer->model_name);
     if (request->scheduler.values.eta > 0)
         fprintf(out, ", Eta: %.10g", request->scheduler.values.eta);
     if (request->source)
@@ -195,23 +193,26 @@ static char *again_json(const struct generate_answer *answer, int index) {
     return text;
 }
 
+bool generate_answer_file(const struct generate_answer *answer, int index, const char *infotext,
+    uint8_t **out, size_t *out_size, struct error *err) {
+    const struct generate_result *result = answer->result;
+    const struct generate_request *asked = &answer->request->asked;
+    char *again = again_json(answer, index);
+    const struct picture_encoding encoding = { asked->format,
+        asked->quality ? asked->quality : PICTURE_QUALITY, { infotext, again } };
+    const bool ok = again ? picture_encode(result->images[index], result->width, result->height,
+                                &encoding, out, out_size, err)
+                          : error_set(err, ERROR_NO_MEMORY, "no memory for the picture's texts");
+    free(again);
+    return ok;
+}
+
 bool generate_answer_picture(const struct generate_answer *answer, int index, uint8_t **out,
     size_t *out_size, struct error *err) {
-    const struct generate_result *result = answer->result;
     char *infotext = generate_answer_infotext(answer, index);
-    char *again = again_json(answer, index);
-    bool ok = infotext && again;
-    if (!ok) {
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the picture's texts");
-    } else {
-        const struct generate_request *asked = &answer->request->asked;
-        const struct picture_encoding encoding = { asked->format,
-            asked->quality ? asked->quality : PICTURE_QUALITY, { infotext, again } };
-        ok = picture_encode(
-            result->images[index], result->width, result->height, &encoding, out, out_size, err);
-    }
+    const bool ok = infotext ? generate_answer_file(answer, index, infotext, out, out_size, err)
+                             : error_set(err, ERROR_NO_MEMORY, "no memory for the picture's texts");
     free(infotext);
-    free(again);
     return ok;
 }
 

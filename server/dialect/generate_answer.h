@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <time.h>
 
 /* Everything is borrowed. */
@@ -39,8 +40,15 @@ char *generate_answer_json(
 bool generate_answer_picture(const struct generate_answer *answer, int index, uint8_t **out,
     size_t *out_size, struct error *err) __attribute__((warn_unused_result));
 
+/* The same with an infotext of the caller's. */
+bool generate_answer_file(const struct generate_answer *answer, int index, const char *infotext,
+    uint8_t **out, size_t *out_size, struct error *err) __attribute__((warn_unused_result));
+
 /* The infotext of picture `index`, malloc'd, NULL when memory is short. */
 char *generate_answer_infotext(const struct generate_answer *answer, int index);
+/* A value of an infotext, which AUTOMATIC1111 reads as "Key: value, Key: value": one with a comma,
+ * colon or line break is quoted as a JSON string. False when memory is short. */
+bool generate_answer_write_value(FILE *out, const char *value);
 
 /* The last part of a path, without a trailing slash: what a model is called. malloc'd. */
 char *model_name_of_path(const char *path);

@@ -18,6 +18,7 @@
 struct acceptor {
     pthread_t thread;
     int listen_fd, stop_fd;
+    bool shared;
     struct connections *connections;
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size);
     void *user;
@@ -84,13 +85,14 @@ static void *accept_clients(void *argument) {
     return NULL;
 }
 
-bool acceptor_create(int listen_fd, struct connections *connections,
+bool acceptor_create(int listen_fd, bool shared, struct connections *connections,
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size), void *user,
     struct acceptor **out, struct error *err) {
     struct acceptor *a = calloc(1, sizeof(*a));
     if (!a)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the listener");
     a->listen_fd = listen_fd;
+    a->shared = shared;
     a->connections = connections;
     a->adopt = adopt;
     a->user = user;
@@ -112,7 +114,8 @@ void acceptor_destroy(struct acceptor *a) {
     if (write(a->stop_fd, &one, sizeof(one)) < 0)
         log_error("the listener cannot be stopped: %s", strerror(errno));
     pthread_join(a->thread, NULL);
-    shutdown(a->listen_fd, SHUT_RDWR); /* refuse new clients instead of queueing them */
+    if (!a->shared)
+        shutdown(a->listen_fd, SHUT_RDWR); /* refuse new clients instead of queueing them */
     close(a->stop_fd);
     free(a);
 }

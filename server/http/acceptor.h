@@ -12,12 +12,13 @@
 struct acceptor;
 struct connections;
 
-/* `listen_fd` (non-blocking) stays the caller's. `adopt` owns the client's socket from then on,
+/* `listen_fd` (non-blocking) stays the caller's; where it is shared with another process, who comes
+ * after the end waits for that. `adopt` owns the client's socket from then on,
  * also when it fails; a place has been taken for it. */
-bool acceptor_create(int listen_fd, struct connections *connections,
+bool acceptor_create(int listen_fd, bool shared, struct connections *connections,
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size), void *user,
     struct acceptor **out, struct error *err) __attribute__((warn_unused_result));
-/* Whoever is not accepted by then is refused. NULL is fine. */
+/* Whoever is not accepted by then is refused, unless the socket is shared. NULL is fine. */
 void acceptor_destroy(struct acceptor *acceptor);
 
 #endif

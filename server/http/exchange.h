@@ -32,10 +32,12 @@ struct exchange {
     /* The name of the API key that it carries, "" where it needs none: who may see what it makes.
      */
     char caller[KEY_NAME_MAX_BYTES + 1];
+    const char *cors_origin; /* that of the page that sends it, where it is listed; or NULL */
+    int64_t begun_ms;
     bool headers_seen;
     bool admitted; /* by the gate, which need not look again */
-    bool owed;  /* counted in the server's `owed` */
-    int status; /* of the answer, once it is queued */
+    bool owed;     /* counted in the server's `owed` */
+    int status;    /* of the answer, once it is queued */
     /* How much the client says it sends, BODY_BYTES_UNKNOWN in chunks, and how much it has sent. */
     uint64_t body_bytes, body_received;
     char *body; /* owned */

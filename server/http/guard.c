@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -198,12 +199,48 @@ static bool split_host(const char *text, size_t length, const char **name, size_
     return *name_length > 0;
 }
 
-static bool host_is_allowed(const char *name, size_t length, const char *own_host) {
-    const char *const allowed[] = { "localhost", "127.0.0.1", "[::1]", own_host };
-    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
-        if (allowed[i] && strlen(allowed[i]) == length &&
-            strncasecmp(name, allowed[i], length) == 0)
+/* An IPv4 or IPv6 address as it stands in Host. No DNS leads to it, so none can be made to. */
+static bool is_address(const char *name, size_t length) {
+    char text[64];
+    unsigned char bytes[16];
+    const bool v6 = length > 2 && name[0] == '[';
+    if (length >= sizeof(text))
+        return false;
+    memcpy(text, name + v6, length - 2 * (size_t)v6);
+    text[length - 2 * (size_t)v6] = 0;
+    return inet_pton(v6 ? AF_INET6 : AF_INET, text, bytes) == 1;
+}
+
+static bool is_name(const char *allowed, const char *name, size_t length) {
+    return allowed && strlen(allowed) == length && strncasecmp(name, allowed, length) == 0;
+}
+
+static bool is_listed(const struct guard_request *request, const char *name, size_t length) {
+    for (const char *const *host = request->hosts; host && *host; host++)
+        if (is_name(*host, name, length))
             return true;
+    return false;
+}
+
+static bool host_is_allowed(const struct guard_request *request, const char *name, size_t length) {
+    const char *const allowed[] = { "localhost", "127.0.0.1", "[::1]", request->own_host };
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+        if (is_name(allowed[i], name, length))
+            return true;
+    return is_listed(request, name, length) || (request->any_address && is_address(name, length));
+}
+
+/* Whether a page of this host has made the request. Who speaks TLS for a listed name is a proxy. */
+static bool is_same_origin(const struct guard_request *request, bool listed_host) {
+    const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
+    const char *const schemes[] = { "http://", listed_host ? "https://" : NULL };
+    for (size_t i = 0; i < 2; i++) {
+        const size_t length = schemes[i] ? strlen(schemes[i]) : 0;
+        if (length && origin->length == length + host->length &&
+            strncasecmp(origin->value, schemes[i], length) == 0 &&
+            strncasecmp(origin->value + length, host->value, host->length) == 0)
+            return true;
+    }
     return false;
 }
 
@@ -223,18 +260,15 @@ static struct guard_verdict check_site(const struct guard_request *request) {
         return REFUSE(400, "invalid_request", "a request has exactly one Host");
     if (!split_host(host->value, host->length, &name, &length))
         return REFUSE(400, "invalid_request", "Host is not a name with an optional port");
-    if (!host_is_allowed(name, length, request->own_host))
+    if (!host_is_allowed(request, name, length))
         return REFUSE(403, "forbidden_host",
-            "this Host is not served here; use localhost, 127.0.0.1 or [::1]");
+            "this Host is not served here; use localhost, 127.0.0.1, [::1] or what --host names");
     if (origin->count > 1 || site->count > 1)
         return REFUSE(400, "invalid_request", "Origin and Sec-Fetch-Site come at most once");
-    if (origin->count == 1) {
-        bool same = origin->length == 7 + host->length &&
-                    strncasecmp(origin->value, "http://", 7) == 0 &&
-                    strncasecmp(origin->value + 7, host->value, host->length) == 0;
-        if (!same)
-            return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
-    }
+    if (origin->count == 1 && request->listed_origin)
+        return PASS;
+    if (origin->count == 1 && !is_same_origin(request, is_listed(request, name, length)))
+        return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
     if (site->count == 1 && !is_own_site(site))
         return REFUSE(403, "forbidden_origin", "requests from other sites are not served");
     return PASS;

@@ -39,6 +39,9 @@ struct guard_request {
     struct guard_headers headers;
     const char
         *own_host; /* the address we listen on, allowed besides the loopback names; or NULL */
+    const char *const *hosts; /* further names; ends with NULL, may be NULL */
+    bool any_address;   /* every IP address in Host is allowed: we listen on all that there are */
+    bool listed_origin; /* Origin is one that may call from its own pages */
     uint64_t body_max_bytes;
     bool takes_chunks; /* a body may come without a length */
     bool no_body;      /* and the method's length may be left out, since there is none */

@@ -2,6 +2,8 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "server/access/access_log.h"
+#include "server/access/cors.h"
 #include "server/access/gate.h"
 #include "server/http/acceptor.h"
 #include "server/http/connections.h"
@@ -43,6 +45,7 @@ static struct exchange *exchange_create(
     exchange->server = server;
     exchange->http = http;
     exchange->raw_target = target;
+    exchange->begun_ms = monotonic_ms();
     exchange->method_name = "";
     exchange->target = strdup(target ? target : "");
     exchange->connection = connection_of(http);
@@ -66,6 +69,8 @@ static void drop_body(struct exchange *exchange) {
 
 static void exchange_destroy(struct exchange *exchange) {
     struct http_server *server = exchange->server;
+    if (server->options.access_log && exchange->headers_seen)
+        access_log_write(server->options.access_log, exchange);
     deferred_unref(exchange->deferred);
     drop_body(exchange);
     free(exchange->target);
@@ -210,20 +215,31 @@ static uint64_t body_max_bytes(const struct exchange *exchange) {
     return sink ? sink->max_bytes(exchange) : HTTP_BODY_MAX_BYTES;
 }
 
+static bool is_any_address(const char *host) {
+    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "[::]") == 0;
+}
+
 static struct guard_verdict guard(
     struct exchange *exchange, const char *method, const char *version) {
+    const struct http_options *options = &exchange->server->options;
     const struct route_method *route = exchange->method;
     struct head head = { 0 };
     read_head(exchange, method, version, &head);
+    if (head.headers.origin.count == 1)
+        exchange->cors_origin = cors_find(
+            options->origins, head.headers.origin.value, head.headers.origin.length);
     const struct guard_request request = {
         .method = method,
         .target = exchange->target,
         .target_length = strlen(exchange->target),
         .headers = head.headers,
-        .own_host = exchange->server->options.own_host,
+        .own_host = options->own_host,
+        .hosts = options->hosts,
+        .any_address = options->own_host && is_any_address(options->own_host),
+        .listed_origin = exchange->cors_origin != NULL,
         .body_max_bytes = body_max_bytes(exchange),
         .takes_chunks = route && route->sink,
-        .no_body = route && !route->content_types,
+        .no_body = route && (!route->content_types || (!route->sink && route_takes(route, NULL))),
     };
     choose_id(exchange, &head.headers);
     exchange->body_bytes = head.headers.transfer_encoding.count > 0
@@ -264,6 +280,19 @@ static enum MHD_Result refuse_type(struct exchange *exchange) {
     return respond_refusal(exchange, 415, "unsupported_media_type", message, NULL, false);
 }
 
+/* To a browser that asks before it sends what a page of a listed origin wants: whatever headers it
+ * names, the origin is trusted with them. */
+static enum MHD_Result allow_page(struct exchange *exchange, const char *methods) {
+    const struct answer_header headers[] = {
+        { "Access-Control-Allow-Methods", methods },
+        { "Access-Control-Allow-Headers",
+            exchange_header(exchange, "Access-Control-Request-Headers") },
+        { "Access-Control-Max-Age", CORS_MAX_AGE_S },
+        { NULL, NULL },
+    };
+    return respond_bytes(exchange, 204, NULL, NULL, 0, headers, false);
+}
+
 /* What can be said to a request that passed the guard without its body: most often no. False if
  * nothing was answered. */
 static bool answer_early(struct exchange *exchange, const char *method, enum MHD_Result *answered) {
@@ -273,6 +302,10 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
         { "Allow", route ? route_allow(route, text, sizeof(text)) : NULL }, { NULL, NULL }
     };
     const bool options = strcmp(method, "OPTIONS") == 0;
+    if (cors_is_preflight(exchange) && route) {
+        *answered = allow_page(exchange, allow[0].value);
+        return true;
+    }
     if (!gate_admit(exchange->server->gate, exchange, answered))
         return true;
     if (options && (route || strcmp(exchange->target, "*") == 0))
@@ -492,6 +525,7 @@ bool http_server_create(
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
     server->options = *options;
+    sdapi_settings_init(&server->sdapi);
     server->started = time(NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -504,8 +538,8 @@ bool http_server_create(
         workers_create(encoder_threads(), &server->encoders, err) &&
         workers_create(HTTP_LOADERS, &server->loaders, err) && start_jobs(server, err) &&
         start_daemon(server, err) &&
-        acceptor_create(
-            options->listen_fd, server->connections, adopt, server, &server->acceptor, err)) {
+        acceptor_create(options->listen_fd, options->listen_is_inherited, server->connections,
+            adopt, server, &server->acceptor, err)) {
         *out = server;
         return true;
     }

@@ -3,8 +3,8 @@
  * One thread accepts clients (server/http/acceptor.c). A small pool of libmicrohttpd threads parses
  * requests, sends answers and never waits. A POST /generate is handed to the engine and its
  * connection suspended; the engine's callback passes the result to one of the encoders
- * (server/generation/generation.c), which makes the PNGs and the JSON and lets the connection go on.
- * Another thread watches the clock and the hang-ups (server/http/connections.c).
+ * (server/generation/generation.c), which makes the PNGs and the JSON and lets the connection go
+ * on. Another thread watches the clock and the hang-ups (server/http/connections.c).
  */
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H

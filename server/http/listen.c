@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,27 +53,39 @@ static bool split(const char *address, char *host, size_t host_size, int *port, 
 static bool resolve(const char *text, const char *host, int port, union address *out,
     socklen_t *size, struct error *err) {
     memset(out, 0, sizeof(*out));
-    bool loopback;
     if (inet_pton(
             AF_INET, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, &out->v4.sin_addr) == 1) {
         out->v4.sin_family = AF_INET;
         out->v4.sin_port = htons((uint16_t)port);
         *size = sizeof(out->v4);
-        loopback = ntohl(out->v4.sin_addr.s_addr) >> 24 == 127;
     } else if (inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1) {
         out->v6.sin6_family = AF_INET6;
         out->v6.sin6_port = htons((uint16_t)port);
         *size = sizeof(out->v6);
-        loopback = IN6_IS_ADDR_LOOPBACK(&out->v6.sin6_addr);
     } else {
         return bad_address(text, err);
     }
-    if (loopback)
+    return true;
+}
+
+static bool is_loopback(const union address *address) {
+    return address->any.sa_family == AF_INET ? ntohl(address->v4.sin_addr.s_addr) >> 24 == 127
+                                             : IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr) != 0;
+}
+
+static bool may_listen(const char *text, const union address *address,
+    const struct listen_policy *policy, struct error *err) {
+    if (is_loopback(address) || (policy->keys && policy->no_tls))
         return true;
+    if (!policy->keys)
+        return error_set(err, ERROR_INVALID,
+            "--listen: %s is not a loopback address, and without --api-keys FILE everybody who "
+            "reaches it could draw and change what is here; latentd key makes a key",
+            text);
     return error_set(err, ERROR_INVALID,
-        "--listen: %s is not a loopback address. This version has no authentication, so it only "
-        "listens on 127.0.0.1, [::1] or localhost; to serve others put a proxy that authenticates "
-        "in front of it",
+        "--listen: %s is not a loopback address, and keys, prompts and pictures would travel as "
+        "plain text. Put a proxy with TLS in front and listen on 127.0.0.1, or say that you want "
+        "this with --insecure-no-tls",
         text);
 }
 
@@ -80,15 +93,29 @@ static bool system_error(const char *text, struct error *err) {
     return error_set(err, ERROR_IO, "--listen %s: %s", text, strerror(errno));
 }
 
-static bool listen_tcp(struct listener *out, const char *text, struct error *err) {
+/* Host and URL, from what the socket is bound to. */
+static bool describe_tcp(struct listener *out, const union address *address) {
+    const bool ipv6 = address->any.sa_family == AF_INET6;
+    char name[INET6_ADDRSTRLEN];
+    const void *binary = ipv6 ? (const void *)&address->v6.sin6_addr
+                              : (const void *)&address->v4.sin_addr;
+    inet_ntop(address->any.sa_family, binary, name, sizeof(name));
+    snprintf(out->host, sizeof(out->host), ipv6 ? "[%s]" : "%s", name);
+    snprintf(out->url, sizeof(out->url), "http://%s:%d", out->host,
+        ntohs(ipv6 ? address->v6.sin6_port : address->v4.sin_port));
+    return true;
+}
+
+static bool listen_tcp(
+    struct listener *out, const char *text, const struct listen_policy *policy, struct error *err) {
     char host[INET6_ADDRSTRLEN];
     int port = 0;
     union address address;
     socklen_t size;
     if (!split(text, host, sizeof(host), &port, err) ||
-        !resolve(text, host, port, &address, &size, err))
+        !resolve(text, host, port, &address, &size, err) ||
+        !may_listen(text, &address, policy, err))
         return false;
-    const bool ipv6 = address.any.sa_family == AF_INET6;
     out->fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (out->fd < 0)
         return system_error(text, err);
@@ -98,14 +125,7 @@ static bool listen_tcp(struct listener *out, const char *text, struct error *err
     if (bind(out->fd, &address.any, size) != 0 || listen(out->fd, SOMAXCONN) != 0 ||
         getsockname(out->fd, &address.any, &size) != 0)
         return system_error(text, err);
-    char name[INET6_ADDRSTRLEN];
-    const void *binary = ipv6 ? (const void *)&address.v6.sin6_addr
-                              : (const void *)&address.v4.sin_addr;
-    inet_ntop(address.any.sa_family, binary, name, sizeof(name));
-    snprintf(out->host, sizeof(out->host), ipv6 ? "[%s]" : "%s", name);
-    snprintf(out->url, sizeof(out->url), "http://%s:%d", out->host,
-        ntohs(ipv6 ? address.v6.sin6_port : address.v4.sin_port));
-    return true;
+    return describe_tcp(out, &address);
 }
 
 /* Removes the socket of a daemon that has ended without doing so: nobody answers there. */
@@ -152,11 +172,38 @@ static bool listen_unix(struct listener *out, const char *text, mode_t mode, str
     return listen(out->fd, SOMAXCONN) == 0 || system_error(text, err);
 }
 
-bool listener_init(struct listener *listener, const char *address, mode_t mode, struct error *err) {
+bool listener_inherit(
+    struct listener *listener, int fd, const struct listen_policy *policy, struct error *err) {
+    static const char text[] = "the socket handed over";
+    union {
+        union address ip;
+        struct sockaddr_un local;
+    } address = { 0 };
+    socklen_t size = sizeof(address);
+    int listens = 0;
+    socklen_t listens_size = sizeof(listens);
+    *listener = (struct listener){ .fd = fd, .inherited = true };
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+        fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size) != 0 ||
+        getsockname(fd, &address.ip.any, &size) != 0)
+        return system_error(text, err);
+    const sa_family_t family = address.ip.any.sa_family;
+    if (!listens || (family != AF_INET && family != AF_INET6 && family != AF_UNIX))
+        return error_set(err, ERROR_INVALID, "%s does not listen for TCP or unix clients", text);
+    if (family != AF_UNIX)
+        return may_listen(text, &address.ip, policy, err) && describe_tcp(listener, &address.ip);
+    snprintf(listener->url, sizeof(listener->url), "unix:%s", address.local.sun_path);
+    return true;
+}
+
+bool listener_init(struct listener *listener, const char *address, mode_t mode,
+    const struct listen_policy *policy, struct error *err) {
     *listener = (struct listener){ .fd = -1 };
     const bool is_unix = strncmp(address, "unix:", 5) == 0;
     const bool ok = is_unix ? listen_unix(listener, address, mode, err)
-                            : listen_tcp(listener, address, err);
+                            : listen_tcp(listener, address, policy, err);
     if (!ok)
         listener_finish(listener);
     return ok;

@@ -46,6 +46,10 @@ static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_R
         { "Content-Type", content_type },
         { "X-Request-Id", exchange->id[0] ? exchange->id : NULL },
         { "Connection", close ? "close" : NULL },
+        { "Vary", exchange->server->options.origins ? "Origin" : NULL },
+        { "Access-Control-Allow-Origin", exchange->cors_origin },
+        { "Access-Control-Expose-Headers",
+            exchange->cors_origin ? "Retry-After, WWW-Authenticate, X-Request-Id" : NULL },
         { NULL, NULL },
     };
     bool ok = add_headers(response, always, own) && add_headers(response, own, NULL) &&

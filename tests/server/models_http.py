@@ -130,7 +130,8 @@ def while_it_draws(d):
     r = d.put({"name": SLOW})
     s = r.json()["switch"]
     check(r.status == 202 and s["state"] == "loading" and not s["unloads_first"], f"{r.status} {r.body}")
-    check(d.put({"name": SLOW}).status == 202, "asked for twice")
+    r = d.put({"name": SLOW})
+    check(r.status == 202, f"asked for twice: {r.status} {r.body}")
     refused(d.put({"name": "fake-file"}), 409, SLOW)
     refused(d.generate({"prompt": "a", "model": SLOW}), 503, "is being loaded")
     check(d.get("/health/ready").status == 200, "ready while it loads")

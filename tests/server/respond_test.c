@@ -62,7 +62,8 @@ static const char *values(const char *name) {
 }
 
 static void no_memory_for_the_answer_is_a_500(void) {
-    struct exchange exchange = { .id = "abc" };
+    struct http_server server = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    struct exchange exchange = { .server = &server, .id = "abc" };
     CHECK(respond_json(&exchange, 200, NULL) == MHD_YES, "nothing was answered");
     CHECK(answer.status == 500, "%u, not 500", answer.status);
     CHECK(exchange.status == 500, "%d, not 500", exchange.status);

@@ -1,0 +1,227 @@
+#include "pictures/texts.h"
+
+#include "base/limits.h"
+#include "pictures/exif.h"
+#include "pictures/png_message.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the list --- */
+
+void picture_text_list_finish(struct picture_text_list *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->items[i].keyword);
+        free(list->items[i].text);
+    }
+    free(list->items);
+    *list = (struct picture_text_list){ 0 };
+}
+
+const char *picture_text_list_find(const struct picture_text_list *list, const char *keyword) {
+    for (size_t i = list->count; i > 0; i--)
+        if (strcmp(list->items[i - 1].keyword, keyword) == 0)
+            return list->items[i - 1].text;
+    return NULL;
+}
+
+/* Takes over `text`; NULL stands for no memory. */
+static bool add(struct picture_text_list *list, const char *keyword, char *text) {
+    struct picture_text *grown = text ? realloc(list->items, (list->count + 1) * sizeof(*grown))
+                                      : NULL;
+    char *copy = grown ? strdup(keyword) : NULL;
+    if (grown)
+        list->items = grown;
+    if (!copy) {
+        free(text);
+        return false;
+    }
+    list->items[list->count++] = (struct picture_text){ copy, text };
+    return true;
+}
+
+/* --- PNG: its text chunks as those of a picture of one pixel, which libpng reads up to the pixel.
+ * What libpng thinks of all other chunks does not matter here. --- */
+
+#define SIGNATURE_BYTES 8
+#define CHUNK_BYTES 12 /* of a chunk's length, type and sum */
+
+static const uint8_t signature[SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n' };
+static const uint8_t header[] = { 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0,
+    0, 0, 0x3a, 0x7e, 0x9b, 0x55 };
+static const uint8_t pixels[] = { 0, 0, 0, 10, 'I', 'D', 'A', 'T' };
+
+struct bytes {
+    uint8_t *data; /* owned */
+    size_t size, at;
+};
+
+static void append(struct bytes *bytes, const uint8_t *data, size_t size) {
+    memcpy(bytes->data + bytes->size, data, size);
+    bytes->size += size;
+}
+
+static bool is_text(const uint8_t *type) {
+    return memcmp(type, "tEXt", 4) == 0 || memcmp(type, "zTXt", 4) == 0 ||
+           memcmp(type, "iTXt", 4) == 0;
+}
+
+static bool collect(const uint8_t *file, size_t size, struct bytes *out, struct error *err) {
+    bool ended = false;
+    out->data = malloc(size + sizeof(header) + sizeof(pixels));
+    if (!out->data)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+    append(out, file, SIGNATURE_BYTES);
+    append(out, header, sizeof(header));
+    for (size_t at = SIGNATURE_BYTES; !ended && size - at >= CHUNK_BYTES;) {
+        const uint8_t *chunk = file + at;
+        const size_t length = (size_t)chunk[0] << 24 | (size_t)chunk[1] << 16 |
+                              (size_t)chunk[2] << 8 | chunk[3];
+        if (length > size - at - CHUNK_BYTES)
+            break;
+        if (is_text(chunk + 4))
+            append(out, chunk, length + CHUNK_BYTES);
+        ended = memcmp(chunk + 4, "IEND", 4) == 0;
+        at += length + CHUNK_BYTES;
+    }
+    append(out, pixels, sizeof(pixels));
+    return ended || error_set(err, ERROR_INVALID, "the PNG is cut short: it has no IEND chunk");
+}
+
+static void on_read(png_structp png, png_bytep out, size_t size) {
+    struct bytes *bytes = png_get_io_ptr(png);
+    if (size > bytes->size - bytes->at)
+        png_error(png, "the file is cut short");
+    memcpy(out, bytes->data + bytes->at, size);
+    bytes->at += size;
+}
+
+/* All that libpng may jump out of. A text that it cannot read it leaves out. */
+static bool read_chunks(png_structp png, png_infop info) {
+    if (setjmp(png_jmpbuf(png)))
+        return false;
+    png_set_chunk_cache_max(png, PNG_CHUNKS_MAX);
+    png_set_chunk_malloc_max(png, PNG_MEMORY_MAX_BYTES / 2);
+    png_read_info(png, info);
+    return true;
+}
+
+/* Latin-1 to UTF-8, malloc'd. */
+static char *from_latin1(const char *text) {
+    const size_t size = strlen(text);
+    char *out = malloc(2 * size + 1), *at = out;
+    for (size_t i = 0; out && i < size; i++) {
+        const uint8_t c = (uint8_t)text[i];
+        if (c >= 0x80)
+            *at++ = (char)(0xc0 | c >> 6);
+        *at++ = (char)(c >= 0x80 ? 0x80 | (c & 0x3f) : c);
+    }
+    if (out)
+        *at = 0;
+    return out;
+}
+
+static bool add_chunks(png_structp png, png_infop info, struct picture_text_list *out) {
+    png_textp texts = NULL;
+    int count = 0;
+    png_get_text(png, info, &texts, &count);
+    for (int i = 0; i < count; i++) {
+        const bool international = texts[i].compression > PNG_TEXT_COMPRESSION_zTXt;
+        const char *text = texts[i].text ? texts[i].text : "";
+        if (!add(out, texts[i].key, international ? strdup(text) : from_latin1(text)))
+            return false;
+    }
+    return true;
+}
+
+static bool read_png(
+    const uint8_t *file, size_t size, struct picture_text_list *out, struct error *err) {
+    struct bytes bytes = { 0 };
+    if (!collect(file, size, &bytes, err)) {
+        free(bytes.data);
+        return false;
+    }
+    struct png_message message = { "" };
+    png_structp png = png_create_read_struct(
+        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    bool read = false, ok = false;
+    if (info) {
+        png_set_read_fn(png, &bytes, on_read);
+        read = read_chunks(png, info);
+        ok = read && add_chunks(png, info, out);
+    }
+    const bool damaged = info && !read;
+    png_destroy_read_struct(&png, &info, NULL);
+    free(bytes.data);
+    if (damaged)
+        return png_message_set(&message, "the PNG is damaged", err);
+    return ok || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+}
+
+/* --- EXIF data, in a JPEG and in a WebP file --- */
+
+enum { MARKER_SOS = 0xda, MARKER_APP1 = 0xe1 };
+
+/* Up to the pixels; NULL if there are none. */
+static const uint8_t *find_in_jpeg(const uint8_t *file, size_t size, size_t *exif_size) {
+    for (size_t at = 2; at + 4 <= size && file[at] == 0xff && file[at + 1] != MARKER_SOS;) {
+        const size_t length = (size_t)file[at + 2] << 8 | file[at + 3];
+        if (length < 2 || length > size - at - 2)
+            return NULL;
+        if (file[at + 1] == MARKER_APP1 && length > 8 && memcmp(file + at + 4, "Exif\0", 6) == 0) {
+            *exif_size = length - 8;
+            return file + at + 10;
+        }
+        at += 2 + length;
+    }
+    return NULL;
+}
+
+static const uint8_t *find_in_webp(const uint8_t *file, size_t size, size_t *exif_size) {
+    for (size_t at = 12; at + 8 <= size;) {
+        const uint8_t *p = file + at + 4;
+        const size_t length = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 |
+                              (size_t)p[3] << 24;
+        if (length > size - at - 8)
+            return NULL;
+        if (memcmp(file + at, "EXIF", 4) == 0) {
+            *exif_size = length;
+            return file + at + 8;
+        }
+        at += 8 + length + length % 2;
+    }
+    return NULL;
+}
+
+static bool read_exif(
+    const uint8_t *exif, size_t size, struct picture_text_list *out, struct error *err) {
+    char *comment = NULL;
+    if (exif && !exif_user_comment(exif, size, &comment, err))
+        return false;
+    return !comment || add(out, "parameters", comment) ||
+           error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+}
+
+bool picture_read_texts(
+    const void *file, size_t size, struct picture_text_list *out, struct error *err) {
+    const uint8_t *bytes = file, *exif = NULL;
+    size_t exif_size = 0;
+    bool ok;
+    *out = (struct picture_text_list){ 0 };
+    if (size >= SIGNATURE_BYTES && memcmp(bytes, signature, SIGNATURE_BYTES) == 0) {
+        ok = read_png(bytes, size, out, err);
+    } else if (size >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff) {
+        exif = find_in_jpeg(bytes, size, &exif_size);
+        ok = read_exif(exif, exif_size, out, err);
+    } else if (size >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0) {
+        exif = find_in_webp(bytes, size, &exif_size);
+        ok = read_exif(exif, exif_size, out, err);
+    } else {
+        ok = error_set(err, ERROR_INVALID, "it is no PNG, JPEG or WebP file");
+    }
+    if (!ok)
+        picture_text_list_finish(out);
+    return ok;
+}

@@ -1,0 +1,109 @@
+#include "server/access/access_log.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/monotonic.h"
+#include "server/http/exchange.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PATH_SHOWN_BYTES 512
+#define COMPLAINT_MS 60000
+
+struct access_log {
+    int fd;
+    atomic_int lost;
+    atomic_llong said_ms; /* when that was said last */
+};
+
+bool access_log_open(const char *path, struct access_log **out, struct error *err) {
+    struct access_log *log = calloc(1, sizeof(*log));
+    if (!log)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the access log");
+    /* A FIFO whose reader is slow must not stop an HTTP thread. */
+    log->fd = strcmp(path, "-") == 0
+                  ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                  : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
+    if (log->fd < 0) {
+        error_set(err, ERROR_IO, "--access-log %s: %s", path, strerror(errno));
+        free(log);
+        return false;
+    }
+    *out = log;
+    return true;
+}
+
+void access_log_close(struct access_log *log) {
+    if (!log)
+        return;
+    close(log->fd);
+    free(log);
+}
+
+static const char *peer_text(const struct exchange *exchange, char text[INET6_ADDRSTRLEN]) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+        exchange->http, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info ? info->client_addr : NULL;
+    if (address && address->sa_family == AF_INET)
+        return inet_ntop(
+            AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text, INET6_ADDRSTRLEN);
+    if (address && address->sa_family == AF_INET6)
+        return inet_ntop(
+            AF_INET6, &((const struct sockaddr_in6 *)address)->sin6_addr, text, INET6_ADDRSTRLEN);
+    return "unix";
+}
+
+/* RFC 3339 with milliseconds, in UTC. */
+static void now_text(char text[40]) {
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    const size_t used = strftime(text, 40, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + used, 40 - used, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
+static char *line_of(const struct exchange *exchange) {
+    char when[40], peer[INET6_ADDRSTRLEN], target[PATH_SHOWN_BYTES + 1];
+    now_text(when);
+    snprintf(target, sizeof(target), "%s", exchange->target);
+    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:f}", "time", when, "id",
+        exchange->id, "peer", peer_text(exchange, peer), "caller", exchange->caller, "method",
+        exchange->method_name, "target", json_lenient_string(target), "status",
+        exchange->status ? json_integer(exchange->status) : json_null(), "received_bytes",
+        (json_int_t)exchange->body_received, "seconds",
+        (double)(monotonic_ms() - exchange->begun_ms) / 1000);
+    char *line = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(json);
+    return line;
+}
+
+static void complain(struct access_log *log) {
+    const long long now_ms = monotonic_ms();
+    long long said_ms = atomic_load(&log->said_ms);
+    atomic_fetch_add(&log->lost, 1);
+    if (said_ms && now_ms - said_ms < COMPLAINT_MS)
+        return;
+    if (atomic_compare_exchange_strong(&log->said_ms, &said_ms, now_ms))
+        log_warning(
+            "%d lines of the access log could not be written", atomic_exchange(&log->lost, 0));
+}
+
+void access_log_write(struct access_log *log, const struct exchange *exchange) {
+    char *line = line_of(exchange);
+    const size_t length = line ? strlen(line) : 0;
+    if (line)
+        line[length] = '\n'; /* in the place of the NUL: one write is one line */
+    if (!line || write(log->fd, line, length + 1) != (ssize_t)(length + 1))
+        complain(log);
+    free(line);
+}

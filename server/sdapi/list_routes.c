@@ -1,0 +1,181 @@
+/* What there is: GET /sdapi/v1/samplers, /schedulers, /sd-models, /loras, /memory and so on, and
+ * POST /sdapi/v1/refresh-loras. What AUTOMATIC1111 has and we have not is an empty list. */
+#include "base/json.h"
+#include "engine/switch.h"
+#include "server/http/respond.h"
+#include "server/sdapi/samplers.h"
+#include "server/sdapi/sdapi.h"
+#include "server/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum MHD_Result samplers(struct exchange *exchange) {
+    return respond_json(exchange, 200, sdapi_samplers_json());
+}
+
+static enum MHD_Result schedulers(struct exchange *exchange) {
+    return respond_json(exchange, 200, sdapi_schedules_json());
+}
+
+/* --- models --- */
+
+/* Hashes are null: we do not read gigabytes to name a file. */
+static json_t *model_json(const char *name, const char *path) {
+    return json_pack("{s:o, s:o, s:n, s:n, s:o, s:n}", "title", json_lenient_string(name),
+        "model_name", json_lenient_string(name), "hash", "sha256", "filename",
+        json_lenient_string(path), "config");
+}
+
+static bool list_models(struct task *task, struct error *err) {
+    struct engine_models models;
+    if (!engine_models(task->deferred.server->options.engine, &models, err))
+        return false;
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < models.count; i++) {
+        const struct engine_model_entry *entry = &models.items[i];
+        ok = entry->leads_out ||
+             json_array_append_new(list, model_json(entry->name, entry->path)) == 0;
+    }
+    engine_models_finish(&models);
+    if (!ok)
+        json_decref(list);
+    task->json = ok ? list : NULL;
+    return ok;
+}
+
+static void destroy(struct task *task) {
+    free(task);
+}
+
+static enum MHD_Result models(struct exchange *exchange) {
+    return task_start(
+        calloc(1, sizeof(struct task)), exchange, exchange->server->loaders, list_models, destroy);
+}
+
+/* --- LoRAs --- */
+
+static json_t *lora_json(const struct adapter_info *info, const char *folder) {
+    char *path;
+    if (asprintf(&path, "%s/%s.safetensors", folder ? folder : ".", info->name) < 0)
+        return NULL;
+    json_t *json = json_pack("{s:s, s:s, s:o, s:{}}", "name", info->name, "alias", info->name,
+        "path", json_lenient_string(path), "metadata");
+    free(path);
+    return json;
+}
+
+static enum MHD_Result loras(struct exchange *exchange) {
+    struct adapters *adapters = engine_get_adapters(exchange->server->options.engine);
+    struct adapters_listing listing = { 0 };
+    struct error err = { 0 };
+    if (adapters && !adapters_list(adapters, &listing, &err))
+        return respond_error(exchange, &err);
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < listing.count; i++)
+        ok = json_array_append_new(list, lora_json(&listing.items[i], listing.folder)) == 0;
+    adapters_listing_finish(&listing);
+    if (!ok) {
+        json_decref(list);
+        list = NULL;
+    }
+    return respond_json(exchange, 200, list);
+}
+
+static bool rescan(struct task *task, struct error *err) {
+    struct adapters *adapters = engine_get_adapters(task->deferred.server->options.engine);
+    struct adapters_scan scan;
+    if (adapters && !adapters_rescan(adapters, &scan, err))
+        return false;
+    char *text = strdup("null");
+    task->body = (struct task_body){ "application/json", text, 4, -1 };
+    return text || error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
+}
+
+static enum MHD_Result refresh_loras(struct exchange *exchange) {
+    return task_start(
+        calloc(1, sizeof(struct task)), exchange, exchange->server->loaders, rescan, destroy);
+}
+
+/* --- memory --- */
+
+static json_t *ram_json(void) {
+    const json_int_t page = sysconf(_SC_PAGESIZE), total = page * sysconf(_SC_PHYS_PAGES);
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%*s %lld", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return json_pack("{s:I, s:I, s:I}", "free", total - pages * page, "used",
+        (json_int_t)(pages * page), "total", total);
+}
+
+static enum MHD_Result memory(struct exchange *exchange) {
+    struct device_figures f;
+    double age_s;
+    json_t *cuda;
+    if (engine_get_figures(exchange->server->options.engine, &f, &age_s)) {
+        const json_int_t ours = (json_int_t)(f.weight_bytes + f.activation_bytes);
+        cuda = json_pack("{s:{s:I, s:I, s:I}, s:{s:I}, s:{s:I}}", "system", "free",
+            (json_int_t)f.memory_free, "used", (json_int_t)(f.memory_total - f.memory_free),
+            "total", (json_int_t)f.memory_total, "allocated", "current", ours, "reserved",
+            "current", ours);
+    } else {
+        cuda = json_pack("{s:s}", "error", "unavailable");
+    }
+    return respond_json(exchange, 200, json_pack("{s:o, s:o}", "ram", ram_json(), "cuda", cuda));
+}
+
+/* --- nothing --- */
+
+static enum MHD_Result empty_list(struct exchange *exchange) {
+    return respond_json(exchange, 200, json_array());
+}
+
+static enum MHD_Result empty_object(struct exchange *exchange) {
+    return respond_json(exchange, 200, json_object());
+}
+
+static enum MHD_Result scripts(struct exchange *exchange) {
+    return respond_json(exchange, 200, json_pack("{s:[], s:[]}", "txt2img", "img2img"));
+}
+
+static enum MHD_Result embeddings(struct exchange *exchange) {
+    return respond_json(exchange, 200, json_pack("{s:{}, s:{}}", "loaded", "skipped"));
+}
+
+#define LIST(name, last_piece, answer, what)                                                       \
+    const struct route route_sdapi_##name = { .path = "/sdapi/v1/" last_piece,                     \
+        .dialect = &dialect_sdapi,                                                                 \
+        .methods = { { "GET", .handle = answer, .about = what } } }
+#define NOTHING(name, last_piece, answer)                                                          \
+    LIST(name, last_piece, answer, "Nothing: for clients of AUTOMATIC1111 that ask")
+
+LIST(samplers, "samplers", samplers, "AUTOMATIC1111's samplers that there are");
+LIST(schedulers, "schedulers", schedulers, "AUTOMATIC1111's schedules that there are");
+LIST(models, "sd-models", models, "The checkpoints");
+LIST(loras, "loras", loras, "The LoRAs");
+LIST(memory, "memory", memory, "How much memory the daemon takes");
+LIST(embeddings, "embeddings", embeddings, "The textual inversions");
+LIST(scripts, "scripts", scripts, "No scripts, in two lists");
+NOTHING(cmd_flags, "cmd-flags", empty_object);
+NOTHING(upscalers, "upscalers", empty_list);
+NOTHING(latent_upscale_modes, "latent-upscale-modes", empty_list);
+NOTHING(vae, "sd-vae", empty_list);
+NOTHING(modules, "sd-modules", empty_list);
+NOTHING(hypernetworks, "hypernetworks", empty_list);
+NOTHING(face_restorers, "face-restorers", empty_list);
+NOTHING(realesrgan_models, "realesrgan-models", empty_list);
+NOTHING(prompt_styles, "prompt-styles", empty_list);
+NOTHING(script_info, "script-info", empty_list);
+NOTHING(extensions, "extensions", empty_list);
+
+const struct route route_sdapi_refresh_loras = { .path = "/sdapi/v1/refresh-loras",
+    .dialect = &dialect_sdapi,
+    .methods = { { "POST", sdapi_json_or_none, .handle = refresh_loras,
+        .about = "Reads the folder of LoRAs again" } } };

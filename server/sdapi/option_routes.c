@@ -1,0 +1,132 @@
+/* GET and POST /sdapi/v1/options. Another sd_model_checkpoint is a switch of the model: it is
+ * answered when that is done, as AUTOMATIC1111's is. */
+#include "base/json.h"
+#include "engine/switch.h"
+#include "server/deferred.h"
+#include "server/http/respond.h"
+#include "server/sdapi/sdapi.h"
+#include "server/sdapi/settings.h"
+#include "server/workers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static enum MHD_Result get(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    pthread_mutex_lock(&server->mutex);
+    const struct sdapi_settings settings = server->sdapi;
+    pthread_mutex_unlock(&server->mutex);
+    return respond_json(
+        exchange, 200, sdapi_settings_json(&settings, sdapi_model_name(exchange->server)));
+}
+
+/* --- a switch, which a loader's thread begins and one of the engine's ends --- */
+
+struct option_switch {
+    struct deferred deferred; /* the first member */
+    struct work work;
+    char name[MODEL_NAME_MAX_BYTES + 1];
+    struct sdapi_settings settings; /* count once it is done */
+    struct error error;
+};
+
+static void on_switched(const struct error *err, void *user) {
+    struct option_switch *s = user;
+    struct http_server *server = s->deferred.server;
+    if (err) {
+        s->error = *err;
+    } else {
+        pthread_mutex_lock(&server->mutex);
+        server->sdapi = s->settings;
+        pthread_mutex_unlock(&server->mutex);
+    }
+    deferred_done(&s->deferred);
+}
+
+/* The last that is done with it here, if it is on its way. */
+static void begin_switch(struct work *work) {
+    struct option_switch *s = (struct option_switch *)((char *)work -
+                                                       offsetof(struct option_switch, work));
+    struct model_switch now;
+    struct error err;
+    if (!engine_switch(s->deferred.server->options.engine, s->name, on_switched, s, &now, &err))
+        on_switched(&err, s);
+    else if (now.state == SWITCH_DONE)
+        on_switched(NULL, s);
+}
+
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    const struct option_switch *s = (struct option_switch *)deferred;
+    return s->error.code == ERROR_NONE ? sdapi_respond_null(exchange)
+                                       : respond_error(exchange, &s->error);
+}
+
+static void destroy(struct deferred *deferred) {
+    free(deferred);
+}
+
+static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
+
+static enum MHD_Result start_switch(
+    struct exchange *exchange, const char *name, const struct sdapi_settings *settings) {
+    struct error err = { 0 };
+    struct option_switch *s = calloc(1, sizeof(*s));
+    if (!s) {
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return respond_error(exchange, &err);
+    }
+    s->work.run = begin_switch;
+    s->settings = *settings;
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    if (!deferred_init(&s->deferred, &kind, exchange, &err)) {
+        deferred_unref(&s->deferred);
+        return respond_error(exchange, &err);
+    }
+    deferred_suspend(&s->deferred, exchange); /* nobody can be done with it yet */
+    workers_give(exchange->server->loaders, &s->work);
+    return MHD_YES;
+}
+
+/* --- POST --- */
+
+/* The whole of it is read before any of it counts. *name: of another checkpoint, or "". */
+static bool read_options(const json_t *body, const char *current, struct sdapi_settings *settings,
+    char name[MODEL_NAME_MAX_BYTES + 1], struct error *err) {
+    const json_t *checkpoint = json_object_get(body, "sd_model_checkpoint");
+    const char *asked = json_string_value(checkpoint);
+    name[0] = 0;
+    if (!json_is_object(body))
+        return json_bad_field("body", body, "a valid dictionary", err);
+    if (checkpoint && !json_is_null(checkpoint) &&
+        (!asked || !*asked || strlen(asked) > MODEL_NAME_MAX_BYTES))
+        return json_bad_field(
+            "sd_model_checkpoint", checkpoint, "a title of GET /sdapi/v1/sd-models", err);
+    if (asked && strcmp(asked, current) != 0)
+        snprintf(name, MODEL_NAME_MAX_BYTES + 1, "%s", asked);
+    return sdapi_settings_read(settings, body, "", err);
+}
+
+static enum MHD_Result post(struct exchange *exchange) {
+    struct http_server *server = exchange->server;
+    struct error why = { 0 }, err = { 0 };
+    char name[MODEL_NAME_MAX_BYTES + 1];
+    const char *current = sdapi_model_name(server);
+    json_t *body = json_parse(exchange->body, exchange->body_size, &why);
+    pthread_mutex_lock(&server->mutex);
+    struct sdapi_settings settings = server->sdapi;
+    const bool ok = body ? read_options(body, current, &settings, name, &err)
+                         : error_field(&err, "body", "what came", "JSON; %.400s", why.message);
+    if (ok && !name[0])
+        server->sdapi = settings;
+    pthread_mutex_unlock(&server->mutex);
+    json_decref(body);
+    if (!ok)
+        return respond_error(exchange, &err);
+    return name[0] ? start_switch(exchange, name, &settings) : sdapi_respond_null(exchange);
+}
+
+const struct route route_sdapi_options = { .path = "/sdapi/v1/options",
+    .dialect = &dialect_sdapi,
+    .methods = { { "GET", .handle = get, .about = "AUTOMATIC1111's options" },
+        { "POST", content_types_json, .handle = post,
+            .about = "Sets some of AUTOMATIC1111's options" } } };

@@ -1,0 +1,82 @@
+/* POST /sdapi/v1/png-info: what a picture says of how it was drawn. */
+#include "base/json.h"
+#include "pictures/texts.h"
+#include "server/http/respond.h"
+#include "server/sdapi/infotext.h"
+#include "server/sdapi/request.h"
+#include "server/sdapi/sdapi.h"
+#include "server/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct png_info_task {
+    struct task task; /* the first member */
+    struct picture_file file;
+};
+
+/* All texts but the infotext. */
+static json_t *items_json(const struct picture_text_list *texts) {
+    json_t *items = json_object();
+    bool ok = items != NULL;
+    for (size_t i = 0; ok && i < texts->count; i++) {
+        json_t *keyword = json_lenient_string(texts->items[i].keyword);
+        ok = keyword && (strcmp(texts->items[i].keyword, "parameters") == 0 ||
+                            json_object_set_new(items, json_string_value(keyword),
+                                json_lenient_string(texts->items[i].text)) == 0);
+        json_decref(keyword);
+    }
+    if (ok)
+        return items;
+    json_decref(items);
+    return NULL;
+}
+
+static bool run(struct task *task, struct error *err) {
+    struct png_info_task *t = (struct png_info_task *)task;
+    struct picture_text_list texts;
+    struct error why;
+    if (!picture_read_texts(t->file.bytes, t->file.size, &texts, &why))
+        return why.code == ERROR_INVALID ? error_set(err, ERROR_INVALID, "Invalid encoded image")
+                                         : error_set(err, why.code, "%s", why.message);
+    const char *infotext = picture_text_list_find(&texts, "parameters");
+    if (!infotext)
+        infotext = "";
+    task->json = json_pack("{s:o, s:o, s:o}", "info", json_lenient_string(infotext), "items",
+        items_json(&texts), "parameters", sdapi_infotext_parse(infotext));
+    picture_text_list_finish(&texts);
+    return task->json;
+}
+
+static void destroy(struct task *task) {
+    struct png_info_task *t = (struct png_info_task *)task;
+    free(t->file.bytes);
+    free(t);
+}
+
+static bool read_picture(struct exchange *exchange, struct picture_file *out, struct error *err) {
+    struct error why;
+    json_t *body = json_parse(exchange->body, exchange->body_size, &why);
+    const json_t *image = json_object_get(body, "image");
+    bool ok = body || error_field(err, "body", "what came", "JSON; %.400s", why.message);
+    if (ok && !json_is_string(image))
+        ok = json_bad_field("image", image, "a valid string", err);
+    ok = ok && sdapi_decode_picture(json_string_value(image), out, err);
+    json_decref(body);
+    return ok;
+}
+
+static enum MHD_Result handle(struct exchange *exchange) {
+    struct error err = { 0 };
+    struct png_info_task *t = calloc(1, sizeof(*t));
+    if (t && !read_picture(exchange, &t->file, &err)) {
+        free(t);
+        return respond_error(exchange, &err);
+    }
+    return task_start(t ? &t->task : NULL, exchange, exchange->server->loaders, run, destroy);
+}
+
+const struct route route_sdapi_png_info = { .path = "/sdapi/v1/png-info",
+    .dialect = &dialect_sdapi,
+    .methods = { { "POST", content_types_json, .handle = handle,
+        .about = "What a picture's file says of how it was drawn" } } };

@@ -1,0 +1,44 @@
+#include "server/sdapi/sdapi.h"
+
+#include "base/json.h"
+#include "server/http/respond.h"
+#include "server/sdapi/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *const sdapi_json_or_none[] = { "application/json", "", NULL };
+
+/* {"detail": [{"type", "loc": ["body", FIELD], "msg", "input"}]} */
+static json_t *field_json(const struct error *err) {
+    const char *field = sdapi_field_name(err->param);
+    json_t *loc = strcmp(field, "body") == 0
+                      ? json_pack("[s]", "body")
+                      : json_pack("[s, o]", "body", json_lenient_string(field));
+    char message[sizeof(err->value) + sizeof(err->allowed) + 32];
+    snprintf(message, sizeof(message), "%s is not allowed; %s", err->value, err->allowed);
+    return json_pack("{s:[{s:s, s:o, s:o, s:o}]}", "detail", "type", "value_error", "loc", loc,
+        "msg", json_lenient_string(message), "input", json_lenient_string(err->value));
+}
+
+static json_t *error_json(const struct error *err, const char *code, int *status) {
+    (void)code;
+    if (*status != 400 || !err->param[0])
+        return json_pack("{s:o}", "detail", json_lenient_string(err->message));
+    *status = 422;
+    return field_json(err);
+}
+
+const struct dialect dialect_sdapi = { "a1111", error_json };
+
+const char *sdapi_model_name(struct http_server *server) {
+    struct pipeline_info info;
+    const bool known = engine_get_info(server->options.engine, &info);
+    return known && info.model_name ? info.model_name : "";
+}
+
+enum MHD_Result sdapi_respond_null(struct exchange *exchange) {
+    char *text = strdup("null");
+    return text ? respond_bytes(exchange, 200, "application/json", text, strlen(text), NULL, false)
+                : MHD_NO;
+}

@@ -1,0 +1,268 @@
+"""AUTOMATIC1111's API over HTTP, on a pipeline without a model: every route, the answers' shapes, the
+errors, progress and interrupting.   usage: sdapi_http.py EXECUTABLE"""
+import base64
+import json
+import subprocess
+import sys
+import threading
+import time
+
+from daemon import Daemon, check, done, wait_until
+from png_file import gradient, left_half, png_base64
+
+JSON = {"Content-Type": "application/json"}
+SMALL = {"width": 64, "height": 64, "steps": 4}
+INFO_KEYS = """prompt all_prompts negative_prompt all_negative_prompts seed all_seeds subseed all_subseeds
+subseed_strength width height sampler_name cfg_scale steps batch_size restore_faces face_restoration_model
+sd_model_name sd_model_hash sd_vae_name sd_vae_hash seed_resize_from_w seed_resize_from_h denoising_strength
+extra_generation_params index_of_first_image infotexts styles job_timestamp clip_skip
+is_using_inpainting_conditioning version""".split()
+EMPTY_LISTS = """upscalers latent-upscale-modes sd-vae sd-modules hypernetworks face-restorers
+realesrgan-models prompt-styles script-info extensions""".split()
+
+
+def post(d, path, body=None, headers=None):
+    text = None if body is None else body if isinstance(body, str) else json.dumps(body)
+    return d.request("POST", path, text, {**(JSON if body is not None else {}), **(headers or {})})
+
+
+def txt2img(d, fields, headers=None):
+    return post(d, "/sdapi/v1/txt2img", {**SMALL, **fields}, headers)
+
+
+def lists(d):
+    for name in EMPTY_LISTS:
+        r = d.get(f"/sdapi/v1/{name}")
+        check((r.status, r.json()) == (200, []), f"{name}: {r.status} {r.body}")
+    for name, expected in (("cmd-flags", {}), ("scripts", {"txt2img": [], "img2img": []}),
+                           ("embeddings", {"loaded": {}, "skipped": {}}), ("loras", [])):
+        r = d.get(f"/sdapi/v1/{name}")
+        check((r.status, r.json()) == (200, expected), f"{name}: {r.status} {r.body}")
+    samplers = d.get("/sdapi/v1/samplers").json()
+    check(all(set(s) == {"name", "aliases", "options"} for s in samplers), f"{samplers[0]}")
+    names = [s["name"] for s in samplers]
+    check(len(set(names)) == len(names) >= 16 and {"Euler a", "DPM++ 2M", "DDIM"} <= set(names), f"{names}")
+    schedulers = d.get("/sdapi/v1/schedulers").json()
+    check(all(set(s) == {"name", "label", "aliases", "default_rho", "need_inner_model"} for s in schedulers),
+          f"{schedulers[0]}")
+    check({"automatic", "karras", "sgm_uniform"} <= {s["name"] for s in schedulers}, f"{schedulers}")
+    for sampler in names:  # each is one that txt2img takes
+        r = txt2img(d, {"sampler_name": sampler, "send_images": False})
+        check(r.status == 200, f"{sampler}: {r.status} {r.body[:200]}")
+    models = d.get("/sdapi/v1/sd-models").json()
+    check(len(models) >= 1 and set(models[0]) == {"title", "model_name", "hash", "sha256", "filename", "config"},
+          f"{models}")
+    memory = d.get("/sdapi/v1/memory").json()
+    check(set(memory) == {"ram", "cuda"} and 0 < memory["ram"]["used"] < memory["ram"]["total"], f"{memory}")
+    r = post(d, "/sdapi/v1/refresh-loras")
+    check((r.status, r.body) == (200, b"null"), f"{r.status} {r.body}")
+
+
+def answers(d):
+    r = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 7, "batch_size": 2, "n_iter": 2,
+                    "sampler_name": "DPM++ 2M", "scheduler": "automatic", "cfg_scale": 6.5,
+                    "override_settings": {"CLIP_stop_at_last_layers": 2}, "unheard_of": {"a": 1}})
+    check(r.status == 200, f"{r.status} {r.body[:300]}")
+    a = r.json()
+    check(set(a) == {"images", "parameters", "info"}, f"{set(a)}")
+    check(len(a["images"]) == 4 and all(base64.b64decode(i, validate=True)[:4] == b"\x89PNG" for i in a["images"]),
+          "four PNGs in base64")
+    check(a["parameters"]["prompt"] == "a cat, sitting" and a["parameters"]["n_iter"] == 2 and
+          a["parameters"]["hr_scale"] == 2 and "unheard_of" not in a["parameters"], f"{a['parameters']}")
+    check(isinstance(a["info"], str), "info is a string")
+    info = json.loads(a["info"])
+    check(list(info) == INFO_KEYS, f"{set(info) ^ set(INFO_KEYS)}")
+    check(info["all_seeds"] == [7, 8, 9, 10] and info["seed"] == 7, f"{info['all_seeds']}")
+    check(info["all_prompts"] == ["a cat, sitting"] * 4 and info["clip_skip"] == 2, f"{info}")
+    check(info["sampler_name"] == "DPM++ 2M" and info["batch_size"] == 2, f"{info}")
+    check(info["extra_generation_params"] == {"Schedule type": "Karras"}, f"{info['extra_generation_params']}")
+    lines = info["infotexts"][1].split("\n")
+    check(lines[0] == "a cat, sitting" and lines[1] == "Negative prompt: a dog", f"{lines}")
+    check(lines[2].startswith("Steps: 4, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 6.5, Seed: 8, "
+                              "Size: 64x64, Model: ") and ", Clip skip: 2, RNG: NV, Version: latentd" in lines[2],
+          f"{lines[2]}")
+    back = post(d, "/sdapi/v1/png-info", {"image": a["images"][1]}).json()
+    check(back["info"] == info["infotexts"][1], f"{back['info']}")
+    check(back["parameters"]["Seed"] == "8" and back["parameters"]["Size-1"] == "64", f"{back['parameters']}")
+    check(json.loads(back["items"]["latentd"])["scheduler"]["use_karras_sigmas"] is True, f"{back['items']}")
+    # The same seed alone, and by our own API.
+    one = txt2img(d, {"prompt": "a cat, sitting", "negative_prompt": "a dog", "seed": 8, "sampler_name": "DPM++ 2M",
+                      "cfg_scale": 6.5, "override_settings": {"CLIP_stop_at_last_layers": 2}}).json()
+    check(pixels(one["images"][0]) == pixels(a["images"][1]), "picture k is the picture of seed + k")
+    ours = d.generate(json.loads(back["items"]["latentd"])).json()
+    check(pixels(ours["images"][0]["b64_json"]) == pixels(a["images"][1]), "the native request that it carries")
+    check(txt2img(d, {"send_images": False}).json()["images"] == [], "no images unless they are wanted")
+    seeds = [json.loads(txt2img(d, {"seed": -1}).json()["info"])["seed"] for _ in range(3)]
+    check(len(set(seeds)) == 3 and all(0 <= s < 2**32 for s in seeds), f"random seeds: {seeds}")
+
+
+def pixels(b64):
+    """The compressed pixels of one of our PNGs."""
+    data, at, found = base64.b64decode(b64), 8, b""
+    while at < len(data):
+        size = int.from_bytes(data[at:at + 4], "big")
+        found += data[at + 8:at + 8 + size] if data[at + 4:at + 8] == b"IDAT" else b""
+        at += size + 12
+    return found
+
+
+def formats(d):
+    for name, magic in (("jpg", b"\xff\xd8"), ("webp", b"RIFF"), ("png", b"\x89PNG")):
+        a = txt2img(d, {"override_settings": {"samples_format": name}}).json()
+        check(base64.b64decode(a["images"][0]).startswith(magic), name)
+        back = post(d, "/sdapi/v1/png-info", {"image": f"data:image/{name};base64," + a["images"][0]}).json()
+        check(back["info"] == json.loads(a["info"])["infotexts"][0], f"{name}: {back['info']}")
+    r = post(d, "/sdapi/v1/png-info", {"image": png_base64(8, 8, gradient)})
+    check(r.json()["info"] == "" and r.json()["items"] == {}, "a picture that says nothing")
+
+
+def img2img(d):
+    init = png_base64(64, 64, gradient)
+    r = post(d, "/sdapi/v1/img2img", {**SMALL, "prompt": "x", "seed": 3, "denoising_strength": 0.5, "steps": 10,
+                                      "init_images": ["data:image/png;base64," + init]})
+    check(r.status == 200, f"{r.status} {r.body[:300]}")
+    a = r.json()
+    info = json.loads(a["info"])
+    check(info["denoising_strength"] == 0.5 and "Denoising strength: 0.5" in info["infotexts"][0], f"{info}")
+    check(a["parameters"]["init_images"] is None and "include_init_images" not in a["parameters"], "not repeated")
+    wanted = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [init], "include_init_images": True}).json()
+    check(wanted["parameters"]["init_images"] == [init], "repeated where that is wanted")
+    other = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": [png_base64(100, 60, gradient)], "resize_mode": 1})
+    check(other.status == 200, f"another size is cropped: {other.status} {other.body[:200]}")
+
+
+def errors(d):
+    rows = [
+        ({"sampler_name": "Nobody's"}, 400, "Sampler not found"),
+        ({"steps": "x"}, 422, ["body", "steps"]),
+        ({"width": 65}, 422, ["body", "width"]),
+        ({"enable_hr": True}, 422, ["body", "enable_hr"]),
+        ({"script_name": "x"}, 422, ["body", "script_name"]),
+        ({"alwayson_scripts": {"x": {"args": [{"enabled": True}]}}}, 422, ["body", "alwayson_scripts"]),
+        ({"override_settings": {"sd_model_checkpoint": "nothing"}}, 422,
+         ["body", "override_settings.sd_model_checkpoint"]),
+        ({"override_settings": {"CLIP_stop_at_last_layers": 32}}, 422, ["body", "CLIP_stop_at_last_layers"]),
+    ]
+    for fields, status, expected in rows:
+        r = txt2img(d, fields)
+        detail = r.json()["detail"]
+        check((r.status, detail if isinstance(expected, str) else detail[0]["loc"]) == (status, expected),
+              f"{fields}: {r.status} {r.body}")
+        if not isinstance(expected, str):
+            check(set(detail[0]) == {"type", "loc", "msg", "input"}, f"{detail}")
+    for body, status, expected in ((SMALL, 404, "Init image not found"),
+                                   ({"init_images": ["%%"]}, 400, "Invalid encoded image"),
+                                   ({"init_images": ["https://example.com/x"]}, 400, "Requests not allowed")):
+        r = post(d, "/sdapi/v1/img2img", body)
+        check((r.status, r.json()["detail"]) == (status, expected), f"{body}: {r.status} {r.body}")
+    r = post(d, "/sdapi/v1/img2img", {**SMALL, "init_images": ["AAAA"]})
+    check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", "init_images"]), f"{r.status} {r.body}")
+    r = post(d, "/sdapi/v1/txt2img", "{")
+    check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body"]), f"{r.status} {r.body}")
+    for path, status in (("/sdapi/v1/nothing", 404), ("/sdapi/v1/server-kill", 404), ("/internal/x", 404),
+                         ("/sdapi/v1/progress", 405), ("/sdapi/v1/interrogate", 404)):
+        r = post(d, path, {})
+        check(r.status == status and isinstance(r.json()["detail"], str), f"{path}: {r.status} {r.body}")
+    r = d.request("POST", "/sdapi/v1/txt2img", "prompt=x", {"Content-Type": "application/x-www-form-urlencoded"})
+    check(r.status == 415 and isinstance(r.json()["detail"], str), f"{r.status} {r.body}")
+    r = post(d, "/sdapi/v1/png-info", {"image": base64.b64encode(b"GIF89a").decode()})
+    check((r.status, r.json()["detail"]) == (400, "Invalid encoded image"), f"{r.status} {r.body}")
+    r = post(d, "/sdapi/v1/png-info", {})
+    check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", "image"]), f"{r.status} {r.body}")
+    r = txt2img(d, {"prompt": "fail:device"})
+    check((r.status, r.json()) == (500, {"detail": "the device does not answer"}), f"{r.status} {r.body}")
+
+
+def options(d):
+    before = d.get("/sdapi/v1/options").json()
+    check(before["samples_format"] == "png" and before["CLIP_stop_at_last_layers"] == 1 and
+          before["sd_model_checkpoint"] == d.get("/sdapi/v1/sd-models").json()[0]["title"], f"{before}")
+    r = post(d, "/sdapi/v1/options", before)
+    check((r.status, r.body) == (200, b"null"), f"what was read may be sent back: {r.status} {r.body}")
+    r = post(d, "/sdapi/v1/options", {"samples_format": "webp", "CLIP_stop_at_last_layers": 2, "outdir_samples": "x"})
+    check(r.status == 200, f"{r.status} {r.body}")
+    a = txt2img(d, {}).json()
+    check(base64.b64decode(a["images"][0])[:4] == b"RIFF" and json.loads(a["info"])["clip_skip"] == 2,
+          "options hold for requests")
+    a = txt2img(d, {"override_settings": {"samples_format": "png"}}).json()
+    check(base64.b64decode(a["images"][0])[:4] == b"\x89PNG", "override_settings hold for one")
+    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "and for no other")
+    r = post(d, "/sdapi/v1/options", {"sd_model_checkpoint": "nothing", "samples_format": "png"})
+    check(r.status == 404 and "nothing" in r.json()["detail"], f"no such checkpoint: {r.status} {r.body}")
+    for body in ({"sd_model_checkpoint": 1}, {"samples_format": "gif"}, {"sd_vae": "x.pt"},
+                 {"CLIP_stop_at_last_layers": "x", "samples_format": "png"}, {"no_such_option": 1}):
+        r = post(d, "/sdapi/v1/options", body)
+        name = next(iter(body))
+        check((r.status, r.json()["detail"][0]["loc"]) == (422, ["body", name]), f"{body}: {r.status} {r.body}")
+    check(d.get("/sdapi/v1/options").json()["samples_format"] == "webp", "a refusal changes nothing")
+    check(post(d, "/sdapi/v1/options", before).status == 200, "back again")
+
+
+def curl(d):
+    """As people do it: without a body there is no length either."""
+    url = f"http://{d.host}:{d.port}/sdapi/v1/interrupt"
+    ran = subprocess.run(["curl", "-s", "-X", "POST", url], capture_output=True, text=True)
+    check(ran.stdout == "{}", f"curl -X POST: {ran.stdout} {ran.stderr}")
+    check(post(d, "/sdapi/v1/interrupt", {}).json() == {}, "and with an empty object")
+
+
+IDLE = {"skipped": False, "interrupted": False, "stopping_generation": False, "job": "", "job_count": 0,
+        "job_timestamp": "0", "job_no": 0, "sampling_step": 0, "sampling_steps": 0}
+
+
+def progress_and_interrupt(executable):
+    with Daemon(executable, "fake,step_ms=50") as d:
+        check(d.get("/sdapi/v1/progress").json() == {
+            "progress": 0, "eta_relative": 0, "state": IDLE, "current_image": None, "textinfo": None,
+            "current_task": None}, f"idle: {d.get('/sdapi/v1/progress').body}")
+        answers = {}
+
+        def ask(name, fields):
+            answers[name] = txt2img(d, fields)
+        slow = threading.Thread(target=ask, args=("slow", {"steps": 60, "force_task_id": "task(slow)"}))
+        slow.start()
+        seen = []
+        check(wait_until(lambda: seen.append(d.get("/sdapi/v1/progress?skip_current_image=true&_=1").json()) or
+                         seen[-1]["state"]["sampling_step"] >= 2), f"it is under way: {seen[-1]}")
+        p = seen[-1]
+        check(0.01 < p["progress"] < 1 and p["state"]["job_count"] == 1 and p["state"]["sampling_steps"] == 60,
+              f"{p}")
+        check(abs(p["progress"] - 0.01 - p["state"]["sampling_step"] / 60) < 1e-9, f"{p}")
+        check(p["current_task"] == "task(slow)" and p["current_image"] is None, f"{p}")
+        check(all(s["progress"] >= 0.01 for s in seen if s["state"]["job_count"]), "it begins at 0.01")
+        waits = threading.Thread(target=ask, args=("other", {"steps": 60, "force_task_id": "task(other)"}))
+        waits.start()
+        check(wait_until(lambda: d.get("/sdapi/v1/progress?task_id=task%28other%29").json()["current_task"] ==
+                         "task(other)"), "one by its id")
+        r = post(d, "/internal/progress", {"id_task": "task(slow)", "id_live_preview": -1, "live_preview": True}).json()
+        check(r["active"] and not r["queued"] and not r["completed"] and 0 < r["progress"] < 1, f"{r}")
+        check(set(r) == {"active", "queued", "completed", "progress", "eta", "live_preview", "id_live_preview",
+                         "textinfo"}, f"{set(r)}")
+        check(post(d, "/sdapi/v1/interrupt?task_id=task(other)").json() == {}, "one interrupted by its id")
+        waits.join()
+        check(answers["other"].status == 499 and "detail" in answers["other"].json(),
+              f"{answers['other'].status} {answers['other'].body}")
+        check(post(d, "/internal/progress", {"id_task": "task(other)"}).json()["completed"], "it has ended")
+        check(d.get("/sdapi/v1/progress").json()["current_task"] == "task(slow)", "the other goes on")
+        begun = time.monotonic()
+        check(post(d, "/sdapi/v1/skip").json() == {}, "skip ends the oldest")
+        slow.join()
+        check(answers["slow"].status == 499 and time.monotonic() - begun < 2, f"{answers['slow'].status}")
+        check(wait_until(lambda: d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0), "idle again")
+        check(d.get("/internal/pending-tasks").json() == {"size": 0, "tasks": []}, "nothing waits")
+        # A native request is none of this dialect's.
+        native = threading.Thread(target=lambda: answers.update(native=d.generate({"prompt": "x"})))
+        native.start()
+        time.sleep(0.2)
+        check(d.get("/sdapi/v1/progress").json()["state"]["job_count"] == 0, "a native request is not shown")
+        post(d, "/sdapi/v1/interrupt")
+        native.join()
+        check(answers["native"].status == 200, "nor interrupted")
+
+
+executable = sys.argv[1]
+with Daemon(executable) as daemon:
+    for test in (lists, answers, formats, img2img, errors, options, curl):
+        test(daemon)
+progress_and_interrupt(executable)
+done()
