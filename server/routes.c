@@ -39,6 +39,8 @@
     X(route_openai_model)                                                                          \
     X(route_vllm_load)                                                                             \
     X(route_vllm_unload)                                                                           \
+    X(route_page)                                                                                  \
+    X(route_page_file)                                                                             \
     X(route_schedulers)                                                                            \
     X(route_internal_pending_tasks)                                                                \
     X(route_internal_progress)                                                                     \

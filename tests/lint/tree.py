@@ -50,7 +50,7 @@ for path in sources:
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
 
-text_endings = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".txt")
+text_endings = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".txt", ".js", ".css", ".html")
 for path in files:
     if not path.endswith(text_endings) and not path.startswith(("scripts/", ".ci/")):
         continue

@@ -204,7 +204,7 @@ def routes(d):
         resolved = d.generate({"prompt": "a", "scheduler": name}).json()["parameters"]["scheduler"]
         check(resolved == {"name": name} | {k: v["default"] for k, v in options[name].items()},
               f"{name}'s defaults are what it uses: {resolved}")
-    for path in ("/", "/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
+    for path in ("/nope", "/web/nope", "/health/", "/healthx", "/generate/", "/%68ealth", "/HEALTH"):
         check(d.get(path).status == 404, f"404 for {path}")
     check(d.request("POST", "/nope", "{}", {"Content-Type": "application/json"}).status == 404, "POST")
     error = d.get("/v1/nope").error()  # in OpenAI's shape

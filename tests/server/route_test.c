@@ -151,7 +151,7 @@ static void the_daemon_s_paths_are_there(void) {
     }
     const struct route *lora = route_find("/loras/rescan2");
     CHECK(lora && strcmp(lora->path, "/loras/") == 0, "a name below /loras/");
-    CHECK(!route_find("/"), "the root");
+    CHECK(route_find("/") && !route_find("/a"), "the root, and nothing else below it");
     CHECK(!route_find("/nope"), "no such path");
     for (size_t i = 0; i < sizeof(of_a_job) / sizeof(of_a_job[0]); i++) {
         char path[32];

@@ -1,0 +1,122 @@
+/* The daemon's routes: its errors as exceptions, its event streams as iterators, its key. */
+import { find } from "./dom.js";
+
+const KEY = "latentd.key";
+
+/* What the daemon says of a request that it refuses. */
+export class ApiError extends Error {
+    constructor(status, error = {}) {
+        super(error.message || `the daemon answered ${status}`);
+        this.status = status;
+        this.code = error.code;
+        this.param = error.param;
+        this.allowed = error.allowed;
+    }
+}
+
+let asking = null;
+
+/* Resolves to whether there is a key to try; all requests that are refused meanwhile wait for one answer. */
+function askForKey() {
+    asking ??= new Promise((done) => {
+        const dialog = find("#key-dialog"), input = find("#key");
+        input.value = "";
+        dialog.returnValue = "";
+        dialog.addEventListener("close", () => {
+            const given = dialog.returnValue === "ok" && input.value !== "";
+            if (given)
+                sessionStorage.setItem(KEY, input.value);
+            asking = null;
+            done(given);
+        }, { once: true });
+        dialog.showModal();
+    });
+    return asking;
+}
+
+function send(method, path, { body, json, headers = {}, signal }) {
+    const all = { ...headers };
+    const key = sessionStorage.getItem(KEY);
+    if (key)
+        all.Authorization = `Bearer ${key}`;
+    if (json !== undefined)
+        all["Content-Type"] = "application/json";
+    return fetch(path, { method, headers: all, signal, credentials: "omit", cache: "no-store",
+        body: json !== undefined ? JSON.stringify(json) : body });
+}
+
+/* The answer, which is a good one; an ApiError otherwise. */
+export async function request(method, path, options = {}) {
+    let response = await send(method, path, options);
+    while (response.status === 401 && await askForKey())
+        response = await send(method, path, options);
+    if (response.ok)
+        return response;
+    const answer = await response.json().catch(() => ({}));
+    throw new ApiError(response.status, answer.error);
+}
+
+export const getJson = async (path, options) => (await request("GET", path, options)).json();
+export const getText = async (path, options) => (await request("GET", path, options)).text();
+export const postJson = async (path, json) => (await request("POST", path, { json })).json();
+
+/* A file as a URL for <img>, which could not send the key; URL.revokeObjectURL when it is seen no more. */
+export const getUrl = async (path) => URL.createObjectURL(await (await request("GET", path)).blob());
+
+/* What a daemon may have or not: null where it has not. */
+export async function getIfThere(path) {
+    try {
+        return await getJson(path);
+    } catch (error) {
+        if (error instanceof ApiError && error.status < 500)
+            return null;
+        throw error;
+    }
+}
+
+/* The events of a stream (HTML, section 9.2.6), their data being JSON: { event, id, data }. */
+export async function* events(response) {
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "", event = "", id = "", data = [];
+    for (;;) {
+        const { value, done } = await reader.read();
+        if (done)
+            return;
+        const lines = (rest + value).split("\n");
+        rest = lines.pop();
+        for (const raw of lines) {
+            const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
+            if (line === "") {
+                if (data.length)
+                    yield { event: event || "message", id, data: JSON.parse(data.join("\n")) };
+                event = "";
+                data = [];
+                continue;
+            }
+            const colon = line.indexOf(":");
+            const field = colon < 0 ? line : line.slice(0, colon);
+            const text = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+            if (field === "event")
+                event = text;
+            else if (field === "id")
+                id = text;
+            else if (field === "data")
+                data.push(text);
+        }
+    }
+}
+
+/* Draws, and tells `on(event, data)` what happens until the answer, which is returned: the body that
+ * POST /generate has without "stream". Leaving (the signal) cancels within a step. */
+export async function generate(fields, on, signal) {
+    const response = await request("POST", "/generate", { json: { ...fields, stream: true }, signal,
+        headers: { Accept: "text/event-stream" } });
+    for await (const { event, data } of events(response)) {
+        if (event === "result")
+            return data;
+        if (event === "error")
+            throw new ApiError(response.status, data.error);
+        on(event, data);
+    }
+    throw new Error("The connection ended before the picture was done.");
+}

@@ -1,0 +1,120 @@
+/* Elements, and the few things that every part of the page does with them. */
+
+/* element("button.primary", { type: "button", onclick }, "Draw"): a property where the element has one,
+ * else an attribute. Text is only ever text: nothing here parses HTML. */
+export function element(what, properties = {}, ...children) {
+    const [name, ...classes] = what.split(".");
+    const node = document.createElement(name);
+    if (classes.length)
+        node.className = classes.join(" ");
+    for (const [key, value] of Object.entries(properties)) {
+        if (value === undefined || value === null)
+            continue;
+        if (key.startsWith("on"))
+            node.addEventListener(key.slice(2), value);
+        else if (key in node && !key.includes("-") && key !== "list")
+            node[key] = value;
+        else
+            node.setAttribute(key, value);
+    }
+    node.append(...children.filter((child) => child !== null && child !== undefined));
+    return node;
+}
+
+export const find = (selector) => document.querySelector(selector);
+
+let ids = 0;
+export const freshId = (stem) => `${stem}-${++ids}`;
+
+export const button = (text, onclick, properties = {}) =>
+    element("button", { type: "button", onclick, ...properties }, text);
+
+/* Said to those who do not see the page, when they have a moment. */
+export function announce(text) {
+    find("#status").textContent = text;
+}
+
+/* Something is wrong with the daemon or the connection, not with a field; "" takes it back. */
+export function showTrouble(text) {
+    const place = find("#trouble");
+    place.textContent = text;
+    place.hidden = !text;
+}
+
+export function seconds(value) {
+    if (value < 0.95)
+        return `${Math.max(0.1, value).toFixed(1)} s`;
+    if (value < 90)
+        return `${Math.round(value)} s`;
+    if (value < 5400)
+        return `${Math.round(value / 60)} min`;
+    return `${(value / 3600).toFixed(1)} h`;
+}
+
+export const number = (value, digits = 3) => String(Number(Number(value).toPrecision(digits)));
+
+export function bytes(count) {
+    for (const [unit, size] of [["GB", 1e9], ["MB", 1e6], ["KB", 1e3]])
+        if (count >= size)
+            return `${number(count / size)} ${unit}`;
+    return `${count} bytes`;
+}
+
+/* Files dropped on `place`, or chosen with `input`. */
+export function takeFiles(place, input, take) {
+    let depth = 0;
+    const over = (step) => place.classList.toggle("over", (depth = Math.max(0, depth + step)) > 0);
+    place.addEventListener("dragenter", (event) => { event.preventDefault(); over(1); });
+    place.addEventListener("dragleave", () => over(-1));
+    place.addEventListener("dragover", (event) => event.preventDefault());
+    place.addEventListener("drop", async (event) => {
+        event.preventDefault();
+        depth = 0;
+        over(0);
+        take(await droppedFiles(event.dataTransfer));
+    });
+    input.addEventListener("change", () => {
+        take([...input.files]);
+        input.value = "";
+    });
+}
+
+/* Folders are opened, however deep. */
+async function droppedFiles(transfer) {
+    const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    if (!entries.length)
+        return [...transfer.files];
+    const files = [];
+    const open = async (entry) => {
+        if (entry.isFile) {
+            files.push(await new Promise((done, fail) => entry.file(done, fail)));
+            return;
+        }
+        const reader = entry.createReader();
+        for (;;) {
+            const some = await new Promise((done, fail) => reader.readEntries(done, fail));
+            if (!some.length)
+                return;
+            for (const one of some)
+                await open(one);
+        }
+    };
+    for (const entry of entries)
+        await open(entry);
+    return files;
+}
+
+export function base64ToBlob(text, type) {
+    const binary = atob(text);
+    const data = new Uint8Array(binary.length);
+    for (let i = 0; i < binary.length; i++)
+        data[i] = binary.charCodeAt(i);
+    return new Blob([data], { type });
+}
+
+export const blobToDataUrl = (blob) => new Promise((done, fail) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result);
+    reader.onerror = () => fail(reader.error);
+    reader.readAsDataURL(blob);
+});

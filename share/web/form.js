@@ -1,0 +1,210 @@
+/* The form of what to draw: all that POST /generate takes, with the daemon's own ranges and defaults. */
+import { element, find, number } from "./dom.js";
+import { control, drawer, optionControl, showFault } from "./fields.js";
+import { createLoras } from "./loras.js";
+import { createSource } from "./source.js";
+
+const DRAFT = "latentd.draft";
+const SEED_MAX = 2 ** 53 - 1; /* of what JavaScript's numbers hold exactly */
+
+function promptFields() {
+    return [
+        { name: "prompt", kind: "text", label: "Prompt", rows: 3, default: "", required: true },
+        { name: "negative_prompt", kind: "text", label: "Negative prompt", rows: 1, default: "" },
+    ];
+}
+
+function sizeFields({ model, limits }) {
+    const side = { kind: "integer", min: limits.width_min, max: limits.width_max, step: limits.size_multiple,
+        slide: [limits.width_min, Math.min(limits.width_max, 2 * model.default_width), limits.size_multiple] };
+    return [
+        { ...side, name: "width", label: "Width", default: model.default_width },
+        { ...side, name: "height", label: "Height", default: model.default_height },
+        { name: "num_inference_steps", kind: "integer", label: "Steps", default: 25, min: 1,
+            max: limits.num_inference_steps_max, slide: [1, 100, 1] },
+        { name: "guidance_scale", kind: "number", label: "Guidance", default: 7.5, min: 0, slide: [1, 20, 0.1],
+            step: 0.1 },
+        { name: "num_images", kind: "integer", label: "Pictures", default: 1, min: 1, max: limits.images_max,
+            slide: [1, limits.images_max, 1] },
+        { name: "seed", kind: "integer", label: "Seed", min: 0, max: SEED_MAX, placeholder: "random",
+            empty: "Random" },
+    ];
+}
+
+function moreFields() {
+    return [
+        { name: "guidance_rescale", kind: "number", label: "Guidance rescale", default: 0, min: 0, max: 1,
+            step: 0.05, slide: [0, 1, 0.05], help: "for v-prediction models" },
+        { name: "clip_skip", kind: "integer", label: "CLIP skip", default: 0, min: 0, slide: [0, 11, 1] },
+        { name: "prompt_syntax", kind: "choice", label: "Prompt syntax", default: "plain",
+            values: [["plain", "plain"], ["a1111", "AUTOMATIC1111's: (weights:1.2), BREAK, <lora:name:1>"]] },
+        { name: "long_prompt", kind: "choice", label: "Long prompts", default: "truncate",
+            values: [["truncate", "cut, with a warning"], ["chunk", "encode in pieces"]] },
+        { name: "rng", kind: "choice", label: "Noise", default: "cpu",
+            values: [["cpu", "torch's CPU generator"], ["cuda", "torch's CUDA generator"]] },
+        { name: "output", kind: "choice", label: "File", default: "png",
+            values: [["png", "PNG"], ["jpeg", "JPEG"], ["webp", "WebP"]] },
+        { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
+            help: "of JPEG and WebP" },
+        { name: "priority", kind: "integer", label: "Priority", default: 0, min: -3, max: 3, slide: [-3, 3, 1] },
+        { name: "timeout_s", kind: "number", label: "Give up after", min: 1, placeholder: "never",
+            help: "seconds" },
+        { name: "preview_every", kind: "integer", label: "Preview every", default: 1, min: 0,
+            help: "steps; 0 for none" },
+        { name: "preview", kind: "choice", label: "Previews", default: "rgb",
+            values: [["rgb", "quick"], ["vae", "exact, costs time"]] },
+    ];
+}
+
+/* The scheduler and its options. */
+function createSampler(schedulers, info) {
+    const known = new Map(schedulers.schedulers.map((one) => [one.name, one]));
+    const fallback = schedulers.default ?? schedulers.schedulers[0].name;
+    const choice = control({ name: "scheduler", kind: "choice", label: "Scheduler",
+        default: info.model.default_scheduler ?? fallback, help: " ",
+        values: schedulers.schedulers.map((one) => [one.name, one.display_name]) });
+    const place = element("div.options");
+    const about = choice.root.querySelector(".help");
+    let options = [];
+    function follow() {
+        const scheduler = known.get(choice.get());
+        about.textContent = scheduler.description;
+        options = Object.entries(scheduler.options).map(([name, option]) => optionControl(name, option));
+        place.replaceChildren(...options.map((one) => one.root));
+    }
+    choice.input.addEventListener("change", follow);
+    follow();
+    return {
+        root: element("div", {}, choice.root, place),
+        controls: () => [choice, ...options.map((one) => ({ ...one, name: `scheduler.${one.name}` }))],
+        digest: () => known.get(choice.get()).display_name,
+        get() {
+            const mine = options.filter((one) => one.get() !== undefined && one.get() !== one.default);
+            const name = choice.get();
+            return mine.length ? Object.fromEntries([["name", name], ...mine.map((one) => [one.name, one.get()])])
+                               : name;
+        },
+        set(scheduler) {
+            const { name, ...values } = typeof scheduler === "string" ? { name: scheduler } : scheduler;
+            if (!known.has(name))
+                return;
+            choice.set(name);
+            follow();
+            for (const one of options)
+                if (one.name in values)
+                    one.set(values[one.name]);
+        },
+    };
+}
+
+/* { get(), set(parameters, kept), begin(blob), fault(error), refresh() }. */
+export function createForm(info, schedulers) {
+    const prompts = promptFields().map(control);
+    const sizes = sizeFields(info).map(control);
+    const more = moreFields().map(control);
+    const plain = [...prompts, ...sizes, ...more];
+    const named = Object.fromEntries(plain.map((one) => [one.name, one]));
+    const sampler = createSampler(schedulers, info);
+    const loras = createLoras();
+    const multiple = info.limits.size_multiple;
+    const source = createSource((width, height) => {
+        for (const [name, value] of [["width", width], ["height", height]])
+            named[name].set(Math.min(info.limits.width_max,
+                Math.max(info.limits.width_min, value - value % multiple)));
+    });
+
+    const roots = (controls) => controls.map((one) => one.root);
+    const drawers = [
+        [drawer("Size and steps", true, ...roots(sizes)), () =>
+            `${named.width.get()} × ${named.height.get()}, ${named.num_inference_steps.get()} steps`],
+        [drawer("LoRAs", true, loras.root), loras.digest],
+        [drawer("Start picture", info.model.needs_mask_image, source.root), source.digest],
+        [drawer("Sampler", false, sampler.root), sampler.digest],
+        [drawer("More", false, ...roots(more)), () => ""],
+    ];
+    const narrow = matchMedia("(max-width: 52rem)").matches;
+    for (const [one] of drawers)
+        one.root.open &&= !narrow;
+    find("#prompt-fields").replaceChildren(...roots(prompts));
+    find("#settings").replaceChildren(...drawers.map(([one]) => one.root));
+    const tell = () => drawers.forEach(([one, digest]) => one.say(digest()));
+    find("#settings").addEventListener("input", tell);
+    find("#settings").addEventListener("change", tell);
+    tell();
+
+    /* What differs from the defaults, so that a reload forgets nothing; pictures are too large for that. */
+    function save() {
+        const changed = plain.filter((one) => one.get() !== one.default).map((one) => [one.name, one.get()]);
+        sessionStorage.setItem(DRAFT, JSON.stringify({ ...Object.fromEntries(changed), scheduler: sampler.get(),
+            loras: loras.get() }));
+    }
+
+    return {
+        refresh: loras.refresh,
+        restore() {
+            const { scheduler, loras: chosen, ...fields } = JSON.parse(sessionStorage.getItem(DRAFT) ?? "{}");
+            for (const one of plain)
+                if (one.name in fields)
+                    one.set(fields[one.name]);
+            if (scheduler)
+                sampler.set(scheduler);
+            if (chosen)
+                loras.set(chosen.filter((one) => loras.has(one.name)));
+            for (const kind of ["input", "change"])
+                find("#ask").addEventListener(kind, save);
+        },
+        async get() {
+            const begun = await source.get();
+            const fields = { scheduler: sampler.get(), loras: loras.get(), ...begun.fields };
+            for (const one of plain)
+                if (one.get() !== undefined)
+                    fields[one.name] = one.get();
+            return { fields, kept: begun.kept };
+        },
+        async set(parameters, kept) {
+            await source.set(kept, parameters); /* first: it sets width and height */
+            for (const one of plain)
+                if (one.name in parameters)
+                    one.set(parameters[one.name]);
+            sampler.set(parameters.scheduler);
+            loras.set(parameters.loras);
+            tell();
+        },
+        async begin(blob) {
+            drawers[2][0].root.open = true;
+            await source.take(blob);
+        },
+        use(lora) {
+            loras.set([...loras.get().filter((one) => one.name !== lora), { name: lora, weight: 1 }]);
+        },
+        fault(error) {
+            const all = [...plain, ...sampler.controls(), loras, ...source.controls,
+                { ...source, name: "init_image" }, { ...source, name: "mask_image" }];
+            return showFault(all, error.param, error.message);
+        },
+        focus: () => named.prompt.input.focus(),
+    };
+}
+
+/* What is worth saying of how a picture was drawn: [name, text]. */
+export function describeParameters(parameters, schedulers, timings) {
+    const scheduler = parameters.scheduler?.name;
+    const shown = schedulers.schedulers.find((one) => one.name === scheduler)?.display_name ?? scheduler;
+    const list = [
+        ["Seed", parameters.seed],
+        ["Size", `${parameters.width} × ${parameters.height}`],
+        ["Steps", parameters.num_inference_steps],
+        ["Guidance", number(parameters.guidance_scale)],
+        ["Sampler", shown],
+    ];
+    if (parameters.negative_prompt)
+        list.push(["Negative prompt", parameters.negative_prompt]);
+    if (parameters.loras?.length)
+        list.push(["LoRAs", parameters.loras.map((one) => `${one.name} ${number(one.weight)}`).join(", ")]);
+    if (parameters.init_image)
+        list.push(["Begun with", parameters.mask_image ? "a picture and a mask" : "a picture"],
+            ["Strength", number(parameters.strength)]);
+    if (timings)
+        list.push(["Took", `${number(timings.total_s)} s`]);
+    return list;
+}

@@ -1,0 +1,151 @@
+/* The pictures of this browser, and the one that is looked at. */
+import { announce, base64ToBlob, button, element, find } from "./dom.js";
+import { describeParameters } from "./form.js";
+import { keep, loadKept, forget } from "./store.js";
+
+const TYPES = { png: "image/png", jpeg: "image/jpeg", webp: "image/webp" };
+const ENDINGS = { "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp" };
+
+/* The pictures of an answer, each with what draws it again alone. */
+export function picturesOf(answer, kept) {
+    const { priority, timeout_s, ...rest } = answer.parameters;
+    return answer.images.map((image, index) => ({
+        id: `${answer.id}-${index}`, created: answer.created,
+        blob: base64ToBlob(image.b64_json, TYPES[rest.output] ?? "image/png"),
+        parameters: { ...rest, seed: image.seed, num_images: 1, width: image.width, height: image.height },
+        timings: answer.timings, warnings: answer.warnings, kept,
+    }));
+}
+
+/* The pictures of one request while they are drawn: { root, show(index, url) }. */
+export function createSheet({ prompt, width, height, num_images: count = 1 }) {
+    const places = Array.from({ length: count }, () => element("div.preview"));
+    const grid = element("div.sheet", {}, ...places);
+    const columns = Math.ceil(Math.sqrt(count)), rows = Math.ceil(count / columns);
+    for (const [name, value] of [["columns", columns], ["shape", `${width} / ${height}`],
+        ["whole", width * columns / (height * rows)]])
+        grid.style.setProperty(`--${name}`, value);
+    const root = element("figure", {}, element("div.canvas", {}, grid),
+        element("figcaption", {}, element("p.said", {}, prompt)));
+    const show = (index, url) => {
+        if (!places[index].firstChild)
+            places[index].append(element("img.picture", { alt: "The picture so far" }));
+        places[index].firstChild.src = url;
+    };
+    return { root, show };
+}
+
+/* `again(picture)` and `begin(picture)` are what the buttons do. */
+export function createGallery(schedulers, { again, begin }) {
+    const viewer = find("#viewer"), section = find("#gallery"), list = section.querySelector("ul");
+    let pictures = [], shown = null;
+
+    function showEmpty() {
+        shown = null;
+        viewer.replaceChildren(element("div.canvas.empty", {}, element("p", {}, "Your picture appears here.")));
+    }
+
+    function actions(picture) {
+        const download = element("a.button", { href: picture.url,
+            download: `${picture.parameters.seed}.${ENDINGS[picture.blob.type] ?? "png"}` }, "Download");
+        return element("div.row.actions", {},
+            button("Again with these", () => again(picture)),
+            button("Start from this", () => begin(picture)), download,
+            button("Remove", () => remove(picture)));
+    }
+
+    function show(picture) {
+        shown = picture;
+        const { parameters } = picture;
+        const facts = element("dl.facts", {}, ...describeParameters(parameters, schedulers, picture.timings)
+            .map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
+        const warnings = (picture.warnings ?? []).map((text) => element("p.warning", {}, text));
+        viewer.replaceChildren(
+            element("figure", {},
+                element("div.canvas", {}, element("img.picture", { src: picture.url, alt: parameters.prompt,
+                    width: parameters.width, height: parameters.height })),
+                element("figcaption", {}, element("p.said", {}, parameters.prompt), ...warnings, facts,
+                    actions(picture))));
+        mark();
+    }
+
+    /* At a sheet of what is under way. */
+    function look(sheet) {
+        shown = null;
+        viewer.replaceChildren(sheet.root);
+        mark();
+    }
+
+    function mark() {
+        for (const item of list.children)
+            item.firstChild.setAttribute("aria-current", String(item.dataset.id === shown?.id));
+    }
+
+    function thumbnail(picture) {
+        picture.url ??= URL.createObjectURL(picture.blob);
+        const look = button("", () => show(picture));
+        look.append(element("img", { src: picture.url, loading: "lazy",
+            alt: `${picture.parameters.prompt}, seed ${picture.parameters.seed}` }));
+        return element("li", { "data-id": picture.id }, look);
+    }
+
+    function remove(picture) {
+        const at = pictures.indexOf(picture);
+        pictures.splice(at, 1);
+        list.children[at].remove();
+        forget(picture.id);
+        URL.revokeObjectURL(picture.url);
+        section.hidden = !pictures.length;
+        const next = pictures[at] ?? pictures[at - 1];
+        if (next) {
+            show(next);
+            list.children[Math.min(at, pictures.length - 1)].firstChild.focus();
+        } else {
+            showEmpty();
+        }
+        announce("Removed");
+    }
+
+    function add(picture) {
+        pictures.unshift(picture);
+        list.prepend(thumbnail(picture));
+        section.hidden = false;
+    }
+
+    list.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+        const next = step && [...list.children].indexOf(document.activeElement.closest("li")) + step;
+        if (step === undefined || !list.children[next])
+            return;
+        event.preventDefault();
+        list.children[next].firstChild.focus();
+        show(pictures[next]);
+    });
+
+    showEmpty();
+    loadKept().then((kept) => {
+        pictures = [...pictures, ...kept];
+        list.append(...kept.map(thumbnail));
+        section.hidden = !pictures.length;
+        if (!shown && pictures.length && viewer.querySelector(".empty"))
+            show(pictures[0]);
+    });
+    return {
+        /* It takes the place of its sheet, unless somebody looks at something else by now. */
+        add(answer, kept, sheet) {
+            const added = picturesOf(answer, kept);
+            for (const picture of added.toReversed()) {
+                add(picture);
+                keep(picture);
+            }
+            if (viewer.contains(sheet.root) || !shown)
+                show(added[0]);
+        },
+        look,
+        /* What was under way there will not come. */
+        leave(sheet) {
+            if (viewer.contains(sheet.root))
+                pictures.length ? show(pictures[0]) : showEmpty();
+        },
+    };
+}

@@ -1,0 +1,90 @@
+/* Starts the page: asks the daemon what it can do, builds the forms from that, and shows one room. */
+import { getJson } from "./api.js";
+import { announce, find, showTrouble } from "./dom.js";
+import { createForm } from "./form.js";
+import { createGallery } from "./gallery.js";
+import { createModelPicker } from "./models.js";
+import { createQueue } from "./queue.js";
+import { createTraining } from "./train.js";
+
+const ROOMS = ["draw", "train"];
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/* What the daemon is and does, as soon as it has loaded its checkpoint. */
+async function waitForModel() {
+    for (;;) {
+        try {
+            const info = await getJson("/info");
+            if (info.model) {
+                showTrouble("");
+                return info;
+            }
+            showTrouble(`The daemon is ${info.state}. The page goes on by itself.`);
+        } catch (error) {
+            showTrouble(`${error.message}. Trying again.`);
+        }
+        await pause(1000);
+    }
+}
+
+function showRoom() {
+    const wanted = location.hash.slice(1);
+    const room = ROOMS.includes(wanted) ? wanted : ROOMS[0];
+    for (const name of ROOMS) {
+        find(`#${name}`).hidden = name !== room;
+        find(`nav a[href="#${name}"]`).toggleAttribute("aria-current", name === room);
+        if (name === room)
+            find(`nav a[href="#${name}"]`).setAttribute("aria-current", "page");
+    }
+    document.title = room === "draw" ? "latentd" : "Train - latentd";
+    document.dispatchEvent(new CustomEvent("room", { detail: room }));
+}
+
+async function start() {
+    const info = await waitForModel();
+    const schedulers = await getJson("/schedulers");
+
+    const form = createForm(info, schedulers);
+    const gallery = createGallery(schedulers, {
+        async again(picture) {
+            await form.set(picture.parameters, picture.kept);
+            announce("The form has the picture's parameters");
+            form.focus();
+        },
+        begin: (picture) => form.begin(picture.blob),
+    });
+    const queue = createQueue(gallery, (error) => {
+        const shown = form.fault(error);
+        showTrouble(shown ? "" : error.message);
+        if (shown)
+            announce(error.message);
+    });
+    /* The forms follow from the model: a new one, as soon as nothing is drawn by the old one. */
+    await createModelPicker(info, () => queue.whenEmpty(() => location.reload()));
+    createTraining(info, (lora) => {
+        location.hash = "#draw";
+        form.refresh().then(() => form.use(lora));
+    });
+
+    const ask = find("#ask");
+    ask.addEventListener("submit", async (event) => {
+        event.preventDefault();
+        showTrouble("");
+        queue.start(await form.get());
+        if (matchMedia("(max-width: 52rem)").matches)
+            find("#viewer").scrollIntoView({ block: "start" });
+    });
+    ask.addEventListener("keydown", (event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+            event.preventDefault();
+            ask.requestSubmit();
+        }
+    });
+    await form.refresh();
+    form.restore();
+    addEventListener("hashchange", showRoom);
+    showRoom();
+    document.body.dataset.ready = "";
+}
+
+start().catch((error) => showTrouble(error.message));
