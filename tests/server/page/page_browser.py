@@ -1,0 +1,238 @@
+"""The web page in Debian's Chromium: draws, moves a LoRA's slider, inpaints with a painted mask, cancels,
+trains and stops training; by keyboard, on a phone, in both colour schemes, without a word to anybody else.
+Each picture is compared with the bytes that POST /generate answers for the same fields.
+usage: page_browser.py EXECUTABLE MODEL, with a Python that has axe-core (scripts/client-env)"""
+import glob
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import picture
+import webdriver
+from daemon import Daemon, check, done, wait_until
+from page import Page
+
+executable, model = sys.argv[1:3]
+root = tempfile.mkdtemp()
+FIELDS = {"prompt": "a red house on green hills", "seed": 7, "guidance_scale": 2.5, "width": 64, "height": 64,
+          "num_inference_steps": 8}
+PATIENCE_S = 120  # the sanitizers' pace
+
+# The mean difference of two pictures in their left and right thirds: arguments are two <img>.
+THIRDS = """const [a, b] = [...arguments].map((css) => {
+    const image = document.querySelector(css), canvas = new OffscreenCanvas(image.naturalWidth, image.naturalHeight);
+    const context = canvas.getContext("2d");
+    context.drawImage(image, 0, 0);
+    return context.getImageData(0, 0, canvas.width, canvas.height);
+});
+const sum = [0, 0, 0], third = (i) => Math.floor(3 * (Math.floor(i / 4) % a.width) / a.width);
+for (let i = 0; i < a.data.length; i++)
+    sum[third(i)] += Math.abs(a.data[i] - b.data[i]);
+return [sum[0], sum[2]].map((s) => s / (a.data.length / 4));"""
+
+
+# Keeps the pixels of each preview that the viewer shows.
+WATCH = """window.previews = [];
+new MutationObserver((changes) => {
+    for (const { target } of changes)
+        if (target.matches?.(".preview img"))
+            target.decode().then(() => {
+                const context = new OffscreenCanvas(8, 8).getContext("2d");
+                context.drawImage(target, 0, 0, 8, 8);
+                window.previews.push(context.getImageData(0, 0, 8, 8).data.join());
+            }, () => {});
+}).observe(document.querySelector("#viewer"), { subtree: true, attributes: true, attributeFilter: ["src"] });"""
+
+
+def make_folders():
+    for name in ("loras", "sets", "state", "pictures"):
+        os.makedirs(os.path.join(root, name))
+    shutil.copy(os.path.join(model, "loras", "snow.safetensors"), os.path.join(root, "loras"))
+    for i in range(4):
+        with open(os.path.join(root, "pictures", f"{i}.png"), "wb") as f:
+            f.write(picture.encode(64, 64, lambda x, y, i=i: (40 * i, 200 if (x + i * y) // 8 % 2 else 60, 90)))
+        with open(os.path.join(root, "pictures", f"{i}.txt"), "w", encoding="utf-8") as f:
+            f.write(f"stripes number {i}\n")
+
+
+def drawn_by(d, **fields):
+    r = d.generate({**FIELDS, "loras": [], **fields}, {"Accept": "image/png"})
+    check(r.status == 200, f"{fields}: {r.status} {r.body[:200]}")
+    return r.body
+
+
+def draws_by_keyboard(d, p):
+    p.start()
+    p.run("document.activeElement.blur();")
+    for _ in range(5):  # the name, two rooms, the prompt
+        p.press("tab")
+        if p.run('return document.activeElement.name === "prompt";'):
+            break
+    check(p.run('return document.activeElement.matches("[name=prompt]:focus-visible");'), "the tab key leads to the prompt")
+    p.type('[name="prompt"]', FIELDS["prompt"])
+    p.set(**{k: v for k, v in FIELDS.items() if k != "prompt"})
+    p.run(WATCH)
+    p.press("control", "enter")
+    p.wait("the picture", 'document.querySelectorAll("#gallery li").length === 1')
+    seen = p.run("return [...new Set(window.previews)].length;")
+    print(f"{seen} different previews of {FIELDS['num_inference_steps']} steps")
+    check(seen >= 3, "previews move")
+    check(p.shown() == drawn_by(d), "the picture is that of POST /generate")
+    check(p.facts()["Seed"] == "7" and p.facts()["Size"] == "64 × 64", f"its parameters: {p.facts()}")
+    check("Done" in p.text("#status"), f"said to a screen reader: {p.text('#status')}")
+
+
+def a_slider_changes_the_picture(d, p):
+    before = p.shown()
+    p.run('document.querySelector(\'.lora[data-name="snow"] input[type="range"]\').focus();')
+    for _ in range(6):
+        p.press("left")
+    weight = float(p.run('return document.querySelector(\'.lora[data-name="snow"] input[type="number"]\').value;'))
+    check(abs(weight - 0.7) < 1e-9, f"six steps to the left of 1: {weight}")
+    check(p.run('return document.querySelector(\'.lora[data-name="snow"] input[type="checkbox"]\').checked;'), "it is on")
+    after = p.draw()
+    check(after != before and after == drawn_by(d, loras=[{"name": "snow", "weight": 0.7}]), "snow at 0.7")
+    check(p.facts()["LoRAs"] == "snow 0.7", f"its parameters say so: {p.facts()}")
+
+
+def again_with_these(p):
+    """The first picture's parameters in the form, which has others."""
+    p.set(prompt="something else", seed=1, num_inference_steps=5)
+    p.run('document.querySelectorAll("#gallery li button")[1].click();')
+    first = p.shown()
+    p.press_button("Again with these")
+    check(p.run('return document.querySelector("[name=prompt]").value;') == FIELDS["prompt"], "its prompt")
+    check(not p.run('return document.querySelector(\'.lora input[type="checkbox"]\').checked;'), "and no LoRA")
+    check(p.draw() == first, "the same picture again")
+
+
+def inpaints(d, p):
+    p.press_button("Start from this")
+    p.wait("the easel", 'document.querySelector(".easel")?.offsetParent && document.querySelector(".easel img").complete')
+    p.drag(".easel canvas", [(-0.4, -0.4), (-0.4, 0.4), (-0.25, 0.4), (-0.25, -0.4)])
+    p.set(prompt="a blue boat in the middle of the sea at night", seed=3, num_inference_steps=10)
+    check(float(p.run('return document.querySelector("[name=strength]").value;')) == 1, "with a mask its strength is 1")
+    p.draw()
+    changed, kept = p.run(THIRDS, ".easel img", "#viewer img")
+    print(f"inpainting: mean difference of {changed:.1f} where the mask was painted, {kept:.1f} elsewhere")
+    check(changed > 25 and kept < changed / 3, "what was painted over is drawn anew, and nothing else")
+    check(p.facts()["Begun with"] == "a picture and a mask", f"{p.facts()}")
+    p.press_button("Take the picture away")
+
+
+def cancels(d, p):
+    count = p.pictures()
+    p.set(num_inference_steps=900)
+    p.click("#ask button.primary")
+    p.wait("progress", 'document.querySelector("#queue progress")?.value > 0')
+    p.run('document.querySelector(\'#queue button[aria-label^="Cancel"]\').click();')
+    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0), "cancelled")
+    p.wait("the end", 'document.querySelector("#queue").hidden')
+    check(p.pictures() == count, "and no picture came")
+    p.set(num_inference_steps=8)
+
+
+def says_what_is_wrong(p):
+    p.set(width=100)
+    p.click("#ask button.primary")
+    p.wait("the fault", 'document.querySelector("[name=width]").getAttribute("aria-invalid")')
+    check(p.run("return document.activeElement.name;") == "width", "the field that is wrong has the focus")
+    check("multiple of 8" in p.text(".field:has([name=width]) .fault"), p.text(".field:has([name=width]) .fault"))
+    p.set(width=64)
+
+
+def trains(d, p):
+    p.go("train")
+    p.choose_file('[name="pictures"]', *sorted(glob.glob(os.path.join(root, "pictures", "*"))))
+    p.wait("four cards", 'document.querySelectorAll(".cards li").length === 4')
+    p.type('[name="dataset_name"]', "stripes")
+    p.press_button("Send")
+    p.wait("the data set", 'document.querySelector("#train [name=dataset]").value === "stripes"')
+    report = d.get("/datasets/stripes").json()
+    check(report["pictures"] == 4 and report["captions"]["missing"] == 0, f"as it was sent: {report}")
+    p.set(max_train_steps=2000, resolution=64, rank=4, validation_prompts="stripes number 1", validation_steps=2)
+    p.run('document.querySelector("#train form").requestSubmit();')
+    p.wait("the loss", 'document.querySelector(".plot .mean")')
+    p.wait("a validation picture", 'document.querySelector(".validations img")?.naturalWidth > 0')
+    steps = p.wait("the plot to grow", 'document.querySelector(".plot .each").getAttribute("d").split("L").length > 3')
+    check(steps, "a line of steps")
+    id = d.get("/jobs").json()["jobs"][0]["id"]
+    p.press_button("Cancel", "#jobs")
+    check(d.get(f"/jobs/{id}?wait=60").json()["state"] == "cancelled", "stopped")
+    p.wait("the page to say so", 'document.querySelector(".job .how").textContent.startsWith("cancelled")')
+
+
+def is_accessible(p, room):
+    """axe-core's rules, of which no serious or critical one may be broken."""
+    package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
+    with open(os.path.join(package, "axe.min.js"), encoding="utf-8") as f:
+        p.run(f.read())
+    for scheme in ("light", "dark"):
+        for width, height in ((1280, 900), (390, 844)):
+            p.look(width, height, scheme)
+            answer = p.run_async("const done = arguments[arguments.length - 1];"
+                                 "axe.run(document).then(done, (e) => done({ error: String(e) }));")
+            bad = [(v["id"], v["impact"], [n["target"] for n in v["nodes"]][:3]) for v in answer.get("violations", [answer])]
+            grave = [v for v in bad if v[1] not in ("minor", "moderate")]
+            print(f"axe, {room}, {scheme}, {width} px: {len(answer.get('passes', []))} rules passed, broken {bad}")
+            check(not grave, f"{room}, {scheme}, {width} px: {grave}")
+            check(p.run("return document.documentElement.scrollWidth <= innerWidth;"), f"{room}, {width} px: nothing sticks out")
+    p.look(1280, 900, "light")
+
+
+def survives_a_reload(p):
+    count = p.pictures()
+    p.start()
+    p.wait("the gallery", f'document.querySelectorAll("#gallery li").length === {count}')
+    check(count >= 4, f"{count} pictures are still there")
+
+
+def nobody_else_is_asked(p):
+    urls = set()
+    for entry in p.log("performance"):
+        message = json.loads(entry["message"])["message"]
+        asked = message["params"]
+        if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith(p.origin):
+            urls.add(asked["request"]["url"]) # the browser's own first tab asks for other things
+    foreign = [u for u in urls if not u.startswith((p.origin + "/", "blob:" + p.origin + "/"))]
+    check(len(urls) > 20 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
+
+
+def no_errors(p):
+    lines = [e["message"] for e in p.log("browser") if e["level"] in ("SEVERE", "WARNING")]
+    # The browser's own line on a refusal that the test asked for.
+    lines = [line for line in lines if not re.search(r"/generate - Failed to load resource: .* 400", line)]
+    check(not lines, f"nothing on the console: {lines}")
+
+
+if not webdriver.programs():
+    print("chromium and chromium-driver are not installed")
+    sys.exit(77)
+make_folders()
+options = ["--lora-dir", f"{root}/loras", "--state-dir", f"{root}/state", "--dataset-root", f"{root}/sets", "--dtype", "f32"]
+with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, \
+        Page(daemon, patience_s=PATIENCE_S) as page:
+    try:
+        draws_by_keyboard(daemon, page)
+        a_slider_changes_the_picture(daemon, page)
+        again_with_these(page)
+        inpaints(daemon, page)
+        cancels(daemon, page)
+        says_what_is_wrong(page)
+        survives_a_reload(page)
+        is_accessible(page, "draw")
+        trains(daemon, page)
+        is_accessible(page, "train")
+        no_errors(page)
+        nobody_else_is_asked(page)
+    except webdriver.WebDriverError as error:
+        check(False, str(error))
+        page.screenshot(os.environ.get("PAGE_SCREENSHOT", os.path.join(root, "failed.png")))
+        print(page.text("body"), page.log("browser"))
+shutil.rmtree(root)
+done()
