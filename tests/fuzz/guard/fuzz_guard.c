@@ -67,7 +67,10 @@ static bool cut_header(char *line, struct guard_head *head, struct guard_headers
 /* What the guard says to the head, whose *size is how far it goes; false if it has no end, or the
  * library refuses it. */
 static bool judge(char *bytes, size_t *size, struct guard_verdict *verdict) {
-    struct guard_request request = { .own_host = "127.0.0.9", .body_max_bytes = 1000 };
+    static const char *const listed[] = { "sd.example", NULL };
+    struct guard_request request = {
+        .own_host = "127.0.0.9", .hosts = listed, .body_max_bytes = 1000
+    };
     struct guard_headers headers = { 0 };
     struct guard_head head = { 0 };
     const char *target, *version;
@@ -123,8 +126,10 @@ static struct text trimmed(struct text t) {
     return t;
 }
 
-static void check_host(struct text host) {
-    static const char *const ours[] = { "localhost", "127.0.0.1", "[::1]", "127.0.0.9" };
+/* Whether it is a name that the operator has listed, whose pages a proxy may send by TLS. */
+static bool check_host(struct text host) {
+    static const char *const ours[] = { "localhost", "127.0.0.1", "[::1]", "127.0.0.9",
+        "sd.example" };
     struct text name = host;
     const char *port = host.end;
     while (port > host.begin && port[-1] >= '0' && port[-1] <= '9')
@@ -137,13 +142,16 @@ static void check_host(struct text host) {
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
         found = found || is(name, ours[i]);
     require(found);
+    return is(name, "sd.example");
 }
 
-static void check_origin(struct text origin, struct text host) {
+static void check_origin(struct text origin, struct text host, bool listed) {
     const size_t length = (size_t)(host.end - host.begin);
-    require((size_t)(origin.end - origin.begin) == 7 + length);
-    require(strncasecmp(origin.begin, "http://", 7) == 0);
-    require(strncasecmp(origin.begin + 7, host.begin, length) == 0);
+    const size_t all = (size_t)(origin.end - origin.begin);
+    const char *scheme = listed && all == 8 + length ? "https://" : "http://";
+    require(all == strlen(scheme) + length);
+    require(strncasecmp(origin.begin, scheme, strlen(scheme)) == 0);
+    require(strncasecmp(origin.begin + strlen(scheme), host.begin, length) == 0);
 }
 
 /* One header line, without its end. */
@@ -205,9 +213,9 @@ static void check_by_the_letter(const char *head, size_t size) {
         line = line_end + 2;
     }
     require(seen.hosts == 1 && seen.origins <= 1 && seen.lengths <= 1);
-    check_host(seen.host);
+    const bool listed = check_host(seen.host);
     if (seen.origins)
-        check_origin(seen.origin, seen.host);
+        check_origin(seen.origin, seen.host, listed);
 }
 
 static void judge_twice(char *bytes, char *again, size_t size) {

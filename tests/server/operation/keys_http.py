@@ -1,8 +1,8 @@
 """API keys on the real daemon, by raw sockets and by curl. usage: keys_http.py EXECUTABLE"""
 import base64
 import hashlib
-import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -110,6 +110,34 @@ def check_failures(d, alice):
     check(exchange(d, get(b"/info"))[0][0].status == 401, "who sends none is no guesser")
 
 
+def own_address():
+    """One of this machine's that is not the loopback's, or None."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.connect(("192.0.2.1", 9))  # nothing is sent
+            address = s.getsockname()[0]
+        except OSError:
+            return None
+    return None if address.startswith("127.") else address
+
+
+def check_failures_from_afar(work, alice):
+    """Who may guess from elsewhere is told to wait, whatever comes next; others are not."""
+    address = own_address()
+    if not address:
+        print("this machine has no address but the loopback's: peers from afar are left out")
+        return
+    with Daemon(EXECUTABLE, listen="0.0.0.0:0", ready=False,
+                extra=["--api-keys", f"{work}/keys", "--insecure-no-tls"]) as d:
+        d.host = address
+        codes = [exchange(d, get(b"/info", b"Bearer wrong"))[0][0].status for _ in range(11)]
+        check(codes == [401] * 10 + [429], f"{codes}")
+        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 429, "even a right key waits")
+        check(exchange(d, get(b"/health", b"Bearer " + alice))[0][0].status == 200, "health stays open")
+        d.host = "127.0.0.1"
+        check(exchange(d, get(b"/info", b"Bearer " + alice))[0][0].status == 200, "another peer need not")
+
+
 def check_curl(d, alice):
     url = f"http://127.0.0.1:{d.port}/info"
     for arguments, status in ((["-u", f"somebody:{alice.decode()}"], "200"), ([], "401"),
@@ -130,6 +158,7 @@ with tempfile.TemporaryDirectory() as work:
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
               "no key in the log")
+    check_failures_from_afar(work, alice)
     with Daemon(EXECUTABLE, listen=f"unix:{work}/socket", extra=["--api-keys", f"{work}/keys"]) as d:
         check(exchange(d, get(b"/info"))[0][0].status == 401, "a unix socket asks for keys too")
         check(exchange(d, get(b"/info", b"Bearer " + bob))[0][0].status == 200, "and takes them")
