@@ -138,7 +138,7 @@ static bool write_all(int fd, const struct file_part *parts, size_t count) {
 
 /* A rename is durable only once the folder that holds the name is. Some file systems refuse to sync
  * a folder; the data itself is already on disk then, so that is not an error. */
-static void sync_folder_of(const char *path) {
+void file_sync_folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -247,7 +247,7 @@ static bool write_whole(const struct target *target, const struct file_part *par
         return must_write_through(target, reason) && write_through(target, parts, count);
     }
     if (ok)
-        sync_folder_of(target->path);
+        file_sync_folder_of(target->path);
     else
         unlink(fresh);
     free(fresh);

@@ -37,6 +37,10 @@ struct file_part {
 bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Has the disk keep the name of a file or folder that has just been made, in the folder that it is
+ * in; file_write does so by itself. */
+void file_sync_folder_of(const char *path);
+
 /* Whether file_write has a chance, found out now: ERROR_IO says why not. Leaves everything as it
  * is. */
 bool file_check_writable(const char *path, struct error *err) __attribute__((warn_unused_result));

@@ -158,6 +158,9 @@
 #define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */
 #define HTTP_HEARTBEAT_MAX_S 3600
 #define JOB_WAIT_MAX_S 300 /* GET /jobs/{id}?wait= */
-#define JOBS_PAGE_MAX 100  /* GET /jobs?limit= */
+#define RESULTS_HOURS 24   /* unless --results-max-age says otherwise */
+#define RESULTS_MAX_HOURS 87600
+#define RESULTS_BYTES ((uint64_t)10 << 30) /* unless --results-max-bytes says otherwise */
+#define JOBS_PAGE_MAX 100                  /* GET /jobs?limit= */
 
 #endif

@@ -32,7 +32,8 @@ struct settings {
     struct access_options access;
     const char *config, *state_dir, *dataset_root;
     uint64_t dataset_max_bytes, cache_max_bytes;
-    double training_share;
+    double training_share, results_max_hours;
+    uint64_t results_max_bytes;
     enum log_level log_level;
     double tune_minutes; /* 0: no tuning */
 };
@@ -89,6 +90,10 @@ static const struct option_spec table[] = {
         "of pictures and captions that jobs have encoded, for later ones, in\n"
         "its folder cache; the oldest goes [21474836480]",
         .to = OPTION_TO_UINT64(struct settings, cache_max_bytes, 0, INT64_MAX) },
+    { "results-max-age", 0, "HOURS", "how long the pictures of jobs are kept [24]",
+        .to = OPTION_TO_DOUBLE(struct settings, results_max_hours, 0, RESULTS_MAX_HOURS) },
+    { "results-max-bytes", 0, "N", "of all pictures of jobs; the oldest are removed [10737418240]",
+        .to = OPTION_TO_UINT64(struct settings, results_max_bytes, 0, INT64_MAX) },
     { "training-share", 0, "X",
         "0 to 0.9: of the engine's time, while requests are there too; what\n"
         "they leave is a job's anyway [0]",
@@ -265,6 +270,8 @@ static int serve(const struct settings *settings, const struct access *access) {
         .connections_max = settings->connections_max,
         .queue = jobs.queue,
         .state_folder = settings->state_dir,
+        .results_max_age_s = (int64_t)(settings->results_max_hours * 3600),
+        .results_max_bytes = settings->results_max_bytes,
         .dispatcher = jobs.dispatcher,
         .no_queue = jobs.none,
         .heartbeat_s = settings->heartbeat_s,
@@ -338,6 +345,8 @@ int serve_main(int argc, char **argv) {
         .lora_max_bytes = ADAPTER_FILE_MAX_BYTES,
         .dataset_max_bytes = DATASET_MAX_BYTES,
         .cache_max_bytes = TRAIN_CACHE_BYTES,
+        .results_max_hours = RESULTS_HOURS,
+        .results_max_bytes = RESULTS_BYTES,
         .log_level = LOG_LEVEL_INFO,
     };
     service_begin();

@@ -92,6 +92,7 @@ static void on_begun(void *user) {
     ticket->running = true;
     pthread_mutex_lock(&ticket->engine->lock);
     ticket->engine->running++;
+    ticket->engine->queued_elsewhere -= ticket->callbacks.has_queue;
     pthread_mutex_unlock(&ticket->engine->lock);
 }
 
@@ -115,6 +116,7 @@ static void on_done(struct generate_result *result, const struct error *err, voi
     pthread_mutex_lock(&engine->lock);
     engine->accepted--;
     engine->running -= ticket->running;
+    engine->queued_elsewhere -= !ticket->running && ticket->callbacks.has_queue;
     pthread_mutex_unlock(&engine->lock);
     ticket->callbacks.done(result, err, ticket->callbacks.user);
     ticket_unref(ticket);
@@ -524,11 +526,11 @@ int engine_queue_depth(struct engine *engine) {
 }
 
 /* Under the lock. */
-static bool accepts(const struct engine *engine, struct error *err) {
+static bool accepts(const struct engine *engine, bool has_queue, struct error *err) {
     if (!engine_state_takes(engine->state, &engine->why_failed, err))
         return false;
-    const int waiting = engine->accepted - engine->running;
-    return waiting < engine->queue_max ||
+    const int waiting = engine->accepted - engine->running - engine->queued_elsewhere;
+    return has_queue || waiting < engine->queue_max ||
            error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may", waiting,
                engine->queue_max);
 }
@@ -601,8 +603,9 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
     atomic_init(&own->references, ticket ? 2 : 1);
     atomic_init(&own->cancelled, false);
     pthread_mutex_lock(&engine->lock);
-    bool accepted = accepts(engine, err);
+    bool accepted = accepts(engine, callbacks->has_queue, err);
     if (accepted) {
+        engine->queued_elsewhere += callbacks->has_queue;
         *(engine->last ? &engine->last->next : &engine->first) = own;
         engine->last = own;
         engine->accepted++;

@@ -23,7 +23,7 @@ struct engine_options {
     struct pipeline_options pipeline;
     const char *model_name; /* what its checkpoint is called; NULL: it has no name */
     const char *model_root; /* of those that can be switched to; NULL: none can */
-    int queue_max; /* requests waiting, not counting those for which something was done */
+    int queue_max;          /* requests waiting, not counting those for which something was done */
 };
 
 /* Starts the thread and returns at once; loading goes on behind (engine_get_state). */
@@ -33,8 +33,8 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
 void engine_destroy(struct engine *engine, bool drain);
 
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
-/* Only in ENGINE_READY; the strings and scheduler_json live as long as the engine, `unet` only while
- * somebody holds the model (engine/switch.h). */
+/* Only in ENGINE_READY; the strings and scheduler_json live as long as the engine, `unet` only
+ * while somebody holds the model (engine/switch.h). */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
 /* Whether the device, the dtype and the checkpoint's headers were found right, which comes early in
  * ENGINE_LOADING. */
@@ -78,12 +78,14 @@ struct engine_callbacks {
     void (*preview)(const struct studio_preview *preview, void *user);
     int preview_every;
     bool preview_decodes;
+    /* It has waited in a queue of its own: the engine's length is not for it, nor does it count. */
+    bool has_queue;
     void *user;
 };
 
-/* As pipeline_resolve, for engine_submit, by the checkpoint that is drawn with now: without waiting,
- * also while the queue is full. ERROR_UNAVAILABLE before one is loaded. *out may be used until
- * engine_destroy, and keeps the checkpoint in memory until it is finished. */
+/* As pipeline_resolve, for engine_submit, by the checkpoint that is drawn with now: without
+ * waiting, also while the queue is full. ERROR_UNAVAILABLE before one is loaded. *out may be used
+ * until engine_destroy, and keeps the checkpoint in memory until it is finished. */
 bool engine_resolve(struct engine *engine, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 

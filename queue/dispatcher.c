@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUNNERS_MAX 4
 #define REPORT_MS 250 /* the least time between two reports that are written */
 #define RETRY_MS 1000 /* after one that could not be */
 
@@ -36,10 +35,12 @@ struct job_claim {
     int64_t retry_ms; /* 0: the last thing that was to be written, was */
 };
 
+/* Of a runner, for one job. */
 struct slot {
     struct job_runner runner;
     struct job_claim *claim; /* owned; NULL: it is free */
     bool may_claim;          /* a job may be there for it */
+    bool is_claiming;        /* its thread asks for one */
     int64_t retry_ms;
 };
 
@@ -50,7 +51,7 @@ struct dispatcher {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    struct slot slots[RUNNERS_MAX];
+    struct slot slots[DISPATCHER_JOBS_MAX];
     int slot_count;
     bool stopping;
 };
@@ -106,7 +107,7 @@ void job_claim_report(struct job_claim *claim, const struct job_report *report) 
     claim->report = *report;
     claim->report.metrics = metrics;
     claim->has_report = true;
-    pthread_cond_signal(&d->changed);
+    pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
 }
 
@@ -129,7 +130,7 @@ bool job_claim_event(struct job_claim *claim, const char *type, const char *data
             claim->first = event;
         claim->last = event;
         claim->event_count++;
-        pthread_cond_signal(&d->changed);
+        pthread_cond_broadcast(&d->changed);
     }
     pthread_mutex_unlock(&d->mutex);
     if (!taken)
@@ -146,7 +147,7 @@ static void end_claim(
     claim->result = copy;
     if (why)
         claim->why = *why;
-    pthread_cond_signal(&d->changed);
+    pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
 }
 
@@ -182,7 +183,7 @@ static void on_change(void *user, const struct job *job, bool deleted) {
         struct job_claim *claim = slot->claim;
         if (job->state == JOB_QUEUED && strcmp(slot->runner.type, job->type) == 0) {
             slot->may_claim = true;
-            pthread_cond_signal(&d->changed);
+            pthread_cond_broadcast(&d->changed);
         }
         if (job->state == JOB_RUNNING && claim && claim->job.number == job->number &&
             claim->job.attempts == job->attempts && set_wish(claim, job->wish))
@@ -291,11 +292,12 @@ static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int6
         slot->claim = NULL;
         slot->may_claim = true;
         free_claim(claim);
+        pthread_cond_broadcast(&d->changed); /* for who waits for it */
     }
     return true;
 }
 
-/* Takes the next job for a free runner. True if there was one. */
+/* Takes the next job for a free runner. True if there was one. The lock is given back meanwhile. */
 static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     struct error err;
     struct job job;
@@ -328,6 +330,13 @@ static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     return true;
 }
 
+static bool begin_one(struct dispatcher *d, struct slot *slot, int64_t now) {
+    slot->is_claiming = true;
+    const bool began = claim_one(d, slot, now);
+    slot->is_claiming = false;
+    return began;
+}
+
 static bool has_claims(const struct dispatcher *d) {
     for (int i = 0; i < d->slot_count; i++)
         if (d->slots[i].claim)
@@ -345,7 +354,7 @@ static bool work(struct dispatcher *d, int64_t *wait_ms) {
         if (slot->claim)
             worked = write_one(d, slot, now, wait_ms) || worked;
         else if (slot->may_claim && !d->stopping && now >= slot->retry_ms)
-            worked = claim_one(d, slot, now) || worked;
+            worked = begin_one(d, slot, now) || worked;
         if (!slot->claim && slot->may_claim && slot->retry_ms && slot->retry_ms < *wait_ms)
             *wait_ms = slot->retry_ms;
     }
@@ -396,15 +405,15 @@ bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct erro
 }
 
 bool dispatcher_add(struct dispatcher *d, const struct job_runner *runner, struct error *err) {
+    const int slots = runner->at_once > 0 ? runner->at_once : 1;
     pthread_mutex_lock(&d->mutex);
-    const bool has_room = d->slot_count < RUNNERS_MAX;
-    if (has_room) {
-        d->slots[d->slot_count] = (struct slot){ .runner = *runner, .may_claim = true };
-        d->slot_count++;
-        pthread_cond_signal(&d->changed);
-    }
+    const bool has_room = d->slot_count + slots <= DISPATCHER_JOBS_MAX;
+    for (int i = 0; has_room && i < slots; i++)
+        d->slots[d->slot_count++] = (struct slot){ .runner = *runner, .may_claim = true };
+    pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
-    return has_room || error_set(err, ERROR_INTERNAL, "more than %d kinds of jobs", RUNNERS_MAX);
+    return has_room ||
+           error_set(err, ERROR_INTERNAL, "more than %d jobs at once", DISPATCHER_JOBS_MAX);
 }
 
 const struct job_runner *dispatcher_find(struct dispatcher *d, const char *type) {
@@ -418,17 +427,32 @@ const struct job_runner *dispatcher_find(struct dispatcher *d, const char *type)
 }
 
 void dispatcher_stop(struct dispatcher *d) {
-    const struct job_runner *woken[RUNNERS_MAX];
+    const struct job_runner *woken[DISPATCHER_JOBS_MAX];
     int count = 0;
     pthread_mutex_lock(&d->mutex);
     d->stopping = true;
     for (int i = 0; i < d->slot_count; i++)
         if (d->slots[i].claim && set_wish(d->slots[i].claim, job_claim_wish(d->slots[i].claim)))
             woken[count++] = &d->slots[i].runner;
-    pthread_cond_signal(&d->changed);
+    pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->mutex);
     for (int i = 0; i < count; i++)
         woken[i]->wake(woken[i]->user);
+}
+
+static bool is_busy(const struct dispatcher *d, const char *type) {
+    for (int i = 0; i < d->slot_count; i++)
+        if (strcmp(d->slots[i].runner.type, type) == 0 &&
+            (d->slots[i].claim || d->slots[i].is_claiming))
+            return true;
+    return false;
+}
+
+void dispatcher_wait(struct dispatcher *d, const char *type) {
+    pthread_mutex_lock(&d->mutex);
+    while (is_busy(d, type))
+        pthread_cond_wait(&d->changed, &d->mutex);
+    pthread_mutex_unlock(&d->mutex);
 }
 
 void dispatcher_destroy(struct dispatcher *d) {

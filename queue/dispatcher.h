@@ -2,13 +2,15 @@
  * free, and writes down what the runner reports. So a runner never waits for the disk, and what
  * cannot be written now, because the disk is full, is tried again until it can.
  *
- * A runner works on one job at a time, and is told of everything by calls that must not wait. The
- * functions that take a claim never wait either, and any thread may call them.
+ * A runner works on as many jobs at a time as it says, and is told of everything by calls that must
+ * not wait. The functions that take a claim never wait either, and any thread may call them.
  */
 #ifndef QUEUE_DISPATCHER_H
 #define QUEUE_DISPATCHER_H
 
 #include "queue/queue.h"
+
+#define DISPATCHER_JOBS_MAX 16
 
 struct dispatcher;
 struct job_claim;
@@ -16,13 +18,14 @@ struct job_claim;
 /* Who works on the jobs of one type. Any thread may call it. */
 struct job_runner {
     const char *type;
+    int at_once; /* jobs; 0: one */
     /* Whether a request that is well-formed can be worked on here: what it names is there, and its
      * memory fits. May read files. */
     bool (*check)(void *user, const char *request, struct error *err);
     /* This job is to be worked on, until one of the last three functions below. Must not wait. */
     void (*start)(void *user, struct job_claim *claim);
-    /* job_claim_wish of its claim may have changed. Must not wait, and of the functions here call
-     * job_claim_wish at most. */
+    /* job_claim_wish of one of its claims may have changed. Must not wait, and of the functions
+     * here call job_claim_wish at most. */
     void (*wake)(void *user);
     void *user;
 };
@@ -30,13 +33,16 @@ struct job_runner {
 /* `queue` is borrowed. */
 bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Copies it; from now on it gets jobs. One a type. */
+/* Copies it; from now on it gets jobs. One a type, and DISPATCHER_JOBS_MAX jobs at once of all. */
 bool dispatcher_add(struct dispatcher *dispatcher, const struct job_runner *runner,
     struct error *err) __attribute__((warn_unused_result));
 /* NULL if nobody works on jobs of this type. Lives as long as the dispatcher. */
 const struct job_runner *dispatcher_find(struct dispatcher *dispatcher, const char *type);
 /* Nothing more is claimed, and who works is asked to give back. */
 void dispatcher_stop(struct dispatcher *dispatcher);
+/* Then waits until all jobs of a type are given back and written: its runner is not called again.
+ */
+void dispatcher_wait(struct dispatcher *dispatcher, const char *type);
 /* Also waits until all is given back and written. The runners must still be there. NULL is fine. */
 void dispatcher_destroy(struct dispatcher *dispatcher);
 

@@ -275,7 +275,7 @@ void queue_destroy(struct queue *queue) {
 
 /* --- Orders --- */
 
-static bool make_id(char id[JOB_ID_BYTES], struct error *err) {
+bool queue_make_id(char id[JOB_ID_BYTES], struct error *err) {
     unsigned char bytes[(JOB_ID_BYTES - 1) / 2];
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return error_set(err, ERROR_INTERNAL, "the system gives no random bytes");
@@ -341,7 +341,9 @@ static bool insert(
         return false;
     char *data = state_data(job);
     const struct job_event event = { 1, job->created_ms, "state", data };
-    const bool ok = (data || no_memory(err)) && make_id(job->id, err) &&
+    if (order->id)
+        snprintf(job->id, sizeof(job->id), "%s", order->id);
+    const bool ok = (data || no_memory(err)) && (order->id || queue_make_id(job->id, err)) &&
                     queue->store->ops->insert(queue->store, job, &event, err);
     free(data);
     if (!ok) {

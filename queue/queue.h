@@ -31,11 +31,14 @@ void queue_destroy(struct queue *queue);
 
 struct job_order {
     const char *type, *request; /* the request is JSON */
+    const char *id;             /* of queue_make_id, for who keeps files under it; NULL: any */
     int priority;
     /* A request with the same key is the same one, sent again. `body` is compared; both NULL where
      * there is no key. */
     const char *key, *body;
 };
+/* An id that no job has; JOB_ID_BYTES. */
+bool queue_make_id(char id[JOB_ID_BYTES], struct error *err) __attribute__((warn_unused_result));
 /* *out is the caller's to finish. *known: there is one of this key already, and nothing was added;
  * ERROR_CONFLICT if it was asked for something else. ERROR_BUSY when JOBS_WAITING_MAX wait. */
 bool queue_enqueue(struct queue *queue, const struct job_order *order, struct job *out, bool *known,

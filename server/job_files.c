@@ -4,6 +4,8 @@
  */
 #include "base/file.h"
 #include "engine/training_job/folder.h"
+#include "server/generation/generations.h"
+#include "server/generation/results.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/job_routes.h"
@@ -152,6 +154,24 @@ static bool read_adapter(
     return ok;
 }
 
+static bool read_image(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    const char *type;
+    char *path = results_picture(folder, t->name, &type);
+    const bool is_there = path && job->state == JOB_SUCCEEDED && file_exists(path);
+    bool ok = false;
+    if (is_there)
+        ok = give_file(t, type, path, err);
+    else if (path && job->state == JOB_SUCCEEDED)
+        error_set(
+            err, ERROR_NOT_FOUND, "job %s has no picture %.64s, or not any more", job->id, t->name);
+    else
+        error_set(err, ERROR_NOT_FOUND, "job %s has no picture %.64s: its state is %s", job->id,
+            t->name, job_state_name(job->state));
+    free(path);
+    return ok;
+}
+
 /* --- The routes --- */
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
@@ -211,6 +231,33 @@ static enum MHD_Result handle_validation_file(struct exchange *exchange) {
     return start(exchange, read_validation_file);
 }
 
+static enum MHD_Result handle_image(struct exchange *exchange) {
+    return start(exchange, read_image);
+}
+
+/* The latest of a job that is being drawn, which is in memory only. */
+static enum MHD_Result handle_preview(struct exchange *exchange) {
+    struct generation_look look = { 0 };
+    struct error err = { 0 };
+    char id[ID_BYTES];
+    size_t length;
+    const char *piece = route_piece(exchange->route, exchange->target, &length);
+    copy_piece(id, sizeof(id), piece, length);
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    const bool found = generations_find(exchange->server->generations, exchange->caller, id, &look);
+    const size_t size = look.preview ? look.preview->size : 0;
+    uint8_t *bytes = look.preview ? malloc(size) : NULL;
+    if (bytes)
+        memcpy(bytes, look.preview->jpeg, size);
+    generation_look_finish(&look);
+    if (bytes)
+        return respond_bytes(exchange, 200, "image/jpeg", bytes, size, NULL, false);
+    error_set(&err, ERROR_NOT_FOUND,
+        found ? "job %s has no preview yet" : "no job %s of yours is being drawn", id);
+    return respond_error(exchange, &err);
+}
+
 static enum MHD_Result handle_adapter(struct exchange *exchange) {
     return start(exchange, read_adapter);
 }
@@ -231,3 +278,8 @@ GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file,
     .about = "one of those pictures, or grid.png", .answers = "image/png");
 GET_ROUTE(route_job_adapter, "/adapter", handle_adapter, .about = "the finished adapter's file",
     .answers = "application/octet-stream");
+GET_ROUTE(route_job_image, "/images/", handle_image,
+    .about = "one of the pictures that it has drawn",
+    .answers = "image/png image/jpeg image/webp application/octet-stream");
+GET_ROUTE(route_job_preview, "/preview", handle_preview,
+    .about = "what it is drawing, as it looks now", .answers = "image/jpeg");

@@ -67,6 +67,25 @@ bool jobs_are_kept(const struct exchange *exchange, struct error *err) {
     return false;
 }
 
+static bool is_key(const char *text) {
+    const size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    return length > 0 && length <= JOB_KEY_MAX_BYTES;
+}
+
+bool jobs_read_key(
+    const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1], struct error *err) {
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    out[0] = 0;
+    if (key && !is_key(key))
+        return error_field(err, "Idempotency-Key", key,
+            "at most %d printable characters without spaces", JOB_KEY_MAX_BYTES);
+    snprintf(out, JOB_KEY_MAX_BYTES + 1, "%s", key ? key : "");
+    return true;
+}
+
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
     if (jobs_are_kept(exchange, &err))

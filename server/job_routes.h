@@ -9,6 +9,10 @@
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The Idempotency-Key of a request, "" if it has none; ERROR_INVALID for one that cannot be. */
+bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Makes the job the task's answer. */
 bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err)
     __attribute__((warn_unused_result));

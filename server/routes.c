@@ -15,6 +15,8 @@
     X(route_info)                                                                                  \
     X(route_jobs)                                                                                  \
     X(route_job_events)                                                                            \
+    X(route_job_image)                                                                             \
+    X(route_job_preview)                                                                           \
     X(route_job_cancel)                                                                            \
     X(route_job_pause)                                                                             \
     X(route_job_resume)                                                                            \

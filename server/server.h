@@ -20,6 +20,7 @@ struct connections;
 struct dataset_store;
 struct dispatcher;
 struct gate;
+struct generation_jobs;
 struct generations;
 struct job_watch;
 struct MHD_Daemon;
@@ -42,8 +43,10 @@ struct http_options {
     uint64_t lora_max_bytes;        /* of a file that is sent */
     struct dataset_store *datasets; /* NULL: there is no folder of them; borrowed, outlives it */
     uint64_t dataset_max_bytes;     /* of an archive that is sent */
-    struct queue *queue;      /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
-    const char *state_folder; /* of that queue, and of the jobs' own folders; borrowed */
+    struct queue *queue;       /* of jobs; NULL: there is none, and `no_queue` says why; borrowed */
+    const char *state_folder;  /* of that queue, and of the jobs' own folders; borrowed */
+    int64_t results_max_age_s; /* of pictures that jobs have drawn */
+    uint64_t results_max_bytes;    /* of all of them */
     struct dispatcher *dispatcher; /* of that queue; borrowed */
     struct error no_queue;
     int heartbeat_s;     /* between two signs of life on a stream of events */
@@ -72,6 +75,7 @@ struct http_server {
     struct workers *clerks;          /* who ask the queue and write into it; NULL without a queue */
     struct job_watch *job_watch;     /* of jobs, and of streams */
     struct generations *generations; /* that are under way */
+    struct generation_jobs *generation_jobs; /* NULL: there is no queue */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     time_t started;

@@ -92,14 +92,6 @@ static bool enqueue(struct task *task, struct error *err) {
     return ok;
 }
 
-static bool is_key(const char *text) {
-    const size_t length = strlen(text);
-    for (size_t i = 0; i < length; i++)
-        if (text[i] <= ' ' || text[i] > '~')
-            return false;
-    return length > 0 && length <= JOB_KEY_MAX_BYTES;
-}
-
 static const struct job_runner *find_runner(const struct exchange *exchange) {
     return dispatcher_find(exchange->server->options.dispatcher, TYPE);
 }
@@ -108,16 +100,14 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
     char bytes[32];
     const char *query = strchr(exchange->target, '?');
-    const char *key = exchange_header(exchange, "Idempotency-Key");
+    char key[JOB_KEY_MAX_BYTES + 1];
     bool ok = jobs_are_kept(exchange, &err);
     if (ok && !find_runner(exchange))
         ok = error_set(&err, ERROR_UNSUPPORTED,
             "this daemon does not train; start it with --dataset-root FOLDER");
     if (ok && query)
         ok = error_field(&err, "query", query, "no query here");
-    if (ok && key && !is_key(key))
-        ok = error_field(&err, "Idempotency-Key", key,
-            "at most %d printable characters without spaces", JOB_KEY_MAX_BYTES);
+    ok = ok && jobs_read_key(exchange, key, &err);
     if (ok && exchange->body_bytes > JOB_REQUEST_MAX_BYTES) {
         snprintf(bytes, sizeof(bytes), "%llu bytes", (unsigned long long)exchange->body_bytes);
         ok = error_field(&err, "body", bytes, "at most %u bytes", JOB_REQUEST_MAX_BYTES);
@@ -130,7 +120,6 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
 }
 
 static enum MHD_Result handle(struct exchange *exchange) {
-    const char *key = exchange_header(exchange, "Idempotency-Key");
     struct order_task *t = calloc(1, sizeof(*t));
     char *body = t ? malloc(exchange->body_size + 1) : NULL;
     if (body) {
@@ -141,7 +130,8 @@ static enum MHD_Result handle(struct exchange *exchange) {
         t->body_size = exchange->body_size;
         t->queue = exchange->server->options.queue;
         t->runner = find_runner(exchange);
-        snprintf(t->key, sizeof(t->key), "%s", key ? key : "");
+        if (!jobs_read_key(exchange, t->key, NULL))
+            t->key[0] = 0; /* it was refused early */
     } else {
         free(t);
         t = NULL;

@@ -282,20 +282,28 @@ static json_t *timings_json(const struct generate_timings *t) {
         t->steps, "batch_rows_mean", t->batch_rows_mean);
 }
 
-char *generate_answer_json(
-    const struct generate_answer *answer, size_t *out_length, struct error *err) {
-    const struct generate_result *result = answer->result;
-    struct error found = { 0 };
+json_t *generate_answer_about_json(const struct generate_answer *answer, json_t *images) {
     json_t *root = json_object();
-    bool ok = root && set(root, "id", json_string(answer->id)) &&
+    bool ok = root && images && set(root, "id", json_string(answer->id)) &&
               set(root, "created", json_integer((json_int_t)answer->created)) &&
               set(root, "model", json_lenient_string(answer->model_name)) &&
-              set(root, "images", images_json(answer, &found)) &&
+              json_object_set(root, "images", images) == 0 &&
               set(root, "parameters", generate_parameters_json(answer->request, -1)) &&
               set(root, "loras", loras_json(answer->request, true)) &&
-              set(root, "timings", timings_json(&result->timings)) &&
+              set(root, "timings", timings_json(&answer->result->timings)) &&
               set(root, "warnings", warnings_json(answer->request));
-    char *text = ok ? json_dumps(root, DUMP_FLAGS) : NULL;
+    json_decref(images);
+    if (ok)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+char *generate_answer_json(
+    const struct generate_answer *answer, size_t *out_length, struct error *err) {
+    struct error found = { 0 };
+    json_t *root = generate_answer_about_json(answer, images_json(answer, &found));
+    char *text = root ? json_dumps(root, DUMP_FLAGS) : NULL;
     json_decref(root);
     if (text)
         *out_length = strlen(text);

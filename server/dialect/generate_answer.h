@@ -34,6 +34,10 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
 char *generate_answer_json(
     const struct generate_answer *answer, size_t *out_length, struct error *err);
 
+/* The same with a list of images of the caller's, whose reference it takes, as an object; NULL when
+ * memory is short. */
+json_t *generate_answer_about_json(const struct generate_answer *answer, json_t *images);
+
 /* Picture `index` as a file of the request's format, with two texts (pictures/encode.h): its
  * infotext in AUTOMATIC1111's form, and a body for POST /generate that draws this picture again.
  * *out is malloc'd. */

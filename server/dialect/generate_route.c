@@ -6,9 +6,11 @@
 #include "server/dialect/generate_json.h"
 #include "server/generation/generation.h"
 #include "server/generation/generations.h"
+#include "server/generation/order_route.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
+#include "server/job_routes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -135,15 +137,11 @@ static const struct generation_kind kind = {
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 }, why = { 0 };
     enum engine_state state = server_state(exchange->server, &why);
-    const char *query = strchr(exchange->target, '?');
-    const char *key = exchange_header(exchange, "Idempotency-Key");
-    bool ok = engine_state_takes(state, &why, &err);
-    if (ok && query)
-        ok = error_field(&err, "query", query, "POST /generate takes no query");
-    if (ok && key)
-        ok = error_field(&err, "Idempotency-Key", key,
-            "this version does not support it; X-Request-Id names a request");
-    if (ok)
+    char key[JOB_KEY_MAX_BYTES + 1];
+    bool is_order;
+    if (engine_state_takes(state, &why, &err) && generation_is_order(exchange, &is_order, &err) &&
+        jobs_read_key(exchange, key, &err) && (!is_order || jobs_are_kept(exchange, &err)) &&
+        (is_order || !key[0] || error_field(&err, "Idempotency-Key", key, "only with async=1")))
         return false;
     *answered = respond_error(exchange, &err);
     return true;
@@ -213,12 +211,18 @@ static enum MHD_Result start(struct exchange *exchange, struct generate_request 
 
 static enum MHD_Result handle(struct exchange *exchange) {
     struct form form = { 0 };
+    struct error err = { 0 };
+    char key[JOB_KEY_MAX_BYTES + 1];
+    bool is_order;
+    if (!generation_is_order(exchange, &is_order, &err) || !jobs_read_key(exchange, key, &err))
+        return respond_error(exchange, &err);
+    if (is_order)
+        return generation_order(exchange, key);
     if (!negotiate(exchange, &form))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with application/json, image/png, image/jpeg, image/webp or "
             "text/event-stream",
             NULL, false);
-    struct error err = { 0 };
     struct generate_request request;
     struct generate_delivery delivery;
     if (!generate_json_parse(exchange->body, exchange->body_size, &request, &delivery, &err))
@@ -229,6 +233,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_generate = { .path = "/generate",
     .methods = { { "POST", content_types_json, early, handle, .about = "draws",
+        .query = "async",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema } } };
 

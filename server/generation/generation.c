@@ -288,6 +288,7 @@ bool generation_admit(struct generation *g, struct error *err) {
         .preview = g->preview_every > 0 ? on_preview : NULL,
         .preview_every = g->preview_every,
         .preview_decodes = g->preview_kind == PREVIEW_VAE,
+        .has_queue = g->owner->has_queue,
         .user = g,
     };
     struct engine_ticket *ticket = NULL;

@@ -16,6 +16,7 @@ struct generation_owner {
     void (*ended)(struct generation *g);
     /* Instead of generation_cancel, for who cancels it by its id. NULL: that is all. */
     void (*cancel)(struct generation *g);
+    bool has_queue; /* as struct engine_callbacks has it */
 };
 
 struct generation_order {

@@ -11,6 +11,7 @@
 #include "server/http/guard_head.h"
 #include "server/deferred.h"
 #include "server/generation/generations.h"
+#include "server/generation/jobs.h"
 #include "server/http/respond.h"
 #include "server/job_watch.h"
 #include "server/routes.h"
@@ -516,7 +517,9 @@ static bool start_jobs(struct http_server *server, struct error *err) {
     struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */
     return generations_create(&server->generations, err) &&
            (!queue || workers_create(1, &server->clerks, err)) &&
-           job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err);
+           job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
+           (!server->options.dispatcher ||
+               generation_jobs_create(server, &server->generation_jobs, err));
 }
 
 bool http_server_create(
@@ -592,10 +595,12 @@ void http_server_destroy(struct http_server *server) {
     acceptor_destroy(server->acceptor);
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
+    generation_jobs_stop(server->generation_jobs);
     job_watch_destroy(server->job_watch);
     workers_destroy(server->clerks);
     workers_destroy(server->loaders);
     workers_destroy(server->encoders);
+    generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);
     connections_destroy(server->connections);
     gate_destroy(server->gate);

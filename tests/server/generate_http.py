@@ -165,7 +165,7 @@ def errors(d):
     key = "prompt\u00e9\u732b" * 20
     check(len(r.error()["param"]) > 40 and key.startswith(r.error()["param"]) and
           r.error()["message"].startswith(r.error()["param"] + ": 1 is not"), f"as it was: {r.error()}")
-    r = d.request("POST", "/generate?async=1", "{}", {"Content-Type": "application/json"})
+    r = d.request("POST", "/generate?later=1", "{}", {"Content-Type": "application/json"})
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
     r = d.generate({"prompt": "a"}, {"Idempotency-Key": "x"})
     check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status}")

@@ -1,0 +1,470 @@
+#include "server/generation/jobs.h"
+
+#include "base/base64.h"
+#include "base/log.h"
+#include "base/monotonic.h"
+#include "engine/training_job/folder.h"
+#include "queue/dispatcher.h"
+#include "server/generation/internal.h"
+#include "server/generation/orders.h"
+#include "server/generation/results.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOOK_MS 100    /* at an engine that is not ready yet */
+#define SWEEP_MS 60000 /* at pictures that get old */
+#define SOON_MS 1000   /* at those that are too many */
+#define PREVIEW_MS 250 /* the least time between two previews that become events */
+#define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of one that stands in its event */
+
+/* A job that is being worked on. One thread after the other: a loader's, the engine's, an
+ * encoder's; what others may see of it is under the mutex. */
+struct drawn_job {
+    struct work work;
+    struct generation_jobs *jobs;
+    struct job_claim *claim;
+    struct generation_order_file order;
+    bool has_order;
+    char *result;     /* owned */
+    int64_t again_ms; /* it waits for an engine that takes requests; 0: it does not */
+    struct drawn_job *next;
+
+    struct generation *g; /* a reference; NULL before it is made */
+    uint64_t shown_preview;
+    int64_t shown_ms;
+};
+
+/* What has to be done by somebody who may wait for the disk. */
+struct chore {
+    bool cancels; /* the job; else its folder is removed */
+    char id[JOB_ID_BYTES];
+    struct chore *next;
+};
+
+/* The mutex guards everything that changes. It is locked after the queue and before a generation.
+ */
+struct generation_jobs {
+    struct http_server *server;
+    struct queue_listener listener;
+    pthread_t keeper;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct drawn_job *first;
+    struct chore *chores;
+    bool added; /* to the dispatcher */
+    bool stopping;
+    int64_t sweep_ms;
+};
+
+static struct queue *queue_of(const struct generation_jobs *jobs) {
+    return jobs->server->options.queue;
+}
+
+static char *folder_of(const struct drawn_job *d) {
+    return job_folder_path(d->jobs->server->options.state_folder, job_claim_job(d->claim)->id);
+}
+
+/* --- The end of a job --- */
+
+static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err) {
+    return job_claim_wish(d->claim) != JOB_GO_ON &&
+           (err->code == ERROR_CANCELLED || err->code == ERROR_UNAVAILABLE);
+}
+
+/* From the last thread that has it. */
+static void finish(struct drawn_job *d, const struct error *err) {
+    struct generation_jobs *jobs = d->jobs;
+    pthread_mutex_lock(&jobs->mutex);
+    struct drawn_job **at = &jobs->first;
+    while (*at != d)
+        at = &(*at)->next;
+    *at = d->next;
+    struct generation *g = d->g;
+    jobs->sweep_ms = monotonic_ms() + SOON_MS;
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+    generation_unref(g);
+    if (err->code == ERROR_NONE)
+        job_claim_succeed(d->claim, d->result);
+    else if (was_asked_to_stop(d, err))
+        job_claim_stopped(d->claim);
+    else
+        job_claim_fail(d->claim, err);
+    if (d->has_order)
+        orders_finish(&d->order);
+    free(d->result);
+    free(d);
+}
+
+/* --- What the generation says --- */
+
+static struct drawn_job *job_of(const struct generation *g) {
+    return g->owned_by;
+}
+
+static bool check(const struct generation *g, struct error *err) {
+    return orders_check_adapters(&job_of(g)->order, &g->server->options, err);
+}
+
+static bool encode(struct generation *g, struct error *err) {
+    struct drawn_job *d = job_of(g);
+    const struct generate_answer answer = {
+        .id = g->id,
+        .created = g->created,
+        .model_name = g->request.of.name ? g->request.of.name : g->server->options.model_name,
+        .request = &g->request,
+        .result = &g->result,
+    };
+    json_t *result = NULL;
+    char *folder = folder_of(d);
+    if (folder && results_write(folder, g->id, &answer, &result, err))
+        d->result = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    json_decref(result);
+    free(folder);
+    return d->result;
+}
+
+static void tell_preview(struct drawn_job *d, const struct preview *p) {
+    const char *id = job_claim_job(d->claim)->id;
+    size_t length = 0;
+    char *base64 = p->size <= PREVIEW_BYTES ? base64_encode(p->jpeg, p->size, &length) : NULL;
+    json_t *json = json_pack("{s:i, s:i, s:i, s:s, s:i, s:i, s:o}", "image", p->image, "step",
+        p->step, "steps", p->steps, "format", "jpeg", "width", p->width, "height", p->height, "url",
+        json_sprintf("/jobs/%s/preview", id));
+    if (json && base64)
+        json_object_set_new(json, "b64_json", json_stringn_nocheck(base64, length));
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (text)
+        (void)job_claim_event(d->claim, "preview", text); /* the next one will do */
+    free(text);
+    json_decref(json);
+    free(base64);
+}
+
+static void news(struct generation *g) {
+    struct drawn_job *d = job_of(g);
+    struct generation_progress now;
+    generation_get_progress(g, &now);
+    const struct job_report report = { .step = now.step, .steps = now.steps, .eta_s = now.eta_s };
+    job_claim_report(d->claim, &report);
+    struct preview *preview = NULL;
+    const int64_t now_ms = monotonic_ms();
+    pthread_mutex_lock(&d->jobs->mutex);
+    if (now_ms - d->shown_ms >= PREVIEW_MS)
+        preview = generation_get_preview(g, d->shown_preview);
+    if (preview) {
+        d->shown_preview = preview->number;
+        d->shown_ms = now_ms;
+    }
+    pthread_mutex_unlock(&d->jobs->mutex);
+    if (preview)
+        tell_preview(d, preview);
+    preview_unref(preview);
+}
+
+static void ended(struct generation *g) {
+    finish(job_of(g), &g->error);
+}
+
+static void add_chore(struct generation_jobs *jobs, bool cancels, const char *id) {
+    struct chore *chore = calloc(1, sizeof(*chore));
+    if (!chore)
+        return;
+    chore->cancels = cancels;
+    snprintf(chore->id, sizeof(chore->id), "%.16s", id);
+    pthread_mutex_lock(&jobs->mutex);
+    chore->next = jobs->chores;
+    jobs->chores = chore;
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+}
+
+/* Whoever cancels it by its id cancels the job. */
+static void cancel(struct generation *g) {
+    add_chore(job_of(g)->jobs, true, g->id);
+}
+
+static const struct generation_owner owner = {
+    .encode = encode, .news = news, .ended = ended, .cancel = cancel, .has_queue = true
+};
+static const struct generation_kind kind = { .dialect = "job", .check = check };
+
+/* --- The beginning of a job, on a loader's thread --- */
+
+/* timeout_s counts from when the job was accepted, however often it was begun. */
+static bool use_deadline(struct drawn_job *d, struct error *err) {
+    struct generate_request *request = &d->order.request;
+    struct timespec now;
+    if (request->timeout_s <= 0)
+        return true;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const double now_ms = (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+    const double waited_s = (now_ms - (double)job_claim_job(d->claim)->created_ms) / 1e3;
+    if (waited_s >= request->timeout_s)
+        return error_set(
+            err, ERROR_TIMEOUT, "timeout_s: the job waited %.1f s for its turn", waited_s);
+    request->timeout_s -= waited_s > 0 ? waited_s : 0;
+    return true;
+}
+
+static bool read_order(struct drawn_job *d, struct error *err) {
+    char *folder = folder_of(d);
+    d->has_order = folder && orders_read(folder, &d->order, err);
+    if (!folder)
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the job");
+    free(folder);
+    return d->has_order;
+}
+
+/* True once the engine has it, or it has ended. False and why if it never began. */
+static bool draw(struct drawn_job *d, struct error *err) {
+    struct generation_jobs *jobs = d->jobs;
+    if (!read_order(d, err) || !use_deadline(d, err))
+        return false;
+    const struct generation_options options = { .preview_every = d->order.delivery.preview_every,
+        .preview = d->order.delivery.preview };
+    const struct generation_order order = {
+        .server = jobs->server,
+        .id = job_claim_job(d->claim)->id,
+        .caller = d->order.caller,
+        .asked = &d->order.request,
+        .kind = &kind,
+        .options = &options,
+        .owner = &owner,
+        .owned_by = d,
+    };
+    struct generation *g = generation_create(&order, err);
+    if (!g)
+        return false;
+    generation_ref(g); /* ours, while it is admitted */
+    pthread_mutex_lock(&jobs->mutex);
+    d->g = g;
+    pthread_mutex_unlock(&jobs->mutex);
+    if (job_claim_wish(d->claim) != JOB_GO_ON)
+        generation_cancel(g);
+    const bool ok = generation_admit(g, err);
+    generation_unref(g);
+    return ok;
+}
+
+/* The engine takes no requests now, but will again: the keeper begins it anew. */
+static bool put_off(struct drawn_job *d, const struct error *err) {
+    struct generation_jobs *jobs = d->jobs;
+    if (err->code != ERROR_UNAVAILABLE || job_claim_wish(d->claim) != JOB_GO_ON)
+        return false;
+    if (d->has_order)
+        orders_finish(&d->order);
+    d->has_order = false;
+    pthread_mutex_lock(&jobs->mutex);
+    struct generation *g = d->g;
+    d->g = NULL;
+    d->again_ms = monotonic_ms() + LOOK_MS;
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+    generation_unref(g);
+    return true;
+}
+
+static void begin(struct work *work) {
+    struct drawn_job *d = (struct drawn_job *)work;
+    struct error err = { 0 };
+    if (job_claim_wish(d->claim) != JOB_GO_ON)
+        error_set(&err, ERROR_CANCELLED, "the job was asked to stop before it began");
+    else if (draw(d, &err) || put_off(d, &err))
+        return;
+    finish(d, &err);
+}
+
+/* --- What the dispatcher says --- */
+
+static bool is_possible(void *user, const char *request, struct error *err) {
+    (void)user, (void)request, (void)err;
+    return true; /* it was resolved before it was ordered */
+}
+
+static void start(void *user, struct job_claim *claim) {
+    struct generation_jobs *jobs = user;
+    struct drawn_job *d = calloc(1, sizeof(*d));
+    if (!d) {
+        struct error err;
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the job");
+        job_claim_fail(claim, &err);
+        return;
+    }
+    d->jobs = jobs;
+    d->claim = claim;
+    d->work.run = begin;
+    pthread_mutex_lock(&jobs->mutex);
+    d->next = jobs->first;
+    jobs->first = d;
+    pthread_mutex_unlock(&jobs->mutex);
+    workers_give(jobs->server->loaders, &d->work);
+}
+
+static void wake(void *user) {
+    struct generation_jobs *jobs = user;
+    pthread_mutex_lock(&jobs->mutex);
+    for (struct drawn_job *d = jobs->first; d; d = d->next) {
+        if (job_claim_wish(d->claim) == JOB_GO_ON)
+            continue;
+        if (d->g)
+            generation_cancel(d->g);
+        if (d->again_ms) { /* to end */
+            d->again_ms = 1;
+            pthread_cond_broadcast(&jobs->changed);
+        }
+    }
+    pthread_mutex_unlock(&jobs->mutex);
+}
+
+/* --- The keeper, who may wait --- */
+
+static void on_change(void *user, const struct job *job, bool deleted) {
+    if (deleted && strcmp(job->type, GENERATE_JOB_TYPE) == 0)
+        add_chore(user, false, job->id);
+}
+
+static void do_chore(struct generation_jobs *jobs, const struct chore *chore) {
+    struct job job;
+    struct error err;
+    char *folder = NULL;
+    if (!chore->cancels)
+        folder = job_folder_path(jobs->server->options.state_folder, chore->id);
+    else if (queue_cancel(queue_of(jobs), chore->id, &job, &err))
+        job_finish(&job);
+    if (folder)
+        job_folder_remove(folder);
+    free(folder);
+}
+
+static bool add_runner(struct generation_jobs *jobs) {
+    struct error err;
+    const struct job_runner runner = { .type = GENERATE_JOB_TYPE,
+        .at_once = GENERATE_JOBS_AT_ONCE,
+        .check = is_possible,
+        .start = start,
+        .wake = wake,
+        .user = jobs };
+    if (engine_get_state(jobs->server->options.engine, NULL) != ENGINE_READY)
+        return false;
+    if (!dispatcher_add(jobs->server->options.dispatcher, &runner, &err))
+        log_error("no jobs are drawn: %s", err.message);
+    return true;
+}
+
+/* The next that is to be begun anew; under the lock. *due_ms: when one will be. */
+static struct drawn_job *find_put_off(struct generation_jobs *jobs, int64_t *due_ms) {
+    const int64_t now = monotonic_ms();
+    for (struct drawn_job *d = jobs->first; d; d = d->next) {
+        if (d->again_ms && (d->again_ms <= now || jobs->stopping)) {
+            d->again_ms = 0;
+            return d;
+        }
+        if (d->again_ms && d->again_ms < *due_ms)
+            *due_ms = d->again_ms;
+    }
+    return NULL;
+}
+
+/* From one look at pictures that get old to the next. */
+static int64_t sweep_ms(const struct generation_jobs *jobs) {
+    const int64_t tenth_ms = jobs->server->options.results_max_age_s * 100;
+    return tenth_ms < SOON_MS ? SOON_MS : tenth_ms > SWEEP_MS ? SWEEP_MS : tenth_ms;
+}
+
+/* One thing, if there is any; the lock is given back meanwhile. *due_ms: when there will be. */
+static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
+    const int64_t now = monotonic_ms();
+    struct chore *chore = jobs->chores;
+    *due_ms = jobs->sweep_ms;
+    struct drawn_job *again = find_put_off(jobs, due_ms);
+    const bool sweeps = !jobs->stopping && now >= jobs->sweep_ms;
+    const bool adds = !jobs->added && !jobs->stopping;
+    if (adds && now + LOOK_MS < *due_ms)
+        *due_ms = now + LOOK_MS;
+    if (chore)
+        jobs->chores = chore->next;
+    if (sweeps)
+        jobs->sweep_ms = now + sweep_ms(jobs);
+    pthread_mutex_unlock(&jobs->mutex);
+    if (chore)
+        do_chore(jobs, chore);
+    free(chore);
+    if (again)
+        workers_give(jobs->server->loaders, &again->work);
+    if (sweeps)
+        results_sweep(queue_of(jobs), &jobs->server->options);
+    const bool added = adds && add_runner(jobs);
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->added = jobs->added || added;
+    return chore || again || sweeps || added;
+}
+
+static void *keep(void *user) {
+    struct generation_jobs *jobs = user;
+    pthread_mutex_lock(&jobs->mutex);
+    while (!jobs->stopping || jobs->first || jobs->chores) {
+        int64_t due_ms;
+        if (keep_one(jobs, &due_ms))
+            continue;
+        if (jobs->stopping && !jobs->first && !jobs->chores)
+            break;
+        const struct timespec until = { due_ms / 1000, due_ms % 1000 * 1000000L };
+        pthread_cond_timedwait(&jobs->changed, &jobs->mutex, &until);
+    }
+    pthread_mutex_unlock(&jobs->mutex);
+    return NULL;
+}
+
+bool generation_jobs_create(
+    struct http_server *server, struct generation_jobs **out, struct error *err) {
+    struct generation_jobs *jobs = calloc(1, sizeof(*jobs));
+    if (!jobs)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the jobs");
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&jobs->mutex, NULL);
+    pthread_cond_init(&jobs->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    jobs->server = server;
+    jobs->listener = (struct queue_listener){ .changed = on_change, .user = jobs };
+    results_remove_orphans(queue_of(jobs), server->options.state_folder);
+    if (pthread_create(&jobs->keeper, NULL, keep, jobs) != 0) {
+        pthread_cond_destroy(&jobs->changed);
+        pthread_mutex_destroy(&jobs->mutex);
+        free(jobs);
+        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+    }
+    queue_listen(queue_of(jobs), &jobs->listener);
+    *out = jobs;
+    return true;
+}
+
+void generation_jobs_stop(struct generation_jobs *jobs) {
+    if (!jobs)
+        return;
+    dispatcher_stop(jobs->server->options.dispatcher);
+    pthread_mutex_lock(&jobs->mutex);
+    jobs->stopping = true;
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+    dispatcher_wait(jobs->server->options.dispatcher, GENERATE_JOB_TYPE);
+    pthread_join(jobs->keeper, NULL);
+}
+
+void generation_jobs_destroy(struct generation_jobs *jobs) {
+    if (!jobs)
+        return;
+    queue_unlisten(queue_of(jobs), &jobs->listener);
+    while (jobs->chores) {
+        struct chore *chore = jobs->chores;
+        jobs->chores = chore->next;
+        free(chore);
+    }
+    pthread_cond_destroy(&jobs->changed);
+    pthread_mutex_destroy(&jobs->mutex);
+    free(jobs);
+}

@@ -1,0 +1,189 @@
+#include "server/generation/order_route.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/sha256.h"
+#include "engine/training_job/folder.h"
+#include "server/dialect/generate_json.h"
+#include "server/generation/orders.h"
+#include "server/http/query.h"
+#include "server/http/respond.h"
+#include "server/job_routes.h"
+#include "server/task.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct order_task {
+    struct task task; /* the first member */
+    struct http_server *server;
+    char *body; /* owned, as it came */
+    size_t body_size;
+    char caller[KEY_NAME_MAX_BYTES + 1];
+    char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
+};
+
+static void destroy(struct task *task) {
+    free(((struct order_task *)task)->body);
+    free(task);
+}
+
+static bool no_memory(struct error *err) {
+    return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+}
+
+/* Whether one of the words of a list with commas is `word`; parameters are passed over. */
+static bool has_word(const char *list, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = list; at && *at;) {
+        at += strspn(at, " \t,");
+        const size_t found = strcspn(at, " \t,;");
+        if (found == length && strncasecmp(at, word, length) == 0)
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
+bool generation_is_order(const struct exchange *exchange, bool *out, struct error *err) {
+    struct query_field async = { "async" };
+    long long value = 0;
+    if (!query_parse(exchange->target, &async, 1, err) || !query_integer(&async, 0, 1, &value, err))
+        return false;
+    *out = async.given ? value == 1
+                       : has_word(exchange_header(exchange, "Prefer"), "respond-async");
+    return true;
+}
+
+/* --- What an order comes to, on a loader's thread --- */
+
+static bool read_request(const struct order_task *t, struct generate_request *request,
+    struct resolved_request *resolved, struct error *err) {
+    struct generate_delivery delivery;
+    char value[16];
+    if (!generate_json_parse(t->body, t->body_size, request, &delivery, err))
+        return false;
+    bool ok = !delivery.stream ||
+              error_field(err, "stream", "true",
+                  "false with async: GET /jobs/{id}/events says what happens to the job");
+    snprintf(value, sizeof(value), "%d", request->quality);
+    if (ok && request->quality && (request->latent_output || request->format == PICTURE_PNG))
+        ok = error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
+    ok = ok && engine_resolve(t->server->options.engine, request, resolved, err);
+    if (!ok)
+        generate_request_finish(request);
+    return ok;
+}
+
+static bool make_folder(const char *folder, struct error *err) {
+    if (!job_folder_make(folder, err))
+        return false;
+    file_sync_folder_of(folder); /* it, and what it lies in */
+    char *parent = strndup(folder, (size_t)(strrchr(folder, '/') - folder));
+    if (parent)
+        file_sync_folder_of(parent);
+    free(parent);
+    return parent || no_memory(err);
+}
+
+/* The files first: a job that is there can be begun. */
+static bool write_and_enqueue(const struct order_task *t, const char *folder, const json_t *body,
+    const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
+    struct error *err) {
+    json_t *shown = NULL;
+    bool ok = make_folder(folder, err) &&
+              orders_write(folder, &t->server->options, body, resolved, t->caller, &shown, err);
+    char *text = ok ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(shown);
+    if (ok && !text)
+        ok = no_memory(err);
+    order->request = text;
+    order->priority = resolved->asked.priority;
+    ok = ok && queue_enqueue(t->server->options.queue, order, job, known, err);
+    free(text);
+    if (!ok || *known)
+        job_folder_remove(folder);
+    return ok;
+}
+
+static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
+    struct job *job, bool *known, struct error *err) {
+    struct generate_request request;
+    struct resolved_request resolved;
+    char id[JOB_ID_BYTES];
+    if (!queue_make_id(id, err) || !read_request(t, &request, &resolved, err))
+        return false;
+    order->id = id;
+    char *folder = job_folder_path(t->server->options.state_folder, id);
+    const bool ok = folder ? write_and_enqueue(t, folder, body, &resolved, order, job, known, err)
+                           : no_memory(err);
+    free(folder);
+    resolved_request_finish(&resolved);
+    generate_request_finish(&request);
+    return ok;
+}
+
+/* The job of the request: the one that it was when it came before, or a new one. */
+static bool find_or_make(
+    const struct order_task *t, const json_t *body, struct job *job, struct error *err) {
+    struct job_order order = { .type = GENERATE_JOB_TYPE };
+    char key[sizeof(t->key) + sizeof(t->caller) + 16], digest[DIGEST_TEXT_BYTES];
+    bool known = false;
+    if (t->key[0]) {
+        char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        if (!canonical)
+            return no_memory(err);
+        const struct digest sum = sha256_of(canonical, strlen(canonical));
+        free(canonical);
+        digest_to_text(&sum, digest);
+        /* A key has no spaces, so that no other kind's is the same. */
+        snprintf(key, sizeof(key), "generate %s %s", t->caller, t->key);
+        order.key = key;
+        order.body = digest;
+    }
+    const bool ok = queue_find_known(t->server->options.queue, &order, job, &known, err) &&
+                    (known || make(t, body, &order, job, &known, err));
+    if (!ok && err->code == ERROR_CONFLICT && t->key[0])
+        error_set(err, ERROR_CONFLICT, "Idempotency-Key %s was sent before, with another request",
+            t->key);
+    return ok;
+}
+
+static bool enqueue(struct task *task, struct error *err) {
+    struct order_task *t = (struct order_task *)task;
+    struct job job;
+    json_t *body = json_parse(t->body, t->body_size, err);
+    if (!body)
+        return error_prefix(err, "the body");
+    bool ok = find_or_make(t, body, &job, err);
+    json_decref(body);
+    if (!ok)
+        return false;
+    task->status = 202;
+    ok = jobs_tell(task, t->server->options.queue, &job, err);
+    job_finish(&job);
+    return ok;
+}
+
+enum MHD_Result generation_order(struct exchange *exchange, const char *key) {
+    struct error err = { 0 };
+    if (!jobs_are_kept(exchange, &err))
+        return respond_error(exchange, &err);
+    struct order_task *t = calloc(1, sizeof(*t));
+    char *body = t ? malloc(exchange->body_size + 1) : NULL;
+    if (body) {
+        if (exchange->body_size > 0)
+            memcpy(body, exchange->body, exchange->body_size);
+        body[exchange->body_size] = 0;
+        t->body = body;
+        t->body_size = exchange->body_size;
+        t->server = exchange->server;
+        snprintf(t->caller, sizeof(t->caller), "%s", exchange->caller);
+        snprintf(t->key, sizeof(t->key), "%s", key);
+    } else {
+        free(t);
+        t = NULL;
+    }
+    return task_start((struct task *)t, exchange, exchange->server->loaders, enqueue, destroy);
+}

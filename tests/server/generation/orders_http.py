@@ -1,0 +1,245 @@
+"""POST /generate?async=1: jobs that draw, on a pipeline without a model: accepted, cancelled, repeated,
+timed out, killed, expired.
+usage: orders_http.py EXECUTABLE"""
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+from event_source import EventSource  # noqa: E402
+from png_file import gradient, png_base64  # noqa: E402
+
+EXECUTABLE = sys.argv[1]
+
+
+class Orders(Daemon):
+    def __init__(self, folder, step_ms=5, extra=(), settings=""):
+        super().__init__(EXECUTABLE, f"fake,step_ms={step_ms}{settings}",
+                         extra=("--state-dir", folder, *extra))
+        self.folder = folder
+
+    def order(self, fields=(), headers=None, path="/generate?async=1", **more):
+        body = {"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", **dict(fields), **more}
+        return self.request("POST", path, json.dumps(body),
+                            {"Content-Type": "application/json", **(headers or {})})
+
+    def accepted(self, **fields):
+        r = self.order(**fields)
+        check(r.status == 202, f"{r.status} {r.body[:300]}")
+        return r.json()["id"]
+
+    def end(self, id):
+        return self.get(f"/jobs/{id}?wait=60").json()
+
+    def state(self, id):
+        return self.get(f"/jobs/{id}").json()["state"]
+
+    def files(self, id):
+        folder = os.path.join(self.folder, "jobs", id)
+        return sorted(os.path.relpath(os.path.join(at, name), folder)
+                      for at, _, names in os.walk(folder) for name in names)
+
+
+def a_job_draws_what_a_request_draws(d):
+    fields = {"prompt": ["a", "b"], "num_inference_steps": 8, "scheduler": "ddim", "output": "jpeg", "quality": 70,
+              "preview_every": 3}
+    r = d.order(fields, {"Prefer": "wait=5, respond-async"}, "/generate")
+    job = r.json()
+    check(r.status == 202 and job["type"] == "generate", f"{r.status} {r.body[:300]}")
+    check(isinstance(job["request"]["seed"], int), "the seed is decided when it is accepted")
+    source = EventSource(d, f"/jobs/{job['id']}/events", last_id=0)
+    source.open()
+    events = source.all()
+    end = d.end(job["id"])
+    check(end["state"] == "succeeded" and end["step"] == end["steps"] == 16, f"{end}")
+    images = end["result"]["images"]
+    check([i["seed"] for i in images] == [job["request"]["seed"], job["request"]["seed"] + 1], f"{images}")
+    for n, image in enumerate(images):
+        check(image["url"] == f"/jobs/{job['id']}/images/{n}.jpeg", image["url"])
+        r = d.get(image["url"])
+        alone = d.generate({"prompt": "ab"[n], "num_inference_steps": 8, "scheduler": "ddim", "quality": 70,
+                            "output": "jpeg", "seed": image["seed"]}, {"Accept": "image/jpeg"})
+        check(r.status == 200 and r.headers["content-type"] == "image/jpeg" and len(r.body) == image["bytes"],
+              f"{r.status} {r.headers}")
+        # The texts in the file say which of the request's images it is; the pixels come first in neither.
+        check(r.body[-200:] == alone.body[-200:], "the picture is the same")
+    check(events[-1].kind == "state" and events[-1].number == max(e.number for e in events), "events end with it")
+    check(any(e.kind == "progress" for e in events), f"{[e.kind for e in events]}")
+    previews = [json.loads(e.data) for e in events if e.kind == "preview"]
+    check(previews and previews[0]["b64_json"] and previews[0]["step"] in (3, 6), f"{previews[:1]}")
+    # From the middle, and from the end.
+    again = EventSource(d, f"/jobs/{job['id']}/events", last_id=events[1].number)
+    again.open()
+    check([e.number for e in again.all()] == [e.number for e in events[2:]], "Last-Event-ID goes on")
+    check(EventSource(d, f"/jobs/{job['id']}/events", last_id=events[-1].number).open() == 204, "nothing more")
+    for name in ("2.jpeg", "0.png", "..%2frequest.json", "x", "0"):
+        check(d.get(f"/jobs/{job['id']}/images/{name}").status in (400, 404), name)
+    check(d.request("DELETE", f"/jobs/{job['id']}").status == 200, "it can be deleted")
+    check(not os.path.exists(os.path.join(d.folder, "jobs", job["id"])), "with its pictures")
+
+
+def refusals(d):
+    before = len(os.listdir(os.path.join(d.folder, "jobs")))
+    for fields, param in (({"width": 65}, "width"), ({"stream": True}, "stream"), ({"prompts": 1}, "prompts"),
+                          ({"quality": 5}, "quality"), ({"init_image": "AAAA"}, "init_image"),
+                          ({"timeout_s": -1}, "timeout_s")):
+        r = d.order(fields)
+        check(r.status == 400 and r.error()["param"] == param, f"{fields}: {r.status} {r.body}")
+    r = d.order(path="/generate?async=2")
+    check(r.status == 400 and r.error()["param"] == "async", f"{r.status} {r.body}")
+    r = d.order(path="/generate?later=1")
+    check(r.status == 400 and r.error()["param"] == "query", f"{r.status} {r.body}")
+    r = d.order(headers={"Idempotency-Key": "a b"})
+    check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status} {r.body}")
+    check(len(os.listdir(os.path.join(d.folder, "jobs"))) == before, "nothing is left of them")
+
+
+def keys(d):
+    r = [d.order({"seed": 4}, {"Idempotency-Key": "k"}) for _ in range(2)]
+    check(r[0].status == r[1].status == 202 and r[0].json()["id"] == r[1].json()["id"], "one job for one key")
+    r.append(d.order({"seed": 5}, {"Idempotency-Key": "k"}))
+    check(r[2].status == 409 and "Idempotency-Key k was" in r[2].error()["message"], f"{r[2].body}")
+    d.end(r[0].json()["id"])
+    after = d.order({"seed": 4}, {"Idempotency-Key": "k"}).json()
+    check(after["id"] == r[0].json()["id"] and after["state"] == "succeeded", "also when it is done")
+
+
+def pictures_in_are_kept(d):
+    fields = {"init_image": png_base64(64, 64, gradient), "strength": 0.5, "seed": 3}
+    id = d.accepted(**fields)
+    job = d.end(id)
+    check(job["state"] == "succeeded", f"{job}")
+    check(list(job["request"]["init_image"]) == ["characters"], f"{job['request']}")
+    alone = d.generate({"prompt": "a", "num_inference_steps": 10, "scheduler": "ddim", **fields},
+                       {"Accept": "image/png"})
+    check(d.get(f"/jobs/{id}/images/0.png").body == alone.body, "it is drawn from")
+
+
+def latents_are_a_file(d):
+    job = d.end(d.accepted(output="latent", seed=9))
+    image = job["result"]["images"][0]
+    r = d.get(image["url"])
+    check(image["format"] == "latent" and image["shape"] == [4, 8, 8] and len(r.body) == 4 * 4 * 8 * 8,
+          f"{image}")
+
+
+def cancels_and_pauses(folder):
+    with Orders(folder, step_ms=20) as d:
+        running = [d.accepted(num_inference_steps=800) for _ in range(8)]
+        check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "eight are drawn at once")
+        queued = d.accepted(num_inference_steps=5)
+        check(d.state(queued) == "queued", "the ninth waits")
+        r = d.request("POST", f"/jobs/{queued}/cancel")
+        check(r.status == 200 and r.json()["state"] == "cancelled", "a queued one is cancelled at once")
+        begun = time.monotonic()
+        check(d.request("POST", f"/jobs/{running[0]}/cancel").status == 200, "a running one is asked to")
+        check(d.end(running[0])["state"] == "cancelled", "and stops")
+        took_s = time.monotonic() - begun
+        # By the id of the request that it is, too.
+        check(d.request("POST", f"/generate/{running[1]}/cancel").status == 200, "it has an id like others")
+        check(d.end(running[1])["state"] == "cancelled", "and stops")
+        check(d.request("POST", f"/jobs/{running[2]}/pause").status == 200, "pausing")
+        check(d.end(running[2])["state"] == "paused", "is stopping too")
+        fresh = d.accepted(num_inference_steps=3, priority=3)
+        check(d.end(fresh)["state"] == "succeeded", "there is room again")
+        check(d.request("DELETE", f"/jobs/{running[3]}").status == 409, "a running one stays")
+        check(not d.files(running[0])[1:] and d.get(f"/jobs/{running[0]}/images/0.png").status == 404,
+              "a cancelled one has no pictures")
+        print(f"cancelled within {took_s:.3f} s of 20 ms a step, beside seven others")
+        for id in running[2:]:
+            d.request("POST", f"/jobs/{id}/cancel")
+        for id in running[2:]:
+            check(d.end(id)["state"] == "cancelled", "all end")
+
+
+def deadlines(folder):
+    with Orders(folder, step_ms=20) as d:
+        job = d.end(d.accepted(num_inference_steps=800, timeout_s=0.3))
+        check(job["state"] == "failed" and job["error"]["code"] == "timeout" and "steps" in job["error"]["message"],
+              f"{job['error']}")
+        blocked = [d.accepted(num_inference_steps=800) for _ in range(8)]
+        late = d.accepted(timeout_s=0.2)
+        time.sleep(0.3)
+        for id in blocked:
+            d.request("POST", f"/jobs/{id}/cancel")
+        job = d.end(late)
+        check(job["state"] == "failed" and "waited" in job["error"]["message"], f"{job['error']}")
+
+
+def a_failure_has_its_reason(d):
+    job = d.end(d.accepted(prompt="fail:internal"))
+    check(job["state"] == "failed" and job["error"]["code"] == "internal_error", f"{job['error']}")
+
+
+def kills_lose_nothing(folder):
+    with Orders(folder, step_ms=20) as d:
+        ids = [d.accepted(seed=i, num_inference_steps=8) for i in range(12)]
+        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 1), "it goes on")
+        d.process.kill()
+        d.process.wait()
+    left = os.path.join(folder, "jobs", "0123456789abcdef")
+    os.makedirs(left)
+    with open(os.path.join(left, "request.json"), "w") as f:
+        f.write("{}")
+    with Orders(folder, step_ms=20) as d:
+        check(not os.path.exists(left), "what never became a job is removed")
+        for i, id in enumerate(ids):
+            job = d.end(id)
+            check(job["state"] == "succeeded" and job["result"]["images"][0]["seed"] == i, f"{job['error']}")
+            check(d.files(id)[0] == "images/0.png", f"{d.files(id)}")
+        check(any(d.get(f"/jobs/{id}").json()["attempts"] == 2 for id in ids), "some were begun twice")
+    # A daemon that is told to stop gives back.
+    with Orders(folder, step_ms=20) as d:
+        id = d.accepted(num_inference_steps=60)
+        check(wait_until(lambda: d.state(id) == "running"), "it runs")
+    with Orders(folder, step_ms=20) as d:
+        check(d.end(id)["state"] == "succeeded", "and it goes on")
+
+
+def pictures_expire(folder):
+    with Orders(folder, extra=("--results-max-bytes", "1500")) as d:
+        ids = [d.accepted(seed=i) for i in range(5)]
+        jobs = [d.end(id) for id in ids]
+        each = jobs[0]["result"]["images"][0]["bytes"]
+        keep = 1500 // each
+        check(1 <= keep < 5, f"{each} bytes each")
+        newest = sorted(range(5), key=lambda i: jobs[i]["finished_at"])[-1]
+        check(wait_until(lambda: sum(bool(d.files(id)) for id in ids) <= keep, 10), "the oldest go")
+        check(d.get(f"/jobs/{ids[newest]}/images/0.png").status == 200, "the newest stays")
+        gone = next(id for id in ids if not d.files(id))
+        r = d.get(f"/jobs/{gone}/images/0.png")
+        check(r.status == 404 and "not any more" in r.error()["message"], f"{r.body}")
+        check(d.state(gone) == "succeeded", "the job itself is remembered")
+    with Orders(folder, extra=("--results-max-age", "0.0005")) as d:
+        id = d.accepted()
+        check(d.end(id)["state"] == "succeeded", "drawn")
+        check(wait_until(lambda: not d.files(id), 10), "and gone after two seconds")
+
+
+def without_a_folder():
+    with Daemon(EXECUTABLE) as d:
+        r = d.request("POST", "/generate?async=1", '{"prompt": "a"}', {"Content-Type": "application/json"})
+        check(r.status == 404 and "--state-dir" in r.error()["message"], f"{r.status} {r.body}")
+
+
+root = tempfile.mkdtemp()
+try:
+    with Orders(os.path.join(root, "one")) as d:
+        a_job_draws_what_a_request_draws(d)
+        refusals(d)
+        keys(d)
+        pictures_in_are_kept(d)
+        latents_are_a_file(d)
+        a_failure_has_its_reason(d)
+    cancels_and_pauses(os.path.join(root, "two"))
+    deadlines(os.path.join(root, "three"))
+    kills_lose_nothing(os.path.join(root, "four"))
+    pictures_expire(os.path.join(root, "five"))
+    without_a_folder()
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
