@@ -29,6 +29,7 @@
         "dialect=\"native\",outcome=\"failed\"", "")                                               \
     X(rejected_total_invalid, COUNTER, "sd_rejected_total", "reason=\"invalid\"",                  \
         "HTTP requests that were refused, by why.")                                                \
+    X(rejected_total_unauthorized, COUNTER, "sd_rejected_total", "reason=\"unauthorized\"", "")      \
     X(rejected_total_forbidden, COUNTER, "sd_rejected_total", "reason=\"forbidden\"", "")          \
     X(rejected_total_not_found, COUNTER, "sd_rejected_total", "reason=\"not_found\"", "")          \
     X(rejected_total_conflict, COUNTER, "sd_rejected_total", "reason=\"conflict\"", "")            \

@@ -40,10 +40,9 @@ static const struct sockaddr *address_of(const struct exchange *exchange) {
     return info ? info->client_addr : NULL;
 }
 
-/* Browsers, and clients of AUTOMATIC1111's API, know names and passwords. */
+/* Clients of AUTOMATIC1111's API know names and passwords. */
 static bool asks_for_password(const char *target) {
-    return strncmp(target, "/sdapi/", 7) == 0 || strncmp(target, "/internal/", 10) == 0 ||
-           strcmp(target, "/") == 0 || strncmp(target, "/?", 2) == 0;
+    return strncmp(target, "/sdapi/", 7) == 0 || strncmp(target, "/internal/", 10) == 0;
 }
 
 /* The rest of a body is not waited for. */

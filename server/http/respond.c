@@ -133,6 +133,7 @@ static void count_refusal(const struct exchange *exchange, int status) {
         enum metric metric;
     } reasons[] = {
         { 400, METRIC_rejected_total_invalid },
+        { 401, METRIC_rejected_total_unauthorized },
         { 403, METRIC_rejected_total_forbidden },
         { 404, METRIC_rejected_total_not_found },
         { 409, METRIC_rejected_total_conflict },

@@ -2,6 +2,7 @@
 import base64
 import hashlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -89,6 +90,18 @@ def check_requests(d, alice, bob):
     print(f"{len(rows)} requests got what they should")
 
 
+def check_dialects(d, alice):
+    """Each API's clients are refused in its own words, and asked for what they know."""
+    for path, shape, challenge in (("/sdapi/v1/samplers", lambda e: "detail" in e or "error" in e, "Basic "),
+                                   ("/sdapi/v1/nothing", lambda e: "detail" in e or "error" in e, "Basic "),
+                                   ("/v1/models", lambda e: e["error"]["message"] and "type" in e["error"], "Bearer ")):
+        r = exchange(d, get(path.encode()))[0][0]
+        check(r.status == 401 and shape(r.json()), f"{path}: {r.status} {r.body}")
+        check(r.headers["www-authenticate"].startswith(challenge), f"{path}: {r.headers}")
+        r = exchange(d, get(path.encode(), basic(b"user:" + alice)))[0][0]
+        check(r.status == (404 if "nothing" in path else 200), f"{path} with a key: {r.status} {r.body[:80]}")
+
+
 def check_bodies(d, alice):
     """A body is not read from who may not send it, and the connection can be used again without one."""
     upload = (b"PUT /loras/x HTTP/1.1\r\n" + H + b"Content-Type: application/octet-stream\r\n"
@@ -152,9 +165,13 @@ with tempfile.TemporaryDirectory() as work:
     alice, bob = check_command(work)
     with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug"]) as d:
         check_requests(d, alice, bob)
+        check_dialects(d, alice)
         check_bodies(d, alice)
         check_failures(d, alice)
         check_curl(d, alice)
+        metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()
+        counted = int(re.search(r'sd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
+        check(counted > 15, f"{counted} are counted")
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
               "no key in the log")
