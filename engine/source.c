@@ -40,7 +40,7 @@ bool source_examine(const struct picture_file *file, const char *param, int most
     return error_field(err, param, value, "sides of at most %d px", most_px);
 }
 
-static bool read_file(
+bool source_read(
     const struct picture_file *file, const char *param, struct picture *out, struct error *err) {
     struct error why = { 0 };
     return picture_decode(file->bytes, file->size, out, &why) ||
@@ -54,7 +54,7 @@ static bool read_mask(
     struct error why = { 0 };
     char value[48];
     if (!request->mask_is_transparent)
-        return read_file(file, param, out, err);
+        return source_read(file, param, out, err);
     if (picture_decode_transparency(file->bytes, file->size, out, &why))
         return true;
     if (why.code != ERROR_INVALID)
@@ -64,40 +64,16 @@ static bool read_mask(
         "a PNG that is transparent where the picture is to be drawn anew; %.300s", why.message);
 }
 
-/* As diffusers' _resize_and_crop: the sides as they come out whole, and the middle. */
-static bool crop_resize(
-    struct picture *picture, int width, int height, struct picture *out, struct error *err) {
-    const double ratio = (double)width / height, own = (double)picture->width / picture->height;
-    const int64_t by_height = (int64_t)picture->width * height / picture->height;
-    const int64_t by_width = (int64_t)picture->height * width / picture->width;
-    struct picture resized = { 0 };
-    const int wide = ratio > own ? width : (int)by_height;
-    const int high = ratio <= own ? height : (int)by_width;
-    if (!picture_resize(picture, wide, high, RESIZE_LANCZOS, &resized, err))
-        return false;
-    const bool ok = picture_create(width, height, 3, out, err);
-    const int left = width / 2 - wide / 2, top = height / 2 - high / 2;
-    for (int y = 0; ok && y < height; y++)
-        for (int x = 0; x < width; x++) {
-            const int sx = x - left, sy = y - top;
-            if (sx >= 0 && sx < wide && sy >= 0 && sy < high)
-                memcpy(out->pixels + 3 * ((size_t)y * (size_t)width + (size_t)x),
-                    resized.pixels + 3 * ((size_t)sy * (size_t)wide + (size_t)sx), 3);
-        }
-    picture_finish(&resized);
-    return ok;
-}
-
 /* To the size that is drawn, in place. */
 static bool fit(
     struct picture *picture, const struct generate_request *request, struct error *err) {
     struct picture out = { 0 };
     if (picture->width == request->width && picture->height == request->height)
         return true;
-    const bool ok = request->resize_mode == RESIZE_MODE_CROP
-                        ? crop_resize(picture, request->width, request->height, &out, err)
-                        : picture_resize(
-                              picture, request->width, request->height, RESIZE_LANCZOS, &out, err);
+    const bool ok =
+        request->resize_mode == RESIZE_MODE_CROP
+            ? picture_resize_to_cover(picture, request->width, request->height, &out, err)
+            : picture_resize(picture, request->width, request->height, RESIZE_LANCZOS, &out, err);
     if (!ok) {
         picture_finish(&out);
         return false;
@@ -142,7 +118,7 @@ bool source_create(
     s->inpaints = inpaints;
     s->from_noise = request->mask_image.bytes && request->strength == 1;
     const bool has_mask = request->mask_image.bytes;
-    if (read_file(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
+    if (source_read(&request->init_image, param_of(SOURCE_INIT), &s->init, err) &&
         (!has_mask || read_mask(request, &s->mask, err)) && check_sizes(s, request, err) &&
         fit(&s->init, request, err) &&
         (!has_mask || (fit(&s->mask, request, err) && make_mask(&s->mask, err)))) {

@@ -27,6 +27,10 @@ struct source {
 bool source_examine(const struct picture_file *file, const char *param, int most_px, int *width,
     int *height, struct error *err) __attribute__((warn_unused_result));
 
+/* Its pixels, RGB; ERROR_INVALID likewise, where the file is damaged. */
+bool source_read(const struct picture_file *file, const char *param, struct picture *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* The pictures of a request that has some, to the request's size. ERROR_INVALID names the field. */
 bool source_create(const struct generate_request *request, bool inpaints, struct source **out,
     struct error *err) __attribute__((warn_unused_result));

@@ -167,3 +167,28 @@ bool picture_resize(const struct picture *in, int width, int height, enum resize
     picture_finish(&half);
     return ok;
 }
+
+bool picture_resize_to_cover(
+    const struct picture *in, int width, int height, struct picture *out, struct error *err) {
+    const double ratio = (double)width / height, own = (double)in->width / in->height;
+    const int64_t by_height = (int64_t)in->width * height / in->height;
+    const int64_t by_width = (int64_t)in->height * width / in->width;
+    const size_t channels = (size_t)in->channels;
+    struct picture resized = { 0 };
+    const int wide = ratio > own ? width : (int)by_height;
+    const int high = ratio <= own ? height : (int)by_width;
+    *out = (struct picture){ 0 };
+    if (!picture_resize(in, wide, high, RESIZE_LANCZOS, &resized, err))
+        return false;
+    const bool ok = picture_create(width, height, in->channels, out, err);
+    const int left = width / 2 - wide / 2, top = height / 2 - high / 2;
+    for (int y = 0; ok && y < height; y++)
+        for (int x = 0; x < width; x++) {
+            const int sx = x - left, sy = y - top;
+            if (sx >= 0 && sx < wide && sy >= 0 && sy < high)
+                memcpy(out->pixels + channels * ((size_t)y * (size_t)width + (size_t)x),
+                    resized.pixels + channels * ((size_t)sy * (size_t)wide + (size_t)sx), channels);
+        }
+    picture_finish(&resized);
+    return ok;
+}

@@ -12,4 +12,9 @@ enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
+/* To cover that size, and the middle of it, by RESIZE_LANCZOS: as diffusers' _resize_and_crop, the
+ * sides as they come out whole. *out is a new picture of as many channels. ERROR_NO_MEMORY. */
+bool picture_resize_to_cover(const struct picture *in, int width, int height, struct picture *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 #endif

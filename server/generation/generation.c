@@ -272,7 +272,8 @@ bool generation_would_wait(const struct generation *g) {
 }
 
 static bool resolve(struct generation *g, struct error *err) {
-    if (!engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
+    if ((g->kind->prepare && !g->kind->prepare(g, &g->asked, err)) ||
+        !engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
         (g->kind->check && !g->kind->check(g, err)))
         return false;
     generate_request_finish(&g->asked); /* pictures are large */

@@ -73,6 +73,8 @@ struct generation_event {
 /* How a dialect answers. `g` is borrowed for each call; of its members those below may be read. */
 struct generation_kind {
     const char *dialect; /* "native", "a1111", "openai": for lists and logs */
+    /* Before it is resolved, on a thread that may wait: changes what is asked. NULL: nothing. */
+    bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
     /* Once it is resolved and before it waits: refuses what its answer cannot hold. NULL: nothing.
      */
     bool (*check)(const struct generation *g, struct error *err);

@@ -208,13 +208,35 @@ static json_t *info_string(const struct sdapi_answer *answer) {
 
 /* --- the answer --- */
 
+/* Picture `index` as a file, laid into the canvas where there is one. */
+static bool make_file(const struct sdapi_answer *answer, int index, const char *infotext,
+    uint8_t **out, size_t *size, struct error *err) {
+    const struct sdapi_canvas *canvas = &answer->request->canvas;
+    struct generate_answer drawn = *answer->drawn;
+    struct generate_result result = *drawn.result;
+    uint8_t *painted = NULL;
+    if (!canvas->picture.pixels)
+        return generate_answer_file(&drawn, index, infotext, out, size, err);
+    if (!sdapi_canvas_paint(
+            canvas, result.images[index], result.width, result.height, &painted, err))
+        return false;
+    uint8_t *images[IMAGES_PER_REQUEST_MAX] = { 0 };
+    images[index] = painted;
+    result.images = images;
+    result.width = canvas->picture.width;
+    result.height = canvas->picture.height;
+    drawn.result = &result;
+    const bool ok = generate_answer_file(&drawn, index, infotext, out, size, err);
+    free(painted);
+    return ok;
+}
+
 static json_t *image_json(const struct sdapi_answer *answer, int index, struct error *err) {
     uint8_t *file = NULL;
     size_t size = 0, length = 0;
     char *infotext = sdapi_infotext(answer, index);
-    const bool ok = infotext
-                        ? generate_answer_file(answer->drawn, index, infotext, &file, &size, err)
-                        : error_set(err, ERROR_NO_MEMORY, "no memory for the infotext");
+    const bool ok = infotext ? make_file(answer, index, infotext, &file, &size, err)
+                             : error_set(err, ERROR_NO_MEMORY, "no memory for the infotext");
     char *text = ok ? base64_encode(file, size, &length) : NULL;
     json_t *image = text ? json_stringn_nocheck(text, length) : NULL;
     free(text);

@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With a mask there are pictures to decode, so a loader's thread does this. */
+static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
+    struct sdapi_request *request = g->user;
+    return !request->inpainting.mask.bytes ||
+           sdapi_inpaint_prepare(&request->inpainting, asked, &request->canvas, err);
+}
+
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
     const struct generate_answer drawn = {
         .id = g->id,
@@ -28,7 +35,7 @@ static void finish(void *user) {
 }
 
 static const struct generation_kind kind = {
-    .dialect = "a1111", .answer = answer, .finish = finish
+    .dialect = "a1111", .prepare = prepare, .answer = answer, .finish = finish
 };
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {

@@ -482,6 +482,7 @@ bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
 void sdapi_request_finish(struct sdapi_request *request) {
     generate_request_finish(&request->generate);
     free(request->inpainting.mask.bytes);
+    sdapi_canvas_finish(&request->canvas);
     free(request->checkpoint);
     json_decref(request->parameters);
     memset(request, 0, sizeof(*request));

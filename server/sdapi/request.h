@@ -7,6 +7,7 @@
 #define SERVER_SDAPI_REQUEST_H
 
 #include "engine/request.h"
+#include "server/sdapi/inpaint.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/settings.h"
 
@@ -17,16 +18,6 @@
 
 enum sdapi_kind { SDAPI_TXT2IMG, SDAPI_IMG2IMG };
 
-/* What is done to the mask and the picture before they are drawn, and after. */
-struct sdapi_inpainting {
-    struct picture_file mask; /* owned; no bytes: there is none */
-    int blur_x, blur_y;       /* px, the standard deviation of a Gaussian */
-    bool invert;              /* white is kept */
-    bool fill;                /* the masked part begins as a smear of what is around it */
-    bool full_res;            /* the part around the mask is drawn as large as the whole */
-    int padding;              /* px around it */
-};
-
 /* Zeroed, or filled by sdapi_request_parse. */
 struct sdapi_request {
     enum sdapi_kind kind;
@@ -34,6 +25,7 @@ struct sdapi_request {
     struct sdapi_sampling sampling;
     struct sdapi_settings settings; /* with override_settings */
     struct sdapi_inpainting inpainting;
+    struct sdapi_canvas canvas; /* once its pictures were prepared */
     int batch_size, n_iter;
     double denoising_strength; /* of SDAPI_IMG2IMG */
     int resize_mode;

@@ -1,0 +1,153 @@
+/* What is drawn of a masked picture, and where it goes. The regions are those of AUTOMATIC1111's
+ * rule: the mask's box and its padding, widened to the proportions that are drawn, moved and cut to
+ * stay inside. */
+#include "server/sdapi/inpaint.h"
+
+#include "pictures/png_encode.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+struct box {
+    int x1, y1, x2, y2;
+};
+
+/* Grey with a box of another value. */
+static struct picture_file make_file(
+    int width, int height, const struct box *box, uint8_t inside, uint8_t outside) {
+    struct picture_file file = { 0 };
+    struct error err = { 0 };
+    uint8_t *rgb = malloc(3 * (size_t)width * (size_t)height), *bytes = NULL;
+    for (int y = 0; y < height; y++)
+        for (int x = 0; x < width; x++) {
+            const bool in = x >= box->x1 && x < box->x2 && y >= box->y1 && y < box->y2;
+            memset(rgb + 3 * ((size_t)y * (size_t)width + (size_t)x), in ? inside : outside, 3);
+        }
+    CHECK(png_encode(rgb, width, height, NULL, 0, &bytes, &file.size, &err), "%s", err.message);
+    file.bytes = bytes;
+    free(rgb);
+    return file;
+}
+
+static struct generate_request make_request(int width, int height, int drawn_w, int drawn_h) {
+    struct generate_request request;
+    generate_request_init(&request);
+    request.init_image = make_file(width, height, &(struct box){ 0 }, 0, 90);
+    request.width = drawn_w;
+    request.height = drawn_h;
+    request.resize_mode = RESIZE_MODE_DEFAULT;
+    return request;
+}
+
+static void regions_are_theirs(void) {
+    static const struct {
+        struct box mask;
+        int padding, width, height, drawn_w, drawn_h;
+        int x, y, wide, high;
+    } rows[] = {
+        { { 10, 10, 30, 20 }, 0, 128, 128, 128, 128, 10, 5, 20, 20 },
+        { { 10, 10, 30, 20 }, 8, 128, 128, 128, 128, 2, 0, 36, 36 },
+        { { 0, 100, 128, 128 }, 0, 128, 128, 128, 128, 0, 0, 128, 128 },
+        { { 100, 0, 128, 100 }, 0, 128, 128, 128, 128, 28, 0, 100, 100 },
+        { { 5, 5, 20, 60 }, 3, 96, 64, 128, 64, 0, 2, 96, 61 },
+        { { 0, 0, 96, 64 }, 10, 96, 64, 64, 64, 0, 0, 96, 64 },
+        { { 90, 60, 96, 64 }, 0, 96, 64, 64, 128, 90, 52, 6, 12 },
+        { { 40, 30, 45, 31 }, 0, 96, 64, 512, 512, 40, 28, 5, 5 },
+        { { 1, 1, 2, 2 }, 32, 96, 64, 64, 64, 0, 0, 34, 34 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sdapi_inpainting in = {
+            .mask = make_file(rows[i].width, rows[i].height, &rows[i].mask, 255, 0),
+            .full_res = true,
+            .padding = rows[i].padding,
+        };
+        struct generate_request request = make_request(
+            rows[i].width, rows[i].height, rows[i].drawn_w, rows[i].drawn_h);
+        struct sdapi_canvas c;
+        struct picture_info info;
+        struct error err = { 0 };
+        if (!sdapi_inpaint_prepare(&in, &request, &c, &err)) {
+            CHECK(false, "row %zu: %s", i, err.message);
+            continue;
+        }
+        CHECK(c.x == rows[i].x && c.y == rows[i].y && c.width == rows[i].wide &&
+                  c.height == rows[i].high,
+            "row %zu: %d,%d %dx%d", i, c.x, c.y, c.width, c.height);
+        CHECK(picture_examine(request.mask_image.bytes, request.mask_image.size, &info, &err) &&
+                  info.width == rows[i].drawn_w && info.height == rows[i].drawn_h,
+            "row %zu: a mask of %dx%d", i, info.width, info.height);
+        CHECK(picture_examine(request.init_image.bytes, request.init_image.size, &info, &err) &&
+                  info.width == rows[i].drawn_w && info.height == rows[i].drawn_h,
+            "row %zu: a picture of %dx%d", i, info.width, info.height);
+        CHECK(request.resize_mode == RESIZE_MODE_NONE, "%d", request.resize_mode);
+        sdapi_canvas_finish(&c);
+        generate_request_finish(&request);
+        free(in.mask.bytes);
+    }
+}
+
+static void what_is_not_masked_stays(void) {
+    const struct box box = { 16, 16, 48, 40 };
+    for (int full_res = 0; full_res < 2; full_res++)
+        for (int invert = 0; invert < 2; invert++) {
+            struct sdapi_inpainting in = {
+                .mask = make_file(64, 64, &box, 255, 0),
+                .full_res = full_res,
+                .invert = invert,
+                .fill = true,
+            };
+            struct generate_request request = make_request(64, 64, 64, 64);
+            struct sdapi_canvas c;
+            struct error err = { 0 };
+            uint8_t *drawn = calloc(64 * 64, 3), *out = NULL;
+            memset(drawn, 200, 64 * 64 * 3);
+            CHECK(sdapi_inpaint_prepare(&in, &request, &c, &err) &&
+                      sdapi_canvas_paint(&c, drawn, 64, 64, &out, &err),
+                "%s", err.message);
+            int wrong = 0;
+            for (int y = 0; out && y < 64; y++)
+                for (int x = 0; x < 64; x++) {
+                    const bool inside = x >= box.x1 && x < box.x2 && y >= box.y1 && y < box.y2;
+                    wrong += out[3 * (64 * y + x)] != (inside != invert ? 200 : 90);
+                }
+            CHECK(wrong == 0, "%d pixels, full_res %d, invert %d", wrong, full_res, invert);
+            free(out);
+            free(drawn);
+            sdapi_canvas_finish(&c);
+            generate_request_finish(&request);
+            free(in.mask.bytes);
+        }
+}
+
+/* Where nothing is masked, AUTOMATIC1111 draws image to image. */
+static void a_blank_mask_is_none(void) {
+    struct sdapi_inpainting in = { .mask = make_file(64, 64, &(struct box){ 0 }, 255, 0),
+        .full_res = true };
+    struct generate_request request = make_request(100, 80, 64, 64);
+    struct sdapi_canvas c;
+    struct error err = { 0 };
+    CHECK(sdapi_inpaint_prepare(&in, &request, &c, &err), "%s", err.message);
+    CHECK(!request.mask_image.bytes && request.init_image.bytes && !c.picture.pixels, "no mask");
+    sdapi_canvas_finish(&c);
+    generate_request_finish(&request);
+    free(in.mask.bytes);
+}
+
+static void what_is_no_picture_is_refused(void) {
+    struct sdapi_inpainting in = { .mask = { .bytes = strdup("GIF89a"), .size = 6 } };
+    struct generate_request request = make_request(64, 64, 64, 64);
+    struct sdapi_canvas c;
+    struct error err = { 0 };
+    CHECK(!sdapi_inpaint_prepare(&in, &request, &c, &err), "a GIF");
+    CHECK_STRING(err.param, "mask_image");
+    generate_request_finish(&request);
+    free(in.mask.bytes);
+}
+
+int main(void) {
+    regions_are_theirs();
+    what_is_not_masked_stays();
+    a_blank_mask_is_none();
+    what_is_no_picture_is_refused();
+    return check_done();
+}
