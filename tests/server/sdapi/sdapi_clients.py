@@ -1,0 +1,209 @@
+"""What others wrote to speak AUTOMATIC1111's API: webuiapi itself, and the bodies that SillyTavern and Open
+WebUI send, on the bundled checkpoint.   usage: scripts/client-env sdapi_clients.py EXECUTABLE MODEL"""
+import base64
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+
+import webuiapi
+from PIL import Image, ImageChops, ImageDraw, ImageStat
+
+from daemon import Daemon, check, done, wait_until
+
+DRAWN = {"width": 128, "height": 128, "cfg_scale": 2.5, "steps": 20}
+
+
+def mean_difference(a, b, box=None):
+    d = ImageChops.difference(a.convert("RGB"), b.convert("RGB"))
+    return sum(ImageStat.Stat(d.crop(box) if box else d).mean) / 3
+
+
+def keep(name, picture):
+    """For people who want to look: SDAPI_KEEP names a folder."""
+    if os.environ.get("SDAPI_KEEP"):
+        picture.save(os.path.join(os.environ["SDAPI_KEEP"], f"{name}.png"))
+
+
+def draw(api):
+    r = api.txt2img(prompt="a red house on green hills", negative_prompt="blurry", seed=7, batch_size=2, **DRAWN)
+    check(len(r.images) == 2 and r.image.size == (128, 128), f"{r}")
+    check(r.info["all_seeds"] == [7, 8] and r.info["sampler_name"] == "Euler a", f"{r.info}")
+    check(r.parameters["prompt"] == "a red house on green hills", f"{r.parameters}")
+    again = api.txt2img(prompt="a red house on green hills", negative_prompt="blurry", seed=8, **DRAWN)
+    check(mean_difference(again.image, r.images[1]) == 0, "a seed draws the same again")
+    keep("house", r.image)
+    said = api.png_info(r.image)
+    check(said.info == r.info["infotexts"][0], f"png-info of what PIL read: {said.info!r}")
+    for sampler, scheduler in (("DPM++ 2M", "karras"), ("DDIM", "automatic"), ("UniPC", None), ("Heun", "beta")):
+        other = api.txt2img(prompt="a red house on green hills", seed=7, sampler_name=sampler, scheduler=scheduler,
+                            **DRAWN)
+        red = ImageStat.Stat(other.image).mean
+        keep(sampler.replace(" ", "_"), other.image)
+        check(other.info["sampler_name"] == sampler and red[1] > red[0], f"{sampler}: hills are green: {red}")
+    weighted = api.txt2img(prompt="a (red:1.4) house on green hills <lora:snow:1>", seed=7, **DRAWN)
+    check(mean_difference(weighted.image, r.image) > 5, "weights and tags count")
+    check("<lora:snow:1>" in weighted.info["infotexts"][0], f"{weighted.info['infotexts']}")
+    keep("snow", weighted.image)
+    return r.image
+
+
+def from_pictures(api, house):
+    snow = api.img2img(images=[house], prompt="a red house in the snow", seed=8, denoising_strength=0.7, **DRAWN)
+    check(snow.image.size == (128, 128) and mean_difference(snow.image, house) > 5, "image to image")
+    keep("img2img", snow.image)
+    mask = Image.new("RGB", house.size)
+    ImageDraw.Draw(mask).rectangle((8, 72, 56, 112), fill=(255, 255, 255))
+    kept, drawn = (72, 0, 128, 128), (12, 76, 52, 108)
+    for name, fields in (("whole", {"inpaint_full_res": False}), ("fill", {"inpaint_full_res": True}),
+                         ("padded", {"inpaint_full_res": True, "inpaint_full_res_padding": 32, "inpainting_fill": 1})):
+        r = api.img2img(images=[house], mask_image=mask, prompt="a blue boat on a lake", seed=3,
+                        denoising_strength=0.9, mask_blur=2, **fields, **DRAWN)
+        inside, outside = mean_difference(r.image, house, drawn), mean_difference(r.image, house, kept)
+        print(f"inpainting, {name}: mean difference {inside:.1f} where it is drawn anew, {outside:.1f} elsewhere")
+        check(outside == 0, f"{name}: what is not masked stays to the bit")
+        check(inside > 4, f"{name}: what is masked is drawn anew")
+        keep(f"inpaint_{name}", r.image)
+    turned = api.img2img(images=[house], mask_image=mask, prompt="a red house in the snow", seed=3, mask_blur=0,
+                         inpainting_mask_invert=1, inpaint_full_res=False, denoising_strength=0.9, **DRAWN)
+    check(mean_difference(turned.image, house, drawn) == 0, "an inverted mask keeps what is white")
+    check(mean_difference(turned.image, house, kept) > 4, "and draws the rest anew")
+    keep("inpaint_inverted", turned.image)
+    large = house.resize((200, 160))
+    r = api.img2img(images=[large], mask_image=mask.resize(large.size), prompt="a boat", seed=1, **DRAWN)
+    check(r.image.size == (200, 160), f"only masked: the picture keeps its size: {r.image.size}")
+
+
+def lists(api):
+    check("Euler a" in api.util_get_sampler_names() and "karras" in api.util_get_scheduler_names(), "names")
+    check(api.util_get_model_names() == ["one", "two"], f"{api.util_get_model_names()}")
+    check([x["name"] for x in api.get_loras()] == ["rainbow", "snow"], f"{api.get_loras()}")
+    check(api.refresh_checkpoints is not None and api.get_scripts() == {"txt2img": [], "img2img": []}, "scripts")
+    for name in ("get_sd_vae", "get_upscalers", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
+                 "get_realesrgan_models", "get_prompt_styles"):
+        check(getattr(api, name)() == [], name)
+    check(api.get_cmd_flags() == {} and api.get_embeddings() == {"loaded": {}, "skipped": {}}, "the rest")
+
+
+def models(api):
+    check(api.util_get_current_model() == "one", f"{api.util_get_current_model()}")
+    api.util_set_model("two")
+    api.util_wait_for_ready(check_interval=0.1)
+    check(api.util_get_current_model() == "two", f"{api.util_get_current_model()}")
+    r = api.txt2img(prompt="a boat", seed=1, **DRAWN)
+    check(r.info["sd_model_name"] == "two", f"{r.info['sd_model_name']}")
+    api.set_options({"samples_format": "jpg"})
+    check(api.txt2img(prompt="a boat", seed=1, **DRAWN).image.format == "JPEG", "options hold")
+    api.set_options({"samples_format": "png", "sd_model_checkpoint": "one"})
+
+
+def interrupting(api):
+    failed = []
+
+    def long_one():
+        try:
+            api.txt2img(prompt="a boat", seed=1, **{**DRAWN, "steps": 1000})
+        except RuntimeError as e:
+            failed.append(e.args[0])
+    thread = threading.Thread(target=long_one)
+    thread.start()
+    check(wait_until(lambda: 0 < api.get_progress()["progress"] < 1), "progress is seen")
+    check(wait_until(lambda: api.get_progress()["current_image"]), "a preview is seen")
+    preview = Image.open(io.BytesIO(base64.b64decode(api.get_progress()["current_image"])))
+    check(preview.size[0] >= 8, f"{preview.size}")
+    check(api.interrupt() == {}, "interrupt")
+    thread.join()
+    check(failed == [499], f"the request that was interrupted: {failed}")
+    api.util_wait_for_ready(check_interval=0.1)
+
+
+def refusals(api):
+    for fields, status in (({"sampler_name": "Restart"}, 400), ({"enable_hr": True}, 422),
+                           ({"script_name": "x/y/z plot"}, 422),
+                           ({"adetailer": [webuiapi.ADetailer(ad_model="face_yolov8n.pt")]}, 422)):
+        try:
+            api.txt2img(**fields, **DRAWN)
+            check(False, f"{fields} is taken")
+        except RuntimeError as e:
+            check(e.args[0] == status and "detail" in json.loads(e.args[1]), f"{fields}: {e}")
+
+
+def silly_tavern(d):
+    """src/endpoints/stable-diffusion.js and extensions/stable-diffusion/index.js, in their order."""
+    def get(path):
+        return d.get(f"/sdapi/v1/{path}", {"Authorization": "Basic Og=="})
+    ping = get("options")
+    check(ping.status == 200 and "forge_preset" not in ping.json(), "ping")
+    upscalers = [x["name"] for x in get("upscalers").json()]
+    upscalers[1:1] = [x["name"] for x in get("latent-upscale-modes").json()]
+    check(upscalers == [] and get("sd-vae").json() == [] and get("sd-modules").json() == [], "nothing to choose")
+    check("DDIM" in [x["name"] for x in get("samplers").json()], "samplers")
+    check("normal" in [x["name"] for x in get("schedulers").json()], "schedulers")
+    title = get("sd-models").json()[0]["title"]
+    check(get("options").json()["sd_model_checkpoint"] == title, "get-model")
+    r = d.request("POST", "/sdapi/v1/options", json.dumps({"sd_model_checkpoint": title}),
+                  {"Content-Type": "application/json", "Authorization": "Basic Og=="})
+    check(r.status == 200, f"set-model: {r.status} {r.body}")
+    state = get("progress").json()
+    check(state["progress"] == 0 and state["state"]["job_count"] == 0, "and then it is idle")
+    body = {"url": "http://localhost:7860", "auth": "", "prompt": "a red house on green hills",
+            "negative_prompt": "blurry", "sampler_name": "DDIM", "scheduler": "normal", "steps": 20, "cfg_scale": 2.5,
+            "width": 128, "height": 128, "restore_faces": False, "enable_hr": False, "hr_upscaler": "Latent",
+            "hr_scale": 2, "hr_additional_modules": [], "denoising_strength": 0.7, "hr_second_pass_steps": 0,
+            "override_settings": {"CLIP_stop_at_last_layers": 1}, "override_settings_restore_afterwards": True,
+            "clip_skip": 1, "save_images": True, "send_images": True, "do_not_save_grid": False,
+            "do_not_save_samples": False}
+    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps(body),
+                  {"Content-Type": "application/json", "Authorization": "Basic Og=="})
+    check(r.status == 200 and r.json()["images"][0].startswith("iVBOR"), f"{r.status} {r.body[:200]}")
+    body["alwayson_scripts"] = {"ADetailer": {"args": [True, True, {"ad_model": "face_yolov8n.pt"}]}}
+    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps(body), {"Content-Type": "application/json"})
+    check(r.status == 422 and "ADetailer" in r.json()["detail"][0]["input"], f"{r.status} {r.body[:200]}")
+    # Its own client hangs up: it interrupts, and drops the request.
+    del body["alwayson_scripts"]
+    long = threading.Thread(target=lambda: d.request("POST", "/sdapi/v1/txt2img", json.dumps({**body, "steps": 900}),
+                                                     {"Content-Type": "application/json"}))
+    long.start()
+    check(wait_until(lambda: get("progress").json()["state"]["job_count"] == 1), "it draws")
+    begun = time.monotonic()
+    check(d.request("POST", "/sdapi/v1/interrupt", None, {"Authorization": "Basic Og=="}).status == 200, "interrupt")
+    long.join()
+    check(time.monotonic() - begun < 5, "it ends at once")
+
+
+def open_webui(d):
+    """routers/images.py: exactly these fields."""
+    headers = {"Authorization": "Basic Og=="}
+    check(d.get("/sdapi/v1/options", headers).status == 200, "verify")
+    models = [{"id": m["title"], "name": m["model_name"]} for m in d.get("/sdapi/v1/sd-models", headers).json()]
+    check(models[0] == {"id": "one", "name": "one"}, f"{models}")
+    options = d.get("/sdapi/v1/options", headers).json()
+    options["sd_model_checkpoint"] = "one"  # it sends back all that it read
+    r = d.request("POST", "/sdapi/v1/options", json.dumps(options), {**headers, "Content-Type": "application/json"})
+    check(r.status == 200, f"{r.status} {r.body}")
+    body = {"prompt": "a blue boat", "batch_size": 1, "width": 128, "height": 128, "steps": 20,
+            "negative_prompt": "blurry", "cfg_scale": 2.5, "sampler_name": "DPM++ 2M", "scheduler": "Karras"}
+    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps(body), {**headers, "Content-Type": "application/json"})
+    a = r.json()
+    picture = Image.open(io.BytesIO(base64.b64decode(a["images"][0])))
+    check(picture.size == (128, 128) and json.loads(a["info"])["steps"] == 20, f"{a['info']}")
+    keep("open_webui", picture)
+
+
+executable, model = sys.argv[1:3]
+with tempfile.TemporaryDirectory() as root:
+    for name in ("one", "two"):
+        shutil.copytree(model, f"{root}/{name}", ignore=shutil.ignore_patterns("loras"))
+    with Daemon(executable, f"{root}/one", extra=("--model-root", root, "--lora-dir", f"{model}/loras")) as daemon:
+        client = webuiapi.WebUIApi(host=daemon.host, port=daemon.port)
+        picture = draw(client)
+        from_pictures(client, picture)
+        for test in (lists, models, interrupting, refusals):
+            test(client)
+        silly_tavern(daemon)
+        open_webui(daemon)
+done()

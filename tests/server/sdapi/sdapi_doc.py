@@ -1,0 +1,97 @@
+"""Runs the commands of docs/sdapi.md with the bundled checkpoint, and holds the page to its word: the routes that
+it lists answer, the fields that it says are passed over change nothing, the others are refused.
+usage: sdapi_doc.py EXECUTABLE MODEL DOC"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from daemon import Daemon, check, done
+
+executable, model, doc = (os.path.abspath(a) for a in sys.argv[1:4])
+page = open(doc).read()
+JSON = {"Content-Type": "application/json"}
+TINY = {"prompt": "x", "width": 64, "height": 64, "steps": 1, "seed": 1}
+
+
+def section(title):
+    return re.search(rf"## {title}\n(.*?)(?=\n## |\Z)", page, re.S)[1]
+
+
+def words(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def commands(d, folder):
+    said = []
+    for command in re.findall(r"```\n(.*?)```", page, re.S):
+        ran = subprocess.run(["bash", "-e", "-o", "pipefail", "-c",
+                              command.replace("localhost:8188", f"{d.host}:{d.port}")],
+                             cwd=folder, capture_output=True, text=True)
+        check(ran.returncode == 0, f"{command}: {ran.stderr}")
+        said.append(ran.stdout)
+    check(len(said) == 5, f"{len(said)} blocks")
+    check("Seed: 7" in said[0] and "Schedule type: Karras" in said[0], said[0])
+    check(open(f"{folder}/house.png", "rb").read(4) == b"\x89PNG", "a PNG")
+    check(len(json.load(open(f"{folder}/snow.json"))["images"]) == 1, "image to image")
+    check(said[2] == '"7"\n', said[2])
+    check(said[3] in ("0\n0\n{}", "0.0\n0\n{}"), said[3])  # jq 1.7 keeps the 0.0
+    check(said[4] == "null" + os.path.basename(model) + "\n", said[4])
+
+
+def routes(d):
+    text = section("What is there").split("Anything else")[0]
+    listed = words(text)
+    check(len(listed) == 28, f"{len(listed)} routes: {listed}")
+    for name in listed:
+        path = name if name.startswith("/internal") else f"/sdapi/v1/{name}"
+        r = d.request("OPTIONS", path)
+        check(r.status in (200, 204) and "allow" in r.headers, f"{path}: {r.status}")
+    described = d.get("/openapi.json").json()["paths"]
+    ours = {p for p in described if p.startswith(("/sdapi/", "/internal/"))}
+    check(ours == {n if n.startswith("/internal") else f"/sdapi/v1/{n}" for n in listed},
+          f"every route is on the page: {ours}")
+
+
+def passed_over(d):
+    plain = d.request("POST", "/sdapi/v1/txt2img", json.dumps(TINY), JSON).json()["images"]
+    names = [n for n in words(section("What is passed over")) if n not in ("hr_...", "enable_hr")]
+    check(len(names) > 20, f"{names}")
+    r = d.request("POST", "/sdapi/v1/txt2img", json.dumps({**TINY, **{n: 1 for n in names}, "hr_scale": 3}), JSON)
+    check(r.status == 200 and r.json()["images"] == plain, f"{r.status} {r.body[:200]}")
+
+
+def refused(d):
+    wrong = {"enable_hr": True, "subseed_strength": 0.5, "script_name": "x", "styles": ["x"],
+             "alwayson_scripts": {"x": {"args": [{"enabled": True}]}}, "scheduler": "kl_optimal",
+             "init_images": ["AAAA", "AAAA"], "resize_mode": 2, "inpainting_fill": 2, "mask_round": False,
+             "latent_mask": "AAAA", "initial_noise_multiplier": 2, "override_settings": {"x": 1}}
+    rows = section("What is refused").split("| | |")[0].split("|---|---|\n")[1].strip().split("\n")
+    named = {w.split(" ")[0] for row in rows for w in words(row.split("|")[1])} - {"false"}
+    check(named == set(wrong), f"every field on the page is tried: {named ^ set(wrong)}")
+    for name, value in wrong.items():
+        body = {**TINY, "init_images": ["AAAA"], "mask": "AAAA", name: value}
+        route = "txt2img" if name in ("enable_hr", "subseed_strength") else "img2img"
+        r = d.request("POST", f"/sdapi/v1/{route}", json.dumps(body), JSON)
+        check(r.status == 422 and r.json()["detail"][0]["loc"][1].startswith(name), f"{name}: {r.status} {r.body}")
+
+
+def samplers(d):
+    """Every sampler and schedule of the page, and no other."""
+    table = section("Seeds and samplers").split("|---|---|---|\n")[1].split("\n\n")[0].split("\n")
+    means = {name: row.split("|")[3].strip() for row in table for name in words(row.split("|")[1])}
+    listed = {s["name"]: s["options"].get("scheduler", "uniform") for s in d.get("/sdapi/v1/samplers").json()}
+    check(set(means) == set(listed), f"{set(means) ^ set(listed)}")
+    for name, schedule in means.items():
+        check(schedule.startswith("theirs") or listed[name] == schedule, f"{name}: {listed[name]}")
+
+
+with Daemon(executable, model, extra=("--lora-dir", f"{model}/loras")) as d, tempfile.TemporaryDirectory() as folder:
+    routes(d)
+    passed_over(d)
+    refused(d)
+    samplers(d)
+    commands(d, folder)
+done()
