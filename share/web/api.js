@@ -16,11 +16,12 @@ export class ApiError extends Error {
 
 let asking = null;
 
-/* Resolves to whether there is a key to try; all requests that are refused meanwhile wait for one answer. */
-function askForKey() {
+/* `tried`: a key that was refused. Resolves to whether there is a key to try; all requests that are refused meanwhile wait for one answer. */
+function askForKey(tried) {
     asking ??= new Promise((done) => {
         const dialog = find("#key-dialog"), input = find("#key");
         input.value = "";
+        find("#key-fault").hidden = !tried;
         dialog.returnValue = "";
         dialog.addEventListener("close", () => {
             const given = dialog.returnValue === "ok" && input.value !== "";
@@ -48,7 +49,7 @@ function send(method, path, { body, json, headers = {}, signal }) {
 /* The answer, which is a good one; an ApiError otherwise. */
 export async function request(method, path, options = {}) {
     let response = await send(method, path, options);
-    while (response.status === 401 && await askForKey())
+    while (response.status === 401 && await askForKey(sessionStorage.getItem(KEY) !== null))
         response = await send(method, path, options);
     if (response.ok)
         return response;

@@ -13,7 +13,9 @@ export function picturesOf(answer, kept) {
         id: `${answer.id}-${index}`, created: answer.created,
         blob: base64ToBlob(image.b64_json, TYPES[rest.output] ?? "image/png"),
         parameters: { ...rest, seed: image.seed, num_images: 1, width: image.width, height: image.height },
-        timings: answer.timings, warnings: answer.warnings, kept,
+        timings: answer.timings, kept,
+        warnings: image.nsfw ? [...answer.warnings, "The safety checker has blackened this picture."]
+                             : answer.warnings,
     }));
 }
 

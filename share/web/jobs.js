@@ -7,10 +7,12 @@ const LIST_MS = 3000, RETRY_MS = 2000;
 const ENDS = ["succeeded", "failed", "cancelled"];
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/* One job, followed until `close`. `usePicture(adapter)` goes and draws with what was trained. */
+const nameOf = ({ request: asked, type }) => asked?.name ?? [asked?.prompt ?? type].flat().join(", ");
+
+/* One job, followed until `close`. `useAdapter(name)` goes and draws with what was trained. */
 function createJob(job, useAdapter, onchange) {
     const plot = createPlot(), abort = new AbortController();
-    const title = element("h4", {}, job.request?.name ?? job.type);
+    const title = element("h4", {}, nameOf(job)), trains = job.type === "train";
     const how = element("p.how", { role: "status" });
     const bar = element("progress", { max: 1, "aria-label": "Progress of the job" });
     const row = element("div.row.actions");
@@ -83,17 +85,21 @@ function createJob(job, useAdapter, onchange) {
     }
 
     function showPlot() {
-        plot.root.toggleAttribute("hidden", ENDS.includes(state.state) && !records.length);
+        plot.root.toggleAttribute("hidden", !trains || ENDS.includes(state.state) && !records.length);
         plot.draw(records, state.steps);
     }
 
     async function readMetrics() {
+        if (!trains)
+            return showPlot();
         const text = await getText(`/jobs/${job.id}/metrics`).catch(() => "");
         records = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
         showPlot();
     }
 
     async function readPictures() {
+        if (!trains)
+            return;
         const answer = await getIfThere(`/jobs/${job.id}/validation`);
         const steps = (answer?.validation ?? []).toReversed();
         const shown = await Promise.all(steps.map(async (one) => element("section", {},
@@ -195,8 +201,7 @@ export function createJobs(useAdapter) {
             return;
         }
         await Promise.all(answer.jobs.filter((job) => !names.has(job.id)).map(async (job) => {
-            const { request: asked } = await getJson(`/jobs/${job.id}`);
-            names.set(job.id, asked?.name ?? asked?.prompt ?? job.type);
+            names.set(job.id, nameOf(await getJson(`/jobs/${job.id}`)));
         }));
         const focused = document.activeElement.closest?.(".joblist li")?.dataset.id;
         list.replaceChildren(...answer.jobs.map(item));

@@ -165,7 +165,7 @@ export function createSource(onsize) {
         onchange: () => painter.erase(eraser.checked) });
     const strength = control({ name: "strength", kind: "number", label: "Strength", min: 0, max: 1,
         step: 0.01, slide: [0, 1, 0.01], help: "how much of the steps the picture goes through" });
-    const resize = control({ name: "resize_mode", kind: "choice", label: "Another size", default: "crop",
+    const resize = control({ name: "resize_mode", kind: "choice", label: "If its size differs", default: "crop",
         values: [["crop", "resize and crop"], ["default", "resize"], ["none", "refuse"]] });
     const fault = element("small.fault", { hidden: true });
     const easel = element("div.easel", {}, image, canvas, cursor);
