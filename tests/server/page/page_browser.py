@@ -209,6 +209,21 @@ def asks_for_a_key(p, key):
     check("key" not in p.text("#trouble").lower(), f"no trouble is left: {p.text('#trouble')}")
 
 
+def switches_models(d, p):
+    """Where there is another checkpoint, it can be chosen, and what is in the form stays."""
+    p.start()
+    check(p.run('return [...document.querySelector("#model-choice").options].map((one) => one.value);') == ["one", "two"],
+          "both are offered")
+    p.set(prompt="a boat at night")
+    p.run("""document.querySelector("#prompt-fields").dispatchEvent(new Event("input", { bubbles: true }));
+        delete document.body.dataset.ready; const choice = document.querySelector("#model-choice");
+        choice.value = "two"; choice.dispatchEvent(new Event("change"));""")
+    p.wait("the page anew", 'document.body.dataset.ready !== undefined')
+    check(p.run('return document.querySelector("#model-choice").value;') == "two", "two is chosen")
+    check(d.get("/info").json()["model"]["name"] == "two", f"and draws: {d.get('/info').json()['model']}")
+    check(p.run('return document.querySelector("[name=prompt]").value;') == "a boat at night", "the prompt is still there")
+
+
 def nobody_else_is_asked(p):
     urls = set()
     for entry in p.log("performance"):
@@ -253,6 +268,12 @@ with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, 
             page.origin = f"http://{guarded.host}:{guarded.port}"
             asks_for_a_key(page, key)
             nobody_else_is_asked(page)
+        for name in ("one", "two"):
+            shutil.copytree(model, os.path.join(root, "models", name), ignore=shutil.ignore_patterns("loras", "train"))
+        with Daemon(executable, f"{root}/models/one", extra=["--model-root", f"{root}/models"],
+                    patience_s=PATIENCE_S) as several:
+            page.origin = f"http://{several.host}:{several.port}"
+            switches_models(several, page)
     except webdriver.WebDriverError as error:
         check(False, str(error))
         page.screenshot(os.environ.get("PAGE_SCREENSHOT", os.path.join(root, "failed.png")))
