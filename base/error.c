@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ static const struct {
     [ERROR_CANCELLED] = { "cancelled", 499 },
     [ERROR_TIMEOUT] = { "timeout", 504 },
     [ERROR_NO_MEMORY] = { "out_of_memory", 507 },
+    [ERROR_NO_SPACE] = { "disk_full", 507 },
     [ERROR_IO] = { "io_error", 500 },
     [ERROR_DEVICE] = { "device_error", 500 },
     [ERROR_DEVICE_LOST] = { "device_lost", 500 },
@@ -77,4 +79,8 @@ const char *error_code_name(enum error_code code) {
 
 int error_http_status(enum error_code code) {
     return codes[code].http_status;
+}
+
+enum error_code error_code_of_write(int reason) {
+    return reason == ENOSPC || reason == EDQUOT || reason == EFBIG ? ERROR_NO_SPACE : ERROR_IO;
 }

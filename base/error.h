@@ -25,6 +25,7 @@ enum error_code {
     ERROR_CANCELLED,   /* the client went away or asked for it: 499 */
     ERROR_TIMEOUT,     /* ran past the caller's limit: 504 */
     ERROR_NO_MEMORY,   /* host or device memory ran out: 507 */
+    ERROR_NO_SPACE,    /* the disk is full: 507 */
     ERROR_IO,          /* the system refused a read or write: 500 */
     ERROR_DEVICE,      /* the accelerator refused something: 500 */
     ERROR_DEVICE_LOST, /* the accelerator is gone for this process: 500, and the process ends */
@@ -59,5 +60,8 @@ const char *error_code_name(enum error_code code);
 
 /* The HTTP status a code stands for; 200 for ERROR_NONE. */
 int error_http_status(enum error_code code);
+
+/* What a write that failed with that errno is: ERROR_NO_SPACE or ERROR_IO. */
+enum error_code error_code_of_write(int reason);
 
 #endif

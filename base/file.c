@@ -162,7 +162,8 @@ static bool target_find(const char *path, struct target *out, struct error *err)
     if (out->exists && S_ISDIR(out->st.st_mode))
         return error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(EISDIR));
     if (out->exists && access(path, W_OK) != 0)
-        return error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+        return error_set(
+            err, error_code_of_write(errno), "cannot write %s: %s", path, strerror(errno));
     struct stat link;
     if (lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) {
         out->path = realpath(path, NULL);
@@ -262,14 +263,15 @@ bool file_is_standard_output(const char *path) {
 bool file_write(const char *path, const struct file_part *parts, size_t count, struct error *err) {
     if (file_is_standard_output(path))
         return write_all(STDOUT_FILENO, parts, count) ||
-               error_set(err, ERROR_IO, "cannot write standard output: %s", strerror(errno));
+               error_set(err, error_code_of_write(errno), "cannot write standard output: %s",
+                   strerror(errno));
     struct target target;
     if (!target_find(path, &target, err))
         return false;
     bool ok = target.whole ? write_whole(&target, parts, count)
                            : write_through(&target, parts, count);
     if (!ok)
-        error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+        error_set(err, error_code_of_write(errno), "cannot write %s: %s", path, strerror(errno));
     free(target.path);
     return ok;
 }
@@ -305,7 +307,8 @@ bool file_check_writable(const char *path, struct error *err) {
         return false;
     /* What is there and written through was asked by target_find. */
     bool ok = (target.exists && !target.whole) || probe(&target) ||
-              error_set(err, ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+              error_set(
+                  err, error_code_of_write(errno), "cannot write %s: %s", path, strerror(errno));
     free(target.path);
     return ok;
 }

@@ -37,6 +37,7 @@
     X(rejected_total_queue_full, COUNTER, "sd_rejected_total", "reason=\"queue_full\"", "")        \
     X(rejected_total_unavailable, COUNTER, "sd_rejected_total", "reason=\"unavailable\"", "")      \
     X(rejected_total_no_memory, COUNTER, "sd_rejected_total", "reason=\"no_memory\"", "")          \
+    X(rejected_total_disk_full, COUNTER, "sd_rejected_total", "reason=\"disk_full\"", "")          \
     X(rejected_total_other, COUNTER, "sd_rejected_total", "reason=\"other\"", "")                  \
     X(cancelled_total_waiting, COUNTER, "sd_cancelled_total", "phase=\"waiting\"",                 \
         "Requests whose client left or whose time ran out, by where they were.")                   \

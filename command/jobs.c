@@ -18,7 +18,7 @@ bool jobs_open(struct jobs *jobs, const struct training_options *training, struc
     }
     if (queue_open(training->folder, &jobs->queue, &jobs->none))
         return start(jobs, training, err);
-    if (jobs->none.code == ERROR_IO) {
+    if (jobs->none.code == ERROR_IO || jobs->none.code == ERROR_NO_SPACE) {
         log_error("no jobs are taken: %s", jobs->none.message);
         return true;
     }

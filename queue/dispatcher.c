@@ -198,7 +198,7 @@ static void on_change(void *user, const struct job *job, bool deleted) {
 
 /* What a failed write is worth: false if it is to be tried again. */
 static bool is_settled(struct job_claim *claim, const struct error *err) {
-    if (err->code == ERROR_IO || err->code == ERROR_NO_MEMORY) {
+    if (err->code == ERROR_IO || err->code == ERROR_NO_SPACE || err->code == ERROR_NO_MEMORY) {
         if (!claim->retry_ms)
             log_error("job %s: %s; trying again", claim->job.id, err->message);
         return false;

@@ -153,11 +153,11 @@ static bool refused(struct sqlite *s, struct error *err) {
             "%s is damaged (%s); move it away, and the daemon begins with an empty queue", s->path,
             sqlite3_errmsg(s->db));
     case SQLITE_FULL:
-        return error_set(err, ERROR_IO, "%s: the disk is full", s->path);
+        return error_set(err, ERROR_NO_SPACE, "%s: the disk is full", s->path);
     default: {
         const int reason = sqlite3_system_errno(s->db);
-        return error_set(err, ERROR_IO, "%s: %s%s%s", s->path, sqlite3_errmsg(s->db),
-            reason ? ": " : "", reason ? strerror(reason) : "");
+        return error_set(err, error_code_of_write(reason), "%s: %s%s%s", s->path,
+            sqlite3_errmsg(s->db), reason ? ": " : "", reason ? strerror(reason) : "");
     }
     }
 }
@@ -574,8 +574,9 @@ static bool check_schema(struct sqlite *s, struct error *err) {
 static bool make_file(const char *path, struct error *err) {
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
-        return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_IO : ERROR_INVALID,
-            "%s: %s", path, strerror(errno));
+        return error_set(err,
+            error_code_of_write(errno) == ERROR_NO_SPACE ? ERROR_NO_SPACE : ERROR_INVALID, "%s: %s",
+            path, strerror(errno));
     close(fd);
     return true;
 }
@@ -630,7 +631,7 @@ static bool lock_folder(const char *folder, int *out, struct error *err) {
     if (ftruncate(fd, 0) == 0 && pwrite(fd, own, (size_t)size, 0) == size)
         *out = fd;
     else {
-        error_set(err, ERROR_IO, "%s/lock: %s", folder, strerror(errno));
+        error_set(err, error_code_of_write(errno), "%s/lock: %s", folder, strerror(errno));
         close(fd);
         return false;
     }

@@ -37,7 +37,8 @@ static bool make_folders(const char *folder, const char *path, struct error *err
     snprintf(inner, sizeof(inner), "%.*s", (int)(strrchr(path, '/') - path), path);
     if ((mkdir(folder, 0755) != 0 && errno != EEXIST) ||
         (mkdir(inner, 0755) != 0 && errno != EEXIST))
-        return error_set(err, ERROR_IO, "the cache %s: %s", folder, strerror(errno));
+        return error_set(
+            err, error_code_of_write(errno), "the cache %s: %s", folder, strerror(errno));
     return true;
 }
 

@@ -123,7 +123,7 @@ static bool sync_folder(const char *path, struct error *err) {
     /* Some file systems sync no folders. */
     const bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP);
     if (!ok)
-        error_set(err, ERROR_IO, "cannot sync %s: %s", path, strerror(errno));
+        error_set(err, error_code_of_write(errno), "cannot sync %s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
     return ok;
@@ -138,7 +138,7 @@ static bool put_in_place(
     delete_folder(old);
     bool ok = rename(path, old) == 0 || errno == ENOENT;
     ok = (ok && rename(fresh, path) == 0) ||
-         error_set(err, ERROR_IO, "cannot make %s: %s", path, strerror(errno));
+         error_set(err, error_code_of_write(errno), "cannot make %s: %s", path, strerror(errno));
     ok = ok && sync_folder(folder, err);
     delete_folder(old);
     free(old);
@@ -174,8 +174,8 @@ bool checkpoint_write(const char *folder, int64_t step, const struct checkpoint_
     bool ok = (path && fresh) || error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
     if (ok)
         delete_folder(fresh);
-    ok = ok && (mkdir(fresh, 0777) == 0 ||
-                   error_set(err, ERROR_IO, "cannot make %s: %s", fresh, strerror(errno)));
+    ok = ok && (mkdir(fresh, 0777) == 0 || error_set(err, error_code_of_write(errno),
+                                               "cannot make %s: %s", fresh, strerror(errno)));
     const bool made = ok;
     ok = ok && write_file(fresh, state, err) && (!beside || beside(user, fresh, err)) &&
          sync_folder(fresh, err) && put_in_place(folder, fresh, path, err);
@@ -360,8 +360,8 @@ bool checkpoint_put_aside(const char *folder, int64_t after, struct error *err) 
         ok = (path && to) || error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
         if (ok && file_is_folder(to))
             delete_folder(to);
-        ok = ok && (rename(path, to) == 0 ||
-                       error_set(err, ERROR_IO, "cannot rename %s: %s", path, strerror(errno)));
+        ok = ok && (rename(path, to) == 0 || error_set(err, error_code_of_write(errno),
+                                                 "cannot rename %s: %s", path, strerror(errno)));
         if (ok)
             log_warning(
                 "%s is behind the checkpoint that the job goes on from: it is now %s", path, to);

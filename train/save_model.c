@@ -35,8 +35,8 @@ static bool write_folder(struct checkpoint *checkpoint, const char *path,
     if (written)
         file_remove_tree(AT_FDCWD, out);
     const bool ok = written &&
-                    (rename(fresh, out) == 0 ||
-                        error_set(err, ERROR_IO, "cannot make %s: %s", out, strerror(errno)));
+                    (rename(fresh, out) == 0 || error_set(err, error_code_of_write(errno),
+                                                    "cannot make %s: %s", out, strerror(errno)));
     if (!ok)
         file_remove_tree(AT_FDCWD, fresh);
     free(fresh);

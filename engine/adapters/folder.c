@@ -150,7 +150,8 @@ int folder_create_temporary(
         if (errno != EEXIST)
             break;
     }
-    error_set(err, ERROR_IO, "cannot write into the folder of adapters: %s", strerror(errno));
+    error_set(err, error_code_of_write(errno), "cannot write into the folder of adapters: %s",
+        strerror(errno));
     return -1;
 }
 
@@ -159,10 +160,11 @@ bool folder_keep(const struct adapters *adapters, int fd, const char *temporary,
     char file[NAME_MAX + 1];
     file_of(name, file);
     if (fsync(fd) != 0)
-        return error_set(err, ERROR_IO, "cannot write %s: %s", file, strerror(errno));
-    if (renameat(adapters->folder, temporary, adapters->folder, file) != 0)
         return error_set(
-            err, ERROR_IO, "cannot put a file in the place of %s: %s", file, strerror(errno));
+            err, error_code_of_write(errno), "cannot write %s: %s", file, strerror(errno));
+    if (renameat(adapters->folder, temporary, adapters->folder, file) != 0)
+        return error_set(err, error_code_of_write(errno),
+            "cannot put a file in the place of %s: %s", file, strerror(errno));
     /* The name is there; whether it survives a power failure now is all that a refusal leaves open.
      */
     if (fsync(adapters->folder) != 0)

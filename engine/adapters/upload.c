@@ -29,8 +29,8 @@ static bool too_large(uint64_t bytes, struct error *err) {
 }
 
 static bool write_failed(const struct adapter_upload *upload, int reason, struct error *err) {
-    return error_set(
-        err, ERROR_IO, "cannot write %s%s: %s", upload->name, ADAPTER_SUFFIX, strerror(reason));
+    return error_set(err, error_code_of_write(reason), "cannot write %s%s: %s", upload->name,
+        ADAPTER_SUFFIX, strerror(reason));
 }
 
 /* A full disk is found out now, and not after the last byte. */

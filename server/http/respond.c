@@ -127,7 +127,7 @@ static void set_text(json_t *object, const char *key, const char *text) {
 }
 
 /* A request that was accepted is counted by how it ends (server/generation/generation.c). */
-static void count_refusal(const struct exchange *exchange, int status) {
+static void count_refusal(const struct exchange *exchange, int status, const char *code) {
     static const struct {
         int status;
         enum metric metric;
@@ -146,13 +146,16 @@ static void count_refusal(const struct exchange *exchange, int status) {
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         if (reasons[i].status == status)
             metric = reasons[i].metric;
+    if (strcmp(code, error_code_name(ERROR_NO_SPACE)) == 0)
+        metric = METRIC_rejected_total_disk_full;
     if (!exchange->accepted)
         metric_add(metric, 1);
 }
 
 /* The target cut short: the line is for people. */
-static void note_refusal(const struct exchange *exchange, int status, const char *message) {
-    count_refusal(exchange, status);
+static void note_refusal(
+    const struct exchange *exchange, int status, const char *code, const char *message) {
+    count_refusal(exchange, status, code);
     server_log_refusal(exchange->server, "%s: %d to %.16s %.100s: %s",
         exchange->id[0] ? exchange->id : "-", status, exchange->method_name, exchange->target,
         message);
@@ -177,7 +180,7 @@ json_t *respond_error_json(const struct error *err) {
 static enum MHD_Result respond_failure(struct exchange *exchange, const struct error *err,
     const char *code, int status, const struct answer_header *headers, bool close) {
     const struct dialect *dialect = exchange->dialect;
-    note_refusal(exchange, status, err->message);
+    note_refusal(exchange, status, code, err->message);
     json_t *json = dialect ? dialect->error_json(err, code, &status)
                            : native_json(err, code, &status);
     return respond_dump(exchange, status, json, headers, close);

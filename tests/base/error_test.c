@@ -1,6 +1,8 @@
 #include "base/error.h"
 #include "tests/check.h"
 
+#include <errno.h>
+
 static void field_errors_name_field_value_and_allowed(void) {
     struct error err = { 0 };
     CHECK(!error_field(&err, "width", "511", "a multiple of %d from %d to %d", 8, 64, 2048),
@@ -47,9 +49,19 @@ static void prefix_keeps_the_code_and_truncates_safely(void) {
     CHECK(!error_set(NULL, ERROR_IO, "nobody cares"), "NULL is fine");
 }
 
+static void a_full_disk_has_a_code_of_its_own(void) {
+    CHECK(error_code_of_write(ENOSPC) == ERROR_NO_SPACE &&
+              error_code_of_write(EDQUOT) == ERROR_NO_SPACE &&
+              error_code_of_write(EIO) == ERROR_IO && error_code_of_write(0) == ERROR_IO,
+        "by errno");
+    CHECK_STRING(error_code_name(ERROR_NO_SPACE), "disk_full");
+    CHECK(error_http_status(ERROR_NO_SPACE) == 507, "%d", error_http_status(ERROR_NO_SPACE));
+}
+
 int main(void) {
     field_errors_name_field_value_and_allowed();
     long_texts_are_cut_between_characters();
     prefix_keeps_the_code_and_truncates_safely();
+    a_full_disk_has_a_code_of_its_own();
     return check_done();
 }

@@ -552,17 +552,17 @@ def a_full_disk_is_survived(folder):
         d.gets_to_step(running, 3)
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
         r = d.train({})
-        check(r.status == 500 and r.error()["code"] == "io_error" and "jobs.sqlite" in r.error()["message"],
+        check(r.status == 507 and r.error()["code"] == "disk_full" and "jobs.sqlite" in r.error()["message"],
               f"{r.status} {r.body}")
         r = d.request("POST", f"/jobs/{running}/cancel")
-        check(r.status == 500, f"{r.status} {r.body}")
+        check(r.status == 507, f"{r.status} {r.body}")
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
         time.sleep(1.0)  # it fails at its checkpoint meanwhile, which cannot be written down
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         end = d.job(running, "?wait=20")
-        check(end["state"] == "failed" and end["error"]["code"] == "io_error" and ".step" in
+        check(end["state"] == "failed" and end["error"]["code"] == "disk_full" and ".step" in
               end["error"]["message"], f"{end}")
         d.ask(running, "resume")
         check(d.job(running, "?wait=20")["state"] == "succeeded", "with room again it can be resumed")

@@ -104,7 +104,7 @@ def a_full_disk(alone):
         # Room for the queue and the metrics, not for a checkpoint.
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (200000, resource.RLIM_INFINITY))
         job = d.wait(id, "failed")
-        check(job["error"]["code"] == "io_error" and "/checkpoint-" in job["error"]["message"] and
+        check(job["error"]["code"] == "disk_full" and "/checkpoint-" in job["error"]["message"] and
               "File too large" in job["error"]["message"], f"{job['error']}")
         print(f"a full disk at step {job['step']}: {job['error']['message']}")
         check(not [n for n in os.listdir(folder) if n.endswith(".writing")], "nothing half written is left")

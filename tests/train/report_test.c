@@ -115,7 +115,7 @@ static void lines_survive_a_kill_and_a_resume(void) {
     small.rlim_cur = (rlim_t)before_it.st_size + 20;
     signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    CHECK(!records_add(records, &again, &err) && err.code == ERROR_IO, "no error");
+    CHECK(!records_add(records, &again, &err) && err.code == ERROR_NO_SPACE, "no error");
     printf("full: %s\n", err.message);
     setrlimit(RLIMIT_FSIZE, &before);
     const struct train_record ninth = record_at(9);

@@ -218,8 +218,8 @@ bool dataset_store_delete(struct dataset_store *store, const char *name, struct 
 /* --- Uploads --- */
 
 static bool write_failed(const struct dataset_upload *upload, int reason, struct error *err) {
-    return error_set(
-        err, ERROR_IO, "cannot write the data set %s: %s", upload->name, strerror(reason));
+    return error_set(err, error_code_of_write(reason), "cannot write the data set %s: %s",
+        upload->name, strerror(reason));
 }
 
 static bool taken(const struct dataset_upload *upload, struct error *err) {

@@ -60,7 +60,7 @@ static bool write_record(
         e->end += (off_t)(sizeof(head) + size + sizeof(tail));
         return true;
     }
-    error_set(err, ERROR_IO, "%s: %s", e->path, strerror(errno));
+    error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
     /* What was written of the record; if that fails too, readers stop at it. */
     if (ftruncate(e->fd, e->end) == 0)
         (void)lseek(e->fd, e->end, SEEK_SET);
@@ -208,7 +208,7 @@ bool events_create(const char *folder, double wall_time_s, int64_t resumed_step,
     if (length < 0 || (size_t)length >= sizeof(e->path))
         error_set(err, ERROR_INVALID, "%.200s...: the path is too long", folder);
     else if ((e->fd = open(e->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) < 0)
-        error_set(err, ERROR_IO, "%s: %s", e->path, strerror(errno));
+        error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
     else if (begin_file(e, wall_time_s, resumed_step, err)) {
         *out = e;
         return true;

@@ -200,7 +200,7 @@ bool records_open(
     }
     r->fd = open(r->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (r->fd < 0 || ftruncate(r->fd, r->end) < 0) {
-        error_set(err, ERROR_IO, "%s: %s", r->path, strerror(errno));
+        error_set(err, error_code_of_write(errno), "%s: %s", r->path, strerror(errno));
         records_close(r);
         return false;
     }
@@ -231,8 +231,8 @@ bool records_add(struct records *records, const struct train_record *record, str
         records->end += wrote;
         return true;
     }
-    error_set(
-        err, ERROR_IO, "%s: %s", records->path, wrote < 0 ? strerror(errno) : "no space left");
+    error_set(err, wrote < 0 ? error_code_of_write(errno) : ERROR_NO_SPACE, "%s: %s", records->path,
+        wrote < 0 ? strerror(errno) : "no space left");
     if (ftruncate(records->fd, records->end) < 0)
         return false; /* half a line at the end, which readers pass over */
     return false;
