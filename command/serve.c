@@ -200,9 +200,12 @@ static int wait_for_the_end(
             log_info("ready");
             service_notify("READY=1\nSTATUS=ready to draw");
         }
-        /* Both locks can be had: neither the engine nor who answers requests has seized up. */
-        if (ready && watchdog_ms && server_state(server, NULL) == ENGINE_READY)
+        if (ready && watchdog_ms) {
+            /* Whatever it is, also while another checkpoint is loaded: both locks can be had, so
+             * neither the engine nor who answers requests has seized up. */
+            (void)server_state(server, NULL);
             service_notify("WATCHDOG=1");
+        }
         const enum wait_end end = wait_once(engine, set, ready ? tick_ms : 50, &why);
         if (end == WAIT_SIGNAL)
             return 0;
