@@ -69,6 +69,7 @@ static const struct option_spec own_options[] = {
         .to = OPTION_TO_TEXT(struct run, load.adapters.folder) },
     OPTION_DTYPE_ROW(struct run, load.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct run, load.safety_checker),
+    OPTION_VAE_TILING_ROW(struct run, request.vae_tiling),
     OPTION_DEVICE_ROW(struct run, load.device),
     OPTION_TOKENIZER_ROW(struct run, load.tokenizer_dir),
     { "quality", 0, "N", "of a JPEG or WebP file, 1 to 100 [90]",

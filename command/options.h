@@ -106,6 +106,13 @@ struct option_spec {
             "[auto: if it has one; on: it must have one]",                                         \
             .to = OPTION_TO_CHOICE(T, member)                                                      \
     }
+#define OPTION_VAE_TILING_ROW(T, member)                                                           \
+    {                                                                                              \
+        "vae-tiling", 0, "auto|on|off",                                                            \
+            "decode and encode large pictures in tiles, as diffusers does\n"                       \
+            "[auto: where there is not the memory for one whole]",                                 \
+            .to = OPTION_TO_CHOICE(T, member)                                                      \
+    }
 /* "width" or "height". */
 #define OPTION_SIZE_ROW(name, T, member)                                                           \
     {                                                                                              \

@@ -52,6 +52,7 @@ static const struct option_spec table[] = {
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
     OPTION_SAFETY_CHECKER_ROW(struct settings, engine.pipeline.safety_checker),
+    OPTION_VAE_TILING_ROW(struct settings, engine.pipeline.vae_tiling),
     { "max-queue", 0, "N", "requests that may wait for those being drawn [64]",
         .to = OPTION_TO_INT(struct settings, engine.queue_max, 1, QUEUE_LIMIT_MAX) },
     { "max-batch-rows", 0, "N",

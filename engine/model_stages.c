@@ -1,9 +1,11 @@
 #include "engine/model_stages.h"
 
 #include "base/limits.h"
+#include "base/log.h"
 #include "engine/picture_check.h"
 #include "engine/prompts/encode.h"
 #include "engine/text_cache.h"
+#include "engine/vae_stage.h"
 #include "kernels/overlay.h"
 
 #include <math.h>
@@ -30,6 +32,8 @@ enum part {
     PART_DECODE = 4,
     PART_ENCODE = 8,
     PART_CHECK = 16,
+    PART_DECODE_TILE = 32,
+    PART_ENCODE_TILE = 64,
 };
 struct need {
     enum part part; /* 0: free */
@@ -169,81 +173,23 @@ static void encode_texts(struct compute *c, const struct model_stages *m,
     compute_synchronize(c); /* for its time only */
 }
 
-/* As diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
-static bool to_bytes(const float *image, size_t count, uint8_t *out) {
-    bool finite = true;
-    for (size_t i = 0; i < count; i++) {
-        finite = finite && isfinite(image[i]);
-        out[i] = (uint8_t)lrintf(fminf(fmaxf(image[i] * 0.5f + 0.5f, 0), 1) * 255);
-    }
-    return finite;
-}
-
-/* One decode: kept f32 [1][c][h][w] to image f32 [1][height][width][3]. */
-struct decoding {
-    const struct vae *vae;
-    struct tensor kept, latents, image;
-};
-
-static void run_vae(struct compute *c, const void *user) {
-    const struct decoding *v = user;
-    struct tensor latents = v->latents, image = v->image;
-    op_convert(
-        c, &(struct convert_args){ .x = &v->kept, .layout = LAYOUT_NCHW_TO_NHWC, .y = &latents });
-    vae_decode(v->vae, c, &latents, &image);
-}
-
-static void decode_latents(struct compute *c, const struct model_stages *m,
-    const struct resolved_request *r, const float *latents, uint8_t *out) {
-    size_t mark = arena_mark(c->arena);
-    int64_t h = r->latent_height, w = r->latent_width, channels = r->latent_channels;
-    const struct decoding v = {
+/* As `tiled` says; a picture that has no tiles is whole anyway. */
+static struct vae_stage vae_stage_of(
+    const struct model_stages *m, const struct resolved_request *r, bool tiled) {
+    return (struct vae_stage){
         .vae = m->models.vae,
-        .kept = compute_tensor_4d(c, DTYPE_F32, 1, channels, h, w),
-        .latents = compute_tensor_4d(c, DTYPE_F32, 1, h, w, channels),
-        .image = compute_tensor_4d(c, DTYPE_F32, 1, r->asked.height, r->asked.width, 3),
+        .height = r->asked.height,
+        .width = r->asked.width,
+        .tiled = tiled,
     };
-    const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.kept.data, (uintptr_t)v.latents.data,
-        (uintptr_t)v.image.data, (uintptr_t)h, (uintptr_t)w };
-    compute_upload(c, latents, &v.kept);
-    compute_recorded(c, key, sizeof(key), run_vae, &v);
-    const float *image = compute_view(c, &v.image);
-    if (image && !to_bytes(image, (size_t)tensor_elements(&v.image), out))
-        error_set(&c->error, ERROR_INTERNAL,
-            "the decoded picture is not finite: the decoder's output overflowed or is damaged");
-    arena_release(c->arena, mark);
 }
 
-/* One encode: image f32 [1][height][width][3] to moments f32 [1][h][w][2 c]. */
-struct encoding_picture {
-    const struct vae *vae;
-    struct tensor image, moments;
-};
-
-static void run_vae_encoder(struct compute *c, const void *user) {
-    const struct encoding_picture *v = user;
-    struct tensor moments = v->moments;
-    vae_encode(v->vae, c, &v->image, &moments);
-}
-
-/* A picture of the request's source; pixels is room for one on the host. */
-static void encode_picture(struct compute *c, const struct model_stages *m,
-    const struct resolved_request *r, const float *pixels, float *out) {
-    size_t mark = arena_mark(c->arena);
-    const struct encoding_picture v = {
-        .vae = m->models.vae,
-        .image = compute_tensor_4d(c, DTYPE_F32, 1, r->asked.height, r->asked.width, 3),
-        .moments = compute_tensor_4d(
-            c, DTYPE_F32, 1, r->latent_height, r->latent_width, 2 * r->latent_channels),
-    };
-    const uintptr_t key[] = { (uintptr_t)v.vae, (uintptr_t)v.image.data, (uintptr_t)v.moments.data,
-        (uintptr_t)r->asked.height, (uintptr_t)r->asked.width, PART_ENCODE };
-    compute_upload(c, pixels, &v.image);
-    compute_recorded(c, key, sizeof(key), run_vae_encoder, &v);
-    const float *moments = compute_view(c, &v.moments);
-    if (moments)
-        memcpy(out, moments, tensor_bytes(&v.moments));
-    arena_release(c->arena, mark);
+/* Whether the request's pictures are to go through the VAE in tiles: CHOICE_AUTO where they are
+ * only if the memory for them whole is not there. */
+static enum choice tiling_of(const struct model_stages *m, const struct resolved_request *r) {
+    if (!vae_stage_has_tiles(m->models.vae, r->asked.height, r->asked.width))
+        return CHOICE_OFF;
+    return r->asked.vae_tiling != CHOICE_AUTO ? r->asked.vae_tiling : m->models.vae_tiling;
 }
 
 /* --- what they need --- */
@@ -284,10 +230,13 @@ static void rehearse(struct compute *c, void *user) {
         sampler_tick(c, &sampler, images, r->count);
         sampler_finish(c, &sampler, images, r->count);
     }
-    if (r->parts & PART_DECODE)
-        decode_latents(c, r->m, r->request, NULL, NULL);
-    if (r->parts & PART_ENCODE)
-        encode_picture(c, r->m, r->request, NULL, NULL);
+    for (int tiled = 0; tiled <= 1; tiled++) {
+        const struct vae_stage vae = vae_stage_of(r->m, r->request, tiled);
+        if (r->parts & (tiled ? PART_DECODE_TILE : PART_DECODE))
+            vae_stage_draw(c, &vae, NULL, NULL);
+        if (r->parts & (tiled ? PART_ENCODE_TILE : PART_ENCODE))
+            vae_stage_encode(c, &vae, NULL, NULL);
+    }
     if (r->parts & PART_CHECK)
         picture_check_run(c, r->m->models.safety_checker, NULL, NULL);
     r->flops = c->flops;
@@ -435,17 +384,42 @@ static bool reserve(struct model_stages *m, size_t bytes, struct error *err) {
     return true;
 }
 
+/* Memory for the VAE on a picture, whole or in tiles. */
+static bool reserve_vae(struct model_stages *m, const struct resolved_request *request,
+    bool encodes, bool *tiled, struct error *err) {
+    struct rehearsal r;
+    struct need need;
+    const enum choice choice = tiling_of(m, request);
+    const enum part whole = encodes ? PART_ENCODE : PART_DECODE;
+    const enum part tile = encodes ? PART_ENCODE_TILE : PART_DECODE_TILE;
+    rehearse_one(request, &r);
+    *tiled = choice == CHOICE_ON;
+    if (!get_need(m, *tiled ? tile : whole, &r, &need, err))
+        return false;
+    if (reserve(m, need.bytes, err))
+        return true;
+    if (choice != CHOICE_AUTO || err->code != ERROR_NO_MEMORY)
+        return false;
+    log_warning(
+        "a %dx%d picture in tiles: %s", request->asked.width, request->asked.height, err->message);
+    *err = (struct error){ 0 };
+    *tiled = true;
+    return get_need(m, tile, &r, &need, err) && reserve(m, need.bytes, err);
+}
+
 /* Of all parts of one picture by itself. */
 static bool reserve_one(
     struct model_stages *m, const struct resolved_request *request, struct error *err) {
     struct rehearsal r;
     rehearse_one(request, &r);
     size_t most = 0;
-    const enum part parts[] = { PART_TEXTS, PART_STEP, PART_DECODE, PART_CHECK };
-    for (int i = 0; i < 4; i++) {
+    const enum part parts[] = { PART_TEXTS, PART_STEP, PART_CHECK };
+    bool tiled;
+    if (!request->asked.latent_output && !reserve_vae(m, request, false, &tiled, err))
+        return false;
+    for (int i = 0; i < 3; i++) {
         const enum part part = parts[i];
-        if ((part >= PART_DECODE && request->asked.latent_output) ||
-            (part == PART_CHECK && !m->models.safety_checker))
+        if (part == PART_CHECK && (request->asked.latent_output || !m->models.safety_checker))
             continue;
         struct need need;
         if (!get_need(m, part, &r, &need, err))
@@ -783,15 +757,13 @@ static bool take(void *user, struct image *image, struct error *err) {
 }
 
 static bool decode(void *user, const struct resolved_request *request, const float *latents,
-    uint8_t *out, struct error *err) {
+    uint8_t *out, bool *tiled, struct error *err) {
     struct model_stages *m = user;
-    struct rehearsal r;
-    rehearse_one(request, &r);
-    struct need need;
-    if (!get_need(m, PART_DECODE, &r, &need, err) || !reserve(m, need.bytes, err))
+    if (!reserve_vae(m, request, false, tiled, err))
         return false;
     struct compute c = compute_of(m);
-    decode_latents(&c, m, request, latents, out);
+    const struct vae_stage vae = vae_stage_of(m, request, *tiled);
+    vae_stage_draw(&c, &vae, latents, out);
     return finish(&c, err);
 }
 
@@ -819,11 +791,10 @@ static bool encode(
     struct model_stages *m = user;
     const size_t values = 2 * (size_t)request->latent_channels * (size_t)request->latent_height *
                           (size_t)request->latent_width;
-    struct rehearsal r;
-    rehearse_one(request, &r);
-    struct need need;
-    if (!get_need(m, PART_ENCODE, &r, &need, err) || !reserve(m, need.bytes, err))
+    bool tiled;
+    if (!reserve_vae(m, request, true, &tiled, err))
         return for_size(request, err), false;
+    const struct vae_stage vae = vae_stage_of(m, request, tiled);
     float *pixels = malloc(
         (size_t)request->asked.width * (size_t)request->asked.height * 3 * sizeof(*pixels));
     if (!pixels)
@@ -833,7 +804,7 @@ static bool encode(
         if (!source_encodes(request->source, (enum source_picture)picture))
             continue;
         source_fill(request->source, (enum source_picture)picture, pixels);
-        encode_picture(&c, m, request, pixels, moments);
+        vae_stage_encode(&c, &vae, pixels, moments);
         moments += values;
     }
     free(pixels);
@@ -861,7 +832,8 @@ static bool colours(void *user, struct latent_colours *out, struct error *err) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
     latent_colours_fill(picture);
     struct compute c = compute_of(m);
-    encode_picture(&c, m, &square, picture, picture + 3 * pixels);
+    const struct vae_stage vae = vae_stage_of(m, &square, false);
+    vae_stage_encode(&c, &vae, picture, picture + 3 * pixels);
     const bool ok = finish(&c, err) &&
                     latent_colours_fit(picture + 3 * pixels, side, 2 * config->latent_channels,
                         config->latent_channels, config->scaling_factor, out, err);

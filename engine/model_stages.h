@@ -23,9 +23,10 @@ struct stage_models {
     const struct unet *unet;
     const struct vae *vae;
     const struct safety_checker *safety_checker; /* NULL: pictures are not checked */
-    struct arena *arena;           /* the common one */
-    struct recordings *recordings; /* NULL: every step is launched call by call */
-    int max_rows;                  /* of a UNet call; 0: what the device gains from */
+    struct arena *arena;                         /* the common one */
+    struct recordings *recordings;               /* NULL: every step is launched call by call */
+    enum choice vae_tiling;                      /* of requests that leave it open */
+    int max_rows;                                /* of a UNet call; 0: what the device gains from */
 };
 
 bool model_stages_create(const struct stage_models *models, struct model_stages **out,

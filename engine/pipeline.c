@@ -213,6 +213,7 @@ static bool create_studio(
         .safety_checker = p->safety_checker,
         .arena = p->arena,
         .recordings = p->recordings,
+        .vae_tiling = options->vae_tiling,
         .max_rows = max_rows,
     };
     if (!model_stages_create(&models, &p->stages, err))

@@ -30,6 +30,8 @@ struct pipeline_options {
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
     /* CHOICE_AUTO: if the checkpoint has one; CHOICE_ON: it must have one. */
     enum choice safety_checker;
+    /* Of requests that leave it open; CHOICE_AUTO: where a picture whole has not the memory. */
+    enum choice vae_tiling;
     /* Called once device, dtype and the checkpoint's headers are known to be right, before the
      * weights are read. May be NULL. */
     void (*opened)(void *user);

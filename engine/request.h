@@ -3,6 +3,7 @@
 #ifndef ENGINE_REQUEST_H
 #define ENGINE_REQUEST_H
 
+#include "base/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "kernels/noise.h"
@@ -94,6 +95,7 @@ struct generate_request {
     enum prompt_syntax prompt_syntax;
     enum long_prompt long_prompt;
     bool long_prompt_given;
+    enum choice vae_tiling;     /* CHOICE_AUTO: as the server is set */
     bool latent_output;         /* return latents instead of pictures */
     enum picture_format format; /* of the files */
     bool format_given;
@@ -144,6 +146,7 @@ struct generate_result {
     int width, height;
     uint64_t *seeds;  /* [image_count] */
     uint8_t **images; /* [image_count], each [height][width][3]; NULL with latent_output */
+    bool vae_tiled;   /* of any of them */
     bool *nsfw;       /* [image_count]: flagged, and black; NULL: nothing was checked */
     float *latents;   /* [image_count][latent_channels][h][w], always filled */
     int latent_channels, latent_height, latent_width;

@@ -47,9 +47,9 @@ struct stages {
     void (*leave)(void *user, struct image *image);
     /* How its VAE's latents look, for previews; as long as a small encode. NULL: there are none. */
     bool (*colours)(void *user, struct latent_colours *out, struct error *err);
-    /* Taken latents to 8-bit RGB [height][width][3]. */
+    /* Taken latents to 8-bit RGB [height][width][3]; *tiled: in tiles. */
     bool (*decode)(void *user, const struct resolved_request *request, const float *latents,
-        uint8_t *out, struct error *err);
+        uint8_t *out, bool *tiled, struct error *err);
     /* Whether the safety checker flags that picture, which it makes black then. NULL: there is
      * none. */
     bool (*check)(void *user, const struct resolved_request *request, uint8_t *pixels,

@@ -535,10 +535,10 @@ static bool step(struct studio *studio, const struct place *places, int count, s
 
 /* A decode, and what the safety checker says of it. */
 static bool decode_checked(struct studio *studio, const struct resolved_request *r,
-    const float *latents, uint8_t *pixels, bool *flagged, struct error *err) {
+    const float *latents, uint8_t *pixels, bool *tiled, bool *flagged, struct error *err) {
     const struct stages *stages = &studio->stages;
-    *flagged = false;
-    return stages->decode(stages->user, r, latents, pixels, err) &&
+    *tiled = *flagged = false;
+    return stages->decode(stages->user, r, latents, pixels, tiled, err) &&
            (!stages->check || stages->check(stages->user, r, pixels, flagged, err));
 }
 
@@ -547,10 +547,11 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     struct frame *p = picture_at(place);
     struct error why = { 0 };
     const double before = monotonic_seconds();
-    bool flagged;
-    if (!decode_checked(
-            studio, d->request, p->image.latents, d->result.images[place->index], &flagged, &why))
+    bool tiled, flagged;
+    if (!decode_checked(studio, d->request, p->image.latents, d->result.images[place->index],
+            &tiled, &flagged, &why))
         return fail(studio, d, &why, err);
+    d->result.vae_tiled |= tiled;
     if (d->result.nsfw)
         d->result.nsfw[place->index] = flagged;
     const double seconds = monotonic_seconds() - before;
@@ -570,12 +571,12 @@ static bool decode_preview(struct studio *studio, const struct place *place, str
     struct error why = { 0 };
     const double before = monotonic_seconds();
     uint8_t *pixels = malloc((size_t)r->asked.width * (size_t)r->asked.height * 3);
-    bool flagged;
+    bool tiled, flagged;
     d->pictures[place->index].preview_waits = false;
     d->previews_decoded++;
     const bool ok = pixels && decode_checked(studio, r,
                                   d->previews + (size_t)place->index * latent_elements(r), pixels,
-                                  &flagged, &why);
+                                  &tiled, &flagged, &why);
     if (ok)
         show(d, place->index, r->asked.width, r->asked.height, pixels);
     free(pixels);

@@ -111,6 +111,8 @@ json_t *generate_parameters_json(const struct resolved_request *request, int ind
                  json_string(
                      asked->latent_output ? "latent" : picture_format_name(asked->format))) &&
              set(p, "priority", json_integer(asked->priority));
+    if (ok && asked->vae_tiling != CHOICE_AUTO)
+        ok = set(p, "vae_tiling", json_string(choice_name(asked->vae_tiling)));
     if (ok && whole && asked->quality)
         ok = set(p, "quality", json_integer(asked->quality));
     if (ok && whole && asked->timeout_s > 0)
@@ -291,6 +293,7 @@ json_t *generate_answer_about_json(const struct generate_answer *answer, json_t 
               set(root, "parameters", generate_parameters_json(answer->request, -1)) &&
               set(root, "loras", loras_json(answer->request, true)) &&
               set(root, "timings", timings_json(&answer->result->timings)) &&
+              set(root, "vae_tiled", json_boolean(answer->result->vae_tiled)) &&
               set(root, "warnings", warnings_json(answer->request));
     json_decref(images);
     if (ok)

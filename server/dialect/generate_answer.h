@@ -26,7 +26,7 @@ struct generate_answer {
  * short; the caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
-/* {"id", "created", "model", "images", "parameters", "loras", "timings", "warnings"} as text,
+/* {"id", "created", "model", "images", "parameters", "loras", "timings", "vae_tiled", "warnings"} as text,
  * malloc'd. An image is
  * {"b64_json", "seed", "nsfw", "width", "height"}, nsfw being null where no safety checker looked;
  * with latent output {"b64_latent", "dtype", "shape",

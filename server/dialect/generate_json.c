@@ -63,6 +63,14 @@ static bool parse_model(const json_t *value, struct generate_request *request, s
     return parse_text("model", value, &request->model, err);
 }
 
+static bool parse_vae_tiling(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    const char *word = json_string_value(value);
+    return (word && choice_from_name(word, &request->vae_tiling)) ||
+           json_bad_field("vae_tiling", value,
+               "\"auto\", \"on\" or \"off\": decode and encode large pictures in tiles", err);
+}
+
 static bool parse_width(const json_t *value, struct generate_request *request, struct error *err) {
     return parse_int("width", value, &request->width, err) &&
            (request->width != 0 ||
@@ -305,6 +313,7 @@ static const struct {
     { "mask_image", parse_mask_image, "string" },
     { "resize_mode", parse_resize_mode, "string" },
     { "model", parse_model, "string" },
+    { "vae_tiling", parse_vae_tiling, "string" },
 };
 
 /* --- How the answer is to come --- */

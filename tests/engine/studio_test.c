@@ -94,7 +94,8 @@ static bool take(void *user, struct image *image, struct error *err) {
 }
 
 static bool decode(void *user, const struct resolved_request *request, const float *latents,
-    uint8_t *out, struct error *err) {
+    uint8_t *out, bool *tiled, struct error *err) {
+    (void)tiled;
     (void)user, (void)request, (void)err;
     out[0] = (uint8_t)latents[0];
     stage.decodes++;

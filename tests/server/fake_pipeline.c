@@ -98,7 +98,8 @@ static bool step(void *user, struct image *const *images, int count, struct erro
 }
 
 static bool decode(void *user, const struct resolved_request *request, const float *latents,
-    uint8_t *out, struct error *err) {
+    uint8_t *out, bool *tiled, struct error *err) {
+    (void)tiled;
     (void)user;
     if (told_to_fail(request->asked.prompts[0], err))
         return false;

@@ -47,7 +47,7 @@ def json_answer(d):
     check(r.status == 200, f"200, not {r.status}: {r.body[:200]}")
     a = r.json()
     check(set(a) == {"id", "created", "images", "parameters", "loras", "timings",
-                      "warnings", "model"} and a["model"].startswith("fake"), f"{set(a)}")
+                      "warnings", "model", "vae_tiled"} and a["model"].startswith("fake"), f"{set(a)}")
     check(a["id"] == "my.id-1" == r.headers["x-request-id"], "the client's id")
     check([i["seed"] for i in a["images"]] == [7, 8, 9, 10], "seeds count up")
     for image in a["images"]:
@@ -306,6 +306,7 @@ UNDRAWABLE = [
     ({"loras": {}}, "loras"),
     ({"priority": 4}, "priority"),
     ({"model": 7}, "model"),
+    ({"vae_tiling": "yes"}, "vae_tiling"),
     ({"unknown": 1}, "unknown"),
     ({"strength": 0.5}, "strength"),
     ({"mask_image": MASK}, "mask_image"),

@@ -129,6 +129,7 @@ static const struct {
     { "\"priority\": 4", "priority", "4", "an integer from -3 to 3" },
     { "\"priority\": \"high\"", "priority", "\"high\"", "an integer" },
     { "\"model\": 3", "model", "3", "a string" },
+    { "\"vae_tiling\": true", "vae_tiling", "true", "\"auto\", \"on\" or \"off\"" },
     { "\"loras\": \"snow\"", "loras", "\"snow\"", "a list of at most 64 objects" },
     { "\"loras\": {\"name\": \"a\"}", "loras", "{", "a list" },
     { "\"loras\": [\"snow\"]", "loras[0]", "\"snow\"", "{\"name\": TEXT" },
