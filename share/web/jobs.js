@@ -97,20 +97,30 @@ function createJob(job, useAdapter, onchange) {
         showPlot();
     }
 
+    async function figure(url, alt, text) {
+        const src = await getUrl(url);
+        urls.push(src);
+        return element("li", {}, element("figure", {}, element("img", { src, alt }),
+            text && element("figcaption", {}, text)));
+    }
+
+    /* Of a job that draws: they are kept for a while only. */
+    async function readDrawn() {
+        const images = state.result?.images ?? [];
+        const shown = await Promise.allSettled(images.map((one) => figure(one.url, `${title.textContent}, seed ${one.seed}`)));
+        pictures.replaceChildren(element("ul", {}, ...shown.map((one) => one.value).filter(Boolean)));
+    }
+
     async function readPictures() {
         if (!trains)
-            return;
+            return readDrawn();
         const answer = await getIfThere(`/jobs/${job.id}/validation`);
         const steps = (answer?.validation ?? []).toReversed();
         const shown = await Promise.all(steps.map(async (one) => element("section", {},
             element("h5", {}, `After step ${one.step}` +
                 (one.loss !== undefined && one.loss !== null ? `, loss ${number(one.loss)}` : "")),
-            element("ul", {}, ...await Promise.all((one.pictures ?? []).map(async (picture) => {
-                const src = await getUrl(picture.url);
-                urls.push(src);
-                return element("li", {}, element("figure", {}, element("img", { src, alt: `As it draws after step ${one.step}` }),
-                    element("figcaption", {}, picture.prompt)));
-            }))))));
+            element("ul", {}, ...await Promise.all((one.pictures ?? []).map((picture) =>
+                figure(picture.url, `As it draws after step ${one.step}`, picture.prompt)))))));
         pictures.replaceChildren(...shown);
     }
 
@@ -150,7 +160,7 @@ function createJob(job, useAdapter, onchange) {
         if (abort.signal.aborted)
             return;
         announce(`${title.textContent}: ${state.state}`);
-        await readMetrics();
+        await Promise.all([readMetrics(), readPictures()]);
     }
 
     update(job);
@@ -169,7 +179,7 @@ export function createJobs(useAdapter) {
     const body = find("#jobs-body");
     const list = element("ul.joblist"), place = element("div");
     const names = new Map(); /* of jobs, by id: the list of all of them has none */
-    let open = null;
+    let open = null, kept = true;
     body.replaceChildren(list, place);
 
     async function show(id) {
@@ -196,7 +206,8 @@ export function createJobs(useAdapter) {
 
     async function refresh() {
         const answer = await getIfThere("/jobs?limit=20");
-        if (!answer) {
+        kept = answer !== null;
+        if (!kept) {
             list.replaceChildren(element("li.hint", {}, "This daemon keeps no jobs: start it with --state-dir FOLDER."));
             return;
         }
@@ -225,6 +236,6 @@ export function createJobs(useAdapter) {
         if (seen)
             refresh().catch(() => {});
     });
-    setInterval(() => seen && !document.hidden && refresh().catch(() => {}), LIST_MS);
+    setInterval(() => seen && kept && !document.hidden && refresh().catch(() => {}), LIST_MS);
     return { refresh, show };
 }

@@ -168,6 +168,16 @@ def trains(d, p):
     p.wait("the page to say so", 'document.querySelector(".job .how").textContent.startsWith("cancelled")')
 
 
+def shows_what_is_drawn_as_a_job(d, p):
+    r = d.request("POST", "/generate?async=1", json.dumps({**FIELDS, "loras": []}), {"Content-Type": "application/json"})
+    check(r.status == 202, f"accepted: {r.status} {r.body[:200]}")
+    id = r.json()["id"]
+    p.wait("the job", f'document.querySelector(\'.joblist [data-id="{id}"] button\')')
+    p.click(f'.joblist [data-id="{id}"] button')
+    p.wait("its picture", 'document.querySelector(".job .validations img")?.naturalWidth === 64')
+    check(p.text(".job h4") == FIELDS["prompt"] and "succeeded" in p.text(".job .how"), p.text(".job"))
+
+
 def is_accessible(p, room):
     """axe-core's rules, of which no serious or critical one may be broken."""
     package = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
@@ -225,13 +235,16 @@ def switches_models(d, p):
 
 
 def nobody_else_is_asked(p):
-    urls = set()
+    """Every request of every document goes where the document came from."""
+    urls, foreign = set(), set()
     for entry in p.log("performance"):
         message = json.loads(entry["message"])["message"]
         asked = message["params"]
         if message["method"] == "Network.requestWillBeSent" and asked["documentURL"].startswith("http"):
-            urls.add(asked["request"]["url"]) # the browser's own first tab asks for other things
-    foreign = [u for u in urls if not u.startswith((p.origin + "/", "blob:" + p.origin + "/"))]
+            url, origin = asked["request"]["url"], "/".join(asked["documentURL"].split("/")[:3]) + "/"
+            urls.add(url) # the browser's own first tab asks for other things
+            if not url.startswith((origin, "blob:" + origin)) or not origin.startswith("http://127.0.0.1:"):
+                foreign.add(url)
     check(len(urls) > 15 and not foreign, f"{len(urls)} requests, all to the daemon: {foreign}")
 
 
@@ -260,6 +273,7 @@ with Daemon(executable, model, extra=options, patience_s=PATIENCE_S) as daemon, 
         is_accessible(page, "draw")
         trains(daemon, page)
         is_accessible(page, "train")
+        shows_what_is_drawn_as_a_job(daemon, page)
         no_errors(page)
         nobody_else_is_asked(page)
         key = subprocess.run([executable, "key", "alice", "--api-keys", f"{root}/keys"], capture_output=True, text=True,
