@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -260,9 +261,38 @@ def progress_and_interrupt(executable):
         check(answers["native"].status == 200, "nor interrupted")
 
 
+def callers(executable):
+    """Each key's owner sees and ends their own requests only."""
+    with tempfile.TemporaryDirectory() as folder:
+        alice, bob = ({"Authorization": "Basic " + base64.b64encode(f"user:{key}".encode()).decode()}
+                      for key in (subprocess.run([executable, "key", name, "--api-keys", f"{folder}/keys"],
+                                                 capture_output=True, text=True).stdout.strip()
+                                  for name in ("alice", "bob")))
+        with Daemon(executable, "fake,step_ms=50", extra=("--api-keys", f"{folder}/keys")) as d:
+            r = d.get("/sdapi/v1/options")
+            check(r.status == 401 and isinstance(r.json()["detail"], str), f"{r.status} {r.body}")
+            check(r.headers.get("www-authenticate", "").startswith("Basic"), f"{r.headers}")
+            check(d.get("/sdapi/v1/options", bob).status == 200, "a key is a password")
+            ended = []
+            thread = threading.Thread(target=lambda: ended.append(txt2img(d, {"steps": 40}, alice)))
+            thread.start()
+
+            def jobs(who):
+                return d.get("/sdapi/v1/progress", who).json()["state"]["job_count"]
+            check(wait_until(lambda: jobs(alice) == 1), "alice sees hers")
+            check(jobs(bob) == 0, "bob does not")
+            check(post(d, "/sdapi/v1/interrupt", None, bob).status == 200, "bob interrupts")
+            time.sleep(0.2)
+            check(jobs(alice) == 1 and not ended, "what is not his goes on")
+            check(post(d, "/sdapi/v1/interrupt", None, alice).status == 200, "alice interrupts")
+            thread.join()
+            check(ended[0].status == 499, f"{ended[0].status}")
+
+
 executable = sys.argv[1]
 with Daemon(executable) as daemon:
     for test in (lists, answers, formats, img2img, errors, options, curl):
         test(daemon)
 progress_and_interrupt(executable)
+callers(executable)
 done()
