@@ -133,7 +133,8 @@ static bool fits(const struct training *t, const struct train_config *c, struct 
     char *path = NULL, *class_folder = NULL;
     const bool ok = adapter_name_check("name", c->name, err) && resumes_from_latest(c, err) &&
                     suits_checkpoint(t, c, err) && dataset_path(t, c, &path, err) &&
-                    class_path(t, c, &class_folder, err) && name_is_free(t, c, err);
+                    class_path(t, c, &class_folder, err) && name_is_free(t, c, err) &&
+                    training_job_look_at_dataset(c, path, t->options.dataset_root, err);
     free(path);
     free(class_folder);
     return ok;

@@ -57,15 +57,14 @@ static bool source_pixels(void *user, int64_t item, const struct crop *crop, flo
     return dataset_read(place.dataset, place.index, crop, pixels, mask, err);
 }
 
-static struct dataset_options dataset_options_of(const struct training_job *t) {
-    const struct train_config *c = t->options.config;
+static struct dataset_options dataset_options_of(const struct train_config *c, const char *root) {
     static const enum resize_filter filters[] = {
         [TRAIN_LANCZOS] = RESIZE_LANCZOS,
         [TRAIN_BILINEAR] = RESIZE_BILINEAR,
         [TRAIN_BICUBIC] = RESIZE_BICUBIC,
     };
     return (struct dataset_options){
-        .root = t->options.dataset_root,
+        .root = root,
         .masks = c->masks == TRAIN_MASKS_FILES ? DATASET_MASKS_FILES : DATASET_MASKS_NONE,
         .buckets = { .resolution = (int)c->resolution,
             .enabled = c->enable_bucket,
@@ -83,10 +82,9 @@ static struct dataset_options dataset_options_of(const struct training_job *t) {
 /* The first num_class_images by name; the job's own folder is not under the root. */
 bool training_job_open_class(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
-    struct dataset_options options = dataset_options_of(t);
+    const char *root = t->options.class_dataset ? t->options.dataset_root : NULL;
+    struct dataset_options options = dataset_options_of(c, root);
     options.prompt = c->class_prompt;
-    if (!t->options.class_dataset)
-        options.root = NULL;
     if (!dataset_open(t->class_folder, &options, &t->class_dataset, err))
         return error_prefix(err, "class_data_dir");
     const int64_t count = (int64_t)dataset_count(t->class_dataset);
@@ -106,14 +104,30 @@ static bool find_class(struct training_job *t, struct error *err) {
            (missing || training_job_open_class(t, err));
 }
 
-bool training_job_open_dataset(struct training_job *t, struct error *err) {
-    const struct train_config *c = t->options.config;
-    struct dataset_options options = dataset_options_of(t);
+static struct dataset_options instance_options(const struct train_config *c, const char *root) {
+    struct dataset_options options = dataset_options_of(c, root);
     options.image_column = c->image_column;
     options.caption_column = c->caption_column;
     options.prompt = c->instance_prompt;
     options.held_out_share = c->validation_share;
     options.max_pictures = c->max_train_samples;
+    return options;
+}
+
+bool training_job_look_at_dataset(
+    const struct train_config *config, const char *path, const char *root, struct error *err) {
+    struct dataset_options options = instance_options(config, root);
+    struct dataset *dataset;
+    options.heads_only = true;
+    if (!dataset_open(path, &options, &dataset, err))
+        return false;
+    dataset_destroy(dataset);
+    return true;
+}
+
+bool training_job_open_dataset(struct training_job *t, struct error *err) {
+    const struct dataset_options options = instance_options(
+        t->options.config, t->options.dataset_root);
     if (!dataset_open(t->options.dataset, &options, &t->dataset, err))
         return false;
     size_t count, held_out;

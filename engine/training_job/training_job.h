@@ -58,6 +58,10 @@ bool training_job_is_possible(const struct train_config *config,
     const struct trained_checkpoint *checkpoint, struct error *err)
     __attribute__((warn_unused_result));
 
+/* Whether a job could open that data set, as far as the heads of its files tell: on any thread. */
+bool training_job_look_at_dataset(const struct train_config *config, const char *path,
+    const char *root, struct error *err) __attribute__((warn_unused_result));
+
 /* Looks at the data set, which takes as long as its pictures are many: on any thread, without the
  * device. Strings are copied. */
 bool training_job_open(const struct training_job_options *options, struct training_job **out,

@@ -194,7 +194,8 @@ def head(width, height):
 
 
 CAPTION = {"a.txt": b"a picture"}
-FOLDERS = {  # files of a data set that can only be looked at once its job is taken: words of the job's end
+LATE = ("damaged", "lying")  # what only decoding finds, once the job is taken
+FOLDERS = {  # files of a data set: words of its error
     "nothing": ({}, "its folder is empty"),
     "texts": ({"notes.txt": b"x"}, "notes.txt is neither"),
     "no_png": ({"a.png": b"GIF89a" + bytes(99), **CAPTION}, "this is a GIF"),
@@ -303,8 +304,18 @@ def refused_for_the_checkpoint(messages):
             check(d.get("/jobs").json()["jobs"] == [], "no job is there")
 
 
-def ended_before_a_step(d, messages):
+def data_sets_refused_at_once(d, messages):
     for name, (_, words) in FOLDERS.items():
+        if name not in LATE:
+            r = d.train(dataset=name)
+            check(r.status == 400, f"{name}: {r.status} {r.body[:300]}")
+            messages.note(f"the data set {name}", r.json().get("error", {}), words)
+    check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+
+
+def ended_before_a_step(d, messages):
+    for name in LATE:
+        words = FOLDERS[name][1]
         job = d.wait(d.start(dataset=name), "failed")
         check(job["step"] == 0 and job["started_at"], f"{name}: {job}")
         messages.note(f"the data set {name}", job["error"], words)
@@ -321,6 +332,7 @@ def main():
         check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204), "one adapter, and no job")
         messages = Messages()
         refused_at_once(d, messages)
+        data_sets_refused_at_once(d, messages)
         refused_for_the_checkpoint(messages)
         at_once = len(messages.seen)
         ended_before_a_step(d, messages)

@@ -247,7 +247,7 @@ bool dataset_open(const char *path, const struct dataset_options *options, struc
     d->masks = options->masks;
     d->filter = options->filter;
     d->bucket_options = options->buckets;
-    d->report_only = options->report_only;
+    d->heads_only = options->heads_only || options->report_only;
     if (!open_all(d, path, options, err)) {
         dataset_destroy(d);
         return false;

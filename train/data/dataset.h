@@ -36,8 +36,9 @@ struct dataset_options {
     uint64_t seed;         /* of which are held out, and which stay of max_pictures */
     int64_t max_pictures;  /* 0: all */
     int threads;           /* to look at them with; 0: one */
-    /* For a report alone: only the files' heads are read, and nothing that is wrong with single
-     * pictures is an error. Such a data set cannot be read from. */
+    /* Only the files' heads are read: what is quickly seen. Such a data set cannot be read from. */
+    bool heads_only;
+    /* The same for a report alone: nothing that is wrong with single pictures is an error. */
     bool report_only;
 };
 

@@ -28,7 +28,7 @@ struct dataset {
     enum dataset_masks masks;
     enum resize_filter filter;
     struct bucket_options bucket_options;
-    bool report_only;
+    bool heads_only;
     struct dataset_picture *pictures; /* owned: [picture_count], the good ones first */
     size_t picture_count, count;      /* count: of the good ones that are used */
     struct bucket *buckets;           /* owned */
@@ -42,7 +42,7 @@ bool decode_budget_create(struct decode_budget **out, struct error *err)
     __attribute__((warn_unused_result));
 void decode_budget_destroy(struct decode_budget *budget);
 
-/* Fills what the files say of a picture: size, bytes, content; decodes them unless report_only. */
+/* Fills what the files say of a picture: size, bytes, content; decodes them unless heads_only. */
 bool dataset_examine(struct dataset *dataset, const struct scan_entry *entry,
     struct dataset_picture *picture, struct error *err) __attribute__((warn_unused_result));
 

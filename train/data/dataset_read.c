@@ -94,7 +94,7 @@ static bool look(const struct dataset *d, const char *path, struct picture_info 
     struct source source;
     struct picture picture = { 0 };
     bool ok = source_open(d, path, &source, err);
-    if (ok && !d->report_only) {
+    if (ok && !d->heads_only) {
         *digest = source_digest(&source);
         budget_take(d->budget, source.info.decode_bytes);
         ok = source_decode(&source, &picture, err);
@@ -188,7 +188,7 @@ static bool is_as_it_was(
 
 bool dataset_read(const struct dataset *d, size_t index, const struct crop *crop, float *pixels,
     float *mask, struct error *err) {
-    if (index >= d->count || d->report_only)
+    if (index >= d->count || d->heads_only)
         return error_set(err, ERROR_INTERNAL, "picture %zu of %zu", index, d->count);
     const struct dataset_picture *picture = &d->pictures[index];
     const struct dataset_item *item = &picture->item;
