@@ -9,7 +9,7 @@
 static int find(const struct option_spec *table, const char *key) {
     for (int i = 0; table[i].name; i++)
         if (strcmp(table[i].name, key) == 0)
-            return strcmp(key, "config") == 0 ? -1 : i;
+            return table[i].holds_options ? -1 : i;
     return -1;
 }
 

@@ -100,9 +100,9 @@ bool options_parse(const struct option_spec *table, bool takes_argument, int arg
             out->argument = argv[i];
         }
     }
-    const char *config = options_get(out, "config");
-    if (config && !config_file_read(config, out, err))
-        return false;
+    for (int i = 0; table[i].name; i++)
+        if (table[i].holds_options && out->values[i] && !config_file_read(out->values[i], out, err))
+            return false;
     for (int i = 0; table[i].name; i++)
         if (table[i].required && !out->values[i])
             return error_set(

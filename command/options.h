@@ -60,7 +60,8 @@ struct option_spec {
     const char *help;    /* lines may be broken with \n */
     bool required;
     struct option_target to;
-    bool repeats; /* may be given often: options_get_nth. Goes nowhere by itself */
+    bool repeats;       /* may be given often: options_get_nth. Goes nowhere by itself */
+    bool holds_options; /* a configuration file with values of the others */
 };
 
 /* What every command that loads a model takes. */
@@ -155,10 +156,10 @@ enum option_form options_form_asked(const char *argument);
  * OPTIONS_MAX and that one; what does not fit is left out. */
 void options_append(struct option_spec *table, const struct option_spec *rows);
 
-/* argv[0] is the command's name and is passed over. A file that the option config names is read
- * (command/config_file.h), where the table has one; options_finish is for such a table.
- * ERROR_INVALID names the option that is unknown, given twice, or without its value; or the
- * argument that the command does not take. */
+/* argv[0] is the command's name and is passed over. The file that an option with holds_options
+ * names is read (command/config_file.h); options_finish is for a table that has one. ERROR_INVALID
+ * names the option that is unknown, given twice, or without its value; or the argument that the
+ * command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) __attribute__((warn_unused_result));
 

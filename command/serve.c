@@ -47,7 +47,7 @@ static const struct option_spec table[] = {
     OPTION_TOKENIZER_ROW(struct settings, engine.pipeline.tokenizer_dir),
     { "config", 0, "FILE",
         "of JSON whose keys are options without dashes; the command line\ncounts more",
-        .to = OPTION_TO_TEXT(struct settings, config) },
+        .to = OPTION_TO_TEXT(struct settings, config), .holds_options = true },
     ACCESS_OPTION_ROWS(struct settings, access),
     OPTION_DEVICE_ROW(struct settings, engine.pipeline.device),
     OPTION_DTYPE_ROW(struct settings, engine.pipeline.dtype),
