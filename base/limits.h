@@ -104,6 +104,12 @@
 #define MODEL_FILES_MAX 1000
 #define MODEL_ENTRIES_MAX 100000 /* files and folders that are looked at */
 
+/* engine: textual inversion (engine/prompts/embeddings.c) */
+#define EMBEDDINGS_MAX 1024      /* files of the folder */
+#define EMBEDDING_VECTORS_MAX 75 /* of one, which has to fit into a chunk */
+#define EMBEDDING_NAME_MAX_BYTES 128
+#define EMBEDDING_FILE_MAX_BYTES (4u << 20)
+
 /* queue (queue/queue.h) */
 #define JOBS_WAITING_MAX 1000 /* queued or paused */
 #define JOBS_ENDED_MAX 1000   /* the oldest of more that have ended are deleted */
@@ -142,7 +148,7 @@
 #define HTTP_THREADS 2
 #define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
-#define HTTP_LOADERS 2 /* threads that read adapters and make weights of them */
+#define HTTP_LOADERS 2         /* threads that read adapters and make weights of them */
 #define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
 #define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64

@@ -26,8 +26,8 @@ struct run {
     struct generate_request request;
     struct lora_flags loras;
     struct outputs outputs;
-    const char *init_latents;            /* path, or NULL */
-    const char *init_image, *mask_image; /* likewise */
+    const char *init_latents, *prompt_embeds; /* paths, or NULL */
+    const char *init_image, *mask_image;      /* likewise */
     int repeat;
     bool quiet;
 };
@@ -77,6 +77,12 @@ static const struct option_spec own_options[] = {
     { "save-latents", 0, "FILE", "write the final latents as safetensors; - as with -o" },
     { "init-latents", 0, "FILE", "start from the tensor \"latents\" of this safetensors file",
         .to = OPTION_TO_TEXT(struct run, init_latents) },
+    { "prompt-embeds", 0, "FILE",
+        "instead of a prompt, the tensor \"prompt_embeds\" of this safetensors\n"
+        "file, and \"negative_prompt_embeds\" if it has one",
+        .to = OPTION_TO_TEXT(struct run, prompt_embeds) },
+    { "embeddings-dir", 0, "FOLDER", "of textual inversion NAME.safetensors, which texts name",
+        .to = OPTION_TO_TEXT(struct run, load.embeddings_dir) },
     { "init-image", 0, "FILE", "begin with this PNG or JPEG, not with noise; - is standard input",
         .to = OPTION_TO_TEXT(struct run, init_image) },
     { "mask-image", 0, "FILE", "draw anew what is white in it; - as with --init-image",
@@ -127,11 +133,27 @@ static bool read_prompt(const char *path, char **out, struct error *err) {
 static bool fill_prompt(const struct options *o, char **out, struct error *err) {
     const char *text = options_get(o, "prompt"), *file = options_get(o, "prompt-file");
     if (!text == !file)
-        return error_set(
-            err, ERROR_INVALID, "one of --prompt TEXT and --prompt-file FILE is required");
+        return error_set(err, ERROR_INVALID,
+            "one of --prompt TEXT, --prompt-file FILE and --prompt-embeds FILE is required");
     if (text && strcmp(text, "-") != 0)
         return copy_text(text, out, err);
     return read_prompt(file ? file : "-", out, err);
+}
+
+/* The prompt, or what stands for it in a file. */
+static bool fill_prompts(
+    const struct options *o, struct generate_request *request, struct error *err) {
+    const char *encoded = options_get(o, "prompt-embeds");
+    if (encoded && !options_get(o, "prompt") && !options_get(o, "prompt-file"))
+        return embeds_load(encoded, &request->prompt_embeds, &request->negative_prompt_embeds, err);
+    request->prompts = calloc(1, sizeof(*request->prompts));
+    if (!request->prompts)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    request->prompt_count = 1;
+    if (encoded)
+        return options_refuse(
+            "prompt-embeds", encoded, "no --prompt and no --prompt-file beside it", err);
+    return fill_prompt(o, &request->prompts[0], err);
 }
 
 /* path: NULL for none. */
@@ -153,11 +175,7 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
     const char *prompt_syntax = options_get(o, "prompt-syntax");
     struct generate_request *request = &run->request;
     generate_request_init(request);
-    request->prompts = calloc(1, sizeof(*request->prompts));
-    if (!request->prompts)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    request->prompt_count = 1;
-    if (!fill_prompt(o, &request->prompts[0], err) ||
+    if (!fill_prompts(o, request, err) ||
         (negative && !copy_text(negative, &request->negative_prompt, err)))
         return false;
     if (rng && !rng_kind_from_name(rng, &request->rng))
@@ -180,7 +198,7 @@ static bool fill_run(const struct options *o, struct run *run, struct error *err
            read_picture(run->mask_image, &request->mask_image, err) &&
            scheduler_flags_read(o, &request->scheduler, err) &&
            lora_flags_fill(o, request, &run->loras, err) && generate_request_check(request, err) &&
-           outputs_init(&run->outputs, out, request->prompt_count * request->num_images,
+           outputs_init(&run->outputs, out, generate_request_texts(request) * request->num_images,
                options_get(o, "save-latents"), err);
 }
 

@@ -38,6 +38,45 @@ static bool take(struct safetensors *file, struct init_latents *out, struct erro
     return true;
 }
 
+static bool take_embeds(
+    struct safetensors *file, const char *name, struct encoded_texts *out, struct error *err) {
+    const ptrdiff_t index = safetensors_find(file, name);
+    struct tensor t;
+    char text[96];
+    if (index < 0)
+        return error_set(err, ERROR_INVALID, "there is no tensor \"%s\"", name);
+    if (!safetensors_view(file, (size_t)index, &t, err))
+        return false;
+    const bool is_float = t.dtype == DTYPE_F32 || t.dtype == DTYPE_F16 || t.dtype == DTYPE_BF16;
+    const int64_t count = tensor_elements(&t);
+    if ((t.rank != 2 && t.rank != 3) || !is_float || count < 1)
+        return error_set(err, ERROR_INVALID, "%s: %s; floats of [texts][tokens][width] are needed",
+            name, tensor_describe(&t, text, sizeof(text)));
+    out->values = malloc((size_t)count * sizeof(float));
+    if (!out->values)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+    out->texts = t.rank == 3 ? t.shape[0] : 1;
+    out->tokens = t.shape[t.rank - 2];
+    out->width = t.shape[t.rank - 1];
+    convert_elements(out->values, DTYPE_F32, t.data, t.dtype, count);
+    return true;
+}
+
+bool embeds_load(const char *path, struct encoded_texts *prompt, struct encoded_texts *negative,
+    struct error *err) {
+    struct safetensors *file;
+    if (!safetensors_open(path, &file, err))
+        return false;
+    bool ok = take_embeds(file, "prompt_embeds", prompt, err) &&
+              (safetensors_find(file, "negative_prompt_embeds") < 0 ||
+                  take_embeds(file, "negative_prompt_embeds", negative, err));
+    if (!ok)
+        error_prefix(err, "%s", path);
+    ok = ok && safetensors_intact(file, err);
+    safetensors_close(file);
+    return ok;
+}
+
 bool latents_load(const char *path, struct init_latents *out, struct error *err) {
     struct safetensors *file;
     if (!safetensors_open(path, &file, err))

@@ -14,4 +14,9 @@ bool latents_save(const char *path, const struct generate_result *result, struct
 bool latents_load(const char *path, struct init_latents *out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* The tensor "prompt_embeds", [texts][tokens][width] or of one text [tokens][width], and
+ * "negative_prompt_embeds" if it is there. */
+bool embeds_load(const char *path, struct encoded_texts *prompt, struct encoded_texts *negative,
+    struct error *err) __attribute__((warn_unused_result));
+
 #endif

@@ -67,6 +67,9 @@ static const struct option_spec table[] = {
         "of adapters NAME.safetensors that requests may name, and to which\n"
         "PUT /loras/NAME adds [none]",
         .to = OPTION_TO_TEXT(struct settings, engine.pipeline.adapters.folder) },
+    { "embeddings-dir", 0, "FOLDER",
+        "of textual inversion NAME.safetensors, which texts may name [none]",
+        .to = OPTION_TO_TEXT(struct settings, engine.pipeline.embeddings_dir) },
     { "lora-memory", 0, "MB",
         "for loaded adapters and what is made of them; the least recently\n"
         "used give way [what there is]",

@@ -354,6 +354,7 @@ static void engine_free(struct engine *engine) {
     pthread_cond_destroy(&engine->changed);
     free((char *)engine->pipeline_options.model_path);
     free((char *)engine->pipeline_options.tokenizer_dir);
+    free((char *)engine->pipeline_options.embeddings_dir);
     free((char *)engine->pipeline_options.adapters.folder);
     free(engine->model_name);
     free(engine->model_root);
@@ -398,15 +399,18 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     engine->pipeline_options.user = engine;
     const char *path = options->pipeline.model_path, *dir = options->pipeline.tokenizer_dir;
     const char *folder = options->pipeline.adapters.folder;
+    const char *embeddings = options->pipeline.embeddings_dir;
     engine->pipeline_options.model_path = path ? strdup(path) : NULL;
     engine->pipeline_options.tokenizer_dir = dir ? strdup(dir) : NULL;
     engine->pipeline_options.adapters.folder = folder ? strdup(folder) : NULL;
+    engine->pipeline_options.embeddings_dir = embeddings ? strdup(embeddings) : NULL;
     engine->model_name = options->model_name ? strdup(options->model_name) : NULL;
     engine->model_root = options->model_root ? strdup(options->model_root) : NULL;
     bool ok = !engine->model_name == !options->model_name &&
               !engine->model_root == !options->model_root &&
               (!path || engine->pipeline_options.model_path) &&
               (!dir || engine->pipeline_options.tokenizer_dir) &&
+              (!embeddings || engine->pipeline_options.embeddings_dir) &&
               (!folder || engine->pipeline_options.adapters.folder);
     if (!ok)
         error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
@@ -461,6 +465,15 @@ struct adapters *engine_get_adapters(struct engine *engine) {
     struct adapters *adapters = engine->adapters;
     pthread_mutex_unlock(&engine->lock);
     return adapters;
+}
+
+struct embedding_set *engine_take_embeddings(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    struct embedding_set *set = engine->current ? embeddings_take(pipeline_get_embeddings(
+                                                      engine->current->pipeline))
+                                                : NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return set;
 }
 
 bool engine_is_opened(struct engine *engine) {
@@ -561,6 +574,21 @@ static struct engine_model *hold_current(
         model->holds++;
     pthread_mutex_unlock(&engine->lock);
     return model;
+}
+
+bool engine_rescan_embeddings(struct engine *engine, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct engine_model *model = engine->current;
+    const bool takes = engine_state_takes(
+        model ? ENGINE_READY : engine->state, &engine->why_failed, err);
+    if (takes)
+        model->holds++;
+    pthread_mutex_unlock(&engine->lock);
+    if (!takes)
+        return false;
+    const bool ok = embeddings_rescan(pipeline_get_embeddings(model->pipeline), err);
+    engine_release_request(model);
+    return ok;
 }
 
 static bool is_current(struct engine *engine, const struct engine_model *model) {

@@ -50,6 +50,12 @@ void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
 /* NULL until the checkpoint is loaded; the same as long as the engine, whatever it draws with. */
 struct adapters *engine_get_adapters(struct engine *engine);
 
+/* Of the checkpoint that is drawn with, held until they are released; NULL until one is loaded. */
+struct embedding_set *engine_take_embeddings(struct engine *engine);
+/* As embeddings_rescan; ERROR_UNAVAILABLE until a checkpoint is loaded. */
+bool engine_rescan_embeddings(struct engine *engine, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Work of the lowest priority: training. It is done on the engine's thread, in short pieces between
  * the calls of requests, and goes on while no request is there. */
 struct engine_background {

@@ -123,7 +123,8 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
 
 /* --- the models --- */
 
-/* context: [1][the text's tokens][hidden]; from the cache if it is there. */
+/* context: [1][the text's tokens][hidden]; from the cache if it is there, where what came encoded
+ * has no place. */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
     const struct text_key key = {
@@ -133,9 +134,8 @@ static void encode_text(struct compute *c, const struct model_stages *m,
         .clip_skip = clip_skip,
         .adapters = adapter_set_text_key(r->adapters),
     };
-    const void *found = c->dry_run || !compute_ok(c)
-                            ? NULL
-                            : text_cache_find(m->cache, &key, tensor_bytes(context));
+    const bool is_kept = !c->dry_run && compute_ok(c) && !r->texts[text].encoded;
+    const void *found = is_kept ? text_cache_find(m->cache, &key, tensor_bytes(context)) : NULL;
     if (found) {
         compute_upload(c, found, context);
         return;
@@ -143,12 +143,14 @@ static void encode_text(struct compute *c, const struct model_stages *m,
     const struct text_encoding encoding = {
         .encoder = m->models.text_encoder,
         .text = &r->texts[text],
+        .embeddings = r->embeddings,
+        .vectors = r->vectors,
         .length = r->tokens,
         .clip_skip = clip_skip,
         .overlay = adapter_set_text_encoder(r->adapters),
     };
     text_encode(c, &encoding, context);
-    const void *encoded = compute_view(c, context);
+    const void *encoded = is_kept ? compute_view(c, context) : NULL;
     if (encoded)
         text_cache_put(m->cache, &key, encoded, tensor_bytes(context));
 }
@@ -265,14 +267,15 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
     return NULL;
 }
 
-/* Of a part of the images in the rehearsal, measured if it was not lately. What overlays take is
- * their own, and is measured each time. */
+/* Of a part of the images in the rehearsal, measured if it was not lately. What overlays and
+ * vectors take is their own, and is measured each time. */
 static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r, struct need *out,
     struct error *err) {
     *out = (struct need){
         .part = part, .height = r->request->latent_height, .width = r->request->latent_width
     };
-    bool overlays = part == PART_TEXTS && adapter_set_text_encoder(r->request->adapters);
+    bool overlays = part == PART_TEXTS &&
+                    (adapter_set_text_encoder(r->request->adapters) || r->request->vectors);
     const bool steps = part == PART_TEXTS || part == PART_STEP;
     for (int i = 0; i < r->count && steps; i++) {
         out->rows += image_rows(&r->images[i]);

@@ -19,6 +19,7 @@ struct pipeline {
     struct recordings *recordings;
     struct model_stages *stages;
     struct studio *studio;
+    struct embeddings *embeddings;
     struct adapters *adapters; /* has the checkpoint, for weights that adapters change */
     struct adapters_base base; /* its checkpoint is owned until the adapters have it */
     json_t *scheduler_json;
@@ -173,12 +174,14 @@ static void fill_figures(struct pipeline *p) {
     int scale = vae_scale(p->vae);
     p->figures = (struct resolve_figures){
         .tokenizer = p->tokenizer,
+        .embeddings = p->embeddings,
         .scheduler_json = p->scheduler_json,
         .default_px = unet_get_config(p->unet)->sample_size * scale,
         .vae_scale = scale,
         .latent_channels = vae_get_config(p->vae)->latent_channels,
         .inpaints = unet_get_config(p->unet)->in_channels != unet_get_config(p->unet)->out_channels,
         .context_length = text->max_position_embeddings,
+        .context_width = unet_get_config(p->unet)->cross_attention_dim,
         .text_layers = text->num_hidden_layers,
         .adapters = p->adapters,
         .adapters_base = p->base.checkpoint ? 0 : adapters_base_id(p->adapters),
@@ -305,6 +308,9 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     if (!check_match(p, err) || !read_scheduler(p, err) || !arena_create(memory, &p->arena, err) ||
         (!options->no_recordings && !recordings_create(p->kernels, &p->recordings, err)))
         return false;
+    if (!embeddings_create(options->embeddings_dir, p->tokenizer,
+            text_encoder_get_config(p->text_encoder)->hidden_size, &p->embeddings, err))
+        return false;
     fill_figures(p);
     if (!create_studio(p, options, err))
         return false;
@@ -383,6 +389,7 @@ void pipeline_destroy(struct pipeline *pipeline) {
     model_stages_destroy(pipeline->stages);
     recordings_destroy(pipeline->recordings);
     arena_destroy(pipeline->arena);
+    embeddings_destroy(pipeline->embeddings);
     adapters_destroy(pipeline->adapters);
     checkpoint_close(pipeline->base.checkpoint);
     safety_checker_destroy(pipeline->safety_checker);
@@ -415,6 +422,10 @@ static void on_taken(uint64_t base_id, void *user) {
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
     struct taking taking = { pipeline, switched, user };
     adapters_rebase(pipeline->adapters, &pipeline->base, on_taken, &taking);
+}
+
+struct embeddings *pipeline_get_embeddings(const struct pipeline *pipeline) {
+    return pipeline->embeddings;
 }
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {

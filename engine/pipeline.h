@@ -25,6 +25,7 @@ struct pipeline_options {
      * has its own. With it comes the device, which is open. */
     struct adapters *registry;
     const struct kernels *kernels;
+    const char *embeddings_dir; /* of textual inversion; NULL: none */
     bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
     bool one_at_a_time; /* studio_set_one_at_a_time */
     int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
@@ -86,6 +87,9 @@ struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
 /* The registry that it was created with is its own from now on (adapters_rebase), and no longer the
  * one's whose it was. Waits. */
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user);
+
+/* Its textual inversion; any thread may use it until the pipeline is destroyed. */
+struct embeddings *pipeline_get_embeddings(const struct pipeline *pipeline);
 
 /* As resolve_request. Any thread; *out may be used until the pipeline is destroyed. */
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,

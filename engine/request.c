@@ -84,6 +84,8 @@ void generate_request_finish(struct generate_request *request) {
     free(request->prompts);
     free(request->negative_prompt);
     free(request->model);
+    free(request->prompt_embeds.values);
+    free(request->negative_prompt_embeds.values);
     free(request->init_latents.values);
     free(request->init_image.bytes);
     free(request->mask_image.bytes);
@@ -99,9 +101,17 @@ static void *copy_of(const void *things, size_t count, size_t size) {
     return copy;
 }
 
+/* Its values, which still are the original's. */
+static bool copy_encoded(struct encoded_texts *e) {
+    const float *values = e->values;
+    e->values = copy_of(values, (size_t)(e->texts * e->tokens * e->width), sizeof(*values));
+    return !values || e->values;
+}
+
 /* The owned parts of *out, which still are the original's. */
 static bool copy_owned(struct generate_request *out) {
-    char **prompts = calloc((size_t)out->prompt_count, sizeof(*prompts)), **given = out->prompts;
+    char **prompts = calloc((size_t)out->prompt_count + 1, sizeof(*prompts)),
+         **given = out->prompts;
     const char *negative_prompt = out->negative_prompt, *model = out->model;
     const float *latents = out->init_latents.values;
     const struct lora_choice *loras = out->loras;
@@ -113,6 +123,9 @@ static bool copy_owned(struct generate_request *out) {
     out->init_latents.values = NULL;
     out->init_image.bytes = out->mask_image.bytes = NULL;
     out->loras = NULL;
+    const bool encoded = copy_encoded(&out->prompt_embeds);
+    if (!copy_encoded(&out->negative_prompt_embeds) || !encoded)
+        return false;
     for (int i = 0; prompts && i < count; i++) {
         if (!(prompts[i] = strdup(given[i])))
             return false;
@@ -198,7 +211,39 @@ static bool check_text(struct error *err, const char *param, const char *text) {
     return error_field(err, param, value, "text in UTF-8");
 }
 
+static bool check_encoded(const struct encoded_texts *e, const char *param, const char *text,
+    int most, struct error *err) {
+    char value[64];
+    if (!e->values)
+        return true;
+    snprintf(value, sizeof(value), "[%lld][%lld][%lld]", (long long)e->texts, (long long)e->tokens,
+        (long long)e->width);
+    if (text)
+        return error_field(err, param, value, "either %.*s or %s",
+            (int)(strlen(param) - strlen("_embeds")), param, param);
+    return (e->texts >= 1 && e->texts <= most && e->tokens >= 1 && e->width >= 1) ||
+           error_field(err, param, value, "[texts][tokens][width] of 1 to %d texts", most);
+}
+
+int generate_request_texts(const struct generate_request *request) {
+    return request->prompt_embeds.values ? (int)request->prompt_embeds.texts
+                                         : request->prompt_count;
+}
+
 static bool check_prompts(const struct generate_request *request, struct error *err) {
+    const struct encoded_texts *encoded = &request->prompt_embeds;
+    const char *text = request->prompt_count > 0 ? request->prompts[0] : NULL;
+    if (!check_encoded(encoded, "prompt_embeds", text, IMAGES_PER_REQUEST_MAX, err) ||
+        !check_encoded(&request->negative_prompt_embeds, "negative_prompt_embeds",
+            request->negative_prompt, 1, err))
+        return false;
+    if (encoded->values && request->clip_skip > 0) {
+        char value[16];
+        snprintf(value, sizeof(value), "%d", request->clip_skip);
+        return error_field(err, "clip_skip", value, "0 with prompt_embeds, which are encoded");
+    }
+    if (encoded->values)
+        return check_text(err, "negative_prompt", request->negative_prompt);
     if (request->prompt_count < 1 || !request->prompts)
         return error_field(err, "prompt", "none", "a text or a list of texts");
     for (int i = 0; i < request->prompt_count; i++) {
@@ -211,7 +256,7 @@ static bool check_prompts(const struct generate_request *request, struct error *
 }
 
 static bool check_image_count(const struct generate_request *request, struct error *err) {
-    int64_t images = (int64_t)request->prompt_count * request->num_images;
+    int64_t images = (int64_t)generate_request_texts(request) * request->num_images;
     if (images <= IMAGES_PER_REQUEST_MAX)
         return true;
     char value[32];

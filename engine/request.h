@@ -22,6 +22,13 @@ struct init_latents {
     int64_t images, channels, height, width;
 };
 
+/* Texts that come encoded, f32 [texts][tokens][width], the width being that of the UNet's context.
+ */
+struct encoded_texts {
+    float *values; /* owned; NULL: none are given */
+    int64_t texts, tokens, width;
+};
+
 /* What becomes of a text that is longer than the text encoder's context. */
 #define LONG_PROMPTS(X)                                                                            \
     X(TRUNCATE, "truncate") /* it is cut, with a warning */                                        \
@@ -78,11 +85,12 @@ bool resize_mode_from_name(const char *name, enum resize_mode *out);
 
 /* Zeroed plus generate_request_init is a valid request but for the prompt. Strings are owned. */
 struct generate_request {
-    char **prompts; /* owned, prompt_count of them */
+    char **prompts; /* owned, prompt_count of them; none with prompt_embeds */
     int prompt_count;
     char *negative_prompt; /* owned, may be NULL: "" */
-    char *model;           /* owned: that is meant to draw it; NULL: whichever does */
-    int width, height;     /* pixels; 0: that of init_latents or init_image, or the model's own */
+    struct encoded_texts prompt_embeds, negative_prompt_embeds;
+    char *model;       /* owned: that is meant to draw it; NULL: whichever does */
+    int width, height; /* pixels; 0: that of init_latents or init_image, or the model's own */
     int num_inference_steps;
     double guidance_scale; /* guidance is on if > 1 */
     double guidance_rescale;
@@ -127,6 +135,9 @@ bool generate_request_copy(const struct generate_request *request, struct genera
  * field, the value and what is allowed, with the API's field names. */
 bool generate_request_check(const struct generate_request *request, struct error *err)
     __attribute__((warn_unused_result));
+
+/* Prompts, encoded or not. */
+int generate_request_texts(const struct generate_request *request);
 
 /* What of it is about adapters. */
 bool generate_request_check_loras(const struct generate_request *request, struct error *err)

@@ -258,12 +258,36 @@ static bool take_tags(
     return generate_request_check_loras(asked, err) || blame_tag(r, err);
 }
 
+static bool take_encoded(const struct resolve_figures *figures, struct resolved_request *r,
+    const struct encoded_texts *e, int64_t index, const char *param, struct error *err) {
+    const int64_t each = e->tokens * e->width, most = TEXT_CHUNKS_MAX * r->tokens;
+    const float *values = e->values + index * each;
+    if (e->tokens > most || e->width != figures->context_width) {
+        char value[64];
+        snprintf(value, sizeof(value), "[%lld][%lld][%lld]", (long long)e->texts,
+            (long long)e->tokens, (long long)e->width);
+        return error_field(err, param, value, "[texts][1 to %lld][%d]: this model's context",
+            (long long)most, figures->context_width);
+    }
+    for (int64_t i = 0; i < each; i++)
+        if (!isfinite(values[i]))
+            return error_field(err, param, "not finite", "finite numbers only");
+    r->texts[r->text_count++] = (struct text){
+        .encoded = values,
+        .tokens = (int)e->tokens,
+        .chunks = (int)((e->tokens + r->tokens - 1) / r->tokens),
+        .guidance = 1,
+    };
+    return true;
+}
+
 /* Prompt `index`, or -1: what guidance leads away from. */
 static bool make_text(const struct resolve_figures *figures, struct resolved_request *r, int index,
     struct error *err) {
     const struct generate_request *asked = &r->asked;
     const struct text_options options = {
         .tokenizer = figures->tokenizer,
+        .embeddings = r->embeddings,
         .context_length = figures->context_length,
         .syntax = asked->prompt_syntax,
         .long_prompt = asked->long_prompt,
@@ -272,11 +296,16 @@ static bool make_text(const struct resolve_figures *figures, struct resolved_req
     const bool is_negative = index < 0;
     struct text *text = &r->texts[r->text_count];
     struct text_extras extras = { 0 };
+    const struct encoded_texts *encoded = is_negative ? &asked->negative_prompt_embeds
+                                                      : &asked->prompt_embeds;
+    if (encoded->values)
+        return take_encoded(figures, r, encoded, is_negative ? 0 : index,
+            is_negative ? "negative_prompt_embeds" : "prompt_embeds", err);
     bool ok = text_create(&options, is_negative ? "negative_prompt" : "prompt",
         is_negative ? negative : asked->prompts[index], is_negative, text, &extras, err);
     if (ok) {
         r->text_count++;
-        r->chunks = text->chunks > r->chunks ? text->chunks : r->chunks;
+        r->vectors = r->vectors || text->vectors > 0;
     }
     if (ok && extras.warning) {
         ok = add_warning(r, extras.warning, err);
@@ -294,14 +323,18 @@ static bool make_texts(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     struct generate_request *asked = &r->asked;
     r->tokens = figures->context_length;
-    r->texts = calloc((size_t)asked->prompt_count + 1, sizeof(*r->texts));
+    r->embeddings = embeddings_take(figures->embeddings);
+    const int prompts = generate_request_texts(asked);
+    r->texts = calloc((size_t)prompts + 1, sizeof(*r->texts));
     if (!r->texts)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
     if (asked->prompt_syntax == PROMPT_SYNTAX_A1111)
         asked->long_prompt = LONG_PROMPT_CHUNK;
-    for (int i = r->guided ? -1 : 0; i < asked->prompt_count; i++)
+    for (int i = r->guided ? -1 : 0; i < prompts; i++)
         if (!make_text(figures, r, i, err))
             return false;
+    for (int i = 0; i < r->text_count; i++)
+        r->chunks = r->texts[i].chunks > r->chunks ? r->texts[i].chunks : r->chunks;
     return true;
 }
 
@@ -339,7 +372,7 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     if (!generate_request_check(request, err) || !generate_request_copy(request, &r->asked, err))
         return false;
     r->guided = request->guidance_scale > 1;
-    r->images = request->prompt_count * request->num_images;
+    r->images = generate_request_texts(request) * request->num_images;
     if (check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
         resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
@@ -363,6 +396,7 @@ void resolved_request_finish(struct resolved_request *request) {
     free(request->texts);
     if (request->of.release)
         request->of.release(request->of.model);
+    embedding_set_release(request->embeddings);
     memset(request, 0, sizeof(*request));
 }
 
@@ -371,5 +405,6 @@ uint64_t resolved_request_seed(const struct resolved_request *request, int index
 }
 
 const char *resolved_request_prompt(const struct resolved_request *request, int index) {
-    return request->asked.prompts[index / request->asked.num_images];
+    const struct generate_request *asked = &request->asked;
+    return asked->prompt_count > 0 ? asked->prompts[index / asked->num_images] : "";
 }

@@ -12,12 +12,14 @@
 /* What resolving has to know of a checkpoint; everything borrowed. */
 struct resolve_figures {
     const struct tokenizer *tokenizer;
+    struct embeddings *embeddings; /* NULL: there are none */
     const json_t *scheduler_json;
     int default_px; /* a side of a picture whose size is left open */
     int vae_scale;  /* px that one latent covers, in each direction */
     int latent_channels;
     bool inpaints;      /* the UNet has 9 channels: it needs a picture and a mask */
     int context_length; /* tokens of a text, its begin and end marks included */
+    int context_width;  /* numbers that the UNet takes for each */
     int text_layers;
     struct adapters *adapters; /* NULL: a request can name none */
     uint64_t adapters_base;    /* its number of this checkpoint (adapters_base_id) */
@@ -39,9 +41,11 @@ struct resolved_request {
     int latent_channels, latent_height, latent_width;
     struct text *texts; /* the negative prompt first if guided, then the prompts */
     int text_count;
-    int tokens;      /* of a chunk: what the text encoder takes at a time */
-    int chunks;      /* of the longest text */
-    char **warnings; /* texts that were cut, for one */
+    struct embedding_set *embeddings; /* held: those that texts were made with; NULL: none */
+    bool vectors;                     /* some of them are in a text */
+    int tokens;                       /* of a chunk: what the text encoder takes at a time */
+    int chunks;                       /* of the longest text */
+    char **warnings;                  /* texts that were cut, for one */
     int warning_count;
     struct adapter_set *adapters; /* NULL: the base alone */
     /* Of the checkpoint for which it was resolved, whose owner may want to know how long it is
@@ -64,6 +68,7 @@ void resolved_request_finish(struct resolved_request *request); /* zeroed is fin
 
 /* Of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
+/* "" where it came encoded. */
 const char *resolved_request_prompt(const struct resolved_request *request, int index);
 
 #endif

@@ -104,8 +104,35 @@ const struct weight_list *text_encoder_weights(const struct text_encoder *encode
     return &encoder->weights;
 }
 
+enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder) {
+    return encoder->token_embedding.tensor.dtype;
+}
+
+/* y [n][t][c]: the run's tokens become its vectors, each with its position. */
+static void put_vectors(const struct text_encoder *e, struct compute *c,
+    const struct text_vectors *vectors, const struct text_vector_run *run, struct tensor *y) {
+    const int64_t t = y->shape[1], width = y->shape[2], count = run->count;
+    const struct tensor own = tensor_rows(&vectors->ids, run->first, count);
+    const struct tensor tokens = tensor_view_3d(y, y->shape[0] * t, 1, width);
+    const struct tensor there = tensor_rows(&tokens, run->row * t + run->at, count);
+    const struct tensor ids = tensor_view_2d(&own, 1, count);
+    const struct tensor positions = tensor_rows(&e->position_embedding.tensor, run->at, count);
+    struct tensor row = tensor_view_3d(&there, 1, count, width);
+    op_embedding(c, &(struct embedding_args){
+                        .ids = &ids,
+                        .table = &vectors->values,
+                        .positions = &positions,
+                        .y = &row,
+                    });
+}
+
 void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, int clip_skip, struct tensor *y) {
+    text_encoder_forward_vectors(encoder, c, ids, NULL, clip_skip, y);
+}
+
+void text_encoder_forward_vectors(const struct text_encoder *encoder, struct compute *c,
+    const struct tensor *ids, const struct text_vectors *vectors, int clip_skip, struct tensor *y) {
     const struct text_encoder_config *config = &encoder->config;
     const struct clip_layer_config of_layer = layer_config(config);
     if (compute_ok(c) && (clip_skip < 0 || clip_skip >= config->num_hidden_layers)) {
@@ -119,6 +146,8 @@ void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
                         .positions = &encoder->position_embedding.tensor,
                         .y = y,
                     });
+    for (int i = 0; vectors && i < vectors->run_count; i++)
+        put_vectors(encoder, c, vectors, &vectors->runs[i], y);
     for (int i = 0; compute_ok(c) && i < config->num_hidden_layers - clip_skip; i++)
         clip_layer_forward(c, &encoder->layers[i], &of_layer, y);
     layer_layer_norm(c, y, &encoder->final_layer_norm, config->layer_norm_eps, y);

@@ -25,10 +25,26 @@ enum dtype text_encoder_activation_dtype(const struct text_encoder *encoder);
 /* Which packed weight each layer's tensors have become. Borrowed. */
 const struct weight_list *text_encoder_weights(const struct text_encoder *encoder);
 
+/* Vectors in the place of tokens' embeddings: those of a run begin at `first` of the values, and
+ * stand at the tokens `at` and further of row `row`. */
+struct text_vector_run {
+    int row, at, first, count;
+};
+struct text_vectors {
+    struct tensor values; /* [all of them][hidden_size], of text_encoder_vector_dtype */
+    struct tensor ids;    /* i32 [all of them][1]: 0, 1, 2, ... */
+    const struct text_vector_run *runs;
+    int run_count;
+};
+enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder);
+
 /* ids i32 [n][t], t <= max_position_embeddings, each id < vocab_size; y [n][t][hidden_size] in the
  * activation dtype: the hidden state after layer (last - clip_skip), through final_layer_norm
  * (clip_skip as diffusers counts it: 0 is the last layer). 0 <= clip_skip < num_hidden_layers. */
 void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, int clip_skip, struct tensor *y);
+/* The same with vectors, NULL for none, in the place of some tokens, whose ids may be any. */
+void text_encoder_forward_vectors(const struct text_encoder *encoder, struct compute *c,
+    const struct tensor *ids, const struct text_vectors *vectors, int clip_skip, struct tensor *y);
 
 #endif

@@ -7,6 +7,8 @@
 #define ROUTES(X)                                                                                  \
     X(route_dataset)                                                                               \
     X(route_datasets)                                                                              \
+    X(route_embeddings)                                                                            \
+    X(route_embeddings_rescan)                                                                     \
     X(route_generate)                                                                              \
     X(route_generate_cancel)                                                                       \
     X(route_health)                                                                                \

@@ -10,7 +10,9 @@
 struct text_encoding {
     const struct text_encoder *encoder;
     const struct text *text;
-    int length; /* of a chunk */
+    const struct embedding_set *embeddings; /* whose vectors are in it; NULL: none */
+    bool vectors;                           /* they may be: memory is needed for them */
+    int length;                             /* of a chunk */
     int clip_skip;
     const struct row_overlay *overlay; /* of the text encoder's weights; NULL: none */
 };

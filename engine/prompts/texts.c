@@ -29,7 +29,54 @@ static bool warn(struct text_extras *extras, char *text, struct error *err) {
     return text || error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
 }
 
+/* What `id`, beyond the vocabulary, stands for; NULL with why it cannot. */
+static const struct embedding *usable_embedding(
+    const struct embedding *embedding, const char *param, struct error *err) {
+    if (embedding && embedding->error.code == ERROR_NONE)
+        return embedding;
+    if (!embedding)
+        error_set(err, ERROR_INTERNAL, "%s: an id of no embedding", param);
+    else
+        error_field(err, param, embedding->name,
+            "other words, or an embedding that can be used: %s: %s", embedding->file,
+            embedding->error.message);
+    return NULL;
+}
+
+static void count_vectors(struct text *text) {
+    for (int i = 0; i < text->tokens; i++)
+        text->vectors += text->ids[i] >= EMBEDDING_ID_FIRST;
+}
+
 /* --- plain --- */
+
+/* Tokens of `string`, each embedding as all of its vectors. */
+static bool encode_plain(const struct text_options *o, const char *param, const char *string,
+    int32_t **tokens, size_t *count, struct error *err) {
+    int32_t *ids, *out;
+    size_t found, all = 0;
+    if (!tokenizer_encode_words(
+            o->tokenizer, embedding_set_words(o->embeddings), string, &ids, &found, err))
+        return error_prefix(err, "%s", param);
+    for (size_t i = 0; i < found; i++) {
+        const struct embedding *e = embedding_set_find(o->embeddings, ids[i]);
+        all += e ? (size_t)e->vectors : 1;
+        if (ids[i] >= EMBEDDING_ID_FIRST && !usable_embedding(e, param, err)) {
+            free(ids);
+            return false;
+        }
+    }
+    out = reallocarray(NULL, all + 1, sizeof(*out));
+    for (size_t i = 0, at = 0; out && i < found; i++) {
+        const struct embedding *e = embedding_set_find(o->embeddings, ids[i]);
+        for (int k = 0; k < (e ? e->vectors : 1); k++)
+            out[at++] = ids[i] + k;
+    }
+    free(ids);
+    *tokens = out;
+    *count = all;
+    return out || error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
+}
 
 /* `text` needs more chunks than there may be. */
 static bool refuse_length(
@@ -46,10 +93,10 @@ static bool create_plain(const struct text_options *o, const char *param, const 
     const size_t piece = (size_t)o->context_length - 2;
     const bool chunk = o->long_prompt == LONG_PROMPT_CHUNK;
     const size_t most = piece * (chunk ? TEXT_CHUNKS_MAX : 1);
-    int32_t *tokens;
-    size_t count, chunks;
-    if (!tokenizer_encode(o->tokenizer, string, &tokens, &count, err))
-        return error_prefix(err, "%s", param);
+    int32_t *tokens = NULL;
+    size_t count = 0, chunks;
+    if (!encode_plain(o, param, string, &tokens, &count, err))
+        return false;
     const size_t kept = count < most ? count : most;
     bool ok = count == kept || !chunk || refuse_length(o, param, count, err);
     ok = ok && tokenizer_chunk(
@@ -121,6 +168,23 @@ static bool break_at_comma(struct chunker *c) {
     return true;
 }
 
+/* All in one chunk. */
+static bool take_vectors(struct chunker *c, const struct embedding *e, double weight) {
+    if (!usable_embedding(e, c->param, c->err))
+        return false;
+    if ((size_t)e->vectors > c->piece) {
+        char value[64];
+        snprintf(value, sizeof(value), "%d vectors", e->vectors);
+        return error_field(
+            c->err, c->param, value, "embeddings of at most %zu, which fit a chunk", c->piece);
+    }
+    if (c->count + (size_t)e->vectors > c->piece && !end_chunk(c))
+        return false;
+    for (int k = 0; k < e->vectors; k++)
+        add(c, e->first_id + k, weight);
+    return true;
+}
+
 static bool take_tokens(struct chunker *c, const int32_t *tokens, size_t count, double weight) {
     for (size_t i = 0; i < count; i++) {
         if (tokens[i] == c->comma)
@@ -130,7 +194,14 @@ static bool take_tokens(struct chunker *c, const int32_t *tokens, size_t count, 
             return false;
         if (c->count == c->piece && !end_chunk(c))
             return false;
-        add(c, tokens[i], weight);
+        size_t used = 1;
+        const struct embedding *e = embedding_set_match(
+            c->options->embeddings, tokens + i, count - i, &used);
+        if (!e)
+            add(c, tokens[i], weight);
+        else if (!take_vectors(c, e, weight))
+            return false;
+        i += used - 1;
     }
     return true;
 }
@@ -243,7 +314,9 @@ bool text_create(const struct text_options *options, const char *param, const ch
                         ? create_weighted(options, param, string, negative, out, extras, err)
                         : create_plain(options, param, string, out, extras, err);
     out->tokens = out->chunks * options->context_length;
-    if (!ok)
+    if (ok)
+        count_vectors(out);
+    else
         text_finish(out);
     return ok;
 }

@@ -3,16 +3,21 @@
 #ifndef ENGINE_PROMPTS_TEXTS_H
 #define ENGINE_PROMPTS_TEXTS_H
 
+#include "engine/prompts/embeddings.h"
 #include "engine/request.h"
 #include "kernels/dtype.h"
 #include "models/tokenizer/tokenizer.h"
 
 /* One text: chunks that are encoded one by one and lie behind each other. Zeroed is fine. */
 struct text {
-    int32_t *ids;       /* owned: [chunks][tokens of a chunk] */
-    float *weights;     /* owned: like ids; NULL: all are 1 */
-    int chunks, tokens; /* tokens: of all chunks */
-    double guidance;    /* what the request's guidance_scale is multiplied with for it */
+    /* owned: [chunks][tokens of a chunk]; those from EMBEDDING_ID_FIRST on are vectors of the
+     * request's embeddings. NULL: it came encoded. */
+    int32_t *ids;
+    float *weights;       /* owned: like ids; NULL: all are 1 */
+    const float *encoded; /* borrowed: [tokens][width], if it came so, else NULL */
+    int chunks, tokens;   /* tokens: of all chunks */
+    int vectors;          /* of the ids */
+    double guidance;      /* what the request's guidance_scale is multiplied with for it */
 };
 
 void text_finish(struct text *text);
@@ -20,7 +25,8 @@ void text_finish(struct text *text);
 /* What texts are made of; borrowed. */
 struct text_options {
     const struct tokenizer *tokenizer;
-    int context_length; /* of a chunk, its begin and end marks included */
+    const struct embedding_set *embeddings; /* NULL: none */
+    int context_length;                     /* of a chunk, its begin and end marks included */
     enum prompt_syntax syntax;
     enum long_prompt long_prompt;
 };

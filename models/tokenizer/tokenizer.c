@@ -151,10 +151,64 @@ size_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
     return tokenizer->vocab.count;
 }
 
+struct tokenizer_words {
+    struct special_tokens tokens; /* with the tokenizer's own of those that are normalised */
+};
+
+void tokenizer_words_destroy(struct tokenizer_words *words) {
+    if (words)
+        special_tokens_finish(&words->tokens);
+    free(words);
+}
+
+static bool has_word(const struct special_tokens *tokens, const char *content, size_t length) {
+    for (size_t i = 0; i < tokens->count; i++)
+        if (tokens->items[i].length == length &&
+            memcmp(tokens->items[i].content, content, length) == 0)
+            return true;
+    return false;
+}
+
+static bool add_word(
+    struct special_tokens *tokens, const char *word, int32_t id, struct error *err) {
+    struct special_token *token = &tokens->items[tokens->count];
+    char *content;
+    size_t length;
+    if (!text_normalize(word, strlen(word), &content, &length, err))
+        return false;
+    if (length == 0 || has_word(tokens, content, length)) {
+        free(content);
+        return true;
+    }
+    *token = (struct special_token){ content, length, id, true };
+    tokens->count++;
+    return true;
+}
+
+bool tokenizer_words_create(const struct tokenizer *tokenizer, const char *const *words,
+    const int32_t *ids, size_t count, struct tokenizer_words **out, struct error *err) {
+    const struct special_tokens *own = &tokenizer->special;
+    struct tokenizer_words *w = calloc(1, sizeof(*w));
+    if (w)
+        w->tokens.items = calloc(own->count + count + 1, sizeof(*w->tokens.items));
+    bool ok = (w && w->tokens.items) || error_set(err, ERROR_NO_MEMORY, "no memory for words");
+    for (size_t i = 0; ok && i < own->count; i++)
+        if (own->items[i].normalized)
+            ok = add_word(&w->tokens, own->items[i].content, own->items[i].id, err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_word(&w->tokens, words[i], ids[i], err);
+    if (ok)
+        *out = w;
+    else
+        tokenizer_words_destroy(w);
+    return ok;
+}
+
 /* The ids as they grow, and room for the word at hand. */
 struct encoding {
     const struct tokenizer *tokenizer;
-    int32_t *ids; /* owned */
+    const struct tokenizer_words *words; /* NULL: none */
+    int32_t *ids;                        /* owned */
     size_t count, capacity;
     struct bpe_scratch scratch;
 };
@@ -199,10 +253,12 @@ static bool encode_pieces(struct encoding *e, const char *text, size_t size, str
 static bool cut_specials(struct encoding *e, bool normalized, const char *text, size_t size,
     bool (*rest)(struct encoding *e, const char *text, size_t size, struct error *err),
     struct error *err) {
+    const struct special_tokens *special = normalized && e->words ? &e->words->tokens
+                                                                  : &e->tokenizer->special;
     while (size > 0) {
         size_t offset;
         const struct special_token *token = special_tokens_find(
-            &e->tokenizer->special, normalized, text, size, &offset);
+            special, normalized, text, size, &offset);
         if (offset > 0 && !rest(e, text, offset, err))
             return false;
         if (!token)
@@ -226,9 +282,9 @@ static bool encode_raw(struct encoding *e, const char *text, size_t size, struct
     return ok;
 }
 
-bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
-    size_t *count, struct error *err) {
-    struct encoding e = { .tokenizer = tokenizer };
+bool tokenizer_encode_words(const struct tokenizer *tokenizer, const struct tokenizer_words *words,
+    const char *text, int32_t **ids, size_t *count, struct error *err) {
+    struct encoding e = { .tokenizer = tokenizer, .words = words };
     size_t size = strlen(text);
     bool ok = text_check_utf8(text, size, err) && reserve(&e, size + 1, err) &&
               cut_specials(&e, false, text, size, encode_raw, err);
@@ -240,6 +296,11 @@ bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32
     *ids = e.ids;
     *count = e.count;
     return true;
+}
+
+bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
+    size_t *count, struct error *err) {
+    return tokenizer_encode_words(tokenizer, NULL, text, ids, count, err);
 }
 
 /* Appends the bytes that a token's symbols stand for; its word end becomes a space. */

@@ -34,6 +34,20 @@ void tokenizer_destroy(struct tokenizer *tokenizer); /* NULL is fine */
 bool tokenizer_encode(const struct tokenizer *tokenizer, const char *text, int32_t **ids,
     size_t *count, struct error *err) __attribute__((warn_unused_result));
 
+/* Words that are looked for in the text, in any case and wherever they stand, before it is cut into
+ * pieces, each for an id of its own beyond the vocabulary: as transformers' add_tokens has it.
+ * Immutable, and needs nothing of the tokenizer that it is made for. */
+struct tokenizer_words;
+/* Of two words that come to the same the first counts; one that comes to nothing is left out. */
+bool tokenizer_words_create(const struct tokenizer *tokenizer, const char *const *words,
+    const int32_t *ids, size_t count, struct tokenizer_words **out, struct error *err)
+    __attribute__((warn_unused_result));
+void tokenizer_words_destroy(struct tokenizer_words *words); /* NULL is fine */
+/* As tokenizer_encode with these words, or with none if they are NULL. */
+bool tokenizer_encode_words(const struct tokenizer *tokenizer, const struct tokenizer_words *words,
+    const char *text, int32_t **ids, size_t *count, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* The text that `count` ids stand for, for the warning about a cut prompt. malloc'd. */
 char *tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count);
 

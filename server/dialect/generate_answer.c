@@ -82,18 +82,32 @@ static bool set_pictures(json_t *p, const struct resolved_request *request) {
            set(p, "resize_mode", json_string(resize_mode_name(asked->resize_mode)));
 }
 
+static json_t *shape_json(const struct encoded_texts *e) {
+    return json_pack(
+        "{s:[III]}", "shape", (json_int_t)e->texts, (json_int_t)e->tokens, (json_int_t)e->width);
+}
+
+/* The prompts, or the shapes of what came encoded. */
+static bool set_prompts(json_t *p, const struct resolved_request *request, int index) {
+    const struct generate_request *asked = &request->asked;
+    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
+    const bool ok = asked->prompt_embeds.values
+                        ? set(p, "prompt_embeds", shape_json(&asked->prompt_embeds))
+                        : set(p, "prompt",
+                              index < 0 ? prompts_json(asked)
+                                        : json_string(resolved_request_prompt(request, index)));
+    return ok &&
+           (asked->negative_prompt_embeds.values
+                   ? set(p, "negative_prompt_embeds", shape_json(&asked->negative_prompt_embeds))
+                   : set(p, "negative_prompt", json_string(negative)));
+}
+
 json_t *generate_parameters_json(const struct resolved_request *request, int index) {
     const struct generate_request *asked = &request->asked;
     bool whole = index < 0;
-    const char *negative = asked->negative_prompt ? asked->negative_prompt : "";
     uint64_t seed = resolved_request_seed(request, whole ? 0 : index);
     json_t *p = json_object();
-    bool ok = p &&
-              set(p, "prompt",
-                  whole ? prompts_json(asked)
-                        : json_string(resolved_request_prompt(request, index))) &&
-              set(p, "negative_prompt", json_string(negative)) &&
-              set(p, "width", json_integer(asked->width)) &&
+    bool ok = p && set_prompts(p, request, index) && set(p, "width", json_integer(asked->width)) &&
               set(p, "height", json_integer(asked->height)) &&
               set(p, "num_inference_steps", json_integer(asked->num_inference_steps)) &&
               set(p, "guidance_scale", number(asked->guidance_scale)) &&

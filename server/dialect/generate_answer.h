@@ -22,8 +22,8 @@ struct generate_answer {
 
 /* Every field of the request as it was used, under the names of the API: a body for POST /generate
  * that asks for the same again, or, unless index is -1, for that image alone. Of pictures that it
- * brought only their sizes in bytes are there: who asks again sends them again. NULL when memory is
- * short; the caller owns the reference. */
+ * brought only their sizes in bytes are there, of encoded prompts their shapes: who asks again
+ * sends them again. NULL when memory is short; the caller owns the reference. */
 json_t *generate_parameters_json(const struct resolved_request *request, int index);
 
 /* {"id", "created", "model", "images", "parameters", "loras", "timings", "vae_tiled", "warnings"} as text,

@@ -140,21 +140,10 @@ static bool parse_prompt_syntax(
            json_bad_field("prompt_syntax", value, PROMPT_SYNTAX_ALLOWED, err);
 }
 
-/* Base64, or a data URL of it, whose media type is not asked: the bytes say what they are. */
-static bool parse_picture(
-    const char *name, const json_t *value, struct picture_file *out, struct error *err) {
-    const char *text = json_string_value(value);
-    size_t length = json_string_length(value), wrong;
-    if (!text || length == 0)
-        return json_bad_field(name, value, "the base64 of a PNG or JPEG file, or a data URL", err);
-    const char *comma = strncmp(text, "data:", 5) == 0 ? memchr(text, ',', length) : NULL;
-    if (strncmp(text, "data:", 5) == 0) {
-        if (!comma || comma - text < 12 || strncmp(comma - 7, ";base64", 7) != 0)
-            return json_bad_field(name, value, "a data URL as data:image/png;base64,...", err);
-        length -= (size_t)(comma + 1 - text);
-        text = comma + 1;
-    }
-    if (base64_decode(text, length, &out->bytes, &out->size, &wrong))
+static bool decode_base64(const char *name, const char *text, size_t length, void **out,
+    size_t *size, struct error *err) {
+    size_t wrong;
+    if (base64_decode(text, length, out, size, &wrong))
         return true;
     if (wrong == SIZE_MAX)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
@@ -165,6 +154,75 @@ static bool parse_picture(
     else
         snprintf(found, sizeof(found), "%zu characters", length);
     return error_field(err, name, found, "base64 with its padding and nothing else (RFC 4648)");
+}
+
+/* [texts][tokens][width], or of one text [tokens][width], each of 1 or more; *count of them all. */
+static bool parse_shape(const json_t *shape, struct encoded_texts *out, int64_t *count) {
+    int64_t *const sides[3] = { &out->texts, &out->tokens, &out->width };
+    const size_t rank = json_array_size(shape);
+    *count = out->texts = 1;
+    if (rank != 2 && rank != 3)
+        return false;
+    for (size_t i = 0; i < rank; i++) {
+        int64_t *side = sides[i + 3 - rank];
+        if (!json_exact_integer(json_array_get(shape, i), side) || *side < 1 ||
+            *side > INT64_C(1) << 20)
+            return false;
+        *count *= *side;
+    }
+    return true;
+}
+
+/* {"b64": float32, little-endian, "shape"}; as latents are answered, also with their "dtype". */
+static bool parse_encoded(
+    const char *name, const json_t *value, struct encoded_texts *out, struct error *err) {
+    static const char form[] =
+        "{\"b64\": BASE64, \"dtype\": \"float32\", \"shape\": [TEXTS, TOKENS, "
+        "WIDTH]}, little-endian";
+    const json_t *b64 = json_object_get(value, "b64"), *dtype = json_object_get(value, "dtype");
+    char param[64], found[96];
+    int64_t count;
+    size_t size;
+    void *bytes;
+    if (!json_is_string(b64) || !parse_shape(json_object_get(value, "shape"), out, &count) ||
+        (dtype && (!json_is_string(dtype) || strcmp(json_string_value(dtype), "float32") != 0)) ||
+        json_object_size(value) != (dtype ? 3 : 2))
+        return json_bad_field(name, value, form, err);
+    snprintf(param, sizeof(param), "%s.b64", name);
+    if (!decode_base64(param, json_string_value(b64), json_string_length(b64), &bytes, &size, err))
+        return false;
+    out->values = bytes;
+    snprintf(found, sizeof(found), "%zu bytes", size);
+    return size == (size_t)count * sizeof(float) ||
+           error_field(
+               err, param, found, "4 bytes for each of the shape's %lld numbers", (long long)count);
+}
+
+static bool parse_prompt_embeds(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_encoded("prompt_embeds", value, &request->prompt_embeds, err);
+}
+
+static bool parse_negative_prompt_embeds(
+    const json_t *value, struct generate_request *request, struct error *err) {
+    return parse_encoded("negative_prompt_embeds", value, &request->negative_prompt_embeds, err);
+}
+
+/* Base64, or a data URL of it, whose media type is not asked: the bytes say what they are. */
+static bool parse_picture(
+    const char *name, const json_t *value, struct picture_file *out, struct error *err) {
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value);
+    if (!text || length == 0)
+        return json_bad_field(name, value, "the base64 of a PNG or JPEG file, or a data URL", err);
+    const char *comma = strncmp(text, "data:", 5) == 0 ? memchr(text, ',', length) : NULL;
+    if (strncmp(text, "data:", 5) == 0) {
+        if (!comma || comma - text < 12 || strncmp(comma - 7, ";base64", 7) != 0)
+            return json_bad_field(name, value, "a data URL as data:image/png;base64,...", err);
+        length -= (size_t)(comma + 1 - text);
+        text = comma + 1;
+    }
+    return decode_base64(name, text, length, &out->bytes, &out->size, err);
 }
 
 static bool parse_init_image(
@@ -291,6 +349,8 @@ static const struct {
 } fields[] = {
     { "prompt", parse_prompt, "string array" },
     { "negative_prompt", parse_negative_prompt, "string" },
+    { "prompt_embeds", parse_prompt_embeds, "object" },
+    { "negative_prompt_embeds", parse_negative_prompt_embeds, "object" },
     { "width", parse_width, "integer" },
     { "height", parse_height, "integer" },
     { "num_inference_steps", parse_steps, "integer" },
@@ -384,8 +444,8 @@ json_t *generate_json_schema(void) {
             json_object_set_new(properties, fields[i].name, types_schema(fields[i].types));
     for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
         json_object_set_new(properties, deliveries[i].name, types_schema(deliveries[i].types));
-    return json_pack(
-        "{s:s, s:o, s:[s]}", "type", "object", "properties", properties, "required", "prompt");
+    return json_pack("{s:s, s:o, s:[{s:[s]}, {s:[s]}]}", "type", "object", "properties", properties,
+        "anyOf", "required", "prompt", "required", "prompt_embeds");
 }
 
 bool generate_json_parse_field(
@@ -440,7 +500,7 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
         if (!ok)
             break;
     }
-    if (ok && !json_object_get(root, "prompt"))
+    if (ok && !json_object_get(root, "prompt") && !json_object_get(root, "prompt_embeds"))
         ok = error_field(err, "prompt", "", "it is required: a string or a list of strings");
     ok = ok && check_ranges(root, &request, err);
     json_decref(root);

@@ -7,6 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define ENCODED_TOKENS 100
+#define ENCODED_WIDTH_MAX 32
+
 /* One request, what it drew alone, and what became of it among others. */
 struct member {
     struct generate_request asked;   /* owned */
@@ -37,6 +40,7 @@ static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
         .dtype = { .dtype = c->dtype },
         .max_batch_rows = max_rows,
         .adapters = { .folder = c->loras },
+        .embeddings_dir = c->embeddings,
     };
     struct pipeline *pipeline = NULL;
     struct error err = { 0 };
@@ -80,6 +84,19 @@ static void draw_pictures(const struct company *c, uint64_t *state, struct gener
     r->strength = pictures > 0 ? 0.25 * (2 + below(state, 3)) : 0;
 }
 
+/* Some come encoded, with as many tokens as they like. */
+static void draw_encoded(
+    const struct company *c, uint64_t *state, struct generate_request *r, float *values) {
+    if (c->context_width == 0 || below(state, 5))
+        return;
+    r->prompt_embeds = (struct encoded_texts){ values, 1, 1 + below(state, ENCODED_TOKENS),
+        c->context_width };
+    for (int64_t i = 0; i < r->prompt_embeds.tokens * c->context_width; i++)
+        values[i] = (float)(below(state, 2001) - 1000) / 500;
+    r->prompts = NULL;
+    r->prompt_count = r->clip_skip = 0;
+}
+
 /* Longer than the text encoder's context: two pieces of it, or three. */
 #define PHRASE "a blue house on a hill, the sea behind it, "
 #define LONG_TEXT PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE
@@ -90,14 +107,17 @@ static void draw_request(
     static char boat[] = "a red boat", house[] = "a blue house on a hill, the sea behind it",
                 snow[] = "snow", empty[] = "", long_text[] = LONG_TEXT,
                 weights[] = "a (red:1.4) boat, [snow] BREAK ((night))",
+                style[] = "a boat, style, (style:1.3)",
                 long_weights[] = LONG_TEXT "(snow:0.6) BREAK [a (boat:1.3)]";
-    static char *const words[] = { boat, house, snow, empty, long_text, weights, long_weights };
+    static char *const words[] = { boat, house, snow, empty, long_text, weights, style,
+        long_weights };
     const int word_count = (int)(sizeof(words) / sizeof(words[0]));
     static const int sides[] = { 64, 64, 64, 96 };
     struct error err = { 0 };
     do {
         struct generate_request r;
         struct lora_choice loras[2];
+        float encoded[ENCODED_TOKENS * ENCODED_WIDTH_MAX];
         char *prompts[2] = { words[below(state, word_count)], words[below(state, word_count)] };
         generate_request_init(&r);
         r.prompts = prompts;
@@ -120,6 +140,7 @@ static void draw_request(
         r.rng = below(state, 2) ? RNG_CPU : RNG_CUDA;
         r.clip_skip = below(state, 2);
         r.latent_output = c->latents_only || below(state, 4) == 0;
+        draw_encoded(c, state, &r, encoded);
         draw_loras(c, state, &r, loras);
         r.priority = below(state, 2 * PRIORITY_MAX + 1) - PRIORITY_MAX;
         draw_pictures(c, state, &r);
@@ -185,7 +206,7 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 
 struct seen {
     double calls, rows;
-    int pictures, failed, long_texts, weighed, begun_with_pictures;
+    int pictures, failed, long_texts, weighed, vectors, encoded, begun_with_pictures;
 };
 
 /* Of its longest text. */
@@ -222,6 +243,8 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     seen->pictures += r->images;
     seen->long_texts += tokens_of(r) > r->tokens;
     seen->weighed += has_weights(r);
+    seen->vectors += r->vectors;
+    seen->encoded += r->asked.prompt_embeds.values != NULL;
     seen->begun_with_pictures += r->source != NULL;
     seen->calls += m->together.timings.steps;
     seen->rows += m->together.timings.steps * m->together.timings.batch_rows_mean;
@@ -253,17 +276,18 @@ static double draw_together(
         resolved_request_finish(&members[i].request);
     }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
-    printf(
-        "%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
-        "them with long texts, %d with weights and %d with pictures to begin with, compared with "
-        "what each draws alone; %d cancelled\n",
+    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
+           "them with long texts, %d with weights, %d with embeddings, %d encoded before, %d with "
+           "pictures to begin with, compared with what each draws alone; %d cancelled\n",
         dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen.pictures, c->requests, seen.long_texts, seen.weighed, seen.begun_with_pictures,
-        seen.failed);
+        seen.pictures, c->requests, seen.long_texts, seen.weighed, seen.vectors, seen.encoded,
+        seen.begun_with_pictures, seen.failed);
     CHECK(c->requests < 16 || seen.begun_with_pictures > 3, "%d with pictures",
         seen.begun_with_pictures);
     CHECK(c->requests < 16 || seen.long_texts > 0, "no text was long");
-    CHECK(c->requests < 16 || seen.weighed > 3, "%d with weights", seen.weighed);
+    CHECK(c->requests < 16 || !c->embeddings || seen.vectors > 0, "no embedding");
+    CHECK(c->requests < 16 || !c->context_width || seen.encoded > 0, "none came encoded");
+    CHECK(c->requests < 16 || seen.weighed > 0, "%d with weights", seen.weighed);
     pipeline_destroy(pipeline);
     return mean;
 }

@@ -6,8 +6,10 @@
 #include "engine/pipeline.h"
 
 struct company {
-    const char *model; /* a folder */
-    const char *loras; /* another, with the adapters "a", "b" and "c", or NULL */
+    const char *model;      /* a folder */
+    const char *loras;      /* another, with the adapters "a", "b" and "c", or NULL */
+    const char *embeddings; /* another, with "style", or NULL */
+    int context_width;      /* for prompts that come encoded; 0: none do */
     enum device_kind device;
     enum dtype dtype;
     int requests;  /* at most COMPANY_MAX */

@@ -4,12 +4,29 @@
  * on a small random checkpoint, and one that inpaints.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
+#include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 #include "tests/engine/adapter_rig.h"
 #include "tests/engine/company.h"
 #include "tests/models/small_folder.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+
+#define WIDTH 32 /* of small_folder's text encoder */
+
+/* A folder of one, "style", of three vectors. */
+static void write_embeddings(const char *folder) {
+    float values[3 * WIDTH];
+    char path[200];
+    struct error err = { 0 };
+    for (int i = 0; i < 3 * WIDTH; i++)
+        values[i] = (float)(i * 37 % 101 - 50) / 25;
+    const struct safetensors_item item = { "emb_params", tensor_2d(values, DTYPE_F32, 3, WIDTH) };
+    snprintf(path, sizeof(path), "%s/style.safetensors", folder);
+    CHECK(mkdir(folder, 0700) == 0 && safetensors_write(path, &item, 1, NULL, &err), "%s",
+        err.message);
+}
 
 int main(int argc, char **argv) {
     static const struct small_folder small = {
@@ -19,7 +36,7 @@ int main(int argc, char **argv) {
         .latent_channels = 4, .in_channels = 9, .vae_blocks = 4, .sample_size = 8
     };
     static const int few[] = { 1, 2, 5, 8, 16, 0 }, many[] = { 5, 16, 0 };
-    char path[128];
+    char path[128], embeddings[128];
     struct rig rig; /* for its adapters: another checkpoint of the same UNet and text encoder */
     const int requests = argc > 1 ? atoi(argv[1]) : 24;
     if (requests < 1 || requests > COMPANY_MAX)
@@ -30,6 +47,8 @@ int main(int argc, char **argv) {
     rig_put(&rig, "a", RIG_LORA, 4, "", 1);
     rig_put(&rig, "b", RIG_LOCON, 8, "", 2);
     rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
+    snprintf(embeddings, sizeof(embeddings), "%s/embeddings", rig.root);
+    write_embeddings(embeddings);
     for (int i = 0; i < 3; i++) {
         const bool inpaints = i == 2;
         snprintf(path, sizeof(path), "%s/%s", rig.root, inpaints ? "inpaints" : "small");
@@ -38,6 +57,8 @@ int main(int argc, char **argv) {
         const struct company company = { .model = path,
             .inpaints = inpaints,
             .loras = inpaints ? NULL : rig.loras,
+            .embeddings = embeddings,
+            .context_width = WIDTH,
             .device = DEVICE_CPU,
             .dtype = i == 1 ? DTYPE_BF16 : DTYPE_F32,
             .requests = requests,

@@ -83,6 +83,11 @@ void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *us
     (void)pipeline, (void)switched, (void)user;
 }
 
+struct embeddings *pipeline_get_embeddings(const struct pipeline *p) {
+    (void)p;
+    return NULL;
+}
+
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
     (void)pipeline;
     return NULL;

@@ -13,12 +13,12 @@
 #define BOUND 1e-3 /* of the norm */
 #define CONTEXT_BOUND 1e-5
 #define LATENTS (4 * 16 * 16)
-#define CASES 19 /* those behind them have textual inversion */
 
 static struct safetensors *recording;
 static struct checkpoint *checkpoint;
 static struct text_encoder *encoder;
 static struct tokenizer *tokenizer;
+static struct embeddings *embeddings;
 static int every;
 
 static const char *text_of(const json_t *item, const char *key) {
@@ -31,7 +31,7 @@ static double number_of(const json_t *item, const char *key) {
 
 struct encoded {
     struct text_encoding encoding;
-    float *out; /* [tokens][hidden / every] */
+    float *out; /* [tokens][hidden] */
 };
 
 static void encode(struct compute *c, void *user) {
@@ -41,41 +41,60 @@ static void encode(struct compute *c, void *user) {
     const struct tensor context = compute_tensor_3d(c, DTYPE_F32, 1, tokens, width);
     text_encode(c, &e->encoding, &context);
     const float *values = compute_view(c, &context);
-    for (int64_t i = 0; values && i < tokens * (width / every); i++)
-        e->out[i] = values[i * every];
+    if (values)
+        memcpy(e->out, values, (size_t)(tokens * width) * sizeof(*values));
 }
 
-static double context_matches(const json_t *item, size_t index, bool negative) {
-    const int64_t width = text_encoder_get_config(encoder)->hidden_size / every;
+/* The case's prompt, or its negative one, as it comes encoded; its values are freed by the caller.
+ */
+static struct encoded_texts encode_text(const json_t *item, bool negative) {
+    const int64_t width = text_encoder_get_config(encoder)->hidden_size;
     struct text text;
     struct text_extras extras = { 0 };
     struct error err = { 0 };
-    struct text_options options = { .tokenizer = tokenizer, .context_length = 77 };
-    char name[32];
-    snprintf(name, sizeof(name), "%s_%02zu", negative ? "negative" : "context", index);
+    struct embedding_set *set = embeddings_take(embeddings);
+    struct text_options options = {
+        .tokenizer = tokenizer, .embeddings = set, .context_length = 77
+    };
     CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &options.syntax), "syntax");
     if (!text_create(&options, negative ? "negative_prompt" : "prompt",
             text_of(item, negative ? "negative" : "prompt"), negative, &text, &extras, &err)) {
-        CHECK(false, "%s: %s", name, err.message);
-        return 0;
+        CHECK(false, "%s", err.message);
+        exit(check_done());
     }
     const bool skips = !negative || options.syntax == PROMPT_SYNTAX_A1111;
     struct encoded e = { .encoding = { .encoder = encoder,
                              .text = &text,
+                             .embeddings = set,
+                             .vectors = text.vectors > 0,
                              .length = 77,
                              .clip_skip = skips ? (int)number_of(item, "clip_skip") : 0 },
         .out = calloc((size_t)(text.tokens * width), sizeof(float)) };
     run_model(kernels_cpu(), encode, &e);
-    const double error = relative_error(
-        e.out, reference_get(recording, name, text.tokens * width), text.tokens * width);
-    CHECK(error <= CONTEXT_BOUND, "%s: %g", name, error);
-    free(e.out);
+    const struct encoded_texts out = { e.out, 1, text.tokens, width };
     text_finish(&text);
     text_extras_finish(&extras);
+    embedding_set_release(set);
+    return out;
+}
+
+/* Of what is recorded: some of each token's numbers. */
+static double context_matches(const json_t *item, size_t index, bool negative) {
+    char name[32];
+    snprintf(name, sizeof(name), "%s_%02zu", negative ? "negative" : "context", index);
+    struct encoded_texts found = encode_text(item, negative);
+    const int64_t count = found.tokens * (found.width / every);
+    for (int64_t i = 0; i < count; i++)
+        found.values[i] = found.values[i * every];
+    const double error = relative_error(found.values, reference_get(recording, name, count), count);
+    CHECK(error <= CONTEXT_BOUND, "%s: %g", name, error);
+    free(found.values);
     return error;
 }
 
-static double latents_match(struct pipeline *pipeline, const json_t *item, size_t index) {
+/* Drawn from the texts, or from what they are encoded to. */
+static double latents_match(
+    struct pipeline *pipeline, const json_t *item, size_t index, bool encoded) {
     struct generate_request request;
     struct resolved_request resolved;
     struct generate_result result = { 0 };
@@ -84,15 +103,20 @@ static double latents_match(struct pipeline *pipeline, const json_t *item, size_
     double error = 0;
     snprintf(name, sizeof(name), "latents_%02zu", index);
     generate_request_init(&request);
-    request.prompts = &prompt;
-    request.prompt_count = 1;
-    request.negative_prompt = strdup(text_of(item, "negative"));
+    if (encoded) {
+        request.prompt_embeds = encode_text(item, false);
+        request.negative_prompt_embeds = encode_text(item, true);
+    } else {
+        request.prompts = &prompt;
+        request.prompt_count = 1;
+        request.negative_prompt = strdup(text_of(item, "negative"));
+        request.clip_skip = (int)number_of(item, "clip_skip");
+    }
     CHECK(prompt_syntax_from_name(text_of(item, "syntax"), &request.prompt_syntax), "syntax");
     request.seed = (uint64_t)number_of(item, "seed");
     request.seed_given = true;
     request.num_inference_steps = (int)number_of(item, "steps");
     request.guidance_scale = number_of(item, "guidance_scale");
-    request.clip_skip = (int)number_of(item, "clip_skip");
     request.scheduler = (struct scheduler_choice){ .has_kind = true, .kind = SCHEDULER_DDIM };
     request.latent_output = true;
     bool ok = pipeline_resolve(pipeline, &request, &resolved, &err);
@@ -106,16 +130,19 @@ static double latents_match(struct pipeline *pipeline, const json_t *item, size_
         CHECK(error <= BOUND, "%s: %g", name, error);
     }
     generate_result_finish(&result);
+    free(request.prompt_embeds.values);
+    free(request.negative_prompt_embeds.values);
     free(request.negative_prompt);
     free(prompt);
     return error;
 }
 
-static struct pipeline *load(const char *model, const char *loras) {
+static struct pipeline *load(const char *model, const char *loras, const char *folder) {
     const struct pipeline_options options = {
         .model_path = model,
         .dtype = { .dtype = DTYPE_F32 },
         .adapters = { .folder = loras },
+        .embeddings_dir = folder,
     };
     struct pipeline *pipeline = NULL;
     struct error err = { 0 };
@@ -125,7 +152,7 @@ static struct pipeline *load(const char *model, const char *loras) {
     return pipeline;
 }
 
-static void load_encoder(const char *model) {
+static void load_encoder(const char *model, const char *folder) {
     struct error err = { 0 };
     bool ok = checkpoint_open(model, NULL, &checkpoint, &err);
     if (ok) {
@@ -133,7 +160,9 @@ static void load_encoder(const char *model) {
             checkpoint, COMPONENT_TEXT_ENCODER, kernels_cpu(), DTYPE_F32);
         ok = tokenizer_from_checkpoint(checkpoint, &tokenizer, &err) &&
              text_encoder_create(
-                 checkpoint_text_encoder_config(checkpoint), &weights, &encoder, &err);
+                 checkpoint_text_encoder_config(checkpoint), &weights, &encoder, &err) &&
+             embeddings_create(folder, tokenizer, text_encoder_get_config(encoder)->hidden_size,
+                 &embeddings, &err);
     }
     CHECK(ok, "%s", err.message);
     if (!ok)
@@ -151,9 +180,10 @@ int main(int argc, char **argv) {
     const json_t *metadata = safetensors_get_header(recording)->metadata;
     json_t *cases = json_loads(text_of(metadata, "cases"), 0, NULL);
     every = atoi(text_of(metadata, "every"));
-    load_encoder(argv[1]);
-    struct pipeline *pipeline = load(argv[1], argv[2]);
-    for (size_t i = 0; i < CASES; i++) {
+    snprintf(path, sizeof(path), "%s/embeddings", argv[3]);
+    load_encoder(argv[1], path);
+    struct pipeline *pipeline = load(argv[1], argv[2], path);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *item = json_array_get(cases, i);
         const bool lora = json_is_array(json_object_get(item, "lora"));
         const double context = lora ? 0 : context_matches(item, i, false);
@@ -161,12 +191,17 @@ int main(int argc, char **argv) {
                                     ? context_matches(item, i, true)
                                     : 0;
         const bool drawn = json_is_true(json_object_get(item, "drawn"));
-        const double latents = drawn ? latents_match(pipeline, item, i) : 0;
-        printf("%2zu context %.1e, negative %.1e, latents %.1e%s of the norm: %s %.60s\n", i,
-            context, negative, latents, drawn ? "" : " (not drawn)", text_of(item, "syntax"),
-            text_of(item, "prompt"));
+        const double latents = drawn ? latents_match(pipeline, item, i, false) : 0;
+        /* What changes guidance or the UNet is in no context. */
+        const bool again = drawn && !lora && !strstr(text_of(item, "prompt"), " :");
+        const double encoded = again ? latents_match(pipeline, item, i, true) : 0;
+        printf("%2zu context %.1e, negative %.1e", i, context, negative);
+        if (drawn)
+            printf(", latents %.1e, encoded before %.1e", latents, encoded);
+        printf(" of the norm: %s %.60s\n", text_of(item, "syntax"), text_of(item, "prompt"));
     }
     pipeline_destroy(pipeline);
+    embeddings_destroy(embeddings);
     text_encoder_destroy(encoder);
     tokenizer_destroy(tokenizer);
     checkpoint_close(checkpoint);

@@ -101,7 +101,7 @@ static bool decode(void *user, const struct resolved_request *request, const flo
     uint8_t *out, bool *tiled, struct error *err) {
     (void)tiled;
     (void)user;
-    if (told_to_fail(request->asked.prompts[0], err))
+    if (told_to_fail(resolved_request_prompt(request, 0), err))
         return false;
     const size_t bytes = (size_t)request->asked.width * (size_t)request->asked.height * 3;
     const uint64_t seed = (uint64_t)(int64_t)latents[0];
@@ -196,6 +196,11 @@ void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *us
     (void)pipeline, (void)switched, (void)user;
 }
 
+struct embeddings *pipeline_get_embeddings(const struct pipeline *p) {
+    (void)p;
+    return NULL;
+}
+
 struct adapters *pipeline_get_adapters(const struct pipeline *p) {
     (void)p;
     return NULL;
@@ -220,11 +225,12 @@ bool pipeline_resolve(const struct pipeline *p, const struct generate_request *r
         .vae_scale = 8,
         .latent_channels = 4,
         .context_length = 77,
+        .context_width = 768,
         .text_layers = 12,
     };
     if (!resolve_request(&figures, request, out, err))
         return false;
-    if (strncmp(request->prompts[0], "warn:", 5) == 0) {
+    if (strncmp(resolved_request_prompt(out, 0), "warn:", 5) == 0) {
         out->warnings = calloc(1, sizeof(char *));
         out->warnings[0] = strdup(request->prompts[0] + 5);
         out->warning_count = 1;

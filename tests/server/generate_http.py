@@ -97,6 +97,7 @@ def png_answer(d):
     check(d.generate({"prompt": "a"}, {"Accept": "text/html"}).status == 406, "406")
 
 
+EMBEDS = {"b64": base64.b64encode(bytes(2 * 768 * 4)).decode(), "shape": [2, 768]}
 PICTURE, MASK = png_base64(64, 64, gradient), png_base64(64, 64, left_half(64))
 
 
@@ -334,6 +335,15 @@ UNDRAWABLE = [
     ({"prompt_syntax": "a1111", "prompt": "(" * 65}, "prompt"),
     ({"prompt_syntax": "a1111", "prompt": "a house:1.2", "guidance_scale": 1}, "prompt"),
     ({"prompt_syntax": "a1111", "negative_prompt": "(a:1.2.3)"}, "negative_prompt"),
+    ({"prompt_embeds": EMBEDS}, "prompt_embeds"),
+    ({"negative_prompt": "a", "negative_prompt_embeds": EMBEDS}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": EMBEDS | {"shape": [2, 1, 768]}}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": "AAAA"}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": EMBEDS | {"shape": [1, 2, 3]}}, "negative_prompt_embeds.b64"),
+    ({"negative_prompt_embeds": EMBEDS | {"shape": [1, 1536]}}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": EMBEDS | {"shape": [2, -768]}}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": EMBEDS | {"dtype": "float16"}}, "negative_prompt_embeds"),
+    ({"negative_prompt_embeds": EMBEDS | {"b64": "AAA"}}, "negative_prompt_embeds.b64"),
     ({"num_inference_steps": 1000}, "num_inference_steps"),
     ({"num_inference_steps": 1000, "scheduler": "ddim"}, "num_inference_steps"),
     ({"scheduler": {"name": "pndm", "eta": 0.5}}, "scheduler.eta"),
