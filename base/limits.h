@@ -163,8 +163,11 @@
 #define DRAIN_TIMEOUT_MAX_S 86400
 #define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */
 #define HTTP_HEARTBEAT_MAX_S 3600
-#define JOB_WAIT_MAX_S 300 /* GET /jobs/{id}?wait= */
-#define RESULTS_HOURS 24   /* unless --results-max-age says otherwise */
+#define JOB_WAIT_MAX_S 300               /* GET /jobs/{id}?wait= */
+#define REPEATS_MAX 256                  /* answers that are kept for an Idempotency-Key */
+#define REPEATS_BYTES ((size_t)64 << 20) /* of all of them */
+#define REPEATS_S 600                    /* how long */
+#define RESULTS_HOURS 24                 /* unless --results-max-age says otherwise */
 #define RESULTS_MAX_HOURS 87600
 #define RESULTS_BYTES ((uint64_t)10 << 30) /* unless --results-max-bytes says otherwise */
 #define JOBS_PAGE_MAX 100                  /* GET /jobs?limit= */

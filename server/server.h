@@ -25,6 +25,7 @@ struct generations;
 struct job_watch;
 struct MHD_Daemon;
 struct queue;
+struct repeats;
 struct workers;
 
 struct http_options {
@@ -75,6 +76,7 @@ struct http_server {
     struct workers *clerks;          /* who ask the queue and write into it; NULL without a queue */
     struct job_watch *job_watch;     /* of jobs, and of streams */
     struct generations *generations; /* that are under way */
+    struct repeats *repeats;         /* requests with an Idempotency-Key */
     struct generation_jobs *generation_jobs; /* NULL: there is no queue */
     pthread_mutex_t mutex;
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */

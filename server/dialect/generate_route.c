@@ -7,6 +7,7 @@
 #include "server/generation/generation.h"
 #include "server/generation/generations.h"
 #include "server/generation/order_route.h"
+#include "server/generation/repeats.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
@@ -140,8 +141,7 @@ static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     char key[JOB_KEY_MAX_BYTES + 1];
     bool is_order;
     if (engine_state_takes(state, &why, &err) && generation_is_order(exchange, &is_order, &err) &&
-        jobs_read_key(exchange, key, &err) && (!is_order || jobs_are_kept(exchange, &err)) &&
-        (is_order || !key[0] || error_field(&err, "Idempotency-Key", key, "only with async=1")))
+        jobs_read_key(exchange, key, &err) && (!is_order || jobs_are_kept(exchange, &err)))
         return false;
     *answered = respond_error(exchange, &err);
     return true;
@@ -189,24 +189,62 @@ static bool choose_format(
            error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
 }
 
+/* The request, whoever sends it: its body however it was written, and the form of its answer. */
+static bool identify(const struct exchange *exchange, const struct form *form, struct digest *out,
+    struct error *err) {
+    json_t *body = json_parse(exchange->body, exchange->body_size, err);
+    struct sha256 sha;
+    if (!body)
+        return false;
+    char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
+    json_decref(body);
+    if (!canonical)
+        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+    sha256_begin(&sha);
+    sha256_add_text(&sha, canonical);
+    sha256_add_text(&sha, form->json ? "json" : picture_format_name(form->preferred));
+    *out = sha256_end(&sha);
+    free(canonical);
+    return true;
+}
+
+/* *repeat: the drawing that others with the same key wait for; *known: it is under way or done. */
+static bool find_repeat(struct exchange *exchange, const struct form *form, const char *key,
+    struct repeat **repeat, bool *known, struct error *err) {
+    struct digest digest;
+    *repeat = NULL;
+    *known = false;
+    if (!key[0])
+        return true;
+    if (form->events)
+        return error_field(err, "Idempotency-Key", key,
+            "none with a stream, which nobody can take up again; async=1 makes a job that can be "
+            "followed twice");
+    return identify(exchange, form, &digest, err) &&
+           repeats_begin(
+               exchange->server->repeats, exchange->caller, key, &digest, repeat, known, err);
+}
+
 static enum MHD_Result start(struct exchange *exchange, struct generate_request *request,
-    const struct generate_delivery *delivery, const struct form *form) {
-    const struct generation_options options = {
+    const struct generate_delivery *delivery, const struct form *form, const char *key) {
+    struct generation_options options = {
         .stream = form->events,
         .preview_every = delivery->preview_every,
         .preview = delivery->preview,
     };
     struct error err = { 0 };
+    bool known = false;
     struct form *own = malloc(sizeof(*own));
-    if (own && choose_format(request, form, &err)) {
+    if (!own)
+        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+    else if (choose_format(request, form, &err) &&
+             find_repeat(exchange, form, key, &options.repeat, &known, &err) && !known) {
         *own = *form;
         return generation_start(exchange, request, &kind, own, &options);
     }
-    if (!own)
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
     free(own);
     generate_request_finish(request);
-    return respond_error(exchange, &err);
+    return known ? repeat_answer(exchange, options.repeat) : respond_error(exchange, &err);
 }
 
 static enum MHD_Result handle(struct exchange *exchange) {
@@ -228,12 +266,11 @@ static enum MHD_Result handle(struct exchange *exchange) {
     if (!generate_json_parse(exchange->body, exchange->body_size, &request, &delivery, &err))
         return respond_error(exchange, &err);
     form.events = form.events || delivery.stream;
-    return start(exchange, &request, &delivery, &form);
+    return start(exchange, &request, &delivery, &form, key);
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, early, handle, .about = "draws",
-        .query = "async",
+    .methods = { { "POST", content_types_json, early, handle, .about = "draws", .query = "async",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema } } };
 

@@ -7,6 +7,7 @@
 #include "base/monotonic.h"
 #include "server/deferred.h"
 #include "server/generation/internal.h"
+#include "server/generation/repeats.h"
 #include "server/http/respond.h"
 #include "server/job_watch.h"
 
@@ -21,6 +22,7 @@ struct client {
     struct work work;
     struct error error; /* of the admission */
     bool streams;
+    struct repeat *repeat; /* a reference; NULL: nobody else waits. Taken under the mutex */
 
     struct generation_body body; /* its bytes are owned until they are sent */
 
@@ -68,6 +70,8 @@ static bool is_stopping(struct http_server *server) {
 /* A stream ends with the generation, or when its connection does. */
 static void cancel(struct deferred *deferred) {
     struct client *client = client_of(deferred);
+    if (client->repeat && !is_stopping(deferred->server) && !repeat_abandon(client->repeat))
+        return; /* others wait for the same answer */
     if (!deferred->done && client->g) {
         generation_cancel(client->g);
         log_info("%s: cancelling, since %s", client->g->id,
@@ -96,15 +100,28 @@ static bool make_body(struct generation *g, struct error *err) {
     return g->kind->answer(g, &client->body, err);
 }
 
+/* Those who wait for the same answer get it too. */
+static void settle(struct client *client, const struct error *err) {
+    pthread_mutex_lock(&client->deferred.mutex);
+    struct repeat *repeat = client->repeat;
+    client->repeat = NULL;
+    pthread_mutex_unlock(&client->deferred.mutex);
+    if (!repeat)
+        return;
+    repeat_end(repeat, err->code == ERROR_NONE ? &client->body : NULL, err);
+    repeat_unref(repeat);
+}
+
 static void end_body(struct generation *g) {
-    deferred_done(&((struct client *)g->owned_by)->deferred);
+    struct client *client = g->owned_by;
+    settle(client, &g->error);
+    deferred_done(&client->deferred);
 }
 
 static const struct generation_owner waits = { .encode = make_body, .ended = end_body };
 
-static enum MHD_Result answer_body(struct client *client, struct exchange *exchange) {
+enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body) {
     struct answer_header headers[GENERATION_HEADERS_MAX + 1] = { { 0 } };
-    struct generation_body *body = &client->body;
     for (int i = 0; i < GENERATION_HEADERS_MAX && body->headers[i].name; i++)
         headers[i] = (struct answer_header){ body->headers[i].name, body->headers[i].value };
     void *bytes = body->bytes;
@@ -281,7 +298,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     if (err.code == ERROR_NONE)
         err = g->error;
     if (err.code == ERROR_NONE)
-        return answer_body(client, exchange);
+        return generation_respond(exchange, &client->body);
     explain(client, &err);
     return respond_error(exchange, &err);
 }
@@ -302,6 +319,7 @@ static void admit_later(struct work *work) {
     deferred_ref(deferred); /* the generation may be done with the other */
     if (!generation_admit(client->g, &client->error)) {
         refuse(client);
+        settle(client, &client->error);
         deferred_done(deferred);
     } else if (client->streams) {
         pthread_mutex_lock(&deferred->mutex);
@@ -347,6 +365,7 @@ static struct client *client_create(
 static enum MHD_Result give_up(
     struct client *client, struct exchange *exchange, const struct error *err) {
     refuse(client);
+    settle(client, err);
     deferred_done(&client->deferred);
     deferred_unref(&client->deferred);
     return respond_error(exchange, err);
@@ -357,11 +376,15 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
     struct error err = { 0 };
     struct client *client = client_create(exchange, options, &err);
     if (!client) {
+        if (options->repeat)
+            repeat_end(options->repeat, NULL, &err);
+        repeat_unref(options->repeat);
         generate_request_finish(asked);
         if (kind->finish)
             kind->finish(user);
         return respond_error(exchange, &err);
     }
+    client->repeat = options->repeat;
     const struct generation_order order = {
         .server = exchange->server,
         .id = exchange->id,

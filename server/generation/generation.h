@@ -96,8 +96,13 @@ struct generation_options {
     bool stream;               /* answer with events */
     int preview_every;         /* evaluations of an image from one preview to the next; 0: none */
     enum preview_kind preview; /* what they are made by */
-    const char *task_id;       /* that the client gave it, beside its X-Request-Id; NULL: none */
+    /* What others wait for too (server/generation/repeats.h); taken over. NULL: nobody does. */
+    struct repeat *repeat;
+    const char *task_id; /* that the client gave it, beside its X-Request-Id; NULL: none */
 };
+
+/* Answers with a body, whose bytes are taken over. */
+enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body);
 
 /* Takes over what is in `asked`, and `user`, also on failure; answers when it is drawn or refused.
  * As a route's handler. */
@@ -105,6 +110,7 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
     const struct generation_kind *kind, void *user, const struct generation_options *options);
 
 struct generation_owner;
+struct repeat;
 struct engine_ticket;
 
 /* A dialect reads the first half. */

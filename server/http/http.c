@@ -12,6 +12,7 @@
 #include "server/deferred.h"
 #include "server/generation/generations.h"
 #include "server/generation/jobs.h"
+#include "server/generation/repeats.h"
 #include "server/http/respond.h"
 #include "server/job_watch.h"
 #include "server/routes.h"
@@ -515,7 +516,7 @@ static int encoder_threads(void) {
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */
-    return generations_create(&server->generations, err) &&
+    return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
            (!queue || workers_create(1, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
            (!server->options.dispatcher ||
@@ -602,6 +603,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->encoders);
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);
+    repeats_destroy(server->repeats);
     connections_destroy(server->connections);
     gate_destroy(server->gate);
     pthread_cond_destroy(&server->idle);

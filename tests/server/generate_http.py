@@ -168,7 +168,7 @@ def errors(d):
           r.error()["message"].startswith(r.error()["param"] + ": 1 is not"), f"as it was: {r.error()}")
     r = d.request("POST", "/generate?later=1", "{}", {"Content-Type": "application/json"})
     check(r.status == 400 and r.error()["param"] == "query", f"{r.status}")
-    r = d.generate({"prompt": "a"}, {"Idempotency-Key": "x"})
+    r = d.generate({"prompt": "a"}, {"Idempotency-Key": "a b"})
     check(r.status == 400 and r.error()["param"] == "Idempotency-Key", f"{r.status}")
     r = d.request("POST", "/generate", "", {"Content-Type": "application/json"})
     check(r.status == 400 and "empty" in r.error()["message"], f"no body: {r.status}")

@@ -1,0 +1,95 @@
+"""POST /generate with an Idempotency-Key, on a pipeline without a model: one drawing and one answer for the
+same request, a 409 for another.
+usage: repeats_http.py EXECUTABLE"""
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, generate_bytes, wait_until  # noqa: E402
+from events import Stream  # noqa: E402
+
+EXECUTABLE = sys.argv[1]
+FIELDS = {"prompt": "a", "num_inference_steps": 20, "scheduler": "ddim"}  # its seed is random
+
+
+def drawn(d):
+    for line in d.get("/metrics").body.decode().splitlines():
+        if line.startswith("sd_images_total "):
+            return int(float(line.split()[1]))
+
+
+def depth(d):
+    return d.get("/info").json()["queue"]["depth"]
+
+
+def together(d, count, fields, headers):
+    answers = [None] * count
+
+    def ask(i):
+        answers[i] = d.generate(fields, headers)
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return answers
+
+
+def one_answer_for_one_key(d):
+    before = drawn(d)
+    answers = together(d, 5, FIELDS, {"Idempotency-Key": "one"})
+    answers.append(d.generate(dict(reversed(FIELDS.items())), {"Idempotency-Key": "one"}))
+    check(all(r.status == 200 for r in answers), f"{[r.status for r in answers]}")
+    check(len({r.body for r in answers}) == 1, "the same answer for all, its random seed too")
+    check(drawn(d) - before == 1, f"{drawn(d) - before} pictures for {len(answers)} requests")
+    check(len({r.headers["x-request-id"] for r in answers}) == 6, "each has an id of its own")
+    png = [d.generate(FIELDS, {"Idempotency-Key": "png", "Accept": "image/png"}) for _ in range(2)]
+    check(png[0].body == png[1].body and png[0].headers["x-seed"] == png[1].headers["x-seed"] and
+          png[1].headers["content-type"] == "image/png", "of pictures, too")
+
+
+def another_request_is_refused(d):
+    for fields, headers in (({**FIELDS, "seed": 1}, {}), (FIELDS, {"Accept": "image/png"})):
+        r = d.generate(fields, {"Idempotency-Key": "one", **headers})
+        check(r.status == 409 and r.error()["code"] == "conflict" and r.headers["x-should-retry"] == "false",
+              f"{r.status} {r.body}")
+    s = Stream(d, {**FIELDS, "stream": True}, headers={"Idempotency-Key": "s"})
+    check(s.status == 400 and b"Idempotency-Key" in s.body, f"{s.status} {s.body}")
+    check(d.generate(FIELDS, {"Idempotency-Key": "two"}).json()["images"] !=
+          d.generate(FIELDS, {"Idempotency-Key": "one"}).json()["images"], "another key is another picture")
+
+
+def what_failed_can_be_tried_again(d):
+    for _ in range(2):
+        r = d.generate({"prompt": "fail:internal"}, {"Idempotency-Key": "bad"})
+        check(r.status == 500, f"{r.status}")
+    check(d.generate(FIELDS, {"Idempotency-Key": "bad"}).status == 200, "its key is free")
+    check(d.generate({**FIELDS, "width": 65}, {"Idempotency-Key": "w"}).status == 400, "refused")
+    check(d.generate(FIELDS, {"Idempotency-Key": "w"}).status == 200, "and free")
+
+
+def who_left_takes_it_along_unless_others_wait(d):
+    long = {**FIELDS, "num_inference_steps": 150}
+    with d.connect() as s:
+        s.sendall(generate_bytes(long, b"Idempotency-Key: left\r\n"))
+        check(wait_until(lambda: depth(d) == 1), "it is drawn")
+    check(wait_until(lambda: depth(d) == 0, 5), "and ends, since nobody wants it")
+    check(d.generate(FIELDS, {"Idempotency-Key": "left"}).status == 200, "its key is free")
+    before, result = drawn(d), {}
+    with d.connect() as s:
+        s.sendall(generate_bytes(long, b"Idempotency-Key: held\r\n"))
+        check(wait_until(lambda: depth(d) == 1), "it is drawn")
+        other = threading.Thread(target=lambda: result.update(r=d.generate(long, {"Idempotency-Key": "held"})))
+        other.start()
+        check(not wait_until(lambda: depth(d) != 1, 0.3), "only once")
+    other.join()
+    check(result["r"].status == 200 and drawn(d) - before == 1, f"{result['r'].status}: the other one has it")
+
+
+with Daemon(EXECUTABLE, "fake,step_ms=10") as d:
+    one_answer_for_one_key(d)
+    another_request_is_refused(d)
+    what_failed_can_be_tried_again(d)
+    who_left_takes_it_along_unless_others_wait(d)
+done()
