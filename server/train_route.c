@@ -46,12 +46,47 @@ static char *resolve(const json_t *body, struct error *err) {
     return text;
 }
 
+/* The adapter's name that a job will want, a new reference; NULL for one that makes a model. */
+static json_t *adapter_name(const char *request) {
+    json_t *json = json_loads(request, 0, NULL), *name = NULL;
+    const char *method = json_string_value(json_object_get(json, "method"));
+    if (method && strcmp(method, "lora") == 0)
+        name = json_incref(json_object_get(json, "name"));
+    json_decref(json);
+    return name;
+}
+
+/* Of two jobs that make an adapter of one name the second could only end with nothing. Clerks are
+ * one thread, so that nobody comes between this and what follows. */
+static bool name_is_free(const struct order_task *t, const char *request, struct error *err) {
+    const struct job_filter waiting = {
+        .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED, .type = TYPE
+    };
+    struct job_list list = { 0 };
+    json_t *name = adapter_name(request);
+    bool ok = !name || queue_list(t->queue, &waiting, &list, err);
+    for (int i = 0; ok && i < list.count; i++) {
+        json_t *other = adapter_name(list.jobs[i].request);
+        if (other && json_equal(name, other)) {
+            ok = error_field(err, "name", json_string_value(name),
+                "a name that no other job has: %s makes an adapter of that name", list.jobs[i].id);
+            if (err)
+                err->code = ERROR_CONFLICT;
+        }
+        json_decref(other);
+    }
+    job_list_finish(&list);
+    json_decref(name);
+    return ok;
+}
+
 static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
     struct job *job, struct error *err) {
     bool known;
     char *request = resolve(body, err);
     order->request = request;
     const bool ok = request && t->runner->check(t->runner->user, request, err) &&
+                    name_is_free(t, request, err) &&
                     queue_enqueue(t->queue, order, job, &known, err);
     free(request);
     return ok;

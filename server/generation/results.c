@@ -158,22 +158,35 @@ void results_sweep(struct queue *queue, const struct http_options *options) {
         log_info("the pictures of %d jobs have expired", removed);
 }
 
+/* Whether the folder `name` of `at` holds nothing but what an order's may. */
+static bool is_of_an_order(int at, const char *name) {
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    bool ours = true;
+    for (struct dirent *e; ours && (e = readdir(dir));)
+        ours = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+               strcmp(e->d_name, "images") == 0 || strncmp(e->d_name, "request.json", 12) == 0;
+    closedir(dir);
+    return ours;
+}
+
 void results_remove_orphans(struct queue *queue, const char *state_folder) {
     char *folder = file_join(state_folder, "jobs");
     DIR *dir = folder ? opendir(folder) : NULL;
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        char *path = NULL;
         struct job job;
         struct error err = { 0 };
-        if (e->d_name[0] == '.' || asprintf(&path, "%s/%s/request.json", folder, e->d_name) < 0)
+        if (strlen(e->d_name) != JOB_ID_BYTES - 1 || !is_of_an_order(dirfd(dir), e->d_name))
             continue;
-        if (file_exists(path)) {
-            if (queue_get(queue, e->d_name, &job, &err))
-                job_finish(&job);
-            else if (err.code == ERROR_NOT_FOUND)
-                file_remove_tree(dirfd(dir), e->d_name);
-        }
-        free(path);
+        if (queue_get(queue, e->d_name, &job, &err))
+            job_finish(&job);
+        else if (err.code == ERROR_NOT_FOUND)
+            file_remove_tree(dirfd(dir), e->d_name);
     }
     if (dir)
         closedir(dir);

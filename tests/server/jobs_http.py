@@ -1,6 +1,7 @@
 """Jobs over HTTP, worked on by a trainer that only counts (fake_training.c): from the request to the
 end, what may be asked of them on the way, who follows them, and what outlives the daemon.
 usage: jobs_http.py EXECUTABLE api|faults [PROMISE...]"""
+import itertools
 import json
 import os
 import random
@@ -21,9 +22,12 @@ JSON = {"Content-Type": "application/json"}
 ENDS = ("succeeded", "failed", "cancelled")
 
 
-def order(fields):
+names = itertools.count()
+
+
+def order(fields, name):
     """A training job of so many steps; the rest is for the trainer that counts."""
-    named = {"name": "a", "max_train_steps": fields.get("steps", 10),
+    named = {"name": name, "max_train_steps": fields.get("steps", 10),
              "checkpointing_steps": fields.get("checkpoint_every", 10)}
     rest = {"step_ms": 5, **fields}
     pace = [f"{key}={rest[key]}" for key in ("step_ms", "fail_at", "kill_at", "talk") if key in rest]
@@ -35,7 +39,8 @@ class Jobs(Daemon):
         super().__init__(executable, "fake", listen=listen, extra=["--state-dir", folder, *extra])
 
     def train(self, fields, key=None):
-        return self.request("POST", "/train", json.dumps(order(fields)),
+        name = f"a-{key or next(names)}"
+        return self.request("POST", "/train", json.dumps(order(fields, name)),
                             {**JSON, **({"Idempotency-Key": key} if key else {})})
 
     def start(self, fields):
@@ -67,7 +72,7 @@ def a_job_goes_from_the_request_to_its_end(folder):
         r = d.train({"steps": 30, "step_ms": 20})
         job = r.json()
         check(r.status == 202 and job["state"] == "queued" and job["type"] == "train", f"{r.body}")
-        asked = order({"steps": 30, "step_ms": 20})
+        asked = order({"steps": 30, "step_ms": 20}, job["request"]["name"])
         check(asked.items() <= job["request"].items() and job["request"]["rank"] == 16 and
               job["request"]["seed"] >= 0, f"as asked, and the rest decided: {job['request']}")
         check(abs(job["created_at"] - before) < 5, f"created at {job['created_at']}, now {before}")
@@ -184,7 +189,7 @@ def lists_come_in_pages(folder):
 def a_key_makes_a_request_safe_to_repeat(folder):
     with Jobs(folder) as d:
         first = d.train({"steps": 5, "step_ms": 100}, key="k1")
-        otherwise = json.dumps(dict(reversed(order({"steps": 5, "step_ms": 100}).items())), indent=1)
+        otherwise = json.dumps(dict(reversed(order({"steps": 5, "step_ms": 100}, "a-k1").items())), indent=1)
         again = d.request("POST", "/train", otherwise, {**JSON, "Idempotency-Key": "k1"})
         check(again.json()["request"]["seed"] == first.json()["request"]["seed"], "with its seed")
         check(again.status == 202 and again.json()["id"] == first.json()["id"], f"{again.body}")
@@ -194,6 +199,13 @@ def a_key_makes_a_request_safe_to_repeat(folder):
               f"{other.status} {other.body}")
         check(d.train({"steps": 5}, key="k2").json()["id"] != first.json()["id"], "another key")
         check(d.train({}).json()["id"] != d.train({}).json()["id"], "no key: two jobs")
+        body = json.dumps(order({"steps": 400, "step_ms": 100}, "twice"))
+        one = d.request("POST", "/train", body, JSON).json()["id"]
+        r = d.request("POST", "/train", body, JSON)
+        check(r.status == 409 and r.error()["param"] == "name" and one in r.error()["message"], f"{r.body}")
+        d.ask(one, "cancel")
+        d.reaches(one, "cancelled")
+        check(d.request("POST", "/train", body, JSON).status == 202, "until it has ended")
         results = []
 
         def repeat():
