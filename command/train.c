@@ -70,6 +70,8 @@ static bool read_config(struct train_run *run, struct error *err) {
     json_t *json = json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
     const bool ok = json && train_config_parse(json, &run->config, err);
     json_decref(json);
+    if (ok && run->config.model)
+        return error_field(err, "model", run->config.model, "left out: --model says which it is");
     return ok;
 }
 

@@ -499,6 +499,10 @@ static bool is_first(const struct engine *engine, const char *name) {
     return engine->model_name && strcmp(engine->model_name, name) == 0;
 }
 
+bool engine_has_models(const struct engine *engine) {
+    return engine->model_root;
+}
+
 bool engine_model_path(struct engine *engine, const char *name, char **path, struct error *err) {
     if (is_first(engine, name)) {
         *path = strdup(engine->pipeline_options.model_path);

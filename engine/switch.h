@@ -65,6 +65,9 @@ bool engine_switch(struct engine *engine, const char *name,
     void (*done)(const struct error *err, void *user), void *user, struct model_switch *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Whether there is any model to switch to: the daemon has a --model-root. */
+bool engine_has_models(const struct engine *engine);
+
 /* The path of a model, malloc'd, for who loads its own. Waits for the disk. */
 bool engine_model_path(struct engine *engine, const char *name, char **path, struct error *err)
     __attribute__((warn_unused_result));

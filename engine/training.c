@@ -117,6 +117,22 @@ static bool resumes_from_latest(const struct train_config *c, struct error *err)
                "on from any of a folder's");
 }
 
+/* Whether a job trains another checkpoint than the one that is drawn with. */
+static bool trains_another(const struct train_config *c, const struct pipeline_info *drawn_with) {
+    return c->model && (!drawn_with->model_name || strcmp(c->model, drawn_with->model_name) != 0);
+}
+
+/* What is wrong with another checkpoint than the one that is drawn with is found when it is
+ * loaded. */
+static bool suits_another(
+    const struct training *t, const struct train_config *c, struct error *err) {
+    char *path = NULL;
+    struct error why = { 0 };
+    const bool ok = engine_model_path(t->options.engine, c->model, &path, &why);
+    free(path);
+    return ok || error_field(err, "model", c->model, "%s", why.message);
+}
+
 static bool suits_checkpoint(
     const struct training *t, const struct train_config *c, struct error *err) {
     struct pipeline_info info;
@@ -125,8 +141,9 @@ static bool suits_checkpoint(
     const struct trained_checkpoint checkpoint = {
         .is_single_file = !file_is_folder(info.model_path), .inpaints = info.inpaints
     };
-    return training_job_is_possible(c, &checkpoint, err) &&
-           train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err);
+    const bool possible = trains_another(c, &info) ? suits_another(t, c, err)
+                                                   : training_job_is_possible(c, &checkpoint, err);
+    return possible && train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err);
 }
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
@@ -272,7 +289,7 @@ static bool open_job(struct training *t, struct error *err) {
     const struct job *job = job_claim_job(t->claim);
     struct pipeline_info info;
     char holder[160];
-    char *dataset = NULL, *folder = NULL, *class_folder = NULL;
+    char *dataset = NULL, *folder = NULL, *class_folder = NULL, *model_path = NULL;
     char *cache = file_join(t->options.folder, "cache");
     bool ok = parse(job->request, strlen(job->request), &t->config, err) &&
               dataset_path(t, &t->config, &dataset, err) &&
@@ -283,9 +300,17 @@ static bool open_job(struct training *t, struct error *err) {
     if (ok)
         t->model = engine_hold_model(t->options.engine, holder, &info, err);
     ok = ok && t->model;
+    const bool another = ok && trains_another(&t->config, &info);
+    if (another) {
+        engine_let_go_model(t->model); /* it loads its own */
+        t->model = NULL;
+        ok = engine_model_path(t->options.engine, t->config.model, &model_path, err);
+    }
     const struct training_job_options options = {
         .kernels = ok ? info.kernels : NULL,
-        .model_path = ok ? info.model_path : NULL,
+        .model_path = another ? model_path
+                      : ok    ? info.model_path
+                              : NULL,
         .tokenizer_dir = t->options.tokenizer_dir,
         .config = &t->config,
         .dataset = dataset,
@@ -294,7 +319,7 @@ static bool open_job(struct training *t, struct error *err) {
         .folder = folder,
         .cache = cache,
         .cache_max_bytes = t->options.cache_max_bytes,
-        .unet = ok ? info.unet : NULL,
+        .unet = ok && !another ? info.unet : NULL,
         .dtype = ok ? info.dtype : DTYPE_F32,
         .stepped = on_stepped,
         .kept = on_kept,
@@ -307,6 +332,7 @@ static bool open_job(struct training *t, struct error *err) {
     free(folder);
     free(cache);
     free(class_folder);
+    free(model_path);
     return ok;
 }
 

@@ -1,5 +1,6 @@
 /* POST /train: a job for who trains (queue/dispatcher.h), written down before it is answered. */
 #include "base/json.h"
+#include "engine/switch.h"
 #include "queue/dispatcher.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
@@ -15,6 +16,7 @@
 struct order_task {
     struct task task; /* the first member */
     struct queue *queue;
+    struct engine *engine;
     const struct job_runner *runner;
     char *body; /* owned, as it came */
     size_t body_size;
@@ -34,11 +36,20 @@ static char *dump(const json_t *json, size_t flags, struct error *err) {
 }
 
 /* All that is said in the body, and what it leaves to us: its seed too is decided now, so that the
- * job is the same however often it is begun. */
-static char *resolve(const json_t *body, struct error *err) {
+ * job is the same however often it is begun; and its checkpoint, where that may change meanwhile.
+ */
+static char *resolve(struct engine *engine, const json_t *body, struct error *err) {
     struct train_config config;
+    struct pipeline_info info;
     if (!train_config_parse(body, &config, err))
         return NULL;
+    const bool may_change = !config.model && engine_has_models(engine) &&
+                            engine_get_info(engine, &info) && info.model_name;
+    if (may_change && !(config.model = strdup(info.model_name))) {
+        train_config_finish(&config);
+        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return NULL;
+    }
     json_t *json = train_config_to_json(&config);
     train_config_finish(&config);
     char *text = dump(json, JSON_REAL_PRECISION(17), err);
@@ -83,7 +94,7 @@ static bool name_is_free(const struct order_task *t, const char *request, struct
 static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
     struct job *job, struct error *err) {
     bool known;
-    char *request = resolve(body, err);
+    char *request = resolve(t->engine, body, err);
     order->request = request;
     const bool ok = request && t->runner->check(t->runner->user, request, err) &&
                     name_is_free(t, request, err) &&
@@ -164,6 +175,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
         t->body = body;
         t->body_size = exchange->body_size;
         t->queue = exchange->server->options.queue;
+        t->engine = exchange->server->options.engine;
         t->runner = find_runner(exchange);
         if (!jobs_read_key(exchange, t->key, NULL))
             t->key[0] = 0; /* it was refused early */

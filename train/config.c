@@ -72,7 +72,7 @@ static const struct {
 static const struct {
     const char *name, *why;
 } refused[] = {
-    { "pretrained_model_name_or_path", "a job trains the checkpoint that the daemon serves" },
+    { "pretrained_model_name_or_path", "model names a checkpoint, and GET /models those there are" },
     { "revision", "nothing is downloaded" },
     { "variant", "a job trains the checkpoint that the daemon serves" },
     { "non_ema_revision", "nothing is downloaded" },

@@ -53,6 +53,8 @@ struct train_groups {
 #define TRAIN_FIELDS(X)                                                                            \
     X(TEXT, name, .help = "the adapter's name")                                                    \
     X(TEXT, dataset, .help = "a folder under the dataset root, or an uploaded data set")           \
+    X(TEXT, model,                                                                                 \
+        .help = "the checkpoint to train, by its name at GET /models; else the daemon's")          \
     X(WORD, method, WORDS("lora", "full"), .help = "train an adapter, or the whole UNet")          \
     X(INTEGER, seed, .max = 9e15,                                                                  \
         .help = "seeds everything random; random itself if not given, and reported")               \
@@ -254,7 +256,8 @@ struct train_config_line {
 };
 bool train_config_line(size_t index, struct train_config_line *out);
 
-/* The fields as a JSON schema (2020-12) of an object. A new reference; NULL when memory is short. */
+/* The fields as a JSON schema (2020-12) of an object. A new reference; NULL when memory is short.
+ */
 json_t *train_config_schema(void);
 
 /* What save_precision says. */

@@ -88,6 +88,7 @@ static const struct {
     { "{\"name\": \"../x\", \"dataset\": \"d\", \"max_train_steps\": 1}", "name", "../x",
         "letters, digits" },
     { "{\"name\": \"n\", \"dataset\": \"d\"}", "max_train_steps", "(missing)", "num_train_epochs" },
+    { "{" LEAST ", \"model\": 7}", "model", "7", "a text" },
     { "{" LEAST ", \"rank\": 0}", "rank", "0", "a whole number from 1 to 4096" },
     { "{" LEAST ", \"rank\": 4.5}", "rank", "4.5", "a whole number" },
     { "{" LEAST ", \"rank\": \"4\"}", "rank", "\"4\"", "a whole number" },
