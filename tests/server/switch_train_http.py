@@ -42,7 +42,7 @@ def limited(d, room):
 
 
 def running(d, id):
-    return wait_until(lambda: d.job(id)["step"] >= 1, 60)
+    return wait_until(lambda: d.job(id)["step"] >= 1, 150)
 
 
 prepare()
