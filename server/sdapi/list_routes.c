@@ -1,6 +1,7 @@
 /* What there is: GET /sdapi/v1/samplers, /schedulers, /sd-models, /loras, /memory and so on, and
  * POST /sdapi/v1/refresh-loras. What AUTOMATIC1111 has and we have not is an empty list. */
 #include "base/json.h"
+#include "engine/prompts/embeddings.h"
 #include "engine/switch.h"
 #include "server/http/respond.h"
 #include "server/sdapi/samplers.h"
@@ -101,6 +102,31 @@ static enum MHD_Result refresh_loras(struct exchange *exchange) {
         calloc(1, sizeof(struct task)), exchange, exchange->server->loaders, rescan, destroy);
 }
 
+/* --- textual inversions --- */
+
+static json_t *embedding_json(const struct embedding *embedding) {
+    return json_pack("{s:n, s:n, s:n, s:i, s:i}", "step", "sd_checkpoint", "sd_checkpoint_name",
+        "shape", embedding->width, "vectors", embedding->vectors);
+}
+
+/* Those that can be used in one object, the others in another. */
+static enum MHD_Result embeddings(struct exchange *exchange) {
+    struct embedding_set *set = engine_take_embeddings(exchange->server->options.engine);
+    const size_t count = set ? embedding_set_count(set) : 0;
+    json_t *loaded = json_object(), *skipped = json_object();
+    bool ok = loaded && skipped;
+    for (size_t i = 0; ok && i < count; i++) {
+        const struct embedding *embedding = embedding_set_at(set, i);
+        ok = json_object_set_new(embedding->error.code == ERROR_NONE ? loaded : skipped,
+                 embedding->name, embedding_json(embedding)) == 0;
+    }
+    embedding_set_release(set);
+    json_t *json = ok ? json_pack("{s:O, s:O}", "loaded", loaded, "skipped", skipped) : NULL;
+    json_decref(loaded);
+    json_decref(skipped);
+    return respond_json(exchange, 200, json);
+}
+
 /* --- memory --- */
 
 static json_t *ram_json(void) {
@@ -143,10 +169,6 @@ static enum MHD_Result empty_object(struct exchange *exchange) {
 
 static enum MHD_Result scripts(struct exchange *exchange) {
     return respond_json(exchange, 200, json_pack("{s:[], s:[]}", "txt2img", "img2img"));
-}
-
-static enum MHD_Result embeddings(struct exchange *exchange) {
-    return respond_json(exchange, 200, json_pack("{s:{}, s:{}}", "loaded", "skipped"));
 }
 
 #define LIST(name, last_piece, answer, what)                                                       \

@@ -78,6 +78,15 @@ def from_pictures(api, house):
     check(r.image.size == (200, 160), f"only masked: the picture keeps its size: {r.image.size}")
 
 
+def write_embedding(path, model):
+    """Two vectors of zeros, in AUTOMATIC1111's form."""
+    with open(f"{model}/text_encoder/config.json") as f:
+        width = json.load(f)["hidden_size"]
+    head = json.dumps({"emb_params": {"dtype": "F32", "shape": [2, width], "data_offsets": [0, 8 * width]}}).encode()
+    with open(path, "wb") as f:
+        f.write(len(head).to_bytes(8, "little") + head + bytes(8 * width))
+
+
 def lists(api):
     check("Euler a" in api.util_get_sampler_names() and "karras" in api.util_get_scheduler_names(), "names")
     check(api.util_get_model_names() == ["one", "two"], f"{api.util_get_model_names()}")
@@ -86,7 +95,8 @@ def lists(api):
     for name in ("get_sd_vae", "get_upscalers", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
                  "get_realesrgan_models", "get_prompt_styles"):
         check(getattr(api, name)() == [], name)
-    check(api.get_cmd_flags() == {} and api.get_embeddings() == {"loaded": {}, "skipped": {}}, "the rest")
+    check(api.get_cmd_flags() == {} and api.get_embeddings()["skipped"].keys() == {"broken"}, "the rest")
+    check(api.get_embeddings()["loaded"]["two-words"]["vectors"] == 2, f"{api.get_embeddings()}")
 
 
 def models(api):
@@ -195,10 +205,14 @@ def open_webui(d):
 
 
 executable, model = sys.argv[1:3]
-with tempfile.TemporaryDirectory() as root:
+with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as folder:
     for name in ("one", "two"):
         shutil.copytree(model, f"{root}/{name}", ignore=shutil.ignore_patterns("loras"))
-    with Daemon(executable, f"{root}/one", extra=("--model-root", root, "--lora-dir", f"{model}/loras")) as daemon:
+    write_embedding(f"{folder}/two-words.safetensors", model)
+    with open(f"{folder}/broken.safetensors", "wb") as f:
+        f.write(b"nothing")
+    with Daemon(executable, f"{root}/one", extra=("--model-root", root, "--lora-dir", f"{model}/loras",
+                                                    "--embeddings-dir", folder)) as daemon:
         client = webuiapi.WebUIApi(host=daemon.host, port=daemon.port)
         picture = draw(client)
         from_pictures(client, picture)
