@@ -112,8 +112,10 @@ export function control(spec) {
 export function optionControl(name, option) {
     const kind = option.enum ? "choice" : { boolean: "flag", string: "text", array: "text" }[option.type] ?? option.type;
     const max = option.maximum ?? option.exclusiveMaximum;
-    return control({ name, kind, label: name.replaceAll("_", " "), help: option.description,
+    const made = control({ name, kind, label: name.replaceAll("_", " "), help: option.description,
         values: option.enum, min: option.minimum, max, default: option.default });
+    made.root.classList.add("option");
+    return made;
 }
 
 /* A part of the form that opens, and says while it is closed how things stand. */
