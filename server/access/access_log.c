@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,7 +22,8 @@
 #define COMPLAINT_MS 60000
 
 struct access_log {
-    int fd;
+    int fd; /* does not block, unless it is a socket, which is asked not to */
+    bool is_socket;
     atomic_int lost;
     atomic_llong said_ms; /* when that was said last */
 };
@@ -29,10 +32,15 @@ bool access_log_open(const char *path, struct access_log **out, struct error *er
     struct access_log *log = calloc(1, sizeof(*log));
     if (!log)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the access log");
-    /* A FIFO whose reader is slow must not stop an HTTP thread. */
-    log->fd = strcmp(path, "-") == 0
-                  ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                  : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
+    /* A pipe whose reader is slow must not stop an HTTP thread. Standard output is opened anew, so
+     * that nobody else's becomes one that does not block; a socket cannot be. */
+    const char *name = strcmp(path, "-") == 0 ? "/proc/self/fd/1" : path;
+    struct stat status;
+    log->fd = open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0640);
+    if (log->fd < 0 && name != path)
+        log->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (log->fd >= 0)
+        log->is_socket = fstat(log->fd, &status) == 0 && S_ISSOCK(status.st_mode);
     if (log->fd < 0) {
         error_set(err, ERROR_IO, "--access-log %s: %s", path, strerror(errno));
         free(log);
@@ -98,12 +106,19 @@ static void complain(struct access_log *log) {
             "%d lines of the access log could not be written", atomic_exchange(&log->lost, 0));
 }
 
+static bool append(const struct access_log *log, const char *line, size_t length) {
+    const ssize_t written = log->is_socket
+                                ? send(log->fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL)
+                                : write(log->fd, line, length);
+    return written == (ssize_t)length;
+}
+
 void access_log_write(struct access_log *log, const struct exchange *exchange) {
     char *line = line_of(exchange);
     const size_t length = line ? strlen(line) : 0;
     if (line)
         line[length] = '\n'; /* in the place of the NUL: one write is one line */
-    if (!line || write(log->fd, line, length + 1) != (ssize_t)(length + 1))
+    if (!line || !append(log, line, length + 1))
         complain(log);
     free(line);
 }

@@ -2,6 +2,7 @@
 the Fetch standard), names by which it is known, addresses beyond this machine, the access log, and what
 systemd hands over and is told. usage: operation_http.py EXECUTABLE"""
 import fcntl
+import http.client
 import json
 import os
 import re
@@ -125,6 +126,13 @@ def check_log(folder):
     check(all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines), "when")
     check("k3y" not in text, "no key")
     check(os.stat(path).st_mode & 0o027 == 0, "not for everybody")
+    with Daemon(EXECUTABLE, extra=["--access-log", "-"]) as d:  # into a pipe that nobody empties
+        c = http.client.HTTPConnection(d.host, d.port, timeout=20)
+        for _ in range(600):
+            c.request("GET", "/health?" + "x" * 200)
+            c.getresponse().read()
+        check(d.get("/health").status == 200, "it answers on")
+        check("lines of the access log could not be written" in d.read_log(), "and says what is lost")
     run = subprocess.run([EXECUTABLE, "serve", "--model", "fake", "--access-log", f"{folder}/no/log"],
                          capture_output=True, text=True, timeout=60)
     check(run.returncode == 1 and "--access-log" in run.stderr, run.stderr)
