@@ -342,6 +342,11 @@ static bool log_level(const struct options *options, enum log_level *out, struct
            options_refuse("log-level", text, "debug, info, warning or error", err);
 }
 
+static int refuse(struct options *given, const struct error *err) {
+    options_finish(given);
+    return options_usage_error("serve", err);
+}
+
 int serve_main(int argc, char **argv) {
     struct options given;
     struct error err = { 0 };
@@ -358,14 +363,14 @@ int serve_main(int argc, char **argv) {
     };
     service_begin();
     if (!options_parse(table, false, argc, argv, &given, &err))
-        return options_usage_error("serve", &err);
+        return refuse(&given, &err);
     if (given.help) {
         option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
     if (!options_fill(&given, &settings, &err) || !training_share(&given, &settings, &err) ||
         !log_level(&given, &settings.log_level, &err))
-        return options_usage_error("serve", &err);
+        return refuse(&given, &err);
     settings.engine.pipeline.adapters.memory_bytes = (size_t)settings.lora_memory_mb << 20;
     log_set_level(settings.log_level);
     if (settings.tune_minutes > 0) /* before there is a listener: no request waits for it */
