@@ -317,7 +317,6 @@ static void *run(void *user) {
     const struct model_switch asked = engine->switching;
     const struct engine_model *old = engine->current;
     const struct pipeline_info before = old->info;
-    engine->switching.state = asked.unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
     pthread_mutex_unlock(&engine->lock);
     struct engine_model *model = NULL;
     struct error err = { 0 };
@@ -429,12 +428,17 @@ static bool prepare(struct engine *engine, char *path, const struct pipeline_siz
     return ok;
 }
 
+/* The thread waits for the lock, so that nobody sees a switch that has begun and does not say so:
+ * who asks for the same next joins it. */
 static bool begin(struct engine *engine, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    struct model_switch *s = &engine->switching;
     const bool ok = engine_start_thread(
         engine, &engine->switch_thread, run, "the thread of a switch", err);
     engine->has_switch_thread = ok;
-    pthread_mutex_lock(&engine->lock);
-    if (!ok && engine->state == ENGINE_LOADING)
+    if (ok)
+        s->state = s->unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
+    else if (engine->state == ENGINE_LOADING)
         engine->state = ENGINE_READY;
     pthread_mutex_unlock(&engine->lock);
     return ok;
