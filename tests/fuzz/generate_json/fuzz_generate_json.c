@@ -67,9 +67,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *first = parameters_text((const char *)data, size);
     if (first) {
         char *second = parameters_text(first, strlen(first));
-        /* Of pictures there is only what they were: they have to be sent again. */
-        const bool had_pictures = strstr(first, "\"init_image\": {");
-        if (had_pictures ? second != NULL : !second || strcmp(first, second) != 0)
+        /* Of pictures and encoded texts there is only what they were: they are sent again. */
+        const bool had_more = strstr(first, "\"init_image\": {") ||
+                              strstr(first, "prompt_embeds\": {");
+        if (had_more ? second != NULL : !second || strcmp(first, second) != 0)
             abort();
         free(second);
     }

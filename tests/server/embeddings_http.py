@@ -1,0 +1,109 @@
+"""Textual inversion and encoded prompts over HTTP on the bundled checkpoint, and prompts of AUTOMATIC1111's
+syntax as pictures tell of them. usage: embeddings_http.py EXECUTABLE MODEL"""
+import base64
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+from daemon import Daemon, check, done
+from generate_http import png_texts
+
+executable, model = sys.argv[1:3]
+FILES = pathlib.Path(__file__).parents[1] / "engine/data/prompts/embeddings"
+DRAW = {"prompt": "a house", "seed": 3, "num_inference_steps": 2, "guidance_scale": 2.5}
+
+
+def latents(d, **fields):
+    r = d.generate({**DRAW, "output": "latent", **fields})
+    check(r.status == 200, f"{fields}: {r.status} {r.body[:200]}")
+    return r.json()["images"][0]["b64_latent"]
+
+
+def refused(r, status, param, words):
+    error = r.error()
+    check(r.status == status and error.get("param") == param and words in error.get("message", ""),
+          f"{r.status} {r.body[:300]}")
+
+
+def names(listing):
+    return [e["name"] for e in listing["embeddings"]]
+
+
+def embeddings(d, folder):
+    listing = d.get("/embeddings").json()
+    check(listing == {"folder": folder, "embeddings": [], "skipped": []}, f"{listing}")
+    without = latents(d, prompt="a house in mystyle")
+    shutil.copy(FILES / "mystyle.safetensors", folder)
+    shutil.copy(FILES / "cat-toy.safetensors", folder)
+    pathlib.Path(folder, "old.pt").write_bytes(b"PK\x03\x04" + bytes(26) + b"archive/data.pkl")
+    check(names(d.get("/embeddings").json()) == [], "nothing is read before it is asked for")
+    r = d.request("POST", "/embeddings/rescan")
+    check(r.status == 200 and names(r.json()) == ["cat-toy", "mystyle"], f"{r.status} {r.body}")
+    toy, style = d.get("/embeddings").json()["embeddings"]
+    check(toy["token"] == "<cat-toy>" and toy["format"] == "diffusers" and toy["vectors"] == 2, f"{toy}")
+    check(style["token"] is None and style["format"] == "a1111" and style["vectors"] == 3 and
+          style["width"] == 128, f"{style}")
+    skipped = d.get("/embeddings").json()["skipped"]
+    check(len(skipped) == 1 and skipped[0]["file"] == "old.pt" and
+          "pickle" in skipped[0]["error"]["message"], f"{skipped}")
+    with_it = latents(d, prompt="a house in mystyle")
+    check(with_it != without, "the embedding changes the picture")
+    check(with_it == latents(d, prompt="a house in mystyle"), "and always in the same way")
+    check(with_it == latents(d, prompt="a house in mystyle", prompt_syntax="a1111"), "in both syntaxes")
+    for syntax in ("plain", "a1111"):
+        r = d.generate({**DRAW, "negative_prompt": "old", "prompt_syntax": syntax})
+        refused(r, 400, "negative_prompt", "old.pt: a pickle")
+    os.remove(pathlib.Path(folder, "mystyle.safetensors"))
+    check(latents(d, prompt="a house in mystyle") == with_it, "gone only when asked for")
+    d.request("POST", "/embeddings/rescan")
+    check(latents(d, prompt="a house in mystyle") == without, "as before")
+    r = d.request("GET", "/embeddings/rescan")
+    check(r.status == 405, f"{r.status}")
+
+
+def encoded(d):
+    """What is encoded as zeros is drawn, whatever its length, and said back as its shape."""
+    def embeds(tokens):
+        return {"b64": base64.b64encode(bytes(tokens * 128 * 4)).decode(), "shape": [1, tokens, 128]}
+    fields = {k: v for k, v in DRAW.items() if k != "prompt"}
+    seen = set()
+    for tokens in (1, 77, 100):
+        r = d.generate({**fields, "prompt_embeds": embeds(tokens), "output": "latent"})
+        check(r.status == 200, f"{tokens} tokens: {r.status} {r.body[:200]}")
+        parameters = r.json()["parameters"]
+        check(parameters["prompt_embeds"] == {"shape": [1, tokens, 128]} and "prompt" not in parameters,
+              f"{parameters}")
+        seen.add(r.json()["images"][0]["b64_latent"])
+    check(len(seen) == 1, "nothing weighs the same, however long")
+    refused(d.generate({**fields, "prompt_embeds": embeds(617)}), 400, "prompt_embeds", "[1 to 616][128]")
+    refused(d.generate({**fields, "prompt_embeds": embeds(2) | {"shape": [1, 256]}}), 400, "prompt_embeds",
+            "this model's context")
+    refused(d.generate({**DRAW, "prompt_embeds": embeds(2)}), 400, "prompt_embeds", "either prompt or")
+
+
+def infotext(d):
+    """A weighted prompt is said as it came, and its parameters draw the same again."""
+    prompt = "a (red:1.4) house, [snow] BREAK ((night)) :1.25"
+    fields = {**DRAW, "prompt": prompt, "negative_prompt": "(dark:0.5)", "prompt_syntax": "a1111"}
+    r = d.generate(fields, {"Accept": "image/png"})
+    check(r.status == 200, f"{r.status} {r.body[:200]}")
+    texts = png_texts(r.body)
+    lines = texts["parameters"].split("\n")
+    check(lines[:2] == [prompt, "Negative prompt: (dark:0.5)"], f"{lines[:2]}")
+    again = d.generate(json.loads(texts["latentd"]), {"Accept": "image/png"})
+    check(again.status == 200 and again.body == r.body, f"{again.status}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        with Daemon(executable, model, extra=["--dtype", "f32", "--embeddings-dir", folder]) as d:
+            embeddings(d, folder)
+            encoded(d)
+            infotext(d)
+    done()
+
+
+main()
