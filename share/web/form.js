@@ -1,5 +1,6 @@
 /* The form of what to draw: all that POST /generate takes, with the daemon's own ranges and defaults. */
-import { element, find, number } from "./dom.js";
+import { getIfThere } from "./api.js";
+import { button, element, find, number } from "./dom.js";
 import { control, drawer, optionControl, showFault } from "./fields.js";
 import { createLoras } from "./loras.js";
 import { createSource } from "./source.js";
@@ -46,6 +47,8 @@ function moreFields() {
             values: [["png", "PNG"], ["jpeg", "JPEG"], ["webp", "WebP"]] },
         { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
             help: "of JPEG and WebP" },
+        { name: "vae_tiling", kind: "choice", label: "Large pictures", default: "auto",
+            values: [["auto", "whole, if there is the memory"], ["on", "in tiles"]] },
         { name: "priority", kind: "integer", label: "Priority", default: 0, min: -3, max: 3, slide: [-3, 3, 1] },
         { name: "timeout_s", kind: "number", label: "Give up after", min: 1, placeholder: "never",
             help: "seconds" },
@@ -54,6 +57,22 @@ function moreFields() {
         { name: "preview", kind: "choice", label: "Previews", default: "rgb",
             values: [["rgb", "quick"], ["vae", "exact, costs time"]] },
     ];
+}
+
+/* The words of textual inversion, each a button that writes it where the cursor was. */
+async function wordsFor(controls) {
+    const known = (await getIfThere("/embeddings"))?.embeddings ?? [];
+    let last = controls[0].input;
+    for (const { input } of controls)
+        input.addEventListener("focus", () => { last = input; });
+    const write = (name) => {
+        const before = last.value.slice(0, last.selectionStart);
+        last.setRangeText(before && !/\s$/.test(before) ? ` ${name}` : name, last.selectionStart, last.selectionEnd, "end");
+        last.dispatchEvent(new Event("input", { bubbles: true }));
+        last.focus();
+    };
+    return element("p.words", { hidden: !known.length }, "Embeddings",
+        ...known.map(({ name }) => button(name, () => write(name), { className: "quiet" })));
 }
 
 /* The scheduler and its options. */
@@ -126,6 +145,7 @@ export function createForm(info, schedulers) {
     for (const [one] of drawers)
         one.root.open &&= !narrow;
     find("#prompt-fields").replaceChildren(...roots(prompts));
+    wordsFor(prompts).then((words) => find("#prompt-fields").append(words));
     find("#settings").replaceChildren(...drawers.map(([one]) => one.root));
     const tell = () => drawers.forEach(([one, digest]) => one.say(digest()));
     find("#settings").addEventListener("input", tell);
