@@ -54,7 +54,14 @@ struct dispatcher {
     struct slot slots[DISPATCHER_JOBS_MAX];
     int slot_count;
     bool stopping;
+    unsigned changes; /* so far: one may come while its thread has given the lock back */
 };
+
+/* Under the lock. */
+static void tell(struct dispatcher *d) {
+    d->changes++;
+    pthread_cond_broadcast(&d->changed);
+}
 
 /* --- Claims --- */
 
@@ -107,7 +114,7 @@ void job_claim_report(struct job_claim *claim, const struct job_report *report) 
     claim->report = *report;
     claim->report.metrics = metrics;
     claim->has_report = true;
-    pthread_cond_broadcast(&d->changed);
+    tell(d);
     pthread_mutex_unlock(&d->mutex);
 }
 
@@ -130,7 +137,7 @@ bool job_claim_event(struct job_claim *claim, const char *type, const char *data
             claim->first = event;
         claim->last = event;
         claim->event_count++;
-        pthread_cond_broadcast(&d->changed);
+        tell(d);
     }
     pthread_mutex_unlock(&d->mutex);
     if (!taken)
@@ -147,7 +154,7 @@ static void end_claim(
     claim->result = copy;
     if (why)
         claim->why = *why;
-    pthread_cond_broadcast(&d->changed);
+    tell(d);
     pthread_mutex_unlock(&d->mutex);
 }
 
@@ -183,7 +190,7 @@ static void on_change(void *user, const struct job *job, bool deleted) {
         struct job_claim *claim = slot->claim;
         if (job->state == JOB_QUEUED && strcmp(slot->runner.type, job->type) == 0) {
             slot->may_claim = true;
-            pthread_cond_broadcast(&d->changed);
+            tell(d);
         }
         if (job->state == JOB_RUNNING && claim && claim->job.number == job->number &&
             claim->job.attempts == job->attempts && set_wish(claim, job->wish))
@@ -292,7 +299,7 @@ static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int6
         slot->claim = NULL;
         slot->may_claim = true;
         free_claim(claim);
-        pthread_cond_broadcast(&d->changed); /* for who waits for it */
+        tell(d); /* for who waits for it */
     }
     return true;
 }
@@ -366,7 +373,8 @@ static void *run(void *user) {
     pthread_mutex_lock(&d->mutex);
     while (!d->stopping || has_claims(d)) {
         int64_t wait_ms;
-        if (work(d, &wait_ms))
+        const unsigned changes = d->changes;
+        if (work(d, &wait_ms) || d->changes != changes)
             continue;
         const struct timespec until = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
         if (wait_ms == INT64_MAX)
@@ -410,7 +418,7 @@ bool dispatcher_add(struct dispatcher *d, const struct job_runner *runner, struc
     const bool has_room = d->slot_count + slots <= DISPATCHER_JOBS_MAX;
     for (int i = 0; has_room && i < slots; i++)
         d->slots[d->slot_count++] = (struct slot){ .runner = *runner, .may_claim = true };
-    pthread_cond_broadcast(&d->changed);
+    tell(d);
     pthread_mutex_unlock(&d->mutex);
     return has_room ||
            error_set(err, ERROR_INTERNAL, "more than %d jobs at once", DISPATCHER_JOBS_MAX);
@@ -434,7 +442,7 @@ void dispatcher_stop(struct dispatcher *d) {
     for (int i = 0; i < d->slot_count; i++)
         if (d->slots[i].claim && set_wish(d->slots[i].claim, job_claim_wish(d->slots[i].claim)))
             woken[count++] = &d->slots[i].runner;
-    pthread_cond_broadcast(&d->changed);
+    tell(d);
     pthread_mutex_unlock(&d->mutex);
     for (int i = 0; i < count; i++)
         woken[i]->wake(woken[i]->user);

@@ -366,8 +366,28 @@ static void an_end_is_written_once_there_is_room(void) {
     folder_remove(folder);
 }
 
+/* While the dispatcher looks for one in vain. */
+static void a_job_that_comes_in_the_middle_is_begun(void) {
+    struct bench b;
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    folder_make(folder);
+    begin(&b, folder);
+    for (int i = 0; i < 1000 && checks_failed == 0; i++) {
+        const double until = monotonic_seconds() + i % 100 * 2e-6;
+        while (monotonic_seconds() < until) {
+        }
+        enqueue(&b, id);
+        struct job_claim *claim = await_start(&b.runner, i + 1);
+        if (claim)
+            job_claim_succeed(claim, "{}");
+    }
+    end(&b);
+    folder_remove(folder);
+}
+
 int main(void) {
     jobs_are_done_one_after_the_other();
+    a_job_that_comes_in_the_middle_is_begun();
     wishes_reach_the_runner();
     a_cancel_at_the_moment_of_the_claim_is_heard();
     a_stop_gives_everything_back();
