@@ -39,7 +39,7 @@ static json_t *parse(const char *text, size_t size, size_t flags, struct error *
         return NULL;
     json_error_t problem;
     json_t *value = json_loadb(
-        text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+        size ? text : "", size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
     if (!value && problem.line < 0) /* its parser could not begin */
         error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of JSON", size);
     else if (!value)

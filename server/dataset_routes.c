@@ -1,5 +1,7 @@
 /* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
  * plain or gzip: it goes to a file while it comes, and a loader's thread unpacks it. */
+#include "server/dataset_routes.h"
+
 #include "queue/queue.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
@@ -93,8 +95,7 @@ static bool refuse_use(const struct job *job, const char *dataset, struct error 
                         job->id, job_state_name(job->state));
 }
 
-/* Jobs that will read it, a paused one too. */
-static bool is_unused(struct queue *queue, const char *dataset, struct error *err) {
+bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *err) {
     struct job_filter filter = { .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED,
         .type = "train",
         .limit = JOBS_PAGE_MAX };
@@ -116,7 +117,8 @@ static bool is_unused(struct queue *queue, const char *dataset, struct error *er
 static bool delete_one(struct task *task, struct error *err) {
     struct dataset_task *t = task_of(task);
     task->status = 204;
-    return is_unused(t->queue, t->name, err) && dataset_store_delete(t->store, t->name, err);
+    return dataset_is_unused(t->queue, t->name, err) &&
+           dataset_store_delete(t->store, t->name, err);
 }
 
 static bool end_upload(struct task *task, struct error *err) {

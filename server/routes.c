@@ -39,6 +39,16 @@
     X(route_openai_generations)                                                                    \
     X(route_openai_edits)                                                                          \
     X(route_openai_variations)                                                                     \
+    X(route_openai_files)                                                                          \
+    X(route_openai_file_content)                                                                   \
+    X(route_openai_file)                                                                           \
+    X(route_openai_tunings)                                                                        \
+    X(route_openai_tuning_events)                                                                  \
+    X(route_openai_tuning_checkpoints)                                                             \
+    X(route_openai_tuning_cancel)                                                                  \
+    X(route_openai_tuning_pause)                                                                   \
+    X(route_openai_tuning_resume)                                                                  \
+    X(route_openai_tuning)                                                                         \
     X(route_openai_models)                                                                         \
     X(route_openai_model)                                                                          \
     X(route_vllm_load)                                                                             \

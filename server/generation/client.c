@@ -185,13 +185,13 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
     (void)position;
     ssize_t got = 0;
     pthread_mutex_lock(&client->deferred.mutex);
-    client->heartbeat_ms = monotonic_ms();
     if (client->sent == client->size && !refill(client)) {
         got = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (client->sent < client->size) {
         got = (ssize_t)(client->size - client->sent < max ? client->size - client->sent : max);
         memcpy(out, client->text + client->sent, (size_t)got);
         client->sent += (size_t)got;
+        client->heartbeat_ms = monotonic_ms(); /* some dialects have nothing to say of a step */
     } else if (client->ended) { /* and nothing was left to be sent */
         got = MHD_CONTENT_READER_END_OF_STREAM;
     } else {

@@ -69,27 +69,30 @@ static bool is_own_file(const struct change_task *t, const char *path) {
     return is;
 }
 
-static bool is_free(const struct change_task *t, struct error *err) {
+/* A name that is loaded, or that stands for another file, is not taken away without being asked. */
+static bool is_free(const struct change_task *t, bool is_own, struct error *err) {
     struct adapter_info info;
     if (t->replace || !adapters_describe(t->adapters, t->name, &info, NULL))
         return true;
     const bool loaded = info.state == ADAPTER_LOADED;
     adapter_info_finish(&info);
-    return !loaded || error_field(err, "lora_name", t->name,
-                          "one that is not loaded, or \"load_inplace\": true");
+    return (!loaded && is_own) ||
+           error_field(err, "lora_name", t->name,
+               loaded ? "one that is not loaded, or \"load_inplace\": true"
+                      : "one of which there is no other file, or \"load_inplace\": true");
 }
 
 static bool load(struct task *task, struct error *err) {
     struct change_task *t = (struct change_task *)task;
     struct adapters_scan scan;
-    if (!is_free(t, err))
-        return false;
     char *path = find_file(t, err);
     if (!path)
         return false;
-    const bool ok = is_own_file(t, path) ? adapters_rescan(t->adapters, &scan, err) &&
-                                               adapters_load(t->adapters, t->name, NULL, err)
-                                         : adapters_add_file(t->adapters, t->name, path, err);
+    const bool is_own = is_own_file(t, path);
+    const bool ok = is_free(t, is_own, err) &&
+                    (is_own ? adapters_rescan(t->adapters, &scan, err) &&
+                                  adapters_load(t->adapters, t->name, NULL, err)
+                            : adapters_add_file(t->adapters, t->name, path, err));
     free(path);
     return ok && tell(task, "added");
 }

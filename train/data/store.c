@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +198,27 @@ bool dataset_store_describe(
     if (fstatat(store->fd, name, &st, 0) != 0)
         return not_there(name, err);
     return report_of(store, name, name, out, err);
+}
+
+bool dataset_store_measure(struct dataset_store *store, const char *name, int64_t *created_s,
+    uint64_t *bytes, struct error *err) {
+    struct stat st;
+    if (!dataset_name_check("name", name, err))
+        return false;
+    if (fstatat(store->fd, name, &st, 0) != 0 || !S_ISDIR(st.st_mode))
+        return not_there(name, err);
+    *created_s = st.st_mtime;
+    *bytes = 0;
+    char *path = file_join(store->path, name);
+    char *const paths[] = { path, NULL };
+    FTS *tree = path ? fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL) : NULL;
+    for (FTSENT *entry; tree && (entry = fts_read(tree));)
+        if (entry->fts_info == FTS_F)
+            *bytes += (uint64_t)entry->fts_statp->st_size;
+    if (tree)
+        fts_close(tree);
+    free(path);
+    return tree || error_set(err, ERROR_IO, "cannot read the data set %s", name);
 }
 
 bool dataset_store_delete(struct dataset_store *store, const char *name, struct error *err) {

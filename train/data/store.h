@@ -31,6 +31,9 @@ bool dataset_store_list(struct dataset_store *store, json_t **out, struct error 
 /* dataset_report with the name, of the files' heads alone. ERROR_NOT_FOUND. */
 bool dataset_store_describe(struct dataset_store *store, const char *name, json_t **out,
     struct error *err) __attribute__((warn_unused_result));
+/* When it came, in seconds since 1970, and the bytes of all its files. ERROR_NOT_FOUND. */
+bool dataset_store_measure(struct dataset_store *store, const char *name, int64_t *created_s,
+    uint64_t *bytes, struct error *err) __attribute__((warn_unused_result));
 /* ERROR_NOT_FOUND where there is none. Who reads it just then gets errors. */
 bool dataset_store_delete(struct dataset_store *store, const char *name, struct error *err)
     __attribute__((warn_unused_result));

@@ -1,0 +1,390 @@
+/* OpenAI's /v1/fine_tuning/jobs over our training jobs (docs/jobs.md). What asks the queue is done
+ * by a clerk's thread, what reads a job's folder by a loader's. */
+#include "server/openai/fine_tuning_json.h"
+
+#include "base/json.h"
+#include "engine/training_job/folder.h"
+#include "server/http/query.h"
+#include "server/http/respond.h"
+#include "server/job_routes.h"
+#include "server/task.h"
+#include "server/train_order.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define PREFIX "/v1/fine_tuning/jobs/"
+#define ID_BYTES 64 /* more than any id has: the rest is not looked for */
+#define LIMIT_MAX 100
+
+struct tuning_task {
+    struct task task; /* the first member */
+    struct train_order order;
+    json_t *body; /* owned, of an order; NULL */
+    json_t *config;
+    struct queue *queue;
+    const char *state_folder;
+    char model[256];
+    char id[ID_BYTES], after[2 * ID_BYTES]; /* of the job; of what stands before a page */
+    int limit;
+    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err);
+};
+
+static struct tuning_task *task_of(struct task *task) {
+    return (struct tuning_task *)task;
+}
+
+static void destroy(struct task *task) {
+    json_decref(task_of(task)->body);
+    json_decref(task_of(task)->config);
+    free(task);
+}
+
+/* --- What clerks do --- */
+
+static bool no_such_job(const char *id, struct error *err) {
+    return error_set(err, ERROR_NOT_FOUND, "there is no fine-tuning job %s", id);
+}
+
+/* Only those that train. */
+static bool get(const struct tuning_task *t, struct job *job, struct error *err) {
+    const char *id = fine_tuning_job_of(t->id);
+    if (!id || !queue_get(t->queue, id, job, err))
+        return (id && err && err->code != ERROR_NOT_FOUND) ? false : no_such_job(t->id, err);
+    if (strcmp(job->type, TRAIN_JOB_TYPE) == 0)
+        return true;
+    job_finish(job);
+    return no_such_job(t->id, err);
+}
+
+static bool tell(struct tuning_task *t, struct job *job) {
+    t->task.json = fine_tuning_job_json(job, t->model);
+    job_finish(job);
+    return t->task.json;
+}
+
+static bool describe(struct task *task, struct error *err) {
+    struct job job;
+    return get(task_of(task), &job, err) && tell(task_of(task), &job);
+}
+
+static bool change_one(struct task *task, struct error *err) {
+    struct tuning_task *t = task_of(task);
+    struct job job, changed;
+    if (!get(t, &job, err))
+        return false;
+    const bool ok = t->change(t->queue, job.id, &changed, err);
+    job_finish(&job);
+    return ok && tell(t, &changed);
+}
+
+static bool enqueue(struct task *task, struct error *err) {
+    struct tuning_task *t = task_of(task);
+    struct job job;
+    if (train_order_place(&t->order, t->body, t->config, &job, err))
+        return tell(t, &job);
+    fine_tuning_rename(err);
+    return false;
+}
+
+/* {"object": "list", "data", "has_more"}; takes over `items`. */
+static bool tell_list(struct tuning_task *t, json_t *items, bool has_more) {
+    t->task.json = json_pack(
+        "{s:s, s:o, s:b}", "object", "list", "data", items, "has_more", has_more);
+    return t->task.json;
+}
+
+static bool wrong_after(const struct tuning_task *t, const char *what, struct error *err) {
+    return error_field(err, "after", t->after, "the id of %s", what);
+}
+
+static bool list_jobs(struct task *task, struct error *err) {
+    struct tuning_task *t = task_of(task);
+    struct job_filter filter = { .type = TRAIN_JOB_TYPE, .newest_first = true, .limit = t->limit };
+    struct job_list list;
+    struct job before;
+    if (t->after[0]) {
+        const char *id = fine_tuning_job_of(t->after);
+        if (!id || !queue_get(t->queue, id, &before, err))
+            return id && err->code != ERROR_NOT_FOUND ? false : wrong_after(t, "a job", err);
+        filter.after = before.number;
+        job_finish(&before);
+    }
+    if (!queue_list(t->queue, &filter, &list, err))
+        return false;
+    json_t *items = json_array();
+    for (int i = 0; i < list.count; i++)
+        json_array_append_new(items, fine_tuning_job_json(&list.jobs[i], t->model));
+    const bool ok = items && json_array_size(items) == (size_t)list.count;
+    const bool has_more = list.has_more;
+    job_list_finish(&list);
+    if (ok)
+        return tell_list(t, items, has_more);
+    json_decref(items);
+    return false;
+}
+
+struct page {
+    const struct job *job;
+    json_t *items; /* the oldest first */
+    int64_t first; /* the number of the first; 0: none */
+};
+
+static bool add_event(void *user, const struct job_event *event, struct error *err) {
+    struct page *page = user;
+    if (page->first == 0)
+        page->first = event->number;
+    return json_array_append_new(page->items, fine_tuning_event_json(page->job, event)) == 0 ||
+           error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+}
+
+static bool turn_round(const json_t *items, json_t *out) {
+    bool ok = out;
+    for (size_t i = json_array_size(items); ok && i-- > 0;)
+        ok = json_array_append(out, json_array_get(items, i)) == 0;
+    return ok;
+}
+
+/* The newest first: those with the highest numbers below the one before the page. */
+static bool list_events(struct task *task, struct error *err) {
+    struct tuning_task *t = task_of(task);
+    struct job job;
+    if (!get(t, &job, err))
+        return false;
+    const int64_t end = t->after[0] ? fine_tuning_number_of(t->after, "ft-event-", job.id)
+                                    : job.events + 1;
+    const int64_t begin = end - t->limit > 1 ? end - t->limit : 1;
+    struct page page = { &job, json_array(), 0 }, older = { &job, json_array(), 0 };
+    json_t *items = json_array();
+    bool ok = (end > 0 || wrong_after(t, "an event of the job", err)) && page.items && older.items;
+    if (ok && begin < end)
+        ok = queue_events(t->queue, &job, begin - 1, (int)(end - begin), add_event, &page, err);
+    if (ok && page.first > 1) /* which may be kept no more */
+        ok = queue_events(t->queue, &job, page.first - 2, 1, add_event, &older, err);
+    ok = ok && turn_round(page.items, items);
+    if (ok)
+        ok = tell_list(t, json_incref(items), older.first > 0 && older.first < page.first);
+    json_decref(items);
+    json_decref(older.items);
+    json_decref(page.items);
+    job_finish(&job);
+    return ok;
+}
+
+/* The newest first. */
+static bool page_checkpoints(
+    struct tuning_task *t, const struct job *job, const json_t *all, struct error *err) {
+    const int64_t before = t->after[0] ? fine_tuning_number_of(t->after, "ftckpt-", job->id)
+                                       : INT64_MAX;
+    json_t *items = json_array();
+    bool has_more = false;
+    if (before < 0 || !items) {
+        json_decref(items);
+        return before < 0 && wrong_after(t, "a checkpoint of the job", err);
+    }
+    for (size_t i = json_array_size(all); !has_more && i-- > 0;) {
+        const json_t *one = json_array_get(all, i);
+        if (json_integer_value(json_object_get(one, "step")) >= before ||
+            !json_is_string(json_object_get(one, "adapter")))
+            continue;
+        if (json_array_size(items) < (size_t)t->limit)
+            json_array_append_new(items, fine_tuning_checkpoint_json(job, one, t->model));
+        else
+            has_more = true;
+    }
+    const size_t count = json_array_size(items);
+    json_t *first = json_object_get(json_array_get(items, 0), "id");
+    json_t *last = count ? json_object_get(json_array_get(items, count - 1), "id") : NULL;
+    t->task.json = json_pack("{s:s, s:O, s:b, s:O?, s:O?}", "object", "list", "data", items,
+        "has_more", has_more, "first_id", first, "last_id", last);
+    json_decref(items);
+    return t->task.json;
+}
+
+static bool list_checkpoints(struct task *task, struct error *err) {
+    struct tuning_task *t = task_of(task);
+    struct job job;
+    json_t *all = NULL;
+    if (!get(t, &job, err))
+        return false;
+    char *folder = job_folder_path(t->state_folder, job.id);
+    const bool ok = folder && job_folder_checkpoints(folder, &all, err) &&
+                    page_checkpoints(t, &job, all, err);
+    free(folder);
+    json_decref(all);
+    job_finish(&job);
+    return ok;
+}
+
+/* --- What is asked for --- */
+
+static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    if (jobs_are_kept(exchange, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static bool early_order(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 }, why = { 0 };
+    if (train_order_may_come(exchange, &err) &&
+        engine_state_takes(server_state(exchange->server, &why), &why, &err))
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
+}
+
+static struct tuning_task *new_task(const struct exchange *exchange) {
+    struct tuning_task *t = calloc(1, sizeof(*t));
+    size_t length;
+    if (!t)
+        return NULL;
+    t->queue = exchange->server->options.queue;
+    t->state_folder = exchange->server->options.state_folder;
+    snprintf(t->model, sizeof(t->model), "%s", openai_models_of(exchange).loaded);
+    if (exchange->route->is_prefix || exchange->route->suffix) {
+        const char *piece = route_piece(exchange->route, exchange->target, &length);
+        snprintf(t->id, ID_BYTES, "%.*s", (int)(length < ID_BYTES ? length : ID_BYTES - 1), piece);
+    }
+    return t;
+}
+
+static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
+    bool (*run)(struct task *task, struct error *err)) {
+    struct error err = { 0 };
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    return task_start((struct task *)new_task(exchange), exchange, workers, run, destroy);
+}
+
+static enum MHD_Result start_page(struct exchange *exchange, struct workers *workers,
+    bool (*run)(struct task *task, struct error *err), int limit) {
+    struct query_field fields[] = { { "after" }, { "limit" } };
+    struct error err = { 0 };
+    long long wanted = limit;
+    if (!query_parse(exchange->target, fields, 2, &err) ||
+        !query_integer(&fields[1], 1, LIMIT_MAX, &wanted, &err))
+        return respond_error(exchange, &err);
+    struct tuning_task *t = new_task(exchange);
+    if (t) {
+        t->limit = (int)wanted;
+        snprintf(t->after, sizeof(t->after), "%.*s", (int)sizeof(t->after) - 1, fields[0].value);
+    }
+    return task_start((struct task *)t, exchange, workers, run, destroy);
+}
+
+/* A body is kept with the key that it came with: where there is none it gets one that nobody
+ * repeats, so that its metadata are. */
+static bool give_key(struct train_order *order) {
+    unsigned char bytes[16];
+    if (order->key[0])
+        return true;
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return false;
+    size_t used = (size_t)snprintf(order->key, sizeof(order->key), "fine-tuning-");
+    for (size_t i = 0; i < sizeof(bytes); i++, used += 2)
+        snprintf(order->key + used, sizeof(order->key) - used, "%02x", bytes[i]);
+    return true;
+}
+
+static enum MHD_Result handle_create(struct exchange *exchange) {
+    const struct openai_models models = openai_models_of(exchange);
+    struct error err = { 0 };
+    json_t *body = json_parse(exchange->body, exchange->body_size, &err);
+    json_t *config = body ? fine_tuning_config(body, &models, &err) : NULL;
+    struct tuning_task *t = config ? new_task(exchange) : NULL;
+    if (config && t) {
+        train_order_init(&t->order, exchange);
+        t->body = body;
+        t->config = config;
+        if (give_key(&t->order))
+            return task_start(&t->task, exchange, exchange->server->clerks, enqueue, destroy);
+        destroy(&t->task);
+        error_set(&err, ERROR_IO, "the system gives no random key");
+        return respond_error(exchange, &err);
+    }
+    json_decref(body);
+    if (!config)
+        return respond_error(exchange, &err);
+    json_decref(config);
+    return task_start(NULL, exchange, NULL, enqueue, destroy);
+}
+
+static enum MHD_Result handle_list(struct exchange *exchange) {
+    return start_page(exchange, exchange->server->clerks, list_jobs, 20);
+}
+
+static enum MHD_Result handle_get(struct exchange *exchange) {
+    return start(exchange, exchange->server->clerks, describe);
+}
+
+static enum MHD_Result handle_events(struct exchange *exchange) {
+    return start_page(exchange, exchange->server->clerks, list_events, 20);
+}
+
+static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
+    return start_page(exchange, exchange->server->loaders, list_checkpoints, 10);
+}
+
+static enum MHD_Result start_change(struct exchange *exchange,
+    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
+    struct error err = { 0 };
+    if (!query_parse(exchange->target, NULL, 0, &err))
+        return respond_error(exchange, &err);
+    struct tuning_task *t = new_task(exchange);
+    if (t)
+        t->change = change;
+    return task_start((struct task *)t, exchange, exchange->server->clerks, change_one, destroy);
+}
+
+static enum MHD_Result handle_cancel(struct exchange *exchange) {
+    return start_change(exchange, queue_cancel);
+}
+
+static enum MHD_Result handle_pause(struct exchange *exchange) {
+    return start_change(exchange, queue_pause);
+}
+
+static enum MHD_Result handle_resume(struct exchange *exchange) {
+    return start_change(exchange, queue_resume);
+}
+
+const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
+    .dialect = &dialect_openai,
+    .methods = { { "POST", content_types_json, early_order, handle_create,
+                     .about = "trains, as OpenAI's clients ask for it" },
+        { "GET", .early = early, .handle = handle_list, .about = "training jobs, newest first",
+            .query = "after limit" } } };
+
+#define ROUTE(name, suffix_, method, handler, ...)                                                 \
+    const struct route name = { .path = PREFIX,                                                    \
+        .suffix = suffix_,                                                                         \
+        .piece = "id",                                                                             \
+        .dialect = &dialect_openai,                                                                \
+        .methods = { { method, .early = early, .handle = handler, __VA_ARGS__ } } }
+
+ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
+    .about = "what happened to a job, newest first", .query = "after limit");
+ROUTE(route_openai_tuning_checkpoints, "/checkpoints", "GET", handle_checkpoints,
+    .about = "a job's checkpoints, newest first", .query = "after limit");
+/* With or without a body: the package sends none, and says application/json. */
+static const char *const content_types_none[] = { "application/json", "", NULL };
+
+#define CHANGE(name, suffix_, handler, about_)                                                     \
+    const struct route name = { .path = PREFIX,                                                    \
+        .suffix = suffix_,                                                                         \
+        .piece = "id",                                                                             \
+        .dialect = &dialect_openai,                                                                \
+        .methods = { { "POST", content_types_none, early, handler, .about = about_ } } }
+
+CHANGE(route_openai_tuning_cancel, "/cancel", handle_cancel, "cancels a job");
+CHANGE(route_openai_tuning_pause, "/pause", handle_pause, "pauses a job");
+CHANGE(route_openai_tuning_resume, "/resume", handle_resume, "resumes a job");
+
+const struct route route_openai_tuning = { .path = PREFIX,
+    .is_prefix = true,
+    .piece = "id",
+    .dialect = &dialect_openai,
+    .methods = { { "GET", .early = early, .handle = handle_get, .about = "a training job" } } };
