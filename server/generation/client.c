@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/deferred.h"
+#include "server/generation/generations.h"
 #include "server/generation/internal.h"
 #include "server/generation/repeats.h"
 #include "server/http/respond.h"
@@ -135,6 +136,8 @@ static bool write_event(struct client *client, enum generation_event_type type,
     const struct preview *preview, const struct error *error, FILE *out, struct error *err) {
     struct generation_event event = { .type = type, .preview = preview, .error = error };
     generation_get_progress(client->g, &event.progress);
+    if (type == GENERATION_EVENT_QUEUED)
+        event.progress.position = generations_position(client->g->server->generations, client->g);
     return client->g->kind->event(client->g, &event, out, err);
 }
 

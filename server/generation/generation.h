@@ -57,7 +57,7 @@ enum generation_event_type {
 /* What is said of a generation at some moment. */
 struct generation_progress {
     bool running;     /* something was done for it */
-    int position;     /* among those of everybody that wait; 1 is next; 0: it is running */
+    int position;     /* in a look and in GENERATION_EVENT_QUEUED: among all that wait; 1 is next */
     int step, steps;  /* evaluations of all its images, done and in all */
     double elapsed_s; /* since it came */
     double eta_s;     /* below 0: not known yet */

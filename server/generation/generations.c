@@ -102,6 +102,13 @@ static int position_of(struct generations *list, const struct generation *wanted
     return position;
 }
 
+int generations_position(struct generations *list, struct generation *g) {
+    pthread_mutex_lock(&list->mutex);
+    const int position = is_running(g) ? 0 : position_of(list, g);
+    pthread_mutex_unlock(&list->mutex);
+    return position;
+}
+
 static void look_at(struct generations *list, struct generation *g, struct generation_look *look) {
     memset(look, 0, sizeof(*look));
     memcpy(look->id, g->id, sizeof(look->id));

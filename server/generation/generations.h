@@ -44,6 +44,9 @@ bool generations_cancel(struct generations *list, const char *caller, const char
 
 #define GENERATIONS_REMEMBERED 64
 
+/* Of all that wait, in the order in which they came: 1 is the first; 0: it is running. */
+int generations_position(struct generations *list, struct generation *g);
+
 /* For server/generation: it is under way from here to generations_remove. */
 void generations_add(struct generations *list, struct generation *g);
 void generations_remove(struct generations *list, struct generation *g);

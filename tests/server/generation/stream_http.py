@@ -42,6 +42,18 @@ def a_stream_has_progress_and_the_result(d):
         s.close()
 
 
+def who_waits_is_told_its_place(d):
+    first = Stream(d, {"prompt": "a", "num_inference_steps": 200, "priority": 3, "stream": True})
+    check(first.until("progress") is not None, "it is drawn")
+    others = [Stream(d, {"prompt": "a", "num_inference_steps": 2, "priority": -3, "stream": True}) for _ in range(3)]
+    places = [s.next().json()["position"] for s in others]
+    # One may begin between two that come, where the image before it leaves room.
+    check(all(p <= q + 1 for p, q in zip(places, range(3))) and max(places) >= 1, f"{places}")
+    first.close()
+    check(all(s.until("result") is not None for s in others), "and all have their turn")
+    print(f"places {places}")
+
+
 def refusals_are_plain_answers(d):
     for fields in ({"prompt": "a", "stream": True, "width": 65}, {"prompt": "a", "stream": 1}):
         s = Stream(d, fields)
@@ -127,6 +139,7 @@ def many_at_once(d):
 
 with Daemon(EXECUTABLE, "fake,step_ms=10") as d:
     a_stream_has_progress_and_the_result(d)
+    who_waits_is_told_its_place(d)
     refusals_are_plain_answers(d)
     previews_come_on_the_way(d)
     cancelled_by_its_id(d, 10)
