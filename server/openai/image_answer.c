@@ -32,6 +32,13 @@ static bool write_picture(
     return ok;
 }
 
+/* Behind its bytes: what OpenAI has no word for. */
+static void write_picture_end(const struct generate_result *result, int index, FILE *out) {
+    fprintf(out, "\",\"seed\":%" PRIu64, result->seeds[index]);
+    if (result->nsfw)
+        fprintf(out, ",\"nsfw\":%s", result->nsfw[index] ? "true" : "false");
+}
+
 /* Of the prompt, as CLIP finds the end of its text: there the largest id stands. */
 static int count_tokens(const struct resolved_request *request) {
     const struct text *text = &request->texts[request->guided];
@@ -86,7 +93,8 @@ bool image_answer_write(const struct generate_answer *answer, const struct image
             fputs("\"b64_json\":\"", out);
         if (!write_picture(answer, i, out, err))
             return false;
-        fprintf(out, "\",\"seed\":%" PRIu64 "}", result->seeds[i]);
+        write_picture_end(result, i, out);
+        fputs("}", out);
     }
     fputs("]", out);
     if (!write_rest(answer, order, out))
@@ -111,7 +119,7 @@ bool image_answer_write_completed(const struct generate_answer *answer,
     begin_event(order, "completed", out);
     if (!write_picture(answer, 0, out, err))
         return false;
-    fprintf(out, "\",\"seed\":%" PRIu64, answer->result->seeds[0]);
+    write_picture_end(answer->result, 0, out);
     if (!write_rest(answer, order, out))
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
     fputs("}\n\n", out);

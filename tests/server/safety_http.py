@@ -67,6 +67,12 @@ def drawn(d):
     return [(i["nsfw"], is_black(base64.b64decode(i["b64_json"]))) for i in images(d, num_images=2)]
 
 
+def as_openai(d):
+    """The flag where OpenAI's clients find it."""
+    r = d.request("POST", "/v1/images/generations", json.dumps({**DRAW, "n": 1}), JSON)
+    return [(i.get("nsfw"), is_black(base64.b64decode(i["b64_json"]))) for i in r.json()["data"]]
+
+
 def serve(name, *extra):
     return Daemon(executable, f"{folder}/{name}", extra=["--dtype", "f32", *extra])
 
@@ -83,6 +89,7 @@ prepare("lax", 2)
 prepare("none", None)
 with serve("strict", "--model-root", folder, "--safety-checker", "on") as d:
     check(drawn(d) == [(True, True)] * 2, "flagged and black")
+    check(as_openai(d) == [(True, True)], "to OpenAI's clients too")
     check(d.get("/info").json()["model"]["safety_checker"], "GET /info says that there is one")
     latent = images(d, output="latent")
     check(latent[0]["nsfw"] is None, "latents are not checked")
@@ -95,6 +102,7 @@ with serve("strict", "--model-root", folder, "--safety-checker", "on") as d:
     check(drawn(d) == [(False, False)] * 2, "not flagged")
 with serve("strict", "--safety-checker", "off") as d:
     check(drawn(d) == [(None, False)] * 2, "off: nobody looks")
+    check(as_openai(d) == [(None, False)], "nor for OpenAI's clients")
 with serve("none") as d:
     check(drawn(d) == [(None, False)] * 2, "auto, and the checkpoint has none")
     check(not d.get("/info").json()["model"]["safety_checker"], "GET /info says so")
