@@ -76,7 +76,7 @@ static bool add_all(json_t *root, struct options *options, struct error *err) {
     if (!options->config)
         return error_set(err, ERROR_NO_MEMORY, "not enough memory for it");
     if (!json_is_object(root))
-        return error_set(err, ERROR_INVALID, "it is no JSON object");
+        return error_set(err, ERROR_INVALID, "it is not a JSON object");
     json_object_foreach(root, key, value) {
         if (!add(options, key, value, holder, err))
             return false;

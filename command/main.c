@@ -23,7 +23,7 @@ static const struct {
     { "generate", generate_main, "draw from the command line, without a daemon" },
     { "inspect", inspect_main, "show what is in a checkpoint or a LoRA file" },
     { "lora", lora_main, "merge LoRAs into a checkpoint" },
-    { "train", train_main, "train a LoRA on a folder of pictures" },
+    { "train", train_main, "train a LoRA or all of the UNet on a folder of pictures" },
     { "key", key_main, "make an API key for a daemon" },
     { "bench", bench_main, "time the parts of a picture on this machine" },
     { "tune", tune_main, "measure which kernels are the fastest on this GPU" },

@@ -102,7 +102,7 @@ static const struct option_spec table[] = {
         "0 to 0.9: of the engine's time, while requests are there too; what\n"
         "they leave is a job's anyway [0]",
         .to = OPTION_TO_DOUBLE(struct settings, training_share, 0, 0) },
-    { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of a job's events [15]",
+    { "heartbeat", 0, "SECONDS", "between two signs of life on a stream of events [15]",
         .to = OPTION_TO_INT(struct settings, heartbeat_s, 1, HTTP_HEARTBEAT_MAX_S) },
     { "one-at-a-time", 0, NULL,
         "draw requests one after the other, in the order in which they\n"

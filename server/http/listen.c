@@ -134,7 +134,7 @@ static bool remove_stale(const char *text, const struct sockaddr_un *address, st
     if (lstat(address->sun_path, &status) != 0)
         return errno == ENOENT || system_error(text, err);
     if (!S_ISSOCK(status.st_mode))
-        return error_set(err, ERROR_IO, "--listen %s: there is a file that is no socket", text);
+        return error_set(err, ERROR_IO, "--listen %s: there is a file that is not a socket", text);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return system_error(text, err);

@@ -75,7 +75,7 @@ bool multipart_create(struct MHD_Connection *http, const struct multipart_receiv
 /* What the receiver said, or why. */
 static bool refuse(const struct multipart *m, const char *why, struct error *err) {
     if (m->error.code == ERROR_NONE)
-        return error_set(err, ERROR_INVALID, "the body is no multipart/form-data: %s", why);
+        return error_set(err, ERROR_INVALID, "the body is not multipart/form-data: %s", why);
     if (err)
         *err = m->error;
     return false;

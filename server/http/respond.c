@@ -49,7 +49,7 @@ static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_R
         { "Vary", exchange->server->options.origins ? "Origin" : NULL },
         { "Access-Control-Allow-Origin", exchange->cors_origin },
         { "Access-Control-Expose-Headers",
-            exchange->cors_origin ? "Retry-After, WWW-Authenticate, X-Request-Id" : NULL },
+            exchange->cors_origin ? "Retry-After, WWW-Authenticate, X-NSFW, X-Request-Id, X-Seed, X-Should-Retry" : NULL },
         { NULL, NULL },
     };
     bool ok = add_headers(response, always, own) && add_headers(response, own, NULL) &&

@@ -48,7 +48,7 @@ function moreFields() {
         { name: "quality", kind: "integer", label: "Quality", min: 1, max: 100, placeholder: "90",
             help: "of JPEG and WebP" },
         { name: "vae_tiling", kind: "choice", label: "Large pictures", default: "auto",
-            values: [["auto", "whole, if there is the memory"], ["on", "in tiles"]] },
+            values: [["auto", "whole, if there is the memory"], ["on", "in tiles"], ["off", "always whole"]] },
         { name: "priority", kind: "integer", label: "Priority", default: 0, min: -3, max: 3, slide: [-3, 3, 1] },
         { name: "timeout_s", kind: "number", label: "Give up after", min: 1, placeholder: "never",
             help: "seconds" },

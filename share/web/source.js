@@ -210,7 +210,7 @@ export function createSource(onsize) {
         try {
             bitmap = await createImageBitmap(blob);
         } catch {
-            wrong("This file is no picture that the browser can read.");
+            wrong("The browser cannot read this file as a picture.");
             return;
         }
         const { width, height } = bitmap;

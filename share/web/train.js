@@ -34,7 +34,7 @@ const watchFields = () => [
 const moreFields = () => [
     { name: "target_modules", kind: "text", label: "Layers", placeholder: "to_q to_k to_v to_out.0" },
     { name: "train_text_encoder", kind: "flag", label: "Train the text encoder too", default: false },
-    { name: "lr_scheduler", kind: "choice", label: "Learning rate's course", default: "constant",
+    { name: "lr_scheduler", kind: "choice", label: "Learning rate schedule", default: "constant",
         values: ["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "polynomial"] },
     { name: "lr_warmup_steps", kind: "integer", label: "Warm-up steps", default: 0, min: 0 },
     { name: "snr_gamma", kind: "number", label: "Min-SNR gamma", default: 0, min: 0, max: 1000 },
@@ -44,7 +44,7 @@ const moreFields = () => [
     { name: "random_flip", kind: "flag", label: "Mirror half of the pictures", default: false },
     { name: "center_crop", kind: "flag", label: "Crop the middle", default: false },
     { name: "enable_bucket", kind: "flag", label: "Keep aspect ratios", default: false },
-    { name: "gradient_checkpointing", kind: "flag", label: "Less memory, more work", default: false },
+    { name: "gradient_checkpointing", kind: "flag", label: "Gradient checkpointing (less memory, more work)", default: false },
     { name: "mixed_precision", kind: "choice", label: "Precision", default: "no", values: ["no", "bf16", "fp16"] },
     { name: "checkpointing_steps", kind: "integer", label: "Checkpoint every", default: 500, min: 0, help: "steps" },
     { name: "seed", kind: "integer", label: "Seed", min: 0, placeholder: "random" },
