@@ -75,8 +75,9 @@ static void renew_figures(struct engine *engine, const struct engine_model *mode
 static void set_failed(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     engine->why_failed = *err;
-    if (engine->state == ENGINE_READY)
+    if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING) /* a switch drains */
         engine->state = ENGINE_FAILED;
+    pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
 }
 

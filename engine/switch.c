@@ -177,7 +177,7 @@ void engine_let_go_model(struct engine_model *model) {
 
 static bool is_stopping(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    const bool stopping = engine->state == ENGINE_STOPPING;
+    const bool stopping = engine->state == ENGINE_STOPPING || engine->state == ENGINE_FAILED;
     pthread_mutex_unlock(&engine->lock);
     return stopping;
 }
@@ -257,14 +257,14 @@ static bool is_left(const struct engine *engine, const struct engine_model *mode
 }
 
 /* No request is taken any more, and the old one is gone once its last has ended. False if the
- * engine stops. */
+ * engine stops or fails. */
 static bool unload(struct engine *engine, const struct engine_model *old) {
     turn_to(engine, NULL);
     pthread_mutex_lock(&engine->lock);
-    while (is_left(engine, old) && engine->state != ENGINE_STOPPING)
+    while (is_left(engine, old) && engine->state == ENGINE_LOADING)
         pthread_cond_wait(&engine->changed, &engine->lock);
     engine->switching.state = SWITCH_LOADING;
-    const bool ok = engine->state != ENGINE_STOPPING;
+    const bool ok = engine->state == ENGINE_LOADING;
     pthread_mutex_unlock(&engine->lock);
     return ok;
 }
@@ -322,7 +322,7 @@ static void *run(void *user) {
     struct error err = { 0 };
     const bool alone = asked.unloads_first;
     bool ok = !alone || unload(engine, old) ||
-              error_set(&err, ERROR_CANCELLED, "the daemon is stopping");
+              error_set(&err, ERROR_CANCELLED, "the daemon is stopping, or its engine failed");
     /* Beside the engine's thread it leaves the processors to that one. */
     if (!alone || !team_start(NULL))
         (void)team_leave();

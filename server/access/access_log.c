@@ -84,9 +84,9 @@ static char *line_of(const struct exchange *exchange) {
     char when[40], peer[INET6_ADDRSTRLEN], target[PATH_SHOWN_BYTES + 1];
     now_text(when);
     snprintf(target, sizeof(target), "%s", exchange->target);
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:f}", "time", when, "id",
+    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:I, s:f}", "time", when, "id",
         exchange->id, "peer", peer_text(exchange, peer), "caller", exchange->caller, "method",
-        exchange->method_name, "target", json_lenient_string(target), "status",
+        json_lenient_string(exchange->method_name), "target", json_lenient_string(target), "status",
         exchange->status ? json_integer(exchange->status) : json_null(), "received_bytes",
         (json_int_t)exchange->body_received, "seconds",
         (double)(monotonic_ms() - exchange->begun_ms) / 1000);

@@ -1,6 +1,7 @@
 #include "server/openai/image_answer.h"
 
 #include "base/base64.h"
+#include "engine/prompts/embeddings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static int count_tokens(const struct resolved_request *request) {
         const int32_t *ids = text->ids + chunk * request->tokens;
         int end = 0;
         for (int i = 1; i < request->tokens; i++)
-            if (ids[i] > ids[end])
+            if (ids[i] < EMBEDDING_ID_FIRST && ids[i] > ids[end]) /* vectors lie above it */
                 end = i;
         count += end > 0 ? end - 1 : 0; /* without the mark at the beginning */
     }

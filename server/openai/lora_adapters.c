@@ -54,7 +54,7 @@ static char *find_file(const struct change_task *t, struct error *err) {
     if (there && strncmp(found, folder, length) == 0 && found[length] == '/')
         return strdup(found);
     error_field(err, "lora_path", t->path, "a .safetensors file in the folder of adapters");
-    if (err && !there)
+    if (err && !there && t->path[0] != '/' && !strstr(t->path, ".."))
         err->code = ERROR_NOT_FOUND;
     return NULL;
 }

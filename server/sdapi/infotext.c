@@ -10,6 +10,7 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 /* A last line with fewer parameters belongs to the prompt. */
 #define PARAMETERS_MIN 3
+#define LINE_MAX_BYTES 65536 /* what is longer is no line of parameters */
 
 struct piece {
     const char *text;
@@ -56,15 +57,18 @@ static size_t quoted_length(struct piece p) {
 /* One parameter at `at`: spaces, a name of two characters or more, a colon, spaces, and a quoted
  * text or all up to a comma or the end. Returns where it ends, its comma included; 0 if there is
  * none here. */
-static size_t parameter_at(struct piece line, size_t at, struct piece *name, struct piece *value) {
+static size_t parameter_at(
+    struct piece line, size_t at, struct piece *name, struct piece *value, size_t *next) {
     while (at < line.length && is_space(line.text[at]))
         at++;
     const size_t begin = at;
     int characters = 0;
+    *next = begin + 1;
     if (at >= line.length || !begins_name(line.text[at]))
         return 0;
     for (; at < line.length && continues_name(line.text[at]); at++)
         characters += (line.text[at] & 0xc0) != 0x80;
+    *next = at; /* none that begins later in this word ends elsewhere */
     if (characters < 2 || at >= line.length || line.text[at] != ':')
         return 0;
     *name = (struct piece){ line.text + begin, at - begin };
@@ -86,13 +90,14 @@ static int walk(struct piece line,
     int count = 0;
     for (size_t at = 0; at < line.length;) {
         struct piece name, value;
-        const size_t end = parameter_at(line, at, &name, &value);
+        size_t next;
+        const size_t end = parameter_at(line, at, &name, &value, &next);
         if (end > 0) {
             count++;
             if (each && *ok)
                 *ok = each(object, name, value);
         }
-        at = end > 0 ? end : at + 1;
+        at = end > 0 ? end : next;
     }
     return count;
 }
@@ -225,7 +230,8 @@ json_t *sdapi_infotext_parse(const char *text) {
     const char *line_break = memrchr(all.text, '\n', all.length);
     if (line_break)
         last = (struct piece){ line_break + 1, all.length - (size_t)(line_break + 1 - all.text) };
-    const bool has_parameters = walk(last, NULL, NULL, NULL) >= PARAMETERS_MIN;
+    const bool has_parameters = last.length <= LINE_MAX_BYTES &&
+                                walk(last, NULL, NULL, NULL) >= PARAMETERS_MIN;
     if (has_parameters)
         all.length = line_break ? (size_t)(line_break - all.text) : 0;
     json_t *object = json_object();

@@ -26,7 +26,7 @@ struct option_switch {
     struct deferred deferred; /* the first member */
     struct work work;
     char name[MODEL_NAME_MAX_BYTES + 1];
-    struct sdapi_settings settings; /* count once it is done */
+    json_t *body; /* owned: its settings count once it is done */
     struct error error;
 };
 
@@ -36,8 +36,9 @@ static void on_switched(const struct error *err, void *user) {
     if (err) {
         s->error = *err;
     } else {
+        struct error ignored; /* it was read before */
         pthread_mutex_lock(&server->mutex);
-        server->sdapi = s->settings;
+        (void)!sdapi_settings_read(&server->sdapi, s->body, "", &ignored);
         pthread_mutex_unlock(&server->mutex);
     }
     deferred_done(&s->deferred);
@@ -62,21 +63,23 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
 }
 
 static void destroy(struct deferred *deferred) {
+    json_decref(((struct option_switch *)deferred)->body);
     free(deferred);
 }
 
 static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
 
-static enum MHD_Result start_switch(
-    struct exchange *exchange, const char *name, const struct sdapi_settings *settings) {
+/* Takes over the body, also on failure. */
+static enum MHD_Result start_switch(struct exchange *exchange, const char *name, json_t *body) {
     struct error err = { 0 };
     struct option_switch *s = calloc(1, sizeof(*s));
     if (!s) {
+        json_decref(body);
         error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
         return respond_error(exchange, &err);
     }
     s->work.run = begin_switch;
-    s->settings = *settings;
+    s->body = body;
     snprintf(s->name, sizeof(s->name), "%s", name);
     if (!deferred_init(&s->deferred, &kind, exchange, &err)) {
         deferred_unref(&s->deferred);
@@ -119,10 +122,10 @@ static enum MHD_Result post(struct exchange *exchange) {
     if (ok && !name[0])
         server->sdapi = settings;
     pthread_mutex_unlock(&server->mutex);
+    if (ok && name[0])
+        return start_switch(exchange, name, body);
     json_decref(body);
-    if (!ok)
-        return respond_error(exchange, &err);
-    return name[0] ? start_switch(exchange, name, &settings) : sdapi_respond_null(exchange);
+    return ok ? sdapi_respond_null(exchange) : respond_error(exchange, &err);
 }
 
 const struct route route_sdapi_options = { .path = "/sdapi/v1/options",

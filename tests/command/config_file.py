@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as work:
                         ({"merge-loras": 1}, "true or false"), ({"merge-loras": "true"}, "true or false"),
                         ({"host": "a.example"}, "a list of texts"), ({"host": [["a"]]}, "a text or a number"),
                         ({"host": ["a"] * 100}, "more than"), ({"--model": "x"}, "there is no such option"),
-                        ("[]", "no JSON object"), ("", "latentd.json"), ('{"model": "a", "model": "b"}', "model"),
+                        ("[]", "not a JSON object"), ("", "latentd.json"), ('{"model": "a", "model": "b"}', "model"),
                         ({}, "--model PATH is required")):
         err = refused(work, value)
         check(says in err, f"{str(value)[:60]}: {err}")

@@ -5,6 +5,24 @@
 #include "tests/check.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* What a stranger may send: it ends at once, or not in this life. */
+static void long_lines_end(void) {
+    static const char *const pieces[] = { "a", "aa:\"x,", "aa:", "a " };
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+        const size_t length = strlen(pieces[i]), count = (8u << 20) / length;
+        char *text = malloc(length * count + 1);
+        for (size_t k = 0; text && k < count; k++)
+            memcpy(text + k * length, pieces[i], length + 1);
+        json_t *parameters = text ? sdapi_infotext_parse(text) : NULL;
+        const char *prompt = json_string_value(json_object_get(parameters, "Prompt"));
+        CHECK(prompt && strlen(prompt) + 1 >= length * count, "8 MiB of \"%s\" are a prompt",
+            pieces[i]);
+        json_decref(parameters);
+        free(text);
+    }
+}
 
 int main(int argc, char **argv) {
     struct error err = { 0 };
@@ -24,5 +42,6 @@ int main(int argc, char **argv) {
     }
     printf("%zu infotexts\n", json_array_size(rows));
     json_decref(rows);
+    long_lines_end();
     return check_done();
 }
