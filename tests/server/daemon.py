@@ -129,6 +129,11 @@ class Daemon:
         with open(f"/proc/{self.process.pid}/status") as f:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
 
+    def is_sanitized(self):
+        """Whether it runs under AddressSanitizer, whose memory no limit and no measure fits."""
+        with open(f"/proc/{self.process.pid}/maps") as f:
+            return "libasan" in f.read()
+
     def open_files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 

@@ -103,8 +103,7 @@ with Daemon(sys.argv[1]) as d:
         sizes.append(d.rss_kb())
         files.append(d.open_files())
     print(f"{KINDS} kinds, 4 rounds: resident {sizes} KB, open files {files}")
-    with open(f"/proc/{d.process.pid}/maps") as f:
-        limit = GROWTH_MAX_KB_ASAN if "libasan" in f.read() else GROWTH_MAX_KB
+    limit = GROWTH_MAX_KB_ASAN if d.is_sanitized() else GROWTH_MAX_KB
     check(sizes[-1] - sizes[0] <= limit, f"memory grew by {sizes[-1] - sizes[0]} KB")
     check(files[-1] <= files[0] + 4, f"open files grew from {files[0]} to {files[-1]}")
 done()

@@ -45,6 +45,20 @@ def running(d, id):
     return wait_until(lambda: d.job(id)["step"] >= 1, 150)
 
 
+def a_job_keeps_the_model_that_would_have_to_go(d):
+    if d.is_sanitized():
+        return print("not limited: AddressSanitizer gives no memory back, and takes terabytes of addresses")
+    id = d.start(max_train_steps=4000)
+    check(running(d, id), f"it trains: {d.job(id)}")
+    limited(d, 16 << 20)
+    r = d.request("PUT", "/model", '{"name": "merged"}', JSON)
+    limited(d, 1 << 32)
+    check(r.status == 409 and "the training job stripes" in r.error()["message"], f"{r.status} {r.body[:300]}")
+    check(d.get("/health/ready").status == 200 and d.job(id)["state"] == "running", "and nothing happened")
+    d.request("POST", f"/jobs/{id}/cancel")
+    d.wait(id, "cancelled")
+
+
 prepare()
 with Trainer("--model-root", models, model=models + "/plain") as d:
     first, second = d.start(), d.start(name="second")
@@ -63,14 +77,6 @@ with Trainer("--model-root", models, model=models + "/plain") as d:
     check(told[2] != told[0], "and on the other")
     check(wait_until(lambda: "the model plain is unloaded" in d.read_log(), 20), "let go when its job is done")
 with Trainer("--model-root", models, model=models + "/plain") as d:
-    id = d.start(max_train_steps=4000)
-    check(running(d, id), f"it trains: {d.job(id)}")
-    limited(d, 16 << 20)
-    r = d.request("PUT", "/model", '{"name": "merged"}', JSON)
-    limited(d, 1 << 32)
-    check(r.status == 409 and "the training job stripes" in r.error()["message"], f"{r.status} {r.body[:300]}")
-    check(d.get("/health/ready").status == 200 and d.job(id)["state"] == "running", "and nothing happened")
-    d.request("POST", f"/jobs/{id}/cancel")
-    d.wait(id, "cancelled")
+    a_job_keeps_the_model_that_would_have_to_go(d)
 shutil.rmtree(root)
 done()
