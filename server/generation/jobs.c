@@ -181,9 +181,9 @@ static void add_chore(struct generation_jobs *jobs, bool cancels, const char *id
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* Whoever cancels it by its id cancels the job. */
+/* Whoever cancels it by its id cancels the job; which may be ending now, on another thread. */
 static void cancel(struct generation *g) {
-    add_chore(job_of(g)->jobs, true, g->id);
+    add_chore(g->server->generation_jobs, true, g->id);
 }
 
 static const struct generation_owner owner = {
