@@ -378,7 +378,7 @@ static int64_t sweep_ms(const struct generation_jobs *jobs) {
 static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
     const int64_t now = monotonic_ms();
     struct chore *chore = jobs->chores;
-    *due_ms = jobs->sweep_ms;
+    *due_ms = jobs->stopping ? now + SWEEP_MS : jobs->sweep_ms; /* nothing is swept at the end */
     struct drawn_job *again = find_put_off(jobs, due_ms);
     const bool sweeps = !jobs->stopping && now >= jobs->sweep_ms;
     const bool adds = !jobs->added && !jobs->stopping;

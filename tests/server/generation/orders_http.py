@@ -220,6 +220,26 @@ def pictures_expire(folder):
         check(wait_until(lambda: not d.files(id), 10), "and gone after two seconds")
 
 
+def a_stop_waits_quietly(folder):
+    with Orders(folder, step_ms=3000, extra=("--results-max-age", "0.0005")) as d:
+        id = d.accepted()
+        check(wait_until(lambda: d.state(id) == "running"), "it runs")
+        d.process.terminate()
+        time.sleep(1.3)  # pictures would be looked at every second
+        before_s = cpu_s(d)
+        time.sleep(0.7)
+        used_s = cpu_s(d) - before_s
+        print(f"{used_s:.2f} s of work in 0.7 s of waiting for a step to end")
+        check(used_s < 0.05, f"it spins: {used_s:.2f} s")
+        check(d.process.wait(30) == 0, "and it ends")
+
+
+def cpu_s(d):
+    with open(f"/proc/{d.process.pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def without_a_folder():
     with Daemon(EXECUTABLE) as d:
         r = d.request("POST", "/generate?async=1", '{"prompt": "a"}', {"Content-Type": "application/json"})
@@ -239,6 +259,7 @@ try:
     deadlines(os.path.join(root, "three"))
     kills_lose_nothing(os.path.join(root, "four"))
     pictures_expire(os.path.join(root, "five"))
+    a_stop_waits_quietly(os.path.join(root, "six"))
     without_a_folder()
 finally:
     shutil.rmtree(root, ignore_errors=True)
