@@ -10,6 +10,7 @@
 
 #define REPORT_MS 250 /* the least time between two reports that are written */
 #define RETRY_MS 1000 /* after one that could not be */
+#define WAITS_MS 1000 /* a shorter wait is not written down */
 
 enum claim_end { CLAIM_GOES_ON, CLAIM_SUCCEEDED, CLAIM_FAILED, CLAIM_STOPPED };
 
@@ -29,6 +30,9 @@ struct job_claim {
     bool has_report;
     struct job_report report; /* its metrics are owned */
     int64_t next_report_ms;
+    bool waits;       /* nothing is done for it */
+    int64_t waits_ms; /* when that will have been so for long */
+    bool is_excused;  /* it waits, as far as the queue knows: it has no strike for this attempt */
     enum claim_end end;
     char *result;
     struct error why;
@@ -106,6 +110,15 @@ enum job_wish job_claim_wish(const struct job_claim *claim) {
     return (enum job_wish)atomic_load(&claim->wish);
 }
 
+void job_claim_waits(struct job_claim *claim) {
+    struct dispatcher *d = claim->dispatcher;
+    pthread_mutex_lock(&d->mutex);
+    claim->waits = true;
+    claim->waits_ms = monotonic_ms() + WAITS_MS;
+    tell(d);
+    pthread_mutex_unlock(&d->mutex);
+}
+
 void job_claim_report(struct job_claim *claim, const struct job_report *report) {
     struct dispatcher *d = claim->dispatcher;
     char *metrics = report->metrics ? strdup(report->metrics) : NULL;
@@ -114,6 +127,7 @@ void job_claim_report(struct job_claim *claim, const struct job_report *report) 
     claim->report = *report;
     claim->report.metrics = metrics;
     claim->has_report = true;
+    claim->waits = false;
     tell(d);
     pthread_mutex_unlock(&d->mutex);
 }
@@ -252,6 +266,20 @@ static bool write_report(struct dispatcher *d, struct job_claim *claim) {
     return ok;
 }
 
+/* That it waits, or waits no more. */
+static bool write_waits(struct dispatcher *d, struct job_claim *claim) {
+    struct error err;
+    const bool waits = claim->waits;
+    pthread_mutex_unlock(&d->mutex);
+    const bool ok = queue_add_strikes(
+                        d->queue, claim->job.id, claim->job.attempts, waits ? -1 : 1, &err) ||
+                    is_settled(claim, &err);
+    pthread_mutex_lock(&d->mutex);
+    if (ok)
+        claim->is_excused = waits;
+    return ok;
+}
+
 static bool write_end(struct dispatcher *d, struct job_claim *claim) {
     struct error err;
     const char *id = claim->job.id;
@@ -273,23 +301,36 @@ static bool write_end(struct dispatcher *d, struct job_claim *claim) {
     return ok;
 }
 
+/* Whether the queue is to be told that it waits, or waits no more; *wait_ms: not before. */
+static bool is_waits_due(const struct job_claim *claim, int64_t now, int64_t *wait_ms) {
+    if (claim->waits == claim->is_excused || claim->end)
+        return false;
+    if (!claim->waits || now >= claim->waits_ms)
+        return true;
+    if (claim->waits_ms < *wait_ms)
+        *wait_ms = claim->waits_ms;
+    return false;
+}
+
 /* One thing that is to be written, if any. *wait_ms: not before. True if something was done. */
 static bool write_one(struct dispatcher *d, struct slot *slot, int64_t now, int64_t *wait_ms) {
     struct job_claim *claim = slot->claim;
+    const bool waits_due = is_waits_due(claim, now, wait_ms);
     const bool report_due = claim->has_report && (claim->end || now >= claim->next_report_ms);
     if (claim->has_report && !report_due && claim->next_report_ms < *wait_ms)
         *wait_ms = claim->next_report_ms;
-    if (!claim->first && !report_due && !claim->end)
+    if (!waits_due && !claim->first && !report_due && !claim->end)
         return false;
     if (now < claim->retry_ms && !d->stopping) {
         if (claim->retry_ms < *wait_ms)
             *wait_ms = claim->retry_ms;
         return false;
     }
-    const bool ends = !claim->first && !report_due;
-    const bool ok = claim->first ? write_event(d, claim)
-                    : report_due ? write_report(d, claim)
-                                 : write_end(d, claim);
+    const bool ends = !waits_due && !claim->first && !report_due;
+    const bool ok = waits_due      ? write_waits(d, claim)
+                    : claim->first ? write_event(d, claim)
+                    : report_due   ? write_report(d, claim)
+                                   : write_end(d, claim);
     claim->retry_ms = ok ? 0 : monotonic_ms() + RETRY_MS;
     if (!ok && !(d->stopping && claim->end))
         return !d->stopping;

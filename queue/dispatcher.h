@@ -49,6 +49,9 @@ void dispatcher_destroy(struct dispatcher *dispatcher);
 /* As it was when it was claimed. */
 const struct job *job_claim_job(const struct job_claim *claim);
 enum job_wish job_claim_wish(const struct job_claim *claim);
+/* From now on it waits for others' work, until its next report: if it does so for long, the
+ * daemon's end is not counted against it (JOB_STRIKES_MAX). */
+void job_claim_waits(struct job_claim *claim);
 /* Between two that are soon after one another the first may be passed over. */
 void job_claim_report(struct job_claim *claim, const struct job_report *report);
 /* A word, and a JSON object of at most JOB_EVENT_MAX_BYTES. False if there is no room for it before

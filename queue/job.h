@@ -48,7 +48,8 @@ struct job {
     enum job_state state;
     enum job_wish wish; /* of a running one */
     int attempts;       /* how often it was claimed; who works on it is fenced by this number */
-    int strikes; /* claims since it last got further than ever, of which none ended in order */
+    int strikes; /* claims since it last got further than ever, of which none ended in order; but
+                    not those that only waited for their turn */
     int64_t created_ms, started_ms, finished_ms;
     int64_t running_ms, since_ms; /* time at work until `since`, from when the rest counts */
 

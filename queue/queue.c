@@ -620,6 +620,17 @@ bool queue_add_event(struct queue *queue, const char *id, int attempt, const cha
     return unlock_claimed(queue, &job, ok);
 }
 
+bool queue_add_strikes(
+    struct queue *queue, const char *id, int attempt, int more, struct error *err) {
+    struct job job = { 0 };
+    bool ok = lock_claimed(queue, id, attempt, &job, err);
+    if (ok) {
+        job.strikes = job.strikes + more > 0 ? job.strikes + more : 0;
+        ok = queue->store->ops->save(queue->store, &job, NULL, err);
+    }
+    return unlock_claimed(queue, &job, ok);
+}
+
 bool queue_succeed(
     struct queue *queue, const char *id, int attempt, const char *result, struct error *err) {
     struct job job = { 0 };

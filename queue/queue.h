@@ -100,6 +100,10 @@ bool queue_report(struct queue *queue, const char *id, int attempt, const struct
 /* Something else that happened: a word and a JSON object. */
 bool queue_add_event(struct queue *queue, const char *id, int attempt, const char *type,
     const char *data, struct error *err) __attribute__((warn_unused_result));
+/* Whether this attempt counts, should the daemon end with it: 1 more, or 1 less for as long as it
+ * only waits. queue_claim has counted it. */
+bool queue_add_strikes(struct queue *queue, const char *id, int attempt, int more,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* Ends it; `result` is a JSON object, NULL for none. */
 bool queue_succeed(struct queue *queue, const char *id, int attempt, const char *result,

@@ -104,8 +104,12 @@ static struct drawn_job *job_of(const struct generation *g) {
     return g->owned_by;
 }
 
+/* The last that is asked before the engine has it. */
 static bool check(const struct generation *g, struct error *err) {
-    return orders_check_adapters(&job_of(g)->order, &g->server->options, err);
+    if (!orders_check_adapters(&job_of(g)->order, &g->server->options, err))
+        return false;
+    job_claim_waits(job_of(g)->claim);
+    return true;
 }
 
 static bool encode(struct generation *g, struct error *err) {

@@ -134,6 +134,19 @@ static void await_state(struct bench *b, const char *id, enum job_state state) {
     job_finish(&job);
 }
 
+/* Polls for its strikes. */
+static void await_strikes(struct bench *b, const char *id, int strikes) {
+    const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
+    struct job job = get(b, id);
+    while (job.strikes != strikes && monotonic_ms() < end_ms) {
+        job_finish(&job);
+        pause_ms(2);
+        job = get(b, id);
+    }
+    CHECK(job.strikes == strikes, "%d strikes, not %d", job.strikes, strikes);
+    job_finish(&job);
+}
+
 static void ask(struct bench *b, const char *id,
     bool (*how)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
     struct error err = { 0 };
@@ -336,6 +349,34 @@ static void a_stop_gives_everything_back(void) {
     folder_remove(folder);
 }
 
+static void who_waits_for_long_has_no_strike(void) {
+    struct bench b;
+    char id[JOB_ID_BYTES];
+    begin(&b, NULL);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    await_strikes(&b, id, 1);
+    job_claim_waits(claim);
+    await_strikes(&b, id, 0);
+    job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
+    await_strikes(&b, id, 1); /* its turn has come */
+    job_claim_waits(claim);
+    await_strikes(&b, id, 0); /* it was put off */
+    job_claim_report(claim, &(struct job_report){ 1, 9, -1, NULL });
+    job_claim_succeed(claim, NULL);
+    await_state(&b, id, JOB_SUCCEEDED);
+    /* Who waits for a moment only has one all the while. */
+    enqueue(&b, id);
+    claim = await_start(&b.runner, 2);
+    job_claim_waits(claim);
+    job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
+    pause_ms(20);
+    await_strikes(&b, id, 1);
+    job_claim_succeed(claim, NULL);
+    await_state(&b, id, JOB_SUCCEEDED);
+    end(&b);
+}
+
 /* As large as a file may be, in place of a full disk. */
 static void an_end_is_written_once_there_is_room(void) {
     struct bench b;
@@ -391,6 +432,7 @@ int main(void) {
     wishes_reach_the_runner();
     a_cancel_at_the_moment_of_the_claim_is_heard();
     a_stop_gives_everything_back();
+    who_waits_for_long_has_no_strike();
     an_end_is_written_once_there_is_room();
     too_many_events_are_refused();
     return check_done();

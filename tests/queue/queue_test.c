@@ -220,6 +220,39 @@ static void who_lost_a_job_cannot_write_to_it(struct kind *kind) {
     end(kind, queue, "five writes after the end of an attempt");
 }
 
+static int64_t get_events(struct queue *queue, const char *id) {
+    struct job job = get(queue, id);
+    const int64_t events = job.events;
+    job_finish(&job);
+    return events;
+}
+
+static void check_strikes(struct queue *queue, const char *id, int expected) {
+    struct job job = get(queue, id);
+    CHECK(job.strikes == expected, "%d strikes, not %d", job.strikes, expected);
+    job_finish(&job);
+}
+
+static void who_only_waits_has_no_strike(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    const int64_t events = get_events(queue, job.id);
+    check_strikes(queue, job.id, 1);
+    CHECK(queue_add_strikes(queue, job.id, 1, -1, &err), "%s", err.message);
+    check_strikes(queue, job.id, 0);
+    CHECK(queue_add_strikes(queue, job.id, 1, 1, &err), "%s", err.message);
+    check_strikes(queue, job.id, 1);
+    CHECK(queue_add_strikes(queue, job.id, 1, -2, &err), "%s", err.message);
+    check_strikes(queue, job.id, 0);
+    CHECK(get_events(queue, job.id) == events, "nobody is told");
+    CHECK(queue_stopped(queue, job.id, 1, &err), "%s", err.message);
+    refuses(queue_add_strikes(queue, job.id, 1, 1, &err), &err, ERROR_CONFLICT, "attempt 1");
+    job_finish(&job), job_finish(&queued);
+    end(kind, queue, "strikes");
+}
+
 static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -450,6 +483,7 @@ int main(void) {
         a_key_stands_for_one_request,
         what_is_reported_stays,
         who_lost_a_job_cannot_write_to_it,
+        who_only_waits_has_no_strike,
         a_job_moves_as_it_is_asked_to,
         a_failed_job_can_be_resumed,
         events_are_numbered_and_kept,

@@ -4,6 +4,7 @@ usage: orders_http.py EXECUTABLE"""
 import json
 import os
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
@@ -200,6 +201,41 @@ def kills_lose_nothing(folder):
         check(d.end(id)["state"] == "succeeded", "and it goes on")
 
 
+def column(folder, id, name):
+    db = sqlite3.connect(os.path.join(folder, "jobs.sqlite"))
+    value = db.execute(f"SELECT {name} FROM job WHERE id = ?", (id,)).fetchone()[0]
+    db.close()
+    return value
+
+
+def who_only_waited_is_not_to_blame(folder):
+    """Behind another job, while the daemon ends again and again."""
+    with Orders(folder, step_ms=20) as d:
+        first = d.accepted(num_inference_steps=500, priority=3)
+        check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > 0), "it is drawn")
+        waiting = d.accepted(num_inference_steps=999)
+        check(wait_until(lambda: d.state(waiting) == "running"), "it is begun, and waits")
+        d.process.kill()
+        d.process.wait()
+    with sqlite3.connect(os.path.join(folder, "jobs.sqlite")) as db:
+        db.execute("UPDATE job SET strikes = 3 WHERE id = ?", (waiting,))
+    db.close()
+    furthest = column(folder, first, "furthest")
+    for _ in range(2):
+        with Orders(folder, step_ms=20) as d:
+            check(wait_until(lambda: d.state(waiting) == "running"), f"{d.get('/jobs/' + waiting).body}")
+            time.sleep(1.5)
+            check(wait_until(lambda: d.get(f"/jobs/{first}").json()["step"] > furthest), "the first gets further")
+            d.process.kill()
+            d.process.wait()
+        furthest = column(folder, first, "furthest")
+        print(f"at step {furthest} of the first the daemon ends; the other: {column(folder, waiting, 'strikes')} "
+              f"strikes, {column(folder, waiting, 'attempts')} attempts")
+    with Orders(folder, step_ms=20) as d:
+        job = d.get(f"/jobs/{waiting}").json()
+        check(job["state"] in ("queued", "running"), f"{job['state']} {job['error']}")
+
+
 def pictures_expire(folder):
     with Orders(folder, extra=("--results-max-bytes", "1500")) as d:
         ids = [d.accepted(seed=i) for i in range(5)]
@@ -260,6 +296,7 @@ try:
     kills_lose_nothing(os.path.join(root, "four"))
     pictures_expire(os.path.join(root, "five"))
     a_stop_waits_quietly(os.path.join(root, "six"))
+    who_only_waited_is_not_to_blame(os.path.join(root, "seven"))
     without_a_folder()
 finally:
     shutil.rmtree(root, ignore_errors=True)
