@@ -127,7 +127,8 @@ static void sweep_one(
         unlink(order); /* it cannot be begun again */
     if (images && file_is_folder(images)) {
         const uint64_t bytes = bytes_of(job);
-        if (age_s >= options->results_max_age_s || *kept + bytes > options->results_max_bytes) {
+        if (job->state == JOB_CANCELLED || age_s >= options->results_max_age_s ||
+            *kept + bytes > options->results_max_bytes) {
             file_remove_tree(AT_FDCWD, images);
             (*removed)++;
         } else {
@@ -141,7 +142,9 @@ static void sweep_one(
 
 void results_sweep(struct queue *queue, const struct http_options *options) {
     const struct job_filter done = {
-        .states = 1u << JOB_SUCCEEDED, .type = GENERATE_JOB_TYPE, .newest_first = true
+        .states = 1u << JOB_SUCCEEDED | 1u << JOB_CANCELLED,
+        .type = GENERATE_JOB_TYPE,
+        .newest_first = true,
     };
     struct job_list list;
     struct error err;

@@ -15,7 +15,8 @@ bool results_write(const char *folder, const char *id, const struct generate_ans
  * memory is short. */
 char *results_picture(const char *folder, const char *name, const char **media_type);
 
-/* Removes pictures that are older than allowed, and the oldest of more than may be kept. */
+/* Removes pictures that are older than allowed, and the oldest of more than may be kept; and of
+ * jobs that cannot begin again, because they succeeded or were cancelled, what was asked for. */
 void results_sweep(struct queue *queue, const struct http_options *options);
 /* Removes folders of jobs that never became any: the daemon ended before they were accepted. */
 void results_remove_orphans(struct queue *queue, const char *state_folder);

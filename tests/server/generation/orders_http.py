@@ -256,6 +256,24 @@ def pictures_expire(folder):
         check(wait_until(lambda: not d.files(id), 10), "and gone after two seconds")
 
 
+def what_cannot_begin_again_keeps_no_request(folder):
+    fields = {"init_image": png_base64(64, 64, gradient), "strength": 0.9, "num_inference_steps": 800}
+    with Orders(folder, step_ms=20, extra=("--results-max-age", "0.0005")) as d:
+        failed = d.accepted(prompt="fail:internal")
+        check(d.end(failed)["state"] == "failed", "it can be tried again")
+        ids = [d.accepted(**fields) for _ in range(9)]
+        check(wait_until(lambda: d.state(ids[0]) == "running"), "one is drawn")
+        check(all(d.files(id) == ["request.json"] for id in ids), "each has what it was asked for")
+        for id in (ids[8], ids[0]):
+            check(d.request("POST", f"/jobs/{id}/cancel").status == 200 and d.end(id)["state"] == "cancelled", id)
+        check(d.request("POST", f"/jobs/{ids[1]}/pause").status == 200, "one is paused")
+        check(d.end(ids[1])["state"] == "paused", "and can go on")
+        check(wait_until(lambda: not d.files(ids[0]) and not d.files(ids[8]), 10), "cancelled ones cannot")
+        check(d.files(ids[1]) == d.files(failed) == ["request.json"], "theirs stay")
+        for id in ids[2:8]:
+            d.request("POST", f"/jobs/{id}/cancel")
+
+
 def a_stop_waits_quietly(folder):
     with Orders(folder, step_ms=3000, extra=("--results-max-age", "0.0005")) as d:
         id = d.accepted()
@@ -297,6 +315,7 @@ try:
     pictures_expire(os.path.join(root, "five"))
     a_stop_waits_quietly(os.path.join(root, "six"))
     who_only_waited_is_not_to_blame(os.path.join(root, "seven"))
+    what_cannot_begin_again_keeps_no_request(os.path.join(root, "eight"))
     without_a_folder()
 finally:
     shutil.rmtree(root, ignore_errors=True)
