@@ -12,7 +12,7 @@
 #define RETRY_MS 1000 /* after one that could not be */
 #define WAITS_MS 1000 /* a shorter wait is not written down */
 
-enum claim_end { CLAIM_GOES_ON, CLAIM_SUCCEEDED, CLAIM_FAILED, CLAIM_STOPPED };
+enum claim_end { CLAIM_GOES_ON, CLAIM_SUCCEEDED, CLAIM_FAILED, CLAIM_STOPPED, CLAIM_ABANDONED };
 
 struct pending_event {
     char *type, *data;
@@ -184,6 +184,10 @@ void job_claim_stopped(struct job_claim *claim) {
     end_claim(claim, CLAIM_STOPPED, NULL, NULL);
 }
 
+void job_claim_abandon(struct job_claim *claim) {
+    end_claim(claim, CLAIM_ABANDONED, NULL, NULL);
+}
+
 /* --- What the queue says --- */
 
 /* Under the lock; true if it is news. */
@@ -293,6 +297,9 @@ static bool write_end(struct dispatcher *d, struct job_claim *claim) {
     case CLAIM_FAILED:
         ok = queue_fail(d->queue, id, attempt, &claim->why, &err);
         break;
+    case CLAIM_ABANDONED:
+        ok = true;
+        break;
     default:
         ok = queue_stopped(d->queue, id, attempt, &err);
     }
@@ -303,9 +310,10 @@ static bool write_end(struct dispatcher *d, struct job_claim *claim) {
 
 /* Whether the queue is to be told that it waits, or waits no more; *wait_ms: not before. */
 static bool is_waits_due(const struct job_claim *claim, int64_t now, int64_t *wait_ms) {
-    if (claim->waits == claim->is_excused || claim->end)
+    const bool is_ended = claim->end && claim->end != CLAIM_ABANDONED;
+    if (claim->waits == claim->is_excused || is_ended)
         return false;
-    if (!claim->waits || now >= claim->waits_ms)
+    if (!claim->waits || claim->end || now >= claim->waits_ms)
         return true;
     if (claim->waits_ms < *wait_ms)
         *wait_ms = claim->waits_ms;

@@ -63,5 +63,8 @@ void job_claim_succeed(struct job_claim *claim, const char *result);
 void job_claim_fail(struct job_claim *claim, const struct error *why);
 /* All that is worth keeping is on the disk, and it has stopped, as it was asked to. */
 void job_claim_stopped(struct job_claim *claim);
+/* The process is about to end through no wish of anybody: nothing is written down, and the job
+ * begins again at the next start, as after a kill. */
+void job_claim_abandon(struct job_claim *claim);
 
 #endif

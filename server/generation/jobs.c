@@ -73,6 +73,12 @@ static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err
            (err->code == ERROR_CANCELLED || err->code == ERROR_UNAVAILABLE);
 }
 
+/* The daemon is about to end with status 70, to be started again. */
+static bool is_lost(const struct drawn_job *d, const struct error *err) {
+    return err->code == ERROR_DEVICE_LOST &&
+           engine_get_state(d->jobs->server->options.engine, NULL) != ENGINE_READY;
+}
+
 /* From the last thread that has it. */
 static void finish(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
@@ -90,6 +96,8 @@ static void finish(struct drawn_job *d, const struct error *err) {
         job_claim_succeed(d->claim, d->result);
     else if (was_asked_to_stop(d, err))
         job_claim_stopped(d->claim);
+    else if (is_lost(d, err))
+        job_claim_abandon(d->claim);
     else
         job_claim_fail(d->claim, err);
     if (d->has_order)

@@ -377,6 +377,40 @@ static void who_waits_for_long_has_no_strike(void) {
     end(&b);
 }
 
+static void what_is_abandoned_begins_again(void) {
+    struct bench b;
+    char folder[FOLDER_BYTES], ids[2][JOB_ID_BYTES];
+    folder_make(folder);
+    begin(&b, folder);
+    enqueue(&b, ids[0]);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    job_claim_report(claim, &(struct job_report){ 0, 9, -1, NULL });
+    job_claim_abandon(claim);
+    enqueue(&b, ids[1]);
+    claim = await_start(&b.runner, 2);
+    job_claim_waits(claim);
+    job_claim_abandon(claim); /* for no fault of its own, however short it waited */
+    dispatcher_stop(b.dispatcher);
+    dispatcher_wait(b.dispatcher, "train");
+    for (int i = 0; i < 2; i++) {
+        struct job job = get(&b, ids[i]);
+        CHECK(job.state == JOB_RUNNING && job.strikes == !i, "%s, %d strikes",
+            job_state_name(job.state), job.strikes);
+        job_finish(&job);
+    }
+    end(&b);
+    begin(&b, folder);
+    for (int i = 0; i < 2; i++) {
+        claim = await_start(&b.runner, i + 1);
+        check_same(job_claim_job(claim)->id, ids[i]);
+        CHECK(job_claim_job(claim)->strikes == 2 - i, "%d strikes", job_claim_job(claim)->strikes);
+        job_claim_succeed(claim, NULL);
+        await_state(&b, ids[i], JOB_SUCCEEDED);
+    }
+    end(&b);
+    folder_remove(folder);
+}
+
 /* As large as a file may be, in place of a full disk. */
 static void an_end_is_written_once_there_is_room(void) {
     struct bench b;
@@ -433,6 +467,7 @@ int main(void) {
     a_cancel_at_the_moment_of_the_claim_is_heard();
     a_stop_gives_everything_back();
     who_waits_for_long_has_no_strike();
+    what_is_abandoned_begins_again();
     an_end_is_written_once_there_is_room();
     too_many_events_are_refused();
     return check_done();

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -236,6 +237,35 @@ def who_only_waited_is_not_to_blame(folder):
         check(job["state"] in ("queued", "running"), f"{job['state']} {job['error']}")
 
 
+def a_lost_device_loses_no_job(folder):
+    with Orders(folder, step_ms=10) as d:
+        ids = [d.accepted(seed=i, num_inference_steps=300) for i in range(9)]
+        check(wait_until(lambda: d.get(f"/jobs/{ids[0]}").json()["step"] > 0), "one is drawn, eight are begun")
+        r = d.generate({"prompt": "fail:lost", "num_inference_steps": 1})
+        check(r.status == 500 and r.error()["code"] == "device_lost", f"{r.status} {r.body[:200]}")
+        check(d.process.wait(20) == 70, "status 70")
+    check([column(folder, id, "state") for id in ids] == 8 * ["running"] + ["queued"], "none has ended")
+    with Orders(folder, step_ms=10) as d:
+        jobs = [d.get(f"/jobs/{id}").json() for id in ids]
+        check(all(job["state"] in ("queued", "running") for job in jobs), f"{[job['error'] for job in jobs]}")
+        for id in ids:
+            d.request("POST", f"/jobs/{id}/cancel")
+
+
+def a_job_that_loses_the_device_is_given_up(folder):
+    with Orders(folder) as d:
+        id = d.accepted(prompt="fail:lost", num_inference_steps=1)
+        check(d.process.wait(20) == 70, "status 70")
+    starts = 1
+    while column(folder, id, "strikes") < 5 and starts < 9:  # the first may have been a step further
+        check(subprocess.run(d.command, capture_output=True, timeout=60).returncode == 70, "status 70")
+        starts += 1
+    with Orders(folder) as d:
+        job = d.get(f"/jobs/{id}").json()
+        check(job["state"] == "failed" and "the daemon ended 5 times" in job["error"]["message"], f"{job}")
+    print(f"given up after {starts} starts")
+
+
 def pictures_expire(folder):
     with Orders(folder, extra=("--results-max-bytes", "1500")) as d:
         ids = [d.accepted(seed=i) for i in range(5)]
@@ -316,6 +346,8 @@ try:
     a_stop_waits_quietly(os.path.join(root, "six"))
     who_only_waited_is_not_to_blame(os.path.join(root, "seven"))
     what_cannot_begin_again_keeps_no_request(os.path.join(root, "eight"))
+    a_lost_device_loses_no_job(os.path.join(root, "nine"))
+    a_job_that_loses_the_device_is_given_up(os.path.join(root, "ten"))
     without_a_folder()
 finally:
     shutil.rmtree(root, ignore_errors=True)
