@@ -2,9 +2,8 @@
 #include "base/base64.h"
 #include "base/json.h"
 #include "server/http/accept.h"
-#include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
-#include "server/generation/generation.h"
+#include "server/generation/answer.h"
 #include "server/generation/generations.h"
 #include "server/generation/order_route.h"
 #include "server/generation/repeats.h"
@@ -30,16 +29,6 @@ static const struct form *form_of(const struct generation *g) {
 
 /* --- How it answers --- */
 
-static struct generate_answer answer_of(const struct generation *g) {
-    return (struct generate_answer){
-        .id = g->id,
-        .created = g->created,
-        .model_name = g->request.of.name ? g->request.of.name : "",
-        .request = &g->request,
-        .result = &g->result,
-    };
-}
-
 /* One picture fits into an answer of its bytes: no list, no second image. */
 static bool check(const struct generation *g, struct error *err) {
     const struct form *form = form_of(g);
@@ -50,7 +39,7 @@ static bool check(const struct generation *g, struct error *err) {
 }
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
-    const struct generate_answer a = answer_of(g);
+    const struct generate_answer a = generation_answer_of(g);
     if (form_of(g)->json) {
         out->content_type = "application/json";
         out->bytes = generate_answer_json(&a, &out->size, err);
@@ -96,7 +85,7 @@ static bool write_json(const char *type, json_t *json, FILE *out) {
 }
 
 static bool write_result(const struct generation *g, FILE *out, struct error *err) {
-    const struct generate_answer a = answer_of(g);
+    const struct generate_answer a = generation_answer_of(g);
     size_t length;
     char *text = generate_answer_json(&a, &length, err);
     if (!text)

@@ -2,9 +2,8 @@
  * {...}}, whose parameters are the fields of POST /generate, becomes one picture's bytes. */
 #include "base/json.h"
 #include "server/dialect/dialect.h"
-#include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
-#include "server/generation/generation.h"
+#include "server/generation/answer.h"
 #include "server/http/accept.h"
 #include "server/http/respond.h"
 
@@ -26,13 +25,7 @@ static bool check(const struct generation *g, struct error *err) {
 }
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
-    const struct generate_answer a = {
-        .id = g->id,
-        .created = g->created,
-        .model_name = g->request.of.name ? g->request.of.name : "",
-        .request = &g->request,
-        .result = &g->result,
-    };
+    const struct generate_answer a = generation_answer_of(g);
     uint8_t *file = NULL;
     if (!generate_answer_picture(&a, 0, &file, &out->size, err))
         return false;

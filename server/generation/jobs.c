@@ -5,6 +5,7 @@
 #include "base/monotonic.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
+#include "server/generation/answer.h"
 #include "server/generation/internal.h"
 #include "server/generation/orders.h"
 #include "server/generation/results.h"
@@ -122,13 +123,7 @@ static bool check(const struct generation *g, struct error *err) {
 
 static bool encode(struct generation *g, struct error *err) {
     struct drawn_job *d = job_of(g);
-    const struct generate_answer answer = {
-        .id = g->id,
-        .created = g->created,
-        .model_name = g->request.of.name ? g->request.of.name : g->server->options.model_name,
-        .request = &g->request,
-        .result = &g->result,
-    };
+    const struct generate_answer answer = generation_answer_of(g);
     json_t *result = NULL;
     char *folder = folder_of(d);
     if (folder && results_write(folder, g->id, &answer, &result, err))

@@ -1,6 +1,6 @@
 /* POST /v1/images/generations, /v1/images/edits and /v1/images/variations, as OpenAI has them. */
 #include "base/json.h"
-#include "server/generation/generation.h"
+#include "server/generation/answer.h"
 #include "server/http/multipart.h"
 #include "server/http/respond.h"
 #include "server/openai/image_answer.h"
@@ -21,18 +21,8 @@ static struct client *client_of(const struct generation *g) {
 
 /* --- How it answers --- */
 
-static struct generate_answer answer_of(const struct generation *g) {
-    return (struct generate_answer){
-        .id = g->id,
-        .created = g->created,
-        .model_name = g->request.of.name ? g->request.of.name : "",
-        .request = &g->request,
-        .result = &g->result,
-    };
-}
-
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
-    const struct generate_answer a = answer_of(g);
+    const struct generate_answer a = generation_answer_of(g);
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
@@ -65,7 +55,7 @@ static bool write_error(const struct error *error, FILE *out) {
 static bool event(const struct generation *g, const struct generation_event *event, FILE *out,
     struct error *err) {
     struct client *client = client_of(g);
-    const struct generate_answer a = answer_of(g);
+    const struct generate_answer a = generation_answer_of(g);
     const struct preview *p = event->preview;
     switch (event->type) {
     case GENERATION_EVENT_PREVIEW:

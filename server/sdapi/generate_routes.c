@@ -1,6 +1,6 @@
 /* POST /sdapi/v1/txt2img and /img2img: parse, and start a generation that answers in this dialect.
  */
-#include "server/generation/generation.h"
+#include "server/generation/answer.h"
 #include "server/http/respond.h"
 #include "server/sdapi/answer.h"
 #include "server/sdapi/sdapi.h"
@@ -16,13 +16,7 @@ static bool prepare(struct generation *g, struct generate_request *asked, struct
 }
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
-    const struct generate_answer drawn = {
-        .id = g->id,
-        .created = g->created,
-        .model_name = g->request.of.name ? g->request.of.name : "",
-        .request = &g->request,
-        .result = &g->result,
-    };
+    const struct generate_answer drawn = generation_answer_of(g);
     const struct sdapi_answer answer = { g->user, &drawn };
     out->content_type = "application/json";
     out->bytes = sdapi_answer_json(&answer, &out->size, err);

@@ -1,0 +1,11 @@
+/* What a generation has drawn, in the terms of server/dialect/generate_answer.h. */
+#ifndef SERVER_GENERATION_ANSWER_H
+#define SERVER_GENERATION_ANSWER_H
+
+#include "server/dialect/generate_answer.h"
+#include "server/generation/generation.h"
+
+/* Borrows from `g`. Its model_name is "" where the checkpoint has no name. */
+struct generate_answer generation_answer_of(const struct generation *g);
+
+#endif
