@@ -174,14 +174,6 @@ static bool read_image(
 
 /* --- The routes --- */
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (jobs_are_kept(exchange, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 static void copy_piece(char *out, size_t size, const char *piece, size_t length) {
     snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), piece);
 }
@@ -266,7 +258,7 @@ static enum MHD_Result handle_adapter(struct exchange *exchange) {
     const struct route name = { .path = PREFIX,                                                    \
         .piece = "id",                                                                             \
         .suffix = suffix_,                                                                         \
-        .methods = { { "GET", .early = early, .handle = handler, __VA_ARGS__ } } }
+        .methods = { { "GET", .early = jobs_early, .handle = handler, __VA_ARGS__ } } }
 
 GET_ROUTE(route_job_metrics, "/metrics", handle_metrics, .about = "a line of JSON for each step",
     .query = "after", .answers = "application/x-ndjson");

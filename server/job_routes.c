@@ -86,7 +86,7 @@ bool jobs_read_key(
     return true;
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
+bool jobs_early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
     if (jobs_are_kept(exchange, &err))
         return false;
@@ -384,37 +384,38 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 }
 
 const struct route route_jobs = { .path = "/jobs",
-    .methods = { { "GET", .early = early, .handle = handle_list, .about = "the jobs, newest first",
-        .query = "state type limit after" } } };
+    .methods = { { "GET", .early = jobs_early, .handle = handle_list,
+        .about = "the jobs, newest first", .query = "state type limit after" } } };
 
 const struct route route_job_events = { .path = PREFIX,
     .piece = "id",
     .suffix = "/events",
-    .methods = { { "GET", .early = early, .handle = handle_events,
+    .methods = { { "GET", .early = jobs_early, .handle = handle_events,
         .about = "what happens to it, as server-sent events", .query = "after",
         .answers = "text/event-stream" } } };
 
 const struct route route_job_cancel = { .path = PREFIX,
     .piece = "id",
     .suffix = "/cancel",
-    .methods = { { "POST", .early = early, .handle = handle_cancel,
+    .methods = { { "POST", .early = jobs_early, .handle = handle_cancel,
         .about = "stops it at its next step" } } };
 
 const struct route route_job_pause = { .path = PREFIX,
     .piece = "id",
     .suffix = "/pause",
-    .methods = { { "POST", .early = early, .handle = handle_pause, .about = "lets it rest" } } };
+    .methods = {
+        { "POST", .early = jobs_early, .handle = handle_pause, .about = "lets it rest" } } };
 
 const struct route route_job_resume = { .path = PREFIX,
     .piece = "id",
     .suffix = "/resume",
-    .methods = { { "POST", .early = early, .handle = handle_resume,
+    .methods = { { "POST", .early = jobs_early, .handle = handle_resume,
         .about = "lets it go on, or tries it again" } } };
 
 const struct route route_job = { .path = PREFIX,
     .piece = "id",
     .is_prefix = true,
-    .methods = { { "GET", .early = early, .handle = handle_get, .about = "a job; waits for its end",
-                     .query = "wait" },
-        { "DELETE", .early = early, .handle = handle_delete,
+    .methods = { { "GET", .early = jobs_early, .handle = handle_get,
+                     .about = "a job; waits for its end", .query = "wait" },
+        { "DELETE", .early = jobs_early, .handle = handle_delete,
             .about = "forgets it and removes its files" } } };

@@ -219,14 +219,6 @@ static bool list_checkpoints(struct task *task, struct error *err) {
 
 /* --- What is asked for --- */
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (jobs_are_kept(exchange, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 static bool early_order(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 }, why = { 0 };
     if (train_order_may_come(exchange, &err) &&
@@ -355,7 +347,7 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, early_order, handle_create,
                      .about = "trains, as OpenAI's clients ask for it" },
-        { "GET", .early = early, .handle = handle_list, .about = "training jobs, newest first",
+        { "GET", .early = jobs_early, .handle = handle_list, .about = "training jobs, newest first",
             .query = "after limit" } } };
 
 #define ROUTE(name, suffix_, method, handler, ...)                                                 \
@@ -363,7 +355,7 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = { { method, .early = early, .handle = handler, __VA_ARGS__ } } }
+        .methods = { { method, .early = jobs_early, .handle = handler, __VA_ARGS__ } } }
 
 ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
     .about = "what happened to a job, newest first", .query = "after limit");
@@ -377,7 +369,7 @@ static const char *const content_types_none[] = { "application/json", "", NULL }
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = { { "POST", content_types_none, early, handler, .about = about_ } } }
+        .methods = { { "POST", content_types_none, jobs_early, handler, .about = about_ } } }
 
 CHANGE(route_openai_tuning_cancel, "/cancel", handle_cancel, "cancels a job");
 CHANGE(route_openai_tuning_pause, "/pause", handle_pause, "pauses a job");
@@ -387,4 +379,5 @@ const struct route route_openai_tuning = { .path = PREFIX,
     .is_prefix = true,
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = { { "GET", .early = early, .handle = handle_get, .about = "a training job" } } };
+    .methods = {
+        { "GET", .early = jobs_early, .handle = handle_get, .about = "a training job" } } };
