@@ -207,7 +207,7 @@ static int wait_for_the_end(
         if (ready && watchdog_ms) {
             /* Whatever it is, also while another checkpoint is loaded: both locks can be had, so
              * neither the engine nor who answers requests has seized up. */
-            (void)server_state(server, NULL);
+            (void)server_state(server);
             service_notify("WATCHDOG=1");
         }
         const enum wait_end end = wait_once(engine, set, ready ? tick_ms : 50, &why);

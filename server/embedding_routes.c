@@ -9,12 +9,11 @@
 #include <string.h>
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
+    struct error err = { 0 };
     const char *query = strchr(exchange->target, '?');
-    const enum engine_state state = server_state(exchange->server, &why);
     if (query)
         error_field(&err, "query", query, "no query here");
-    else if (engine_state_takes(state, &why, &err))
+    else if (server_takes(exchange->server, &err))
         return false;
     *answered = respond_error(exchange, &err);
     return true;

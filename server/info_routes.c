@@ -7,16 +7,14 @@
 
 /* The process is there and answers; whether it can draw is /health/ready's business. */
 static enum MHD_Result health(struct exchange *exchange) {
-    enum engine_state state = server_state(exchange->server, NULL);
+    enum engine_state state = server_state(exchange->server);
     return respond_json(
         exchange, 200, json_pack("{s:s, s:s}", "status", "ok", "state", engine_state_name(state)));
 }
 
 static enum MHD_Result health_ready(struct exchange *exchange) {
-    struct error why = { 0 };
-    enum engine_state state = server_state(exchange->server, &why);
-    struct error err;
-    if (!engine_state_takes(state, &why, &err))
+    struct error err = { 0 };
+    if (!server_takes(exchange->server, &err))
         return respond_error(exchange, &err);
     return respond_json(exchange, 200, json_pack("{s:s}", "status", "ready"));
 }
@@ -73,7 +71,7 @@ static json_t *loras_summary_json(struct engine *engine) {
 
 static enum MHD_Result info(struct exchange *exchange) {
     struct http_server *server = exchange->server;
-    enum engine_state state = server_state(server, NULL);
+    enum engine_state state = server_state(server);
     struct pipeline_info p;
     json_t *model = NULL, *device = json_null(), *implementations = json_null();
     int depth = 0;
@@ -102,7 +100,7 @@ static enum MHD_Result info(struct exchange *exchange) {
 static enum MHD_Result schedulers(struct exchange *exchange) {
     struct http_server *server = exchange->server;
     struct pipeline_info p;
-    bool known = server_state(server, NULL) == ENGINE_READY &&
+    bool known = server_state(server) == ENGINE_READY &&
                  engine_get_info(server->options.engine, &p);
     return respond_json(exchange, 200, schedulers_json(known ? &p : NULL));
 }

@@ -44,11 +44,10 @@ static struct adapters *adapters_of(const struct exchange *exchange) {
 }
 
 static bool is_open(const struct exchange *exchange, struct error *err) {
-    struct error why = { 0 };
     const char *query = strchr(exchange->target, '?');
     if (query)
         return error_field(err, "query", query, "no query here");
-    if (!engine_state_takes(server_state(exchange->server, &why), &why, err))
+    if (!server_takes(exchange->server, err))
         return false;
     return adapters_of(exchange) ||
            error_set(err, ERROR_NOT_FOUND, "this pipeline has no adapters");

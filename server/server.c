@@ -4,11 +4,21 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum engine_state server_state(struct http_server *server, struct error *why_failed) {
+static enum engine_state state_of(struct http_server *server, struct error *why_failed) {
     pthread_mutex_lock(&server->mutex);
     bool stopping = server->stopping;
     pthread_mutex_unlock(&server->mutex);
     return stopping ? ENGINE_STOPPING : engine_get_state(server->options.engine, why_failed);
+}
+
+enum engine_state server_state(struct http_server *server) {
+    return state_of(server, NULL);
+}
+
+bool server_takes(struct http_server *server, struct error *err) {
+    struct error why = { 0 };
+    const enum engine_state state = state_of(server, &why);
+    return engine_state_takes(state, &why, err);
 }
 
 #define ENDS_REMEMBERED 8 /* about so many decide the mean */

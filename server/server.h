@@ -91,7 +91,10 @@ struct http_server {
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */
-enum engine_state server_state(struct http_server *server, struct error *why_failed);
+enum engine_state server_state(struct http_server *server);
+/* True in ENGINE_READY; else ERROR_UNAVAILABLE with why nothing is taken now. */
+bool server_takes(struct http_server *server, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* Whole seconds that a client should wait before it tries again. */
 int server_retry_after_s(struct http_server *server);

@@ -125,11 +125,10 @@ static const struct generation_kind kind = {
 /* --- What is asked for --- */
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
-    enum engine_state state = server_state(exchange->server, &why);
+    struct error err = { 0 };
     char key[JOB_KEY_MAX_BYTES + 1];
     bool is_order;
-    if (engine_state_takes(state, &why, &err) && generation_is_order(exchange, &is_order, &err) &&
+    if (server_takes(exchange->server, &err) && generation_is_order(exchange, &is_order, &err) &&
         jobs_read_key(exchange, key, &err) && (!is_order || jobs_are_kept(exchange, &err)))
         return false;
     *answered = respond_error(exchange, &err);

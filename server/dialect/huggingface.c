@@ -91,9 +91,9 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
 }
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
+    struct error err = { 0 };
     const char *query = strchr(exchange->target, '?');
-    if (engine_state_takes(server_state(exchange->server, &why), &why, &err) &&
+    if (server_takes(exchange->server, &err) &&
         (!query || error_field(&err, "query", query, "no query here")))
         return false;
     *answered = respond_error(exchange, &err);

@@ -65,7 +65,7 @@ static void go_on(struct client *client) {
 }
 
 static bool is_stopping(struct http_server *server) {
-    return server_state(server, NULL) == ENGINE_STOPPING;
+    return server_state(server) == ENGINE_STOPPING;
 }
 
 /* A stream ends with the generation, or when its connection does. */
@@ -195,7 +195,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max)
         memcpy(out, client->text + client->sent, (size_t)got);
         client->sent += (size_t)got;
         client->heartbeat_ms = monotonic_ms(); /* some dialects have nothing to say of a step */
-    } else if (client->ended) { /* and nothing was left to be sent */
+    } else if (client->ended) {                /* and nothing was left to be sent */
         got = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         client->deferred.suspended = true;

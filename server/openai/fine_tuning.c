@@ -220,9 +220,8 @@ static bool list_checkpoints(struct task *task, struct error *err) {
 /* --- What is asked for --- */
 
 static bool early_order(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
-    if (train_order_may_come(exchange, &err) &&
-        engine_state_takes(server_state(exchange->server, &why), &why, &err))
+    struct error err = { 0 };
+    if (train_order_may_come(exchange, &err) && server_takes(exchange->server, &err))
         return false;
     *answered = respond_error(exchange, &err);
     return true;

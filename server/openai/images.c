@@ -79,11 +79,10 @@ static const struct generation_kind kind = {
 /* --- What is asked for --- */
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
-    const enum engine_state state = server_state(exchange->server, &why);
+    struct error err = { 0 };
     const char *query = strchr(exchange->target, '?');
     const char *key = exchange_header(exchange, "Idempotency-Key");
-    bool ok = engine_state_takes(state, &why, &err);
+    bool ok = server_takes(exchange->server, &err);
     if (ok && query)
         ok = error_field(&err, "query", query, "no query here");
     if (ok && key)

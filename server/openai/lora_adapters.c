@@ -142,8 +142,8 @@ static bool read_order(const json_t *body, bool loads, struct change_task *t, st
 }
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 }, why = { 0 };
-    bool ok = engine_state_takes(server_state(exchange->server, &why), &why, &err);
+    struct error err = { 0 };
+    bool ok = server_takes(exchange->server, &err);
     if (ok && (!exchange->server->options.lora_dir ||
                   !engine_get_adapters(exchange->server->options.engine)))
         ok = error_set(&err, ERROR_NOT_FOUND,

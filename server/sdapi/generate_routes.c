@@ -33,9 +33,8 @@ static const struct generation_kind kind = {
 };
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err, why = { 0 };
-    const enum engine_state state = server_state(exchange->server, &why);
-    if (engine_state_takes(state, &why, &err))
+    struct error err = { 0 };
+    if (server_takes(exchange->server, &err))
         return false;
     *answered = respond_error(exchange, &err);
     return true;
