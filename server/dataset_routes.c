@@ -3,6 +3,7 @@
 #include "server/dataset_routes.h"
 
 #include "queue/queue.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/task.h"
@@ -36,9 +37,8 @@ static bool read_name(
 }
 
 static bool is_open(const struct exchange *exchange, struct error *err) {
-    const char *query = strchr(exchange->target, '?');
-    if (query)
-        return error_field(err, "query", query, "no query here");
+    if (!query_none(exchange->target, err))
+        return false;
     return store_of(exchange) ||
            error_set(err, ERROR_NOT_FOUND,
                "this daemon has no folder of data sets; start it with --dataset-root FOLDER");

@@ -1,19 +1,16 @@
 /* Textual inversion over HTTP: GET /embeddings lists what texts can name, POST /embeddings/rescan
  * reads the folder again, on a loader's thread. */
 #include "base/json.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/task.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
-    const char *query = strchr(exchange->target, '?');
-    if (query)
-        error_field(&err, "query", query, "no query here");
-    else if (server_takes(exchange->server, &err))
+    if (query_none(exchange->target, &err) && server_takes(exchange->server, &err))
         return false;
     *answered = respond_error(exchange, &err);
     return true;

@@ -235,7 +235,7 @@ static enum MHD_Result handle_preview(struct exchange *exchange) {
     size_t length;
     const char *piece = route_piece(exchange->route, exchange->target, &length);
     copy_piece(id, sizeof(id), piece, length);
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     const bool found = generations_find(exchange->server->generations, exchange->caller, id, &look);
     const size_t size = look.preview ? look.preview->size : 0;

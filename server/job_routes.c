@@ -338,7 +338,7 @@ static enum MHD_Result handle_get(struct exchange *exchange) {
 static enum MHD_Result start_change(struct exchange *exchange,
     bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
     struct error err = { 0 };
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     struct job_task *t = new_task(exchange);
     if (t) {

@@ -4,6 +4,7 @@
  * the connection is suspended; a PUT's body goes to a file of the registry's while it comes.
  */
 #include "server/dialect/loras_json.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/task.h"
@@ -44,10 +45,7 @@ static struct adapters *adapters_of(const struct exchange *exchange) {
 }
 
 static bool is_open(const struct exchange *exchange, struct error *err) {
-    const char *query = strchr(exchange->target, '?');
-    if (query)
-        return error_field(err, "query", query, "no query here");
-    if (!server_takes(exchange->server, err))
+    if (!query_none(exchange->target, err) || !server_takes(exchange->server, err))
         return false;
     return adapters_of(exchange) ||
            error_set(err, ERROR_NOT_FOUND, "this pipeline has no adapters");

@@ -2,6 +2,7 @@
  * read folders, so a loader's thread does it while the connection is suspended. */
 #include "base/json.h"
 #include "engine/switch.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/task.h"
@@ -104,10 +105,8 @@ static bool parse(
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
-    const char *query = strchr(exchange->target, '?');
-    if (!query)
+    if (query_none(exchange->target, &err))
         return false;
-    error_field(&err, "query", query, "no query here");
     *answered = respond_error(exchange, &err);
     return true;
 }

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "engine/switch.h"
+#include "server/http/query.h"
 #include "server/job_routes.h"
 #include "train/config.h"
 
@@ -108,16 +109,13 @@ static const struct job_runner *find_runner(const struct exchange *exchange) {
 
 bool train_order_may_come(const struct exchange *exchange, struct error *err) {
     char bytes[32];
-    const char *query = strchr(exchange->target, '?');
     char key[JOB_KEY_MAX_BYTES + 1];
     if (!jobs_are_kept(exchange, err))
         return false;
     if (!find_runner(exchange))
         return error_set(err, ERROR_UNSUPPORTED,
             "this daemon does not train; start it with --dataset-root FOLDER");
-    if (query)
-        return error_field(err, "query", query, "no query here");
-    if (!jobs_read_key(exchange, key, err))
+    if (!query_none(exchange->target, err) || !jobs_read_key(exchange, key, err))
         return false;
     if (exchange->body_bytes <= JOB_REQUEST_MAX_BYTES)
         return true;

@@ -14,7 +14,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What the client takes: JSON with all that there is, one picture's bytes, or events. */
 struct form {
@@ -270,7 +269,7 @@ static enum MHD_Result handle_cancel(struct exchange *exchange) {
     size_t length;
     const char *piece = route_piece(exchange->route, exchange->target, &length);
     snprintf(id, sizeof(id), "%.*s", (int)(length < sizeof(id) ? length : 0), piece);
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     if (generations_cancel(exchange->server->generations, exchange->caller, id))
         return respond_json(exchange, 200, json_pack("{s:s, s:s}", "id", id, "asked_to", "cancel"));

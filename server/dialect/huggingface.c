@@ -5,6 +5,7 @@
 #include "server/dialect/generate_json.h"
 #include "server/generation/answer.h"
 #include "server/http/accept.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 
 #include <stdlib.h>
@@ -92,9 +93,7 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
-    const char *query = strchr(exchange->target, '?');
-    if (server_takes(exchange->server, &err) &&
-        (!query || error_field(&err, "query", query, "no query here")))
+    if (server_takes(exchange->server, &err) && query_none(exchange->target, &err))
         return false;
     *answered = respond_error(exchange, &err);
     return true;

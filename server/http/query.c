@@ -78,6 +78,10 @@ bool query_parse(const char *target, struct query_field *fields, int count, stru
     return true;
 }
 
+bool query_none(const char *target, struct error *err) {
+    return query_parse(target, NULL, 0, err);
+}
+
 bool query_integer(const struct query_field *field, long long min, long long max, long long *out,
     struct error *err) {
     if (!field->given)

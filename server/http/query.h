@@ -20,6 +20,9 @@ struct query_field {
 bool query_parse(const char *target, struct query_field *fields, int count, struct error *err)
     __attribute__((warn_unused_result));
 
+/* True if the target has no query; an empty one is none. */
+bool query_none(const char *target, struct error *err) __attribute__((warn_unused_result));
+
 /* Undoes %XX, and where `plus` a + for a space, into `size` bytes. False if there is a NUL, a
  * lonely percent sign, or too much. */
 bool query_unescape(const char *text, size_t length, bool plus, char *out, size_t size)

@@ -311,7 +311,7 @@ static struct file_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(
     struct exchange *exchange, bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start(
         (struct task *)new_task(exchange), exchange, exchange->server->loaders, run, destroy);

@@ -245,7 +245,7 @@ static struct tuning_task *new_task(const struct exchange *exchange) {
 static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err)) {
     struct error err = { 0 };
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start((struct task *)new_task(exchange), exchange, workers, run, destroy);
 }
@@ -322,7 +322,7 @@ static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
 static enum MHD_Result start_change(struct exchange *exchange,
     bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
     struct error err = { 0 };
-    if (!query_parse(exchange->target, NULL, 0, &err))
+    if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     struct tuning_task *t = new_task(exchange);
     if (t)

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "server/generation/answer.h"
 #include "server/http/multipart.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
@@ -80,11 +81,8 @@ static const struct generation_kind kind = {
 
 static bool early(struct exchange *exchange, enum MHD_Result *answered) {
     struct error err = { 0 };
-    const char *query = strchr(exchange->target, '?');
     const char *key = exchange_header(exchange, "Idempotency-Key");
-    bool ok = server_takes(exchange->server, &err);
-    if (ok && query)
-        ok = error_field(&err, "query", query, "no query here");
+    bool ok = server_takes(exchange->server, &err) && query_none(exchange->target, &err);
     if (ok && key)
         ok = error_field(
             &err, "Idempotency-Key", key, "not for pictures; X-Request-Id names a request");
