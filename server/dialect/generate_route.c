@@ -12,7 +12,6 @@
 #include "server/http/route.h"
 #include "server/job_routes.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 /* What the client takes: JSON with all that there is, one picture's bytes, or events. */
@@ -38,25 +37,12 @@ static bool check(const struct generation *g, struct error *err) {
 }
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
+    if (!form_of(g)->json)
+        return generation_answer_picture(g, out, err);
     const struct generate_answer a = generation_answer_of(g);
-    if (form_of(g)->json) {
-        out->content_type = "application/json";
-        out->bytes = generate_answer_json(&a, &out->size, err);
-        return out->bytes;
-    }
-    uint8_t *file = NULL;
-    if (!generate_answer_picture(&a, 0, &file, &out->size, err))
-        return false;
-    out->bytes = file;
-    out->content_type = picture_media_type(g->request.asked.format);
-    out->headers[0].name = "X-Seed";
-    snprintf(out->headers[0].value, sizeof(out->headers[0].value), "%" PRIu64, g->result.seeds[0]);
-    if (g->result.nsfw) {
-        out->headers[1].name = "X-NSFW";
-        snprintf(out->headers[1].value, sizeof(out->headers[1].value), "%s",
-            g->result.nsfw[0] ? "true" : "false");
-    }
-    return true;
+    out->content_type = "application/json";
+    out->bytes = generate_answer_json(&a, &out->size, err);
+    return out->bytes;
 }
 
 static json_t *seconds_json(double seconds) {

@@ -5,7 +5,6 @@
 #include "server/dialect/generate_json.h"
 #include "server/generation/answer.h"
 #include "server/http/accept.h"
-#include "server/http/query.h"
 #include "server/http/respond.h"
 
 #include <stdlib.h>
@@ -25,18 +24,8 @@ static bool check(const struct generation *g, struct error *err) {
     return g->request.images == 1 || error_field(err, "num_images", "more than one image", "1");
 }
 
-static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
-    const struct generate_answer a = generation_answer_of(g);
-    uint8_t *file = NULL;
-    if (!generate_answer_picture(&a, 0, &file, &out->size, err))
-        return false;
-    out->content_type = picture_media_type(g->request.asked.format);
-    out->bytes = file;
-    return true;
-}
-
 static const struct generation_kind kind = {
-    .dialect = "huggingface", .check = check, .answer = answer
+    .dialect = "huggingface", .check = check, .answer = generation_answer_picture
 };
 
 /* --- What is asked for --- */
@@ -91,14 +80,6 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
     return best > 0;
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (server_takes(exchange->server, &err) && query_none(exchange->target, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 static enum MHD_Result handle(struct exchange *exchange) {
     struct error err = { 0 };
     struct generate_request request = { 0 };
@@ -115,6 +96,6 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
-    .methods = { { "POST", content_types_json, early, handle,
+    .methods = { { "POST", content_types_json, generation_early, handle,
         .about = "draws, as Hugging Face's clients ask for it",
         .answers = "image/png image/jpeg image/webp" } } };

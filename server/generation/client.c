@@ -9,6 +9,7 @@
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
 #include "server/generation/repeats.h"
+#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/job_watch.h"
 
@@ -416,4 +417,17 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
     }
     return deferred_suspend(&client->deferred, exchange) ? MHD_YES
                                                          : answer(&client->deferred, exchange);
+}
+
+bool generation_early(struct exchange *exchange, enum MHD_Result *answered) {
+    struct error err = { 0 };
+    const char *key = exchange_header(exchange, "Idempotency-Key");
+    bool ok = server_takes(exchange->server, &err) && query_none(exchange->target, &err);
+    if (ok && key)
+        ok = error_field(
+            &err, "Idempotency-Key", key, "not for pictures; X-Request-Id names a request");
+    if (ok)
+        return false;
+    *answered = respond_error(exchange, &err);
+    return true;
 }

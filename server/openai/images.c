@@ -2,7 +2,6 @@
 #include "base/json.h"
 #include "server/generation/answer.h"
 #include "server/http/multipart.h"
-#include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
@@ -79,19 +78,6 @@ static const struct generation_kind kind = {
 
 /* --- What is asked for --- */
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    const char *key = exchange_header(exchange, "Idempotency-Key");
-    bool ok = server_takes(exchange->server, &err) && query_none(exchange->target, &err);
-    if (ok && key)
-        ok = error_field(
-            &err, "Idempotency-Key", key, "not for pictures; X-Request-Id names a request");
-    if (ok)
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 /* Of the steps so many that what is asked for fits between them. */
 static int steps_between(const struct image_order *order) {
     const int pieces = order->partial_images + 1;
@@ -164,17 +150,17 @@ static const char *const content_types_form[] = { content_type_form, NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, early, handle_generations,
+    .methods = { { "POST", content_types_json, generation_early, handle_generations,
         .about = "draws, as OpenAI's clients ask for it",
         .answers = "application/json text/event-stream", .schema = image_order_schema } } };
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, early, handle_edits,
+    .methods = { { "POST", content_types_form, generation_early, handle_edits,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
         .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, early, handle_variations,
+    .methods = { { "POST", content_types_form, generation_early, handle_variations,
         .about = "draws from a picture alone" } } };

@@ -95,6 +95,9 @@ with serve("strict", "--model-root", folder, "--safety-checker", "on") as d:
     check(latent[0]["nsfw"] is None, "latents are not checked")
     r = d.generate(DRAW, {"Accept": "image/png"})
     check(r.status == 200 and is_black(r.body) and r.headers.get("x-nsfw") == "true", f"a picture alone: {r.headers}")
+    r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2, "seed": 7}}',
+                  {**JSON, "Accept": "image/png"})
+    check(is_black(r.body) and r.headers.get("x-nsfw") == "true", f"as Hugging Face: {r.status} {r.headers}")
     r = d.request("PUT", "/model", '{"name": "none"}', JSON)
     check(r.status == 404 and "no safety checker" in r.error()["message"], f"{r.status} {r.body}")
     check(d.request("PUT", "/model", '{"name": "lax"}', JSON).status == 202, "another one with one")

@@ -123,7 +123,11 @@ def hugging_face(d):
         r = post(d, "/hf", body)
         check(r.status == 400 and words in r.json()["error"], f"{body}: {r.body}")
     r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2}}',
+                  {"Content-Type": "application/json", "Accept": "image/webp", "Idempotency-Key": "a"})
+    check(r.status == 400 and "Idempotency-Key" in r.json()["error"], f"a key is not ignored: {r.status} {r.body[:200]}")
+    r = d.request("POST", "/hf", '{"inputs": "a", "parameters": {"num_inference_steps": 2, "seed": 7}}',
                   {"Content-Type": "application/json", "Accept": "image/webp"})
+    check(r.headers.get("x-seed") == "7" and "x-nsfw" not in r.headers, f"the seed; nobody checked: {r.headers}")
     check(r.headers["content-type"] == "image/webp" and Image.open(io.BytesIO(r.body)).format == "WEBP", "WebP")
     check(post(d, "/hf", "x" * 9).status == 400, "no object")
 
