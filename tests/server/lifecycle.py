@@ -176,7 +176,7 @@ def a_unix_socket_works():
         check(os.path.exists(path), "another's file is left alone")
         with open(folder + "/file", "w") as f:
             f.write("precious")
-        for listen, words in (("unix:" + folder + "/file", "no socket"), ("unix:", "unix: and a path"),
+        for listen, words in (("unix:" + folder + "/file", "not a socket"), ("unix:", "unix: and a path"),
                               ("unix:" + "x" * 108, "unix: and a path"),
                               ("unix:" + folder + "/no/such", "No such file")):
             p = subprocess.run([executable, "serve", "--model", "fake", "--listen", listen],
