@@ -570,6 +570,8 @@ static bool fill_tables(
         for (size_t i = 0; overlay->rows[row] && i < overlay->rows[row]->count; i++)
             count += (size_t)overlay->rows[row]->changes[i].count;
     const size_t bytes = spans + count * sizeof(struct low_rank_term);
+    if (bytes == 0) /* what its rows change has no low rank */
+        return true;
     if (!reserve(t, bytes, moved, err))
         return false;
     memset(t->host, 0, spans);
