@@ -634,9 +634,14 @@ bool queue_add_strikes(
 bool queue_succeed(
     struct queue *queue, const char *id, int attempt, const char *result, struct error *err) {
     struct job job = { 0 };
-    const bool ok = lock_claimed(queue, id, attempt, &job, err) &&
-                    replace_object(&job.result, result, err) &&
-                    move(queue, &job, JOB_SUCCEEDED, err);
+    bool ok = lock_claimed(queue, id, attempt, &job, err) &&
+              replace_object(&job.result, result, err);
+    if (ok) {
+        /* The last report may be missing: what was killed between its last checkpoint and its end
+         * takes no step when it goes on. */
+        job.step = job.steps;
+        ok = move(queue, &job, JOB_SUCCEEDED, err);
+    }
     return unlock_claimed(queue, &job, ok);
 }
 

@@ -105,7 +105,7 @@ bool queue_add_event(struct queue *queue, const char *id, int attempt, const cha
 bool queue_add_strikes(struct queue *queue, const char *id, int attempt, int more,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Ends it; `result` is a JSON object, NULL for none. */
+/* Ends it, all its steps taken; `result` is a JSON object, NULL for none. */
 bool queue_succeed(struct queue *queue, const char *id, int attempt, const char *result,
     struct error *err) __attribute__((warn_unused_result));
 bool queue_fail(struct queue *queue, const char *id, int attempt, const struct error *why,

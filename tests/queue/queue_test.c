@@ -298,6 +298,23 @@ static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     end(kind, queue, "pause, resume, cancel, delete");
 }
 
+/* A daemon that is killed between a job's last checkpoint and its end takes no step, and so reports
+ * none, when it goes on. */
+static void what_succeeded_has_taken_all_its_steps(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    const struct job_report report = { 395, 400, 0.5, NULL };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    CHECK(queue_report(queue, job.id, 1, &report, &err), "%s", err.message);
+    CHECK(queue_succeed(queue, job.id, 1, NULL, &err), "%s", err.message);
+    struct job now = get(queue, job.id);
+    CHECK(now.step == 400 && now.steps == 400, "%lld of %lld", (long long)now.step,
+        (long long)now.steps);
+    job_finish(&now), job_finish(&job), job_finish(&queued);
+    end(kind, queue, "the steps of a success");
+}
+
 static void a_failed_job_can_be_resumed(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -485,6 +502,7 @@ int main(void) {
         who_lost_a_job_cannot_write_to_it,
         who_only_waits_has_no_strike,
         a_job_moves_as_it_is_asked_to,
+        what_succeeded_has_taken_all_its_steps,
         a_failed_job_can_be_resumed,
         events_are_numbered_and_kept,
         lists_have_pages,
