@@ -154,7 +154,7 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     return concat_of<unsigned short>(args, count, a_bytes, b_bytes, err);
 }
 
-/* ---- combine: y[row] = (sum over i of coefficients[row][i] * terms[i][row]) / divisors[row] ---- */
+/* ---- combine: y[row] = (sum over t of coefficients[row][t] * terms[t][row]) / divisors[row] ---- */
 
 #define COMBINE_ROWS 64
 
@@ -179,33 +179,35 @@ static __device__ __forceinline__ float add_product(float sum, float w, float x)
 __global__ void __launch_bounds__(THREADS) combine(const struct combine c) {
     griddepcontrol_wait();
     griddepcontrol_launch();
-    const int64_t base = (int64_t)blockIdx.y * c.width;
+    const int64_t begin = (int64_t)blockIdx.y * c.width, end = begin + c.width;
     const float *w = c.coefficients[blockIdx.y], divisor = c.divisors[blockIdx.y];
     if (c.vectors) {
-        for (int64_t i = grid_index(); i < c.width / 4; i += grid_stride()) {
+        for (int64_t i = begin + 4 * grid_index(); i < end; i += 4 * grid_stride()) {
             float4 sum = make_float4(-0.0f, -0.0f, -0.0f, -0.0f);
 #pragma unroll
             for (int t = 0; t < COMBINE_MAX_TERMS; t++)
                 if (t < c.count) {
-                    const float4 x = *(const float4 *)(c.terms[t] + base + 4 * i);
+                    const float4 x = *(const float4 *)(c.terms[t] + i);
                     sum.x = add_product(sum.x, w[t], x.x);
                     sum.y = add_product(sum.y, w[t], x.y);
                     sum.z = add_product(sum.z, w[t], x.z);
                     sum.w = add_product(sum.w, w[t], x.w);
                 }
-            *(float4 *)(c.y + base + 4 * i) =
-                make_float4(__fdiv_rn(sum.x, divisor), __fdiv_rn(sum.y, divisor),
-                    __fdiv_rn(sum.z, divisor), __fdiv_rn(sum.w, divisor));
+            sum.x = __fdiv_rn(sum.x, divisor);
+            sum.y = __fdiv_rn(sum.y, divisor);
+            sum.z = __fdiv_rn(sum.z, divisor);
+            sum.w = __fdiv_rn(sum.w, divisor);
+            *(float4 *)(c.y + i) = sum;
         }
         return;
     }
-    for (int64_t i = grid_index(); i < c.width; i += grid_stride()) {
+    for (int64_t i = begin + grid_index(); i < end; i += grid_stride()) {
         float sum = -0.0f;
 #pragma unroll
         for (int t = 0; t < COMBINE_MAX_TERMS; t++)
             if (t < c.count)
-                sum = add_product(sum, w[t], c.terms[t][base + i]);
-        c.y[base + i] = __fdiv_rn(sum, divisor);
+                sum = add_product(sum, w[t], c.terms[t][i]);
+        c.y[i] = __fdiv_rn(sum, divisor);
     }
 }
 
