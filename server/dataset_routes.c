@@ -44,21 +44,9 @@ static bool is_open(const struct exchange *exchange, struct error *err) {
                "this daemon has no folder of data sets; start it with --dataset-root FOLDER");
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (is_open(exchange, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
-static bool early_named(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
+static bool is_open_named(const struct exchange *exchange, struct error *err) {
     char name[DATASET_NAME_MAX_BYTES + 1];
-    if (is_open(exchange, &err) && read_name(exchange, name, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return is_open(exchange, err) && read_name(exchange, name, err);
 }
 
 /* --- What loaders do --- */
@@ -208,13 +196,14 @@ static const char *const archive_types[] = { "application/x-tar", "application/g
     "application/x-gzip", "application/octet-stream", "", NULL };
 
 const struct route route_datasets = { .path = "/datasets",
-    .methods = { { "GET", .early = early, .handle = handle_list, .about = "the data sets" } } };
+    .methods = {
+        { "GET", .may_come = is_open, .handle = handle_list, .about = "the data sets" } } };
 
 const struct route route_dataset = { .path = "/datasets/",
     .is_prefix = true,
-    .methods = {
-        { "GET", .early = early_named, .handle = handle_get, .about = "what is in a data set" },
-        { "PUT", archive_types, early_named, handle_put, &upload,
+    .methods = { { "GET", .may_come = is_open_named, .handle = handle_get,
+                     .about = "what is in a data set" },
+        { "PUT", archive_types, is_open_named, handle_put, &upload,
             "sends a data set as a tar archive" },
-        { "DELETE", .early = early_named, .handle = handle_delete,
+        { "DELETE", .may_come = is_open_named, .handle = handle_delete,
             .about = "removes a data set" } } };

@@ -8,12 +8,8 @@
 
 #include <stdlib.h>
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (query_none(exchange->target, &err) && server_takes(exchange->server, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return query_none(exchange->target, err) && server_takes(exchange->server, err);
 }
 
 static json_t *string_or_null(const char *text) {
@@ -80,9 +76,9 @@ static enum MHD_Result handle_rescan(struct exchange *exchange) {
 }
 
 const struct route route_embeddings = { .path = "/embeddings",
-    .methods = { { "GET", .early = early, .handle = handle_list,
+    .methods = { { "GET", .may_come = may_come, .handle = handle_list,
         .about = "what texts can name by textual inversion" } } };
 
 const struct route route_embeddings_rescan = { .path = "/embeddings/rescan",
-    .methods = { { "POST", .early = early, .handle = handle_rescan,
+    .methods = { { "POST", .may_come = may_come, .handle = handle_rescan,
         .about = "looks for files that came or went" } } };

@@ -258,7 +258,7 @@ static enum MHD_Result handle_adapter(struct exchange *exchange) {
     const struct route name = { .path = PREFIX,                                                    \
         .piece = "id",                                                                             \
         .suffix = suffix_,                                                                         \
-        .methods = { { "GET", .early = jobs_early, .handle = handler, __VA_ARGS__ } } }
+        .methods = { { "GET", .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
 GET_ROUTE(route_job_metrics, "/metrics", handle_metrics, .about = "a line of JSON for each step",
     .query = "after", .answers = "application/x-ndjson");

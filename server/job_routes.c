@@ -86,14 +86,6 @@ bool jobs_read_key(
     return true;
 }
 
-bool jobs_early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (jobs_are_kept(exchange, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 /* The piece of the path, cut short where that is no id anyway. */
 static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
     size_t length;
@@ -384,38 +376,38 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 }
 
 const struct route route_jobs = { .path = "/jobs",
-    .methods = { { "GET", .early = jobs_early, .handle = handle_list,
+    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_list,
         .about = "the jobs, newest first", .query = "state type limit after" } } };
 
 const struct route route_job_events = { .path = PREFIX,
     .piece = "id",
     .suffix = "/events",
-    .methods = { { "GET", .early = jobs_early, .handle = handle_events,
+    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_events,
         .about = "what happens to it, as server-sent events", .query = "after",
         .answers = "text/event-stream" } } };
 
 const struct route route_job_cancel = { .path = PREFIX,
     .piece = "id",
     .suffix = "/cancel",
-    .methods = { { "POST", .early = jobs_early, .handle = handle_cancel,
+    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_cancel,
         .about = "stops it at its next step" } } };
 
 const struct route route_job_pause = { .path = PREFIX,
     .piece = "id",
     .suffix = "/pause",
     .methods = {
-        { "POST", .early = jobs_early, .handle = handle_pause, .about = "lets it rest" } } };
+        { "POST", .may_come = jobs_are_kept, .handle = handle_pause, .about = "lets it rest" } } };
 
 const struct route route_job_resume = { .path = PREFIX,
     .piece = "id",
     .suffix = "/resume",
-    .methods = { { "POST", .early = jobs_early, .handle = handle_resume,
+    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_resume,
         .about = "lets it go on, or tries it again" } } };
 
 const struct route route_job = { .path = PREFIX,
     .piece = "id",
     .is_prefix = true,
-    .methods = { { "GET", .early = jobs_early, .handle = handle_get,
+    .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_get,
                      .about = "a job; waits for its end", .query = "wait" },
-        { "DELETE", .early = jobs_early, .handle = handle_delete,
+        { "DELETE", .may_come = jobs_are_kept, .handle = handle_delete,
             .about = "forgets it and removes its files" } } };

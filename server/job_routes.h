@@ -5,12 +5,9 @@
 #include "queue/queue.h"
 #include "server/task.h"
 
-/* Whether this daemon keeps jobs; if not, why. */
+/* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
-
-/* As a route's `early`: refuses where no jobs are kept. */
-bool jobs_early(struct exchange *exchange, enum MHD_Result *answered);
 
 /* The Idempotency-Key of a request, "" if it has none; ERROR_INVALID for one that cannot be. */
 bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],

@@ -51,37 +51,19 @@ static bool is_open(const struct exchange *exchange, struct error *err) {
            error_set(err, ERROR_NOT_FOUND, "this pipeline has no adapters");
 }
 
-static bool early_read(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (is_open(exchange, &err))
+/* Where there is no folder, nothing can be changed. */
+static bool may_change(const struct exchange *exchange, struct error *err) {
+    if (!is_open(exchange, err))
         return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return exchange->server->options.lora_dir ||
+           error_set(err, ERROR_NOT_FOUND,
+               "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
 }
 
-/* Also where there is no folder, nothing can be changed. */
-static bool early_change(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    bool ok = is_open(exchange, &err);
-    if (ok && !exchange->server->options.lora_dir)
-        ok = error_set(&err, ERROR_NOT_FOUND,
-            "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
-    if (ok)
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
-/* As early_change, and the name in the path is one. */
-static bool early_change_named(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
+/* Also that what stands in the path is a name. */
+static bool may_change_named(const struct exchange *exchange, struct error *err) {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    if (early_change(exchange, answered))
-        return true;
-    if (read_name(exchange, name, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return may_change(exchange, err) && read_name(exchange, name, err);
 }
 
 /* --- What loaders do --- */
@@ -263,18 +245,18 @@ static const char *const file_types[] = { "application/octet-stream", "applicati
     "application/safetensors", "", NULL };
 
 const struct route route_loras = { .path = "/loras",
-    .methods = { { "GET", .early = early_read, .handle = handle_list, .about = "the LoRAs" } } };
+    .methods = { { "GET", .may_come = is_open, .handle = handle_list, .about = "the LoRAs" } } };
 
 /* Before the next, which would take it for a name. */
 const struct route route_loras_rescan = { .path = "/loras/rescan",
-    .methods = { { "POST", .early = early_change, .handle = handle_rescan,
+    .methods = { { "POST", .may_come = may_change, .handle = handle_rescan,
         .about = "looks for files that came or went" } } };
 
 const struct route route_lora = { .path = PREFIX,
     .is_prefix = true,
-    .methods = { { "GET", .early = early_read, .handle = handle_get, .about = "a LoRA" },
-        { "PUT", file_types, early_change_named, handle_put, &upload, "sends a LoRA's file" },
-        { "POST", content_types_json, early_change_named, handle_post,
+    .methods = { { "GET", .may_come = is_open, .handle = handle_get, .about = "a LoRA" },
+        { "PUT", file_types, may_change_named, handle_put, &upload, "sends a LoRA's file" },
+        { "POST", content_types_json, may_change_named, handle_post,
             .about = "sets its default weight, pins or loads it" },
-        { "DELETE", .early = early_change_named, .handle = handle_delete,
+        { "DELETE", .may_come = may_change_named, .handle = handle_delete,
             .about = "removes a LoRA" } } };

@@ -103,12 +103,8 @@ static bool parse(
     return ok;
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (query_none(exchange->target, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return query_none(exchange->target, err);
 }
 
 static enum MHD_Result start(struct exchange *exchange, const char *name,
@@ -134,9 +130,9 @@ static enum MHD_Result handle_put(struct exchange *exchange) {
 }
 
 const struct route route_models = { .path = "/models",
-    .methods = { { "GET", .early = early, .handle = handle_list,
+    .methods = { { "GET", .may_come = may_come, .handle = handle_list,
         .about = "the checkpoints that can be drawn with" } } };
 
 const struct route route_model = { .path = "/model",
-    .methods = { { "PUT", content_types_json, .early = early, .handle = handle_put,
+    .methods = { { "PUT", content_types_json, .may_come = may_come, .handle = handle_put,
         .about = "switches to another checkpoint" } } };

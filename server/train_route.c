@@ -31,14 +31,6 @@ static bool enqueue(struct task *task, struct error *err) {
     return ok;
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (train_order_may_come(exchange, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
-}
-
 static enum MHD_Result handle(struct exchange *exchange) {
     struct error err = { 0 };
     json_t *body = json_parse(exchange->body, exchange->body_size, &err);
@@ -55,5 +47,5 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_train = { .path = "/train",
-    .methods = { { "POST", content_types_json, early, handle, .about = "trains, as a job",
-        .schema = train_config_schema } } };
+    .methods = { { "POST", content_types_json, train_order_may_come, handle,
+        .about = "trains, as a job", .schema = train_config_schema } } };

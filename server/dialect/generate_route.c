@@ -109,15 +109,11 @@ static const struct generation_kind kind = {
 
 /* --- What is asked for --- */
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
+static bool may_come(const struct exchange *exchange, struct error *err) {
     char key[JOB_KEY_MAX_BYTES + 1];
     bool is_order;
-    if (server_takes(exchange->server, &err) && generation_is_order(exchange, &is_order, &err) &&
-        jobs_read_key(exchange, key, &err) && (!is_order || jobs_are_kept(exchange, &err)))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return server_takes(exchange->server, err) && generation_is_order(exchange, &is_order, err) &&
+           jobs_read_key(exchange, key, err) && (!is_order || jobs_are_kept(exchange, err));
 }
 
 /* What form the client wants; false if none. JSON where it is as good as a picture, and of these
@@ -243,7 +239,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, early, handle, .about = "draws", .query = "async",
+    .methods = { { "POST", content_types_json, may_come, handle, .about = "draws", .query = "async",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema } } };
 

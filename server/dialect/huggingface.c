@@ -96,6 +96,6 @@ static enum MHD_Result handle(struct exchange *exchange) {
 
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
-    .methods = { { "POST", content_types_json, generation_early, handle,
+    .methods = { { "POST", content_types_json, generation_may_come, handle,
         .about = "draws, as Hugging Face's clients ask for it",
         .answers = "image/png image/jpeg image/webp" } } };

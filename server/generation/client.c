@@ -419,15 +419,9 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
                                                          : answer(&client->deferred, exchange);
 }
 
-bool generation_early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
+bool generation_may_come(const struct exchange *exchange, struct error *err) {
     const char *key = exchange_header(exchange, "Idempotency-Key");
-    bool ok = server_takes(exchange->server, &err) && query_none(exchange->target, &err);
-    if (ok && key)
-        ok = error_field(
-            &err, "Idempotency-Key", key, "not for pictures; X-Request-Id names a request");
-    if (ok)
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return server_takes(exchange->server, err) && query_none(exchange->target, err) &&
+           (!key || error_field(err, "Idempotency-Key", key,
+                        "not for pictures; X-Request-Id names a request"));
 }

@@ -109,9 +109,10 @@ enum MHD_Result generation_respond(struct exchange *exchange, struct generation_
 enum MHD_Result generation_start(struct exchange *exchange, struct generate_request *asked,
     const struct generation_kind *kind, void *user, const struct generation_options *options);
 
-/* As the `early` of a route whose pictures nobody can ask for again: refuses a query, an
+/* As the `may_come` of a route whose pictures nobody can ask for again: refuses a query, an
  * Idempotency-Key, and all while the server takes nothing. */
-bool generation_early(struct exchange *exchange, enum MHD_Result *answered);
+bool generation_may_come(const struct exchange *exchange, struct error *err)
+    __attribute__((warn_unused_result));
 
 struct generation_owner;
 struct repeat;

@@ -304,6 +304,7 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
         { "Allow", route ? route_allow(route, text, sizeof(text)) : NULL }, { NULL, NULL }
     };
     const bool options = strcmp(method, "OPTIONS") == 0;
+    struct error err = { 0 };
     if (cors_is_preflight(exchange) && route) {
         *answered = allow_page(exchange, allow[0].value);
         return true;
@@ -324,8 +325,10 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
     else if (!exchange->method->content_types && exchange->body_bytes > 0)
         *answered = respond_refusal(
             exchange, 400, "invalid_request", "this method takes no body here", NULL, false);
+    else if (exchange->method->may_come && !exchange->method->may_come(exchange, &err))
+        *answered = respond_error(exchange, &err);
     else
-        return exchange->method->early && exchange->method->early(exchange, answered);
+        return false;
     return true;
 }
 

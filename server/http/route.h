@@ -34,8 +34,8 @@ struct route_method {
      * body.
      */
     const char *const *content_types;
-    /* May answer before the body is read: then it sets *answered and returns true. NULL: never. */
-    bool (*early)(struct exchange *exchange, enum MHD_Result *answered);
+    /* Before the body is read: false, with why, refuses the request. NULL: it may come. */
+    bool (*may_come)(const struct exchange *exchange, struct error *err);
     /* The whole request is in. */
     enum MHD_Result (*handle)(struct exchange *exchange);
     /* Also takes bodies in chunks, and refuses before it is sent. NULL: the body is in

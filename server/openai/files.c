@@ -281,14 +281,10 @@ static bool list(struct task *task, struct error *err) {
 
 /* --- The methods --- */
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (store_of(exchange))
-        return false;
-    error_set(&err, ERROR_UNSUPPORTED,
-        "this daemon has no folder of data sets; start it with --dataset-root FOLDER");
-    *answered = respond_error(exchange, &err);
-    return true;
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return store_of(exchange) ||
+           error_set(err, ERROR_UNSUPPORTED,
+               "this daemon has no folder of data sets; start it with --dataset-root FOLDER");
 }
 
 static struct file_task *new_task(const struct exchange *exchange) {
@@ -375,22 +371,23 @@ static const char *const form_types[] = { content_type_form, NULL };
 
 const struct route route_openai_files = { .path = "/v1/files",
     .dialect = &dialect_openai,
-    .methods = { { "POST", form_types, early, handle_create, &upload,
+    .methods = { { "POST", form_types, may_come, handle_create, &upload,
                      .about = "takes a tar archive of pictures as a data set" },
-        { "GET", .early = early, .handle = handle_list, .about = "the data sets, as files",
+        { "GET", .may_come = may_come, .handle = handle_list, .about = "the data sets, as files",
             .query = "after limit order purpose" } } };
 
 const struct route route_openai_file_content = { .path = PREFIX,
     .suffix = "/content",
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = { { "GET", .early = early, .handle = handle_content,
+    .methods = { { "GET", .may_come = may_come, .handle = handle_content,
         .about = "is refused: what was in an archive is kept, not the archive" } } };
 
 const struct route route_openai_file = { .path = PREFIX,
     .is_prefix = true,
     .piece = "id",
     .dialect = &dialect_openai,
-    .methods = { { "GET", .early = early, .handle = handle_get, .about = "a data set, as a file" },
-        { "DELETE", .early = early, .handle = handle_delete,
+    .methods = {
+        { "GET", .may_come = may_come, .handle = handle_get, .about = "a data set, as a file" },
+        { "DELETE", .may_come = may_come, .handle = handle_delete,
             .about = "deletes a data set that no job needs" } } };

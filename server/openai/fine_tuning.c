@@ -219,12 +219,8 @@ static bool list_checkpoints(struct task *task, struct error *err) {
 
 /* --- What is asked for --- */
 
-static bool early_order(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (train_order_may_come(exchange, &err) && server_takes(exchange->server, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+static bool may_order(const struct exchange *exchange, struct error *err) {
+    return train_order_may_come(exchange, err) && server_takes(exchange->server, err);
 }
 
 static struct tuning_task *new_task(const struct exchange *exchange) {
@@ -344,17 +340,17 @@ static enum MHD_Result handle_resume(struct exchange *exchange) {
 
 const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, early_order, handle_create,
+    .methods = { { "POST", content_types_json, may_order, handle_create,
                      .about = "trains, as OpenAI's clients ask for it" },
-        { "GET", .early = jobs_early, .handle = handle_list, .about = "training jobs, newest first",
-            .query = "after limit" } } };
+        { "GET", .may_come = jobs_are_kept, .handle = handle_list,
+            .about = "training jobs, newest first", .query = "after limit" } } };
 
 #define ROUTE(name, suffix_, method, handler, ...)                                                 \
     const struct route name = { .path = PREFIX,                                                    \
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = { { method, .early = jobs_early, .handle = handler, __VA_ARGS__ } } }
+        .methods = { { method, .may_come = jobs_are_kept, .handle = handler, __VA_ARGS__ } } }
 
 ROUTE(route_openai_tuning_events, "/events", "GET", handle_events,
     .about = "what happened to a job, newest first", .query = "after limit");
@@ -368,7 +364,7 @@ static const char *const content_types_none[] = { "application/json", "", NULL }
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = { { "POST", content_types_none, jobs_early, handler, .about = about_ } } }
+        .methods = { { "POST", content_types_none, jobs_are_kept, handler, .about = about_ } } }
 
 CHANGE(route_openai_tuning_cancel, "/cancel", handle_cancel, "cancels a job");
 CHANGE(route_openai_tuning_pause, "/pause", handle_pause, "pauses a job");
@@ -379,4 +375,4 @@ const struct route route_openai_tuning = { .path = PREFIX,
     .piece = "id",
     .dialect = &dialect_openai,
     .methods = {
-        { "GET", .early = jobs_early, .handle = handle_get, .about = "a training job" } } };
+        { "GET", .may_come = jobs_are_kept, .handle = handle_get, .about = "a training job" } } };

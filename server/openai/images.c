@@ -150,17 +150,17 @@ static const char *const content_types_form[] = { content_type_form, NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, generation_early, handle_generations,
+    .methods = { { "POST", content_types_json, generation_may_come, handle_generations,
         .about = "draws, as OpenAI's clients ask for it",
         .answers = "application/json text/event-stream", .schema = image_order_schema } } };
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_early, handle_edits,
+    .methods = { { "POST", content_types_form, generation_may_come, handle_edits,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
         .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_early, handle_variations,
+    .methods = { { "POST", content_types_form, generation_may_come, handle_variations,
         .about = "draws from a picture alone" } } };

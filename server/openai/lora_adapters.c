@@ -141,17 +141,13 @@ static bool read_order(const json_t *body, bool loads, struct change_task *t, st
     return t->path || error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
 }
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    bool ok = server_takes(exchange->server, &err);
-    if (ok && (!exchange->server->options.lora_dir ||
-                  !engine_get_adapters(exchange->server->options.engine)))
-        ok = error_set(&err, ERROR_NOT_FOUND,
-            "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
-    if (ok)
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    const struct http_options *options = &exchange->server->options;
+    if (!server_takes(exchange->server, err))
         return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+    return (options->lora_dir && engine_get_adapters(options->engine)) ||
+           error_set(err, ERROR_NOT_FOUND,
+               "this daemon has no folder of adapters; start it with --lora-dir FOLDER");
 }
 
 static enum MHD_Result start(struct exchange *exchange, bool loads) {
@@ -182,11 +178,11 @@ static enum MHD_Result handle_unload(struct exchange *exchange) {
 
 const struct route route_vllm_load = { .path = "/v1/load_lora_adapter",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, early, handle_load,
+    .methods = { { "POST", content_types_json, may_come, handle_load,
         .about = "loads an adapter's file from the folder of adapters, as vLLM does",
         .answers = "text/plain" } } };
 
 const struct route route_vllm_unload = { .path = "/v1/unload_lora_adapter",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, early, handle_unload,
+    .methods = { { "POST", content_types_json, may_come, handle_unload,
         .about = "frees an adapter's memory, as vLLM does", .answers = "text/plain" } } };

@@ -32,12 +32,8 @@ static const struct generation_kind kind = {
     .dialect = "a1111", .prepare = prepare, .answer = answer, .finish = finish
 };
 
-static bool early(struct exchange *exchange, enum MHD_Result *answered) {
-    struct error err = { 0 };
-    if (server_takes(exchange->server, &err))
-        return false;
-    *answered = respond_error(exchange, &err);
-    return true;
+static bool may_come(const struct exchange *exchange, struct error *err) {
+    return server_takes(exchange->server, err);
 }
 
 /* One request does not change the model for all. */
@@ -88,10 +84,10 @@ static enum MHD_Result img2img(struct exchange *exchange) {
 
 const struct route route_sdapi_txt2img = { .path = "/sdapi/v1/txt2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, early, txt2img,
+    .methods = { { "POST", content_types_json, may_come, txt2img,
         .about = "Draws pictures from a text, as AUTOMATIC1111" } } };
 
 const struct route route_sdapi_img2img = { .path = "/sdapi/v1/img2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, early, img2img,
+    .methods = { { "POST", content_types_json, may_come, img2img,
         .about = "Draws pictures from a text and a picture, as AUTOMATIC1111" } } };
