@@ -28,7 +28,7 @@ struct job_task {
     const char *state_folder;  /* borrowed */
     struct adapters *adapters; /* NULL until there are any */
     char id[ID_BYTES];         /* of the job, or of the one before a page */
-    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err);
+    job_change *change;
     struct job_filter filter;
     char type[ID_BYTES];
 };
@@ -84,6 +84,12 @@ bool jobs_read_key(
             "at most %d printable characters without spaces", JOB_KEY_MAX_BYTES);
     snprintf(out, JOB_KEY_MAX_BYTES + 1, "%s", key ? key : "");
     return true;
+}
+
+job_change *jobs_change_of(const struct route *route) {
+    if (strcmp(route->suffix, "/cancel") == 0)
+        return queue_cancel;
+    return strcmp(route->suffix, "/pause") == 0 ? queue_pause : queue_resume;
 }
 
 /* The piece of the path, cut short where that is no id anyway. */
@@ -327,8 +333,7 @@ static enum MHD_Result handle_get(struct exchange *exchange) {
 }
 
 /* What has neither a query nor a body. */
-static enum MHD_Result start_change(struct exchange *exchange,
-    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
+static enum MHD_Result start_change(struct exchange *exchange, job_change *change) {
     struct error err = { 0 };
     if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
@@ -344,16 +349,8 @@ static enum MHD_Result handle_delete(struct exchange *exchange) {
     return start_change(exchange, NULL);
 }
 
-static enum MHD_Result handle_cancel(struct exchange *exchange) {
-    return start_change(exchange, queue_cancel);
-}
-
-static enum MHD_Result handle_pause(struct exchange *exchange) {
-    return start_change(exchange, queue_pause);
-}
-
-static enum MHD_Result handle_resume(struct exchange *exchange) {
-    return start_change(exchange, queue_resume);
+static enum MHD_Result handle_change(struct exchange *exchange) {
+    return start_change(exchange, jobs_change_of(exchange->route));
 }
 
 /* An EventSource says what it saw last in a header, when it connects anew; others in the query. */
@@ -389,19 +386,19 @@ const struct route route_job_events = { .path = PREFIX,
 const struct route route_job_cancel = { .path = PREFIX,
     .piece = "id",
     .suffix = "/cancel",
-    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_cancel,
+    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
         .about = "stops it at its next step" } } };
 
 const struct route route_job_pause = { .path = PREFIX,
     .piece = "id",
     .suffix = "/pause",
     .methods = {
-        { "POST", .may_come = jobs_are_kept, .handle = handle_pause, .about = "lets it rest" } } };
+        { "POST", .may_come = jobs_are_kept, .handle = handle_change, .about = "lets it rest" } } };
 
 const struct route route_job_resume = { .path = PREFIX,
     .piece = "id",
     .suffix = "/resume",
-    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_resume,
+    .methods = { { "POST", .may_come = jobs_are_kept, .handle = handle_change,
         .about = "lets it go on, or tries it again" } } };
 
 const struct route route_job = { .path = PREFIX,

@@ -9,6 +9,11 @@
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 
+typedef bool job_change(struct queue *queue, const char *id, struct job *out, struct error *err);
+
+/* What a route asks for whose suffix is /cancel, /pause or /resume. */
+job_change *jobs_change_of(const struct route *route);
+
 /* The Idempotency-Key of a request, "" if it has none; ERROR_INVALID for one that cannot be. */
 bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],
     struct error *err) __attribute__((warn_unused_result));

@@ -28,7 +28,7 @@ struct tuning_task {
     char model[256];
     char id[ID_BYTES], after[2 * ID_BYTES]; /* of the job; of what stands before a page */
     int limit;
-    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err);
+    job_change *change;
 };
 
 static struct tuning_task *task_of(struct task *task) {
@@ -315,27 +315,14 @@ static enum MHD_Result handle_checkpoints(struct exchange *exchange) {
     return start_page(exchange, exchange->server->loaders, list_checkpoints, 10);
 }
 
-static enum MHD_Result start_change(struct exchange *exchange,
-    bool (*change)(struct queue *queue, const char *id, struct job *out, struct error *err)) {
+static enum MHD_Result handle_change(struct exchange *exchange) {
     struct error err = { 0 };
     if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     struct tuning_task *t = new_task(exchange);
     if (t)
-        t->change = change;
+        t->change = jobs_change_of(exchange->route);
     return task_start((struct task *)t, exchange, exchange->server->clerks, change_one, destroy);
-}
-
-static enum MHD_Result handle_cancel(struct exchange *exchange) {
-    return start_change(exchange, queue_cancel);
-}
-
-static enum MHD_Result handle_pause(struct exchange *exchange) {
-    return start_change(exchange, queue_pause);
-}
-
-static enum MHD_Result handle_resume(struct exchange *exchange) {
-    return start_change(exchange, queue_resume);
 }
 
 const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
@@ -359,16 +346,17 @@ ROUTE(route_openai_tuning_checkpoints, "/checkpoints", "GET", handle_checkpoints
 /* With or without a body: the package sends none, and says application/json. */
 static const char *const content_types_none[] = { "application/json", "", NULL };
 
-#define CHANGE(name, suffix_, handler, about_)                                                     \
+#define CHANGE(name, suffix_, about_)                                                              \
     const struct route name = { .path = PREFIX,                                                    \
         .suffix = suffix_,                                                                         \
         .piece = "id",                                                                             \
         .dialect = &dialect_openai,                                                                \
-        .methods = { { "POST", content_types_none, jobs_are_kept, handler, .about = about_ } } }
+        .methods = {                                                                               \
+            { "POST", content_types_none, jobs_are_kept, handle_change, .about = about_ } } }
 
-CHANGE(route_openai_tuning_cancel, "/cancel", handle_cancel, "cancels a job");
-CHANGE(route_openai_tuning_pause, "/pause", handle_pause, "pauses a job");
-CHANGE(route_openai_tuning_resume, "/resume", handle_resume, "resumes a job");
+CHANGE(route_openai_tuning_cancel, "/cancel", "cancels a job");
+CHANGE(route_openai_tuning_pause, "/pause", "pauses a job");
+CHANGE(route_openai_tuning_resume, "/resume", "resumes a job");
 
 const struct route route_openai_tuning = { .path = PREFIX,
     .is_prefix = true,
