@@ -12,6 +12,15 @@ struct clip_layer_config {
     bool causal;
 };
 
+/* That of a whole transformer's config: each spells these fields as the files do. */
+#define clip_layer_config_of(config, is_causal)                                                    \
+    ((struct clip_layer_config){ .hidden_size = (config)->hidden_size,                             \
+        .intermediate_size = (config)->intermediate_size,                                          \
+        .num_attention_heads = (config)->num_attention_heads,                                      \
+        .hidden_act = (config)->hidden_act,                                                        \
+        .layer_norm_eps = (config)->layer_norm_eps,                                                \
+        .causal = (is_causal) })
+
 struct clip_layer {
     struct norm layer_norm1, layer_norm2;
     struct packed *qkv, *out_proj; /* owned, as the next two */

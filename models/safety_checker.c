@@ -105,20 +105,10 @@ static bool load_concepts(const struct weights *w, const char *name, const char 
     return true;
 }
 
-static struct clip_layer_config layer_config(const struct safety_checker_config *config) {
-    return (struct clip_layer_config){
-        .hidden_size = config->hidden_size,
-        .intermediate_size = config->intermediate_size,
-        .num_attention_heads = config->num_attention_heads,
-        .hidden_act = config->hidden_act,
-        .layer_norm_eps = config->layer_norm_eps,
-    };
-}
-
 static bool load(const struct weights *w, struct safety_checker *s, struct error *err) {
     const int64_t c = s->config.hidden_size, dim = s->config.projection_dim;
     const struct linear_shape projection = { .n = dim, .k = c };
-    const struct clip_layer_config of_layer = layer_config(&s->config);
+    const struct clip_layer_config of_layer = clip_layer_config_of(&s->config, false);
     for (int i = 0; i < s->config.num_hidden_layers; i++)
         if (!clip_layer_load(w, "vision_model.encoder.layers", i, &of_layer, &s->layers[i], err))
             return false;
@@ -229,7 +219,7 @@ void safety_checker_forward(const struct safety_checker *s, struct compute *c,
     const size_t mark = arena_mark(c->arena);
     const enum dtype dtype = s->activation_dtype;
     const int64_t tokens = tokens_of(&s->config), hidden = s->config.hidden_size;
-    const struct clip_layer_config of_layer = layer_config(&s->config);
+    const struct clip_layer_config of_layer = clip_layer_config_of(&s->config, false);
     const float eps = s->config.layer_norm_eps;
 
     /* x = patches and class token, each at its position */

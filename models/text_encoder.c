@@ -15,21 +15,10 @@ struct text_encoder {
     struct weight_list weights; /* owned */
 };
 
-static struct clip_layer_config layer_config(const struct text_encoder_config *config) {
-    return (struct clip_layer_config){
-        .hidden_size = config->hidden_size,
-        .intermediate_size = config->intermediate_size,
-        .num_attention_heads = config->num_attention_heads,
-        .hidden_act = config->hidden_act,
-        .layer_norm_eps = config->layer_norm_eps,
-        .causal = true,
-    };
-}
-
 static bool load(const struct weights *w, struct text_encoder *e, struct error *err) {
     const struct text_encoder_config *config = &e->config;
     const int64_t c = config->hidden_size;
-    const struct clip_layer_config of_layer = layer_config(config);
+    const struct clip_layer_config of_layer = clip_layer_config_of(config, true);
     for (int i = 0; i < config->num_hidden_layers; i++)
         if (!clip_layer_load(w, "text_model.encoder.layers", i, &of_layer, &e->layers[i], err))
             return false;
@@ -134,7 +123,7 @@ void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
 void text_encoder_forward_vectors(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, const struct text_vectors *vectors, int clip_skip, struct tensor *y) {
     const struct text_encoder_config *config = &encoder->config;
-    const struct clip_layer_config of_layer = layer_config(config);
+    const struct clip_layer_config of_layer = clip_layer_config_of(config, true);
     if (compute_ok(c) && (clip_skip < 0 || clip_skip >= config->num_hidden_layers)) {
         error_set(&c->error, ERROR_INVALID, "clip_skip %d is not in 0..%d", clip_skip,
             config->num_hidden_layers - 1);
