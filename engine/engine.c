@@ -393,7 +393,11 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     if (!engine)
         return error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_cond_init(&engine->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     engine->queue_max = options->queue_max;
     engine->pipeline_options = options->pipeline;
     engine->pipeline_options.opened = on_opened;
@@ -556,7 +560,7 @@ static bool check_model(
     const struct model_switch *s = &engine->switching;
     if (!asked || (name && strcmp(asked, name) == 0))
         return true;
-    if (s->state == SWITCH_LOADING && strcmp(asked, s->name) == 0)
+    if ((s->state == SWITCH_LOADING || s->state == SWITCH_DRAINING) && strcmp(asked, s->name) == 0)
         return error_set(err, ERROR_UNAVAILABLE, "model: %.200s is being loaded: try again", asked);
     return error_field(err, "model", asked, "\"%.200s\", which is drawn with now%s",
         name ? name : "",

@@ -60,6 +60,10 @@ struct engine {
     bool in_background;                  /* the engine's thread is in `work` or `stop` */
     atomic_bool cancel_all;
     struct model_switch switching; /* the last switch */
+    struct engine_orders orders;   /* no `count`: nobody keeps any */
+    int orders_begun;              /* and not ended: they may not be counted yet */
+    bool counts_orders;            /* somebody is in `count` */
+    bool takes_no_orders;          /* a switch waits for those before */
     struct switch_waiter *waiters;
     pthread_t switch_thread;
     bool has_switch_thread;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK_MS 100 /* at orders that are not finished */
+
 const char *switch_state_name(enum switch_state state) {
     static const char *const names[] = {
         [SWITCH_NONE] = "none",
@@ -152,10 +154,23 @@ void engine_release_request(void *model) {
     let_go(model, 0);
 }
 
+/* Under the lock: the one that may be held; not one that goes before the next one comes. */
+static struct engine_model *find_staying(const struct engine *engine) {
+    const bool goes = engine->takes_no_orders && engine->switching.unloads_first;
+    return engine->state == ENGINE_READY && !goes ? engine->current : NULL;
+}
+
+bool engine_has_model(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const bool has = find_staying(engine);
+    pthread_mutex_unlock(&engine->lock);
+    return has;
+}
+
 struct engine_model *engine_hold_model(
     struct engine *engine, const char *holder, struct pipeline_info *info, struct error *err) {
     pthread_mutex_lock(&engine->lock);
-    struct engine_model *model = engine->state == ENGINE_READY ? engine->current : NULL;
+    struct engine_model *model = find_staying(engine);
     if (model) {
         model->holds++;
         model->jobs++;
@@ -164,13 +179,75 @@ struct engine_model *engine_hold_model(
     }
     pthread_mutex_unlock(&engine->lock);
     if (!model)
-        error_set(err, ERROR_UNAVAILABLE, "no checkpoint is loaded");
+        error_set(err, ERROR_UNAVAILABLE, "no checkpoint is loaded, or it is about to go");
     return model;
 }
 
 void engine_let_go_model(struct engine_model *model) {
     if (model)
         let_go(model, 1);
+}
+
+/* --- orders --- */
+
+void engine_set_orders(struct engine *engine, const struct engine_orders *orders) {
+    pthread_mutex_lock(&engine->lock);
+    engine->orders = *orders;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static bool no_more_orders(void *user, int *count, struct error *err) {
+    (void)user, (void)count;
+    return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");
+}
+
+void engine_clear_orders(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->orders = (struct engine_orders){ .count = no_more_orders };
+    while (engine->counts_orders)
+        pthread_cond_wait(&engine->changed, &engine->lock);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+bool engine_begin_order(struct engine *engine, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    const bool ok = !engine->takes_no_orders ||
+                    error_set(err, ERROR_UNAVAILABLE,
+                        "the switch to %.200s waits for the jobs that were accepted before it: try "
+                        "again when it is over",
+                        engine->switching.name);
+    engine->orders_begun += ok;
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
+}
+
+void engine_end_order(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->orders_begun--;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static void set_takes_no_orders(struct engine *engine, bool takes_none) {
+    pthread_mutex_lock(&engine->lock);
+    engine->takes_no_orders = takes_none;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* How many are left, which the switch tells; no more of them, once none are taken. */
+static bool count_orders(struct engine *engine, int *left, struct error *err) {
+    pthread_mutex_lock(&engine->lock);
+    const struct engine_orders orders = engine->orders;
+    const int begun = engine->orders_begun;
+    engine->counts_orders = true;
+    pthread_mutex_unlock(&engine->lock);
+    int count = 0;
+    const bool ok = !orders.count || orders.count(orders.user, &count, err);
+    pthread_mutex_lock(&engine->lock);
+    engine->counts_orders = false;
+    engine->switching.waits_for = *left = count + begun;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
 }
 
 /* --- the switch, in a thread of its own --- */
@@ -256,9 +333,42 @@ static bool is_left(const struct engine *engine, const struct engine_model *mode
     return left;
 }
 
+static bool engine_ended(struct error *err) {
+    return error_set(err, ERROR_CANCELLED, "the daemon is stopping, or its engine failed");
+}
+
+/* For a moment; false if the engine stops or fails. */
+static bool pause_a_moment(struct engine *engine) {
+    const int64_t until_ms = monotonic_ms() + LOOK_MS;
+    const struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000L };
+    int failed = 0;
+    pthread_mutex_lock(&engine->lock);
+    while (engine->state == ENGINE_READY && failed == 0)
+        failed = pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+    const bool ok = engine->state == ENGINE_READY;
+    pthread_mutex_unlock(&engine->lock);
+    return ok;
+}
+
+/* Until the orders that were taken before are finished, by the one that is still drawn with. */
+static bool finish_orders(struct engine *engine, struct error *err) {
+    int left;
+    set_takes_no_orders(engine, true);
+    while (count_orders(engine, &left, err)) {
+        if (left == 0)
+            return true;
+        pthread_mutex_lock(&engine->lock);
+        engine->switching.state = SWITCH_DRAINING;
+        pthread_mutex_unlock(&engine->lock);
+        if (!pause_a_moment(engine))
+            return engine_ended(err);
+    }
+    return false;
+}
+
 /* No request is taken any more, and the old one is gone once its last has ended. False if the
  * engine stops or fails. */
-static bool unload(struct engine *engine, const struct engine_model *old) {
+static bool unload(struct engine *engine, const struct engine_model *old, struct error *err) {
     turn_to(engine, NULL);
     pthread_mutex_lock(&engine->lock);
     while (is_left(engine, old) && engine->state == ENGINE_LOADING)
@@ -266,7 +376,18 @@ static bool unload(struct engine *engine, const struct engine_model *old) {
     engine->switching.state = SWITCH_LOADING;
     const bool ok = engine->state == ENGINE_LOADING;
     pthread_mutex_unlock(&engine->lock);
-    return ok;
+    return ok || engine_ended(err);
+}
+
+/* The new one, with which nothing was drawn: the engine's thread destroys it. */
+static void leave(struct engine *engine, struct engine_model *model) {
+    if (!model)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    model->next = engine->left;
+    engine->left = model;
+    pthread_cond_broadcast(&engine->changed);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 /* The old one, after the new one failed; if it fails as well, there is nothing to draw with. */
@@ -290,6 +411,7 @@ static void conclude(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct model_switch *s = &engine->switching;
     s->state = err ? SWITCH_FAILED : SWITCH_DONE;
+    engine->takes_no_orders = false;
     s->took_s = monotonic_seconds() - engine->switch_begun_s;
     if (err)
         s->error = *err;
@@ -317,19 +439,24 @@ static void *run(void *user) {
     const struct model_switch asked = engine->switching;
     const struct engine_model *old = engine->current;
     const struct pipeline_info before = old->info;
+    const bool takes_requests = engine->state == ENGINE_READY;
     pthread_mutex_unlock(&engine->lock);
     struct engine_model *model = NULL;
     struct error err = { 0 };
     const bool alone = asked.unloads_first;
-    bool ok = !alone || unload(engine, old) ||
-              error_set(&err, ERROR_CANCELLED, "the daemon is stopping, or its engine failed");
+    const bool goes = !alone || ((!takes_requests || finish_orders(engine, &err)) &&
+                                    unload(engine, old, &err));
     /* Beside the engine's thread it leaves the processors to that one. */
     if (!alone || !team_start(NULL))
         (void)team_leave();
-    ok = ok && load(engine, asked.name, engine->switch_path, before.kernels, &model, &err);
+    const bool ok = goes &&
+                    load(engine, asked.name, engine->switch_path, before.kernels, &model, &err) &&
+                    (alone || finish_orders(engine, &err));
     if (ok)
         turn_to(engine, model);
-    else if (asked.unloads_first && !is_stopping(engine))
+    else
+        leave(engine, model);
+    if (!ok && alone && goes && !is_stopping(engine))
         load_again(engine, &before);
     conclude(engine, ok ? NULL : &err);
     return NULL;
@@ -414,32 +541,33 @@ static bool look(struct engine *engine, const char *name, const struct pipeline_
 
 /* Takes over the path. From here on nobody can take hold of a model that is about to go. */
 static bool prepare(struct engine *engine, char *path, const struct pipeline_size *size,
-    const struct available *left, struct model_switch *out, struct error *err) {
+    const struct available *left, struct error *err) {
     pthread_mutex_lock(&engine->lock);
     const bool ok = engine_state_takes(engine->state, &engine->why_failed, err) &&
                     decide(engine, size, left, err);
     free(engine->switch_path);
     engine->switch_path = path;
-    *out = engine->switching;
-    out->state = out->unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
-    if (ok && out->unloads_first)
-        engine->state = ENGINE_LOADING;
+    engine->takes_no_orders = ok && engine->switching.unloads_first;
     pthread_mutex_unlock(&engine->lock);
     return ok;
 }
 
 /* The thread waits for the lock, so that nobody sees a switch that has begun and does not say so:
- * who asks for the same next joins it. */
-static bool begin(struct engine *engine, struct error *err) {
+ * who asks for the same next joins it. Without orders to wait for, a model that goes first takes no
+ * request from here on. */
+static bool begin(
+    struct engine *engine, int orders_left, struct model_switch *out, struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct model_switch *s = &engine->switching;
-    const bool ok = engine_start_thread(
-        engine, &engine->switch_thread, run, "the thread of a switch", err);
+    const bool ok = engine_state_takes(engine->state, &engine->why_failed, err) &&
+                    engine_start_thread(
+                        engine, &engine->switch_thread, run, "the thread of a switch", err);
     engine->has_switch_thread = ok;
     if (ok)
         s->state = s->unloads_first ? SWITCH_DRAINING : SWITCH_LOADING;
-    else if (engine->state == ENGINE_LOADING)
-        engine->state = ENGINE_READY;
+    if (ok && s->unloads_first && orders_left == 0)
+        engine->state = ENGINE_LOADING;
+    *out = *s;
     pthread_mutex_unlock(&engine->lock);
     return ok;
 }
@@ -450,13 +578,15 @@ static bool set_out(struct engine *engine, const char *name, const struct pipeli
     struct pipeline_size size;
     struct available left;
     char *path;
+    int orders_left;
     engine_end_switch(engine); /* the one before is over */
     if (!look(engine, name, current, &path, &size, err)) {
         free(path);
         return false;
     }
     current->kernels->memory->available(&left);
-    return prepare(engine, path, &size, &left, out, err) && begin(engine, err);
+    return prepare(engine, path, &size, &left, err) && count_orders(engine, &orders_left, err) &&
+           begin(engine, orders_left, out, err);
 }
 
 bool engine_switch(struct engine *engine, const char *name,
@@ -488,6 +618,7 @@ bool engine_switch(struct engine *engine, const char *name,
     pthread_mutex_lock(&engine->lock);
     engine->switching.state = SWITCH_FAILED;
     engine->switching.error = why;
+    engine->takes_no_orders = false;
     free(engine->waiters); /* who asked is told here, and nobody else could join */
     engine->waiters = NULL;
     pthread_mutex_unlock(&engine->lock);

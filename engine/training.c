@@ -398,8 +398,7 @@ static void publish(struct training *t) {
 /* Not before the engine can work on it, which nobody tells; but one that is wanted back is given
  * back. */
 static bool may_open(struct training *t) {
-    return engine_get_state(t->options.engine, NULL) == ENGINE_READY ||
-           job_claim_wish(t->claim) != JOB_GO_ON;
+    return engine_has_model(t->options.engine) || job_claim_wish(t->claim) != JOB_GO_ON;
 }
 
 static void draw_grid(struct training *t) {

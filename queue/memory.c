@@ -191,11 +191,12 @@ static bool memory_count_before(
     return true;
 }
 
-static bool memory_count(struct store *store, int counts[JOB_STATE_COUNT], struct error *err) {
+static bool memory_count(
+    struct store *store, const char *type, int counts[JOB_STATE_COUNT], struct error *err) {
     (void)err;
     memset(counts, 0, JOB_STATE_COUNT * sizeof(*counts));
     for (const struct row *row = memory_of(store)->first; row; row = row->next)
-        counts[row->job.state]++;
+        counts[row->job.state] += !type || strcmp(row->job.type, type) == 0;
     return true;
 }
 

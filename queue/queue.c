@@ -246,7 +246,7 @@ static bool queue_create(struct store *store, struct queue **out, struct error *
     }
     queue->store = store;
     pthread_mutex_init(&queue->mutex, NULL);
-    if (!store->ops->count(store, queue->counts, err) || !recover(queue, err)) {
+    if (!store->ops->count(store, NULL, queue->counts, err) || !recover(queue, err)) {
         queue_destroy(queue);
         return false;
     }
@@ -398,6 +398,14 @@ bool queue_position(struct queue *queue, const struct job *job, int *out, struct
     const bool ok = queue->store->ops->count_before(queue->store, job, out, err);
     pthread_mutex_unlock(&queue->mutex);
     *out += 1;
+    return ok;
+}
+
+bool queue_count(
+    struct queue *queue, const char *type, int counts[JOB_STATE_COUNT], struct error *err) {
+    pthread_mutex_lock(&queue->mutex);
+    const bool ok = queue->store->ops->count(queue->store, type, counts, err);
+    pthread_mutex_unlock(&queue->mutex);
     return ok;
 }
 

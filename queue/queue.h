@@ -54,6 +54,10 @@ bool queue_get(struct queue *queue, const char *id, struct job *out, struct erro
 bool queue_position(struct queue *queue, const struct job *job, int *out, struct error *err)
     __attribute__((warn_unused_result));
 
+/* How many jobs of a type are in each state. */
+bool queue_count(struct queue *queue, const char *type, int counts[JOB_STATE_COUNT],
+    struct error *err) __attribute__((warn_unused_result));
+
 /* A running job is asked to stop, and is still running when this returns; another is at once
  * cancelled, or paused. Once more changes nothing. */
 bool queue_cancel(struct queue *queue, const char *id, struct job *out, struct error *err)

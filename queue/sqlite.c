@@ -377,11 +377,14 @@ static bool sqlite_count_before(
     return ok;
 }
 
-static bool sqlite_count(struct store *store, int counts[JOB_STATE_COUNT], struct error *err) {
+static bool sqlite_count(
+    struct store *store, const char *type, int counts[JOB_STATE_COUNT], struct error *err) {
     struct sqlite *s = sqlite_of(store);
     sqlite3_stmt *statement = s->statements[COUNT];
     int step;
     memset(counts, 0, JOB_STATE_COUNT * sizeof(*counts));
+    if (sqlite3_bind_text(statement, 1, type, -1, SQLITE_STATIC) != SQLITE_OK)
+        return refused(s, err);
     while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
         enum job_state state;
         const char *name = (const char *)sqlite3_column_text(statement, 0);
@@ -529,7 +532,9 @@ static bool prepare_all(struct sqlite *s, struct error *err) {
                "SELECT COUNT(*) FROM job WHERE state = 'queued' AND type = ?1"
                " AND (priority > ?2 OR (priority = ?2 AND number < ?3))",
                err) &&
-           prepare(s, COUNT, "SELECT state, COUNT(*) FROM job GROUP BY state", err) &&
+           prepare(s, COUNT,
+               "SELECT state, COUNT(*) FROM job WHERE ?1 IS NULL OR type = ?1 GROUP BY state",
+               err) &&
            prepare(s, LIST_EVENTS,
                "SELECT number, at_ms, type, data FROM event WHERE job = ?1 AND number > ?2"
                " ORDER BY number LIMIT ?3",

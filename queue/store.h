@@ -45,7 +45,9 @@ struct store_ops {
 
     /* How many queued jobs of its type come before this one. */
     bool (*count_before)(struct store *store, const struct job *job, int *out, struct error *err);
-    bool (*count)(struct store *store, int counts[JOB_STATE_COUNT], struct error *err);
+    /* Of one type; NULL: of all. */
+    bool (*count)(
+        struct store *store, const char *type, int counts[JOB_STATE_COUNT], struct error *err);
 
     /* Shows each to `visit`, which borrows it; false ends it, with the error that it has set. */
     bool (*list)(struct store *store, const struct job_filter *filter,

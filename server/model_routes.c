@@ -32,10 +32,11 @@ static json_t *switch_json(const struct model_switch *s) {
     if (s->state == SWITCH_NONE)
         return json_null();
     const bool is_over = s->state == SWITCH_DONE || s->state == SWITCH_FAILED;
-    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:f, s:o, s:o}", "name", s->name, "state",
-        switch_state_name(s->state), "unloads_first", s->unloads_first, "needed_bytes",
-        (json_int_t)s->needed_bytes, "available_bytes", (json_int_t)s->available_bytes, "progress",
-        s->progress, "took_s", is_over ? json_real(s->took_s) : json_null(), "error",
+    return json_pack("{s:s, s:s, s:b, s:i, s:I, s:I, s:f, s:o, s:o}", "name", s->name, "state",
+        switch_state_name(s->state), "unloads_first", s->unloads_first, "waits_for_jobs",
+        s->waits_for, "needed_bytes", (json_int_t)s->needed_bytes, "available_bytes",
+        (json_int_t)s->available_bytes, "progress", s->progress, "took_s",
+        is_over ? json_real(s->took_s) : json_null(), "error",
         s->state == SWITCH_FAILED ? json_pack("{s:s, s:o}", "code", error_code_name(s->error.code),
                                         "message", json_lenient_string(s->error.message))
                                   : json_null());

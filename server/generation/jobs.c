@@ -3,6 +3,7 @@
 #include "base/base64.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "engine/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
 #include "server/generation/answer.h"
@@ -225,10 +226,23 @@ static bool read_order(struct drawn_job *d, struct error *err) {
     return d->has_order;
 }
 
+/* Another one would draw something else. While none is there, it is put off. */
+static bool check_model(const struct drawn_job *d, struct error *err) {
+    const char *meant = d->order.request.model;
+    struct pipeline_info now;
+    if (!engine_get_info(d->jobs->server->options.engine, &now) || !meant || !now.model_name ||
+        strcmp(meant, now.model_name) == 0)
+        return true;
+    return error_set(err, ERROR_CONFLICT,
+        "the job was accepted for the model %.200s, and %.200s is drawn with now: PUT /model "
+        "switches to the one, then POST /jobs/%s/resume draws it",
+        meant, now.model_name, job_claim_job(d->claim)->id);
+}
+
 /* True once the engine has it, or it has ended. False and why if it never began. */
 static bool draw(struct drawn_job *d, struct error *err) {
     struct generation_jobs *jobs = d->jobs;
-    if (!read_order(d, err) || !use_deadline(d, err))
+    if (!read_order(d, err) || !use_deadline(d, err) || !check_model(d, err))
         return false;
     const struct generation_options options = { .preview_every = d->order.delivery.preview_every,
         .preview = d->order.delivery.preview };
@@ -346,6 +360,19 @@ static void do_chore(struct generation_jobs *jobs, const struct chore *chore) {
     free(folder);
 }
 
+/* Those that are meant for the model in use: it is not left before they have ended. Paused ones are
+ * not waited for. */
+static bool count_orders(void *user, int *count, struct error *err) {
+    const struct generation_jobs *jobs = user;
+    int counts[JOB_STATE_COUNT];
+    if (server_state(jobs->server) == ENGINE_STOPPING)
+        return error_set(err, ERROR_UNAVAILABLE, "the daemon is stopping");
+    if (!queue_count(queue_of(jobs), GENERATE_JOB_TYPE, counts, err))
+        return false;
+    *count = counts[JOB_QUEUED] + counts[JOB_RUNNING];
+    return true;
+}
+
 static bool add_runner(struct generation_jobs *jobs) {
     struct error err;
     const struct job_runner runner = { .type = GENERATE_JOB_TYPE,
@@ -446,6 +473,8 @@ bool generation_jobs_create(
         return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
     }
     queue_listen(queue_of(jobs), &jobs->listener);
+    const struct engine_orders orders = { count_orders, jobs };
+    engine_set_orders(server->options.engine, &orders);
     *out = jobs;
     return true;
 }
@@ -453,6 +482,7 @@ bool generation_jobs_create(
 void generation_jobs_stop(struct generation_jobs *jobs) {
     if (!jobs)
         return;
+    engine_clear_orders(jobs->server->options.engine);
     dispatcher_stop(jobs->server->options.dispatcher);
     pthread_mutex_lock(&jobs->mutex);
     jobs->stopping = true;

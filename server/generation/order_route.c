@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/sha256.h"
+#include "engine/switch.h"
 #include "engine/training_job/folder.h"
 #include "server/dialect/generate_json.h"
 #include "server/generation/orders.h"
@@ -107,7 +108,8 @@ static bool write_and_enqueue(const struct order_task *t, const char *folder, co
     return ok;
 }
 
-static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
+/* Resolved and written down, while no switch leaves the model. */
+static bool make_now(const struct order_task *t, const json_t *body, struct job_order *order,
     struct job *job, bool *known, struct error *err) {
     struct generate_request request;
     struct resolved_request resolved;
@@ -121,6 +123,16 @@ static bool make(const struct order_task *t, const json_t *body, struct job_orde
     free(folder);
     resolved_request_finish(&resolved);
     generate_request_finish(&request);
+    return ok;
+}
+
+static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
+    struct job *job, bool *known, struct error *err) {
+    struct engine *engine = t->server->options.engine;
+    if (!engine_begin_order(engine, err))
+        return false;
+    const bool ok = make_now(t, body, order, job, known, err);
+    engine_end_order(engine);
     return ok;
 }
 

@@ -12,8 +12,9 @@ async function follow() {
         const now = answer?.switch;
         if (!now || now.state === "done" || now.state === "failed")
             return now;
-        const share = now.progress > 0 ? `, ${Math.round(100 * now.progress)} %` : "";
-        find("#model-state").textContent = `${now.state}${share}`;
+        const share = now.state === "loading" && now.progress > 0 ? `, ${Math.round(100 * now.progress)} %` : "";
+        const jobs = now.state === "draining" && now.waits_for_jobs > 0 ? `, ${now.waits_for_jobs} jobs` : "";
+        find("#model-state").textContent = `${now.state}${share}${jobs}`;
         await pause(LOOK_MS);
     }
 }

@@ -132,6 +132,11 @@ static void jobs_are_claimed_by_priority_then_age(struct kind *kind) {
     for (int i = 0; i < 3; i++) {
         queue = again(kind, queue);
         struct job job = claim(queue, "train");
+        int counts[JOB_STATE_COUNT];
+        CHECK(queue_count(queue, "train", counts, &err) && counts[JOB_QUEUED] == 2 - i &&
+                  counts[JOB_RUNNING] == 1 && counts[JOB_SUCCEEDED] == i,
+            "%d queued, %d running, %d done", counts[JOB_QUEUED], counts[JOB_RUNNING],
+            counts[JOB_SUCCEEDED]);
         check_same(job.id, order[i]->id);
         CHECK(job.state == JOB_RUNNING && job.attempts == 1 && job.started_ms >= job.created_ms,
             "attempt %d", job.attempts);

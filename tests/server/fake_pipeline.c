@@ -3,7 +3,7 @@
  *
  * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" it
  * has a device that takes so long to say how it is, with "images=4"
- * four images share a step. A prompt of "fail:device", "fail:lost",
+ * four images share a step; no two that are "heavy" fit into any memory. A prompt of "fail:device", "fail:lost",
  * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 #include "tests/engine/idle_stages.h"
@@ -14,6 +14,7 @@
 #include <time.h>
 
 #define DEFAULT_SIZE 64
+#define HEAVY_BYTES ((size_t)1 << 50)
 
 struct pipeline {
     int load_ms, step_ms, figures_ms, images;
@@ -179,14 +180,14 @@ void pipeline_get_info(const struct pipeline *p, struct pipeline_info *out) {
         .prediction_type = "epsilon",
         .scheduler_json = p->scheduler,
         .load_s = 0.001 * p->load_ms,
-        .weight_bytes = 123456789,
+        .weight_bytes = strstr(p->model_path, "heavy") ? HEAVY_BYTES : 123456789,
     };
 }
 
 bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
     struct pipeline_size *out, struct error *err) {
     (void)like;
-    *out = (struct pipeline_size){ 1, 1 };
+    *out = (struct pipeline_size){ strstr(options->model_path, "heavy") ? HEAVY_BYTES : 1, 1 };
     return !strstr(options->model_path, "broken") ||
            error_set(err, ERROR_INVALID, "%s: a tensor is missing", options->model_path);
 }

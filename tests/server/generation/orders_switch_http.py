@@ -1,0 +1,183 @@
+"""Jobs that draw and PUT /model, on a pipeline without a model: what was accepted is finished on the checkpoint
+that it was accepted for, before another one takes its place; a daemon that stops meanwhile, or comes back with
+another one, draws nothing in its place. usage: orders_switch_http.py EXECUTABLE"""
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+
+EXECUTABLE = sys.argv[1]
+JSON = {"Content-Type": "application/json"}
+OLD, NEW = "fake,step_ms=6", "fake,step_ms=1"
+ENDLESS = {"num_inference_steps": 999, "num_images": 4}
+HEAVY, HEAVIER, BROKEN = "fake,heavy,step_ms=6", "fake,heavy,step_ms=1", "fake,heavy,fail_load"
+
+
+class Switched(Daemon):
+    def __init__(self, folder, model):
+        self.models = os.path.join(folder, "models")
+        super().__init__(EXECUTABLE, os.path.join(self.models, model),
+                         extra=("--state-dir", folder + "/state", "--model-root", self.models))
+
+    def order(self, headers=(), **fields):
+        body = {"prompt": "a", "num_inference_steps": 12, "scheduler": "ddim", **fields}
+        return self.request("POST", "/generate?async=1", json.dumps(body), {**JSON, **dict(headers)})
+
+    def accepted(self, **fields):
+        r = self.order(**fields)
+        check(r.status == 202, f"{r.status} {r.body[:300]}")
+        return r.json()["id"]
+
+    def job(self, id, wait=0):
+        return self.get(f"/jobs/{id}?wait={wait}").json()
+
+    def ask(self, id, what):
+        r = self.request("POST", f"/jobs/{id}/{what}")
+        check(r.status == 200, f"{what}: {r.status} {r.body[:300]}")
+
+    def put(self, name):
+        r = self.request("PUT", "/model", json.dumps({"name": name}), JSON)
+        check(r.status == 202, f"{name}: {r.status} {r.body[:300]}")
+        return r.json()["switch"]
+
+    def switch(self):
+        return self.get("/models").json()["switch"]
+
+    def over(self, state="done"):
+        check(wait_until(lambda: self.switch()["state"] in ("done", "failed"), 60), f"an end: {self.switch()}")
+        check(self.switch()["state"] == state, f"{self.switch()}")
+
+    def drawn_by(self, ids):
+        """What each of the jobs was drawn with, or why it was not."""
+        jobs = [self.job(id, 60) for id in ids]
+        return {job["result"]["model"] if job["state"] == "succeeded" else str(job["error"]) for job in jobs}
+
+
+def prepare():
+    folder = tempfile.mkdtemp(dir=root)
+    for model in (OLD, NEW, HEAVY, HEAVIER, BROKEN):
+        os.makedirs(f"{folder}/models/{model}/unet")
+        for name in ("config.json", "w.safetensors"):
+            with open(f"{folder}/models/{model}/unet/{name}", "w", encoding="utf-8") as f:
+                f.write("{}")
+    return folder
+
+
+def what_was_accepted_is_finished(old, new):
+    """Eight are drawn at a time, for as long as they are not cancelled: the others wait."""
+    with Switched(prepare(), old) as d:
+        paused = d.accepted(num_inference_steps=300)
+        check(wait_until(lambda: d.job(paused)["step"] > 0), "one is drawn")
+        d.ask(paused, "pause")
+        check(d.job(paused, 30)["state"] == "paused", "and set aside")
+        long = [d.accepted(**ENDLESS) for _ in range(8)]
+        known = d.order({"Idempotency-Key": "k"}, seed=1, priority=-3).json()["id"]
+        ids = [known] + [d.accepted(seed=i) for i in range(2)]
+        told = d.put(new)
+        check(told["waits_for_jobs"] == 11 and told["unloads_first"] == (old == HEAVY), f"it says so: {told}")
+        check(wait_until(lambda: d.switch()["state"] == "draining"), f"{d.switch()}")
+        r = d.order()
+        check(r.status == 503 and f"the switch to {new} waits" in r.error()["message"] and "retry-after" in r.headers,
+              f"no job is accepted meanwhile: {r.status} {r.body[:300]}")
+        r = d.order({"Idempotency-Key": "k"}, seed=1, priority=-3)
+        check(r.status == 202 and r.json()["id"] == known, f"one that was is known: {r.status} {r.body[:300]}")
+        r = d.generate({"prompt": "a", "num_inference_steps": 1})
+        check(r.status == 200 and r.json()["model"] == old, f"requests are: {r.status} {r.body[:300]}")
+        r = d.generate({"prompt": "a", "model": new})
+        check(r.status == 503 and "is being loaded" in r.error()["message"], f"{r.status} {r.body[:300]}")
+        for id in long[1:]:
+            d.ask(id, "cancel")
+        check(d.drawn_by(ids) == {old}, f"{d.drawn_by(ids)}")
+        check(wait_until(lambda: d.switch()["waits_for_jobs"] == 1), f"all but one: {d.switch()}")
+        check(d.switch()["state"] == "draining", f"which it waits for: {d.switch()}")
+        d.ask(long[0], "cancel")
+        d.over()
+        check(d.switch()["waits_for_jobs"] == 0, f"{d.switch()}")
+        check(wait_until(lambda: f"the model {old} is unloaded" in d.read_log()), "the old one is gone")
+        check(d.drawn_by([d.accepted()]) == {new}, "a job is the new one's")
+        one_that_comes_too_late(d, paused, old, new)
+
+
+def one_that_comes_too_late(d, id, old, new):
+    d.ask(id, "resume")
+    error = d.job(id, 30)["error"]
+    check(error and error["code"] == "conflict" and f"for the model {old}, and {new} is drawn" in error["message"],
+          f"the reason names both: {error}")
+    d.put(old)
+    d.over()
+    d.ask(id, "resume")
+    check(d.drawn_by([id]) == {old}, "and it can be had")
+
+
+def a_load_that_fails():
+    """The old one was gone: it is loaded again."""
+    with Switched(prepare(), HEAVY) as d:
+        ids = [d.accepted(seed=i) for i in range(9)]
+        long = d.accepted(**ENDLESS)
+        told = d.put(BROKEN)
+        check(told["unloads_first"] and told["waits_for_jobs"] > 0, f"{told}")
+        check(d.drawn_by(ids) == {HEAVY} and d.switch()["state"] == "draining", f"{d.switch()}")
+        d.ask(long, "cancel")
+        d.over("failed")
+        check("cut short" in d.switch()["error"]["message"], f"{d.switch()}")
+        check(f"the model {HEAVY} is unloaded" in d.read_log(), "it was gone")
+        check(d.get("/health/ready").status == 200 and d.get("/models").json()["current"] == HEAVY, "and is there again")
+        check(d.drawn_by([d.accepted()]) == {HEAVY}, "and draws")
+        d.put(HEAVIER)
+        d.over()
+
+
+def it_stops_meanwhile():
+    """Also with somebody who waits for the end of the switch."""
+    folder = prepare()
+    with Switched(folder, OLD) as d:
+        ids = [d.accepted(seed=i, **ENDLESS) for i in range(10)]
+        answers = []
+        asked = threading.Thread(target=lambda: answers.append(d.request(
+            "POST", "/sdapi/v1/options", json.dumps({"sd_model_checkpoint": NEW}), JSON)))
+        asked.start()
+        check(wait_until(lambda: (d.switch() or {}).get("state") == "draining"), f"{d.switch()}")
+        d.process.terminate()
+        check(d.process.wait(30) == 0, "it ends")
+        asked.join()
+        check(answers[0].status == 503 and b"the daemon is stopping" in answers[0].body, f"{answers[0].body}")
+    with Switched(folder, OLD) as d:
+        check(all(d.job(id)["state"] in ("queued", "running") for id in ids), "none has ended")
+        check(wait_until(lambda: d.job(ids[0])["step"] > 0), "and they go on")
+        for id in ids:
+            d.ask(id, "cancel")
+        d.put(NEW)
+        d.over()  # which waits no longer for them
+
+
+def it_comes_back_with_another(folder):
+    with Switched(folder, OLD) as d:
+        d.put(NEW)
+        d.over()
+        ids = [d.accepted(seed=i, **ENDLESS) for i in range(9)] + [d.accepted()]
+        d.process.kill()
+        d.process.wait()
+    with Switched(folder, OLD) as d:
+        errors = [d.job(id, 30)["error"] for id in ids]
+        check(all(e and f"for the model {NEW}, and {OLD} is drawn" in e["message"] for e in errors), f"{errors}")
+        d.put(NEW)
+        d.over()
+        d.ask(ids[-1], "resume")
+        check(d.drawn_by(ids[-1:]) == {NEW}, "it is drawn by the one that it was meant for")
+
+
+root = tempfile.mkdtemp()
+try:
+    what_was_accepted_is_finished(OLD, NEW)
+    what_was_accepted_is_finished(HEAVY, HEAVIER)
+    a_load_that_fails()
+    it_stops_meanwhile()
+    it_comes_back_with_another(prepare())
+finally:
+    shutil.rmtree(root)
+done()
