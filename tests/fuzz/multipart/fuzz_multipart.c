@@ -1,41 +1,18 @@
 /* A form for POST /v1/images/edits or /variations: the first byte says which, the second how long
  * the pieces are in which the rest comes; its boundary is "bb". Whatever it is, reading it ends in
  * an order or an error, and the same in pieces as at once. */
-#include "server/http/multipart.h"
 #include "server/openai/image_order.h"
 #include "tests/fuzz/fuzz.h"
+#define FORM_TYPE "multipart/form-data; boundary=bb"
+#include "tests/server/openai/form.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What the library's reader asks of the connection; it finds this one first. */
-__attribute__((visibility("default"))) enum MHD_Result MHD_lookup_connection_value_n(
-    struct MHD_Connection *connection, enum MHD_ValueKind kind, const char *key, size_t key_size,
-    const char **value, size_t *value_size) {
-    static const char head[] = "multipart/form-data; boundary=bb";
-    (void)connection;
-    (void)kind;
-    (void)key;
-    (void)key_size;
-    *value = head;
-    if (value_size)
-        *value_size = strlen(head);
-    return MHD_YES;
-}
-
 static bool read_form(const uint8_t *data, size_t size, size_t piece,
     struct image_form_reader *reader, struct error *err) {
     const struct multipart_receiver receiver = { image_form_begin, image_form_write, reader };
-    struct multipart *m;
-    char connection; /* never looked at */
-    if (!multipart_create((struct MHD_Connection *)&connection, &receiver, &m, err))
-        abort();
-    for (size_t at = 0; at < size; at += piece)
-        if (!multipart_write(m, data + at, size - at < piece ? size - at : piece, err)) {
-            multipart_abort(m);
-            return false;
-        }
-    return multipart_end(m, err) && image_form_end(reader, err);
+    return form_read(data, size, piece, &receiver, err) && image_form_end(reader, err);
 }
 
 /* A line about what came of it, malloc'd. */

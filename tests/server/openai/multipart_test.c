@@ -1,26 +1,12 @@
 /* Forms as clients send them, in pieces of every length, and broken ones. RFC 7578 and 2046 are the
- * truth. The request's head stands in here for libmicrohttpd's. */
+ * truth. */
 #include "server/http/multipart.h"
 
 #include "tests/check.h"
+#define FORM_TYPE "multipart/form-data; boundary=\"xYz\""
+#include "tests/server/openai/form.h"
 
 #include <stdlib.h>
-
-static char head[] = "multipart/form-data; boundary=\"xYz\"";
-
-/* What the library's reader asks of the connection; it finds this one first. */
-__attribute__((visibility("default"))) enum MHD_Result MHD_lookup_connection_value_n(
-    struct MHD_Connection *connection, enum MHD_ValueKind kind, const char *key, size_t key_size,
-    const char **value, size_t *value_size) {
-    (void)connection;
-    (void)kind;
-    (void)key;
-    (void)key_size;
-    *value = head;
-    if (value_size)
-        *value_size = strlen(head);
-    return MHD_YES;
-}
 
 static char seen[4096];
 
@@ -50,18 +36,9 @@ static bool write_part(void *user, const void *bytes, size_t size, struct error 
 
 static bool read_form(const char *body, size_t size, size_t piece, struct error *err) {
     static const struct multipart_receiver receiver = { begin, write_part, NULL };
-    struct multipart *m = NULL;
-    char connection; /* never looked at */
     memset(err, 0, sizeof(*err));
     seen[0] = 0;
-    if (!multipart_create((struct MHD_Connection *)&connection, &receiver, &m, err))
-        return false;
-    for (size_t at = 0; at < size; at += piece)
-        if (!multipart_write(m, body + at, size - at < piece ? size - at : piece, err)) {
-            multipart_abort(m);
-            return false;
-        }
-    return multipart_end(m, err);
+    return form_read(body, size, piece, &receiver, err);
 }
 
 #define PART "Content-Disposition: form-data; name="
