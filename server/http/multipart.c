@@ -8,13 +8,18 @@
 #include <string.h>
 #include <strings.h>
 
-#define READER_BYTES 65536 /* a part's head fits into it, and the reader gives pieces so large */
+#define READER_BYTES 65536 /* a line of a part's head fits into it */
+/* The reader moves what it holds for every line of a head, and for every dash before the first
+ * part: so it gets so much at a time, and so much without a part's bytes in it. */
+#define PIECE_BYTES 16384
+#define HEAD_BYTES 65536
 
 struct multipart {
     struct MHD_PostProcessor *reader;
     struct multipart_receiver receiver;
     struct error error; /* once it was refused */
     int parts;
+    size_t quiet_bytes;                      /* since it last gave something */
     char name[MULTIPART_NAME_MAX_BYTES + 1]; /* of the part that came last */
     bool is_file, is_empty;
 };
@@ -48,6 +53,7 @@ static enum MHD_Result take(void *user, enum MHD_ValueKind kind, const char *nam
     struct multipart *m = user;
     (void)kind;
     (void)type;
+    m->quiet_bytes = 0;
     const bool goes_on = offset > 0 || (m->is_empty && name && strcmp(name, m->name) == 0 &&
                                            m->is_file == (file_name != NULL));
     if (!goes_on && !begin(m, name, file_name, encoding))
@@ -81,10 +87,25 @@ static bool refuse(const struct multipart *m, const char *why, struct error *err
     return false;
 }
 
+static bool write_piece(struct multipart *m, const char *bytes, size_t size, struct error *err) {
+    m->quiet_bytes += size;
+    if (MHD_post_process(m->reader, bytes, size) != MHD_YES)
+        return refuse(m, "its boundaries or the heads of its parts are broken", err);
+    if (m->quiet_bytes <= HEAD_BYTES + PIECE_BYTES)
+        return true;
+    char why[64];
+    snprintf(why, sizeof(why), "there is no part in %d bytes", HEAD_BYTES);
+    return refuse(m, why, err);
+}
+
 bool multipart_write(
     struct multipart *multipart, const void *bytes, size_t size, struct error *err) {
-    return MHD_post_process(multipart->reader, bytes, size) == MHD_YES ||
-           refuse(multipart, "its boundaries or the heads of its parts are broken", err);
+    for (size_t at = 0; at < size; at += PIECE_BYTES) {
+        const size_t piece = size - at < PIECE_BYTES ? size - at : PIECE_BYTES;
+        if (!write_piece(multipart, (const char *)bytes + at, piece, err))
+            return false;
+    }
+    return true;
 }
 
 bool multipart_end(struct multipart *multipart, struct error *err) {
