@@ -40,6 +40,7 @@
 #define PICTURE_MAX_PIXELS 100000000
 #define PNG_CHUNKS_MAX 256
 #define PNG_MEMORY_MAX_BYTES (16u << 20) /* of libpng's, beside a picture's own */
+#define PNG_TEXTS_MAX_BYTES (32u << 20)  /* of libpng's, while it reads a picture's texts */
 #define JPEG_SCANS_MAX 64                /* each is a pass over the whole picture */
 
 /* train: data sets (train/data/) */

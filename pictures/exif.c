@@ -39,10 +39,11 @@ static bool begin_reading(const uint8_t *tiff, size_t size, struct reader *out) 
     return (out->little || big) && read_16(out, 2) == 42;
 }
 
-/* Where the entry of that tag stands in the folder at `folder`; 0 if there is none. */
+/* Where the entry of that tag stands in the folder at `folder`; 0 if there is none. Of the entries
+ * that it claims only those that are there cost time. */
 static size_t find_entry(const struct reader *r, size_t folder, uint32_t tag) {
     const size_t entries = read_16(r, folder);
-    for (size_t i = 0; i < entries; i++) {
+    for (size_t i = 0; i < entries && folder + 2 + i * ENTRY_BYTES < r->size; i++) {
         const size_t entry = folder + 2 + i * ENTRY_BYTES;
         if (read_16(r, entry) == tag)
             return entry;

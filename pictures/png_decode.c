@@ -71,6 +71,8 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
     png_set_user_limits(png, PICTURE_SIDE_MAX_PX, PICTURE_SIDE_MAX_PX);
     png_set_chunk_cache_max(png, PNG_CHUNKS_MAX);
     png_set_chunk_malloc_max(png, PNG_MEMORY_MAX_BYTES / 2);
+    /* Texts, profiles and the like, which may be packed a thousandfold, are not even unpacked. */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, info);
     if ((int)png_get_image_width(png, info) != out->width ||
         (int)png_get_image_height(png, info) != out->height)

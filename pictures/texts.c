@@ -4,6 +4,7 @@
 #include "pictures/exif.h"
 #include "pictures/png_message.h"
 
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,8 @@ static const uint8_t pixels[] = { 0, 0, 0, 10, 'I', 'D', 'A', 'T' };
 struct bytes {
     uint8_t *data; /* owned */
     size_t size, at;
+    size_t held; /* by libpng, of all that it asks for */
+    bool is_over;
 };
 
 static void append(struct bytes *bytes, const uint8_t *data, size_t size) {
@@ -89,8 +92,26 @@ static bool collect(const uint8_t *file, size_t size, struct bytes *out, struct 
     return ended || error_set(err, ERROR_INVALID, "the PNG is cut short: it has no IEND chunk");
 }
 
+/* A limit of its own libpng has for each text alone. One of them that does not fit is left out;
+ * then on_read ends it. */
+static png_voidp on_malloc(png_structp png, png_alloc_size_t size) {
+    struct bytes *bytes = png_get_mem_ptr(png);
+    bytes->is_over = bytes->is_over || bytes->held + size > PNG_TEXTS_MAX_BYTES;
+    void *block = bytes->is_over ? NULL : malloc(size);
+    bytes->held += block ? malloc_usable_size(block) : 0;
+    return block;
+}
+
+static void on_free(png_structp png, png_voidp block) {
+    struct bytes *bytes = png_get_mem_ptr(png);
+    bytes->held -= malloc_usable_size(block);
+    free(block);
+}
+
 static void on_read(png_structp png, png_bytep out, size_t size) {
     struct bytes *bytes = png_get_io_ptr(png);
+    if (bytes->is_over)
+        png_error(png, "its texts are too long");
     if (size > bytes->size - bytes->at)
         png_error(png, "the file is cut short");
     memcpy(out, bytes->data + bytes->at, size);
@@ -143,8 +164,8 @@ static bool read_png(
         return false;
     }
     struct png_message message = { "" };
-    png_structp png = png_create_read_struct(
-        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);
+    png_structp png = png_create_read_struct_2(
+        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning, &bytes, on_malloc, on_free);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     bool read = false, ok = false;
     if (info) {
@@ -152,9 +173,12 @@ static bool read_png(
         read = read_chunks(png, info);
         ok = read && add_chunks(png, info, out);
     }
-    const bool damaged = info && !read;
+    const bool damaged = info && !read, is_over = bytes.is_over;
     png_destroy_read_struct(&png, &info, NULL);
     free(bytes.data);
+    if (is_over)
+        return error_set(err, ERROR_TOO_LARGE, "a PNG whose texts take more than %u MiB",
+            PNG_TEXTS_MAX_BYTES >> 20);
     if (damaged)
         return png_message_set(&message, "the PNG is damaged", err);
     return ok || error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");

@@ -3,6 +3,7 @@
 #include "pictures/picture.h"
 #include "pictures/resize.h"
 #include "tests/check.h"
+#include "tests/pictures/chunks.h"
 
 #include <stdlib.h>
 
@@ -234,6 +235,37 @@ static void damage_does_no_harm(void) {
     printf("of damaged files %d refused, %d taken\n", refused, taken);
 }
 
+/* 200 texts of 7 MiB in 1.4 MB: of no use here, and so of no cost. */
+static void packed_texts_take_no_memory(void) {
+    struct png_file file = png_file_with_texts(7 << 20, 200);
+    struct picture picture;
+    struct error err = { 0 };
+    const size_t before = memory_peak_bytes();
+    CHECK(picture_decode(file.bytes, file.size, &picture, &err), "%s", err.message);
+    const size_t more = memory_peak_bytes() - before;
+    CHECK(more < 64 << 20, "%zu MiB", more >> 20);
+    printf("a PNG of %zu bytes with 200 texts of 7 MiB: %zu MiB\n", file.size, more >> 20);
+    picture_finish(&picture);
+    free(file.bytes);
+}
+
+/* EXIF data that claims 65,535 entries and has none, a million times: the claims alone took half a
+ * minute. */
+static void claimed_entries_take_no_time(void) {
+    static const char exif[] = "\0\0\0\x0a"
+                               "eXIf"
+                               "II*\0\x08\0\0\0\xff\xff"
+                               "sum.";
+    struct png_file one = png_file_with_text(1);
+    struct png_file file = png_file_repeat(&one, exif, sizeof(exif) - 1, 1000000);
+    struct picture_info info;
+    struct error err = { 0 };
+    CHECK(picture_examine(file.bytes, file.size, &info, &err), "%s", err.message);
+    CHECK(info.orientation == 1, "orientation %d", info.orientation);
+    free(file.bytes);
+    free(one.bytes);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2)
         return 2;
@@ -243,6 +275,8 @@ int main(int argc, char **argv) {
     resizing_is_pillows();
     grey_pictures_resize_as_one_channel_of_colour_does();
     broken_files_are_refused_by_name();
+    packed_texts_take_no_memory();
+    claimed_entries_take_no_time();
     damage_does_no_harm();
     return check_done();
 }

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "pictures/encode.h"
 #include "tests/check.h"
+#include "tests/pictures/chunks.h"
 
 #include <stdlib.h>
 
@@ -109,10 +110,29 @@ static void damaged_ones_do_no_harm(void) {
     CHECK_STRING(err.message, "it is no PNG, JPEG or WebP file");
 }
 
+static void packed_texts_have_a_limit(void) {
+    struct png_file one = png_file_with_texts(7 << 20, 0), many = png_file_with_texts(7 << 20, 200);
+    struct picture_text_list texts;
+    struct error err = { 0 };
+    const size_t before = memory_peak_bytes();
+    CHECK(!picture_read_texts(many.bytes, many.size, &texts, &err), "1.4 GiB of texts");
+    const size_t more = memory_peak_bytes() - before;
+    CHECK(err.code == ERROR_TOO_LARGE, "%s", err.message);
+    CHECK(more < 100 << 20, "%zu MiB", more >> 20);
+    printf("a PNG of %zu bytes with 201 texts of 7 MiB: %zu MiB, then %s\n", many.size, more >> 20,
+        err.message);
+    CHECK(picture_read_texts(one.bytes, one.size, &texts, &err), "%s", err.message);
+    CHECK(texts.count == 1 && strlen(texts.items[0].text) == 7 << 20, "one text of 7 MiB");
+    picture_text_list_finish(&texts);
+    free(many.bytes);
+    free(one.bytes);
+}
+
 int main(int argc, char **argv) {
     folder = argc == 2 ? argv[1] : ".";
     files_of_others();
     our_own_come_back();
     damaged_ones_do_no_harm();
+    packed_texts_have_a_limit();
     return check_done();
 }

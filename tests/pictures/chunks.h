@@ -1,0 +1,78 @@
+/* PNG files of one small picture with a chunk many times over, as somebody may send them who means
+ * harm. */
+#ifndef TESTS_PICTURES_CHUNKS_H
+#define TESTS_PICTURES_CHUNKS_H
+
+#include <png.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct png_file {
+    uint8_t *bytes; /* owned */
+    size_t size;
+};
+
+static inline void png_file_write(png_structp png, png_bytep bytes, size_t size) {
+    struct png_file *file = png_get_io_ptr(png);
+    file->bytes = realloc(file->bytes, file->size + size);
+    memcpy(file->bytes + file->size, bytes, size);
+    file->size += size;
+}
+
+/* With a text of `text_bytes`, packed. */
+static inline struct png_file png_file_with_text(size_t text_bytes) {
+    static uint8_t pixels[8][24], *rows[8];
+    struct png_file file = { 0 };
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    png_text text = { .compression = PNG_TEXT_COMPRESSION_zTXt, .key = (char[]){ "Comment" } };
+    text.text = calloc(text_bytes + 1, 1);
+    memset(text.text, 'a', text_bytes);
+    for (int y = 0; y < 8; y++)
+        rows[y] = pixels[y];
+    png_set_write_fn(png, &file, png_file_write, NULL);
+    png_set_IHDR(png, info, 8, 8, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+        PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_set_text(png, info, &text, 1);
+    png_set_rows(png, info, rows);
+    png_write_png(png, info, PNG_TRANSFORM_IDENTITY, NULL);
+    png_destroy_write_struct(&png, &info);
+    free(text.text);
+    return file;
+}
+
+/* With `chunk`, sum included, `copies` times behind the head. */
+static inline struct png_file png_file_repeat(
+    const struct png_file *from, const void *chunk, size_t chunk_bytes, size_t copies) {
+    const size_t head = 8 + 25;
+    struct png_file file = { malloc(from->size + chunk_bytes * copies), head };
+    memcpy(file.bytes, from->bytes, head);
+    for (size_t i = 0; i < copies; i++, file.size += chunk_bytes)
+        memcpy(file.bytes + file.size, chunk, chunk_bytes);
+    memcpy(file.bytes + file.size, from->bytes + head, from->size - head);
+    file.size += from->size - head;
+    return file;
+}
+
+/* `copies` more of its text. */
+static inline struct png_file png_file_with_texts(size_t text_bytes, size_t copies) {
+    struct png_file one = png_file_with_text(text_bytes);
+    const uint8_t *chunk = one.bytes + 8 + 25;
+    while (memcmp(chunk + 4, "zTXt", 4) != 0)
+        chunk += 12 + ((size_t)chunk[0] << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3]);
+    const size_t size = 12 + ((size_t)chunk[0] << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3]);
+    const struct png_file file = png_file_repeat(&one, chunk, size, copies);
+    free(one.bytes);
+    return file;
+}
+
+/* The most memory that this process ever had. */
+static inline size_t memory_peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (size_t)usage.ru_maxrss << 10;
+}
+
+#endif
