@@ -9,10 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson recurses up to 2048 levels, when it parses and again when it frees. Count brackets
- * outside of strings first; whether they match is jansson's business. */
-static bool depth_is_bounded(const char *text, size_t size, struct error *err) {
-    int depth = 0;
+/* jansson recurses up to 2048 levels, when it parses and again when it frees, and makes 40 bytes
+ * and more of a value that takes two. Count brackets and commas outside of strings first; whether
+ * they are right is jansson's business. */
+static bool is_bounded(const char *text, size_t size, struct error *err) {
+    int depth = 0, commas = 0;
     bool in_string = false;
     for (size_t i = 0; i < size; i++) {
         char c = text[i];
@@ -29,13 +30,15 @@ static bool depth_is_bounded(const char *text, size_t size, struct error *err) {
                     "JSON is nested deeper than %d levels at byte %zu", JSON_MAX_DEPTH, i);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
+        } else if (c == ',' && ++commas >= JSON_MAX_VALUES) {
+            return error_set(err, ERROR_INVALID, "JSON of more than %d values", JSON_MAX_VALUES);
         }
     }
     return true;
 }
 
 static json_t *parse(const char *text, size_t size, size_t flags, struct error *err) {
-    if (!depth_is_bounded(text, size, err))
+    if (!is_bounded(text, size, err))
         return NULL;
     json_error_t problem;
     json_t *value = json_loadb(

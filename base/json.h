@@ -1,5 +1,5 @@
 /* JSON from outside: jansson behind the checks that it leaves to its caller (nesting depth,
- * repeated keys), and exact integers. */
+ * number of values, repeated keys), and exact integers. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses one JSON value (any type) of `size` bytes, nested at most JSON_MAX_DEPTH deep; `text` may
- * be NULL for none. Repeated keys, bad UTF-8, NUL characters and bytes after the value are errors
- * that say where. NULL after filling err; otherwise a new reference. */
+/* Parses one JSON value (any type) of `size` bytes, nested at most JSON_MAX_DEPTH deep and with at
+ * most JSON_MAX_VALUES in all; `text` may be NULL for none. Repeated keys, bad UTF-8, NUL
+ * characters and bytes after the value are errors that say where. NULL after filling err; otherwise
+ * a new reference. */
 json_t *json_parse(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -159,6 +159,7 @@
 #define KEY_MAX_BYTES 512   /* of what a client presents */
 #define KEY_FAILURES_MAX 10 /* wrong ones of one peer in a minute */
 #define JSON_MAX_DEPTH 16
+#define JSON_MAX_VALUES (2 << 20) /* a tokenizer.json may have so many; they take up to 300 MB */
 #define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536
 #define DRAIN_TIMEOUT_MAX_S 86400

@@ -59,6 +59,24 @@ static void nesting_and_repetition_are_bounded(void) {
     json_decref(value);
 }
 
+/* [,,,...], which is not JSON either: nobody reads as far as to see that. */
+static void values_are_bounded(void) {
+    struct error err = { 0 };
+    char *text = malloc(JSON_MAX_VALUES + 2);
+    memset(text, ',', JSON_MAX_VALUES + 2);
+    text[0] = '[';
+    CHECK(!json_parse(text, JSON_MAX_VALUES, &err), "commas without values");
+    CHECK_CONTAINS(err.message, "not valid JSON");
+    CHECK(!json_parse(text, JSON_MAX_VALUES + 1, &err), "one value more is accepted");
+    CHECK_CONTAINS(err.message, "JSON of more than 2097152 values");
+    text[0] = '"';
+    text[JSON_MAX_VALUES + 1] = '"';
+    json_t *value = json_parse(text, JSON_MAX_VALUES + 2, &err);
+    CHECK(json_is_string(value), "commas in a string are text: %s", err.message);
+    json_decref(value);
+    free(text);
+}
+
 static void integers_are_exact(void) {
     static const struct {
         const char *text;
@@ -112,6 +130,7 @@ int main(void) {
     infinities_of_python_are_null();
     stray_bytes_are_replaced();
     nesting_and_repetition_are_bounded();
+    values_are_bounded();
     integers_are_exact();
     return check_done();
 }
