@@ -10,8 +10,10 @@
 #include <string.h>
 
 #define PATTERN_MAX_BYTES 1024
-#define PATTERN_MATCH_LIMIT 100000 /* steps: a pattern of a file's may be meant to take forever */
-#define PEFT_DEFAULT_RANK 8        /* peft's, where a configuration leaves r or alpha out */
+#define PATTERN_MATCH_LIMIT 10000 /* steps: a pattern of a file's may be meant to take forever */
+#define PATTERNS_MAX 8192
+#define REGULAR_PATTERNS_MAX 256 /* of them, each of which costs its steps for each layer */
+#define PEFT_DEFAULT_RANK 8      /* peft's, where a configuration leaves r or alpha out */
 
 static const json_t *get(
     const struct adapter_config *config, enum component component, const char *key) {
@@ -46,13 +48,39 @@ static bool check_type(struct adapter_config *config, struct error *err) {
         "peft_type is \"%.40s\"; LORA, LOHA and LOKR are taken", config->peft_type);
 }
 
+/* A name without signs but dots, which is what nearly every pattern is. */
+static bool is_plain(const char *pattern) {
+    return !pattern[strspn(
+        pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")];
+}
+
+static bool check_patterns(const struct adapter_config *config, enum component component,
+    const char *key, struct error *err) {
+    const json_t *patterns = get(config, component, key);
+    const char *pattern;
+    json_t *value;
+    size_t regular = 0;
+    if (json_object_size(patterns) > PATTERNS_MAX)
+        return error_set(err, ERROR_TOO_LARGE, "%s has %zu patterns; at most %d are taken", key,
+            json_object_size(patterns), PATTERNS_MAX);
+    json_object_foreach((json_t *)patterns, pattern, value) regular += !is_plain(pattern);
+    return regular <= REGULAR_PATTERNS_MAX ||
+           error_set(err, ERROR_TOO_LARGE,
+               "%s has %zu regular expressions; at most %d are taken, and %d names", key, regular,
+               REGULAR_PATTERNS_MAX, PATTERNS_MAX);
+}
+
 static bool config_check(struct adapter_config *config, struct error *err) {
     if (!json_is_object(config->json))
         return error_set(err, ERROR_INVALID, "it is not a JSON object");
     return check_type(config, err) &&
            check_start(json_object_get(config->json, "init_lora_weights"), err) &&
            check_start(get(config, COMPONENT_UNET, "init_lora_weights"), err) &&
-           check_start(get(config, COMPONENT_TEXT_ENCODER, "init_lora_weights"), err);
+           check_start(get(config, COMPONENT_TEXT_ENCODER, "init_lora_weights"), err) &&
+           check_patterns(config, COMPONENT_UNET, "rank_pattern", err) &&
+           check_patterns(config, COMPONENT_UNET, "alpha_pattern", err) &&
+           check_patterns(config, COMPONENT_TEXT_ENCODER, "rank_pattern", err) &&
+           check_patterns(config, COMPONENT_TEXT_ENCODER, "alpha_pattern", err);
 }
 
 bool adapter_config_read(const char *path, struct adapter_config *out, struct error *err) {
@@ -95,12 +123,11 @@ static bool number(
     return true;
 }
 
-/* A name without signs but dots, which is what nearly every pattern is: 1 if `layer` or what stands
- * behind one of its dots is the pattern, 0 if not, -1 if it takes a regular expression to tell. */
+/* 1 if `layer` or what stands behind one of its dots is the pattern, 0 if not, -1 if it takes a
+ * regular expression to tell. */
 static int matches_plainly(const char *pattern, const char *layer) {
     const size_t length = strlen(pattern), whole = strlen(layer);
-    if (strspn(pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") !=
-        length)
+    if (!is_plain(pattern))
         return -1;
     if (length > whole || (length < whole && layer[whole - length - 1] != '.'))
         return 0;

@@ -255,6 +255,33 @@ static void wrong_folders_say_why(void) {
     }
 }
 
+/* Each is looked for at every layer: so many names, or regular expressions, would take hours. */
+static void patterns_are_bounded(void) {
+    static const struct {
+        const char *sign, *words;
+        int most;
+    } rows[] = { { "+", "257 regular expressions; at most 256", 256 },
+        { "", "8193 patterns; at most 8192", 8192 } };
+    static const char *const tensors[] = { PAIR(Q), NULL };
+    char *metadata = malloc(200000);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int more = 0; more <= 1; more++) {
+            struct adapter *adapter = NULL;
+            struct error err = { 0 };
+            int used = sprintf(metadata, "{\"unet.r\": 2, \"unet.rank_pattern\": {");
+            for (int k = 0; k < rows[i].most + more; k++)
+                used += sprintf(metadata + used, "%s\"a%d%s\": 1", k ? ", " : "", k, rows[i].sign);
+            sprintf(metadata + used, "}}");
+            const char *path = make_file("patterns.safetensors", tensors, metadata);
+            if (more)
+                expect_error(path, ERROR_TOO_LARGE, (const char *[]){ rows[i].words, NULL });
+            else
+                CHECK(adapter_open(path, &small_targets, &adapter, &err), "%s", err.message);
+            adapter_close(adapter);
+        }
+    free(metadata);
+}
+
 /* Alphas as they occur: missing, 0, whole numbers, and a file that stays right beside leftovers. */
 static void alphas_are_read(void) {
     static const struct {
@@ -287,6 +314,7 @@ int main(void) {
     wrong_files_say_why();
     cut_files_say_why();
     wrong_folders_say_why();
+    patterns_are_bounded();
     alphas_are_read();
     char command[300];
     snprintf(command, sizeof(command), "rm -r %s", folder);
