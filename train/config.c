@@ -47,6 +47,7 @@ struct field {
         .offset = offsetof(struct train_config, member),                                           \
         __VA_ARGS__ },
 static const struct field fields[] = { TRAIN_FIELDS(FIELD) };
+#define WORD_BYTES 64
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
 /* Other names of fields: of other scripts, and of earlier versions. */
@@ -72,7 +73,8 @@ static const struct {
 static const struct {
     const char *name, *why;
 } refused[] = {
-    { "pretrained_model_name_or_path", "model names a checkpoint, and GET /models those there are" },
+    { "pretrained_model_name_or_path",
+        "model names a checkpoint, and GET /models those there are" },
     { "revision", "nothing is downloaded" },
     { "variant", "a job trains the checkpoint that the daemon serves" },
     { "non_ema_revision", "nothing is downloaded" },
@@ -209,12 +211,12 @@ static bool refuse(const struct field *f, const json_t *value, struct error *err
         allowed(f, what, sizeof(what)));
 }
 
-/* Edits between two words, as far as a row of 64 goes. */
+/* Edits between two words of less than WORD_BYTES; anything longer is that far from everything. */
 static int distance(const char *a, const char *b) {
-    int row[64];
+    int row[WORD_BYTES];
     const int length = (int)strlen(b);
-    if (length >= 64)
-        return 64;
+    if (length >= WORD_BYTES || strnlen(a, WORD_BYTES) >= WORD_BYTES)
+        return WORD_BYTES;
     for (int j = 0; j <= length; j++)
         row[j] = j;
     for (int i = 1; a[i - 1]; i++) {
@@ -238,13 +240,16 @@ static bool refuse_key(const char *key, const json_t *value, struct error *err) 
                 err->code = ERROR_UNSUPPORTED;
             return false;
         }
-    const struct field *closest = &fields[0];
-    for (size_t i = 1; i < FIELD_COUNT; i++)
-        if (distance(key, fields[i].name) < distance(key, closest->name))
-            closest = &fields[i];
+    const char *nearest = NULL;
+    int least = WORD_BYTES;
+    for (size_t i = 0; i < FIELD_COUNT; i++) {
+        const int edits = distance(key, fields[i].name);
+        nearest = edits < least ? fields[i].name : nearest;
+        least = edits < least ? edits : least;
+    }
     char shown[100];
     return error_field(err, key, json_describe(value, shown, sizeof(shown)),
-        "there is no such field; the nearest is %s", closest->name);
+        "there is no such field%s%s", nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
 
 /* --- values from JSON --- */

@@ -220,6 +220,21 @@ static void wrong_fields_have_errors_of_their_own(void) {
 }
 
 /* The page of fields is this table; with `write`, it is written anew. */
+/* Nobody looks for what is near to that: it ends at once. */
+static void a_long_key_is_refused(void) {
+    const size_t size = 16u << 20;
+    struct train_config c;
+    struct error err = { 0 };
+    char *key = malloc(size);
+    memset(key, 'a', size);
+    key[size - 1] = 0;
+    json_t *json = json_pack("{s:i}", key, 1);
+    CHECK(!train_config_parse(json, &c, &err), "a key of 16 MiB");
+    CHECK_STRING(err.allowed, "there is no such field");
+    json_decref(json);
+    free(key);
+}
+
 static void the_page_lists_every_field(const char *path, bool write) {
     static const char begins[] = "<!-- written by config_test --write -->\n";
     char *page, *table = NULL;
@@ -302,6 +317,7 @@ int main(int argc, char **argv) {
     defaults_are_diffusers();
     what_is_read_comes_back();
     wrong_fields_have_errors_of_their_own();
+    a_long_key_is_refused();
     the_page_lists_every_field(argv[1], argc == 3 && strcmp(argv[2], "--write") == 0);
     a_device_may_not_have_it();
     a_job_goes_on_as_it_was();
