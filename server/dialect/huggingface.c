@@ -1,5 +1,7 @@
 /* POST /hf: text to image as Hugging Face's inference API has it. {"inputs": TEXT, "parameters":
  * {...}}, whose parameters are the fields of POST /generate, becomes one picture's bytes. */
+#include "server/dialect/huggingface.h"
+
 #include "base/json.h"
 #include "server/dialect/dialect.h"
 #include "server/dialect/generate_json.h"
@@ -46,9 +48,9 @@ static bool parse_parameters(
     return true;
 }
 
-static bool parse(
-    const struct exchange *exchange, struct generate_request *request, struct error *err) {
-    json_t *body = json_parse(exchange->body, exchange->body_size, err);
+bool huggingface_parse(
+    const char *text, size_t length, struct generate_request *request, struct error *err) {
+    json_t *body = json_parse(text, length, err);
     if (!body)
         return error_prefix(err, "the body");
     const json_t *inputs = json_object_get(body, "inputs");
@@ -88,7 +90,7 @@ static enum MHD_Result handle(struct exchange *exchange) {
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with image/png, image/jpeg or image/webp", NULL, false);
     const struct generation_options options = { 0 };
-    if (parse(exchange, &request, &err))
+    if (huggingface_parse(exchange->body, exchange->body_size, &request, &err))
         return generation_start(exchange, &request, &kind, NULL, &options);
     generate_request_finish(&request);
     return respond_error(exchange, &err);

@@ -1,9 +1,9 @@
 /* POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has them. Files come from the
  * folder of adapters only: a path is a name in it, not a way out. */
 #include "base/file.h"
-#include "base/json.h"
 #include "engine/adapters/adapters.h"
 #include "server/http/respond.h"
+#include "server/openai/lora_order.h"
 #include "server/openai/openai.h"
 #include "server/task.h"
 
@@ -17,13 +17,11 @@ struct change_task {
     struct task task; /* the first member */
     struct adapters *adapters;
     const char *folder; /* borrowed */
-    char name[ADAPTER_NAME_MAX_BYTES + 1];
-    char *path;   /* owned, as it was given */
-    bool replace; /* a loaded one of the name may give way */
+    struct lora_order order;
 };
 
 static void destroy(struct task *task) {
-    free(((struct change_task *)task)->path);
+    lora_order_finish(&((struct change_task *)task)->order);
     free(task);
 }
 
@@ -32,7 +30,8 @@ static bool tell(struct task *task, const char *what) {
     char *text = malloc(SUCCESS_BYTES);
     if (!text)
         return false;
-    snprintf(text, SUCCESS_BYTES, "Success: LoRA adapter '%s' %s successfully.", t->name, what);
+    snprintf(
+        text, SUCCESS_BYTES, "Success: LoRA adapter '%s' %s successfully.", t->order.name, what);
     task->body = (struct task_body){ "text/plain; charset=utf-8", text, strlen(text), -1 };
     return true;
 }
@@ -42,7 +41,8 @@ static bool tell(struct task *task, const char *what) {
 /* The file that is meant, malloc'd, without links; what lies outside is not looked at. */
 static char *find_file(const struct change_task *t, struct error *err) {
     char folder[PATH_MAX], found[PATH_MAX];
-    char *path = t->path[0] == '/' ? strdup(t->path) : file_join(t->folder, t->path);
+    char *path = t->order.path[0] == '/' ? strdup(t->order.path)
+                                         : file_join(t->folder, t->order.path);
     const bool ok = path && realpath(t->folder, folder);
     const bool there = ok && realpath(path, found);
     free(path);
@@ -53,8 +53,8 @@ static char *find_file(const struct change_task *t, struct error *err) {
     const size_t length = strlen(folder);
     if (there && strncmp(found, folder, length) == 0 && found[length] == '/')
         return strdup(found);
-    error_field(err, "lora_path", t->path, "a .safetensors file in the folder of adapters");
-    if (err && !there && t->path[0] != '/' && !strstr(t->path, ".."))
+    error_field(err, "lora_path", t->order.path, "a .safetensors file in the folder of adapters");
+    if (err && !there && t->order.path[0] != '/' && !strstr(t->order.path, ".."))
         err->code = ERROR_NOT_FOUND;
     return NULL;
 }
@@ -62,7 +62,7 @@ static char *find_file(const struct change_task *t, struct error *err) {
 /* Whether the folder has the file under the adapter's own name. */
 static bool is_own_file(const struct change_task *t, const char *path) {
     char name[ADAPTER_NAME_MAX_BYTES + 16], own[PATH_MAX];
-    snprintf(name, sizeof(name), "%s.safetensors", t->name);
+    snprintf(name, sizeof(name), "%s.safetensors", t->order.name);
     char *joined = file_join(t->folder, name);
     const bool is = joined && realpath(joined, own) && strcmp(own, path) == 0;
     free(joined);
@@ -72,12 +72,12 @@ static bool is_own_file(const struct change_task *t, const char *path) {
 /* A name that is loaded, or that stands for another file, is not taken away without being asked. */
 static bool is_free(const struct change_task *t, bool is_own, struct error *err) {
     struct adapter_info info;
-    if (t->replace || !adapters_describe(t->adapters, t->name, &info, NULL))
+    if (t->order.replace || !adapters_describe(t->adapters, t->order.name, &info, NULL))
         return true;
     const bool loaded = info.state == ADAPTER_LOADED;
     adapter_info_finish(&info);
     return (!loaded && is_own) ||
-           error_field(err, "lora_name", t->name,
+           error_field(err, "lora_name", t->order.name,
                loaded ? "one that is not loaded, or \"load_inplace\": true"
                       : "one of which there is no other file, or \"load_inplace\": true");
 }
@@ -91,55 +91,18 @@ static bool load(struct task *task, struct error *err) {
     const bool is_own = is_own_file(t, path);
     const bool ok = is_free(t, is_own, err) &&
                     (is_own ? adapters_rescan(t->adapters, &scan, err) &&
-                                  adapters_load(t->adapters, t->name, NULL, err)
-                            : adapters_add_file(t->adapters, t->name, path, err));
+                                  adapters_load(t->adapters, t->order.name, NULL, err)
+                            : adapters_add_file(t->adapters, t->order.name, path, err));
     free(path);
     return ok && tell(task, "added");
 }
 
 static bool unload(struct task *task, struct error *err) {
     struct change_task *t = (struct change_task *)task;
-    return adapters_unload(t->adapters, t->name, err) && tell(task, "removed");
+    return adapters_unload(t->adapters, t->order.name, err) && tell(task, "removed");
 }
 
 /* --- What is asked for --- */
-
-static bool read_text(const json_t *body, const char *name, const char **out, struct error *err) {
-    const json_t *value = json_object_get(body, name);
-    *out = json_string_value(value);
-    return (*out && **out) || (value ? json_bad_field(name, value, "a text", err)
-                                     : error_field(err, name, "", "it is required: a text"));
-}
-
-static bool check_keys(const json_t *body, bool loads, struct error *err) {
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)body, key, value) {
-        const bool known = strcmp(key, "lora_name") == 0 ||
-                           (loads && (strcmp(key, "lora_path") == 0 ||
-                                         strcmp(key, "load_inplace") == 0)) ||
-                           (!loads && strcmp(key, "lora_int_id") == 0 && json_is_null(value));
-        if (!known)
-            return json_bad_field(key, value, OPENAI_NO_SUCH_FIELD, err);
-    }
-    value = json_object_get(body, "load_inplace");
-    return !value || json_is_boolean(value) ||
-           json_bad_field("load_inplace", value, "true or false", err);
-}
-
-static bool read_order(const json_t *body, bool loads, struct change_task *t, struct error *err) {
-    const char *name, *path = "";
-    if (!json_is_object(body))
-        return error_set(err, ERROR_INVALID, "the body must be a JSON object");
-    if (!check_keys(body, loads, err) || !read_text(body, "lora_name", &name, err) ||
-        !adapter_name_check("lora_name", name, err) ||
-        (loads && !read_text(body, "lora_path", &path, err)))
-        return false;
-    snprintf(t->name, sizeof(t->name), "%s", name);
-    t->replace = json_is_true(json_object_get(body, "load_inplace"));
-    t->path = strdup(path);
-    return t->path || error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
-}
 
 static bool may_come(const struct exchange *exchange, struct error *err) {
     const struct http_options *options = &exchange->server->options;
@@ -153,10 +116,7 @@ static bool may_come(const struct exchange *exchange, struct error *err) {
 static enum MHD_Result start(struct exchange *exchange, bool loads) {
     struct error err = { 0 };
     struct change_task *t = calloc(1, sizeof(*t));
-    json_t *body = json_parse(exchange->body, exchange->body_size, &err);
-    const bool ok = t && body && read_order(body, loads, t, &err);
-    json_decref(body);
-    if (t && !ok) {
+    if (t && !lora_order_parse(exchange->body, exchange->body_size, loads, &t->order, &err)) {
         destroy(&t->task);
         return respond_error(exchange, &err);
     }
