@@ -26,13 +26,12 @@ static bool is_space(utf8proc_int32_t c) {
            c == 0x205f || c == 0x3000;
 }
 
-/* Lower-cases and folds white space; `out` has room for 3/2 of the size and a NUL. */
-static size_t fold(const utf8proc_uint8_t *text, size_t size, utf8proc_uint8_t *out) {
+/* Lower-cases and folds white space; `out` has room for 4 bytes a character. */
+static size_t fold(const utf8proc_int32_t *text, size_t count, utf8proc_uint8_t *out) {
     size_t used = 0;
     bool in_space = false;
-    for (size_t at = 0; at < size;) {
-        utf8proc_int32_t c;
-        at += (size_t)utf8proc_iterate(text + at, (utf8proc_ssize_t)(size - at), &c);
+    for (size_t i = 0; i < count; i++) {
+        const utf8proc_int32_t c = text[i];
         bool space = is_space(c);
         if (space && in_space)
             continue;
@@ -47,25 +46,79 @@ static size_t fold(const utf8proc_uint8_t *text, size_t size, utf8proc_uint8_t *
     return used;
 }
 
+/* NFD but for the order of marks; -1 for no UTF-8. `out` has room for 2 characters a byte, of which
+ * no decomposition makes more. */
+static utf8proc_ssize_t decompose(const char *text, size_t size, utf8proc_int32_t *out) {
+    size_t used = 0;
+    for (size_t at = 0; at < size;) {
+        utf8proc_int32_t c;
+        int boundary = 0;
+        const utf8proc_ssize_t bytes = utf8proc_iterate(
+            (const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(size - at), &c);
+        if (bytes < 1)
+            return -1;
+        const utf8proc_ssize_t room = (utf8proc_ssize_t)(2 * size - used);
+        const utf8proc_ssize_t made = utf8proc_decompose_char(
+            c, out + used, room, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+        if (made < 0 || made > room)
+            return -1;
+        used += (size_t)made;
+        at += (size_t)bytes;
+    }
+    return (utf8proc_ssize_t)used;
+}
+
+static int class_of(utf8proc_int32_t c) {
+    return utf8proc_get_property(c)->combining_class; /* 0 to 255 */
+}
+
+/* Marks behind one letter in the order of their classes, each class in its own. utf8proc's sort
+ * takes time by the square of their number, which is for a text's writer to choose. */
+static void order_marks(utf8proc_int32_t *text, size_t count, utf8proc_int32_t *scratch) {
+    size_t places[257] = { 0 };
+    for (size_t i = 0; i < count; i++)
+        places[class_of(text[i]) + 1]++;
+    for (int k = 0; k < 256; k++)
+        places[k + 1] += places[k];
+    for (size_t i = 0; i < count; i++)
+        scratch[places[class_of(text[i])]++] = text[i];
+    memcpy(text, scratch, count * sizeof(*text));
+}
+
+static void order_all_marks(utf8proc_int32_t *text, size_t count, utf8proc_int32_t *scratch) {
+    size_t end;
+    for (size_t begin = 0; begin < count; begin = end + 1) {
+        bool ordered = true;
+        int before = 0, class = 0;
+        for (end = begin; end < count && (class = class_of(text[end])) > 0; end++) {
+            ordered = ordered && before <= class;
+            before = class;
+        }
+        if (!ordered)
+            order_marks(text + begin, end - begin, scratch);
+    }
+}
+
 bool text_normalize(
     const char *text, size_t size, char **out, size_t *out_size, struct error *err) {
-    utf8proc_uint8_t *composed = NULL;
-    utf8proc_ssize_t length = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)size,
-        &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (length < 0)
-        return error_set(err, length == UTF8PROC_ERROR_NOMEM ? ERROR_NO_MEMORY : ERROR_INVALID,
-            "the text cannot be normalised: %s", utf8proc_errmsg(length));
-    /* The longest growth of one character is from 2 bytes to 3. */
-    utf8proc_uint8_t *folded = malloc((size_t)length / 2 * 3 + 4);
-    if (!folded) {
-        free(composed);
+    utf8proc_int32_t *characters = reallocarray(NULL, 4 * size + 2, sizeof(*characters));
+    if (!characters)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a text of %zu bytes", size);
+    utf8proc_ssize_t count = decompose(text, size, characters);
+    if (count >= 0) {
+        order_all_marks(characters, (size_t)count, characters + 2 * size);
+        count = utf8proc_normalize_utf32(characters, count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     }
-    *out_size = fold(composed, (size_t)length, folded);
-    folded[*out_size] = 0;
-    *out = (char *)folded;
-    free(composed);
-    return true;
+    char *folded = count < 0 ? NULL : malloc(4 * (size_t)count + 1);
+    if (folded) {
+        *out_size = fold(characters, (size_t)count, (utf8proc_uint8_t *)folded);
+        folded[*out_size] = 0;
+        *out = folded;
+    }
+    free(characters);
+    if (count < 0)
+        return error_set(err, ERROR_INVALID, "the text cannot be normalised: it is not UTF-8");
+    return folded || error_set(err, ERROR_NO_MEMORY, "no memory for a text of %zu bytes", size);
 }
 
 struct piece_splitter {
