@@ -17,14 +17,19 @@ static bool is_target(const char *name, const char *target) {
            (length == end || name[length - end - 1] == '.');
 }
 
+/* Each part at its first place behind the one before, than which no other leaves more room. */
 bool parameters_name_fits(const char *name, const char *pattern) {
-    const size_t length = strcspn(pattern, "*");
-    const bool last = pattern[length] == 0;
-    for (; *name; name++)
-        if (strncmp(name, pattern, length) == 0 &&
-            (last || parameters_name_fits(name + length, pattern + length + 1)))
+    for (;;) {
+        const size_t length = strcspn(pattern, "*");
+        while (*name && strncmp(name, pattern, length) != 0)
+            name++;
+        if (strncmp(name, pattern, length) != 0)
+            return false;
+        if (!pattern[length])
             return true;
-    return length == 0;
+        name += length;
+        pattern += length + 1;
+    }
 }
 
 static bool refuse_target(

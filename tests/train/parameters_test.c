@@ -98,8 +98,17 @@ static void names_fit_patterns(void) {
     CHECK(parameters_name_fits("a.b.c", "b") && parameters_name_fits("a.b.c", "a.*c") &&
               parameters_name_fits("a.b.c", "") && parameters_name_fits("x.a.y.b", "*b") &&
               !parameters_name_fits("a.b.c", "d") && !parameters_name_fits("a.b.c", "c*a") &&
+              !parameters_name_fits("a.b.c", "*d") && !parameters_name_fits("", "*a") &&
               !parameters_name_fits("", "a"),
         "patterns");
+    /* Not one of all the ways to find so many letters, which are 10^16: the first alone tells. */
+    char name[61] = "", pattern[63] = "";
+    memset(name, 'a', 60);
+    for (int i = 0; i < 30; i++)
+        memcpy(pattern + 2 * i, "a*", 2);
+    CHECK(parameters_name_fits(name, pattern), "30 letters of 60");
+    pattern[60] = 'b';
+    CHECK(!parameters_name_fits(name, pattern), "and another");
 }
 
 static void a_target_that_is_nowhere_is_named(void) {
