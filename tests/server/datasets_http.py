@@ -157,6 +157,8 @@ def archives_that_are_refused(d):
             ("a control character", tar(("a\nb.png", RGB)), 400, "control character 0a"),
             ("a huge file announced", huge_header(), 413, "more than 1000000 bytes of files, with a.png"),
             ("a bomb", gzip.compress(tar(("a.png", bytes(3000000)))), 413, "more than 1000000 bytes"),
+            ("a hidden bomb", gzip.compress(tar(("a.png", RGB), (".b/c.png", bytes(3000000)))), 413,
+             "more than 1000000 bytes of files, with .b/c.png"),
             ("bombs in pieces", gzip.compress(tar(*((f"{i}.png", bytes(90000)) for i in range(20)))), 413,
              "more than 1000000 bytes of files, with 11.png"),
             *(("a sparse file", data, 400, "a.png is sparse") for data in sparse_archives()),

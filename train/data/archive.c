@@ -139,6 +139,14 @@ static bool make_file(struct extraction *x, const char *path, uint64_t announced
     return ok;
 }
 
+/* A hidden file, which costs the reading of what is in it all the same. */
+static bool skip_file(struct extraction *x, const char *path, uint64_t announced) {
+    if (announced > x->bytes_left)
+        return too_large(x, path);
+    x->bytes_left -= announced;
+    return true;
+}
+
 /* Why an entry is not taken; NULL for files and folders. */
 static const char *kind_refused(struct archive_entry *entry) {
     if (archive_entry_hardlink(entry))
@@ -179,14 +187,14 @@ static bool take(struct extraction *x, struct archive_entry *entry) {
         return not_taken(x, path, refused);
     if (length == 0 || strcmp(path, ".") == 0)
         return true;
+    const la_int64_t said = archive_entry_size(entry);
+    const uint64_t size = said > 0 ? (uint64_t)said : 0;
     if (is_hidden(path))
-        return true;
+        return skip_file(x, path, size);
     if (!data_path_check(path, length, x->err))
         return error_prefix(x->err, "the archive");
-    const la_int64_t size = archive_entry_size(entry);
-    return archive_entry_filetype(entry) == AE_IFDIR
-               ? make_folder(x, path)
-               : make_file(x, path, size > 0 ? (uint64_t)size : 0);
+    return archive_entry_filetype(entry) == AE_IFDIR ? make_folder(x, path)
+                                                     : make_file(x, path, size);
 }
 
 static bool take_all(struct extraction *x) {
