@@ -3,6 +3,8 @@ replaced, checkpoints that are switched, one training job after the other, clien
 leave. Every picture must be what its checkpoint and its adapter's version draw alone, bit for bit; memory, threads
 and open files must be flat between pauses in which all of them are silent.
 usage: everything.py EXECUTABLE MODEL MINUTES"""
+import base64
+import hashlib
 import json
 import os
 import random
@@ -45,11 +47,16 @@ def requests():
 REQUESTS = list(requests())
 
 
+def pixels(png):
+    """What stands for a picture, whatever the texts in its file."""
+    return hashlib.sha256(repr(picture.decode(png)).encode()).hexdigest()
+
+
 class Truth:
-    """What each request draws alone: [checkpoint][request][file, or None]."""
+    """What each request draws alone, [checkpoint][request][file, or None], as latents and as a job's picture."""
 
     def __init__(self, root):
-        self.latents = {}
+        self.latents, self.pictures = {}, {}
         for model in MODELS:
             loras = tempfile.mkdtemp(dir=root)
             with Daemon(executable, f"{root}/models/{model}", extra=["--dtype", "f32", "--lora-dir", loras]) as d:
@@ -57,10 +64,14 @@ class Truth:
                     for file in range(len(FILES)) if body["loras"] else (None,):
                         if file is not None:
                             d.request("PUT", "/loras/swapped", FILES[file], {"Content-Type": "application/octet-stream"})
-                        r = d.generate(body)
-                        check(r.status == 200, f"{body}: {r.status} {r.body[:300]}")
-                        self.latents[model, index, file] = r.json()["images"][0]["b64_latent"]
-        check(len(set(self.latents.values())) == len(self.latents), "each draws its own picture")
+                        for output, kept in (("latent", self.latents), ("png", self.pictures)):
+                            r = d.generate({**body, "output": output})
+                            check(r.status == 200, f"{body}: {r.status} {r.body[:300]}")
+                            image = r.json()["images"][0]
+                            kept[model, index, file] = image["b64_latent"] if output == "latent" else pixels(
+                                base64.b64decode(image["b64_json"]))
+        for kept in (self.latents, self.pictures):
+            check(len(set(kept.values())) == len(kept), "each draws its own picture")
 
 
 class Everything:
@@ -109,13 +120,15 @@ class Everything:
         with self.lock:
             return self.file_of[max(v for v in self.file_of if v <= version)]
 
-    def judge(self, what, index, answer):
-        """Whether an answer's latents are those that its checkpoint and its adapter's version draw."""
+    def judge(self, what, index, answer, truth, drawn):
+        """Whether what was drawn is what the answer's checkpoint and its adapter's version draw."""
         used = answer.get("loras") or []
         file = self.file_used(used[0]["version"]) if used else None
-        wanted = self.truth.latents.get((answer["model"], index, file))
-        right = answer["images"][0]["b64_latent"] == wanted
+        right = drawn == truth.get((answer["model"], index, file))
         self.count(what, None if right else f"request {index} on {answer['model']}, file {file}, {used}")
+
+    def judge_latents(self, what, index, answer):
+        self.judge(what, index, answer, self.truth.latents, answer["images"][0]["b64_latent"])
 
     def refused(self, what, status, body):
         """Answers that a well-meant request may get while all this goes on."""
@@ -128,7 +141,7 @@ class Everything:
         index = dice.randrange(len(REQUESTS))
         r = self.d.generate({**REQUESTS[index], "priority": dice.randint(-3, 3)})
         if r.status == 200:
-            self.judge("drawn", index, r.json())
+            self.judge_latents("drawn", index, r.json())
         else:
             self.refused("drawn", r.status, r.body)
 
@@ -141,25 +154,35 @@ class Everything:
                   for block in r.body.decode().split("\n\n") if block and not block.startswith(":")]
         last = events[-1]
         if last["event"] == "result":
-            self.judge("followed", index, json.loads(last["data"]))
+            self.judge_latents("followed", index, json.loads(last["data"]))
         else:
             self.refused("followed", json.loads(last["data"])["error"].get("status", 503), last["data"].encode())
 
     def come_back(self, dice):
-        """A job, whose picture is fetched later."""
+        """A job, whose picture is fetched later: the one that was asked for, whatever is switched meanwhile. Only
+        an adapter that is replaced or taken away before it begins may fail it."""
         index = dice.randrange(len(REQUESTS))
         body = {**REQUESTS[index], "output": "png"}
         r = self.d.request("POST", "/generate?async=1", json.dumps(body), JSON)
         if r.status != 202:
             return self.refused("jobs", r.status, r.body)
-        id = r.json()["id"]
-        job = self.d.get(f"/jobs/{id}?wait=60").json()
+        accepted = r.json()
+        job = self.ended(accepted["id"], 180)
         if job["state"] != "succeeded":
-            gone = "swapped" in json.dumps(job["error"])
-            return self.count("jobs failed", None if gone else json.dumps(job)[:300])
-        r = self.d.get(f"/jobs/{id}/images/0.png")
-        right = r.status == 200 and r.body[:4] == b"\x89PNG"
-        self.count("jobs", None if right else f"{r.status} {r.body[:100]}")
+            gone = job["state"] == "failed" and "swapped" in job["error"]["message"]
+            return self.count("jobs failed", None if gone else json.dumps(job))
+        r = self.d.get(f"/jobs/{job['id']}/images/0.png")
+        if job["result"]["model"] != accepted["request"]["model"] or r.status != 200:
+            return self.count("jobs", f"{accepted} became {job}, {r.status} {r.body[:300]}")
+        self.judge("jobs", index, job["result"], self.truth.pictures, pixels(r.body))
+
+    def ended(self, id, seconds):
+        """A job when it has ended, or as it is when that takes longer."""
+        end = time.monotonic() + seconds
+        while True:
+            job = self.d.get(f"/jobs/{id}?wait=10").json()
+            if job["state"] not in ("queued", "running") or time.monotonic() > end:
+                return job
 
     # --- Those who change what pictures are drawn with ---
 
@@ -178,7 +201,7 @@ class Everything:
     def switched(self, dice):
         name = dice.choice(MODELS)
         r = self.d.request("PUT", "/model", json.dumps({"name": name}), JSON)
-        ended = wait_until(lambda: self.switch_is_over(), 60)
+        ended = wait_until(self.switch_is_over, 180)
         last = self.d.get("/models").json()
         right = r.status in (200, 202) and ended and last["current"] == name
         self.count("switched", None if right else f"{r.status} {r.body[:300]} {last['switch']}")
@@ -194,11 +217,8 @@ class Everything:
         r = self.d.request("POST", "/train", json.dumps(job), JSON)
         if r.status != 202:
             return self.refused("trained", r.status, r.body)
-        id, end = r.json()["id"], time.monotonic() + 120
-        while time.monotonic() < end:
-            told = self.d.get(f"/jobs/{id}?wait=10").json()
-            if told["state"] not in ("queued", "running"):
-                break
+        id = r.json()["id"]
+        told = self.ended(id, 120)
         usable = told["state"] == "succeeded" and self.d.generate(
             {**REQUESTS[0], "loras": [{"name": name}]}).status in (200, 429, 503)
         self.count("trained", None if usable else json.dumps(told)[:400])
