@@ -103,38 +103,68 @@ def limit(d, room):
     resource.prlimit(d.process.pid, resource.RLIMIT_DATA, (writable_memory(d) + room, resource.RLIM_INFINITY))
 
 
-def old_goes_first():
-    """Less memory than a second checkpoint takes: no request is taken while it loads, and nothing is lost."""
+def ask_without_room(d):
+    """Asks for the other one with less memory than it takes beside the old one, while that draws: (thread, list
+    of what it has drawn in the end)."""
+    slow = []
+    drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
+    drawing.start()
+    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "it draws")
+    limit(d, 24 << 20)
+    r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
+    limit(d, 1 << 32)  # what a thread's heap once had counts on, though its pages are given back
+    told = r.json()["switch"]
+    check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
+          told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
+    print(f"{told['needed_bytes'] >> 20} MiB needed, {told['available_bytes'] >> 20} MiB available")
+    return drawing, slow
+
+
+def old_goes_first(d):
+    """No request is taken while it loads, and nothing is lost."""
+    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
+    drawing, slow = ask_without_room(d)
+    check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")
+    drawing.join()
+    check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "done", 60), "it gets there")
+    log = d.read_log()
+    gone, there = log.find("the model plain is unloaded"), log.find("drawing with more/merged")
+    check(0 < gone < there, "the old one was gone first")
+    check(latents(d) == ("more/merged", truth["more/merged"][0]), "the new one draws")
+    check(latents(d, loras=SNOW) == ("more/merged", truth["more/merged"][1]), "with an adapter")
+
+
+def old_comes_back(d):
+    """The other one's files are gone when its turn comes: the old one, which went for it, is loaded again."""
+    latents(d, loras=SNOW)
+    drawing, slow = ask_without_room(d)
+    os.rename(root + "/more/merged/unet", root + "/more/merged/away")
+    drawing.join()
+    check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
+    check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "failed", 60), "it fails")
+    os.rename(root + "/more/merged/away", root + "/more/merged/unet")
+    error = d.get("/models").json()["switch"]["error"]
+    check("unet" in error["message"], f"{error}")
+    log = d.read_log()
+    check(0 < log.find("the model plain is unloaded") < log.find("loading " + root + "/plain again"), "it was gone")
+    check(d.get("/health/ready").status == 200, "and is there")
+    check(latents(d) == ("plain", truth["plain"][0]), "as before")
+    check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "with an adapter")
+
+
+def with_little_memory(use):
     with serve("plain", "--model-root", root) as d:
         if d.is_sanitized():
             return print("not limited: AddressSanitizer gives no memory back, and takes terabytes of addresses")
-        check(latents(d, loras=SNOW) == ("plain", truth["plain"][1]), "before")
-        slow = []
-        drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
-        drawing.start()
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "it draws")
-        limit(d, 24 << 20)
-        r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
-        limit(d, 1 << 32)  # what a thread's heap once had counts on, though its pages are given back
-        told = r.json()["switch"]
-        check(r.status == 202 and told["unloads_first"] and told["state"] == "draining" and
-              told["needed_bytes"] > told["available_bytes"], f"it says so before: {r.status} {r.body[:300]}")
-        print(f"{told['needed_bytes'] >> 20} MiB needed, {told['available_bytes'] >> 20} MiB available")
-        check(d.get("/health/ready").status == 503 and d.generate(DRAW).status == 503, "no request is taken meanwhile")
-        drawing.join()
-        check(slow[0] and slow[0][0] == "plain", "what was accepted before is finished")
-        check(wait_until(lambda: d.get("/models").json()["switch"]["state"] == "done", 60), "it gets there")
-        log = d.read_log()
-        gone, there = log.find("the model plain is unloaded"), log.find("drawing with more/merged")
-        check(0 < gone < there, "the old one was gone first")
-        check(latents(d) == ("more/merged", truth["more/merged"][0]), "the new one draws")
-        check(latents(d, loras=SNOW) == ("more/merged", truth["more/merged"][1]), "with an adapter")
+        use(d)
 
 
 prepare()
 truth = {name: alone(name) for name in ("plain", "more/merged")}
 check(truth["plain"][0] != truth["more/merged"][0] and truth["plain"][0] != truth["plain"][1], "four pictures")
 to_and_fro()
-old_goes_first()
+with_little_memory(old_goes_first)
+with_little_memory(old_comes_back)
 shutil.rmtree(folder)
 done()
