@@ -218,10 +218,11 @@ class Everything:
         if r.status != 202:
             return self.refused("trained", r.status, r.body)
         id = r.json()["id"]
-        told = self.ended(id, 120)
+        told = self.ended(id, 600)  # while others are drawn it gets little time
         usable = told["state"] == "succeeded" and self.d.generate(
             {**REQUESTS[0], "loras": [{"name": name}]}).status in (200, 429, 503)
         self.count("trained", None if usable else json.dumps(told)[:400])
+        self.d.request("POST", f"/jobs/{id}/cancel")  # unless it has ended: it would be measured
         self.d.request("DELETE", "/loras/" + name)
         self.d.request("DELETE", "/jobs/" + id)
 
@@ -266,7 +267,7 @@ class Everything:
 
     def measure(self):
         self.go.clear()
-        quiet = wait_until(lambda: self.busy == 0 and self.d.get("/info").json()["queue"]["depth"] == 0, 180)
+        quiet = wait_until(lambda: self.busy == 0 and self.d.get("/info").json()["queue"]["depth"] == 0, 300)
         check(quiet, f"all comes to an end: {self.busy} are still at it, {self.d.get('/info').json()['queue']}")
         time.sleep(2)  # connections that nobody closed are closed by now
         metrics = self.d.get("/metrics").body.decode()
