@@ -1,6 +1,6 @@
-"""A client of server-sent events, as a browser's EventSource is one (HTML, section 9.2): reads fields
-line by line, remembers the last id, connects anew when a stream ends, and stops at a 204."""
+"""Clients of server-sent events, which read them line by line as HTML's section 9.2 says."""
 import http.client
+import json
 import time
 
 
@@ -8,13 +8,85 @@ class Event:
     def __init__(self, kind, data, number):
         self.kind, self.data, self.number = kind, data, number
 
+    def json(self):
+        return json.loads(self.data)
 
-class EventSource:
-    """`open` connects; `next` is the next event, or None once the stream has ended."""
+
+class EventReader:
+    """Of `self.response`."""
+
+    def __init__(self):
+        self.comments, self.ids, self.last_id, self.retry_ms = 0, 0, None, None
+
+    def next(self):
+        """The next event; None once the stream has ended."""
+        kind, data = "message", []
+        while True:
+            line = self.response.readline()
+            if not line.endswith(b"\n"):
+                return None  # an event that is cut short is none
+            line = line.decode().rstrip("\r\n")
+            if not line:
+                if data:
+                    return Event(kind, "\n".join(data), self.last_id)
+                kind = "message"
+                continue
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "":
+                self.comments += 1
+            elif name == "event":
+                kind = value
+            elif name == "data":
+                data.append(value)
+            elif name == "id":
+                self.ids += 1
+                self.last_id = int(value)
+            elif name == "retry":
+                self.retry_ms = int(value)
+
+    def __iter__(self):
+        while (event := self.next()) is not None:
+            yield event
+
+    def all(self):
+        """What is left of this stream."""
+        return list(self)
+
+
+class Stream(EventReader):
+    """A POST whose answer is events; `status` of any other answer, with its `body`."""
+
+    def __init__(self, daemon, fields, path="/generate", headers=None, timeout=60):
+        super().__init__()
+        self.connection = http.client.HTTPConnection(daemon.host, daemon.port, timeout=timeout)
+        self.connection.request("POST", path, json.dumps(fields),
+                                {"Content-Type": "application/json", **(headers or {})})
+        self.response = self.connection.getresponse()
+        self.status = self.response.status
+        self.headers = {k.lower(): v for k, v in self.response.getheaders()}
+        self.streams = self.headers["content-type"] == "text/event-stream"
+        self.body = None if self.streams else self.response.read()
+
+    def until(self, kind):
+        """The next event of this kind, whatever comes before it; None: it never comes."""
+        for event in self:
+            if event.kind == kind:
+                return event
+        return None
+
+    def close(self):
+        self.connection.close()
+        self.response.close()
+
+
+class EventSource(EventReader):
+    """As a browser's: remembers the last id, connects anew when a stream ends, and stops at a 204. `open`
+    connects."""
 
     def __init__(self, daemon, path, last_id=None, timeout=20):
+        super().__init__()
         self.daemon, self.path, self.last_id, self.timeout = daemon, path, last_id, timeout
-        self.comments, self.retry_ms = 0, None
         self.connection = self.response = None
 
     def open(self):
@@ -34,41 +106,10 @@ class EventSource:
         self.connection = self.response = None
 
     def next(self):
-        kind, data = "message", []
-        while True:
-            try:
-                line = self.response.readline()
-            except (http.client.HTTPException, ConnectionError):
-                return None
-            if not line.endswith(b"\n"):
-                return None  # an event that is cut short is none
-            line = line.decode().rstrip("\r\n")
-            if not line:
-                if data:
-                    return Event(kind, "\n".join(data), self.last_id)
-                kind, data = "message", []
-                continue
-            name, _, value = line.partition(":")
-            value = value[1:] if value.startswith(" ") else value
-            if name == "":
-                self.comments += 1
-            elif name == "event":
-                kind = value
-            elif name == "data":
-                data.append(value)
-            elif name == "id":
-                self.last_id = int(value)
-            elif name == "retry":
-                self.retry_ms = int(value)
-
-    def all(self):
-        """What is left of this stream."""
-        events = []
-        while True:
-            event = self.next()
-            if event is None:
-                return events
-            events.append(event)
+        try:
+            return super().next()
+        except (http.client.HTTPException, ConnectionError):
+            return None
 
     def follow(self, seconds=30):
         """Every event until the server says that there will be none, whatever happens to it."""

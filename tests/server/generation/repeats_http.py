@@ -7,7 +7,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from daemon import Daemon, check, done, generate_bytes, wait_until  # noqa: E402
-from events import Stream  # noqa: E402
+from event_source import Stream  # noqa: E402
 
 EXECUTABLE = sys.argv[1]
 FIELDS = {"prompt": "a", "num_inference_steps": 20, "scheduler": "ddim"}  # its seed is random

@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from daemon import Daemon, check, done, wait_until  # noqa: E402
-from events import Stream  # noqa: E402
+from event_source import Stream  # noqa: E402
 
 EXECUTABLE = sys.argv[1]
 
