@@ -6,6 +6,7 @@
  * For each number of images a call it prints microseconds per image and step; the bar is 50. */
 #include "base/monotonic.h"
 #include "engine/engine.h"
+#include "tests/engine/idle_pipeline.h"
 #include "tests/engine/idle_stages.h"
 
 #include <semaphore.h>
@@ -16,92 +17,31 @@
 
 static struct {
     int call_images;
-    struct studio *studio;
     struct scheduler_plan plan;
     sem_t may_submit;
 } bench;
 
 /* --- stages that do nothing --- */
 
-static bool measure(
-    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
-    (void)user, (void)request, (void)err;
-    *out = (struct stage_work){ .evaluation = 1, .decode = 1 };
-    return true;
-}
-
 static int call_images(void *user, const struct resolved_request *request) {
     (void)user, (void)request;
     return bench.call_images;
-}
-
-static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
-    struct image *image, struct error *err) {
-    (void)user, (void)index, (void)err;
-    image->plan = request->plan;
-    return STAGE_BEGUN;
 }
 
 /* --- the pipeline that has them --- */
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
-    static const struct stages stages = { .measure = measure,
+    static const struct stages stages = { .measure = idle_measure,
         .call_images = call_images,
-        .begin = begin,
+        .begin = idle_begin,
         .ready = idle_ready,
         .step = idle_step,
         .take = idle_take,
         .leave = idle_leave };
     (void)options;
     *out = (struct pipeline *)&bench;
-    return studio_create(&stages, 0, &bench.studio, err);
-}
-
-void pipeline_destroy(struct pipeline *pipeline) {
-    if (pipeline)
-        studio_destroy(bench.studio);
-}
-
-struct studio *pipeline_studio(struct pipeline *pipeline) {
-    (void)pipeline;
-    return bench.studio;
-}
-
-void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
-    (void)pipeline;
-    *out = (struct pipeline_info){ .device = "none" };
-}
-
-bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
-    struct pipeline_size *out, struct error *err) {
-    (void)options, (void)like, (void)out;
-    return error_set(err, ERROR_INTERNAL, "there is one model");
-}
-
-void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
-    (void)pipeline, (void)switched, (void)user;
-}
-
-struct embeddings *pipeline_get_embeddings(const struct pipeline *p) {
-    (void)p;
-    return NULL;
-}
-
-struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
-    (void)pipeline;
-    return NULL;
-}
-
-bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out) {
-    (void)pipeline, (void)out;
-    return false;
-}
-
-bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
-    struct resolved_request *out, struct error *err) {
-    (void)pipeline, (void)request, (void)out;
-    return error_set(err, ERROR_INTERNAL, "nothing is resolved here");
+    return studio_create(&stages, 0, &idle_studio, err);
 }
 
 /* --- the load --- */

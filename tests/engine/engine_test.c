@@ -1,10 +1,11 @@
 /* The engine thread's promises, on a pipeline without models whose steps the test lets through one
  * by one: order, bound, cancel, timeout, drain, and exactly one `done` per accepted request. Meant
- * to run under ThreadSanitizer too. The pipeline_* functions here take the place of
- * engine/pipeline.c, under the real studio. */
+ * to run under ThreadSanitizer too. The pipeline here takes the place of engine/pipeline.c, under
+ * the real studio. */
 #include "base/monotonic.h"
 #include "engine/engine.h"
 #include "tests/check.h"
+#include "tests/engine/idle_pipeline.h"
 #include "tests/engine/idle_stages.h"
 
 #include <pthread.h>
@@ -21,30 +22,15 @@ static struct {
     atomic_bool free_running; /* steps do not wait */
     atomic_int drawn;
     bool sees_faults, sees_stops; /* the signals that the engine's thread lets through */
-    struct studio *studio;
 } fake;
 
 static const struct scheduler_plan plan = { .count = STEPS };
 
 /* --- the stages of a picture --- */
 
-static bool measure(
-    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
-    (void)user, (void)request, (void)err;
-    *out = (struct stage_work){ .evaluation = 1 };
-    return true;
-}
-
 static int call_images(void *user, const struct resolved_request *request) {
     (void)user, (void)request;
     return 1;
-}
-
-static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
-    struct image *image, struct error *err) {
-    (void)user, (void)request, (void)index, (void)err;
-    image->plan = &plan;
-    return STAGE_BEGUN;
 }
 
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
@@ -73,61 +59,14 @@ bool pipeline_create(
     if (fake.fail_load)
         return error_set(err, ERROR_INVALID, "%s: no such model", options->model_path);
     *out = (struct pipeline *)&fake;
-    const struct stages stages = { .measure = measure,
+    const struct stages stages = { .measure = idle_measure,
         .call_images = call_images,
-        .begin = begin,
+        .begin = idle_begin,
         .ready = idle_ready,
         .step = step,
         .take = take,
         .leave = idle_leave };
-    return studio_create(&stages, 0, &fake.studio, err);
-}
-
-void pipeline_destroy(struct pipeline *pipeline) {
-    if (pipeline)
-        studio_destroy(fake.studio);
-}
-
-struct studio *pipeline_studio(struct pipeline *pipeline) {
-    (void)pipeline;
-    return fake.studio;
-}
-
-bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
-    struct pipeline_size *out, struct error *err) {
-    (void)options, (void)like, (void)out;
-    return error_set(err, ERROR_INTERNAL, "there is one model");
-}
-
-void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
-    (void)pipeline, (void)switched, (void)user;
-}
-
-struct embeddings *pipeline_get_embeddings(const struct pipeline *p) {
-    (void)p;
-    return NULL;
-}
-
-struct adapters *pipeline_get_adapters(const struct pipeline *pipeline) {
-    (void)pipeline;
-    return NULL;
-}
-
-void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
-    (void)pipeline;
-    *out = (struct pipeline_info){ .device = "fake", .max_tokens = 77 };
-}
-
-bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {
-    (void)p, (void)out;
-    return false;
-}
-
-bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
-    struct resolved_request *out, struct error *err) {
-    (void)pipeline;
-    *out = (struct resolved_request){ 0 };
-    return generate_request_copy(request, &out->asked, err);
+    return studio_create(&stages, 0, &idle_studio, err);
 }
 
 /* What became of one request, written by the engine thread and read after `ended`. */

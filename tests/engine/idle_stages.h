@@ -4,6 +4,20 @@
 
 #include "engine/stages.h"
 
+static inline bool idle_measure(
+    void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {
+    (void)user, (void)request, (void)err;
+    *out = (struct stage_work){ .evaluation = 1, .decode = 1 };
+    return true;
+}
+
+static inline enum stage_begun idle_begin(void *user, const struct resolved_request *request,
+    int index, struct image *image, struct error *err) {
+    (void)user, (void)index, (void)err;
+    image->plan = request->plan;
+    return STAGE_BEGUN;
+}
+
 static inline bool idle_ready(
     void *user, struct image *const *images, int count, struct error *err) {
     (void)user, (void)images, (void)count, (void)err;

@@ -7,6 +7,7 @@
  * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 #include "tests/engine/idle_stages.h"
+#include "tests/engine/no_adapters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,21 +191,6 @@ bool pipeline_weigh(const struct pipeline_options *options, const struct pipelin
     *out = (struct pipeline_size){ strstr(options->model_path, "heavy") ? HEAVY_BYTES : 1, 1 };
     return !strstr(options->model_path, "broken") ||
            error_set(err, ERROR_INVALID, "%s: a tensor is missing", options->model_path);
-}
-
-/* There are none. */
-void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user) {
-    (void)pipeline, (void)switched, (void)user;
-}
-
-struct embeddings *pipeline_get_embeddings(const struct pipeline *p) {
-    (void)p;
-    return NULL;
-}
-
-struct adapters *pipeline_get_adapters(const struct pipeline *p) {
-    (void)p;
-    return NULL;
 }
 
 bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) {

@@ -1,0 +1,44 @@
+/* In the place of engine/pipeline.c, for tests of what stands above it: a pipeline that has a
+ * studio and nothing else. The test makes the studio in its own pipeline_create. */
+#ifndef TESTS_ENGINE_IDLE_PIPELINE_H
+#define TESTS_ENGINE_IDLE_PIPELINE_H
+
+#include "engine/pipeline.h"
+#include "tests/engine/no_adapters.h"
+
+static struct studio *idle_studio;
+
+void pipeline_destroy(struct pipeline *pipeline) {
+    if (pipeline)
+        studio_destroy(idle_studio);
+}
+
+struct studio *pipeline_studio(struct pipeline *pipeline) {
+    (void)pipeline;
+    return idle_studio;
+}
+
+void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
+    (void)pipeline;
+    *out = (struct pipeline_info){ .device = "none", .max_tokens = 77 };
+}
+
+bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
+    struct pipeline_size *out, struct error *err) {
+    (void)options, (void)like, (void)out;
+    return error_set(err, ERROR_INTERNAL, "there is one model");
+}
+
+bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out) {
+    (void)pipeline, (void)out;
+    return false;
+}
+
+bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
+    struct resolved_request *out, struct error *err) {
+    (void)pipeline;
+    *out = (struct resolved_request){ 0 };
+    return generate_request_copy(request, &out->asked, err);
+}
+
+#endif
