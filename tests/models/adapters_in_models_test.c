@@ -10,23 +10,10 @@
 
 #define ROWS 5
 #define TOKENS 11
-#define CONTEXT_DIM 24
+#define CONTEXT_DIM SMALL_CONTEXT_DIM
 #define LATENT_H 8
 #define LATENT_W 12
 #define CHANNELS 4
-
-static const struct unet_config unet_config = { .in_channels = CHANNELS,
-    .out_channels = CHANNELS,
-    .cross_attention_dim = CONTEXT_DIM,
-    .block_count = 3,
-    .block_out_channels = { 16, 32, 48 },
-    .down_has_attention = { true, true, false },
-    .up_has_attention = { false, true, true },
-    .layers_per_block = 2,
-    .heads = { 4, 4, 4 },
-    .norm_num_groups = 8,
-    .norm_eps = 1e-5f,
-    .flip_sin_to_cos = true };
 
 static const struct text_encoder_config text_config = { .vocab_size = 50,
     .hidden_size = 32,
@@ -202,7 +189,7 @@ static void forward(struct compute *c, void *user) {
 static struct model load(bool is_unet, const struct weights *w) {
     struct model m = { NULL, NULL };
     struct error err = { 0 };
-    bool ok = is_unet ? unet_create(&unet_config, w, &m.unet, &err)
+    bool ok = is_unet ? unet_create(&small_unets[0].config, w, &m.unet, &err)
                       : text_encoder_create(&text_config, w, &m.text, &err);
     CHECK(ok, "%s", err.message);
     return m;

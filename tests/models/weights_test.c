@@ -17,19 +17,6 @@ static const struct text_encoder_config text_config = {
     .hidden_act = ACTIVATION_QUICK_GELU,
     .layer_norm_eps = 1e-5f,
 };
-static const struct unet_config unet_config = {
-    .in_channels = 4,
-    .out_channels = 4,
-    .block_count = 3,
-    .block_out_channels = { 16, 32, 48 },
-    .down_has_attention = { true, true, false },
-    .up_has_attention = { false, true, true },
-    .layers_per_block = 2,
-    .heads = { 4, 4, 4 },
-    .cross_attention_dim = 24,
-    .norm_num_groups = 8,
-    .norm_eps = 1e-5f,
-};
 static const struct vae_config vae_config = {
     .in_channels = 3,
     .out_channels = 3,
@@ -255,7 +242,7 @@ static void every_row_of_every_weight(const struct kernels *kernels) {
     for (int i = 0; i < 3; i++)
         w[i] = rule_weights(&sources[i], kernels, DTYPE_F32);
     CHECK(text_encoder_create(&text_config, &w[0], &text, &err) &&
-              unet_create(&unet_config, &w[1], &unet, &err) &&
+              unet_create(&small_unets[0].config, &w[1], &unet, &err) &&
               vae_create(&vae_config, &w[2], VAE_BOTH, &vae, &err),
         "%s", err.message);
     rows_are_the_named_tensors("text encoder", kernels, &sources[0], text_encoder_weights(text));
@@ -347,7 +334,7 @@ static void every_weight_can_be_made_again(const struct kernels *kernels, enum d
     struct error err = { 0 };
     double worst = 0;
     size_t weights = 0, same = 0;
-    CHECK(unet_create(&unet_config, &w, &unet, &err), "%s", err.message);
+    CHECK(unet_create(&small_unets[0].config, &w, &unet, &err), "%s", err.message);
     const struct weight_list *list = unet_weights(unet);
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].first != 0)

@@ -7,22 +7,7 @@
  * usage: full_test full_losses.json CHECKPOINT */
 #include "tests/train/rule_job.h"
 
-/* As UNET["unet_sd2"] of small_models.py, for the bundled text encoder. */
-static const struct unet_config sd2_config = { .sample_size = 8,
-    .in_channels = 4,
-    .out_channels = 4,
-    .block_count = 2,
-    .block_out_channels = { 16, 32 },
-    .down_has_attention = { true, false },
-    .up_has_attention = { false, true },
-    .layers_per_block = 1,
-    .heads = { 2, 4 },
-    .cross_attention_dim = 128,
-    .norm_num_groups = 4,
-    .norm_eps = 1e-5f,
-    .freq_shift = 1,
-    .use_linear_projection = true,
-    .upcast_attention = true };
+static const struct small_unet *const small_sd2 = &small_unets[1];
 
 static const char *checkpoint_path;
 static struct rule_checkpoint shared;
@@ -49,12 +34,13 @@ static void load_models(struct job *job, bool is_sd2) {
     const struct kernels *k = kernels_cpu();
     const enum dtype dtype = job->config.mixed_precision == TRAIN_PRECISION_BF16 ? DTYPE_BF16
                                                                                  : DTYPE_F32;
-    job->rule = (struct rule_source){ .gain = 0.35 };
+    job->rule = (struct rule_source){ .gain = small_sd2->gain };
     job->unet_source = is_sd2 ? rule_weights(&job->rule, k, dtype)
                               : weights_from_checkpoint(c, COMPONENT_UNET, k, dtype);
     job->text_source = weights_from_checkpoint(c, COMPONENT_TEXT_ENCODER, k, dtype);
-    must(unet_create(is_sd2 ? &sd2_config : checkpoint_unet_config(c), &job->unet_source,
-             &job->unet, &err) &&
+    struct unet_config config = is_sd2 ? small_sd2->config : *checkpoint_unet_config(c);
+    config.cross_attention_dim = checkpoint_unet_config(c)->cross_attention_dim;
+    must(unet_create(&config, &job->unet_source, &job->unet, &err) &&
              text_encoder_create(
                  checkpoint_text_encoder_config(c), &job->text_source, &job->text_encoder, &err),
         &err);
