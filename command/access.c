@@ -13,7 +13,7 @@
 static bool read_credential(struct api_keys **out, struct error *err) {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
     char *path = folder ? file_join(folder, CREDENTIAL) : NULL;
-    bool ok = path || !folder || error_set(err, ERROR_NO_MEMORY, "not enough memory for a path");
+    bool ok = path || !folder || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     if (path && file_exists(path))
         ok = api_keys_read(path, out, err);
     free(path);

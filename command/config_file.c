@@ -74,7 +74,7 @@ static bool add_all(json_t *root, struct options *options, struct error *err) {
     const char *key;
     options->config = json_pack("[o, o]", root, holder); /* keeps both */
     if (!options->config)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for it");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for its values");
     if (!json_is_object(root))
         return error_set(err, ERROR_INVALID, "it is not a JSON object");
     json_object_foreach(root, key, value) {

@@ -113,7 +113,7 @@ static const struct command_help help = {
 
 static bool copy_text(const char *text, char **out, struct error *err) {
     *out = strdup(text);
-    return *out || error_set(err, ERROR_NO_MEMORY, "out of memory");
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for a text");
 }
 
 /* The text of a file or of standard input ("-"), without the end of its last line; malloc'd. */
@@ -148,7 +148,7 @@ static bool fill_prompts(
         return embeds_load(encoded, &request->prompt_embeds, &request->negative_prompt_embeds, err);
     request->prompts = calloc(1, sizeof(*request->prompts));
     if (!request->prompts)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt");
     request->prompt_count = 1;
     if (encoded)
         return options_refuse(
@@ -243,7 +243,7 @@ static bool draw(struct pipeline *pipeline, const struct run *run,
     progress_init(&progress, run->quiet, false);
     const struct generate_hooks hooks = { on_progress, &progress };
     char *model_name = model_name_of_path(info.model_path);
-    bool ok = model_name || error_set(err, ERROR_NO_MEMORY, "out of memory");
+    bool ok = model_name || error_set(err, ERROR_NO_MEMORY, "no memory for the model's name");
     ok = ok && pipeline_generate(pipeline, request, &hooks, &result, err);
     progress_finish(&progress);
     const struct generate_answer answer = {

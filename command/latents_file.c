@@ -29,7 +29,7 @@ static bool take(struct safetensors *file, struct init_latents *out, struct erro
             tensor_describe(&t, text, sizeof(text)));
     out->values = malloc((size_t)count * sizeof(float));
     if (!out->values)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the latents");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the latents");
     out->images = t.shape[0];
     out->channels = t.shape[1];
     out->height = t.shape[2];
@@ -54,7 +54,7 @@ static bool take_embeds(
             name, tensor_describe(&t, text, sizeof(text)));
     out->values = malloc((size_t)count * sizeof(float));
     if (!out->values)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
     out->texts = t.rank == 3 ? t.shape[0] : 1;
     out->tokens = t.shape[t.rank - 2];
     out->width = t.shape[t.rank - 1];

@@ -49,7 +49,7 @@ static bool add_lora(struct merge_run *run, const char *given, struct error *err
         return error_set(err, ERROR_INVALID, "--lora is given more than %d times", MERGE_MAX);
     char *path = strdup(given);
     if (!path)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     struct merge_adapter *adapter = &run->adapters[run->count];
     *adapter = (struct merge_adapter){ 0 };
     lora_flag_cut_weights(path, &adapter->weight, &adapter->text_encoder_weight);

@@ -76,7 +76,7 @@ static bool fill_one(
     }
     name_of_file(text, out->name);
     *path = strdup(text);
-    return *path || error_set(err, ERROR_NO_MEMORY, "out of memory");
+    return *path || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
 }
 
 bool lora_flags_fill(const struct options *options, struct generate_request *request,
@@ -87,14 +87,14 @@ bool lora_flags_fill(const struct options *options, struct generate_request *req
         return true;
     request->loras = calloc((size_t)count, sizeof(*request->loras));
     if (!request->loras)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the adapters");
     request->loras_given = true;
     for (; out->count < count; out->count++) {
         const char *given = options_get_nth(options, "lora", out->count);
         char *text = strdup(given);
         const bool ok = text ? fill_one(given, text, &request->loras[out->count],
                                    &out->paths[out->count], err)
-                             : error_set(err, ERROR_NO_MEMORY, "out of memory");
+                             : error_set(err, ERROR_NO_MEMORY, "no memory for the adapters");
         free(text);
         request->lora_count++;
         if (!ok)

@@ -50,12 +50,12 @@ static bool name_pictures(struct outputs *out, const char *path, int count, stru
         return error_field(err, "-o", path, "a file's name for %d pictures", count);
     out->pictures = calloc((size_t)count, sizeof(*out->pictures));
     if (!out->pictures)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the pictures' names");
     out->picture_count = count;
     for (int i = 0; i < count; i++) {
         out->pictures[i] = count == 1 ? strdup(path) : numbered(path, i);
         if (!out->pictures[i])
-            return error_set(err, ERROR_NO_MEMORY, "out of memory");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for the pictures' names");
         if (out->latents && same_place(out->pictures[i], out->latents))
             return error_field(err, "--save-latents", out->latents,
                 "another place than the picture's, %s", out->pictures[i]);

@@ -22,7 +22,7 @@ struct arena {
 bool arena_create(const struct device_memory *memory, struct arena **out, struct error *err) {
     *out = calloc(1, sizeof(**out));
     if (!*out)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for an arena");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an arena");
     (*out)->memory = memory;
     return true;
 }

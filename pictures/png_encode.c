@@ -16,12 +16,12 @@ struct sink {
 static void on_write(png_structp png, png_bytep data, size_t size) {
     struct sink *sink = png_get_io_ptr(png);
     if (size > SIZE_MAX / 2 - sink->size)
-        png_error(png, "out of memory");
+        png_error(png, "no memory for the file");
     if (sink->size + size > sink->capacity) {
         size_t capacity = (sink->size + size) * 2;
         uint8_t *grown = realloc(sink->data, capacity);
         if (!grown)
-            png_error(png, "out of memory");
+            png_error(png, "no memory for the file");
         sink->data = grown;
         sink->capacity = capacity;
     }
@@ -84,7 +84,7 @@ bool png_encode(const uint8_t *rgb, int width, int height, const struct png_text
     png_infop info = png ? png_create_info_struct(png) : NULL;
     if (!info) {
         png_destroy_write_struct(&png, NULL);
-        return error_set(err, ERROR_NO_MEMORY, "png: out of memory");
+        return error_set(err, ERROR_NO_MEMORY, "no memory to write a PNG");
     }
     png_set_write_fn(png, &sink, on_write, on_flush);
     for (int i = 0; i < text_count; i++) {

@@ -365,7 +365,7 @@ static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     pthread_mutex_lock(&d->mutex);
     if (!ok || (found && !claim)) {
         if (!slot->retry_ms)
-            log_error("no job can be begun: %s", ok ? "not enough memory" : err.message);
+            log_error("no job can be begun: %s", ok ? "no memory for it" : err.message);
         slot->may_claim = true;
         slot->retry_ms = now + RETRY_MS;
         return false;
@@ -440,7 +440,7 @@ static void *run(void *user) {
 bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct error *err) {
     struct dispatcher *d = calloc(1, sizeof(*d));
     if (!d)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the jobs");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
     d->queue = queue;
     d->listener = (struct queue_listener){ .changed = on_change, .user = d };
     pthread_condattr_t monotonic;

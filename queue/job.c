@@ -48,7 +48,7 @@ bool job_copy(const struct job *job, struct job *out, struct error *err) {
     for (size_t i = 0; i < sizeof(copied) / sizeof(copied[0]); i++)
         if (!copied[i]) {
             job_finish(out);
-            return error_set(err, ERROR_NO_MEMORY, "not enough memory for a job");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
         }
     return true;
 }

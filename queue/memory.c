@@ -56,7 +56,7 @@ static struct kept_event *copy_event(const struct job_event *event, struct error
     if (kept && kept->type && kept->data)
         return kept;
     free_event(kept);
-    error_set(err, ERROR_NO_MEMORY, "not enough memory for an event");
+    error_set(err, ERROR_NO_MEMORY, "no memory for an event");
     return NULL;
 }
 
@@ -100,7 +100,7 @@ static bool memory_insert(
     if (!row || !kept || !job_copy(job, &row->job, err)) {
         free(row);
         free_event(kept);
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a job");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
     }
     memory->last_number++;
     append(row, kept);
@@ -273,7 +273,7 @@ bool store_create_memory(struct store **out, struct error *err) {
     };
     struct memory *memory = calloc(1, sizeof(*memory));
     if (!memory)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the queue");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     memory->store.ops = &ops;
     memory->end = &memory->first;
     *out = &memory->store;

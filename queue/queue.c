@@ -28,7 +28,7 @@ static int64_t now_ms(void) {
 }
 
 static bool no_memory(struct error *err) {
-    return error_set(err, ERROR_NO_MEMORY, "not enough memory for a job");
+    return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
 }
 
 /* --- What everybody is told of a change --- */

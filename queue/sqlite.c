@@ -146,7 +146,7 @@ static bool refused(struct sqlite *s, struct error *err) {
     const int code = s->db ? sqlite3_extended_errcode(s->db) : SQLITE_NOMEM;
     switch (code & 0xff) {
     case SQLITE_NOMEM:
-        return error_set(err, ERROR_NO_MEMORY, "%s: not enough memory", s->path);
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", s->path);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return error_set(err, ERROR_IO,
@@ -236,7 +236,7 @@ static bool read_job(sqlite3_stmt *statement, struct job *out, struct error *err
     for (int i = 0; i < COLUMN_COUNT; i++)
         if (!read_column(statement, i + 1, out, i)) {
             job_finish(out);
-            return error_set(err, ERROR_NO_MEMORY, "not enough memory for a job");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a job");
         }
     return true;
 }
@@ -470,7 +470,7 @@ static bool sqlite_list_events(struct store *store, int64_t number, int64_t afte
         if (event.type && event.data)
             ok = visit(user, &event, err);
         else
-            ok = error_set(err, ERROR_NO_MEMORY, "not enough memory for an event");
+            ok = error_set(err, ERROR_NO_MEMORY, "no memory for an event");
     }
     if (ok && step != SQLITE_DONE)
         ok = refused(s, err);
@@ -617,7 +617,7 @@ static bool lock_folder(const char *folder, int *out, struct error *err) {
     char holder[32] = "", own[32];
     char *path = file_join(folder, "lock");
     if (!path)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the queue");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) {
         error_set(err, ERROR_INVALID, "%s: %s", path, strerror(errno));
@@ -670,12 +670,12 @@ bool store_open_sqlite(const char *folder, struct store **out, struct error *err
     };
     struct sqlite *s = calloc(1, sizeof(*s));
     if (!s)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the queue");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     s->store.ops = &ops;
     s->lock_fd = -1;
     s->path = file_join(folder, "jobs.sqlite");
     if (!s->path)
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the queue");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     else if (make_folder(folder, err) && lock_folder(folder, &s->lock_fd, err) &&
              make_file(s->path, err) && open_database(s, err)) {
         *out = &s->store;

@@ -73,7 +73,7 @@ static bool put(struct batch *b, const char *text, size_t size, struct error *er
         const size_t capacity = 2 * (b->size + size) + 256;
         char *grown = realloc(b->text, capacity);
         if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for events");
         b->text = grown;
         b->capacity = capacity;
     }
@@ -106,7 +106,7 @@ static bool put_job(struct batch *b, const struct job *job, struct error *err) {
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     const bool ok = text ? put_event(b, "job", job->events, text, err)
-                         : error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for events");
     free(text);
     if (ok)
         b->stream->last = job->events;
@@ -277,7 +277,7 @@ enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, in
     struct error err = { 0 };
     struct stream *s = calloc(1, sizeof(*s));
     if (!s) {
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     snprintf(s->watcher.id, sizeof(s->watcher.id), "%s", id);

@@ -255,7 +255,7 @@ static enum MHD_Result start_wait(struct exchange *exchange, const char *id, lon
     struct error err = { 0 };
     struct job_wait *wait = calloc(1, sizeof(*wait));
     if (!wait) {
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);

@@ -98,7 +98,7 @@ static void *run(void *user) {
 bool job_watch_create(struct queue *queue, int max, struct job_watch **out, struct error *err) {
     struct job_watch *watch = calloc(1, sizeof(*watch));
     if (!watch)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for who waits for jobs");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for who waits for jobs");
     watch->queue = queue;
     watch->max = max;
     watch->listener = (struct queue_listener){ .changed = on_change, .user = watch };

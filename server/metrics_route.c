@@ -43,7 +43,7 @@ static enum MHD_Result metrics(struct exchange *exchange) {
     char *text = metrics_render(&size);
     if (!text) {
         struct error err;
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the metrics");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the metrics");
         return respond_error(exchange, &err);
     }
     return respond_bytes(exchange, 200, METRICS_CONTENT_TYPE, text, size, NULL, false);

@@ -36,7 +36,7 @@ static void destroy(struct deferred *deferred) {
 static void run_task(struct work *work) {
     struct task *task = (struct task *)((char *)work - offsetof(struct task, work));
     if (!task->run(task, &task->error) && task->error.code == ERROR_NONE)
-        error_set(&task->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+        error_set(&task->error, ERROR_NO_MEMORY, "no memory for the answer");
     deferred_done(&task->deferred);
 }
 
@@ -45,7 +45,7 @@ enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct 
     static const struct deferred_kind kind = { .answer = answer, .destroy = destroy };
     struct error err = { 0 };
     if (!task) {
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     task->work.run = run_task;

@@ -13,7 +13,7 @@
 static char *dump(const json_t *json, size_t flags, struct error *err) {
     char *text = json ? json_dumps(json, JSON_COMPACT | flags) : NULL;
     if (!text)
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     return text;
 }
 
@@ -29,7 +29,7 @@ static char *resolve(struct engine *engine, const json_t *body, struct error *er
                             engine_get_info(engine, &info) && info.model_name;
     if (may_change && !(config.model = strdup(info.model_name))) {
         train_config_finish(&config);
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
         return NULL;
     }
     json_t *json = train_config_to_json(&config);

@@ -36,7 +36,7 @@ static void *work_on(void *argument) {
 bool workers_create(int threads, struct workers **out, struct error *err) {
     struct workers *workers = calloc(1, sizeof(*workers) + (size_t)threads * sizeof(pthread_t));
     if (!workers)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for worker threads");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for worker threads");
     pthread_mutex_init(&workers->mutex, NULL);
     pthread_cond_init(&workers->changed, NULL);
     for (; workers->count < threads; workers->count++)

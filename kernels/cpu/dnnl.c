@@ -396,7 +396,7 @@ static bool lay_out(struct dnnl_layer *l, const_dnnl_memory_desc_t wanted, struc
     void *weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     dnnl_memory_t layout;
     if (!weights)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %zu bytes", bytes);
     if (!reorder_with(l, wanted, weights, false, &layout, err)) {
         free(weights);
         return false;
@@ -453,7 +453,7 @@ static bool cached_create_back(
     dnnl_primitive_desc_t description;
     struct cached *c = calloc(1, sizeof(*c));
     if (!c)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a primitive");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a primitive");
     c->shape = *shape;
     bool ok = describe(l, shape, &description, err);
     if (ok && is_plain(description))
@@ -485,7 +485,7 @@ static bool cached_create(
     dnnl_primitive_desc_t description;
     struct cached *c = calloc(1, sizeof(*c));
     if (!c)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a primitive");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a primitive");
     c->shape = *shape;
     bool ok = describe(l, shape, &description, err);
     ok = ok && lay_out(l, dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0), err);
@@ -576,7 +576,7 @@ static bool take_weights(struct dnnl_layer *l, const struct tensor *weight,
     l->weights = aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
     l->bias = calloc((size_t)l->n, sizeof(float));
     if (!l->weights || !l->bias)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %zu bytes", bytes);
     convert_elements(l->weights, l->dtype, weight->data, weight->dtype, count);
     if (bias)
         convert_elements(l->bias, DTYPE_F32, bias->data, bias->dtype, l->n);
@@ -595,7 +595,7 @@ static bool pack(const struct tensor *weight, const struct tensor *bias,
     struct error *err) {
     struct dnnl_layer *l = calloc(1, sizeof(*l));
     if (!l)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     l->geometry = *geometry;
     l->n = weight->shape[0];
     l->k = weight->shape[1];

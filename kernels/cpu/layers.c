@@ -110,7 +110,7 @@ static bool as_reference(
     *out = (struct reference_packed){ .base = *packed };
     out->weight = calloc((size_t)(packed->n * taps * packed->k), sizeof(*out->weight));
     if (!out->weight)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     return layers_unpack(packed, out->weight, NULL, err);
 }
 

@@ -99,7 +99,7 @@ static bool panels_pack(const struct tensor *weight, const struct tensor *bias, 
         free(p);
         free(memory);
         free(rows);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight of %zu bytes", bytes);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %zu bytes", bytes);
     }
     memset(memory + panels_bytes, 0, bias_bytes + zeros_bytes);
     w.panels = memory;

@@ -58,7 +58,7 @@ static bool phases_pack(const struct tensor *weight, const struct tensor *bias, 
     if (!p || !sums) {
         free(p);
         free(sums);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     }
     bool ok = true;
     for (int i = 0; ok && i < PHASES; i++) {
@@ -134,7 +134,7 @@ static bool phases_rewrite(
     struct phases *p = (struct phases *)layer;
     const int64_t n = layer->packed.n, k = layer->packed.k;
     float *sums = malloc((size_t)(n * k) * 4 * sizeof(*sums));
-    bool ok = sums || error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+    bool ok = sums || error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     for (int i = 0; ok && i < PHASES; i++) {
         sum_lines(weight, n, k, i / 2, i % 2, sums);
         ok = dnnl_engine.rewrite(p->phase[i], sums, bias, err);

@@ -52,7 +52,7 @@ static void *take_own(struct block *block, size_t bytes, struct error *err) {
         block->bytes = block->data ? bytes : 0;
     }
     if (!block->data)
-        error_set(err, ERROR_NO_MEMORY, "out of memory for %zu bytes of scratch", bytes);
+        error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
     return block->data;
 }
 

@@ -72,7 +72,7 @@ static bool check(cublasStatus_t status, const char *what, struct error *err) {
     if (status == CUBLAS_STATUS_SUCCESS)
         return true;
     if (status == CUBLAS_STATUS_ALLOC_FAILED)
-        return error_set(err, ERROR_NO_MEMORY, "cuBLASLt, %s: out of memory", what);
+        return error_set(err, ERROR_NO_MEMORY, "cuBLASLt, %s: no memory", what);
     /* A device that is lost shows here first. */
     return cuda_ok(cudaGetLastError(), what, err) &&
            error_set(

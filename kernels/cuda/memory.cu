@@ -91,7 +91,7 @@ bool cuda_weights_alloc(size_t bytes, void **out, struct error *err) {
         void *base = NULL;
         b = (struct block *)calloc(1, sizeof(*b));
         if (!b)
-            return error_set(err, ERROR_NO_MEMORY, "out of memory for a block of weights");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a block of weights");
         b->bytes = bytes > BLOCK_BYTES / 2 ? bytes : BLOCK_BYTES;
         if (!device_alloc(b->bytes, &base, err)) {
             free(b);

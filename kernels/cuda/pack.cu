@@ -196,7 +196,7 @@ static bool pack(const struct tensor *weight, const struct tensor *bias, int tap
             (long long)n, (long long)c_in);
     struct cuda_packed *p = (struct cuda_packed *)calloc(1, sizeof(*p));
     if (!p)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     p->base.n = n;
     p->base.k = c_in;
     p->base.geglu = geglu;

@@ -53,7 +53,7 @@ bool reference_attention(const struct attention_args *args, struct error *err) {
             }
             free(scratch);
         }
-        ok = out_of_memory ? error_set(err, ERROR_NO_MEMORY, "out of memory for attention weights")
+        ok = out_of_memory ? error_set(err, ERROR_NO_MEMORY, "no memory for attention weights")
                            : float_output_store(&y);
     }
     floats_finish(&q);

@@ -100,7 +100,7 @@ bool reference_attention_backward(const struct attention_backward_args *args, st
             free(scratch);
         }
         ok = !out_of_memory ||
-             error_set(err, ERROR_NO_MEMORY, "out of memory for attention's gradients");
+             error_set(err, ERROR_NO_MEMORY, "no memory for attention's gradients");
     }
     floats_finish(&in.q);
     floats_finish(&in.k);

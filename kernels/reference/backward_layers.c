@@ -18,7 +18,7 @@ static float *turn_weight(const struct layer *l, struct error *err) {
     const int64_t n = l->out[3], inner = l->walk.taps * l->walk.taps * l->in[3];
     float *turned = calloc((size_t)(n * inner), sizeof(*turned));
     if (!turned) {
-        error_set(err, ERROR_NO_MEMORY, "out of memory for a transposed weight");
+        error_set(err, ERROR_NO_MEMORY, "no memory for a transposed weight");
         return NULL;
     }
     for (int64_t o = 0; o < n; o++)
@@ -79,7 +79,7 @@ static bool input_gradient(const struct layer *l, struct error *err) {
         free(sums);
     }
     free(turned);
-    return !out_of_memory || error_set(err, ERROR_NO_MEMORY, "out of memory for sums");
+    return !out_of_memory || error_set(err, ERROR_NO_MEMORY, "no memory for sums");
 }
 
 /* dw[o] and dbias[o]: over all pixels of all rows, in order. */
@@ -122,7 +122,7 @@ static bool parameter_gradients(const struct layer *l, struct error *err) {
                 output_channel(l, o, sums);
         free(sums);
     }
-    return !out_of_memory || error_set(err, ERROR_NO_MEMORY, "out of memory for sums");
+    return !out_of_memory || error_set(err, ERROR_NO_MEMORY, "no memory for sums");
 }
 
 static bool run(struct layer *l, const struct tensor *dy, const struct tensor *x,

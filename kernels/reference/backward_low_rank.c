@@ -74,7 +74,7 @@ static bool run_term(const struct low_rank *l, int index, struct error *err) {
     double *d_up = gradient.up ? calloc((size_t)(term->rank * term->n), sizeof(double)) : NULL;
     bool ok = (!gradient.down || d_down) && (!gradient.up || d_up);
     if (!ok)
-        error_set(err, ERROR_NO_MEMORY, "out of memory for low-rank gradients");
+        error_set(err, ERROR_NO_MEMORY, "no memory for low-rank gradients");
     for (int64_t i = 0; ok && i < rows * l->pixels_out; i++)
         for (int64_t r = 0; r < term->rank; r++)
             run_rank(l, term, r, i / l->pixels_out, i % l->pixels_out, d_down, d_up);
@@ -111,7 +111,7 @@ bool reference_low_rank_backward(const struct low_rank_backward_args *args, stru
     l.x = x.data;
     if (ok && args->dx) {
         l.dx = calloc((size_t)elements, sizeof(*l.dx));
-        ok = l.dx || error_set(err, ERROR_NO_MEMORY, "out of memory for low-rank gradients");
+        ok = l.dx || error_set(err, ERROR_NO_MEMORY, "no memory for low-rank gradients");
     }
     for (int i = 0; ok && i < args->count; i++)
         ok = run_term(&l, i, err);

@@ -90,7 +90,7 @@ static bool run(const struct norm *n, struct error *err) {
     const int64_t channels = n->gamma->shape[0];
     struct floats x = { 0 }, dy = { 0 };
     double *sums = calloc((size_t)channels, 2 * sizeof(*sums));
-    bool ok = sums || error_set(err, ERROR_NO_MEMORY, "out of memory for sums");
+    bool ok = sums || error_set(err, ERROR_NO_MEMORY, "no memory for sums");
     ok = ok && floats_init(&x, n->x, err) && floats_init(&dy, n->dy, err);
     if (ok) {
 #pragma omp parallel for

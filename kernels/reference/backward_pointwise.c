@@ -10,7 +10,7 @@ static bool gather(const struct embedding_backward_args *args, const float *dy, 
     const int64_t c = t->shape[1], width = args->ids->shape[1];
     double *sums = calloc((size_t)c, sizeof(*sums));
     if (!sums)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for an embedding's gradient");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an embedding's gradient");
     for (int64_t row = 0; row < t->shape[0]; row++) {
         bool is_used = false;
         for (int64_t j = 0; j < c; j++)

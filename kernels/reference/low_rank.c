@@ -47,7 +47,7 @@ bool reference_low_rank(const struct low_rank_args *args, struct error *err) {
     struct floats x = { 0 };
     double *sums = calloc((size_t)channels, sizeof(double));
     bool ok = sums ? floats_init(&x, args->x, err)
-                   : error_set(err, ERROR_NO_MEMORY, "out of memory for low-rank sums");
+                   : error_set(err, ERROR_NO_MEMORY, "no memory for low-rank sums");
     for (int64_t i = 0; ok && i < rows * row_y / channels; i++) {
         const int64_t row = i * channels / row_y, pixel = i % (row_y / channels);
         char *y = (char *)args->y->data + (size_t)(i * channels) * element;

@@ -16,8 +16,7 @@ static struct reference_packed *create(
         free(rounded);
         free(values);
         free(biases);
-        error_set(
-            err, ERROR_NO_MEMORY, "out of memory for a weight of %lld values", (long long)count);
+        error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %lld values", (long long)count);
         return NULL;
     }
     if (dtype != DTYPE_F32) {
@@ -59,7 +58,7 @@ bool reference_conv2d_pack(const struct tensor *weight, const struct tensor *bia
     float *channels_last = calloc((size_t)(c_out * c_in * taps), sizeof(float));
     if (!channels_last) {
         reference_packed_destroy(&p->base);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for a weight");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a weight");
     }
     for (int64_t o = 0; o < c_out; o++)
         for (int64_t i = 0; i < c_in; i++)

@@ -13,7 +13,7 @@ bool floats_init(struct floats *f, const struct tensor *t, struct error *err) {
     int64_t n = tensor_elements(t);
     f->copy = calloc((size_t)n, sizeof(float));
     if (!f->copy)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for %lld floats", (long long)n);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %lld floats", (long long)n);
     convert_elements(f->copy, DTYPE_F32, t->data, t->dtype, n);
     f->data = f->copy;
     return true;
@@ -29,8 +29,7 @@ bool float_output_init(struct float_output *o, struct tensor *y, struct error *e
         return true;
     int64_t n = tensor_elements(y);
     o->data = o->buffer = calloc((size_t)n, sizeof(float));
-    return o->buffer ||
-           error_set(err, ERROR_NO_MEMORY, "out of memory for %lld floats", (long long)n);
+    return o->buffer || error_set(err, ERROR_NO_MEMORY, "no memory for %lld floats", (long long)n);
 }
 
 bool float_output_store(struct float_output *o) {

@@ -307,7 +307,7 @@ static bool open_map(
     file->path = strdup(path);
     if (!file->path || !open_mapped(file, err) || !file_map_intact(&file->map, err)) {
         if (!file->path)
-            error_set(err, ERROR_NO_MEMORY, "out of memory");
+            error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         error_prefix(err, "%s", path);
         safetensors_close(file);
         return false;

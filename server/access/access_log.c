@@ -31,7 +31,7 @@ struct access_log {
 bool access_log_open(const char *path, struct access_log **out, struct error *err) {
     struct access_log *log = calloc(1, sizeof(*log));
     if (!log)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the access log");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the access log");
     /* A pipe whose reader is slow must not stop an HTTP thread. Standard output is opened anew, so
      * that nobody else's becomes one that does not block; a socket cannot be. */
     const char *name = strcmp(path, "-") == 0 ? "/proc/self/fd/1" : path;

@@ -20,7 +20,7 @@ struct gate {
 bool gate_create(const struct api_keys *keys, struct gate **out, struct error *err) {
     struct gate *gate = calloc(1, sizeof(*gate));
     if (!gate)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the HTTP server");
     gate->keys = keys && api_keys_count(keys) > 0 ? keys : NULL;
     pthread_mutex_init(&gate->mutex, NULL);
     *out = gate;

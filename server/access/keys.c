@@ -95,7 +95,7 @@ static bool parse_line(
 bool api_keys_parse(const char *text, size_t size, struct api_keys **out, struct error *err) {
     struct api_keys *keys = calloc(1, sizeof(*keys) + KEYS_MAX * sizeof(keys->keys[0]));
     if (!keys)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the keys");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the keys");
     int number = 0;
     for (const char *at = text, *end = text + size; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));

@@ -327,7 +327,7 @@ char *generate_answer_json(
     else if (found.code != ERROR_NONE && err)
         *err = found;
     else
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     return text;
 }
 

@@ -32,7 +32,7 @@ static bool parse_text(const char *name, const json_t *value, char **out, struct
     if (!json_is_string(value))
         return json_bad_field(name, value, "a string", err);
     *out = strdup(json_string_value(value));
-    return *out || error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+    return *out || error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
 }
 
 static bool parse_prompt(const json_t *value, struct generate_request *request, struct error *err) {
@@ -44,7 +44,7 @@ static bool parse_prompt(const json_t *value, struct generate_request *request, 
     }
     request->prompts = calloc(count, sizeof(*request->prompts));
     if (!request->prompts)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the prompt");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the prompt");
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
         if (!parse_text("prompt", item, &request->prompts[i], err))
@@ -146,7 +146,7 @@ static bool decode_base64(const char *name, const char *text, size_t length, voi
     if (base64_decode(text, length, out, size, &wrong))
         return true;
     if (wrong == SIZE_MAX)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
     char found[64];
     if (wrong < length)
         snprintf(found, sizeof(found), "0x%02x at character %zu of %zu", (unsigned char)text[wrong],
@@ -328,7 +328,7 @@ static bool parse_loras(const json_t *value, struct generate_request *request, s
     request->loras_given = true;
     request->loras = calloc(count + 1, sizeof(*request->loras)); /* never of nothing */
     if (!request->loras)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for loras");
     for (size_t i = 0; i < count; i++, request->lora_count++)
         if (!parse_lora((int)i, json_array_get(value, i), &request->loras[i], err))
             return false;

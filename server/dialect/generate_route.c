@@ -168,7 +168,7 @@ static bool identify(const struct exchange *exchange, const struct form *form, s
     char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS);
     json_decref(body);
     if (!canonical)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     sha256_begin(&sha);
     sha256_add_text(&sha, canonical);
     sha256_add_text(&sha, form->json ? "json" : picture_format_name(form->preferred));
@@ -205,7 +205,7 @@ static enum MHD_Result start(struct exchange *exchange, struct generate_request 
     bool known = false;
     struct form *own = malloc(sizeof(*own));
     if (!own)
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
     else if (choose_format(request, form, &err) &&
              find_repeat(exchange, form, key, &options.repeat, &known, &err) && !known) {
         *own = *form;

@@ -217,7 +217,7 @@ static bool make_tail(struct client *client, const struct error *error, struct e
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     bool ok = write_event(
         client, error ? GENERATION_EVENT_ERROR : GENERATION_EVENT_RESULT, NULL, error, out, err);
     ok = fclose(out) == 0 && ok;
@@ -343,7 +343,7 @@ static struct client *client_create(
     };
     struct client *client = calloc(1, sizeof(*client));
     if (!client) {
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
         return NULL;
     }
     client->streams = options->stream;

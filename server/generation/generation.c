@@ -14,7 +14,7 @@
 struct generation *generation_create(const struct generation_order *order, struct error *err) {
     struct generation *g = calloc(1, sizeof(*g));
     if (!g) {
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
         generate_request_finish(order->asked);
         if (order->kind->finish)
             order->kind->finish(order->user);
@@ -178,7 +178,7 @@ static void finish(struct work *work) {
     if (g->error.code == ERROR_NONE) {
         const double begun_s = monotonic_seconds();
         if (!g->owner->encode(g, &g->error) && g->error.code == ERROR_NONE)
-            error_set(&g->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+            error_set(&g->error, ERROR_NO_MEMORY, "no memory for the answer");
         metric_observe(METRIC_png_seconds, monotonic_seconds() - begun_s);
     }
     count_end(g);

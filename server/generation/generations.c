@@ -23,7 +23,7 @@ bool generations_create(struct generations **out, struct error *err) {
     struct generations *list = calloc(1, sizeof(*list));
     *out = list;
     if (!list)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a list of requests");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of requests");
     pthread_mutex_init(&list->mutex, NULL);
     return true;
 }

@@ -221,7 +221,7 @@ static bool read_order(struct drawn_job *d, struct error *err) {
     char *folder = folder_of(d);
     d->has_order = folder && orders_read(folder, &d->order, err);
     if (!folder)
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the job");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the job");
     free(folder);
     return d->has_order;
 }
@@ -310,7 +310,7 @@ static void start(void *user, struct job_claim *claim) {
     struct drawn_job *d = calloc(1, sizeof(*d));
     if (!d) {
         struct error err;
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the job");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the job");
         job_claim_fail(claim, &err);
         return;
     }
@@ -456,7 +456,7 @@ bool generation_jobs_create(
     struct http_server *server, struct generation_jobs **out, struct error *err) {
     struct generation_jobs *jobs = calloc(1, sizeof(*jobs));
     if (!jobs)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the jobs");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -31,7 +31,7 @@ static void destroy(struct task *task) {
 }
 
 static bool no_memory(struct error *err) {
-    return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+    return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
 }
 
 /* Whether one of the words of a list with commas is `word`; parameters are passed over. */

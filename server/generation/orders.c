@@ -15,7 +15,7 @@
 #define SHOWN_TEXT_BYTES 65536 /* of a string in what is shown: more is a picture, or the like */
 
 static bool no_memory(struct error *err) {
-    return error_set(err, ERROR_NO_MEMORY, "not enough memory for the job");
+    return error_set(err, ERROR_NO_MEMORY, "no memory for the job");
 }
 
 /* --- Adapters --- */

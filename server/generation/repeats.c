@@ -38,7 +38,7 @@ bool repeats_create(struct repeats **out, struct error *err) {
     struct repeats *repeats = calloc(1, sizeof(*repeats));
     *out = repeats;
     if (!repeats)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for repeated requests");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for repeated requests");
     pthread_mutex_init(&repeats->mutex, NULL);
     return true;
 }
@@ -123,7 +123,7 @@ bool repeats_begin(struct repeats *repeats, const char *caller, const char *key,
     if (!r)
         r = add(repeats, caller, key, request);
     if (!r)
-        ok = error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     if (ok) {
         r->references++;
         *out = r;
@@ -161,7 +161,7 @@ void repeat_end(
     else if (why)
         repeat->error = *why;
     else
-        error_set(&repeat->error, ERROR_NO_MEMORY, "not enough memory for the answer");
+        error_set(&repeat->error, ERROR_NO_MEMORY, "no memory for the answer");
     repeat->ended = true;
     repeat->ended_s = monotonic_seconds();
     struct waiter *waiter = repeat->waiters;
@@ -199,7 +199,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     struct generation_body copy;
     struct error err = repeat->error;
     if (err.code == ERROR_NONE && !copy_body(&repeat->body, &copy))
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the answer");
     return err.code == ERROR_NONE ? generation_respond(exchange, &copy)
                                   : respond_error(exchange, &err);
 }
@@ -210,7 +210,7 @@ enum MHD_Result repeat_answer(struct exchange *exchange, struct repeat *repeat) 
     struct waiter *waiter = calloc(1, sizeof(*waiter));
     if (!waiter) {
         repeat_unref(repeat);
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     waiter->repeat = repeat;

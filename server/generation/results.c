@@ -35,7 +35,7 @@ static bool make(const struct generate_answer *answer, int index, uint8_t **byte
     *size = count * sizeof(float);
     *bytes = malloc(*size);
     if (!*bytes)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the latents");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the latents");
     memcpy(*bytes, r->latents + (size_t)index * count, *size);
     return true;
 }
@@ -48,7 +48,7 @@ static bool write_one(const char *folder, const char *id, const struct generate_
     size_t size = 0;
     char *path = NULL;
     if (asprintf(&path, "%s/images/%d.%s", folder, index, extension) < 0)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a path");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     bool ok = make(answer, index, &bytes, &size, err);
     if (ok)
         ok = file_write(path, &(struct file_part){ bytes, size }, 1, err);

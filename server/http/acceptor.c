@@ -90,7 +90,7 @@ bool acceptor_create(int listen_fd, bool shared, struct connections *connections
     struct acceptor **out, struct error *err) {
     struct acceptor *a = calloc(1, sizeof(*a));
     if (!a)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the listener");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the listener");
     a->listen_fd = listen_fd;
     a->shared = shared;
     a->connections = connections;

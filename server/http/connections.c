@@ -192,7 +192,7 @@ bool connections_create(
     int max, void (*on_gone)(void *watched), struct connections **out, struct error *err) {
     struct connections *connections = calloc(1, sizeof(*connections));
     if (!connections)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the connections");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the connections");
     connections->max = max;
     connections->on_gone = on_gone;
     pthread_mutex_init(&connections->mutex, NULL);

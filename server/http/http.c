@@ -530,7 +530,7 @@ bool http_server_create(
     const struct http_options *options, struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
     if (!server)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the HTTP server");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the HTTP server");
     server->options = *options;
     sdapi_settings_init(&server->sdapi);
     server->started = time(NULL);

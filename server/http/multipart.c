@@ -67,7 +67,7 @@ bool multipart_create(struct MHD_Connection *http, const struct multipart_receiv
     struct multipart **out, struct error *err) {
     struct multipart *m = calloc(1, sizeof(*m));
     if (!m)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
     m->receiver = *receiver;
     m->reader = MHD_create_post_processor(http, READER_BYTES, take, m);
     if (m->reader) {
@@ -75,7 +75,7 @@ bool multipart_create(struct MHD_Connection *http, const struct multipart_receiv
         return true;
     }
     free(m);
-    return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+    return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
 }
 
 /* What the receiver said, or why. */

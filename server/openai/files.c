@@ -131,7 +131,7 @@ static uint64_t upload_max_bytes(const struct exchange *exchange) {
 static bool upload_begin(struct exchange *exchange, struct error *err) {
     struct file_upload *f = calloc(1, sizeof(*f));
     if (!f)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for an upload");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an upload");
     const struct multipart_receiver receiver = { begin_part, write_part, f };
     f->store = store_of(exchange);
     if (!multipart_create(exchange->http, &receiver, &f->multipart, err)) {

@@ -136,7 +136,7 @@ static bool add_event(void *user, const struct job_event *event, struct error *e
     if (page->first == 0)
         page->first = event->number;
     return json_array_append_new(page->items, fine_tuning_event_json(page->job, event)) == 0 ||
-           error_set(err, ERROR_NO_MEMORY, "not enough memory for events");
+           error_set(err, ERROR_NO_MEMORY, "no memory for events");
 }
 
 static bool turn_round(const json_t *items, json_t *out) {

@@ -153,7 +153,7 @@ static bool read_hyperparameters(const json_t *values, json_t *config, struct er
             if (!read_multiplier(value, config, err))
                 return false;
         } else if (json_object_set(config, native, value) != 0) {
-            return error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+            return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
         }
     }
     return true;
@@ -233,7 +233,7 @@ json_t *fine_tuning_config(
     if (!json_is_object(body))
         error_set(err, ERROR_INVALID, "the body must be a JSON object");
     else if (!config)
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
     else if (read_body(body, models, config, err))
         return config;
     json_decref(config);

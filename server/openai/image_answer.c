@@ -28,7 +28,7 @@ static bool write_picture(
     size_t size;
     const bool ok = generate_answer_picture(answer, index, &file, &size, err) &&
                     (write_base64(file, size, out) ||
-                        error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer"));
+                        error_set(err, ERROR_NO_MEMORY, "no memory for the answer"));
     free(file);
     return ok;
 }
@@ -99,7 +99,7 @@ bool image_answer_write(const struct generate_answer *answer, const struct image
     }
     fputs("]", out);
     if (!write_rest(answer, order, out))
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     fputs("}", out);
     return true;
 }
@@ -122,7 +122,7 @@ bool image_answer_write_completed(const struct generate_answer *answer,
         return false;
     write_picture_end(answer->result, 0, out);
     if (!write_rest(answer, order, out))
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     fputs("}\n\n", out);
     return true;
 }

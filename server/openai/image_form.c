@@ -35,7 +35,7 @@ static bool end_text(struct image_form_reader *reader, struct error *err) {
     if (!form->texts)
         form->texts = json_object();
     if (json_object_set_new(form->texts, reader->name, text) != 0)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
     reader->name[0] = 0;
     reader->size = 0;
     return true;
@@ -70,8 +70,7 @@ bool image_form_begin(void *user, const char *name, const char *file_name, struc
             return error_field(err, is_mask ? "mask" : "image", "several pictures", "one picture");
         reader->file->bytes = malloc(1); /* there is one, of whatever length */
         reader->capacity = 1;
-        return reader->file->bytes ||
-               error_set(err, ERROR_NO_MEMORY, "not enough memory for %s", name);
+        return reader->file->bytes || error_set(err, ERROR_NO_MEMORY, "no memory for %s", name);
     }
     if (!name[0] || strlen(name) >= sizeof(reader->name)) {
         char shown[64];
@@ -88,12 +87,12 @@ bool image_form_write(void *user, const void *bytes, size_t size, struct error *
     struct image_form_reader *reader = user;
     if (reader->file)
         return append(&reader->file->bytes, &reader->file->size, &reader->capacity, bytes, size) ||
-               error_set(err, ERROR_NO_MEMORY, "not enough memory for a picture");
+               error_set(err, ERROR_NO_MEMORY, "no memory for a picture");
     if (size > TEXT_MAX_BYTES - reader->size)
         return error_field(err, reader->name, "a longer text", "at most %u bytes", TEXT_MAX_BYTES);
     char *grown = realloc(reader->text, reader->size + size + 1);
     if (!grown)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
     reader->text = grown;
     memcpy(grown + reader->size, bytes, size);
     reader->size += size;

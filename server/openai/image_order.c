@@ -442,7 +442,7 @@ bool image_order_from_form(struct image_form *form, enum image_route route,
     struct image_order order = { .route = route };
     json_t *values = form_values(form->texts, route);
     if (!values)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for a form");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a form");
     const bool ok = parse_fields(&order, values, models, err) && take_pictures(form, &order, err) &&
                     check_ranges(&order, values, err);
     json_decref(values);

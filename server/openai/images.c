@@ -27,10 +27,10 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
     if (!file)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     bool ok = image_answer_write(&a, &client_of(g)->order, file, err);
     if ((fclose(file) != 0 || !text) && ok)
-        ok = error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     if (!ok) {
         free(text);
         return false;
@@ -95,7 +95,7 @@ static enum MHD_Result start(struct exchange *exchange, struct image_order *orde
     struct client *client = calloc(1, sizeof(*client));
     if (!client) {
         image_order_finish(order);
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     struct generate_request request = order->request;

@@ -42,7 +42,7 @@ static bool read_order(const json_t *body, bool loads, struct lora_order *out, s
     snprintf(out->name, sizeof(out->name), "%s", name);
     out->replace = json_is_true(json_object_get(body, "load_inplace"));
     out->path = strdup(path);
-    return out->path || error_set(err, ERROR_NO_MEMORY, "not enough memory for the request");
+    return out->path || error_set(err, ERROR_NO_MEMORY, "no memory for the request");
 }
 
 bool lora_order_parse(

@@ -32,7 +32,7 @@ static bool add_adapter(struct generate_request *request, const char *name, stru
     struct lora_choice *more = realloc(
         request->loras, ((size_t)request->lora_count + 1) * sizeof(*more));
     if (!more)
-        return error_set(err, ERROR_NO_MEMORY, "not enough memory for loras");
+        return error_set(err, ERROR_NO_MEMORY, "no memory for loras");
     request->loras = more;
     request->loras_given = true;
     struct lora_choice *added = &more[request->lora_count++];

@@ -272,6 +272,6 @@ char *sdapi_answer_json(const struct sdapi_answer *answer, size_t *out_length, s
     else if (found.code != ERROR_NONE && err)
         *err = found;
     else
-        error_set(err, ERROR_NO_MEMORY, "not enough memory for the answer");
+        error_set(err, ERROR_NO_MEMORY, "no memory for the answer");
     return text;
 }

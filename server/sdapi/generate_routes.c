@@ -53,7 +53,7 @@ static enum MHD_Result start(struct exchange *exchange, enum sdapi_kind which) {
     pthread_mutex_unlock(&server->mutex);
     struct sdapi_request *request = calloc(1, sizeof(*request));
     if (!request) {
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     if (!sdapi_request_parse(

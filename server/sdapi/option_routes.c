@@ -75,7 +75,7 @@ static enum MHD_Result start_switch(struct exchange *exchange, const char *name,
     struct option_switch *s = calloc(1, sizeof(*s));
     if (!s) {
         json_decref(body);
-        error_set(&err, ERROR_NO_MEMORY, "not enough memory for the request");
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
     s->work.run = begin_switch;
