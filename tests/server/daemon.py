@@ -59,12 +59,13 @@ class Daemon:
         self.command = [executable, "serve", "--model", model, "--listen", listen, *extra]
         self.wait_ready = ready
         self.patience_s = patience_s  # for it to get ready, and for an answer
+        self.starts_in = None  # a folder; None: here
         self.host = self.port = self.path = None  # where it listens, known once it runs
 
     def __enter__(self):
         self.log_file = tempfile.TemporaryFile()
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.log_file,
-                                        text=True)
+                                        text=True, cwd=self.starts_in)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on (?:http://(.+):(\d+)|unix:(.+))\n", line)
         if not found:

@@ -281,27 +281,6 @@ def by_hand_and_away(d, plain):
     check(d.latents() == plain, "the base is what it was")
 
 
-def as_the_readme_has_it():
-    """The curl lines of README.md, each of which must succeed."""
-    with open(os.path.join(os.path.dirname(__file__), "../../README.md"), encoding="utf-8") as f:
-        blocks = f.read().split("\n## LoRAs\n")[1].split("\n## ")[0].split("```\n")
-    lines = next(b for b in blocks if b.startswith("curl"))
-    check(lines.count("curl") == 6, f"six of them: {lines}")
-    if not shutil.which("curl"):
-        print("no curl here: README.md's lines are not tried")
-        return
-    with Folder() as d, tempfile.TemporaryDirectory() as folder:
-        script = "curl() { command curl --fail-with-body -S \"$@\" || exit 1; echo; }\n"
-        script += lines.replace("localhost:8188", f"{d.host}:{d.port}")
-        script = script.replace("share/tiny-sd", os.path.abspath(model))
-        p = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True)
-        check(p.returncode == 0, f"{p.returncode}: {p.stdout[-500:]} {p.stderr}")
-        with open(folder + "/snow.png", "rb") as f:
-            check('Lora: "snow 0.8' in png_texts(f.read())["parameters"], "drawn with snow")
-        check(d.get("/loras").json()["loras"] == [], "and deleted at the end")
-        print(f"{lines.count('curl')} of README.md's lines did what they say")
-
-
 if __name__ == "__main__":
     without_a_folder()
     with Folder() as daemon:
@@ -314,5 +293,4 @@ if __name__ == "__main__":
         what_a_name_may_be_told(daemon, base, changed)
         by_hand_and_away(daemon, base)
     too_large_is_said_early()
-    as_the_readme_has_it()
     done()

@@ -5,21 +5,17 @@ usage: training_walk.py EXECUTABLE MODEL"""
 import json
 import os
 import random
-import re
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import zlib
 
 import picture
-from daemon import Daemon, check, done, wait_until
+from daemon import check, done, wait_until
+from document import Document, commands
 
 executable, model = (os.path.abspath(path) for path in sys.argv[1:3])
-DOCUMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/training.md")
 sys.path.append(os.path.join(model, "train"))
 
 import captions  # noqa: E402
@@ -94,99 +90,53 @@ def judge(png, scene):
 
 # --- the document's commands ---
 
-def blocks(text):
-    return text.split("```\n")[1::2]
+def is_taken(d, block, **fields):
+    """Fields that the document shows alone are those of a job."""
+    job = {"name": "shown", "dataset": "framed", "resolution": SIZE, "max_train_steps": 50, **json.loads(f"{{{block}}}")}
+    r = d.request("POST", "/train", json.dumps({**job, **fields}), {"Content-Type": "application/json"})
+    check(r.status == 202, f"{block}: {r.status} {r.body[:300]}")
+    d.request("POST", f"/jobs/{r.json()['id']}/cancel")
+    check(wait_until(lambda: d.get(f"/jobs/{r.json()['id']}").json()["state"] == "cancelled", 60), "and ends")
 
 
-def curl_commands(text):
-    return [c.strip() for b in blocks(text) if b.startswith("curl") for c in re.split(r"^(?=curl)", b, flags=re.M) if c]
-
-
-def commands():
-    """(what comes before the daemon, its command, those of curl in the walk, the one without a daemon, the order for a
-    whole model)"""
-    with open(DOCUMENT, encoding="utf-8") as f:
-        walk, rest = f.read().split("## Without a daemon\n")
-    alone, whole = rest.split("## All of a model\n")
-    serve = [b.strip().split("\n") for b in blocks(walk) if "latentd serve" in b]
-    curls, alone, whole = curl_commands(walk), [b.strip() for b in blocks(alone)], curl_commands(whole)
-    check(len(serve) == len(alone) == len(whole) == 1 and len(curls) >= 5,
-          f"docs/training.md has them: {serve} {curls} {alone} {whole}")
-    return serve[0][:-1], serve[0][-1], curls, alone[0], whole[0]
-
-
-class Walk(Daemon):
-    """The document's daemon in a folder of its own."""
-
-    def __init__(self, serve, folder):
-        super().__init__(executable, model)
-        self.folder = folder
-        words = serve.split()
-        self.command = [executable, *words[1:], "--listen", "127.0.0.1:0"]
-
-    def __enter__(self):
-        here = os.getcwd()
-        os.chdir(self.folder)  # where the daemon starts
-        try:
-            return super().__enter__()
-        finally:
-            os.chdir(here)
-
-    def shell(self, command, id="", seconds=200):
-        """A line of the document with the job's id; what it printed."""
-        text = command.replace("localhost:8188", f"{self.host}:{self.port}").replace("/ID", "/" + id)
-        text = text.replace("curl ", "curl --fail-with-body -S ", 1)
-        p = subprocess.run(["bash", "-c", text], cwd=self.folder, capture_output=True, text=True, timeout=seconds)
-        check(p.returncode == 0, f"{text}: {p.returncode} {p.stdout[-300:]} {p.stderr[-300:]}")
-        return p.stdout
-
-
-def pick(curls, words):
-    """Takes the command with these words out of the list."""
-    found = [c for c in curls if words in c]
-    check(len(found) == 1, f"one command with {words}: {found}")
-    curls.remove(found[0])
-    return found[0]
-
-
-def train(d, curls):
+def train(page, d):
     """Orders the job and follows it in every way the document tells; the ended job."""
-    id = json.loads(d.shell(pick(curls, "/train ")))["id"]
+    page.run("curl -s localhost:8188/train")
+    wait, listen, pause = commands(page.take("curl -s  'localhost:8188/jobs/ID?wait=60'"))
     events = []
-    wait, pause = pick(curls, "?wait="), pick(curls, "/pause")
-    listen = pick(curls, "/events")
-    listener = threading.Thread(target=lambda: events.append(d.shell(listen, id)))
+    listener = threading.Thread(target=lambda: events.append(page.command(listen, 400)))
     listener.start()
-    check(wait_until(lambda: d.get(f"/jobs/{id}").json()["step"] >= 10, 60), "it is under way")
-    d.shell(pause, id)
-    check(wait_until(lambda: d.get(f"/jobs/{id}").json()["state"] == "paused", 20), "it pauses")
-    d.shell(pause.replace("/pause", "/resume"), id)
+    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["step"] >= 10, 60), "it is under way")
+    page.command(pause)
+    check(wait_until(lambda: d.get(f"/jobs/{page.job}").json()["state"] == "paused", 20), "it pauses")
+    page.command(pause.replace("/pause", "/resume"))
     end = time.monotonic() + 200
     while time.monotonic() < end:
-        job = json.loads(d.shell(wait, id))
+        job = json.loads(page.command(wait))
         if job["state"] not in ("queued", "running"):
             break
     listener.join(20)
     check(job["state"] == "succeeded", f"{job}")
     check(events and events[0].count("event: progress") >= 10, f"events tell of it: {events[:1]}")
-    return id, job
+    return job
 
 
-def without_a_daemon(alone, folder):
+def without_a_daemon(page):
     """The document's other command, on a job of three steps."""
-    with open(os.path.join(folder, "job.json"), "w", encoding="utf-8") as f:
+    with open(page.at("job.json"), "w", encoding="utf-8") as f:
         json.dump({"name": "three", "dataset": "framed", "resolution": SIZE, "max_train_steps": 3}, f)
-    p = subprocess.run([executable, *alone.split()[1:]], cwd=folder, capture_output=True, text=True)
-    out = alone.split("--out ")[1].split()[0]
-    check(p.returncode == 0 and os.path.exists(os.path.join(folder, out, "three.safetensors")), f"{alone}: {p.stderr}")
+    page.run("latentd train")
+    for name in ("three.safetensors", "cache"):
+        check(os.path.exists(page.at("state/framed/" + name)), f"{name} is there")
 
 
-def whole_model(d, whole):
+def whole_model(page, d):
     """The document's job that trains all of the model, but of three steps."""
-    id = json.loads(d.shell(re.sub(r'"max_train_steps": \d+', '"max_train_steps": 3', whole)))["id"]
-    job = d.get(f"/jobs/{id}?wait=60").json()
+    page.words['"max_train_steps": 200'] = '"max_train_steps": 3'
+    page.run("curl -s localhost:8188/train")
+    job = d.get(f"/jobs/{page.job}?wait=60").json()
     check(job["state"] == "succeeded" and job["step"] == 3, f"{job}")
-    check(os.path.exists(os.path.join(d.folder, "state/jobs", id, "model/model_index.json")), "a checkpoint is there")
+    check(os.path.exists(page.at(f"state/jobs/{page.job}/model/model_index.json")), "a checkpoint is there")
 
 
 def score(d, held_out, name):
@@ -205,36 +155,30 @@ def score(d, held_out, name):
     check(framed["without"] <= BEFORE_BAR, f"framed without it: {framed['without']} %")
 
 
-def main():
-    begin, (before, serve, curls, alone, whole) = time.monotonic(), commands()
+def main(page):
+    begin = time.monotonic()
     trained, held_out = scenes()
-    with tempfile.TemporaryDirectory() as folder:
-        os.makedirs(os.path.join(folder, "share"))
-        os.symlink(model, os.path.join(folder, "share/tiny-sd"))
-        pictures = os.path.join(folder, "pictures/framed")
-        os.makedirs(pictures)
-        for command in before:
-            subprocess.run(command, shell=True, cwd=folder, check=True)
-        with Walk(serve, folder) as d:
-            make_pictures(d, pictures, trained)
-            made = time.monotonic()
-            id, job = train(d, curls)
-            steps, name = job["steps"], job["result"]["adapter"]
-            print(f"{len(trained)} pictures made in {made - begin:.1f} s, {steps} steps in "
-                  f"{time.monotonic() - made:.1f} s")
-            for command in curls:  # uses the adapter, asks what else there is
-                d.shell(command, id)
-            drawn = [f for f in os.listdir(folder) if f.endswith(".png")]
-            check(drawn, "a picture was drawn as the document has it")
-            print(f"from pictures to a picture: {time.monotonic() - made:.1f} s; 300 are promised")
-            score(d, held_out, name)
-            whole_model(d, whole)
-        without_a_daemon(alone, folder)
+    folder = page.at("pictures/framed")
+    os.makedirs(folder)
+    page.leave("pictures/framed/1.png", "shows a folder")
+    page.run("mkdir -p loras")
+    d = page.daemon
+    make_pictures(d, folder, trained)
+    made = time.monotonic()
+    job = train(page, d)
+    print(f"{len(trained)} pictures made in {made - begin:.1f} s, {job['steps']} steps in "
+          f"{time.monotonic() - made:.1f} s")
+    is_taken(d, page.take('  "validation_prompts"'))
+    page.run("curl -s localhost:8188/generate")
+    check(page.read("framed.png")[:4] == b"\x89PNG", "a picture was drawn as the document has it")
+    print(f"from pictures to a picture: {time.monotonic() - made:.1f} s; 300 are promised")
+    score(d, held_out, job["result"]["adapter"])
+    is_taken(d, page.take('"with_prior_preservation"'), instance_prompt="a photo of sks dog")
+    without_a_daemon(page)
+    whole_model(page, d)
     print(f"{time.monotonic() - begin:.1f} s in all")
 
 
-if shutil.which("curl"):
-    main()
-else:
-    print("no curl here: docs/training.md is not walked")
+with Document(executable, model, "docs/training.md") as page:
+    main(page)
 done()

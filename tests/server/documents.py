@@ -1,0 +1,199 @@
+"""Runs the examples of README.md and docs/, with the bundled checkpoint, and looks at what they did.
+usage: documents.py EXECUTABLE MODEL PICTURES [DOCUMENT...]      PICTURES: tests/pictures"""
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+import picture
+from daemon import check, done, wait_until
+from document import ROOT, Document, blocks, commands, json_values
+from generate_http import png_texts
+from png_file import left_half, png_file
+
+executable, model, pictures = (os.path.abspath(a) for a in sys.argv[1:4])
+# Those that need more than this; each takes its document's blocks as they are taken here.
+ELSEWHERE = {"docs/openai.md": "tests/server/openai/openai_doc.py", "docs/sdapi.md": "tests/server/sdapi/sdapi_doc.py",
+             "docs/training.md": "tests/server/training_walk.py"}
+
+
+def is_png(page, name, words=""):
+    data = page.read(name)
+    check(data[:4] == b"\x89PNG" and words in png_texts(data).get("parameters", ""), f"{name}: {data[:80]}")
+
+
+def striped_pictures(page, folder):
+    os.makedirs(page.at(folder))
+    for i in range(2):
+        with open(page.at(f"{folder}/{i}.png"), "wb") as f:
+            f.write(picture.encode(64, 64, lambda x, y, i=i: (200, 99 * i, 250 if x // 8 % 2 else 30)))
+        with open(page.at(f"{folder}/{i}.txt"), "w", encoding="utf-8") as f:
+            f.write("stripes\n")
+
+
+def readme(page):
+    page.leave("git clone", "clones, installs packages and runs every test")
+    build, serve = commands(page.take("meson setup"))
+    print(f"README.md: not run: {build}: it built the program that is tested")
+    page.command(serve)
+    page.run("curl -s localhost:8188/generate")
+    is_png(page, "boat.png", "Seed: 7")
+    page.run("mkdir -p loras")
+    said = page.run("curl -sT")
+    is_png(page, "snow.png", 'Lora: "snow 0.8')
+    lists = [json_values(s) for s in said]
+    check(lists[2][0]["loras"][0]["name"] == "snow" and lists[3][0]["default_weight"] == 0.5, f"{lists}")
+    check(page.daemon.get("/loras").json()["loras"] == [], "it is deleted at the end")
+    striped_pictures(page, "pictures/framed")
+    page.run("mkdir -p loras")
+    page.words['"max_train_steps": 200'] = '"max_train_steps": 2'  # docs/training.md is walked at full length
+    page.run("curl -s localhost:8188/train")
+    job = page.daemon.get(f"/jobs/{page.job}?wait=60").json()
+    check(job["state"] == "succeeded", f"{job}")
+    check(page.daemon.get("/loras/framed").status == 200, "it can be used by name the moment it is done")
+    for folder in re.findall(r"(\w+)/ ", page.take("command/ ")):
+        check(os.path.isdir(os.path.join(ROOT, folder)), f"{folder}/ is in the tree")
+
+
+def datasets(page):
+    row = page.take('{"file_name":')
+    os.makedirs(page.at("cats/cats"))
+    shutil.copy(os.path.join(pictures, "texts/none.jpg"), page.at("cats/" + json.loads(row)["file_name"]))
+    pathlib.Path(page.at("cats/metadata.jsonl")).write_text(row + "\n", encoding="utf-8")
+    _, _, sent, listed, told, _ = page.run("mkdir -p datasets")
+    report = json.loads(sent)
+    named = set(re.findall(r"^\| `.*?\|", page.text.split("| | |\n")[1], re.M))
+    named = {word for line in named for word in re.findall(r"`(\w+)`", line)}
+    check(named and named <= set(report), f"the table's keys: {named - set(report)}")
+    check(report["layout"] == "metadata.jsonl" and report["pictures"] == 1, f"{report}")
+    check(json.loads(told) == report and "cats" in listed, f"{listed} {told}")
+    check(page.daemon.get("/datasets/cats").status == 404, "it is deleted at the end")
+
+
+def distance(a, b, columns):
+    values = [abs(p - q) for x, y in zip(a, b) for i in columns for p, q in zip(x[i], y[i])]
+    return sum(values) / len(values)
+
+
+def images(page):
+    pathlib.Path(page.at("mask.png")).write_bytes(png_file(128, 128, left_half(128)))
+    page.start(["--model", "share/tiny-sd"])
+    for begin in ("curl",) * 5 + ("latentd generate",):
+        page.run(begin)
+    house, snow, yellow = (picture.decode(page.read(name + ".png"))[2] for name in ("house", "snow", "yellow"))
+    left, right = range(0, 56), range(72, 128)
+    drawn, kept, other = distance(house, yellow, left), distance(house, yellow, right), distance(house, snow, right)
+    print(f"mean difference from house.png: masked {drawn:.1f}, kept {kept:.1f}; without a mask {other:.1f}")
+    check(kept < 12, "what is not masked stays, but for the VAE")
+    check(drawn > 2 * kept, "what is masked is drawn anew")
+    check(other > 2 * kept, "image to image draws all of it")
+    jpeg, webp, again = (page.read(name) for name in ("boat.jpg", "boat.webp", "yellow-again.jpg"))
+    check(jpeg[:2] == again[:2] == b"\xff\xd8" and jpeg[-2:] == b"\xff\xd9", "JPEG files")
+    check(webp[:4] == b"RIFF" and webp[8:16] == b"WEBPVP8X", "a WebP file with EXIF data")
+
+
+def jobs(page):
+    striped_pictures(page, "pictures/stripes")
+    page.words["{...}"] = json.dumps({"name": "stripes", "dataset": "stripes", "resolution": 64, "max_train_steps": 30})
+    said = page.run("mkdir -p loras")
+    job = json.loads(said[-2])
+    check(job["state"] == "succeeded" and job["step"] == 30, f"{job}")
+    check(said[-1].startswith("retry: ") and "event: job\n" in said[-1], f"the events: {said[-1][:200]}")
+    events = page.daemon.get(f"/jobs/{page.job}/events?after=0").body.decode()
+    page.run("curl -s 'localhost:8188/generate?async=1'")
+    is_png(page, "boat.png", "Seed: 7")
+    progress = [json.loads(d) for d in re.findall(r"event: progress\ndata: (.*)\n", events)]
+    shown = page.take("retry: 2000\nid: ")
+    example = json.loads(shown.split("data: ")[1])
+    check(events.startswith("retry: 2000\n"), events[:100])
+    check(progress and set(example) <= set(progress[-1]) and set(example["metrics"]) <= set(progress[-1]["metrics"]),
+          f"{progress[-1:]} has what is shown: {shown}")
+
+
+def loras(page):
+    page.words.update({"CHECKPOINT": "share/tiny-sd", "OUT": "merged",
+                       "FILE[:WEIGHT[:TEXT_WEIGHT]] ...": "share/tiny-sd/loras/snow.safetensors:0.8:0.5"})
+    page.run("latentd lora merge")
+    check("snow" in page.command("latentd inspect merged") and b"latentd.merged" in page.read(unet_file(page)),
+          "what was merged is written down")
+
+
+def unet_file(page):
+    return os.path.relpath(glob.glob(page.at("merged/unet/*.safetensors"))[0], page.folder)
+
+
+def models(page):
+    for name in ("sd15", "anime/v3"):
+        shutil.copytree(model, page.at("models/" + name))
+    page.run("build/latentd serve")
+    listed, asked = (json.loads(s) for s in page.run("curl -s localhost:8188/models"))
+    check([m["name"] for m in listed["models"]] == ["anime/v3", "sd15"] and listed["current"] == "sd15", f"{listed}")
+    check(set(asked["switch"]) >= {"state", "progress", "error", "needed_bytes", "available_bytes", "unloads_first"},
+          f"{asked}")
+    check(wait_until(lambda: page.daemon.get("/models").json()["switch"]["state"] == "done", 60), "it ends")
+    check(page.daemon.get("/models").json()["current"] == "anime/v3", "and is switched to")
+
+
+def operation(page):
+    key, serve, *asks = commands(page.take("latentd key alice"))
+    page.words["latentd_..."] = page.command(key).strip()
+    page.command(serve)
+    for ask in asks:
+        check(json.loads(page.command(ask))["name"] == "latentd", ask)
+    check(page.daemon.get("/info").status == 401, "and nobody without it")
+    page.leave("server {", "configures nginx")
+    pathlib.Path(page.at("latentd.json")).write_text(page.take('{\n  "model"'), encoding="utf-8")
+    d = page.start(["--config", "latentd.json", "--access-log", "access.log", "--api-keys", "keys"])
+    key = {"Authorization": "Bearer " + page.words["latentd_..."]}
+    r = d.get("/info", {**key, "Host": "sd.example"})
+    check(r.status == 200 and r.json()["queue"]["max"] == 16 and r.json()["loras"]["merge"], f"{r.body[:300]}")
+    page.stop()
+    line = json.loads(page.take('{"time":').replace("\n", ""))
+    written = json.loads(page.read("access.log").decode().splitlines()[-1])
+    check(list(written) == list(line) and written["caller"] == line["caller"], f"{written} is as {line}")
+
+
+def prompts(page):
+    os.mkdir(page.at("embeddings"))
+    for name in ("mystyle.safetensors", "cat-toy.safetensors"):
+        shutil.copy(os.path.join(ROOT, "tests/engine/data/prompts/embeddings", name), page.at("embeddings"))
+    page.start(["--model", "share/tiny-sd", "--embeddings-dir", "embeddings"])
+    pathlib.Path(page.at("embeddings/old.pt")).write_bytes(b"PK\x03\x04")
+    before, after = (json.loads(s) for s in page.run("curl -s localhost:8188/embeddings"))
+    check([len(before["embeddings"]), before["skipped"]] == [2, []], f"{before}")
+    check(len(after["embeddings"]) == 2 and after["skipped"][0]["file"] == "old.pt", f"read again: {after}")
+
+
+def gpu(page):
+    page.leave("scripts/bench-gpu", "needs an NVIDIA GPU")
+
+
+def every_document_has_a_test(known):
+    for path in ["README.md", "CONTRIBUTING.md", *glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)]:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            text = f.read()
+        check(not blocks(text) or path in known, f"{path} has examples that nobody runs")
+        outside = "".join(text.split("```")[::2])
+        check(not re.search(r"^    (curl|latentd|build/|scripts/|tar) ?", outside, re.M), f"{path}: indented commands")
+        # What is named is there.
+        for name in re.findall(r"`((?:scripts|tests|docs|share)/[\w./-]*)[` ]", text):
+            if "NAME" in name:
+                continue
+            check(os.path.exists(os.path.join(ROOT, name)), f"{path}: there is no {name}")
+    for path, test in ELSEWHERE.items():
+        with open(os.path.join(ROOT, test), encoding="utf-8") as f:
+            check(path in f.read(), f"{test} runs {path}")
+
+
+DOCUMENTS = {"README.md": readme, "docs/datasets.md": datasets, "docs/gpu.md": gpu, "docs/images.md": images,
+             "docs/jobs.md": jobs, "docs/loras.md": loras, "docs/models.md": models, "docs/operation.md": operation,
+             "docs/prompts.md": prompts}
+
+every_document_has_a_test({**DOCUMENTS, **ELSEWHERE})
+for path in sys.argv[4:] or DOCUMENTS:
+    with Document(executable, model, path) as page:
+        DOCUMENTS[path](page)
+done()
