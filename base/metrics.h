@@ -29,12 +29,14 @@
         "dialect=\"native\",outcome=\"failed\"", "")                                               \
     X(rejected_total_invalid, COUNTER, "sd_rejected_total", "reason=\"invalid\"",                  \
         "HTTP requests that were refused, by why.")                                                \
-    X(rejected_total_unauthorized, COUNTER, "sd_rejected_total", "reason=\"unauthorized\"", "")      \
+    X(rejected_total_unauthorized, COUNTER, "sd_rejected_total", "reason=\"unauthorized\"", "")    \
     X(rejected_total_forbidden, COUNTER, "sd_rejected_total", "reason=\"forbidden\"", "")          \
     X(rejected_total_not_found, COUNTER, "sd_rejected_total", "reason=\"not_found\"", "")          \
     X(rejected_total_conflict, COUNTER, "sd_rejected_total", "reason=\"conflict\"", "")            \
     X(rejected_total_too_large, COUNTER, "sd_rejected_total", "reason=\"too_large\"", "")          \
     X(rejected_total_queue_full, COUNTER, "sd_rejected_total", "reason=\"queue_full\"", "")        \
+    X(rejected_total_too_many_failures, COUNTER, "sd_rejected_total",                              \
+        "reason=\"too_many_failures\"", "")                                                        \
     X(rejected_total_unavailable, COUNTER, "sd_rejected_total", "reason=\"unavailable\"", "")      \
     X(rejected_total_no_memory, COUNTER, "sd_rejected_total", "reason=\"no_memory\"", "")          \
     X(rejected_total_disk_full, COUNTER, "sd_rejected_total", "reason=\"disk_full\"", "")          \

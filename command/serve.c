@@ -272,7 +272,6 @@ static int serve(const struct settings *settings, const struct access *access) {
         .keys = access->keys,
         .access_log = access->log,
         .engine = engine,
-        .model_name = settings->engine.model_name,
         .queue_max = settings->engine.queue_max,
         .connections_max = settings->connections_max,
         .queue = jobs.queue,

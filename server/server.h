@@ -37,7 +37,6 @@ struct http_options {
     struct access_log *access_log; /* borrowed; may be NULL */
     const struct api_keys *keys; /* who may call, NULL: everybody; borrowed, outlives the server */
     struct engine *engine;       /* borrowed, outlives the server */
-    const char *model_name;      /* borrowed */
     int queue_max;               /* what the engine was made with, for GET /info */
     int connections_max;
     const char *lora_dir;           /* of the engine's adapters, NULL: there is none; borrowed */

@@ -58,7 +58,7 @@ static enum MHD_Result refuse(struct exchange *exchange, bool presented, int64_t
         { NULL, NULL },
     };
     if (wait_ms > 0)
-        return respond_refusal(exchange, 429, "too_many_failures",
+        return respond_refusal(exchange, 429, RESPOND_TOO_MANY_FAILURES,
             "too many wrong API keys have come from this address", later, close);
     return respond_refusal(exchange, 401, "unauthorized",
         presented ? "this API key is not known"

@@ -419,9 +419,14 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
                                                          : answer(&client->deferred, exchange);
 }
 
-bool generation_may_come(const struct exchange *exchange, struct error *err) {
+bool generation_takes(const struct exchange *exchange, struct error *err) {
     const char *key = exchange_header(exchange, "Idempotency-Key");
-    return server_takes(exchange->server, err) && query_none(exchange->target, err) &&
-           (!key || error_field(err, "Idempotency-Key", key,
-                        "not for pictures; X-Request-Id names a request"));
+    if (!server_takes(exchange->server, err))
+        return false;
+    return !key || error_field(err, "Idempotency-Key", key,
+                       "not for pictures; X-Request-Id names a request");
+}
+
+bool generation_may_come(const struct exchange *exchange, struct error *err) {
+    return generation_takes(exchange, err) && query_none(exchange->target, err);
 }

@@ -109,8 +109,11 @@ enum MHD_Result generation_respond(struct exchange *exchange, struct generation_
 enum MHD_Result generation_start(struct exchange *exchange, struct generate_request *asked,
     const struct generation_kind *kind, void *user, const struct generation_options *options);
 
-/* As the `may_come` of a route whose pictures nobody can ask for again: refuses a query, an
- * Idempotency-Key, and all while the server takes nothing. */
+/* Of a route whose pictures nobody can ask for again: refuses an Idempotency-Key, and all while the
+ * server takes nothing. */
+bool generation_takes(const struct exchange *exchange, struct error *err)
+    __attribute__((warn_unused_result));
+/* The same as a route's `may_come`, which refuses a query too. */
 bool generation_may_come(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -49,7 +49,9 @@ static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_R
         { "Vary", exchange->server->options.origins ? "Origin" : NULL },
         { "Access-Control-Allow-Origin", exchange->cors_origin },
         { "Access-Control-Expose-Headers",
-            exchange->cors_origin ? "Retry-After, WWW-Authenticate, X-NSFW, X-Request-Id, X-Seed, X-Should-Retry" : NULL },
+            exchange->cors_origin
+                ? "Retry-After, WWW-Authenticate, X-NSFW, X-Request-Id, X-Seed, X-Should-Retry"
+                : NULL },
         { NULL, NULL },
     };
     bool ok = add_headers(response, always, own) && add_headers(response, own, NULL) &&
@@ -148,6 +150,8 @@ static void count_refusal(const struct exchange *exchange, int status, const cha
             metric = reasons[i].metric;
     if (strcmp(code, error_code_name(ERROR_NO_SPACE)) == 0)
         metric = METRIC_rejected_total_disk_full;
+    if (strcmp(code, RESPOND_TOO_MANY_FAILURES) == 0)
+        metric = METRIC_rejected_total_too_many_failures;
     if (!exchange->accepted)
         metric_add(metric, 1);
 }

@@ -34,6 +34,8 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
  * memory is short. */
 json_t *respond_error_json(const struct error *err);
 
+/* The code of a 429 to a peer that guesses keys, not to one who finds the queue full. */
+#define RESPOND_TOO_MANY_FAILURES "too_many_failures"
 /* The same with a status and a word of our own, when there is no struct error. Extra headers as in
  * respond_bytes. */
 enum MHD_Result respond_refusal(struct exchange *exchange, int status, const char *code,

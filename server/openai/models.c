@@ -1,5 +1,7 @@
 /* GET /v1/models and /v1/models/{id}, and what a request's "model" means. */
+#include "base/json.h"
 #include "engine/adapters/adapters.h"
+#include "engine/switch.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/openai/openai.h"
@@ -18,14 +20,25 @@ struct openai_models openai_models_of(const struct exchange *exchange) {
     return (struct openai_models){
         .loaded = engine_get_info(engine, &info) && info.model_name ? info.model_name : "",
         .adapters = engine_get_adapters(engine),
+        .can_switch = engine_has_models(engine),
     };
 }
 
-static bool refuse(const char *model, struct error *err) {
-    error_field(err, "model", model, "one that GET /v1/models lists");
+static bool not_found(struct error *err) {
     if (err)
         err->code = ERROR_NOT_FOUND;
     return false;
+}
+
+static bool refuse(const char *model, const struct openai_models *models, struct error *err) {
+    return error_field(err, "model", model,
+               "\"%.64s\", which is loaded, \"sd15\", or one of its adapters: see GET /v1/models%s",
+               models->loaded, models->can_switch ? "; PUT /model loads another model" : "") ||
+           not_found(err);
+}
+
+static bool is_none(const char *id, struct error *err) {
+    return error_field(err, "model", id, "one that GET /v1/models lists") || not_found(err);
 }
 
 static bool add_adapter(struct generate_request *request, const char *name, struct error *err) {
@@ -70,13 +83,15 @@ bool openai_choose_model(const char *asked, const struct openai_models *models,
     if (behind && !behind[0])
         return true;
     const char *adapter = behind ? behind + 1 : models->adapters ? asked : "";
-    return is_adapter(models, adapter) ? add_adapter(request, adapter, err) : refuse(asked, err);
+    return is_adapter(models, adapter) ? add_adapter(request, adapter, err)
+                                       : refuse(asked, models, err);
 }
 
 /* --- The list --- */
 
 struct models_task {
     struct task task; /* the first member */
+    struct engine *engine;
     struct openai_models models;
     time_t created;
     char id[ID_BYTES]; /* "": all */
@@ -86,9 +101,14 @@ static void destroy(struct task *task) {
     free(task);
 }
 
-static json_t *model_json(const struct models_task *t) {
-    return json_pack("{s:s, s:s, s:I, s:s}", "id", t->models.loaded, "object", "model", "created",
-        (json_int_t)t->created, "owned_by", "latentd");
+static json_t *model_json(const struct models_task *t, const char *name) {
+    return json_pack("{s:o, s:s, s:I, s:s}", "id", json_lenient_string(name), "object", "model",
+        "created", (json_int_t)t->created, "owned_by", "latentd");
+}
+
+/* One that PUT /model takes, beside the loaded one. */
+static bool is_other(const struct models_task *t, const struct engine_model_entry *entry) {
+    return !entry->leads_out && strcmp(entry->name, t->models.loaded) != 0;
 }
 
 /* As vLLM lists them. */
@@ -99,40 +119,73 @@ static json_t *adapter_json(const struct models_task *t, const char *name) {
         (json_int_t)t->created, "owned_by", "latentd", "root", name, "parent", t->models.loaded);
 }
 
-static bool list(struct task *task, struct error *err) {
-    struct models_task *t = (struct models_task *)task;
+/* The loaded one's. */
+static bool append_adapters(const struct models_task *t, json_t *out, struct error *err) {
     struct adapters_listing listing = { 0 };
-    json_t *models = json_array();
-    bool ok = models && json_array_append_new(models, model_json(t)) == 0;
-    if (ok && t->models.adapters)
-        ok = adapters_list(t->models.adapters, &listing, err);
+    bool ok = !t->models.adapters || adapters_list(t->models.adapters, &listing, err);
     for (size_t i = 0; ok && i < listing.count; i++)
         if (listing.items[i].state != ADAPTER_FAILED)
-            ok = json_array_append_new(models, adapter_json(t, listing.items[i].name)) == 0;
+            ok = json_array_append_new(out, adapter_json(t, listing.items[i].name)) == 0;
     adapters_listing_finish(&listing);
-    if (ok)
+    return ok;
+}
+
+static bool append_others(const struct models_task *t, json_t *out, struct error *err) {
+    struct engine_models known;
+    if (!engine_models(t->engine, &known, err))
+        return false;
+    bool ok = true;
+    for (size_t i = 0; ok && i < known.count; i++)
+        if (is_other(t, &known.items[i]))
+            ok = json_array_append_new(out, model_json(t, known.items[i].name)) == 0;
+    engine_models_finish(&known);
+    return ok;
+}
+
+static bool list(struct task *task, struct error *err) {
+    struct models_task *t = (struct models_task *)task;
+    const char *loaded = t->models.loaded;
+    json_t *models = json_array();
+    if (models && (!loaded[0] || json_array_append_new(models, model_json(t, loaded)) == 0) &&
+        append_adapters(t, models, err) && append_others(t, models, err))
         task->json = json_pack("{s:s, s:O}", "object", "list", "data", models);
     json_decref(models);
     return task->json;
+}
+
+/* *json stays NULL where there is no other model of this name. */
+static bool describe_other(const struct models_task *t, json_t **json, struct error *err) {
+    struct engine_models known;
+    if (!engine_models(t->engine, &known, err))
+        return false;
+    for (size_t i = 0; !*json && i < known.count; i++)
+        if (is_other(t, &known.items[i]) && strcmp(known.items[i].name, t->id) == 0)
+            *json = model_json(t, t->id);
+    engine_models_finish(&known);
+    return true;
 }
 
 static bool describe(struct task *task, struct error *err) {
     struct models_task *t = (struct models_task *)task;
     const char *behind = behind_name(t->id, &t->models);
     if (behind && !behind[0]) {
-        task->json = model_json(t);
+        task->json = model_json(t, t->models.loaded);
         return task->json;
     }
     const char *adapter = behind ? behind + 1 : t->id;
-    if (!t->models.adapters || !is_adapter(&t->models, adapter))
-        return refuse(t->id, err);
-    task->json = adapter_json(t, adapter);
-    return task->json;
+    if (t->models.adapters && is_adapter(&t->models, adapter)) {
+        task->json = adapter_json(t, adapter);
+        return task->json;
+    }
+    if (!describe_other(t, &task->json, err))
+        return false;
+    return task->json || is_none(t->id, err);
 }
 
 static enum MHD_Result start(struct exchange *exchange, const char *id) {
     struct models_task *t = calloc(1, sizeof(*t));
     if (t) {
+        t->engine = exchange->server->options.engine;
         t->models = openai_models_of(exchange);
         t->created = exchange->server->started;
         snprintf(t->id, sizeof(t->id), "%s", id);
@@ -156,7 +209,7 @@ static enum MHD_Result handle_one(struct exchange *exchange) {
     if (length > 0 && query_unescape(piece, length, false, id, sizeof(id)))
         return start(exchange, id);
     snprintf(id, sizeof(id), "%.*s", (int)(length < 100 ? length : 100), piece);
-    refuse(id, &err);
+    is_none(id, &err);
     return respond_error(exchange, &err);
 }
 

@@ -19,6 +19,7 @@ void openai_rename(struct error *err);
 struct openai_models {
     const char *loaded;        /* what the loaded checkpoint is called */
     struct adapters *adapters; /* NULL: none, or it is not known yet */
+    bool can_switch;           /* PUT /model loads others */
 };
 struct openai_models openai_models_of(const struct exchange *exchange);
 

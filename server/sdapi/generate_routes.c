@@ -32,10 +32,6 @@ static const struct generation_kind kind = {
     .dialect = "a1111", .prepare = prepare, .answer = answer, .finish = finish
 };
 
-static bool may_come(const struct exchange *exchange, struct error *err) {
-    return server_takes(exchange->server, err);
-}
-
 /* One request does not change the model for all. */
 static bool check_checkpoint(
     struct http_server *server, const struct sdapi_request *request, struct error *err) {
@@ -84,10 +80,10 @@ static enum MHD_Result img2img(struct exchange *exchange) {
 
 const struct route route_sdapi_txt2img = { .path = "/sdapi/v1/txt2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, may_come, txt2img,
+    .methods = { { "POST", content_types_json, generation_takes, txt2img,
         .about = "Draws pictures from a text, as AUTOMATIC1111" } } };
 
 const struct route route_sdapi_img2img = { .path = "/sdapi/v1/img2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, may_come, img2img,
+    .methods = { { "POST", content_types_json, generation_takes, img2img,
         .about = "Draws pictures from a text and a picture, as AUTOMATIC1111" } } };

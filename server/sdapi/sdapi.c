@@ -12,9 +12,10 @@ const char *const sdapi_json_or_none[] = { "application/json", "", NULL };
 /* {"detail": [{"type", "loc": ["body", FIELD], "msg", "input"}]} */
 static json_t *field_json(const struct error *err) {
     const char *field = sdapi_field_name(err->param);
+    const char *where = strcmp(field, "Idempotency-Key") == 0 ? "header" : "body";
     json_t *loc = strcmp(field, "body") == 0
                       ? json_pack("[s]", "body")
-                      : json_pack("[s, o]", "body", json_lenient_string(field));
+                      : json_pack("[s, o]", where, json_lenient_string(field));
     char message[sizeof(err->value) + sizeof(err->allowed) + 32];
     snprintf(message, sizeof(message), "%s is not allowed; %s", err->value, err->allowed);
     return json_pack("{s:[{s:s, s:o, s:o, s:o}]}", "detail", "type", "value_error", "loc", loc,

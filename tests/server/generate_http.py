@@ -420,24 +420,6 @@ def a_client_that_leaves_cancels(executable):
                   f"{[(r.status, r.body) for r in responses]}")
 
 
-def whose_turn_it_is(executable):
-    """A short request passes a long one, unless the daemon is told to draw them one by one."""
-    for extra, first in (([], "short"), (["--one-at-a-time"], "long")):
-        with Daemon(executable, "fake,step_ms=5", extra=extra) as d:
-            ended = []
-
-            def client(name, steps):
-                check(d.generate({"prompt": "a", "num_inference_steps": steps}).status == 200, name)
-                ended.append(name)
-            clients = [threading.Thread(target=client, args=c) for c in (("long", 200), ("short", 2))]
-            for n, c in enumerate(clients):
-                c.start()
-                wait_until(lambda: n or d.get("/info").json()["queue"]["depth"] == 1)
-            for c in clients:
-                c.join()
-            check(ended[0] == first, f"{extra}: {ended}")
-
-
 def many_at_once(executable):
     with Daemon(executable, "fake,step_ms=1") as d:
         results = []
@@ -475,6 +457,5 @@ if __name__ == "__main__":
         a_large_body_is_refused_before_it_is_sent(daemon)
     a_full_queue_is_a_429(executable)
     a_client_that_leaves_cancels(executable)
-    whose_turn_it_is(executable)
     many_at_once(executable)
     done()

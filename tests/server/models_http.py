@@ -90,6 +90,18 @@ def names(d):
     check(d.get("/info").json()["model"]["name"] == FAST, "GET /info has the name")
 
 
+def as_openai_lists_them(d):
+    """What PUT /model takes, the one that is loaded first."""
+    listed = [m["id"] for m in d.get("/v1/models").json()["data"]]
+    rest = {m["name"] for m in d.models()["models"] if not m["error"]} - {FAST}
+    check(listed[0] == FAST and len(listed) == len(set(listed)) and set(listed[1:]) == rest, f"{listed}")
+    for id, status in (("deep/er/fake", 200), ("fake-file", 200), ("fake-out", 404), ("nothing", 404)):
+        r = d.get("/v1/models/" + id)
+        check(r.status == status and (status == 404 or r.json()["id"] == id), f"{id}: {r.body}")
+    r = d.request("POST", "/v1/images/generations", json.dumps({"prompt": "a", "model": SLOW}), JSON)
+    refused(r, 404, "PUT /model", "model")
+
+
 def wrong_ones(d):
     for name in ("nothing", "../outside/fake", "/etc/passwd", d.root + "/" + SLOW, ".hidden", "deep", "a/b/c/d/fake",
                  "fake-file.safetensors", "./" + SLOW, "notes.txt", "x" * 255):
@@ -143,7 +155,9 @@ def while_it_draws(d):
     draws_on(d, 1, answers)
     drawing.join()
     check(answers == [SLOW] and long == [FAST], f"{answers} {long}")
-    check(d.get("/info").json()["model"]["name"] == SLOW, "GET /info follows")
+    told = (d.get("/info").json()["model"]["name"], d.get("/sdapi/v1/options").json()["sd_model_checkpoint"],
+            d.get("/v1/models").json()["data"][0]["id"])
+    check(told == (SLOW, SLOW, SLOW), f"all that name the model follow: {told}")
     check(wait_until(lambda: "is unloaded" in d.read_log()), "the old one goes when its last request ended")
     check(d.generate({"prompt": "a", "model": SLOW}).status == 200, "by name")
 
@@ -183,6 +197,7 @@ def told_to_stop():
 
 with Models() as d:
     names(d)
+    as_openai_lists_them(d)
     wrong_ones(d)
     named_in_a_request(d)
     while_it_draws(d)

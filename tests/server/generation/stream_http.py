@@ -85,6 +85,24 @@ def previews_come_on_the_way(d):
         check(events[-1].json()["images"] == plain["images"], "and change no pixel")
 
 
+def whose_turn_it_is(executable):
+    """A short request passes a long one, unless the daemon is told to draw them one by one."""
+    for extra in ([], ["--one-at-a-time"]):
+        with Daemon(executable, "fake,step_ms=20", extra=extra) as d:
+            long = Stream(d, {"prompt": "a", "num_inference_steps": 900, "stream": True})  # 18 s
+            begun = long.until("progress").json()["step"]
+            short = Stream(d, {"prompt": "a", "num_inference_steps": 2, "stream": True})
+            check(short.next().kind == "queued", "the short one is accepted")
+            if extra:
+                while long.until("progress").json()["step"] < begun + 20:
+                    pass
+                check(depth(d) == 2, "the short one waits, ten times as long as it takes")
+                long.close()
+            check(short.until("result") is not None, "the short one is drawn")
+            check(extra or wait_until(lambda: depth(d) == 1), "while the long one is drawn on")
+            long.close()
+
+
 def cancelled_by_its_id(d, steps_ms):
     result = {}
 
@@ -147,4 +165,5 @@ with Daemon(EXECUTABLE, "fake,step_ms=10") as d:
     many_at_once(d)
 quiet_streams_show_life(EXECUTABLE)
 a_daemon_that_stops_finishes_streams(EXECUTABLE)
+whose_turn_it_is(EXECUTABLE)
 done()

@@ -40,10 +40,11 @@ def post(d, path, body):
 
 def models(d, client):
     listed = client.models.list().data
-    check([m.id for m in listed] == [name, f"{name}:rainbow", f"{name}:snow"], f"{[m.id for m in listed]}")
+    check([m.id for m in listed] == [name, f"{name}:rainbow", f"{name}:snow", "other"], f"{[m.id for m in listed]}")
     check(all(m.object == "model" and m.owned_by == "latentd" and m.created > 1e9 for m in listed), "fields")
     check(listed[1].parent == name and listed[1].root == "rainbow", "as vLLM lists adapters")
-    for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow")):
+    for asked, found in ((name, name), ("sd15", name), (f"{name}:snow", f"{name}:snow"), ("snow", f"{name}:snow"),
+                         ("other", "other")):
         check(client.models.retrieve(asked).id == found, asked)
     for asked in ("dall-e-3", f"{name}:nobody", "a b", "x" * 600):
         try:
@@ -51,6 +52,11 @@ def models(d, client):
             check(False, asked)
         except openai.NotFoundError as e:
             check(e.code == "model_not_found" and e.param == "model", f"{asked}: {e.body}")
+    try:
+        client.images.generate(model="other", prompt=PROMPT)
+        check(False, "a model that is not loaded")
+    except openai.NotFoundError as e:
+        check(e.code == "model_not_found" and "PUT /model" in e.message, f"how to load it: {e.body}")
     one = client.images.generate(model=f"{name}:snow", prompt=PROMPT, response_format="b64_json", extra_body=FIELDS)
     two = client.images.generate(model="snow", prompt=PROMPT, extra_body=FIELDS)
     check(one.data[0].b64_json == two.data[0].b64_json, "an adapter by both names")
@@ -138,7 +144,11 @@ with tempfile.TemporaryDirectory() as scratch:
     for file in os.listdir(loras):
         if not file.endswith(".safetensors"):
             os.remove(os.path.join(loras, file))
-    with Daemon(latentd, model, extra=("--lora-dir", loras)) as d:
+    root = os.path.join(scratch, "models")  # of one more, which nobody opens
+    os.makedirs(os.path.join(root, "other/unet"))
+    for file in ("config.json", "weights.safetensors"):
+        open(os.path.join(root, "other/unet", file), "w").close()
+    with Daemon(latentd, model, extra=("--lora-dir", loras, "--model-root", root)) as d:
         client = openai.OpenAI(base_url=f"http://{d.host}:{d.port}/v1", api_key="none")
         models(d, client)
         vllm(d, loras)

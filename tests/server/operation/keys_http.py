@@ -172,6 +172,8 @@ with tempfile.TemporaryDirectory() as work:
         metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()
         counted = int(re.search(r'sd_rejected_total\{reason="unauthorized"\} (\d+)', metrics)[1])
         check(counted > 15, f"{counted} are counted")
+        reasons = dict(re.findall(r'sd_rejected_total\{reason="(\w+)"\} (\d+)', metrics))
+        check(int(reasons["too_many_failures"]) >= 2 and reasons["queue_full"] == "0", f"guesses are told apart: {reasons}")
         log = d.read_log()
         check(alice.decode() not in log and base64.b64encode(b"anybody:" + alice).decode() not in log,
               "no key in the log")

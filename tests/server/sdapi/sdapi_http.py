@@ -166,6 +166,10 @@ def errors(d):
         check(r.status == status and isinstance(r.json()["detail"], str), f"{path}: {r.status} {r.body}")
     r = d.request("POST", "/sdapi/v1/txt2img", "prompt=x", {"Content-Type": "application/x-www-form-urlencoded"})
     check(r.status == 415 and isinstance(r.json()["detail"], str), f"{r.status} {r.body}")
+    for path in ("txt2img", "img2img"):
+        r = post(d, f"/sdapi/v1/{path}", SMALL, {"Idempotency-Key": "a"})
+        check((r.status, r.json()["detail"][0]["loc"]) == (422, ["header", "Idempotency-Key"]),
+              f"a key is not ignored: {r.status} {r.body[:200]}")
     r = post(d, "/sdapi/v1/png-info", {"image": base64.b64encode(b"GIF89a").decode()})
     check((r.status, r.json()["detail"]) == (400, "Invalid encoded image"), f"{r.status} {r.body}")
     r = post(d, "/sdapi/v1/png-info", {})
