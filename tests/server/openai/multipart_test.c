@@ -124,16 +124,17 @@ static void there_is_a_part_soon(void) {
     static const char *const bodies[][2] = { { "", "-" }, { "--xYz\r\n", "a\n" } };
     const size_t size = 32 << 20;
     char *body = malloc(size);
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
+        const size_t begin = strlen(bodies[i][0]), length = strlen(bodies[i][1]);
+        memcpy(body, bodies[i][0], begin);
+        for (size_t at = begin; at < size; at++)
+            body[at] = bodies[i][1][(at - begin) % length];
         for (size_t piece = 4096; piece <= size; piece *= 64) {
-            const size_t begin = strlen(bodies[i][0]), length = strlen(bodies[i][1]);
             struct error err;
-            memcpy(body, bodies[i][0], begin);
-            for (size_t at = begin; at < size; at++)
-                body[at] = bodies[i][1][(at - begin) % length];
             CHECK(!read_form(body, size, piece, &err), "%zu was taken", i);
             CHECK_CONTAINS(err.message, "no part in 65536 bytes");
         }
+    }
     free(body);
 }
 
