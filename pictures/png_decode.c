@@ -12,6 +12,7 @@
 #define SIGNATURE_BYTES 8
 #define CHUNK_BYTES 12 /* of a chunk's length, type and sum */
 #define IHDR_BYTES 13
+#define LAST_ROW_MORE_BYTES 65536
 
 static uint32_t read_32(const uint8_t *bytes) {
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
@@ -54,14 +55,31 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
 struct source {
     const uint8_t *file;
     size_t size, at;
+    size_t most; /* that may be read until this is set anew */
 };
 
 static void on_read(png_structp png, png_bytep out, size_t size) {
     struct source *source = png_get_io_ptr(png);
     if (size > source->size - source->at)
         png_error(png, "the file is cut short");
+    if (size > source->most)
+        png_error(png, "its pixels go on behind its last row");
+    source->most -= size;
     memcpy(out, source->file + source->at, size);
     source->at += size;
+}
+
+/* With the last row libpng unpacks all that follows it, which may be a thousand times as much as
+ * was sent: it gets what a row can take, and little more. */
+static void read_rows(png_structp png, const struct picture *out, int passes, size_t row) {
+    struct source *source = png_get_io_ptr(png);
+    for (int pass = 0; pass < passes; pass++)
+        for (int y = 0; y < out->height; y++) {
+            if (pass == passes - 1 && y == out->height - 1)
+                source->most = (size_t)out->width * 16 + LAST_ROW_MORE_BYTES;
+            png_read_row(png, out->pixels + (size_t)y * row, NULL);
+        }
+    source->most = SIZE_MAX;
 }
 
 /* All that libpng may jump out of. No local of ours lives across the jump. */
@@ -89,15 +107,13 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
     const size_t row = (size_t)out->width * (size_t)out->channels;
     if (png_get_rowbytes(png, info) != row)
         png_error(png, "it does not become 8-bit RGB");
-    for (int pass = 0; pass < passes; pass++)
-        for (int y = 0; y < out->height; y++)
-            png_read_row(png, out->pixels + (size_t)y * row, NULL);
+    read_rows(png, out, passes, row);
     png_read_end(png, NULL);
     return true;
 }
 
 bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err) {
-    struct source source = { .file = file, .size = size };
+    struct source source = { .file = file, .size = size, .most = SIZE_MAX };
     struct png_message message = { "" };
     png_structp png = png_create_read_struct(
         PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);

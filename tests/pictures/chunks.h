@@ -21,25 +21,30 @@ static inline void png_file_write(png_structp png, png_bytep bytes, size_t size)
     file->size += size;
 }
 
-/* With a text of `text_bytes`, packed. */
-static inline struct png_file png_file_with_text(size_t text_bytes) {
-    static uint8_t pixels[8][24], *rows[8];
+/* 8 px wide, of noise, with a text of `text_bytes`, packed. */
+static inline struct png_file png_file_create(int height, size_t text_bytes) {
+    uint8_t *pixels = malloc(24 * (size_t)height), **rows = calloc((size_t)height, sizeof(*rows));
+    uint32_t state = 1;
     struct png_file file = { 0 };
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
     png_infop info = png_create_info_struct(png);
     png_text text = { .compression = PNG_TEXT_COMPRESSION_zTXt, .key = (char[]){ "Comment" } };
     text.text = calloc(text_bytes + 1, 1);
     memset(text.text, 'a', text_bytes);
-    for (int y = 0; y < 8; y++)
-        rows[y] = pixels[y];
+    for (int i = 0; i < 24 * height; i++)
+        pixels[i] = (uint8_t)((state = state * 1664525 + 1013904223) >> 24);
+    for (int y = 0; y < height; y++)
+        rows[y] = pixels + 24 * y;
     png_set_write_fn(png, &file, png_file_write, NULL);
-    png_set_IHDR(png, info, 8, 8, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+    png_set_IHDR(png, info, 8, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
         PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     png_set_text(png, info, &text, 1);
     png_set_rows(png, info, rows);
     png_write_png(png, info, PNG_TRANSFORM_IDENTITY, NULL);
     png_destroy_write_struct(&png, &info);
     free(text.text);
+    free(pixels);
+    free(rows);
     return file;
 }
 
@@ -58,7 +63,7 @@ static inline struct png_file png_file_repeat(
 
 /* `copies` more of its text. */
 static inline struct png_file png_file_with_texts(size_t text_bytes, size_t copies) {
-    struct png_file one = png_file_with_text(text_bytes);
+    struct png_file one = png_file_create(8, text_bytes);
     const uint8_t *chunk = one.bytes + 8 + 25;
     while (memcmp(chunk + 4, "zTXt", 4) != 0)
         chunk += 12 + ((size_t)chunk[0] << 24 | chunk[1] << 16 | chunk[2] << 8 | chunk[3]);
@@ -66,6 +71,24 @@ static inline struct png_file png_file_with_texts(size_t text_bytes, size_t copi
     const struct png_file file = png_file_repeat(&one, chunk, size, copies);
     free(one.bytes);
     return file;
+}
+
+static inline void png_file_put_32(uint8_t *out, uint32_t value) {
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint8_t)(value >> 8 * (3 - i));
+}
+
+/* Has the head say another height. */
+static inline void png_file_claim(struct png_file *file, uint32_t height) {
+    uint8_t *head = file->bytes + 8;
+    uint32_t sum = 0xffffffff;
+    png_file_put_32(head + 8 + 4, height);
+    for (int i = 4; i < 8 + 13; i++) {
+        sum ^= head[i];
+        for (int k = 0; k < 8; k++)
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320 : 0);
+    }
+    png_file_put_32(head + 8 + 13, ~sum);
 }
 
 /* The most memory that this process ever had. */

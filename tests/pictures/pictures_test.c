@@ -249,6 +249,26 @@ static void packed_texts_take_no_memory(void) {
     free(file.bytes);
 }
 
+/* Some writers leave a little there. Of zeros it could be a thousand times as much as was sent. */
+static void pixels_end_with_the_last_row(void) {
+    static const struct {
+        int rows;
+        bool ok;
+    } files[] = { { 8, true }, { 9, true }, { 2000, true }, { 6000, false } };
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct png_file file = png_file_create(files[i].rows, 1);
+        struct picture picture;
+        struct error err = { 0 };
+        png_file_claim(&file, 8);
+        CHECK(picture_decode(file.bytes, file.size, &picture, &err) == files[i].ok,
+            "%d rows, of which 8 are the picture's: %s", files[i].rows, err.message);
+        if (!files[i].ok)
+            CHECK_CONTAINS(err.message, "go on behind its last row");
+        picture_finish(&picture);
+        free(file.bytes);
+    }
+}
+
 /* EXIF data that claims 65,535 entries and has none, a million times: the claims alone took half a
  * minute. */
 static void claimed_entries_take_no_time(void) {
@@ -256,7 +276,7 @@ static void claimed_entries_take_no_time(void) {
                                "eXIf"
                                "II*\0\x08\0\0\0\xff\xff"
                                "sum.";
-    struct png_file one = png_file_with_text(1);
+    struct png_file one = png_file_create(8, 1);
     struct png_file file = png_file_repeat(&one, exif, sizeof(exif) - 1, 1000000);
     struct picture_info info;
     struct error err = { 0 };
@@ -276,6 +296,7 @@ int main(int argc, char **argv) {
     grey_pictures_resize_as_one_channel_of_colour_does();
     broken_files_are_refused_by_name();
     packed_texts_take_no_memory();
+    pixels_end_with_the_last_row();
     claimed_entries_take_no_time();
     damage_does_no_harm();
     return check_done();
