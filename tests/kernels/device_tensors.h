@@ -5,30 +5,9 @@
 
 #include "kernels/devices.h"
 #include "tests/check.h"
-
-#include <stdlib.h>
+#include "tests/kernels/random_tensor.h"
 
 static const struct kernels *cuda; /* the device */
-static uint64_t state = 1;
-
-static float random_float(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(int32_t)(state >> 32) * 0x1p-31f;
-}
-
-/* Host memory of random numbers, owned by the caller. */
-static struct tensor random_tensor(struct tensor shape, float scale) {
-    shape.data = malloc(tensor_bytes(&shape));
-    for (int64_t i = 0; i < tensor_elements(&shape); i++) {
-        float f = random_float() * scale;
-        if (shape.dtype == DTYPE_F32)
-            ((float *)shape.data)[i] = f;
-        else
-            ((uint16_t *)shape.data)[i] = shape.dtype == DTYPE_BF16 ? f32_to_bf16(f)
-                                                                    : f32_to_f16(f);
-    }
-    return shape;
-}
 
 static double value(const struct tensor *t, int64_t i) {
     return t->dtype == DTYPE_F32    ? (double)((const float *)t->data)[i]

@@ -5,6 +5,7 @@
 #include "kernels/pack.h"
 #include "kernels/recordings.h"
 #include "tests/check.h"
+#include "tests/kernels/random_tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,24 +13,6 @@
 
 #define ROWS 5
 #define K 32
-
-static uint64_t state = 1;
-
-static float random_float(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(int32_t)(state >> 32) * 0x1p-31f;
-}
-
-/* Host memory of random numbers, owned by the caller. */
-static struct tensor random_tensor(struct tensor shape, float scale) {
-    shape.data = malloc(tensor_bytes(&shape));
-    for (int64_t i = 0; i < tensor_elements(&shape); i++) {
-        float x = random_float() * scale;
-        convert_elements((char *)shape.data + (size_t)i * dtype_size(shape.dtype), shape.dtype, &x,
-            DTYPE_F32, 1);
-    }
-    return shape;
-}
 
 /* One layer under test: n outputs, as a linear layer or a convolution. */
 struct layer_case {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/tile_simd.h"
 #include "tests/check.h"
+#include "tests/kernels/random_tensor.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -33,21 +34,6 @@ bool attention_tiles_wide(const struct attention_args *args, struct error *err);
 static attention *same[2];
 static const char *same_names[2];
 static int same_count;
-
-static uint64_t state = 1;
-
-static float random_float(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (float)(int32_t)(state >> 32) * 0x1p-31f;
-}
-
-/* In a block of exactly its size, so that a sanitizer sees a step beyond. */
-static struct tensor random_tensor(struct tensor shape, float size) {
-    shape.data = malloc(tensor_bytes(&shape));
-    for (int64_t i = 0; i < tensor_elements(&shape); i++)
-        ((uint16_t *)shape.data)[i] = f32_to_bf16(random_float() * size);
-    return shape;
-}
 
 static double value(const struct tensor *t, int64_t i) {
     return (double)bf16_to_f32(((const uint16_t *)t->data)[i]);
