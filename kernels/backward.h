@@ -29,7 +29,8 @@ struct linear_backward_args {
 };
 
 /* Of y = conv(x) + bias + row_add + residual (whose gradient is dy itself).
- * d_row_add[row][c] (+)= sum over pixels of dy. */
+ * d_row_add[row][row_add_offset + c] (+)= sum over pixels of dy; its other channels are left
+ * alone. */
 struct conv2d_backward_args {
     const struct tensor *dy; /* [n][h'][w'][c_out] */
     const struct packed *weight;
@@ -38,8 +39,9 @@ struct conv2d_backward_args {
     bool accumulate;          /* dx */
     struct tensor *dw;        /* f32 [c_out][kh][kw][c_in] */
     struct tensor *dbias;     /* f32 [c_out] */
-    struct tensor *d_row_add; /* [n][c_out], f32 or dy's dtype */
+    struct tensor *d_row_add; /* [n][>= c_out], f32 or dy's dtype */
     bool accumulate_row_add;
+    int64_t row_add_offset;
 };
 
 /* Of y = group_norm(x), then SiLU if it was asked for. Mean and variance are computed again. */

@@ -77,6 +77,16 @@ bool check_shape(const struct check *k, const char *name, const struct tensor *t
         from_name, tensor_describe(from, source, sizeof(source)));
 }
 
+bool check_row_add(const struct check *k, const char *name, const struct tensor *t, int64_t offset,
+    int64_t channels, const char *from_name, const struct tensor *from) {
+    char text[TEXT_SIZE], source[TEXT_SIZE];
+    if (t->shape[0] == from->shape[0] && offset >= 0 && channels <= t->shape[1] - offset)
+        return true;
+    return check_fail(k, "%s is %s, it must have a row with %lld channels from %lld on for %s %s",
+        name, tensor_describe(t, text, sizeof(text)), (long long)channels, (long long)offset,
+        from_name, tensor_describe(from, source, sizeof(source)));
+}
+
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,
     const struct tensor *x, bool may_be_same) {
     return check_output_apart(k, "y", y, name, x, may_be_same);

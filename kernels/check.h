@@ -29,6 +29,9 @@ bool check_like(const struct check *k, const char *name, const struct tensor *t,
 /* Exactly this shape; `from` is the tensor from which it follows. */
 bool check_shape(const struct check *k, const char *name, const struct tensor *t,
     const struct tensor *want, const char *from_name, const struct tensor *from);
+/* Rows like `from`'s, that have `channels` channels from `offset` on. */
+bool check_row_add(const struct check *k, const char *name, const struct tensor *t, int64_t offset,
+    int64_t channels, const char *from_name, const struct tensor *from);
 /* The memory of `y` and `x` does not overlap; with `may_be_same` they may be the same memory. An
  * absent x (NULL) is fine. */
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,

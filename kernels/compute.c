@@ -124,10 +124,8 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
     if (!check_conv_output(k, a->weight->kind, a->x, a->weight->n, a->y))
         return false;
     if (a->row_add) {
-        struct tensor row = tensor_2d(
-            a->row_add->data, a->row_add->dtype, a->x->shape[0], a->weight->n);
         if (!check_activation(k, "row_add", a->row_add, 2, 2) ||
-            !check_shape(k, "row_add", a->row_add, &row, "y", a->y) ||
+            !check_row_add(k, "row_add", a->row_add, a->row_add_offset, a->weight->n, "y", a->y) ||
             !check_apart(k, a->y, "row_add", a->row_add, false))
             return false;
         if (a->row_add->dtype != DTYPE_F32 && a->row_add->dtype != a->x->dtype)

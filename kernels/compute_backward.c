@@ -102,10 +102,11 @@ bool conv2d_backward_is_right(const struct check *k, const struct conv2d_backwar
         return false;
     if (a->d_row_add) {
         const enum dtype dtype = a->d_row_add->dtype == DTYPE_F32 ? DTYPE_F32 : a->dy->dtype;
-        const struct tensor row = tensor_2d(NULL, dtype, a->dy->shape[0], n);
         if (!check_activation(k, "d_row_add", a->d_row_add, 2, 2) ||
-            !check_shape(k, "d_row_add", a->d_row_add, &row, "dy", a->dy))
+            !check_row_add(k, "d_row_add", a->d_row_add, a->row_add_offset, n, "dy", a->dy))
             return false;
+        if (a->d_row_add->dtype != dtype)
+            return check_dtype(k, "d_row_add", a->d_row_add, dtype, "dy");
     }
     return is_parameter_gradient(k, "dw", a->dw,
                tensor_4d(NULL, DTYPE_F32, n, size, size, a->weight->k), "dy", a->dy) &&

@@ -88,13 +88,16 @@ struct linear_args {
     bool ungated; /* with packed->geglu: y is h, [m][n], for op_geglu; no residual then */
 };
 
-/* y = conv(x) + bias + row_add[row][c_out] + residual.  x [n][h][w][c_in], y [n][h'][w'][c_out]. */
+/* y = conv(x) + bias + row_add[row][row_add_offset + c_out] + residual.
+ * x [n][h][w][c_in], y [n][h'][w'][c_out]. */
 struct conv2d_args {
     const struct tensor *x;
     const struct packed *weight;
-    const struct tensor *row_add;  /* [n][c_out], f32 or x's dtype, or NULL: the time embedding */
+    /* [n][>= c_out], f32 or x's dtype, or NULL: the time embedding */
+    const struct tensor *row_add;
     const struct tensor *residual; /* like y, or NULL; may be y itself */
     struct tensor *y;
+    int64_t row_add_offset; /* its first channel: many layers' may stand side by side */
 };
 
 /* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups)

@@ -725,8 +725,9 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
             row_add = tensor_rows(args->row_add, first, count);
         if (args->residual)
             residual = tensor_rows(args->residual, first, count);
-        op_conv2d(c, &(struct conv2d_args){ &x, weight_of(o, first, target),
-                         args->row_add ? &row_add : NULL, args->residual ? &residual : NULL, &y });
+        op_conv2d(c,
+            &(struct conv2d_args){ &x, weight_of(o, first, target), args->row_add ? &row_add : NULL,
+                args->residual ? &residual : NULL, &y, args->row_add_offset });
     }
     add_low_rank(c, o, target, 0, args->x, args->y);
 }

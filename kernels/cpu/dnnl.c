@@ -761,10 +761,12 @@ static bool dnnl_linear(struct layer *layer, const struct linear_args *args, str
 
 /* out = the bias plus what a row adds to it. */
 static const float *row_bias(
-    const struct dnnl_layer *l, const struct tensor *row_add, int64_t row, float *out) {
+    const struct dnnl_layer *l, const struct conv2d_args *args, int64_t row, float *out) {
+    const struct tensor *row_add = args->row_add;
     if (!row_add)
         return l->bias;
-    size_t at = (size_t)(row * l->n) * dtype_size(row_add->dtype);
+    size_t at = (size_t)(row * row_add->shape[1] + args->row_add_offset) *
+                dtype_size(row_add->dtype);
     convert_elements(out, DTYPE_F32, (const char *)row_add->data + at, row_add->dtype, l->n);
     for (int64_t i = 0; i < l->n; i++)
         out[i] += l->bias[i];
@@ -785,7 +787,7 @@ static bool conv_rows(struct dnnl_layer *l, const struct conv2d_args *args, stru
     int64_t rows = x->shape[0];
     size_t x_bytes = tensor_bytes(x) / (size_t)rows, y_bytes = tensor_bytes(y) / (size_t)rows;
     for (int64_t row = 0; row < rows; row++) {
-        const float *bias = row_bias(l, args->row_add, row, (float *)scratch);
+        const float *bias = row_bias(l, args, row, (float *)scratch);
         const char *add = residual ? (const char *)residual->data + (size_t)row * y_bytes : NULL;
         char *to = (char *)y->data + (size_t)row * y_bytes;
         if (add && add != to)

@@ -140,24 +140,27 @@ static bool plain_conv2d_dx(const struct conv2d_backward_args *args, struct erro
     return ok;
 }
 
-/* dbias += the sums of dy over all rows; d_row_add (+)= those of each row. */
+/* dbias += the sums of dy over all rows; d_row_add (+)= those of each row, from channel `first` on.
+ */
 static bool add_sums(const struct matmul_gradient *job, struct tensor *dbias,
-    struct tensor *d_row_add, bool accumulate, struct error *err) {
+    struct tensor *d_row_add, int64_t first, bool accumulate, struct error *err) {
     const int64_t count = job->rows * job->n;
-    float *sums = cpu_scratch((size_t)(2 * count) * sizeof(*sums), err), *old = sums + count;
+    float *sums = cpu_scratch((size_t)(count + job->n) * sizeof(*sums), err), *old = sums + count;
     if (!sums || cpu_plans())
         return sums != NULL;
     cpu_level()->matmul->gradient_sums(job, sums);
     for (int64_t i = 0; dbias && i < count; i++)
         ((float *)dbias->data)[i % job->n] += sums[i];
-    if (!d_row_add)
-        return true;
-    if (accumulate) {
-        convert_elements(old, DTYPE_F32, d_row_add->data, d_row_add->dtype, count);
-        for (int64_t i = 0; i < count; i++)
-            sums[i] += old[i];
+    for (int64_t row = 0; d_row_add && row < job->rows; row++) {
+        float *sum = sums + row * job->n;
+        char *to = (char *)d_row_add->data +
+                   (size_t)(row * d_row_add->shape[1] + first) * dtype_size(d_row_add->dtype);
+        if (accumulate)
+            convert_elements(old, DTYPE_F32, to, d_row_add->dtype, job->n);
+        for (int64_t i = 0; accumulate && i < job->n; i++)
+            sum[i] += old[i];
+        convert_elements(to, d_row_add->dtype, sum, DTYPE_F32, job->n);
     }
-    convert_elements(d_row_add->data, d_row_add->dtype, sums, DTYPE_F32, count);
     return true;
 }
 
@@ -180,7 +183,7 @@ static bool layers_linear_backward(const struct linear_backward_args *args, stru
     job.h = job.h_out = tensor_elements(args->dy) / job.n;
     if (args->dw && !cpu_plans())
         cpu_level()->matmul->gradient(&job);
-    return !args->dbias || add_sums(&job, args->dbias, NULL, false, err);
+    return !args->dbias || add_sums(&job, args->dbias, NULL, 0, false, err);
 }
 
 static bool layers_conv2d_backward(const struct conv2d_backward_args *args, struct error *err) {
@@ -208,7 +211,8 @@ static bool layers_conv2d_backward(const struct conv2d_backward_args *args, stru
     if (args->dw && !cpu_plans())
         cpu_level()->matmul->gradient(&job);
     return !(args->dbias || args->d_row_add) ||
-           add_sums(&job, args->dbias, args->d_row_add, args->accumulate_row_add, err);
+           add_sums(&job, args->dbias, args->d_row_add, args->row_add_offset,
+               args->accumulate_row_add, err);
 }
 
 void layers_register(struct kernels *table) {

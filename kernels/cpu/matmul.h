@@ -60,7 +60,8 @@ struct matmul_job {
     enum activation activation; /* before row_add and residual; NONE for winograd */
     bool ungated;               /* with geglu: y is [m][n], values, then gates */
     bool row_add_bf16;
-    const void *row_add;  /* [rows][n] or NULL */
+    const void *row_add; /* [rows][row_add_step], the first n of each, or NULL */
+    int64_t row_add_step;
     const void *residual; /* like y, may be y, or NULL */
     void *y;              /* [rows][h_out][w_out][n], or n/2 with geglu */
 };

@@ -295,7 +295,8 @@ static void finish_row(const struct matmul_job *job, int64_t pixel, int64_t colu
         int lanes = columns - c < LANES ? columns - c : LANES;
         vf v = vf_activate(job->activation, load(sum + c) + load(bias + c));
         if (job->row_add)
-            v += load_lanes(job->row_add, row * n + column + c, lanes, job->row_add_bf16);
+            v += load_lanes(
+                job->row_add, row * job->row_add_step + column + c, lanes, job->row_add_bf16);
         if (job->residual)
             v += load_lanes(job->residual, at + c, lanes, false);
         store_lanes(job->y, at + c, v, lanes, false);

@@ -287,8 +287,12 @@ static bool panels_conv2d(struct layer *layer, const struct conv2d_args *args, s
     struct panels *p = (struct panels *)layer;
     enum conv_kind kind = layer->packed.kind;
     struct matmul_job job = conv2d_job(kind, &p->weight, args->x, args->y);
-    job.row_add_bf16 = args->row_add && args->row_add->dtype == DTYPE_BF16;
-    job.row_add = args->row_add ? args->row_add->data : NULL;
+    if (args->row_add) {
+        job.row_add_bf16 = args->row_add->dtype == DTYPE_BF16;
+        job.row_add = (const char *)args->row_add->data +
+                      (size_t)args->row_add_offset * dtype_size(args->row_add->dtype);
+        job.row_add_step = args->row_add->shape[1];
+    }
     job.residual = args->residual ? args->residual->data : NULL;
     return run_conv2d(&job, panels_take_winograd(kind, p->weight.k), err);
 }

@@ -100,7 +100,8 @@ static bool phases_conv2d(struct layer *layer, const struct conv2d_args *args, s
     if (y->shape[1] != 2 * h || y->shape[2] != 2 * w || args->residual)
         return panels_engine.conv2d(p->whole, args, err);
     struct tensor part = tensor_4d(NULL, y->dtype, n, h, w, c);
-    struct conv2d_args one = { .x = x, .row_add = args->row_add, .y = &part };
+    struct conv2d_args one = *args;
+    one.y = &part;
     part.data = cpu_scratch_outer(tensor_bytes(&part), err);
     bool ok = part.data != NULL;
     for (int i = 0; ok && i < PHASES; i++) {

@@ -299,7 +299,8 @@ INLINE void transform_output(
         vf p[POINTS_MAX], half[4 * TILE_MAX], y[16];
         vf add = load(job->weight->bias + column);
         if (job->row_add)
-            add += load_lanes(job->row_add, row * n + column, lanes, job->row_add_bf16);
+            add += load_lanes(
+                job->row_add, row * job->row_add_step + column, lanes, job->row_add_bf16);
 #pragma GCC unroll 36
         for (int i = 0; i < t * t; i++)
             p[i] = load(products + i * plan->product_plane + c);

@@ -168,10 +168,11 @@ template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const s
         }
 }
 
-/* out[row][c] (+)= sum over the row's pixels of dy. Block x has COLUMNS channels, y is a row. */
+/* out[row * out_step + c] (+)= sum over the row's pixels of dy. Block x has COLUMNS channels, y is
+ * a row. */
 template <class T, class OUT>
 __global__ void __launch_bounds__(THREADS)
-    column_sums(const T *dy, int64_t pixels, int c, OUT *out, bool accumulate) {
+    column_sums(const T *dy, int64_t pixels, int c, OUT *out, int64_t out_step, bool accumulate) {
     DYNAMIC_SHARED(double, lines); /* [LINES][COLUMNS] */
     const int channel = (int)blockIdx.x * COLUMNS + (int)threadIdx.x % COLUMNS;
     griddepcontrol_wait();
@@ -185,18 +186,18 @@ __global__ void __launch_bounds__(THREADS)
         return;
     for (int i = 1; i < LINES; i++)
         sum += lines[i * COLUMNS + threadIdx.x];
-    OUT *to = out + (int64_t)blockIdx.y * c + channel;
+    OUT *to = out + blockIdx.y * out_step + channel;
     *to = from_float<OUT>((float)(accumulate ? (double)to_float(*to) + sum : sum));
 }
 
 template <class T, class OUT>
-static bool sum_columns(const struct tensor *dy, int64_t rows, const struct tensor *out,
+static bool sum_columns(const struct tensor *dy, int64_t rows, OUT *out, int64_t out_step,
     bool accumulate, const char *name, struct error *err) {
     const int c = (int)dy->shape[dy->rank - 1];
     return launch(column_sums<T, OUT>,
         dim3((unsigned)((c + COLUMNS - 1) / COLUMNS), (unsigned)rows), THREADS,
         THREADS * sizeof(double), name, err, (const T *)dy->data, tensor_elements(dy) / rows / c, c,
-        (OUT *)out->data, accumulate);
+        out, out_step, accumulate);
 }
 
 template <class P>
@@ -212,7 +213,7 @@ static bool run(const struct layer *a, const struct tensor *dy, const struct ten
     return (!a->dx || multiply<input_gradient<T>>(a, a->pixels_in, a->c_in, name, err)) &&
            (!a->dw ||
                multiply<weight_gradient<T>>(a, a->c_out, (int64_t)a->taps * a->c_in, name, err)) &&
-           (!dbias || sum_columns<T, float>(dy, 1, dbias, true, name, err));
+           (!dbias || sum_columns<T, float>(dy, 1, (float *)dbias->data, 0, true, name, err));
 }
 
 static bool is_of(const struct tensor *dy, const struct packed *weight, struct error *err) {
@@ -245,14 +246,18 @@ extern "C" bool cuda_linear_backward(const struct linear_backward_args *args, st
            CALL_FOR_DTYPE(args->dy->dtype, run, &a, args->dy, args->dbias, "linear_backward", err);
 }
 
+template <class T, class OUT>
+static bool row_gradient_as(const struct conv2d_backward_args *args, struct error *err) {
+    const struct tensor *out = args->d_row_add;
+    return sum_columns<T, OUT>(args->dy, args->dy->shape[0],
+        (OUT *)out->data + args->row_add_offset, out->shape[1], args->accumulate_row_add,
+        "conv2d_backward", err);
+}
+
 template <class T>
 static bool row_gradient(const struct conv2d_backward_args *args, struct error *err) {
-    const struct tensor *out = args->d_row_add;
-    const int64_t rows = args->dy->shape[0];
-    if (out->dtype == DTYPE_F32)
-        return sum_columns<T, float>(
-            args->dy, rows, out, args->accumulate_row_add, "conv2d_backward", err);
-    return sum_columns<T, T>(args->dy, rows, out, args->accumulate_row_add, "conv2d_backward", err);
+    return args->d_row_add->dtype == DTYPE_F32 ? row_gradient_as<T, float>(args, err)
+                                               : row_gradient_as<T, T>(args, err);
 }
 
 extern "C" bool cuda_conv2d_backward(const struct conv2d_backward_args *args, struct error *err) {

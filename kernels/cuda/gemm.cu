@@ -25,7 +25,7 @@ static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) 
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
     g->vectors = !g->halves && g->n_out % 8 == 0 && is_aligned(g->y) && is_aligned(g->residual) &&
-                 is_aligned(g->row_add); /* NULL is */
+                 is_aligned(g->row_add) && g->row_add_step % 8 == 0; /* NULL and 0 are */
 }
 
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {
@@ -138,7 +138,7 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
         part.y = (void *)advanced(g->y, outputs, size);
         part.residual = advanced(g->residual, outputs, size);
         part.row_add = advanced(
-            g->row_add, first * g->n_out, g->row_add_is_f32 ? sizeof(float) : size);
+            g->row_add, first * g->row_add_step, g->row_add_is_f32 ? sizeof(float) : size);
         if (row_partial) {
             part.partial = (float *)cuda_workspace((size_t)count * row_partial);
             if (!part.partial)
@@ -179,8 +179,10 @@ extern "C" bool gemm_conv2d_with(
     g.residual = args->residual ? args->residual->data : NULL;
     g.y = args->y->data;
     if (args->row_add) {
-        g.row_add = args->row_add->data;
-        g.row_add_is_f32 = args->row_add->dtype == DTYPE_F32;
+        const struct tensor *rows_add = args->row_add;
+        g.row_add = advanced(rows_add->data, args->row_add_offset, dtype_size(rows_add->dtype));
+        g.row_add_is_f32 = rows_add->dtype == DTYPE_F32;
+        g.row_add_step = (int)rows_add->shape[1];
     }
     set_geometry(&g, &shape, rows);
     complete(&g, p, false);

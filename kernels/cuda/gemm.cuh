@@ -129,7 +129,7 @@ template <class T> struct gemm_addends {
     uint4 residual, row_add[2];
 
     __device__ __forceinline__ void load(const struct gemm &g, struct gemm_place p, int j) {
-        const int64_t of_row = (int64_t)p.row * g.n_out + j;
+        const int64_t of_row = (int64_t)p.row * g.row_add_step + j;
         if (!g.vectors || sizeof(T) > 2)
             return;
         if (g.residual)
@@ -184,7 +184,7 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
 #pragma unroll
     for (int i = 0; i < 8; i++)
         if (j + i < g.n_out) {
-            const int64_t of_row = (int64_t)p.row * g.n_out + j + i;
+            const int64_t of_row = (int64_t)p.row * g.row_add_step + j + i;
             if (g.row_add)
                 v[i] += g.row_add_is_f32 ? ((const float *)g.row_add)[of_row]
                                          : to_float(((const T *)g.row_add)[of_row]);

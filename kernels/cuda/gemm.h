@@ -28,6 +28,7 @@ struct gemm {
     int m;                /* output pixels of one phase, all rows */
     int n;                /* columns: output channels, with GEGLU value and gate in turn */
     int n_out;            /* channels of y */
+    int row_add_step;     /* from one row of row_add to the next, in elements */
     int k;                /* taps * c_in */
     int h, w, c_in;       /* x */
     int grid_h, grid_w;   /* output pixels of one row and phase */

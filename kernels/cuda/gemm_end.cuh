@@ -50,9 +50,9 @@ __device__ __forceinline__ void gemm_add_rows(
     const struct gemm &g, const struct gemm_place *places, int n_first, float *sums) {
     const V *from = (const V *)g.row_add;
     gemm_add_columns<FRAGMENTS, true, false>(
-        from + (int64_t)places[0].row * g.n_out, n_first, g.n, sums);
+        from + (int64_t)places[0].row * g.row_add_step, n_first, g.n, sums);
     gemm_add_columns<FRAGMENTS, false, true>(
-        from + (int64_t)places[1].row * g.n_out, n_first, g.n, sums);
+        from + (int64_t)places[1].row * g.row_add_step, n_first, g.n, sums);
 }
 
 /* Each lane has its part of units 0 to 3 in e[0] to e[3]; then lane s of the quad has in e[0] to

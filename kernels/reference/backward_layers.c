@@ -153,7 +153,7 @@ bool reference_linear_backward(const struct linear_backward_args *args, struct e
     return ok;
 }
 
-/* d_row_add[row][c] (+)= sum over pixels of dy. */
+/* d_row_add[row][row_add_offset + c] (+)= sum over pixels of dy. */
 static void row_gradient(const struct conv2d_backward_args *args, const float *dy) {
     const int64_t *out = args->dy->shape, pixels = out[1] * out[2];
     for (int64_t row = 0; row < out[0]; row++) {
@@ -161,7 +161,9 @@ static void row_gradient(const struct conv2d_backward_args *args, const float *d
             double sum = 0;
             for (int64_t i = 0; i < pixels; i++)
                 sum += (double)dy[(row * pixels + i) * out[3] + c];
-            reference_store(args->d_row_add, row * out[3] + c, sum, args->accumulate_row_add);
+            reference_store(args->d_row_add,
+                row * args->d_row_add->shape[1] + args->row_add_offset + c, sum,
+                args->accumulate_row_add);
         }
     }
 }

@@ -26,7 +26,7 @@ int64_t reference_source(
 bool reference_conv2d(const struct conv2d_args *args, struct error *err) {
     const struct reference_packed *p = (const struct reference_packed *)args->weight;
     const int64_t *in = args->x->shape, *out = args->y->shape;
-    int64_t c_in = in[3], c_out = out[3];
+    int64_t c_in = in[3], c_out = out[3], row_step = args->row_add ? args->row_add->shape[1] : 0;
     struct reference_walk w = reference_walk(p->base.kind);
     struct floats x = { 0 }, residual = { 0 }, row_add = { 0 };
     struct float_output y = { 0 };
@@ -47,7 +47,7 @@ bool reference_conv2d(const struct conv2d_args *args, struct error *err) {
                             p->weight + (c * w.taps * w.taps + tap) * c_in, c_in);
                 }
                 if (row_add.data)
-                    sum += (double)row_add.data[row * c_out + c];
+                    sum += (double)row_add.data[row * row_step + args->row_add_offset + c];
                 if (residual.data)
                     sum += (double)residual.data[pixel * c_out + c];
                 y.data[pixel * c_out + c] = (float)sum;

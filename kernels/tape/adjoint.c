@@ -158,7 +158,13 @@ static void conv2d(struct walk *w, const struct conv2d_args *a, const struct ten
     if (is_reached(w, a->row_add)) {
         d_row_add = gradient_of(w, a->row_add);
         back.d_row_add = &d_row_add;
-        back.accumulate_row_add = accumulates(w, a->row_add);
+        back.row_add_offset = a->row_add_offset;
+        if (a->row_add->shape[1] > a->weight->n) { /* others give the rest of it */
+            complete(w, a->row_add);
+            back.accumulate_row_add = true;
+        } else {
+            back.accumulate_row_add = accumulates(w, a->row_add);
+        }
     }
     if (back.dx || back.dw || back.dbias || back.d_row_add)
         emit(w, OPERATION_conv2d_backward, &back);

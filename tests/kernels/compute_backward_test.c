@@ -62,6 +62,7 @@ static void conv2d_refuses(void) {
     REFUSES(
         conv2d_backward, good, a.dw = &file, "dw is f32 [6][4][3][3], it must be f32 [6][3][3][4]");
     REFUSES(conv2d_backward, good, a.d_row_add = &short_row, "d_row_add is f32 [2][5]");
+    REFUSES(conv2d_backward, good, a.row_add_offset = 1, "6 channels from 1 on");
     REFUSES(conv2d_backward, good, a.d_row_add = &bf16_row, "d_row_add is bf16 [2][6]");
     packed_destroy(weight);
     packed_destroy(linear);

@@ -115,10 +115,12 @@ static void conv2d_refuses(void) {
     struct tensor x = f32_4d(0, 2, 4, 5, 3), y = f32_4d(1000, 2, 4, 5, 2), flat = f32_2d(0, 8, 3);
     struct tensor odd = f32_4d(1000, 2, 7, 10, 2), double_size = f32_4d(1000, 2, 8, 10, 2);
     struct tensor six = f32_4d(1000, 2, 6, 10, 2), narrow = f32_4d(0, 2, 4, 5, 4);
-    struct tensor dot = f32_4d(0, 2, 1, 5, 3), row = f32_2d(2000, 2, 2), wrong = f32_2d(2000, 2, 3);
+    struct tensor dot = f32_4d(0, 2, 1, 5, 3), row = f32_2d(2000, 2, 2), wrong = f32_2d(2000, 2, 1);
+    struct tensor wide = f32_2d(2000, 2, 5);
     struct tensor row16 = tensor_2d(memory + 2000, DTYPE_BF16, 2, 2);
     struct conv2d_args good = { .x = &x, .weight = same, .y = &y };
     ACCEPTS(conv2d, good, a.row_add = &row);
+    ACCEPTS(conv2d, good, (a.row_add = &wide, a.row_add_offset = 3));
     ACCEPTS(conv2d, good, a.residual = &y);
     ACCEPTS(conv2d, good, (a.weight = up, a.y = &odd));
     ACCEPTS(conv2d, good, (a.weight = up, a.y = &double_size));
@@ -129,7 +131,10 @@ static void conv2d_refuses(void) {
     REFUSES(conv2d, good, (a.weight = up, a.y = &six),
         "y is f32 [2][6][10][2], it must be f32 [2][8][10][2] for x f32 [2][4][5][3]");
     REFUSES(conv2d, good, a.row_add = &wrong,
-        "row_add is f32 [2][3], it must be f32 [2][2] for y f32 [2][4][5][2]");
+        "row_add is f32 [2][1], it must have a row with 2 channels from 0 on for y f32 "
+        "[2][4][5][2]");
+    REFUSES(conv2d, good, (a.row_add = &wide, a.row_add_offset = 4), "2 channels from 4 on");
+    REFUSES(conv2d, good, (a.row_add = &wide, a.row_add_offset = -1), "2 channels from -1 on");
     REFUSES(conv2d, good, a.row_add = &row16, "row_add is bf16 [2][2], it must be f32 like x");
     REFUSES(conv2d, good, a.residual = &x, "residual is f32 [2][4][5][3]");
     packed_destroy(same);

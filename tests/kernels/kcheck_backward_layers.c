@@ -138,6 +138,11 @@ struct conv_case {
     enum when when;
 };
 
+/* d_row_add is alone, or, if what is there stays, among others'. */
+static int64_t row_add_offset(const struct conv_case *p) {
+    return p->accumulate ? p->c_out : 0;
+}
+
 /* Inputs as for linear; d_row_add is the last output. */
 static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct conv_case *p = s->params;
@@ -157,6 +162,7 @@ static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, 
         d_row_add = subject_row(s, next, row);
         args.d_row_add = &d_row_add;
         args.accumulate_row_add = p->accumulate;
+        args.row_add_offset = row_add_offset(p);
     }
     op_conv2d_backward(c, &args);
 }
@@ -184,7 +190,9 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
     add_parameters(k, &s, p->wanted, tensor_4d(NULL, DTYPE_F32, p->c_out, size, size, p->c_in));
     s.tolerance = tolerance_for("conv2d_backward", dtype, weights);
     if (p->wanted & R) /* half of the time in dy's own dtype */
-        subject_output(k, &s, tensor_2d(NULL, p->accumulate ? DTYPE_F32 : dtype, p->rows, p->c_out),
+        subject_output(k, &s,
+            tensor_2d(
+                NULL, p->accumulate ? DTYPE_F32 : dtype, p->rows, p->c_out + 2 * row_add_offset(p)),
             true, p->accumulate,
             tolerance_for("conv2d_backward", p->accumulate ? DTYPE_F32 : dtype, weights));
     s.run = run_conv2d;

@@ -133,6 +133,11 @@ struct conv_case {
     enum when when;
 };
 
+/* Where row_add is read from: alone, or among others'. */
+static int64_t row_add_offset(const struct conv_case *p) {
+    return p->residual ? p->c_out : 0;
+}
+
 static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     const struct conv_case *p = s->params;
     struct tensor x = subject_row(s, 0, row), row_add = { 0 }, residual = { 0 };
@@ -141,7 +146,7 @@ static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, 
     if (p->residual)
         residual = subject_row(s, p->row_add ? 2 : 1, row);
     op_conv2d(c, &(struct conv2d_args){ &x, s->weight, p->row_add ? &row_add : NULL,
-                     p->residual ? &residual : NULL, y });
+                     p->residual ? &residual : NULL, y, row_add_offset(p) });
 }
 
 static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dtype weights) {
@@ -158,7 +163,8 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
     subject_input(k, &s, tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c_in), 1, 0);
     s.y = tensor_4d(NULL, dtype, p->rows, h, w, p->c_out);
     if (p->row_add)
-        subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, p->rows, p->c_out), 1, 0);
+        subject_input(
+            k, &s, tensor_2d(NULL, DTYPE_F32, p->rows, p->c_out + 2 * row_add_offset(p)), 1, 0);
     if (p->residual) {
         subject_input(k, &s, s.y, 1, 0);
         s.in_place = s.input_count;

@@ -93,6 +93,7 @@ static void problem_init(struct problem *p, const struct shape *s, bool bf16, in
         .padding = s->padding,
         .upsample = s->upsample,
         .row_add = s->geglu ? NULL : p->row_add,
+        .row_add_step = s->n,
         .residual = p->residual,
         .y = p->y };
 }
