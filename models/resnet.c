@@ -3,13 +3,13 @@
 bool resnet_load(const struct weights *w, const char *prefix, const struct resnet_shape *shape,
     struct resnet *out, struct error *err) {
     const int64_t c_in = shape->c_in, c_out = shape->c_out;
-    *out =
-        (struct resnet){ .c_in = c_in, .c_out = c_out, .groups = shape->groups, .eps = shape->eps };
-    const struct linear_shape temb = { .n = c_out, .k = shape->temb_channels, .bias = true };
+    *out = (struct resnet){ .c_in = c_in,
+        .c_out = c_out,
+        .groups = shape->groups,
+        .eps = shape->eps,
+        .time_offset = shape->time_offset };
     if (norm_load(w, prefix, "norm1", c_in, &out->norm1, err) &&
         conv_load(w, prefix, "conv1", CONV_3X3, c_out, c_in, &out->conv1, err) &&
-        (!shape->temb_channels ||
-            linear_load(w, prefix, "time_emb_proj", temb, &out->time_emb_proj, err)) &&
         norm_load(w, prefix, "norm2", c_out, &out->norm2, err) &&
         conv_load(w, prefix, "conv2", CONV_3X3, c_out, c_out, &out->conv2, err) &&
         (c_in == c_out ||
@@ -24,9 +24,14 @@ void resnet_finish(struct resnet *resnet) {
     norm_finish(&resnet->norm2);
     packed_destroy(resnet->conv1);
     packed_destroy(resnet->conv2);
-    packed_destroy(resnet->time_emb_proj);
     packed_destroy(resnet->conv_shortcut);
     *resnet = (struct resnet){ 0 };
+}
+
+bool resnet_time_part(
+    const char *prefix, int64_t c_out, struct linear_part *part, struct error *err) {
+    part->n = c_out;
+    return layer_name(part->name, prefix, "time_emb_proj", err);
 }
 
 static void norm_silu(const struct resnet *r, struct compute *c, const struct tensor *x,
@@ -43,7 +48,7 @@ static void norm_silu(const struct resnet *r, struct compute *c, const struct te
 }
 
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
-    enum resnet_input input, const struct tensor *silu_temb, struct tensor *y) {
+    enum resnet_input input, const struct tensor *time_add, struct tensor *y) {
     const int64_t n = x->shape[0], h = x->shape[1], w = x->shape[2];
     const size_t mark = arena_mark(c->arena);
 
@@ -53,12 +58,7 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     if (resnet->conv_shortcut)
         layer_conv(c, x, resnet->conv_shortcut, y);
 
-    /* row: [n][c_out], hidden: [n][h][w][c_out] */
-    struct tensor row;
-    if (resnet->time_emb_proj) {
-        row = compute_tensor_2d(c, x->dtype, n, resnet->c_out);
-        layer_linear(c, silu_temb, resnet->time_emb_proj, &row);
-    }
+    /* [n][h][w][c_out] */
     struct tensor hidden = compute_tensor_4d(c, x->dtype, n, h, w, resnet->c_out);
 
     /* normed: [n][h][w][c_in] */
@@ -68,7 +68,8 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     op_conv2d(c, &(struct conv2d_args){
                      .x = &normed,
                      .weight = resnet->conv1,
-                     .row_add = resnet->time_emb_proj ? &row : NULL,
+                     .row_add = time_add,
+                     .row_add_offset = resnet->time_offset,
                      .y = &hidden,
                  });
     arena_release(c->arena, normed_mark);

@@ -2,6 +2,9 @@
  *
  *   h = conv1(silu(norm1(x))) + time_emb_proj(silu(temb))
  *   y = conv2(silu(norm2(h))) + (conv_shortcut(x) if the channels differ, else x)
+ *
+ * time_emb_proj does not look at x; the UNet computes those of all blocks as one layer, and each
+ * block finds its own in that tensor.
  */
 #ifndef MODELS_RESNET_H
 #define MODELS_RESNET_H
@@ -12,22 +15,28 @@ struct resnet {
     int64_t c_in, c_out;
     int groups;
     float eps;
+    int64_t time_offset; /* of this block in what is added for the timestep */
     struct norm norm1, norm2;
     struct packed *conv1, *conv2;
-    struct packed *time_emb_proj; /* NULL in a VAE */
     struct packed *conv_shortcut; /* NULL if c_in == c_out */
 };
 
 struct resnet_shape {
     int64_t c_in, c_out;
-    int64_t temb_channels; /* 0: no time embedding */
     int groups;
     float eps;
+    /* Channels before this block's in what is added for the timestep. */
+    int64_t time_offset;
 };
 
+/* All but time_emb_proj. */
 bool resnet_load(const struct weights *w, const char *prefix, const struct resnet_shape *shape,
     struct resnet *out, struct error *err) __attribute__((warn_unused_result));
 void resnet_finish(struct resnet *resnet);
+
+/* The layer that resnet_load leaves out, [c_out][temb_channels], with bias. */
+bool resnet_time_part(const char *prefix, int64_t c_out, struct linear_part *part,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* What may become of the input. */
 enum resnet_input {
@@ -35,9 +44,9 @@ enum resnet_input {
     RESNET_OVERWRITE_INPUT, /* nobody reads x afterwards: saves a copy of it */
 };
 
-/* x [n][h][w][c_in], y [n][h][w][c_out]; y may be x if there is no shortcut. silu_temb is
- * silu(temb) [n][temb_channels], the same for every block and so computed once, or NULL. */
+/* x [n][h][w][c_in], y [n][h][w][c_out]; y may be x if there is no shortcut. time_add [n][...]:
+ * every block's time_emb_proj(silu(temb)), or NULL in a VAE. */
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
-    enum resnet_input input, const struct tensor *silu_temb, struct tensor *y);
+    enum resnet_input input, const struct tensor *time_add, struct tensor *y);
 
 #endif

@@ -34,6 +34,9 @@ struct unet {
     /* to_k and to_v of every cross-attention, as one layer */
     struct packed *context;
     int64_t context_channels;
+    /* time_emb_proj of every resnet, as one layer */
+    struct packed *time_add;
+    int64_t time_add_channels;
     struct weight_list weights; /* owned */
 };
 
@@ -43,6 +46,8 @@ struct builder {
     struct weights w;                  /* with the model's list */
     struct linear_part *context_parts; /* owned: two for each cross-attention */
     int context_part_count;
+    struct linear_part *time_parts; /* owned: one for each resnet */
+    int time_part_count;
     int64_t skips[MAX_SKIPS]; /* channels of the skip connections still on the stack */
     int skip_count;
     struct error *err;
@@ -54,11 +59,13 @@ static bool build_resnet(
     const struct resnet_shape shape = {
         .c_in = c_in,
         .c_out = c_out,
-        .temb_channels = 4 * config->block_out_channels[0],
         .groups = config->norm_num_groups,
         .eps = config->norm_eps,
+        .time_offset = b->unet->time_add_channels,
     };
-    return resnet_load(&b->w, prefix, &shape, out, b->err);
+    b->unet->time_add_channels += c_out;
+    return resnet_time_part(prefix, c_out, &b->time_parts[b->time_part_count++], b->err) &&
+           resnet_load(&b->w, prefix, &shape, out, b->err);
 }
 
 static bool build_attention(
@@ -172,6 +179,8 @@ static bool build_all(struct builder *b) {
     return norm_load(&b->w, "", "conv_norm_out", c0, &u->conv_norm_out, b->err) &&
            conv_load(
                &b->w, "", "conv_out", CONV_3X3, config->out_channels, c0, &u->conv_out, b->err) &&
+           linear_load_stacked(
+               &b->w, b->time_parts, b->time_part_count, 4 * c0, true, &u->time_add, b->err) &&
            linear_load_stacked(&b->w, b->context_parts, b->context_part_count,
                config->cross_attention_dim, false, &u->context, b->err) &&
            weights_end(&b->w, b->err);
@@ -198,8 +207,9 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
     struct error *err) {
     if (!check_config(config, err))
         return error_prefix(err, "unet");
-    int attentions = 1;
+    int attentions = 1, resnets = 2; /* in the middle */
     for (int i = 0; i < config->block_count; i++) {
+        resnets += 2 * config->layers_per_block + 1;
         attentions += config->down_has_attention[i] ? config->layers_per_block : 0;
         attentions += config->up_has_attention[i] ? config->layers_per_block + 1 : 0;
     }
@@ -207,10 +217,11 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
         .unet = calloc(1, sizeof(struct unet)),
         .w = *w,
         .context_parts = calloc(2 * (size_t)attentions, sizeof(struct linear_part)),
+        .time_parts = calloc((size_t)resnets, sizeof(struct linear_part)),
         .err = err,
     };
     bool ok;
-    if (b.unet && b.context_parts) {
+    if (b.unet && b.context_parts && b.time_parts) {
         b.unet->config = *config;
         b.unet->activation_dtype = w->kernels->activation_dtype(w->dtype);
         b.w.list = &b.unet->weights;
@@ -219,6 +230,7 @@ bool unet_create(const struct unet_config *config, const struct weights *w, stru
         ok = error_set(err, ERROR_NO_MEMORY, "no memory");
     }
     free(b.context_parts);
+    free(b.time_parts);
     if (!ok) {
         unet_destroy(b.unet);
         return error_prefix(err, "unet");
@@ -254,6 +266,7 @@ void unet_destroy(struct unet *unet) {
     packed_destroy(unet->time_linear_2);
     packed_destroy(unet->conv_out);
     packed_destroy(unet->context);
+    packed_destroy(unet->time_add);
     weight_list_finish(&unet->weights);
     free(unet);
 }
@@ -283,7 +296,7 @@ void unet_encode_context(
 struct pass {
     const struct unet *unet;
     struct compute *c;
-    const struct tensor *silu_temb; /* [n][4*c0] */
+    const struct tensor *time_add; /* [n][time_add_channels] */
     struct transformer_context context;
     struct tensor skips[MAX_SKIPS];
     int skip_count;
@@ -296,13 +309,14 @@ static struct tensor new_image(
 }
 
 /* Two linear layers on the sinusoid; SiLU stands after both, because each resnet starts its
- * projection of the embedding with one. y [n][4*c0]. */
+ * projection of the embedding with one. Then all of those. y [n][time_add_channels]. */
 static void embed_time(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y) {
     const size_t mark = arena_mark(c->arena);
     const int64_t n = timesteps->shape[0], c0 = unet->config.block_out_channels[0];
     struct tensor sinusoid = compute_tensor_2d(c, unet->activation_dtype, n, c0);
     struct tensor hidden = compute_tensor_2d(c, unet->activation_dtype, n, 4 * c0);
+    struct tensor silu_temb = compute_tensor_2d(c, unet->activation_dtype, n, 4 * c0);
     op_timestep_embedding(c, &(struct timestep_embedding_args){
                                  .timesteps = timesteps,
                                  .flip_sin_to_cos = unet->config.flip_sin_to_cos,
@@ -319,8 +333,9 @@ static void embed_time(
                      .x = &hidden,
                      .weight = unet->time_linear_2,
                      .activation = ACTIVATION_SILU,
-                     .y = y,
+                     .y = &silu_temb,
                  });
+    layer_linear(c, &silu_temb, unet->time_add, y);
     arena_release(c->arena, mark);
 }
 
@@ -330,7 +345,7 @@ static void down_block(struct pass *p, const struct block *block) {
         struct tensor *x = &p->skips[p->skip_count - 1]; /* [n][h][w][..] */
         struct tensor *y = &p->skips[p->skip_count++];   /* [n][h][w][channels] */
         *y = new_image(p, x->shape[0], x->shape[1], x->shape[2], block->channels);
-        resnet_forward(&block->resnets[j], p->c, x, RESNET_KEEP_INPUT, p->silu_temb, y);
+        resnet_forward(&block->resnets[j], p->c, x, RESNET_KEEP_INPUT, p->time_add, y);
         if (block->attentions)
             transformer_forward(&block->attentions[j], p->c, y, &p->context);
     }
@@ -364,7 +379,7 @@ static struct tensor up_block(
         const size_t cat_mark = arena_mark(p->c->arena);
         struct tensor cat = new_image(p, n, h, w, before->shape[3] + skip->shape[3]);
         op_concat(p->c, &(struct concat_args){ .a = before, .b = skip, .y = &cat });
-        resnet_forward(&block->resnets[j], p->c, &cat, RESNET_OVERWRITE_INPUT, p->silu_temb, &x);
+        resnet_forward(&block->resnets[j], p->c, &cat, RESNET_OVERWRITE_INPUT, p->time_add, &x);
         arena_release(p->c->arena, cat_mark);
         if (block->attentions)
             transformer_forward(&block->attentions[j], p->c, &x, &p->context);
@@ -384,9 +399,10 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
     const int64_t n = latents->shape[0], h = latents->shape[1], w = latents->shape[2];
     const int64_t c0 = config->block_out_channels[0];
 
-    struct tensor silu_temb = compute_tensor_2d(c, unet->activation_dtype, n, 4 * c0);
-    embed_time(unet, c, timesteps, &silu_temb);
-    struct pass p = { .unet = unet, .c = c, .silu_temb = &silu_temb, .context = { kv, lengths } };
+    struct tensor time_add = compute_tensor_2d(
+        c, unet->activation_dtype, n, unet->time_add_channels);
+    embed_time(unet, c, timesteps, &time_add);
+    struct pass p = { .unet = unet, .c = c, .time_add = &time_add, .context = { kv, lengths } };
 
     const struct tensor input = layer_to_dtype(c, latents, unet->activation_dtype);
     p.skips[0] = new_image(&p, n, h, w, c0);
@@ -397,9 +413,9 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
 
     struct tensor *last = &p.skips[p.skip_count - 1];
     struct tensor x = new_image(&p, n, last->shape[1], last->shape[2], last->shape[3]);
-    resnet_forward(&unet->mid_resnets[0], c, last, RESNET_KEEP_INPUT, &silu_temb, &x);
+    resnet_forward(&unet->mid_resnets[0], c, last, RESNET_KEEP_INPUT, &time_add, &x);
     transformer_forward(&unet->mid_attention, c, &x, &p.context);
-    resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, &silu_temb, &x);
+    resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, &time_add, &x);
 
     for (int i = 0; i < config->block_count; i++)
         x = up_block(&p, &unet->up[i], &x);

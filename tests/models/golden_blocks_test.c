@@ -184,23 +184,37 @@ static struct tensor run_conv(struct stage *s, const char *prefix, const char *l
     return y;
 }
 
+static struct tensor run_time_part(
+    struct stage *s, const char *prefix, const struct tensor *silu_temb, int64_t c_out) {
+    struct error err = { 0 };
+    struct linear_part part;
+    struct packed *weight = NULL;
+    CHECK(resnet_time_part(prefix, c_out, &part, &err) &&
+              linear_load_stacked(&s->w, &part, 1, silu_temb->shape[1], true, &weight, &err),
+        "%s", err.message);
+    struct tensor y = compute_tensor_2d(&s->c, DTYPE_F32, silu_temb->shape[0], c_out);
+    layer_linear(&s->c, silu_temb, weight, &y);
+    packed_destroy(weight);
+    return y;
+}
+
 static struct tensor run_resnet(struct stage *s, const char *prefix, struct tensor x, int64_t c_out,
     const struct tensor *silu_temb, int groups, float resnet_eps, bool force_shortcut) {
     struct error err = { 0 };
     struct resnet resnet;
-    const struct resnet_shape shape = { .c_in = x.shape[3],
-        .c_out = c_out,
-        .temb_channels = silu_temb ? silu_temb->shape[1] : 0,
-        .groups = groups,
-        .eps = resnet_eps };
+    const struct resnet_shape shape = {
+        .c_in = x.shape[3], .c_out = c_out, .groups = groups, .eps = resnet_eps
+    };
     CHECK(resnet_load(&s->w, prefix, &shape, &resnet, &err), "%s", err.message);
     if (force_shortcut && x.shape[3] == c_out) {
         CHECK(conv_load(&s->w, prefix, "conv_shortcut", CONV_1X1, c_out, c_out,
                   &resnet.conv_shortcut, &err),
             "%s", err.message);
     }
-    struct tensor y = like(s, &x, c_out);
-    resnet_forward(&resnet, &s->c, &x, RESNET_KEEP_INPUT, silu_temb, &y);
+    struct tensor y = like(s, &x, c_out), time_add;
+    if (silu_temb)
+        time_add = run_time_part(s, prefix, silu_temb, c_out);
+    resnet_forward(&resnet, &s->c, &x, RESNET_KEEP_INPUT, silu_temb ? &time_add : NULL, &y);
     resnet_finish(&resnet);
     return y;
 }
