@@ -25,7 +25,7 @@ __device__ __forceinline__ void normalise_kept(
     const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
     const float shift = to_float(from[0]);
-    float v[VECTORS][8], sum = 0.0f, squares = 0.0f;
+    float v[VECTORS][8] = {}, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
         const int at = (i * 32 + lane) * 8;

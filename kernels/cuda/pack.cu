@@ -221,7 +221,7 @@ static bool pack(const struct tensor *weight, const struct tensor *bias, int tap
 
 extern "C" bool gemm_linear_pack(const struct tensor *weight, const struct tensor *bias, bool geglu,
     enum dtype dtype, struct packed **out, struct error *err) {
-    struct cuda_packed *p;
+    struct cuda_packed *p = NULL;
     if (!pack(weight, bias, 1, geglu, false, dtype, &p, err))
         return false;
     *out = &p->base;
@@ -230,7 +230,7 @@ extern "C" bool gemm_linear_pack(const struct tensor *weight, const struct tenso
 
 extern "C" bool gemm_conv2d_pack(const struct tensor *weight, const struct tensor *bias,
     enum conv_kind kind, enum dtype dtype, struct packed **out, struct error *err) {
-    struct cuda_packed *p;
+    struct cuda_packed *p = NULL;
     if (!pack(weight, bias, kind == CONV_1X1 ? 1 : 9, false, kind == CONV_3X3_UP, dtype, &p, err))
         return false;
     p->base.is_conv = true;

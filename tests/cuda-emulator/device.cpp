@@ -204,6 +204,12 @@ cudaError_t cudaGetDevice(int *device) {
     return cudaSuccess;
 }
 
+static int multiprocessors = 4;
+
+void emulator_set_multiprocessors(int count) {
+    multiprocessors = count;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     EMULATOR_CALL("cudaGetDeviceProperties");
     if (device)
@@ -225,7 +231,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
     p->major = emulator_capability() / 10;
     p->minor = emulator_capability() % 10;
-    p->multiProcessorCount = 4;
+    p->multiProcessorCount = multiprocessors;
     p->asyncEngineCount = 1;
     p->memoryBusWidth = 256;
     p->l2CacheSize = 1 << 20;

@@ -29,6 +29,9 @@ int emulator_capability(void);
 void emulator_set_code(int capability);
 int emulator_code(void);
 
+/* Multiprocessors that the device says it has; 4 at first. */
+void emulator_set_multiprocessors(int count);
+
 /* Device memory in bytes: allocations beyond it fail. */
 void emulator_set_memory(size_t bytes);
 /* Bytes, and blocks, that are allocated on the device now. */

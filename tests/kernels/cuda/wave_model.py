@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""A model of how long one step takes on an H200: Stable Diffusion 1.5, 512x512, guidance, bf16.
+
+usage: wave_model.py TABLE [--calls]
+
+TABLE is what cuda_step_calls wrote: the calls of a step, as the code makes them. Each gets a time
+from waves of blocks over the multiprocessors and a floor from work and bytes alone; --calls prints
+each of them. Below come the redesigns that are left, each as what it would save by itself.
+
+Nothing here was measured: no GPU was at hand. GUESSES names every number that is not arithmetic and
+where it comes from; whoever measures puts the measured one there. Exits with 1 if a call is modelled
+faster than its floor.
+"""
+import math
+import sys
+
+BAR_MS = 3.8
+
+# ---- the chip, as published ----
+MULTIPROCESSORS = 132
+CLOCK_MHZ = 1755
+EXPONENTIALS_PER_CLOCK = 16  # of one multiprocessor
+
+# ---- GUESSES ----
+TENSOR_FLOPS = 790e12     # large f16 products of NVIDIA's library under the power limit, published
+TENSOR_SHARE = 0.85       # of that, in the middle of a block: as CUTLASS's best kernels
+MEMORY_BYTES_US = 4.3e6   # of 4.8 TB/s: what copies reach, published
+L2_BYTES_US = 5.5e6       # to all multiprocessors together, microbenchmarks of the H100
+L2_PORT_BYTES_US = 64 * CLOCK_MHZ  # to one of them: 64 bytes a clock
+GAP_US = 0.7              # from a kernel's last store to the next one's first load, in a graph, with
+                          # programmatic launches; 1.3 without them is what others measured
+FILL_US = 0.9             # from a block's start to its first product: map, barrier, two trips to L2
+END_US = 1.5              # of 128x160 sums: counted instructions (3,078) and two trips to L2
+TRIP_US = 0.7             # to L2 and back, loaded
+REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
+CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory
+HIDDEN_PRODUCTS = 0.5     # of attention's products, beside its exponentials: one of the two waits
+ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
+POLYNOMIAL_SHARE = 0.35   # of the exponentials, where part of them is a polynomial
+NORM_READ, NORM_WRITE = 13, 33  # instructions a word of two values, counted in sm_90a's code
+PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
+SMALL_US = 1.5            # of a kernel that only moves a little: start and two trips
+
+# gemm_hopper.cu's tiles: outputs, cluster along pixels and outputs, blocks of a multiprocessor
+TILES = [(160, 1, 1, 1), (160, 1, 2, 1), (160, 2, 1, 1), (160, 2, 2, 1), (256, 2, 1, 1), (256, 1, 2, 1),
+         (128, 1, 1, 1), (128, 2, 1, 1), (128, 2, 2, 1), (80, 1, 1, 1), (80, 1, 1, 2), (64, 1, 1, 1),
+         (64, 1, 1, 2)]
+PIXELS, STEP = 128, 64
+SPLITS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
+
+
+class Time:
+    """Microseconds of one call: what it takes, the least it could, and its kernels."""
+
+    def __init__(self, part, us, floor_us, launches=1, how=""):
+        self.part, self.us, self.floor_us, self.launches, self.how = part, us, floor_us, launches, how
+
+
+def flops_us(flops):
+    return flops / TENSOR_FLOPS * 1e6
+
+
+def divided_up(a, b):
+    return -(-a // b)
+
+
+def block_us(steps, n, cm, cn, active):
+    """The steps of a block's sum: products, or what they read through L2, whichever is slower."""
+    products = flops_us(2 * PIXELS * n * STEP) * MULTIPROCESSORS / TENSOR_SHARE
+    read = 2 * STEP * (PIXELS / cn + n / cm)
+    return steps * max(products, read / min(L2_BYTES_US / active, L2_PORT_BYTES_US))
+
+
+def tile_us(m, n, steps, phases, tile, split, with_):
+    """One product by one tile, its sum in `split` parts."""
+    width, cm, cn, shared_by = tile
+    blocks = (divided_up(divided_up(m, PIXELS), cm) * cm * divided_up(divided_up(n, width), cn) * cn *
+              phases * split)
+    one = block_us(divided_up(steps, split), width, cm, cn, min(blocks, MULTIPROCESSORS))
+    end = END_US * width / 160
+    waves = divided_up(blocks, MULTIPROCESSORS)
+    if shared_by > 1:  # one computes while another starts or ends
+        us = FILL_US + end + waves * one
+    elif "persistent" in with_:  # two groups take turns: one ends while the other computes
+        us = FILL_US + end + one + (waves - 1) * max(one, end)
+    else:
+        us = waves * (FILL_US + one + end)
+    if split > 1:
+        us += CLUSTER_REDUCE_US if "cluster" in with_ and split <= 8 else (
+            REDUCE_US + GAP_US + 4 * split * phases * m * n / L2_BYTES_US)
+    return us
+
+
+def product(part, m, n, k_steps, phases, weight_elements, flops, with_):
+    weight_us = 2 * weight_elements / MEMORY_BYTES_US
+    us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, with_), t, s)
+                          for t in TILES for s in SPLITS if s == 1 or k_steps >= 4 * s)
+    reduction = split > 1 and not ("cluster" in with_ and split <= 8)
+    return Time(part, max(us, weight_us + FILL_US), max(flops_us(flops), weight_us), 1 + reduction,
+                f"128x{tile[0]} {tile[1]}x{tile[2]} split {split}")
+
+
+def linear(a, with_):
+    if a["tokens"] == 1:  # a warp to a column: the weight once through
+        weight_us = 2 * a["n"] * a["k"] / MEMORY_BYTES_US
+        return Time("timestep layers", SMALL_US + weight_us, weight_us)
+    m = a["rows"] * a["tokens"]
+    part = "GEGLU products" if a["geglu"] else "linear layers"
+    return product(part, m, a["n"], divided_up(a["k"], STEP), 1, a["n"] * a["k"],
+                   2 * m * a["n"] * a["k"], with_)
+
+
+def conv2d(a, with_):
+    m = a["rows"] * a["h"] * a["w"] // a["phases"]
+    work = 2 * m * a["phases"] * a["n"] * a["taps"] * a["c_in"]
+    if a["c_in"] % 8 or a["n"] % 8:
+        return Time("conv_in, conv_out", SMALL_US + work / PLAIN_FLOPS * 1e6, flops_us(work))
+    part = "1x1 convolutions" if a["taps"] == 1 else "3x3 convolutions"
+    return product(part, m, a["n"], a["taps"] * divided_up(a["c_in"], STEP), a["phases"],
+                   a["phases"] * a["n"] * a["taps"] * a["c_in"], work, with_)
+
+
+def attention(a, with_):
+    pairs = a["rows"] * a["heads"] * a["queries"] * a["keys"]
+    exponentials = pairs / EXPONENTIALS_PER_CLOCK / MULTIPROCESSORS / CLOCK_MHZ
+    padded = divided_up(a["head_dim"], 16) * 16 + a["head_dim"]
+    products = flops_us(2 * pairs * padded)
+    moved = 4 * a["rows"] * a["queries"] * a["heads"] * a["head_dim"] / L2_BYTES_US
+    floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
+    blocks = a["rows"] * a["heads"] * divided_up(a["queries"], 128)
+    if a["keys"] <= 80:
+        rounds = divided_up(blocks, 3 * MULTIPROCESSORS)
+        return Time("cross-attention", max(rounds * ATTENTION_BLOCK_US, moved), floor)
+    if "polynomial" in with_:
+        exponentials *= 1 - POLYNOMIAL_SHARE
+        floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
+    inside = max(exponentials + (1 - HIDDEN_PRODUCTS) * products / TENSOR_SHARE, products / TENSOR_SHARE)
+    full = divided_up(blocks, MULTIPROCESSORS) * MULTIPROCESSORS / blocks
+    return Time("self-attention", FILL_US + END_US + inside * full, floor)
+
+
+def group_norm(a, with_):
+    words = a["rows"] * a["pixels"] * a["channels"] // 2
+    clustered = words // a["rows"] // a["groups"] >= 4096
+    blocks = a["rows"] * a["groups"] * (4 if clustered else 1)
+    instructions = NORM_WRITE if "moments" in with_ else NORM_READ + NORM_WRITE
+    trips = 2 if "moments" in with_ else 5 if clustered else 4
+    issue = words * instructions / 32 / 4 / min(blocks, MULTIPROCESSORS) / CLOCK_MHZ
+    return Time("group norms", trips * TRIP_US + issue, 8 * words / L2_BYTES_US)
+
+
+def layer_norm(a, _):
+    floor = 4 * a["rows"] * a["tokens"] * a["channels"] / L2_BYTES_US
+    return Time("layer norms", SMALL_US + floor, floor)
+
+
+def concat(a, with_):
+    floor = 4 * a["elements"] / L2_BYTES_US
+    return Time("concatenations", 0, 0, 0) if "sources" in with_ else Time(
+        "concatenations", SMALL_US + floor, floor)
+
+
+def small(a, _):
+    floor = 6 * a["elements"] / L2_BYTES_US
+    return Time("conversions, timesteps", SMALL_US + floor, floor)
+
+
+MODELS = {"linear": linear, "conv2d": conv2d, "attention": attention, "group_norm": group_norm,
+          "layer_norm": layer_norm, "concat": concat, "convert": small, "timestep_embedding": small,
+          "add": small, "geglu": small}
+
+REDESIGNS = [
+    ("persistent", "persistent products, two groups taking turns"),
+    ("moments", "a group norm's moments from the end of what wrote its input"),
+    ("cluster", "reductions over a cluster's shared memory"),
+    ("sources", "norms and convolutions that read two sources"),
+    ("schedule", "timestep layers once for the whole schedule"),
+    ("polynomial", "part of the exponentials as a polynomial"),
+]
+
+
+def read(path):
+    """(times, operation, arguments, launches on the emulator) of each line."""
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            times, operation, arguments, launches = line.rstrip("\n").split("\t")
+            yield (int(times), operation, {k: int(v) for k, v in (f.split("=") for f in arguments.split())},
+                   int(launches))
+
+
+def step(calls, with_=()):
+    """[(times, operation, arguments, Time)]"""
+    timed = [(times, operation, a, MODELS[operation](a, with_)) for times, operation, a, _ in calls]
+    return [t for t in timed if not ("schedule" in with_ and t[3].part == "timestep layers")]
+
+
+def total_ms(timed):
+    return sum(times * (t.us + t.launches * GAP_US) for times, _, _, t in timed) / 1000
+
+
+def print_parts(timed):
+    parts = {}
+    for times, _, _, t in timed:
+        part = parts.setdefault(t.part, [0, 0, 0.0, 0.0])
+        for i, more in enumerate((1, t.launches, t.us, t.floor_us)):
+            part[i] += times * more
+    print(f"{'part':24} {'calls':>6} {'launches':>9} {'model us':>9} {'floor us':>9}")
+    for name, (calls, launches, us, floor) in sorted(parts.items(), key=lambda p: -p[1][2]):
+        print(f"{name:24} {calls:6} {launches:9} {us:9.0f} {floor:9.0f}")
+    launches = sum(p[1] for p in parts.values())
+    print(f"{'between kernels':24} {'':6} {'':9} {launches * GAP_US:9.0f} {0:9}")
+    print(f"{'a step':24} {sum(p[0] for p in parts.values()):6} {launches:9} "
+          f"{1000 * total_ms(timed):9.0f} {sum(p[3] for p in parts.values()):9.0f}")
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    calls = list(read(sys.argv[1]))
+    timed = step(calls)
+    if "--calls" in sys.argv:
+        for times, operation, a, t in sorted(timed, key=lambda t: -t[0] * t[3].us):
+            print(f"{times:3} x {t.us:6.1f} us (floor {t.floor_us:6.1f})  {operation} "
+                  f"{' '.join(f'{k}={v}' for k, v in a.items())}  {t.how}")
+        print()
+    print_parts(timed)
+    now = total_ms(timed)
+    print(f"\n{now:.2f} ms as the code is; the bar is {BAR_MS}: "
+          f"{'met' if now <= BAR_MS else f'missed by {now - BAR_MS:.2f}'}. The emulator counts "
+          f"{sum(c[0] * c[3] for c in calls)} launches with the tiles chosen by rule.\n")
+    for key, what in REDESIGNS:
+        print(f"{now - total_ms(step(calls, (key,))):6.2f} ms less: {what}")
+    every = step(calls, [key for key, _ in REDESIGNS])
+    print(f"{total_ms(every):6.2f} ms with all of them, {sum(t[0] * t[3].launches for t in every)} launches")
+    wrong = [t for t in timed + every if t[3].us < t[3].floor_us]
+    for _, operation, a, t in wrong:
+        print(f"{operation} {a}: {t.us:.1f} us is below its floor of {t.floor_us:.1f}")
+    if wrong or not math.isfinite(now):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
