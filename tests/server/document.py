@@ -129,7 +129,7 @@ class Document:
         self.take(begin)
         print(f"{self.path}: not run: {begin}: {why}", flush=True)
 
-    def command(self, text, seconds=100):
+    def command(self, text, seconds=300):
         """What a command of the document printed."""
         self.counted += 1
         if SERVE.match(text):
@@ -142,7 +142,7 @@ class Document:
                 self.job = value["id"]
         return said
 
-    def program(self, text, seconds=100):
+    def program(self, text, seconds=300):
         """What a program in Python printed."""
         self.counted += 1
         return self.spawn([sys.executable, "-c", text], seconds)
@@ -159,6 +159,6 @@ class Document:
         check(p.returncode == 0, f"{self.path}: {text}\n{p.returncode} {p.stdout[-500:]} {p.stderr[-500:]}")
         return p.stdout
 
-    def run(self, begin, seconds=100):
+    def run(self, begin, seconds=300):
         """[what each command of the next block printed]"""
         return [self.command(c, seconds) for c in commands(self.take(begin))]
