@@ -1,21 +1,11 @@
 /* Reading and resizing pictures against Pillow: what tests/reference/pictures.py recorded. */
-#include "base/file.h"
 #include "pictures/picture.h"
 #include "pictures/resize.h"
 #include "tests/check.h"
 #include "tests/pictures/chunks.h"
+#include "tests/pictures/read_whole.h"
 
 #include <stdlib.h>
-
-static const char *folder;
-
-static char *read_whole(const char *name, size_t *size) {
-    struct error err = { 0 };
-    char *path = file_join(folder, name), *bytes = NULL;
-    CHECK(file_read(path, 1 << 20, &bytes, size, &err), "%s", err.message);
-    free(path);
-    return bytes;
-}
 
 struct difference {
     int most;

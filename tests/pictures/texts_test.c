@@ -1,25 +1,15 @@
 /* The texts of files that Pillow wrote (tests/reference/picture_texts.py), and of our own. */
 #include "pictures/texts.h"
 
-#include "base/file.h"
 #include "pictures/encode.h"
 #include "tests/check.h"
 #include "tests/pictures/chunks.h"
+#include "tests/pictures/read_whole.h"
 
 #include <stdlib.h>
 
 #define LATIN "a caf\xc3\xa9\nSteps: 20"
 #define WIDE "ein B\xc3\xa4r, \xe7\x8c\xab \xf0\x9f\x90\x88\nSteps: 20"
-
-static const char *folder;
-
-static char *read_whole(const char *name, size_t *size) {
-    struct error err = { 0 };
-    char *path = file_join(folder, name), *bytes = NULL;
-    CHECK(file_read(path, 1 << 20, &bytes, size, &err), "%s", err.message);
-    free(path);
-    return bytes;
-}
 
 static void files_of_others(void) {
     static const struct {
