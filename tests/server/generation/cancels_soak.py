@@ -162,9 +162,6 @@ def main(root):
 
 # The address sanitizer keeps freed memory aside, which must not look like growth.
 os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
-root = tempfile.mkdtemp()
-try:
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
     main(root)
-finally:
-    shutil.rmtree(root, ignore_errors=True)
 done()

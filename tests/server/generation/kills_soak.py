@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import random
-import shutil
 import sys
 import tempfile
 import threading
@@ -125,9 +124,6 @@ def listed(d):
         after = f"&after={jobs[-1]['id']}"
 
 
-root = tempfile.mkdtemp()
-try:
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
     main(root)
-finally:
-    shutil.rmtree(root, ignore_errors=True)
 done()

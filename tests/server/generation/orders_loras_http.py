@@ -66,9 +66,6 @@ def main(root):
         print(f"gone: {job['error']['message']}")
 
 
-root = tempfile.mkdtemp()
-try:
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
     main(root)
-finally:
-    shutil.rmtree(root, ignore_errors=True)
 done()
