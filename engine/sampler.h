@@ -1,7 +1,7 @@
 /* Images on their way from noise to latents, one UNet call at a time.
  *
  * A sampler is memory for images of one latent size: for each a row of its terms, and two of
- * encoded context, that of its texts. Images come (sampler_place, sampler_encode_texts,
+ * encoded context, that of its texts. Images come (sampler_place, sampler_encode_text,
  * sampler_start), take any number of ticks among whatever others are there, each with its own
  * scheduler row, timestep, guidance and texts, and leave (sampler_finish, sampler_leave), which
  * frees their rows for others. An image's latents depend on its own generator, texts and plan only,

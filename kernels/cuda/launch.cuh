@@ -1,7 +1,7 @@
 /* Inside kernels/cuda/: how every kernel is launched, on the engine's stream.
  *
  *   struct launch_shape shape = { dim3(blocks), dim3(128), shared_bytes };
- *   return launch_kernel(&shape, "layer_norm", err, layer_norm_kernel<T>, x, gamma, beta, ...);
+ *   return launch_kernel(&shape, "layer_norm", err, layer_norm<T>, x, gamma, beta, ...);
  */
 #ifndef KERNELS_CUDA_LAUNCH_CUH
 #define KERNELS_CUDA_LAUNCH_CUH

@@ -19,8 +19,8 @@ bool floats_init(struct floats *f, const struct tensor *t, struct error *err)
     __attribute__((warn_unused_result));
 void floats_finish(struct floats *f);
 
-/* The output as f32: the tensor's own memory where it is f32, else a buffer which floats_store
- * rounds into the tensor. */
+/* The output as f32: the tensor's own memory where it is f32, else a buffer which
+ * float_output_store rounds into the tensor. */
 struct float_output {
     float *data;
     float *buffer; /* owned, or NULL */

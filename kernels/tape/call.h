@@ -1,7 +1,7 @@
 /* One call of an operation, kept: its arguments and its tensors, by value.
  *
  * The calls of a forward pass are those that the wrappers of compute.h handed over; those of the
- * backward pass are made of them (adjoint.c). Addresses in them are planned ones (addresses.h)
+ * backward pass are made of them (adjoint.c). Addresses in them are planned ones (plan.h)
  * until the tape has its memory. */
 #ifndef KERNELS_TAPE_CALL_H
 #define KERNELS_TAPE_CALL_H
