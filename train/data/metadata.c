@@ -38,6 +38,17 @@ bool data_path_check(const char *path, size_t length, struct error *err) {
     return true;
 }
 
+/* One path stands for many captions, which have as little as two bytes each: it is kept once where
+ * it is that of the entry before. */
+static bool add_path(struct metadata_rows *rows, const char *before, const char *path, size_t bytes,
+    const char **out, struct error *err) {
+    if (before && strlen(before) == bytes && memcmp(before, path, bytes) == 0) {
+        *out = before;
+        return true;
+    }
+    return data_path_check(path, bytes, err) && (*out = texts_add(&rows->texts, path, bytes, err));
+}
+
 bool metadata_rows_add(struct metadata_rows *rows, size_t line, const char *name, size_t name_bytes,
     const char *mask, size_t mask_bytes, const char *caption, size_t caption_bytes,
     struct error *err) {
@@ -51,13 +62,13 @@ bool metadata_rows_add(struct metadata_rows *rows, size_t line, const char *name
         rows->entries = grown;
         rows->capacity = capacity;
     }
+    static const struct metadata_entry none;
     struct metadata_entry *entry = &rows->entries[rows->count];
+    const struct metadata_entry *before = rows->count > 0 ? entry - 1 : &none;
     *entry = (struct metadata_entry){ .order = rows->count, .line = line };
-    if (!data_path_check(name, name_bytes, err) ||
-        !(entry->file_name = texts_add(&rows->texts, name, name_bytes, err)))
-        return false;
-    if (mask && (!data_path_check(mask, mask_bytes, err) ||
-                    !(entry->mask_file_name = texts_add(&rows->texts, mask, mask_bytes, err))))
+    if (!add_path(rows, before->file_name, name, name_bytes, &entry->file_name, err) ||
+        (mask &&
+            !add_path(rows, before->mask_file_name, mask, mask_bytes, &entry->mask_file_name, err)))
         return false;
     if (caption && (!caption_check(caption, caption_bytes, err) ||
                        !(entry->caption = texts_add(&rows->texts, caption, caption_bytes, err))))

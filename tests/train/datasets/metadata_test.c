@@ -4,6 +4,7 @@
 #include "train/data/metadata.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 
 static bool parse_columns(bool csv, const char *text, size_t size,
     const struct metadata_columns *columns, struct metadata *out, struct error *err) {
@@ -184,6 +185,29 @@ static void captions_have_ceilings(void) {
     free(text);
 }
 
+/* 200,000 captions of a picture whose name has 1,000 bytes, which a file of 1 MB holds. */
+static void a_name_is_kept_once(void) {
+    char *text = malloc(2 << 20);
+    size_t length = (size_t)sprintf(text, "{\"file_name\": \"");
+    for (int i = 0; i < 1000; i++)
+        text[length++] = i % 100 == 99 ? '/' : 'a';
+    length += (size_t)sprintf(text + length, "a.png\", \"text\": [\"a\"");
+    for (int i = 1; i < 200000; i++)
+        length += (size_t)sprintf(text + length, ",\"a\"");
+    length += (size_t)sprintf(text + length, "]}");
+    struct metadata m;
+    struct error err = { 0 };
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    CHECK(!parse(false, text, length, NULL, &m, &err), "taken");
+    CHECK_CONTAINS(err.message, "has more than 64 captions");
+    getrusage(RUSAGE_SELF, &after);
+    const long more_kib = after.ru_maxrss - before.ru_maxrss;
+    CHECK(more_kib < 120 << 10, "%ld KiB", more_kib);
+    printf("%zu bytes of 200000 captions: %ld KiB\n", length, more_kib);
+    free(text);
+}
+
 static void text_files_have_a_caption_a_line(void) {
     static const char text[] = "\xef\xbb\xbf  a cat \t\r\n\r\n \na dog, sitting";
     const char *captions[2];
@@ -208,6 +232,7 @@ int main(void) {
     pictures_can_have_a_column_of_their_own();
     wrong_files_are_refused_with_their_line();
     captions_have_ceilings();
+    a_name_is_kept_once();
     text_files_have_a_caption_a_line();
     return check_done();
 }
