@@ -53,9 +53,10 @@
 #define DATASET_SAMPLES_MAX (1 << 24) /* of an epoch, repeats included */
 #define DATASET_THREADS_MAX 64        /* that read pictures */
 #define DATASET_DECODE_BYTES                                                                       \
-    ((size_t)1 << 30)               /* of all that are being decoded, if more than one             \
-                                     */
-#define DATASET_PATH_MAX_BYTES 1024 /* of a picture's, relative to its data set */
+    ((size_t)1 << 30)                        /* of all that are being decoded, if more than one    \
+                                              */
+#define READ_AHEAD_BYTES ((size_t)256 << 20) /* of decoded pictures that wait */
+#define DATASET_PATH_MAX_BYTES 1024          /* of a picture's, relative to its data set */
 #define METADATA_FILE_MAX_BYTES (512u << 20)
 #define CAPTION_FILE_MAX_BYTES (1u << 20)
 #define CAPTIONS_PER_PICTURE_MAX 64 /* of PROMPT_MAX_BYTES each */

@@ -17,9 +17,10 @@ struct row {
 
 struct batch {
     struct batch_options options;
-    int64_t channels; /* of latents */
-    struct row *rows; /* owned: [batch_rows_max] */
+    int64_t channels;            /* of latents */
+    struct row *rows, *expected; /* owned: [batch_rows_max] */
     int64_t count, fetched;
+    int64_t told, told_next; /* expect_rows's, of this batch and of `expected` */
     bool plain;
     /* owned, host memory of a full batch: */
     float *mean, *log_variance, *noisy, *target, *work, *weights;
@@ -79,11 +80,13 @@ bool batch_create(const struct batch_options *options, struct batch **out, struc
         }
         b->weights = room(rows, &ok);
         b->rows = calloc(rows, sizeof(*b->rows));
+        b->expected = calloc(rows, sizeof(*b->expected));
         b->context = malloc(rows * encoded_caption_bytes(options->encoded));
         b->no_context = malloc(encoded_caption_bytes(options->encoded));
         b->timesteps = calloc(rows, sizeof(*b->timesteps));
         b->dropped = calloc(rows, sizeof(*b->dropped));
-        ok = ok && b->rows && b->context && b->no_context && b->timesteps && b->dropped;
+        ok = ok && b->rows && b->expected && b->context && b->no_context && b->timesteps &&
+             b->dropped;
     }
     if (ok) {
         *out = b;
@@ -96,8 +99,8 @@ bool batch_create(const struct batch_options *options, struct batch **out, struc
 void batch_destroy(struct batch *b) {
     if (!b)
         return;
-    void *const all[] = { b->rows, b->mean, b->log_variance, b->noisy, b->target, b->work,
-        b->weights, b->masked_mean, b->masked_log_variance, b->masked, b->mask, b->input,
+    void *const all[] = { b->rows, b->expected, b->mean, b->log_variance, b->noisy, b->target,
+        b->work, b->weights, b->masked_mean, b->masked_log_variance, b->masked, b->mask, b->input,
         b->context, b->no_context, b->timesteps, b->dropped };
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
@@ -130,20 +133,58 @@ static void draw_masks(struct batch *b, struct mt19937 *masks) {
     }
 }
 
-void batch_begin(struct batch *b, const int64_t *samples, int64_t count,
-    struct noise_generator *generator, struct mt19937 *masks) {
+/* How many rows the samples come to. */
+static int64_t draw_rows(const struct batch *b, const int64_t *samples, int64_t count,
+    struct mt19937 *mt, struct row *rows) {
     const struct train_source *s = b->options.source;
     const bool prior = b->options.config->with_prior_preservation;
-    b->count = prior ? 2 * count : count;
+    for (int64_t i = 0; i < count; i++) {
+        rows[i] = draw_row(b, samples[i] % s->count, mt);
+        if (prior)
+            rows[count + i] = draw_row(b, s->count + s->held_out + samples[i] % s->class_count, mt);
+    }
+    return prior ? 2 * count : count;
+}
+
+/* Says what batch_fetch will ask for, from picture `told` on (two a row, the second masked), as far
+ * as there is room; returns how far that was. */
+static int64_t expect_rows(
+    const struct batch *b, const struct row *rows, int64_t count, int64_t told) {
+    const bool drawn = b->options.config->masks == TRAIN_MASKS_RANDOM;
+    for (; told < 2 * count; told++) {
+        const struct row *row = &rows[told / 2];
+        const bool masked = told % 2;
+        if ((!masked || b->options.inpainting) &&
+            !encoded_expect(b->options.encoded, row->item, &row->crop, masked, drawn && masked))
+            break;
+    }
+    return told;
+}
+
+void batch_expect(struct batch *b, const int64_t *samples, int64_t count,
+    const struct noise_generator *generator) {
+    struct mt19937 mt = generator->mt;
+    const int64_t rows = draw_rows(b, samples, count, &mt, b->expected);
+    b->told_next = expect_rows(b, b->expected, rows, 0);
+}
+
+void batch_expect_none(struct batch *b) {
+    b->told_next = 0;
+}
+
+/* What was said of it is forgotten where something else was asked for meanwhile. */
+static void begin_expecting(struct batch *b) {
+    b->told = encoded_waits_for_pixels(b->options.encoded) ? 0 : b->told_next;
+    b->told_next = 0;
+}
+
+void batch_begin(struct batch *b, const int64_t *samples, int64_t count,
+    struct noise_generator *generator, struct mt19937 *masks) {
+    b->count = draw_rows(b, samples, count, &generator->mt, b->rows);
     b->fetched = 0;
     b->plain = false;
-    for (int64_t i = 0; i < count; i++) {
-        b->rows[i] = draw_row(b, samples[i] % s->count, &generator->mt);
-        if (prior)
-            b->rows[count + i] = draw_row(
-                b, s->count + s->held_out + samples[i] % s->class_count, &generator->mt);
-    }
     draw_masks(b, masks);
+    begin_expecting(b);
 }
 
 void batch_begin_plain(
@@ -156,6 +197,7 @@ void batch_begin_plain(
         b->rows[i] = (struct row){ .item = items[i],
             .crop = placement_centre(s->placement(s->user, items[i])) };
     draw_masks(b, masks);
+    begin_expecting(b);
 }
 
 /* --- rows --- */
@@ -167,6 +209,8 @@ bool batch_fetch(struct batch *b, bool *done, struct error *err) {
     const int64_t pixels = b->fetched * size.height * size.width, floats = pixels * b->channels;
     const size_t text_bytes = encoded_caption_bytes(e);
     const bool drawn = b->options.config->masks == TRAIN_MASKS_RANDOM;
+    b->told = expect_rows(
+        b, b->rows, b->count, b->told < 2 * b->fetched ? 2 * b->fetched : b->told);
     if (!encoded_picture(
             e, row->item, &row->crop, b->mean + floats, b->log_variance + floats, err) ||
         !encoded_caption(

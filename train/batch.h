@@ -47,6 +47,12 @@ int64_t batch_samples(const struct train_config *config, const struct train_sour
 /* Samples of an epoch; all have one size. `masks`: a generator of Python's. */
 void batch_begin(struct batch *batch, const int64_t *samples, int64_t count,
     struct noise_generator *generator, struct mt19937 *masks);
+/* Once all rows are fetched: the samples that batch_begin will be given next, with the generator as
+ * it is now, so that their pictures can be decoded meanwhile. What is drawn does not follow from
+ * it. Or they will be others after all. */
+void batch_expect(struct batch *batch, const int64_t *samples, int64_t count,
+    const struct noise_generator *generator);
+void batch_expect_none(struct batch *batch);
 /* Pictures of the source, held out or not, in the middle, as they are, with their first captions.
  * At most train_batch_size. */
 void batch_begin_plain(

@@ -84,6 +84,11 @@ bool cache_read(const char *folder, const struct digest *name, void *out, size_t
     return right;
 }
 
+bool cache_has(const char *folder, const struct digest *name) {
+    char path[PATH_MAX];
+    return path_of(folder, name, path) && file_exists(path);
+}
+
 void cache_touch(const char *folder, const struct digest *name) {
     char path[PATH_MAX];
     if (path_of(folder, name, path))

@@ -18,6 +18,8 @@
  * errno says why: ENOENT where there is none, EBADMSG of a damaged file, which is named in the log
  * and deleted. */
 bool cache_read(const char *folder, const struct digest *name, void *out, size_t size);
+/* Whether there is a file of it, right or not. */
+bool cache_has(const char *folder, const struct digest *name);
 /* Says that it is wanted, so that cache_trim deletes others first. */
 void cache_touch(const char *folder, const struct digest *name);
 /* Makes the folder where it is missing; not the one above. */

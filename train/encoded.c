@@ -29,6 +29,7 @@ struct encoded {
     bool computed; /* something, in the last call */
     bool full;     /* the cache, and nothing is encoded each time: the models may be gone */
     int64_t next;  /* of pictures, their mirror images, and both masked, then of captions */
+    int64_t ahead; /* of pictures: those before it that are missing are expected */
 };
 
 /* --- how pictures are cut --- */
@@ -58,6 +59,18 @@ struct crop encoded_crop(const struct encoded *e, int64_t item) {
     mt19937_init(&mt, e->options.seed + (uint64_t)item);
     const int top = (int)(mt19937_next(&mt) % (uint32_t)placement_tops(p));
     return (struct crop){ top, (int)(mt19937_next(&mt) % (uint32_t)placement_lefts(p)), false };
+}
+
+bool encoded_waits_for_pixels(const struct encoded *e) {
+    const struct train_source *s = e->options.source;
+    return e->each_time && s->expect && !s->expects(s->user);
+}
+
+bool encoded_expect(
+    const struct encoded *e, int64_t item, const struct crop *crop, bool masked, bool drawn) {
+    const struct train_source *s = e->options.source;
+    return !s->expect || !(drawn || encoded_is_cut_anew(e, item)) ||
+           s->expect(s->user, item, crop, masked && !drawn);
 }
 
 struct encoded_size encoded_size(const struct encoded *e, int64_t item) {
@@ -347,18 +360,49 @@ size_t encoded_caption_bytes(const struct encoded *e) {
 
 /* --- filling the cache --- */
 
-/* Number `next`: the picture, its mirror image, and both masked. */
-static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
+/* The picture, its mirror image, and both masked. */
+struct part {
+    int64_t item;
+    bool masked;
+    struct crop crop;
+};
+
+/* Number `next`; false where the job has no such part, or does not keep it. */
+static bool find_part(const struct encoded *e, int64_t next, struct part *out) {
     const int64_t item = next / 4;
     const bool flip = next % 4 & 1, masked = next % 4 & 2;
     if ((flip && (!e->options.flipped || is_held_out(e, item))) ||
         (masked && e->options.masks != ENCODED_MASKS_FILES) || encoded_is_cut_anew(e, item))
+        return false;
+    *out = (struct part){ item, masked, encoded_crop(e, item) };
+    out->crop.flip = flip;
+    return true;
+}
+
+static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
+    struct part part;
+    if (!find_part(e, next, &part))
         return true;
-    struct crop crop = encoded_crop(e, item);
-    crop.flip = flip;
-    const struct digest name = name_picture(e, item, &crop, masked);
+    const struct digest name = name_picture(e, part.item, &part.crop, part.masked);
     cache_touch(e->options.cache, &name);
-    return fetch_picture(e, item, &crop, masked, NULL, err);
+    return fetch_picture(e, part.item, &part.crop, part.masked, NULL, err);
+}
+
+/* From what comes next, as many that are missing as there is room for. */
+static void expect_pictures(struct encoded *e) {
+    const struct train_source *s = e->options.source;
+    const int64_t all = 4 * train_source_all(s);
+    struct part part;
+    if (e->ahead < e->next)
+        e->ahead = e->next;
+    for (int i = 0; s->expect && e->ahead < all && i < CHECKS_PER_PIECE; i++, e->ahead++) {
+        if (!find_part(e, e->ahead, &part))
+            continue;
+        const struct digest name = name_picture(e, part.item, &part.crop, part.masked);
+        if (!cache_has(e->options.cache, &name) &&
+            !s->expect(s->user, part.item, &part.crop, part.masked))
+            return;
+    }
 }
 
 static bool fill_caption(struct encoded *e, size_t index, struct error *err) {
@@ -373,6 +417,7 @@ bool encoded_advance(struct encoded *e, bool *done, struct error *err) {
     const int64_t pictures = 4 * train_source_all(e->options.source);
     const int64_t all = pictures + (int64_t)e->caption_count;
     e->computed = false;
+    expect_pictures(e);
     for (int i = 0; e->next < all && !e->computed && i < CHECKS_PER_PIECE; i++, e->next++)
         if (e->next < pictures ? !fill_picture(e, e->next, err)
                                : !fill_caption(e, (size_t)(e->next - pictures), err))

@@ -71,6 +71,14 @@ bool encoded_advance(struct encoded *encoded, bool *done, struct error *err)
 bool encoded_is_cut_anew(const struct encoded *encoded, int64_t item);
 struct crop encoded_crop(const struct encoded *encoded, int64_t item);
 
+/* Whether it helps to say now which pictures come next: they are encoded each time, and none is
+ * being decoded ahead (train/source.h). */
+bool encoded_waits_for_pixels(const struct encoded *encoded);
+/* A picture will be asked for, or with `masked` the same masked, by a `drawn` shape or the source's
+ * mask. False: no more needs be said now. */
+bool encoded_expect(
+    const struct encoded *encoded, int64_t item, const struct crop *crop, bool masked, bool drawn);
+
 /* In latents. */
 struct encoded_size {
     int64_t height, width;

@@ -24,6 +24,11 @@ struct train_source {
      * the file beside it, where 1 is drawn anew; NULL: it is not wanted. */
     bool (*pixels)(void *user, int64_t item, const struct crop *crop, float *pixels, float *mask,
         struct error *err);
+    /* Says whose pixels will be asked for next, after those that it said before, so that they can
+     * be decoded meanwhile: pixels() gives the same without. False: there is no room for more now.
+     * NULL: nothing is decoded ahead. */
+    bool (*expect)(void *user, int64_t item, const struct crop *crop, bool with_mask);
+    bool (*expects)(void *user); /* whether something that it said has not been asked for yet */
 };
 
 static inline int64_t train_source_all(const struct train_source *source) {

@@ -322,6 +322,25 @@ static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     return batch_fetch(t->pictures, ready, err);
 }
 
+/* The next batch's pictures are decoded while this one's pass runs. */
+static bool expect_next_batch(struct trainer *t, struct error *err) {
+    const struct order_options options = order_options_of(t);
+    const bool ends_epoch = t->batch + 1 == t->batches;
+    struct order next = { 0 };
+    const bool is_last = t->step + 1 == t->steps &&
+                         order_syncs(
+                             t->batch, t->batches, (int)t->config->gradient_accumulation_steps);
+    if (is_last || !encoded_waits_for_pixels(t->encoded))
+        return true;
+    if (ends_epoch && !order_init(&options, t->epoch + 1, &next, err))
+        return false;
+    const struct order *order = ends_epoch ? &next : &t->order;
+    const int64_t *starts = order->starts + (ends_epoch ? 0 : t->batch + 1);
+    batch_expect(t->pictures, order->items + starts[0], starts[1] - starts[0], &t->generator);
+    order_finish(&next);
+    return true;
+}
+
 static bool begin_pass(struct trainer *t, struct error *err) {
     const struct batch_shape shape = batch_get_shape(t->pictures);
     const struct pass_batch batch = batch_take(t->pictures, &t->generator, scale_of(t));
@@ -329,7 +348,7 @@ static bool begin_pass(struct trainer *t, struct error *err) {
         return false;
     memcpy(t->weights, batch.weights, (size_t)shape.rows * sizeof(*t->weights));
     t->in_pass = true;
-    return pass_begin(t->pass, &batch, err);
+    return pass_begin(t->pass, &batch, err) && expect_next_batch(t, err);
 }
 
 /* --- a step of the optimizer --- */
@@ -475,6 +494,7 @@ static bool begin_step_anew(struct trainer *t, struct error *err) {
     order_finish(&t->order);
     t->order = (struct order){ 0 };
     t->in_batch = t->in_pass = t->gradients_lost = false;
+    batch_expect_none(t->pictures);
     t->loss = 0;
     t->loss_batches = t->images = 0;
     return parameters_clear_gradients(t->parameters, err);

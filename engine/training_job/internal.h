@@ -7,7 +7,7 @@
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "models/checkpoint/checkpoint.h"
-#include "train/data/dataset.h"
+#include "train/data/read_ahead.h"
 #include "train/report/events.h"
 #include "train/trainer.h"
 
@@ -21,6 +21,7 @@ struct training_job {
     char *result; /* the adapter's path, or the folder's */
 
     /* Once they are loaded. */
+    struct read_ahead *reader;         /* of the pictures of both */
     bool borrows_unet; /* the options' */
     bool class_has_begun;
     struct tokenizer *tokenizer;

@@ -37,9 +37,23 @@ bool training_job_models_fit(
     return fits(models + vae, &left, parts, err);
 }
 
+/* Of pictures that are decoded before they are encoded. */
+static size_t decoded_bytes(const struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    const size_t floats = c->masks == TRAIN_MASKS_FILES ? 4 : 3;
+    size_t largest = 0;
+    for (int64_t i = 0; i < train_source_all(&t->source); i++) {
+        const struct bucket px = train_source_size(&t->source, i);
+        const size_t bytes = (size_t)px.width * (size_t)px.height * floats * sizeof(float);
+        largest = bytes > largest ? bytes : largest;
+    }
+    return read_ahead_bytes((int)c->dataloader_num_workers, largest);
+}
+
 bool training_job_training_fits(
     const struct training_job *t, const struct training_room *room, struct error *err) {
-    const struct trainer_memory m = trainer_get_memory(t->trainer);
+    struct trainer_memory m = trainer_get_memory(t->trainer);
+    m.encoded.host += decoded_bytes(t);
     const bool apart = t->options.kernels->device != DEVICE_CPU;
     const size_t device = m.parameters + m.optimizer + m.pass + m.encoded.device;
     char parts[160];

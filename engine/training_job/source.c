@@ -54,7 +54,18 @@ static bool source_pixels(void *user, int64_t item, const struct crop *crop, flo
     float *mask, struct error *err) {
     const struct training_job *t = user;
     const struct place place = place_of(t, item);
-    return dataset_read(place.dataset, place.index, crop, pixels, mask, err);
+    return read_ahead_read(t->reader, place.dataset, place.index, crop, pixels, mask, err);
+}
+
+static bool source_expect(void *user, int64_t item, const struct crop *crop, bool with_mask) {
+    const struct training_job *t = user;
+    const struct place place = place_of(t, item);
+    return read_ahead_expect(t->reader, place.dataset, place.index, crop, with_mask);
+}
+
+static bool source_expects(void *user) {
+    const struct training_job *t = user;
+    return read_ahead_expects(t->reader);
 }
 
 static struct dataset_options dataset_options_of(const struct train_config *c, const char *root) {
@@ -142,6 +153,8 @@ bool training_job_open_dataset(struct training_job *t, struct error *err) {
         .captions = source_captions,
         .caption = source_caption,
         .pixels = source_pixels,
+        .expect = source_expect,
+        .expects = source_expects,
     };
-    return find_class(t, err);
+    return read_ahead_create(options.threads, &t->reader, err) && find_class(t, err);
 }

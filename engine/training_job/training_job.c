@@ -98,6 +98,7 @@ void training_job_close(struct training_job *t) {
     tokenizer_destroy(t->tokenizer);
     records_close(t->records);
     events_destroy(t->events);
+    read_ahead_destroy(t->reader);
     dataset_destroy(t->dataset);
     dataset_destroy(t->class_dataset);
     free(t->class_folder);

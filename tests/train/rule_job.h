@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define STEPS 20
+#define EXPECTED_MAX 8
 
 static inline void must(bool ok, const struct error *err) {
     if (ok)
@@ -81,8 +82,15 @@ struct rule_pictures {
     const json_t *captions;
     const char *class_prompt;
     int block, mask_block, instances;
-    int reads;      /* of pixels */
-    bool is_broken; /* pixels are no numbers */
+    int reads; /* of pixels */
+    /* Those that were said before; at most EXPECTED_MAX are, none if it is 0. */
+    struct rule_expected {
+        int64_t item;
+        struct crop crop;
+        bool with_mask;
+    } expected[EXPECTED_MAX];
+    int expected_count, expected_max, foretold; /* foretold: reads that were the next expected */
+    bool is_broken;                             /* pixels are no numbers */
     struct placement placement;
 };
 
@@ -130,11 +138,35 @@ static inline void rule_blocks(const struct rule_pictures *p, const char *kind, 
     free(rough);
 }
 
+static inline bool rule_is_same(const struct rule_expected *a, const struct rule_expected *b) {
+    return a->item == b->item && a->crop.top == b->crop.top && a->crop.left == b->crop.left &&
+           a->crop.flip == b->crop.flip && a->with_mask == b->with_mask;
+}
+
+static inline bool rule_expect(void *user, int64_t item, const struct crop *crop, bool with_mask) {
+    struct rule_pictures *p = user;
+    if (p->expected_count >= p->expected_max)
+        return false;
+    p->expected[p->expected_count++] = (struct rule_expected){ item, *crop, with_mask };
+    return true;
+}
+
+static inline bool rule_expects(void *user) {
+    return ((const struct rule_pictures *)user)->expected_count;
+}
+
 static inline bool rule_pixels(
     void *user, int64_t item, const struct crop *crop, float *out, float *mask, struct error *err) {
     (void)err;
     struct rule_pictures *p = user;
     p->reads++;
+    const struct rule_expected read = { item, *crop, mask };
+    if (p->expected_count && rule_is_same(&p->expected[0], &read)) {
+        p->foretold++;
+        memmove(p->expected, p->expected + 1, sizeof(read) * (size_t)--p->expected_count);
+    } else {
+        p->expected_count = 0;
+    }
     rule_blocks(p, "picture", item, p->block, 3, crop, out);
     if (p->is_broken)
         out[0] = NAN;
@@ -164,7 +196,9 @@ static inline struct train_source rule_source_of(struct rule_pictures *pictures)
         .name = rule_name,
         .captions = rule_captions,
         .caption = rule_caption,
-        .pixels = rule_pixels };
+        .pixels = rule_pixels,
+        .expect = rule_expect,
+        .expects = rule_expects };
 }
 
 /* --- what a job said --- */

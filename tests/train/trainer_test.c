@@ -73,8 +73,8 @@ static void drop_models(void) {
 
 struct run {
     struct rule_steps steps;
-    int reads;
-    float *values; /* owned */
+    int reads, foretold, left; /* left: of what was expected */
+    float *values;             /* owned */
     int64_t floats;
 };
 
@@ -132,10 +132,11 @@ static void job_init(
 /* With a folder, the job is left in the middle of a step, written there, and gone on with by
  * another trainer. */
 static struct run run_job(
-    const json_t *file, const json_t *record, bool checkpointing, const char *folder) {
+    const json_t *file, const json_t *record, bool checkpointing, int ahead, const char *folder) {
     struct error err = { 0 };
     struct job job;
     job_init(&job, file, record, checkpointing);
+    job.pictures.expected_max = ahead;
     struct trainer *trainer;
     must(trainer_create(&job.options, &trainer, &err), &err);
     CHECK(trainer_steps(trainer) == STEPS, "%lld steps", (long long)trainer_steps(trainer));
@@ -163,6 +164,8 @@ static struct run run_job(
     must(values, &err);
     memcpy(run.values, values, sizeof(float) * (size_t)run.floats);
     run.reads = job.pictures.reads;
+    run.foretold = job.pictures.foretold;
+    run.left = job.pictures.expected_count;
     trainer_destroy(trainer);
     train_config_finish(&job.config);
     return run;
@@ -184,10 +187,10 @@ static void damage_cache(void) {
 
 /* What another job has encoded is not encoded again, and what was damaged meanwhile is. */
 static void what_is_encoded_serves_the_next_job(const json_t *file, const json_t *record) {
-    struct run first = run_job(file, record, false, NULL);
+    struct run first = run_job(file, record, false, EXPECTED_MAX, NULL);
     CHECK(first.reads == 0, "%d pictures are read again", first.reads);
     damage_cache();
-    struct run second = run_job(file, record, false, NULL);
+    struct run second = run_job(file, record, false, EXPECTED_MAX, NULL);
     printf(
         "pictures read: %d with a full cache, %d with a damaged one\n", first.reads, second.reads);
     CHECK(second.reads == 5, "%d pictures are encoded again, not 5", second.reads);
@@ -246,16 +249,21 @@ static void check_losses(
 }
 
 static void agrees(const char *name, const json_t *file, const json_t *record) {
-    struct run run = run_job(file, record, false, NULL);
+    struct run run = run_job(file, record, false, 0, NULL);
     check_losses(name, &run.steps, STEPS, record);
-    struct run again = run_job(file, record, true, NULL);
+    struct run again = run_job(file, record, true, EXPECTED_MAX, NULL);
+    if (again.reads)
+        printf("%-7s %d of %d pictures are expected before they are read\n", name, again.foretold,
+            again.reads);
+    CHECK(again.foretold == again.reads && !again.left, "%s: %d of %d reads are foretold, %d left",
+        name, again.foretold, again.reads, again.left);
     CHECK(same_losses(&run, &again) && run.floats == again.floats &&
               memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
         "%s: gradient checkpointing changes bits", name);
     free(again.values);
     char folder[] = "/tmp/latentd-job-XXXXXX";
     must_make(folder);
-    again = run_job(file, record, false, folder);
+    again = run_job(file, record, false, 3, folder);
     CHECK(same_losses(&run, &again) &&
               memcmp(run.values, again.values, sizeof(float) * (size_t)run.floats) == 0,
         "%s: a job that was stopped and resumed has other bits", name);
