@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 bool file_is_regular(int fd, const char *path, uint64_t *size, struct error *err) {
@@ -321,6 +322,15 @@ bool file_exists(const char *path) {
 bool file_is_folder(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool file_free_bytes(const char *folder, uint64_t *out, struct error *err) {
+    struct statvfs disk;
+    if (statvfs(folder, &disk) != 0)
+        return error_set(
+            err, ERROR_IO, "cannot ask how much is free in %s: %s", folder, strerror(errno));
+    *out = (uint64_t)disk.f_bavail * disk.f_frsize;
+    return true;
 }
 
 char *file_join(const char *folder, const char *name) {

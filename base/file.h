@@ -51,6 +51,10 @@ bool file_is_standard_output(const char *path);
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 
+/* That may still be written to the file system on which the folder lies. */
+bool file_free_bytes(const char *folder, uint64_t *out, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Removes the folder `name` of the open folder `at` (AT_FDCWD is one), and all in it, following no
  * link. What cannot be removed is left. */
 void file_remove_tree(int at, const char *name);

@@ -122,35 +122,45 @@ static bool trains_another(const struct train_config *c, const struct pipeline_i
     return c->model && (!drawn_with->model_name || strcmp(c->model, drawn_with->model_name) != 0);
 }
 
+static bool has_room(const struct training *t, const struct train_config *c, const char *model_path,
+    struct error *err) {
+    return training_job_would_fit(c, model_path, t->options.tokenizer_dir, t->options.folder, err);
+}
+
 /* What is wrong with another checkpoint than the one that is drawn with is found when it is
  * loaded. */
 static bool suits_another(
     const struct training *t, const struct train_config *c, struct error *err) {
     char *path = NULL;
     struct error why = { 0 };
-    const bool ok = engine_model_path(t->options.engine, c->model, &path, &why);
+    const bool known = engine_model_path(t->options.engine, c->model, &path, &why);
+    const bool ok = known ? has_room(t, c, path, err)
+                          : error_field(err, "model", c->model, "%s", why.message);
     free(path);
-    return ok || error_field(err, "model", c->model, "%s", why.message);
+    return ok;
 }
 
-static bool suits_checkpoint(
-    const struct training *t, const struct train_config *c, struct error *err) {
+static bool suits_checkpoint(const struct training *t, const struct train_config *c,
+    const char *class_folder, struct error *err) {
     struct pipeline_info info;
     if (!engine_get_info(t->options.engine, &info))
         return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
     const struct trained_checkpoint checkpoint = {
         .is_single_file = !file_is_folder(info.model_path), .inpaints = info.inpaints
     };
-    const bool possible = trains_another(c, &info) ? suits_another(t, c, err)
-                                                   : training_job_is_possible(c, &checkpoint, err);
+    const bool possible = trains_another(c, &info)
+                              ? suits_another(t, c, err)
+                              : training_job_is_possible(c, &checkpoint, class_folder, err) &&
+                                    has_room(t, c, info.model_path, err);
     return possible && train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err);
 }
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
     char *path = NULL, *class_folder = NULL;
     const bool ok = adapter_name_check("name", c->name, err) && resumes_from_latest(c, err) &&
-                    suits_checkpoint(t, c, err) && dataset_path(t, c, &path, err) &&
-                    class_path(t, c, &class_folder, err) && name_is_free(t, c, err) &&
+                    class_path(t, c, &class_folder, err) &&
+                    suits_checkpoint(t, c, class_folder, err) && dataset_path(t, c, &path, err) &&
+                    name_is_free(t, c, err) &&
                     training_job_look_at_dataset(c, path, t->options.dataset_root, err);
     free(path);
     free(class_folder);

@@ -11,17 +11,21 @@
 #include "train/report/events.h"
 #include "train/trainer.h"
 
+struct training_disk { /* what a full fine-tune writes */
+    uint64_t checkpoint_bytes, model_bytes;
+};
+
 struct training_job {
     struct training_job_options options; /* strings owned, but for config's */
     struct dataset *dataset;
     const int32_t *samples, *held_out; /* borrowed from it */
     char *class_folder;                /* of prior preservation, or NULL */
     struct dataset *class_dataset;     /* once none of its pictures is missing */
+    struct read_ahead *reader;         /* of the pictures of both */
     struct train_source source;
     char *result; /* the adapter's path, or the folder's */
 
     /* Once they are loaded. */
-    struct read_ahead *reader;         /* of the pictures of both */
     bool borrows_unet; /* the options' */
     bool class_has_begun;
     struct tokenizer *tokenizer;
@@ -37,6 +41,7 @@ struct training_job {
     struct class_pictures *class_pictures; /* while some are missing */
     bool loaded;                           /* all models */
     struct checkpoint *checkpoint;         /* until the trainer is made */
+    struct training_disk disk;
     struct trainer *trainer;
     struct records *records;
     struct events *events;
@@ -87,6 +92,13 @@ struct training_room { /* what was available before the trainer was made */
 void training_room_read(const struct kernels *kernels, struct training_room *out);
 bool training_job_training_fits(const struct training_job *t, const struct training_room *room,
     struct error *err) __attribute__((warn_unused_result));
+
+/* disk.c: of the checkpoint's; and, once the trainer is where it goes on from, whether there is
+ * room for what is still to come. ERROR_NO_SPACE says how much it is, and how much is free. */
+struct training_disk training_disk_of(
+    const struct train_config *config, const struct checkpoint *checkpoint);
+bool training_job_disk_fits(const struct training_job *t, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* watch.c: pictures on the way. Once the trainer is where it goes on from, which may be a step
  * whose validation was cut short. */

@@ -30,8 +30,22 @@ static bool name_result(struct training_job *t, struct error *err) {
 
 /* --- opening --- */
 
-bool training_job_is_possible(
-    const struct train_config *c, const struct trained_checkpoint *checkpoint, struct error *err) {
+/* What is missing of the class would have to be drawn. */
+static bool has_class(const struct train_config *c, const char *class_folder, struct error *err) {
+    int64_t missing = c->num_class_images;
+    char value[24];
+    if (class_folder && !class_pictures_missing(class_folder, c, &missing, err))
+        return false;
+    snprintf(value, sizeof(value), "%lld", (long long)c->num_class_images);
+    return !missing ||
+           error_field(err, "num_class_images", value,
+               "at most %lld, the pictures in class_data_dir: this checkpoint inpaints, "
+               "and draws from no prompt alone",
+               (long long)(c->num_class_images - missing));
+}
+
+bool training_job_is_possible(const struct train_config *c,
+    const struct trained_checkpoint *checkpoint, const char *class_folder, struct error *err) {
     enum scheduler_kind kind;
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
         return error_field(err, "validation_scheduler", c->validation_scheduler,
@@ -43,7 +57,7 @@ bool training_job_is_possible(
     if (c->validation_prompts.count && checkpoint->inpaints)
         return error_field(err, "validation_prompts", c->validation_prompts.items[0],
             "none: this checkpoint inpaints, and draws from no prompt alone");
-    return true;
+    return !c->with_prior_preservation || !checkpoint->inpaints || has_class(c, class_folder, err);
 }
 
 bool training_job_open(
@@ -121,13 +135,8 @@ bool training_job_between(const struct training_job *t, struct error *err) {
 }
 
 static bool begin_class_pictures(struct training_job *t, struct error *err) {
-    const int in = unet_get_config(t->unet)->in_channels;
-    const int latent = vae_get_config(t->vae)->latent_channels;
     if (!t->class_folder || t->class_dataset)
         return true;
-    if (in != latent)
-        return error_field(err, "num_class_images", "(that many are not there)",
-            "at most the pictures in class_data_dir: a UNet of %d channels draws none", in);
     const struct drawing_models models = training_job_drawing_models(t);
     return class_pictures_create(
         t->class_folder, t->options.config, &models, &t->class_pictures, err);
@@ -155,7 +164,7 @@ static bool suits(const struct training_job *t, struct error *err) {
         .is_single_file = checkpoint_is_single_file(t->checkpoint),
         .inpaints = unet->in_channels != unet->out_channels,
     };
-    return training_job_is_possible(t->options.config, &checkpoint, err);
+    return training_job_is_possible(t->options.config, &checkpoint, t->class_folder, err);
 }
 
 bool training_job_load(struct training_job *t, struct error *err) {
@@ -163,6 +172,8 @@ bool training_job_load(struct training_job *t, struct error *err) {
                     t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
                 suits(t, err) && training_job_load_models(t, t->checkpoint, err) &&
                 t->options.kernels->memory->synchronize(err);
+    if (t->loaded)
+        t->disk = training_disk_of(t->options.config, t->checkpoint);
     return t->loaded;
 }
 
@@ -190,7 +201,8 @@ static bool make_trainer(struct training_job *t, struct error *err) {
     checkpoint_close(t->checkpoint);
     t->checkpoint = NULL;
     if (!ok || !trainer_resume(t->trainer, t->options.folder, &resumed, err) ||
-        !training_job_open_reports(t, err) || !training_job_open_validation(t, err))
+        !training_job_disk_fits(t, err) || !training_job_open_reports(t, err) ||
+        !training_job_open_validation(t, err))
         return false;
     const struct trainer_memory m = trainer_get_memory(t->trainer);
     log_info(

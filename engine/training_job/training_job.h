@@ -53,9 +53,17 @@ struct trained_checkpoint {
     bool inpaints; /* its UNet draws from a picture and a mask only */
 };
 
-/* Names the field that asks for what is not done here, or not with this checkpoint. */
+/* Names the field that asks for what is not done here, or not with this checkpoint. class_folder:
+ * of pictures of the class; NULL: there are none yet. */
 bool training_job_is_possible(const struct train_config *config,
-    const struct trained_checkpoint *checkpoint, struct error *err)
+    const struct trained_checkpoint *checkpoint, const char *class_folder, struct error *err)
+    __attribute__((warn_unused_result));
+
+/* Whether there is room below `folder` for the checkpoints and the model of a full fine-tune, as
+ * far as the checkpoint's heads and max_train_steps tell: on any thread. ERROR_NO_SPACE says how
+ * much it would write and how much is free. */
+bool training_job_would_fit(const struct train_config *config, const char *model_path,
+    const char *tokenizer_dir, const char *folder, struct error *err)
     __attribute__((warn_unused_result));
 
 /* Whether a job could open that data set, as far as the heads of its files tell: on any thread. */

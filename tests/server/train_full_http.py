@@ -3,6 +3,7 @@ with the bytes of `latentd train` although the daemon was killed in the middle.
 usage: train_full_http.py EXECUTABLE MODEL"""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -37,6 +38,32 @@ def files(folder):
     return found
 
 
+def bytes_in(folder):
+    return sum(len(data) for data in files(folder).values())
+
+
+def a_disk_too_small_is_foretold(d, folder):
+    """More checkpoints than any disk holds are refused, with figures that are those of the finished job in
+    `folder`; fewer are not."""
+    each, whole = bytes_in(os.path.join(folder, "checkpoint-16")), bytes_in(os.path.join(folder, "model"))
+    many = {**FULL, "rank": None, "dropout": None, "name": "many", "checkpointing_steps": 1,
+            "max_train_steps": 100000000}
+    r = d.train(**many)
+    check(r.status == 507 and r.json()["error"]["code"] == "disk_full", f"{r.status} {r.body[:400]}")
+    job = d.wait(d.start(**{**many, "max_train_steps": None, "num_train_epochs": 100000000}), "failed")
+    check(job["error"]["code"] == "disk_full" and job["step"] == 0, f"{job}")
+    for message, count in (r.json()["error"]["message"], 100000000), (job["error"]["message"], 200000000):
+        print(message)
+        said = re.search(r"writes (\d+) MiB \(checkpoints of (\d+) MiB: (\d+), the model: (\d+) MiB\)", message)
+        all_mib, each_mib, checkpoints, model_mib = map(int, said.groups())
+        check(abs(each_mib - each / 2**20) <= 1 + each / 2**20 / 50, f"a checkpoint has {each} bytes: {message}")
+        check(abs(model_mib - whole / 2**20) <= 1 + whole / 2**20 / 50, f"the model has {whole} bytes: {message}")
+        check(checkpoints == count and all_mib >= count * (each_mib - 1), f"{count} checkpoints: {message}")
+    id = d.start(**many, checkpoints_total_limit=2)
+    check(d.request("POST", f"/jobs/{id}/cancel").status in (200, 202), "two at a time fit")
+    d.wait(id, "cancelled")
+
+
 def trained_by_a_daemon_that_was_killed():
     d = Trainer()
     with d:
@@ -49,6 +76,7 @@ def trained_by_a_daemon_that_was_killed():
         job = d.wait(id)
         check(job["result"]["model"] == os.path.join(d.state, "jobs", id, "model"), f"it says where: {job['result']}")
         check(d.picture() == plain, "the daemon's own model is as it was")
+        a_disk_too_small_is_foretold(d, os.path.join(d.state, "jobs", id))
     return job["result"]["model"], plain
 
 

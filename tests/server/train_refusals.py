@@ -293,14 +293,23 @@ def inpainting_checkpoint():
 def refused_for_the_checkpoint(messages):
     small = os.path.join(root, "small")
     subprocess.run([sys.argv[3], sys.argv[4], "49408", small], check=True)
-    for checkpoint, fields, param, words in (
-            (small + ".safetensors", {"method": "full", "rank": None, "dropout": None}, "method", "single file"),
-            (inpainting_checkpoint(), {"validation_prompts": ["a boat"], "validation_steps": 4},
-             "validation_prompts", "this checkpoint inpaints")):
+    prior = {"with_prior_preservation": True, "class_prompt": "a boat"}
+    for checkpoint, rows in (
+            (small + ".safetensors", [
+                ({"method": "full", "rank": None, "dropout": None}, "method", "single file")]),
+            (inpainting_checkpoint(), [
+                ({"validation_prompts": ["a boat"], "validation_steps": 4}, "validation_prompts",
+                 "this checkpoint inpaints"),
+                ({**prior, "num_class_images": 4}, "num_class_images", "at most 0, the pictures in class_data_dir"),
+                ({**prior, "class_data_dir": "stripes", "num_class_images": 6}, "num_class_images",
+                 "at most 5, the pictures in class_data_dir"),
+                ({**prior, "class_data_dir": "nowhere", "num_class_images": 1}, "num_class_images",
+                 "this checkpoint inpaints")])):
         with Trainer(model=checkpoint) as d:
-            r = d.train(**fields)
-            check(r.status == 400, f"{fields}: {r.status} {r.body[:300]}")
-            messages.note(f"{fields}", r.json().get("error", {}), words, param)
+            for fields, param, words in rows:
+                r = d.train(**fields)
+                check(r.status == 400, f"{fields}: {r.status} {r.body[:300]}")
+                messages.note(f"{fields}", r.json().get("error", {}), words, param)
             check(d.get("/jobs").json()["jobs"] == [], "no job is there")
 
 
