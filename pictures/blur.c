@@ -28,34 +28,58 @@ static int mirrored(int at, int count) {
     return count > 1 ? at : 0;
 }
 
-/* `count` bytes that are `stride` apart; `line` has room for them. */
-static void blur_line(
-    uint8_t *bytes, int count, size_t stride, const float *weights, int radius, uint8_t *line) {
-    for (int i = 0; i < count; i++)
-        line[i] = bytes[(size_t)i * stride];
-    for (int i = 0; i < count; i++) {
-        float sum = 0;
-        for (int k = -radius; k <= radius; k++)
-            sum += weights[k + radius] * line[mirrored(i + k, count)];
-        bytes[(size_t)i * stride] = (uint8_t)(sum + 0.5f);
+/* out[i] is the sum of weights[k] in[i + k], in that order for each. */
+static void weigh(const float *in, const float *weights, int taps, int count, float *out) {
+    memset(out, 0, (size_t)count * sizeof(*out));
+    for (int k = 0; k < taps; k++)
+        for (int i = 0; i < count; i++)
+            out[i] += weights[k] * in[i + k];
+}
+
+static void blur_rows(
+    struct picture *p, const float *weights, int radius, float *line, float *sum) {
+    for (int y = 0; y < p->height; y++) {
+        uint8_t *row = p->pixels + (size_t)y * (size_t)p->width;
+        for (int i = -radius; i < p->width + radius; i++)
+            line[i + radius] = row[mirrored(i, p->width)];
+        weigh(line, weights, 2 * radius + 1, p->width, sum);
+        for (int x = 0; x < p->width; x++)
+            row[x] = (uint8_t)(sum[x] + 0.5f);
+    }
+}
+
+/* Row after row, whose pixels are one beside the other in memory. `from` is a copy of it. */
+static void blur_columns(
+    struct picture *p, const uint8_t *from, const float *weights, int radius, float *sum) {
+    const size_t width = (size_t)p->width;
+    for (int y = 0; y < p->height; y++) {
+        memset(sum, 0, width * sizeof(*sum));
+        for (int k = -radius; k <= radius; k++) {
+            const uint8_t *row = from + (size_t)mirrored(y + k, p->height) * width;
+            for (size_t x = 0; x < width; x++)
+                sum[x] += weights[k + radius] * row[x];
+        }
+        for (size_t x = 0; x < width; x++)
+            p->pixels[(size_t)y * width + x] = (uint8_t)(sum[x] + 0.5f);
     }
 }
 
 static bool blur_direction(struct picture *picture, int sigma, bool columns, struct error *err) {
     const int radius = (int)(2.5 * sigma + 0.5);
-    const int count = columns ? picture->height : picture->width;
-    const int lines = columns ? picture->width : picture->height;
-    const size_t width = (size_t)picture->width;
+    const size_t width = (size_t)picture->width, pixels = width * (size_t)picture->height;
     if (sigma == 0)
         return true;
     float *weights = gaussian(sigma, radius);
-    uint8_t *line = malloc((size_t)count);
-    for (int i = 0; weights && line && i < lines; i++)
-        blur_line(picture->pixels + (columns ? (size_t)i : (size_t)i * width), count,
-            columns ? width : 1, weights, radius, line);
-    const bool ok = weights && line;
+    float *sum = malloc(width * sizeof(*sum));
+    void *copy = malloc(columns ? pixels : (width + 2 * (size_t)radius) * sizeof(float));
+    const bool ok = weights && sum && copy;
+    if (ok && columns)
+        blur_columns(picture, memcpy(copy, picture->pixels, pixels), weights, radius, sum);
+    else if (ok)
+        blur_rows(picture, weights, radius, copy, sum);
     free(weights);
-    free(line);
+    free(sum);
+    free(copy);
     return ok || no_memory(err);
 }
 
@@ -86,38 +110,76 @@ static double box_radius(double sigma) {
     return whole + fraction;
 }
 
-/* One line, whose ends go on for ever; `sums` has room for count + 1. out[i] is the mean of what
- * lies within the radius, of which the outermost count by its fraction. */
-static void box_line(float *values, int count, size_t stride, double radius, double *sums) {
+/* LINES lines of a layer side by side, so that columns too are read in pieces of memory:
+ * [count][LANES]. */
+#define LINES 4
+#define LANES (LINES * CHANNELS)
+
+struct lines {
+    float (*values)[LANES]; /* owned: [longer side] */
+    double (*sums)[LANES];  /* owned: [longer side + 1] */
+};
+
+/* Each ends in values that go on for ever. values[i] becomes the mean of what lies within the
+ * radius, of which the outermost count by its fraction. */
+static void box(struct lines *l, int count, double radius) {
     const int whole = (int)radius;
     const double fraction = radius - whole, weight = 1 / (2 * radius + 1);
-    const double first = values[0], last = values[(size_t)(count - 1) * stride];
-    sums[0] = 0;
+    double first[LANES], last[LANES];
+    for (int k = 0; k < LANES; k++) {
+        first[k] = l->values[0][k];
+        last[k] = l->values[count - 1][k];
+        l->sums[0][k] = 0;
+    }
     for (int i = 0; i < count; i++)
-        sums[i + 1] = sums[i] + values[(size_t)i * stride];
+        for (int k = 0; k < LANES; k++)
+            l->sums[i + 1][k] = l->sums[i][k] + l->values[i][k];
     for (int i = 0; i < count; i++) {
         const int from = i - whole, to = i + whole; /* both included */
         const int inside_from = from < 0 ? 0 : from, inside_to = to >= count ? count - 1 : to;
-        double sum = sums[inside_to + 1] - sums[inside_from] + (inside_from - from) * first +
-                     (to - inside_to) * last;
-        const double before = from - 1 < 0 ? first : sums[from] - sums[from - 1];
-        const double after = to + 1 >= count ? last : sums[to + 2] - sums[to + 1];
-        sum += fraction * (before + after);
-        values[(size_t)i * stride] = (float)(weight * sum);
+        const double *begin = l->sums[inside_from], *end = l->sums[inside_to + 1];
+        const bool has_before = from >= 1, has_after = to + 1 < count;
+        for (int k = 0; k < LANES; k++) {
+            double sum = end[k] - begin[k] + (inside_from - from) * first[k] +
+                         (to - inside_to) * last[k];
+            const double before = has_before ? begin[k] - l->sums[inside_from - 1][k] : first[k];
+            const double after = has_after ? l->sums[inside_to + 2][k] - end[k] : last[k];
+            sum += fraction * (before + after);
+            l->values[i][k] = (float)(weight * sum);
+        }
     }
 }
 
-/* `sums` has room for the longer side and one. */
-static void blur_layer(struct layer *layer, double sigma, double *sums) {
+/* Up to LINES lines that begin at `at`, `apart` from each other, of pixels that are `stride` apart:
+ * all passes. */
+static void blur_lines(
+    struct lines *l, float *at, int lines, size_t apart, int count, size_t stride, double radius) {
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < LINES; k++)
+            memcpy(l->values[i] + k * CHANNELS,
+                at + (size_t)i * stride + (size_t)(k < lines ? k : 0) * apart,
+                CHANNELS * sizeof(*at));
+    for (int pass = 0; pass < PASSES; pass++)
+        box(l, count, radius);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < lines; k++)
+            memcpy(at + (size_t)i * stride + (size_t)k * apart, l->values[i] + k * CHANNELS,
+                CHANNELS * sizeof(*at));
+}
+
+static int at_most(int lines) {
+    return lines < LINES ? lines : LINES;
+}
+
+static void blur_layer(struct layer *layer, double sigma, struct lines *l) {
     const size_t row = (size_t)layer->width * CHANNELS;
     const double radius = box_radius(sigma);
-    for (int pass = 0; pass < PASSES; pass++)
-        for (int y = 0; y < layer->height; y++)
-            for (size_t c = 0; c < CHANNELS; c++)
-                box_line(layer->values + (size_t)y * row + c, layer->width, CHANNELS, radius, sums);
-    for (int pass = 0; pass < PASSES; pass++)
-        for (size_t x = 0; x < row; x++)
-            box_line(layer->values + x, layer->height, row, radius, sums);
+    for (int y = 0; y < layer->height; y += LINES)
+        blur_lines(l, layer->values + (size_t)y * row, at_most(layer->height - y), row,
+            layer->width, CHANNELS, radius);
+    for (int x = 0; x < layer->width; x += LINES)
+        blur_lines(l, layer->values + (size_t)x * CHANNELS, at_most(layer->width - x), CHANNELS,
+            layer->height, row, radius);
 }
 
 /* What is not masked, as it would lie on glass. */
@@ -162,12 +224,13 @@ bool picture_smear(struct picture *picture, const struct picture *mask, struct e
     const int longer = picture->width > picture->height ? picture->width : picture->height;
     struct layer whole = { calloc(values, sizeof(float)), picture->width, picture->height };
     struct layer above = { calloc(values, sizeof(float)), picture->width, picture->height };
-    double *sums = malloc(((size_t)longer + 1) * sizeof(*sums));
-    const bool ok = whole.values && above.values && sums;
+    struct lines lines = { malloc((size_t)longer * sizeof(*lines.values)),
+        malloc(((size_t)longer + 1) * sizeof(*lines.sums)) };
+    const bool ok = whole.values && above.values && lines.values && lines.sums;
     for (size_t i = 0; ok && i < sizeof(blurs) / sizeof(blurs[0]); i++) {
         fill_layer(&above, picture, mask);
         if (blurs[i].sigma > 0)
-            blur_layer(&above, blurs[i].sigma, sums);
+            blur_layer(&above, blurs[i].sigma, &lines);
         for (int k = 0; k < blurs[i].times; k++)
             compose(&whole, &above);
     }
@@ -175,6 +238,7 @@ bool picture_smear(struct picture *picture, const struct picture *mask, struct e
         to_pixels(&whole, picture);
     free(whole.values);
     free(above.values);
-    free(sums);
+    free(lines.values);
+    free(lines.sums);
     return ok || no_memory(err);
 }
