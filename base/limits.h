@@ -142,6 +142,8 @@
 #define HTTP_UPLOAD_BYTES_PER_MS 64        /* a sent file gets this time on top of that */
 #define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
 #define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
+#define SDAPI_CANVASES_MAX_BYTES                                                                   \
+    (256u << 20) /* of pictures that wait for their drawn part, all requests (server/sdapi) */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */
 #define HTTP_LAST_WORDS_MS 500             /* the same, once --drain-timeout is over */
 #define HTTP_CONNECTION_BYTES (128u << 10) /* of memory for a request's head and its answer's */

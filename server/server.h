@@ -87,6 +87,7 @@ struct http_server {
     struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
     struct sdapi_settings sdapi; /* of the requests of that dialect */
+    size_t canvas_bytes;         /* of all their canvases (server/sdapi/inpaint.h) */
 };
 
 /* ENGINE_STOPPING once the server drains, otherwise the engine's. */

@@ -27,14 +27,14 @@ static json_t *extra_json(const struct sdapi_answer *answer) {
     if (ok && !request->sampling.sampler->own_timesteps)
         ok = json_object_set_new(
                  extra, "Schedule type", json_string(request->sampling.schedule->label)) == 0;
-    if (ok && in->mask.bytes && in->blur_x == in->blur_y)
+    if (ok && in->given && in->blur_x == in->blur_y)
         ok = json_object_set_new(extra, "Mask blur", json_integer(in->blur_x)) == 0;
-    if (ok && in->mask.bytes && in->invert)
+    if (ok && in->given && in->invert)
         ok = json_object_set_new(extra, "Mask mode", json_string("Inpaint not masked")) == 0;
-    if (ok && in->mask.bytes && in->full_res)
+    if (ok && in->given && in->full_res)
         ok = json_object_set_new(extra, "Inpaint area", json_string("Only masked")) == 0 &&
              json_object_set_new(extra, "Masked area padding", json_integer(in->padding)) == 0;
-    if (ok && in->mask.bytes)
+    if (ok && in->given)
         ok = json_object_set_new(
                  extra, "Masked content", json_string(in->fill ? "fill" : "original")) == 0;
     if (ok)

@@ -8,11 +8,55 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A request of ours, and its share of what all canvases take. */
+struct asked {
+    struct sdapi_request request; /* the first member */
+    struct http_server *server;
+    size_t canvas_bytes;
+};
+
+/* --- the canvases --- */
+
+static void give_room(struct asked *a, size_t bytes) {
+    pthread_mutex_lock(&a->server->mutex);
+    a->server->canvas_bytes -= bytes;
+    pthread_mutex_unlock(&a->server->mutex);
+    a->canvas_bytes -= bytes;
+}
+
+static bool take_room(struct asked *a, size_t bytes, struct error *err) {
+    struct http_server *server = a->server;
+    pthread_mutex_lock(&server->mutex);
+    const size_t taken = server->canvas_bytes;
+    const bool fits = taken <= SDAPI_CANVASES_MAX_BYTES &&
+                      bytes <= SDAPI_CANVASES_MAX_BYTES - taken;
+    if (fits)
+        server->canvas_bytes += bytes;
+    pthread_mutex_unlock(&server->mutex);
+    if (!fits)
+        return error_set(err, ERROR_BUSY,
+            "the picture to inpaint takes %zu MiB, and those of other requests %zu of %u MiB; try "
+            "again later",
+            bytes >> 20, taken >> 20, SDAPI_CANVASES_MAX_BYTES >> 20);
+    a->canvas_bytes = bytes;
+    return true;
+}
+
 /* With a mask there are pictures to decode, so a loader's thread does this. */
 static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
-    struct sdapi_request *request = g->user;
-    return !request->inpainting.mask.bytes ||
-           sdapi_inpaint_prepare(&request->inpainting, asked, &request->canvas, err);
+    struct asked *a = g->user;
+    struct sdapi_request *request = &a->request;
+    size_t bytes;
+    if (!request->inpainting.given)
+        return true;
+    if (!sdapi_canvas_measure(&request->inpainting, asked, &bytes, err) ||
+        !take_room(a, bytes, err) ||
+        !sdapi_inpaint_prepare(&request->inpainting, asked, &request->canvas, err))
+        return false;
+    free(request->inpainting.mask.bytes); /* the canvas has it now */
+    request->inpainting.mask = (struct picture_file){ 0 };
+    give_room(a, a->canvas_bytes - sdapi_canvas_bytes(&request->canvas));
+    return true;
 }
 
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
@@ -24,8 +68,10 @@ static bool answer(const struct generation *g, struct generation_body *out, stru
 }
 
 static void finish(void *user) {
-    sdapi_request_finish(user);
-    free(user);
+    struct asked *a = user;
+    sdapi_request_finish(&a->request);
+    give_room(a, a->canvas_bytes);
+    free(a);
 }
 
 static const struct generation_kind kind = {
@@ -47,15 +93,17 @@ static enum MHD_Result start(struct exchange *exchange, enum sdapi_kind which) {
     pthread_mutex_lock(&server->mutex);
     const struct sdapi_settings settings = server->sdapi;
     pthread_mutex_unlock(&server->mutex);
-    struct sdapi_request *request = calloc(1, sizeof(*request));
-    if (!request) {
+    struct asked *a = calloc(1, sizeof(*a));
+    if (!a) {
         error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
         return respond_error(exchange, &err);
     }
+    struct sdapi_request *request = &a->request;
+    a->server = server;
     if (!sdapi_request_parse(
             which, exchange->body, exchange->body_size, &settings, request, &err) ||
         !check_checkpoint(server, request, &err)) {
-        finish(request);
+        finish(a);
         return respond_error(exchange, &err);
     }
     struct generate_request asked = request->generate;
@@ -67,7 +115,7 @@ static enum MHD_Result start(struct exchange *exchange, enum sdapi_kind which) {
         .preview = PREVIEW_RGB,
         .task_id = request->task_id[0] ? request->task_id : NULL,
     };
-    return generation_start(exchange, &asked, &kind, request, &options);
+    return generation_start(exchange, &asked, &kind, a, &options);
 }
 
 static enum MHD_Result txt2img(struct exchange *exchange) {

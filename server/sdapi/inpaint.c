@@ -133,6 +133,25 @@ static void fit_proportions(struct region *r, const struct picture *mask, int wi
 
 /* --- before it is drawn --- */
 
+/* A picture and its cover. */
+static size_t bytes_of(int width, int height) {
+    return (size_t)width * (size_t)height * (3 + 1);
+}
+
+bool sdapi_canvas_measure(const struct sdapi_inpainting *in, const struct generate_request *request,
+    size_t *bytes, struct error *err) {
+    int width = request->width, height = request->height;
+    if (in->full_res && !source_examine(&request->init_image, "init_image", INIT_IMAGE_MAX_PX,
+                            &width, &height, err))
+        return false;
+    *bytes = bytes_of(width, height);
+    return true;
+}
+
+size_t sdapi_canvas_bytes(const struct sdapi_canvas *canvas) {
+    return bytes_of(canvas->picture.width, canvas->picture.height);
+}
+
 static bool read_mask(const struct sdapi_inpainting *in, const struct picture *init,
     struct picture *out, struct error *err) {
     if (!read_picture(&in->mask, "mask_image", out, err) || !picture_to_grey(out, err) ||

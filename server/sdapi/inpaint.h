@@ -9,7 +9,8 @@
 
 /* What a request says of it. */
 struct sdapi_inpainting {
-    struct picture_file mask; /* owned; no bytes: there is none */
+    bool given;               /* a mask is */
+    struct picture_file mask; /* owned; until it is prepared */
     int blur_x, blur_y;       /* px, the standard deviation of a Gaussian */
     bool invert;              /* white is kept */
     bool fill;                /* the masked part begins as a smear of what is around it */
@@ -24,12 +25,18 @@ struct sdapi_canvas {
     int x, y, width, height; /* the part of it that is drawn */
 };
 
+/* What the canvas takes at most, by the pictures' heads. ERROR_INVALID names init_image. */
+bool sdapi_canvas_measure(const struct sdapi_inpainting *inpainting,
+    const struct generate_request *request, size_t *bytes, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* Puts the pictures to draw from into `request`, in place of its init_image. With a mask in which
  * nothing is white it is as if there were none, as in AUTOMATIC1111. Decodes, so it takes a while.
  * ERROR_INVALID names init_image or mask_image. The caller finishes *out on success. */
 bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
     struct generate_request *request, struct sdapi_canvas *out, struct error *err)
     __attribute__((warn_unused_result));
+size_t sdapi_canvas_bytes(const struct sdapi_canvas *canvas);
 void sdapi_canvas_finish(struct sdapi_canvas *canvas); /* zeroed is fine */
 
 /* The canvas with a drawn picture [height][width][3] in it: RGB of the canvas's size, malloc'd. */

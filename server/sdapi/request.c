@@ -373,6 +373,7 @@ static bool read_mask(const json_t *fields, struct sdapi_request *out, struct er
         return error_field(err, "latent_mask", "a picture", "null: only mask is there");
     if (!*mask)
         return true;
+    in->given = true;
     return (round || error_field(err, "mask_round", "false", "true")) &&
            sdapi_decode_picture(mask, &in->mask, err);
 }

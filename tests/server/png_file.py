@@ -6,7 +6,12 @@ import zlib
 
 def png_file(width, height, pixel):
     """pixel(x, y) is (red, green, blue)."""
-    rows = b"".join(b"\0" + b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height))
+    return png_of_rows(width, [b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height)])
+
+
+def png_of_rows(width, rows):
+    """Of each row's bytes."""
+    height, rows = len(rows), b"".join(b"\0" + row for row in rows)
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

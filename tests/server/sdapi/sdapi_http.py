@@ -9,7 +9,7 @@ import threading
 import time
 
 from daemon import Daemon, check, done, wait_until
-from png_file import gradient, left_half, png_base64
+from png_file import gradient, left_half, png_base64, png_of_rows
 
 JSON = {"Content-Type": "application/json"}
 SMALL = {"width": 64, "height": 64, "steps": 4}
@@ -265,6 +265,37 @@ def progress_and_interrupt(executable):
         check(answers["native"].status == 200, "nor interrupted")
 
 
+def large_pictures_that_wait(executable):
+    """Pictures of 4096x4096 px to inpaint a part of, of which four fill what is kept of all of them: a fifth is
+    refused, and taken once one has ended."""
+    def square(side, first):
+        rows = [first + bytes(3 * side - 3)] + [bytes(3 * side)] * (side - 1)
+        return base64.b64encode(png_of_rows(side, rows)).decode()
+    fields = {**SMALL, "init_images": [square(4096, bytes(3))], "mask": square(64, b"\xff" * 3), "mask_blur": 0,
+              "inpainting_fill": 1, "steps": 1000, "denoising_strength": 1, "send_images": False}
+    with Daemon(executable, "fake,step_ms=50") as d:
+        answers = []
+
+        def ask():
+            answers.append(post(d, "/sdapi/v1/img2img", fields))
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        check(wait_until(lambda: answers, 60), "one of five is answered")
+        r = answers[0]
+        check(r.status == 429 and "of 256 MiB" in r.json()["detail"] and "64 MiB" in r.json()["detail"] and
+              int(r.headers["retry-after"]) >= 1, f"{r.status} {r.body[:300]} {r.headers}")
+        check(len(answers) == 1, f"and only one: {[a.status for a in answers]}")
+        post(d, "/sdapi/v1/skip")
+        check(wait_until(lambda: len(answers) == 2) and answers[1].status == 499, "one of four is ended")
+        again = threading.Thread(target=ask)
+        again.start()
+        while any(t.is_alive() for t in [*threads, again]):
+            post(d, "/sdapi/v1/skip")
+            time.sleep(0.05)
+        check([a.status for a in answers] == [429] + [499] * 5, f"all but the fifth: {[a.status for a in answers]}")
+
+
 def callers(executable):
     """Each key's owner sees and ends their own requests only."""
     with tempfile.TemporaryDirectory() as folder:
@@ -298,5 +329,6 @@ with Daemon(executable) as daemon:
     for test in (lists, answers, formats, img2img, errors, options, curl):
         test(daemon)
 progress_and_interrupt(executable)
+large_pictures_that_wait(executable)
 callers(executable)
 done()
