@@ -10,6 +10,7 @@
 #include "command/progress.h"
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
+#include "train/deepspeed_config.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@
 #include <string.h>
 
 struct train_run {
-    const char *model, *tokenizer_dir, *config_path, *dataset_root, *out, *cache;
+    const char *model, *tokenizer_dir, *config_path, *deepspeed_path, *name;
+    const char *dataset_root, *out, *cache;
     uint64_t cache_max_bytes;
     struct device_choice device;
     bool quiet;
@@ -27,8 +29,15 @@ struct train_run {
 
 static const struct option_spec table[] = {
     OPTION_MODEL_ROW(struct train_run, model),
-    { "config", 0, "JOB.json", "what to train: the body of POST /train", true,
-        OPTION_TO_TEXT(struct train_run, config_path) },
+    { "config", 0, "JOB.json", "what to train: the body of POST /train",
+        .to = OPTION_TO_TEXT(struct train_run, config_path) },
+    { "deepspeed-config", 0, "CFG.json",
+        "in its place: a configuration of deepspeed-diffusers,\nevery key of which is taken, said "
+        "to "
+        "have no effect, or refused",
+        .to = OPTION_TO_TEXT(struct train_run, deepspeed_path) },
+    { "name", 0, "NAME", "of the adapter, which such a configuration does not say",
+        .to = OPTION_TO_TEXT(struct train_run, name) },
     { "dataset-root", 0, "FOLDER",
         "where the job's data set is looked for, and what its links\nmay not lead out of [none]",
         .to = OPTION_TO_TEXT(struct train_run, dataset_root) },
@@ -49,7 +58,10 @@ static const struct option_spec table[] = {
 };
 
 static const struct command_help help = {
-    .usage = "latentd train --model PATH --config JOB.json --out FOLDER [options]",
+    .usage =
+        "latentd train --model PATH --config JOB.json --out FOLDER [options]\n"
+        "       latentd train --model PATH --deepspeed-config CFG.json --name NAME --out FOLDER "
+        "[options]",
     .summary = "Trains an adapter on a folder of pictures with captions and writes it to\n"
                "FOLDER/NAME.safetensors, or with method \"full\" all of the UNet, to the\n"
                "checkpoint FOLDER/model. JOB.json is an object with name, dataset, max_train_steps "
@@ -66,13 +78,41 @@ static void on_signal(int number) {
     asked_to_stop = 1;
 }
 
+/* As the body of POST /train. */
+static json_t *read_deepspeed(const struct train_run *run, struct error *err) {
+    json_t *from = json_parse_file(run->deepspeed_path, TRAIN_CONFIG_MAX_BYTES, err);
+    json_t *job = NULL, *notes = NULL, *note;
+    size_t i;
+    if (from && deepspeed_config_read(from, run->name, &job, &notes, err))
+        json_array_foreach(notes, i, note) {
+            log_info("%s: %s", run->deepspeed_path, json_string_value(note));
+        }
+    json_decref(notes);
+    json_decref(from);
+    return job;
+}
+
 static bool read_config(struct train_run *run, struct error *err) {
-    json_t *json = json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
+    json_t *json = run->deepspeed_path
+                       ? read_deepspeed(run, err)
+                       : json_parse_file(run->config_path, TRAIN_CONFIG_MAX_BYTES, err);
     const bool ok = json && train_config_parse(json, &run->config, err);
     json_decref(json);
     if (ok && run->config.model)
         return error_field(err, "model", run->config.model, "left out: --model says which it is");
     return ok;
+}
+
+/* What is trained is said once, in one way or the other. */
+static bool is_said_once(const struct train_run *run, struct error *err) {
+    if (!run->config_path == !run->deepspeed_path)
+        return error_set(err, ERROR_INVALID,
+            "either --config JOB.json or --deepspeed-config CFG.json "
+            "says what to train");
+    return !run->name == !run->deepspeed_path ||
+           error_set(err, ERROR_INVALID,
+               "--name NAME stands beside --deepspeed-config, which says no name, and nowhere "
+               "else");
 }
 
 static void on_step(void *user, const struct train_record *record, int64_t steps) {
@@ -168,8 +208,10 @@ int train_main(int argc, char **argv) {
         option_forms_print(stdout, given.help, &help, table);
         return 0;
     }
-    if (!options_fill(&given, &run, &err))
+    if (!options_fill(&given, &run, &err) || !is_said_once(&run, &err))
         return options_usage_error("train", &err);
+    if (run.quiet)
+        log_set_level(LOG_LEVEL_WARNING);
     const bool ok = read_config(&run, &err) && train(&run, &err);
     train_config_finish(&run.config);
     if (!ok)

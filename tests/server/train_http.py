@@ -74,6 +74,49 @@ def decoding_threads_change_no_byte(alone):
         check(status == 0 and again == alone, f"{threads} threads that decode: the same bytes {log}")
 
 
+# The keys of deepspeed-diffusers' cfg/default.json, as far as they are not about other programs' files.
+DEEPSPEED = {
+    "num_epochs": 2, "validation_epochs": 10, "max_train_steps": 0, "lr_warmup_steps": 3, "save_interval": 2,
+    "seed": 42, "validation_prompts": [], "pretrained_model_name_or_path": "model/sd", "dataset_dir": "stripes",
+    "checkpoint_dir": "result/checkpoint", "use_lora": {"action": True, "rank": 4, "alpha": 2},
+    "dataloader_num_workers": 8, "resume_from_checkpoint": True, "use_ema": False, "offline": True, "resolution": 64,
+    "center_crop": True, "random_flip": True, "use_fp16": {"enabled": False, "loss_scale": 0},
+    "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "AdamW", "params": {"lr": 2e-3, "betas": [0.8, 0.99], "eps": 1e-7, "weight_decay": 0.02}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_num_steps": 1000}},
+    "wandb": {"enabled": False}, "zero_optimization": {"stage": 1}}
+THE_SAME = {
+    "num_train_epochs": 2, "lr_scheduler": "warmup_log", "lr_warmup_steps": 3, "checkpointing_steps": 2, "seed": 42,
+    "rank": 4, "alpha": 2, "center_crop": True, "gradient_accumulation_steps": 2, "learning_rate": 2e-3,
+    "adam_beta1": 0.8, "adam_beta2": 0.99, "adam_epsilon": 1e-7, "adam_weight_decay": 0.02, "max_grad_norm": 0,
+    "image_interpolation_mode": "bilinear", "max_train_steps": 0, "caption_dropout": 0, "dropout": 0}
+
+
+def train_deepspeed(config, *more):
+    path = os.path.join(root, "cfg.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    return subprocess.run([executable, "train", "--model", model, "--deepspeed-config", path, "--dataset-root",
+                           os.path.join(root, "sets"), "--out", os.path.join(root, "deepspeed"), *more],
+                          capture_output=True, text=True)
+
+
+def a_configuration_of_deepspeed_diffusers_is_trained():
+    status, log, same = train_alone("the-same", **THE_SAME)
+    check(status == 0, f"the same job: {log}")
+    p = train_deepspeed(DEEPSPEED, "--name", "stripes")
+    check(p.returncode == 0 and "zero_optimization has no effect: one process" in p.stderr, f"{p.stderr}")
+    with open(os.path.join(root, "deepspeed", "stripes.safetensors"), "rb") as f:
+        check(f.read() == same, "its adapter is that of the same job in our words")
+    for config, more, words in (
+            ({**DEEPSPEED, "zero": 1}, ("--name", "x"), "zero: 1 is not allowed"),
+            ({**DEEPSPEED, "wandb": {"enabled": True}}, ("--name", "x"), "wandb.enabled: true is not allowed"),
+            (DEEPSPEED, (), "--name NAME stands beside --deepspeed-config"),
+            (DEEPSPEED, ("--name", "x", "--config", "job.json"), "either --config")):
+        p = train_deepspeed(config, *more)
+        check(p.returncode != 0 and words in p.stderr, f"{words}: {p.returncode} {p.stderr}")
+
+
 def parts_drawn_once_are_kept_for_the_next_job():
     """Pictures larger than they are trained: cut anew each time, or once with cache_latents."""
     def files(where):
@@ -233,6 +276,7 @@ try:
     reference = trained_alone()
     it_goes_back_to_a_checkpoint(reference)
     decoding_threads_change_no_byte(reference)
+    a_configuration_of_deepspeed_diffusers_is_trained()
     parts_drawn_once_are_kept_for_the_next_job()
     missing_class_pictures_are_drawn()
     the_adapter_is_there_by_name(reference)
