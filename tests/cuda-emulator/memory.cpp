@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #if EMULATOR_ASAN
 #include <sanitizer/asan_interface.h>
@@ -22,6 +23,8 @@
 static const size_t SPACE = (size_t)64 << 30;
 static const size_t PAGE = 4096;
 static const unsigned char GUARD = 0xfe;
+/* At each end of freed memory, as far as the sanitizer is told. */
+static const size_t SHADOWED = (size_t)1 << 16;
 
 struct allocation {
     unsigned char *data;
@@ -100,18 +103,41 @@ static unsigned char *find_place(size_t pages) {
     return NULL;
 }
 
+/* Memory full of poison. Pages that nobody writes are those of one file: most of a large block is
+ * never touched, and filling it would be most of the work of a test that allocates many. */
+static bool map_poison(unsigned char *first, size_t pages) {
+    static const size_t FILE_BYTES = (size_t)4 << 20;
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("cuda-emulator-poison", MFD_CLOEXEC);
+        void *all = file < 0 || ftruncate(file, (off_t)FILE_BYTES)
+                        ? MAP_FAILED
+                        : mmap(NULL, FILE_BYTES, PROT_WRITE, MAP_SHARED, file, 0);
+        if (all == MAP_FAILED)
+            emulator_die("no file of %zu bytes in memory", FILE_BYTES);
+        memset(all, EMULATOR_POISON, FILE_BYTES);
+        munmap(all, FILE_BYTES);
+    }
+    for (size_t done = 0; done < pages; done += FILE_BYTES) {
+        const size_t part = pages - done < FILE_BYTES ? pages - done : FILE_BYTES;
+        if (mmap(first + done, part, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED)
+            return false;
+    }
+    return true;
+}
+
 void *emulator_device_alloc(size_t bytes) {
     const size_t pages = round_up(bytes ? bytes : 1, PAGE);
     if (!open_space() || bytes > device.total - device.used)
         return NULL;
     unsigned char *first = find_place(pages);
-    if (!first || mprotect(first, pages, PROT_READ | PROT_WRITE))
+    if (!first || !map_poison(first, pages))
         return NULL;
     struct allocation a = { first + (pages - bytes) / 256 * 256, bytes, pages };
     device.next = (size_t)(first + pages - device.base);
     ASAN_UNPOISON_MEMORY_REGION(first, pages);
     memset(first, GUARD, (size_t)(a.data - first));
-    memset(a.data, EMULATOR_POISON, bytes);
     memset(a.data + bytes, GUARD, (size_t)(first + pages - (a.data + bytes)));
     ASAN_POISON_MEMORY_REGION(first - PAGE, (size_t)(a.data - first) + PAGE);
     ASAN_POISON_MEMORY_REGION(a.data + bytes, (size_t)(first + pages - (a.data + bytes)) + PAGE);
@@ -168,9 +194,12 @@ bool emulator_device_free(void *pointer) {
         first -= PAGE;
     check_guards(first, *a, "somebody");
     device.used -= a->bytes;
-    madvise(first, a->pages, MADV_DONTNEED);
-    mprotect(first, a->pages, PROT_NONE);
-    ASAN_POISON_MEMORY_REGION(first, a->pages);
+    mmap(
+        first, a->pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    /* For the sanitizer's words; further inside the hardware refuses an access. */
+    const size_t end = a->pages < SHADOWED ? a->pages : SHADOWED;
+    ASAN_POISON_MEMORY_REGION(first, end);
+    ASAN_POISON_MEMORY_REGION(first + a->pages - end, end);
     device.blocks.erase(first);
     device.recent = NULL;
     return true;

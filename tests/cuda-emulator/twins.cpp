@@ -43,9 +43,36 @@ struct mma_lane {
     const uint32_t *b;
 };
 
-template <int K, enum emulator_element E> static void mma_all(void **lanes, unsigned) {
-    uint16_t a_bits[16][K], b_bits[K][8];
+/* out[16][8] = a b, each sum in the order of k. Compiled for wide vectors too. */
+template <int K, enum emulator_element E>
+__attribute__((always_inline)) static inline void multiply(
+    const uint16_t (&a_bits)[16][K], const uint16_t (&b_bits)[K][8], float (&out)[16][8]) {
     float a[16][K], b[K][8];
+    widen<E>(&a_bits[0][0], 16 * K, &a[0][0]);
+    widen<E>(&b_bits[0][0], K * 8, &b[0][0]);
+    for (int row = 0; row < 16; row++) {
+        float sums[8] = {};
+        for (int k = 0; k < K; k++)
+            for (int n = 0; n < 8; n++)
+                sums[n] += a[row][k] * b[k][n];
+        memcpy(out[row], sums, sizeof(sums));
+    }
+}
+
+#define MULTIPLY(name, K, E)                                                                       \
+    __attribute__((target_clones("avx2", "default"))) static void name(                            \
+        const uint16_t(&a)[16][K], const uint16_t(&b)[K][8], float(&out)[16][8]) {                 \
+        multiply<K, E>(a, b, out);                                                                 \
+    }
+MULTIPLY(multiply_f16, 16, EMULATOR_F16)
+MULTIPLY(multiply_bf16, 16, EMULATOR_BF16)
+MULTIPLY(multiply_f16_8, 8, EMULATOR_F16)
+
+template <int K>
+static void mma_all(void **lanes,
+    void (*multiply_all)(const uint16_t (&)[16][K], const uint16_t (&)[K][8], float (&)[16][8])) {
+    uint16_t a_bits[16][K], b_bits[K][8];
+    float sums[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const struct mma_lane *l = (const struct mma_lane *)lanes[lane];
         const int group = lane / 4, pair = lane % 4 * 2;
@@ -56,30 +83,36 @@ template <int K, enum emulator_element E> static void mma_all(void **lanes, unsi
                 b_bits[k + pair + i][group] = (uint16_t)(l->b[k / 8] >> 16 * i);
             }
     }
-    widen<E>(&a_bits[0][0], 16 * K, &a[0][0]);
-    widen<E>(&b_bits[0][0], K * 8, &b[0][0]);
-    for (int row = 0; row < 16; row++) {
-        float sums[8] = {};
-        for (int k = 0; k < K; k++)
-            for (int n = 0; n < 8; n++)
-                sums[n] += a[row][k] * b[k][n];
+    multiply_all(a_bits, b_bits, sums);
+    for (int row = 0; row < 16; row++)
         for (int n = 0; n < 8; n++)
-            ((struct mma_lane *)lanes[row % 8 * 4 + n / 2])->c[row / 8 * 2 + n % 2] += sums[n];
-    }
+            ((struct mma_lane *)lanes[row % 8 * 4 + n / 2])->c[row / 8 * 2 + n % 2] += sums[row][n];
+}
+
+static void mma_f16(void **lanes, unsigned) {
+    mma_all<16>(lanes, multiply_f16);
+}
+
+static void mma_bf16(void **lanes, unsigned) {
+    mma_all<16>(lanes, multiply_bf16);
+}
+
+static void mma_f16_8(void **lanes, unsigned) {
+    mma_all<8>(lanes, multiply_f16_8);
 }
 
 void emulator_mma_m16n8k16(
     float *c, const uint32_t *a, const uint32_t *b, enum emulator_element element) {
     struct mma_lane lane = { c, a, b };
     emulator_need(80, "mma.m16n8k16");
-    emulator_warp(element == EMULATOR_F16 ? mma_all<16, EMULATOR_F16> : mma_all<16, EMULATOR_BF16>,
-        "mma_m16n8k16", ALL, &lane, __FILE__, __LINE__);
+    emulator_warp(element == EMULATOR_F16 ? mma_f16 : mma_bf16, "mma_m16n8k16", ALL, &lane,
+        __FILE__, __LINE__);
 }
 
 void emulator_mma_m16n8k8(float *c, const uint32_t *a, uint32_t b) {
     struct mma_lane lane = { c, a, &b };
     emulator_need(75, "mma.m16n8k8");
-    emulator_warp(mma_all<8, EMULATOR_F16>, "mma_m16n8k8_f16", ALL, &lane, __FILE__, __LINE__);
+    emulator_warp(mma_f16_8, "mma_m16n8k8_f16", ALL, &lane, __FILE__, __LINE__);
 }
 
 /* ---- ldmatrix ---- */
