@@ -38,11 +38,13 @@
 #endif
 
 /* The 32-bit address that PTX wants for a pointer into shared memory. */
-#ifdef __CUDACC__
 __device__ __forceinline__ uint32_t shared_address(const void *shared) {
+#ifdef __CUDACC__
     return (uint32_t)__cvta_generic_to_shared(shared);
-}
+#else
+    return emulator_shared_address(shared);
 #endif
+}
 
 /* 2^x to about 2 units in the last place; 0 below the normal numbers. */
 __device__ __forceinline__ float fast_exp2(float x) {
@@ -214,8 +216,12 @@ __device__ __forceinline__ void griddepcontrol_wait() {
 /* Says that the kernel behind in the stream may start; it sees this one's writes only after its own
  * griddepcontrol_wait. */
 __device__ __forceinline__ void griddepcontrol_launch() {
-#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+#ifdef __CUDACC__
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+#else
+    emulator_griddepcontrol_launch();
 #endif
 }
 

@@ -48,6 +48,8 @@ __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count)
 __device__ __forceinline__ void mbarrier_fence_init() {
 #ifdef __CUDACC__
     HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
+#else
+    emulator_mbarrier_fence_init();
 #endif
 }
 
@@ -244,7 +246,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
     for (int i = 0; i < COUNT; i++)
         asm volatile("" : "+f"(sums[i])::"memory");
 #else
-    (void)sums;
+    emulator_wgmma_hold(sums, COUNT);
 #endif
 }
 
@@ -255,7 +257,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
     for (int i = 0; i < COUNT; i++)
         asm volatile("" : "+r"(a[i])::"memory");
 #else
-    (void)a;
+    emulator_wgmma_hold(a, COUNT);
 #endif
 }
 
@@ -264,6 +266,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+#else
+    emulator_wgmma_fence();
 #endif
 }
 
@@ -297,7 +301,6 @@ __device__ __forceinline__ void wgmma_wait_after(float x) {
 #endif
 }
 
-#ifdef __CUDACC__
 /* Rows of 64 16-bit elements, 128 bytes apart, with the 128-byte swizzle: groups of 8 rows follow
  * each other, 1024 bytes apart, and begin at multiples of that; the address may be moved by 32, 64
  * or 96 bytes for the next 16 elements. */
@@ -305,7 +308,6 @@ __device__ __forceinline__ uint64_t wgmma_operand(const void *shared) {
     return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)1 << 16 |
            (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
-#endif
 
 /* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above; not
  * `add`: sums = a b^T. T is __half or __nv_bfloat16. The four warps of a group, each with 16 rows;
@@ -379,7 +381,7 @@ __device__ __forceinline__ void wgmma_m64k16(
         float *c, const void *a, const void *b, bool add) {                                        \
         WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "0, 0", "l"(wgmma_operand(a)),                      \
                      "l"(wgmma_operand(b)), "r"((int)add)),                                        \
-            emulator_wgmma(c, a, b, N, add, WGMMA_ELEMENT(type)));                                 \
+            emulator_wgmma(c, wgmma_operand(a), wgmma_operand(b), N, add, WGMMA_ELEMENT(type)));   \
     }
 #define WGMMA(N, ...)                                                                              \
     WGMMA_OF(__half, "f16", N, __VA_ARGS__)                                                        \
@@ -390,14 +392,12 @@ WGMMA(128, "%64", "%65", "%66")
 WGMMA(160, "%80", "%81", "%82")
 WGMMA(256, "%128", "%129", "%130")
 
-#ifdef __CUDACC__
 /* The same rows, read as columns: row k of 64 elements is 64 of the n columns of step k. 8 rows lie
  * together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
 __device__ __forceinline__ uint64_t wgmma_operand_columns(const void *shared, unsigned next) {
     return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)(next >> 4) << 16 |
            (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
-#endif
 
 /* sums (64 x N) += a (64 x 16) b (16 x N): a from registers, a warp's as mma_m16n8k16 takes it,
  * which stay as they are until wgmma_wait; b from shared memory, [16][64] after [16][64] columns,
@@ -412,7 +412,7 @@ __device__ __forceinline__ void wgmma_m64k16_columns(
         float *c, const uint32_t *a, const void *b, unsigned next) {                               \
         WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),    \
                      "l"(wgmma_operand_columns(b, next)), "r"(1)),                                 \
-            emulator_wgmma_columns(c, a, b, next, N, WGMMA_ELEMENT(type)));                        \
+            emulator_wgmma_columns(c, a, wgmma_operand_columns(b, next), N, WGMMA_ELEMENT(type))); \
     }
 #define WGMMA_COLUMNS(N, ...)                                                                      \
     WGMMA_COLUMNS_OF(__half, "f16", N, __VA_ARGS__)                                                \
@@ -428,12 +428,16 @@ WGMMA_COLUMNS(160, "{%80, %81, %82, %83}", "%84", "%85")
 template <int N> __device__ __forceinline__ void registers_give_back() {
 #ifdef __CUDACC__
     HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#else
+    emulator_registers(N, false);
 #endif
 }
 
 template <int N> __device__ __forceinline__ void registers_take() {
 #ifdef __CUDACC__
     HOPPER_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#else
+    emulator_registers(N, true);
 #endif
 }
 

@@ -333,7 +333,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes) {
     EMULATOR_CALL("cudaMalloc");
-    if (emulator_forbids_memory())
+    if (emulator_forbids_unsafe())
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     *pointer = bytes ? emulator_device_alloc(bytes) : NULL;
     return emulator_error(bytes && !*pointer ? cudaErrorMemoryAllocation : cudaSuccess);
@@ -343,7 +343,7 @@ cudaError_t cudaFree(void *pointer) {
     EMULATOR_CALL("cudaFree");
     if (!pointer)
         return cudaSuccess;
-    if (emulator_forbids_memory())
+    if (emulator_forbids_unsafe())
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     const cudaError_t status = emulator_wait_for_device();
     if (status != cudaSuccess)
@@ -362,7 +362,7 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t) {
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned int) {
     EMULATOR_CALL("cudaHostAlloc");
     *pointer = NULL;
-    if (emulator_forbids_memory())
+    if (emulator_forbids_unsafe())
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     if (posix_memalign(pointer, 4096, bytes ? bytes : 1))
         return emulator_error(cudaErrorMemoryAllocation);
@@ -379,7 +379,7 @@ cudaError_t cudaFreeHost(void *pointer) {
     EMULATOR_CALL("cudaFreeHost");
     if (!pointer)
         return cudaSuccess;
-    if (emulator_forbids_memory())
+    if (emulator_forbids_unsafe())
         return emulator_error(cudaErrorStreamCaptureUnsupported);
     if (!pinned.erase((const char *)pointer))
         return emulator_error(cudaErrorInvalidValue);
@@ -389,12 +389,16 @@ cudaError_t cudaFreeHost(void *pointer) {
 
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int) {
     EMULATOR_CALL("cudaHostRegister");
+    if (emulator_forbids_unsafe())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     pinned[(const char *)pointer] = bytes;
     return cudaSuccess;
 }
 
 cudaError_t cudaHostUnregister(void *pointer) {
     EMULATOR_CALL("cudaHostUnregister");
+    if (emulator_forbids_unsafe())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     return emulator_error(
         pinned.erase((const char *)pointer) ? cudaSuccess : cudaErrorInvalidValue);
 }

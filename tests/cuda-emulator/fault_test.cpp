@@ -1,13 +1,10 @@
 /* Planted faults: each must end its process with the right words, or spoil the result for all to
- * see. Every fault runs in a child, whose stderr is read here. */
+ * see. */
 #include "kernels/cuda/ptx.cuh"
-#include "tests/check.h"
-#include "tests/cuda-emulator/emulator.h"
 #include "tests/cuda-emulator/memory.h"
+#include "tests/cuda-emulator/planted.h"
 
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static struct {
     dim3 block;
@@ -183,26 +180,7 @@ static const char *const messages[][2] = {
 static void faults_are_reported(void) {
     for (int fault = 0; fault < (int)(sizeof(messages) / sizeof(*messages)); fault++) {
         char text[16384];
-        size_t size = 0;
-        int ends[2], status;
-        CHECK(pipe(ends) == 0, "pipe");
-        fflush(stdout);
-        const pid_t child = fork();
-        if (child == 0) {
-            dup2(ends[1], 2);
-            emulator_set_seed((uint64_t)fault + 1);
-            plant(fault);
-            _exit(0);
-        }
-        close(ends[1]);
-        ssize_t got;
-        while (size < sizeof(text) - 1 &&
-               (got = read(ends[0], text + size, sizeof(text) - 1 - size)) > 0)
-            size += (size_t)got;
-        text[size] = '\0';
-        close(ends[0]);
-        CHECK(
-            waitpid(child, &status, 0) == child && status != 0, "fault %d was not noticed", fault);
+        planted_output(plant, fault, text, sizeof(text));
         const char *expected = EMULATOR_ASAN && *messages[fault][1] ? messages[fault][1]
                                                                     : messages[fault][0];
         CHECK_CONTAINS(text, expected);

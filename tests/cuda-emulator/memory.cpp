@@ -215,6 +215,22 @@ bool emulator_in_device_space(const void *pointer) {
     return device.base && p >= device.base && p < device.base + SPACE;
 }
 
+bool emulator_device_pages(const void *pointer, unsigned char **first, size_t *bytes) {
+    unsigned char *p = (unsigned char *)pointer;
+    auto after = device.blocks.upper_bound(p);
+    if (after == device.blocks.begin())
+        return false;
+    --after;
+    *first = after->first;
+    *bytes = after->second.pages;
+    return p < *first + *bytes;
+}
+
+void emulator_device_protect(int protection) {
+    for (auto &block : device.blocks)
+        mprotect(block.first, block.second.pages, protection);
+}
+
 size_t emulator_device_total(void) {
     (void)open_space();
     return device.total;

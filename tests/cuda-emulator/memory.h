@@ -23,6 +23,11 @@ bool emulator_device_free(void *pointer);
 bool emulator_is_device(const void *pointer, size_t bytes);
 /* Whether the pointer is into the space of the device at all. */
 bool emulator_in_device_space(const void *pointer);
+/* The pages of the allocation that holds this page, all of them ours to protect; false: none does.
+ */
+bool emulator_device_pages(const void *pointer, unsigned char **first, size_t *bytes);
+/* Of all allocations: PROT_READ, with or without PROT_WRITE. */
+void emulator_device_protect(int protection);
 size_t emulator_device_free_bytes(void);
 size_t emulator_device_total(void);
 /* Dies if anything was written between the allocations; `after` says what ran. */

@@ -24,9 +24,10 @@ cudaError_t emulator_error(cudaError_t error);
 /* Runs all that is queued; the variant for calls fails while something is captured. */
 void emulator_run_everything(void);
 cudaError_t emulator_wait_for_device(void);
-/* Whether this thread captures in a mode that forbids calls which might wait, as those that give
- * and take memory; such a call spoils the capture. */
-bool emulator_forbids_memory(void);
+/* Whether this thread captures in a mode that forbids calls which CUDA names unsafe, because they
+ * might wait, or mean nothing when the graph is launched: those that give and take memory, and that
+ * ask events. Such a call spoils the capture. */
+bool emulator_forbids_unsafe(void);
 
 /* Queues what a library launches, or makes it a node of the graph that the stream records. */
 cudaError_t emulator_enqueue_kernel(

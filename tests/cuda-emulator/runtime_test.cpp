@@ -4,6 +4,8 @@
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 
+#include <thread>
+
 #define OK(call) CHECK((call) == cudaSuccess, "%s", cudaGetErrorName(cudaPeekAtLastError()))
 #define FAILS(call, error)                                                                         \
     do {                                                                                           \
@@ -164,6 +166,66 @@ static void graphs_replay(void) {
     OK(cudaFree(x));
 }
 
+/* What a call in the midst of a capture of `stream` fails with; the capture is spoiled. */
+template <class CALL>
+static void refused(cudaStream_t stream, int *x, cudaError_t error, CALL call) {
+    cudaGraph_t graph;
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    OK(add(stream, x, 1));
+    FAILS(call(), error);
+    FAILS(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+}
+
+static void captures_refuse_what_cuda_does(void) {
+    cudaStream_t blocking, free_stream;
+    cudaEvent_t inside, outside;
+    cudaGraph_t graph;
+    int *x, there = 0;
+    OK(cudaStreamCreate(&blocking));
+    OK(cudaStreamCreateWithFlags(&free_stream, cudaStreamNonBlocking));
+    OK(cudaEventCreate(&inside));
+    OK(cudaEventCreate(&outside));
+    OK(cudaEventRecord(outside, free_stream));
+    OK(cudaMalloc(&x, 16));
+    OK(cudaMemset(x, 0, 16));
+    const cudaError_t unsupported = cudaErrorStreamCaptureUnsupported;
+    refused(blocking, x, cudaErrorStreamCaptureImplicit, [&] { return add(NULL, x, 1); });
+    refused(blocking, x, cudaErrorStreamCaptureImplicit, [&] { return cudaMemset(x, 0, 16); });
+    refused(blocking, x, unsupported, [&] { return cudaEventQuery(outside); });
+    refused(blocking, x, unsupported, [&] { return cudaEventSynchronize(outside); });
+    refused(blocking, x, unsupported, [&] { return cudaStreamQuery(blocking); });
+    refused(blocking, x, unsupported, [&] { return cudaStreamDestroy(blocking); });
+    refused(blocking, x, unsupported, [&] { return cudaDeviceSynchronize(); });
+    refused(
+        blocking, x, unsupported, [&] { return cudaMemcpy(&there, x, 4, cudaMemcpyDeviceToHost); });
+    refused(blocking, x, unsupported,
+        [&] { return cudaHostRegister(&there, sizeof(there), cudaHostRegisterDefault); });
+    refused(blocking, x, cudaErrorCapturedEvent, [&] {
+        OK(cudaEventRecord(inside, blocking));
+        return cudaEventQuery(inside);
+    });
+    OK(cudaDeviceSynchronize());
+    CHECK(x[0] == 0, "%d: work of a spoiled capture ran", x[0]);
+
+    /* A stream that does not wait for the legacy one is no concern of it. */
+    OK(cudaStreamBeginCapture(free_stream, cudaStreamCaptureModeThreadLocal));
+    OK(add(NULL, x, 7));
+    CHECK(x[0] == 7, "%d", x[0]);
+    /* Nor are other threads, which may ask events and may not end the capture. */
+    std::thread other([&] {
+        OK(cudaEventQuery(outside));
+        FAILS(cudaStreamEndCapture(free_stream, &graph), cudaErrorStreamCaptureWrongThread);
+    });
+    other.join();
+    OK(cudaStreamEndCapture(free_stream, &graph));
+    OK(cudaGraphDestroy(graph));
+    OK(cudaEventDestroy(inside));
+    OK(cudaEventDestroy(outside));
+    OK(cudaStreamDestroy(blocking));
+    OK(cudaStreamDestroy(free_stream));
+    OK(cudaFree(x));
+}
+
 static void limits_are_the_devices(void) {
     struct cudaDeviceProp p;
     int *x, blocks = 0;
@@ -226,6 +288,7 @@ int main(void) {
         streams_run_when_waited_for();
         graphs_replay();
     }
+    captures_refuse_what_cuda_does();
     limits_are_the_devices();
     errors_can_be_injected();
     CHECK(emulator_allocations() == 0, "%zu allocations are left", emulator_allocations());

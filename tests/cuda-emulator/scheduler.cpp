@@ -2,6 +2,7 @@
 
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/cuda-emulator/memory.h"
+#include "tests/cuda-emulator/overlap.h"
 #include "tests/cuda-emulator/twins.h"
 
 #include <pthread.h>
@@ -72,6 +73,7 @@ struct machine {
     int threads, threads_per_block, warps_per_block, live;
     int warp_ahead; /* the warp that goes on while it can, or -1 */
     bool keep_ahead;
+    bool staged; /* the writes of the kernel ahead are hidden */
     bool fake_stacks;
     struct context main;
     const std::function<void()> *kernel;
@@ -235,6 +237,18 @@ static bool poll(void) {
     return any;
 }
 
+bool emulator_is_staged(void) {
+    return run.staged;
+}
+
+/* The kernel ahead has ended. */
+static void end_stage(void) {
+    run.staged = false;
+    emulator_writes_show();
+    if (emulator_launch_shape.watched)
+        emulator_writes_watch();
+}
+
 /* Leaves the current thread, whose state is set, for another one; comes back when it is chosen. */
 static void run_another(void) {
     struct emulator_thread *from = emulator_current;
@@ -249,6 +263,10 @@ static void run_another(void) {
             continue;
         if (!run.later.empty()) {
             do_one_later();
+            continue;
+        }
+        if (run.staged) {
+            end_stage();
             continue;
         }
         if (run.live)
@@ -340,6 +358,7 @@ void emulator_block_barrier(int id, int threads, const char *what, const char *f
     arrive(id, threads, what, file, line);
     set_waiting(EMULATOR_AT_BARRIER, what, file, line);
     emulator_current->barrier = id;
+    emulator_current->parted = false;
     release_if_complete(emulator_current->block, id);
     run_another();
 }
@@ -389,6 +408,10 @@ struct emulator_block *emulator_cluster_block(unsigned rank) {
 
 unsigned emulator_cluster_blocks(void) {
     return run.block_count;
+}
+
+bool emulator_cluster_has_met(void) {
+    return run.cluster_generation > 0;
 }
 
 /* ---- warps ---- */
@@ -453,8 +476,11 @@ void emulator_warp(emulator_warp_function function, const char *what, unsigned m
         }
         if (function)
             function(arguments, mask);
-        for (unsigned left = mask; left; left &= left - 1)
-            make_ready(&run.fibers[first + __builtin_ctz(left)]->thread);
+        for (unsigned left = mask; left; left &= left - 1) {
+            struct emulator_thread *t = &run.fibers[first + __builtin_ctz(left)]->thread;
+            t->parted = t->parted && mask != 0xffffffffu;
+            make_ready(t);
+        }
     }
     run_another();
 }
@@ -514,6 +540,7 @@ static struct fiber *create_fiber(int slot) {
     f->thread.slot = slot;
     f->thread.lane = slot % 32;
     f->thread.copies = emulator_copies_create();
+    f->thread.products = emulator_products_create();
     return f;
 }
 
@@ -527,6 +554,7 @@ static void prepare_block(unsigned rank, uint3 index) {
     b->rank = rank;
     b->live = run.threads_per_block;
     b->shared = emulator_shared_enter(rank, emulator_launch_shape.shared_bytes);
+    emulator_products_begin(rank);
     for (int i = 0; i < run.warps_per_block * 32; i++) {
         struct emulator_thread *t = &run.fibers[(int)rank * run.warps_per_block * 32 + i]->thread;
         t->block = b;
@@ -534,6 +562,7 @@ static void prepare_block(unsigned rank, uint3 index) {
         t->index.y = (unsigned)i / shape.x % shape.y;
         t->index.z = (unsigned)i / (shape.x * shape.y);
         t->cluster_phase = 0;
+        t->parted = false;
         if (i < run.threads_per_block) {
             run.warps[t->slot / 32].live |= 1u << t->lane;
             make_ready(t);
@@ -543,8 +572,11 @@ static void prepare_block(unsigned rank, uint3 index) {
     }
 }
 
-static void run_cluster(uint3 first) {
+static void run_cluster(uint3 first, bool staged) {
     const dim3 c = emulator_launch_shape.cluster;
+    run.staged = staged;
+    if (staged)
+        emulator_writes_hide();
     run.cluster_generation = 0;
     run.cluster_arrived = 0;
     run.warp_ahead = -1;
@@ -561,6 +593,7 @@ static void run_cluster(uint3 first) {
             emulator_die("launched to overlap the kernel before it, but block (%u,%u,%u) never "
                          "called griddepcontrol_wait",
                 run.blocks[rank].index.x, run.blocks[rank].index.y, run.blocks[rank].index.z);
+        emulator_products_end(rank);
         const char *fault = emulator_shared_check(rank);
         if (fault)
             emulator_die("%s dynamic shared memory of block (%u,%u,%u)", fault,
@@ -627,13 +660,16 @@ void emulator_run(
     const uint64_t nx = shape->grid.x / c.x, ny = shape->grid.y / c.y, nz = shape->grid.z / c.z;
     const uint64_t count = nx * ny * nz;
     uint64_t step = 1 + emulator_random((unsigned)count), at = emulator_random((unsigned)count);
+    if (shape->watched && !shape->staged)
+        emulator_writes_watch();
     while (common_factor(step, count) != 1)
         step++;
     for (uint64_t i = 0; i < count; i++, at = (at + step) % count) {
         uint3 first = { (unsigned)(at % nx) * c.x, (unsigned)(at / nx % ny) * c.y,
             (unsigned)(at / (nx * ny)) * c.z };
-        run_cluster(first);
+        run_cluster(first, shape->staged && i == 0);
     }
+    emulator_writes_end();
     emulator_device_check(name ? name : "a kernel");
     run.kernel = NULL;
 }

@@ -20,7 +20,8 @@
 #define EMULATOR_MAX_CLUSTER 16
 
 struct emulator_thread;
-struct emulator_copies; /* cp.async of one thread, twins.cpp */
+struct emulator_copies;   /* cp.async of one thread, twins.cpp */
+struct emulator_products; /* its wgmma, wgmma.cpp */
 
 /* One hardware barrier of a block. */
 struct emulator_barrier {
@@ -68,12 +69,16 @@ struct emulator_thread {
     int barrier;
     uint64_t cluster_phase; /* arrivals at the cluster's barrier */
     struct emulator_copies *copies;
+    struct emulator_products *products;
+    bool parted; /* waited for an mbarrier, and since then for no other lane of its warp */
 };
 
 struct emulator_shape {
     dim3 grid, block, cluster;
     size_t shared_bytes;
     bool programmatic; /* launched with programmatic stream serialization */
+    bool staged;       /* one cluster runs up to its waits with the writes ahead hidden */
+    bool watched;      /* the kernel behind will be staged */
     int code;          /* the emulator_code() of this launch; emulator_run sets it */
 };
 
@@ -99,6 +104,9 @@ void emulator_warp(emulator_warp_function function, const char *what, unsigned m
     const char *file, int line);
 unsigned emulator_live_lanes(void);
 
+/* Whether the kernel ahead is played not to have run yet. */
+bool emulator_is_staged(void);
+
 void emulator_yield(void);
 /* Waits until the condition holds; it is asked again whenever nothing else can run. */
 void emulator_wait_for(
@@ -112,6 +120,8 @@ void emulator_cluster_wait(const char *file, int line);
 /* Block `rank` of the cluster that runs; NULL if there is none. */
 struct emulator_block *emulator_cluster_block(unsigned rank);
 unsigned emulator_cluster_blocks(void);
+/* Whether all its threads have passed a barrier of the cluster: then all blocks have started. */
+bool emulator_cluster_has_met(void);
 
 /* Uniform in [0, n), from the launch's seed. */
 unsigned emulator_random(unsigned n);

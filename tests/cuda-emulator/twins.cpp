@@ -29,9 +29,16 @@ void emulator_need_shared(const void *pointer, size_t bytes, size_t alignment, c
             alignment);
 }
 
+uint32_t emulator_shared_address(const void *shared) {
+    const ptrdiff_t byte = (const unsigned char *)shared - emulator_current->block->shared;
+    return EMULATOR_SHARED_WINDOW + (uint32_t)byte;
+}
+
 /* ---- mma ---- */
 
-template <enum emulator_element E> static void widen(const uint16_t *bits, int count, float *out) {
+template <enum emulator_element E>
+__attribute__((always_inline)) static inline void widen(
+    const uint16_t *bits, int count, float *out) {
     for (int i = 0; i < count; i++)
         out[i] = E == EMULATOR_F16 ? emulator_half_to_float(bits[i])
                                    : emulator_bfloat16_to_float(bits[i]);
@@ -205,8 +212,21 @@ void emulator_copies_exit(struct emulator_thread *t) {
         emulator_die("exit with %zu cp.async that were never waited for", t->copies->copies.size());
     t->copies->groups = 0;
     emulator_products_exit(t);
+    emulator_mbarriers_exit(t);
+}
+
+static bool is_not_staged(void *) {
+    return !emulator_is_staged();
 }
 
 void emulator_griddepcontrol_wait(void) {
     emulator_current->block->waited_for_grid = true;
+    emulator_wait_for(is_not_staged, NULL, "griddepcontrol_wait", __FILE__, __LINE__);
+}
+
+void emulator_griddepcontrol_launch(void) {
+    if (emulator_launch_shape.programmatic && !emulator_current->block->waited_for_grid)
+        emulator_die(
+            "griddepcontrol_launch before griddepcontrol_wait: the kernel behind would not "
+            "wait for the one ahead");
 }
