@@ -264,7 +264,14 @@ static _Noreturn void assertion_failed(void) {
 #define STBI_FREE(data) take_back(data)
 #define STBI_ASSERT(x) ((x) ? (void)0 : assertion_failed())
 #pragma GCC diagnostic ignored "-Wunused-function" /* of it, to this file's end */
+/* Where codes end before a marker does, it shifts a 0 by more than 31 bits. */
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((no_sanitize("shift"))), apply_to = function)
+#endif
 #include <stb/stb_image.h>
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 
 /* --- Decoding --- */
 

@@ -26,7 +26,7 @@ static const struct option_spec table[] = {
     { "share", 0, "X", "", .to = OPTION_TO_DOUBLE(struct target, share, 0, 2) },
     { "flag", 0, NULL, "", .to = OPTION_TO_FLAG(struct target, flag) },
     { "host", 0, "NAME", "", .repeats = true },
-    { "config", 0, "FILE", "" },
+    { "config", 0, "FILE", "", .holds_options = true },
     { 0 },
 };
 
