@@ -265,10 +265,19 @@ class Everything:
 
     # --- What is measured ---
 
+    def settle(self):
+        """The same before each look: a checkpoint that has just come, and has drawn one picture. What one keeps
+        depends on what it happened to draw at a time."""
+        for name in reversed(MODELS):
+            self.d.request("PUT", "/model", json.dumps({"name": name}), JSON)
+            check(wait_until(self.switch_is_over, 60), f"{name} comes: {self.d.get('/models').body}")
+        check(self.d.generate(REQUESTS[0]).status == 200, "and draws")
+
     def measure(self):
         self.go.clear()
         quiet = wait_until(lambda: self.busy == 0 and self.d.get("/info").json()["queue"]["depth"] == 0, 300)
         check(quiet, f"all comes to an end: {self.busy} are still at it, {self.d.get('/info').json()['queue']}")
+        self.settle()
         time.sleep(2)  # connections that nobody closed are closed by now
         metrics = self.d.get("/metrics").body.decode()
         texts = int(re.search(r"^sd_text_cache_bytes (\d+)$", metrics, re.M)[1]) // 1024
