@@ -48,10 +48,11 @@ static bool check_type(struct adapter_config *config, struct error *err) {
         "peft_type is \"%.40s\"; LORA, LOHA and LOKR are taken", config->peft_type);
 }
 
-/* A name without signs but dots, which is what nearly every pattern is. */
+/* A name without signs but dots, which is what nearly every pattern is; diffusers writes a ^ before
+ * those that are whole names. */
 static bool is_plain(const char *pattern) {
-    return !pattern[strspn(
-        pattern, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")];
+    const char *name = pattern + (pattern[0] == '^');
+    return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")];
 }
 
 static bool check_patterns(const struct adapter_config *config, enum component component,
@@ -123,16 +124,18 @@ static bool number(
     return true;
 }
 
-/* 1 if `layer` or what stands behind one of its dots is the pattern, 0 if not, -1 if it takes a
- * regular expression to tell. */
+/* 1 if `layer` or, without a ^, what stands behind one of its dots is the pattern, 0 if not, -1 if
+ * it takes a regular expression to tell. */
 static int matches_plainly(const char *pattern, const char *layer) {
-    const size_t length = strlen(pattern), whole = strlen(layer);
+    const bool is_whole = pattern[0] == '^';
+    const char *name = pattern + is_whole;
+    const size_t length = strlen(name), whole = strlen(layer);
     if (!is_plain(pattern))
         return -1;
-    if (length > whole || (length < whole && layer[whole - length - 1] != '.'))
+    if (length > whole || (length < whole && (is_whole || layer[whole - length - 1] != '.')))
         return 0;
     for (size_t i = 0; i < length; i++)
-        if (pattern[i] != '.' && pattern[i] != layer[whole - length + i])
+        if (name[i] != '.' && name[i] != layer[whole - length + i])
             return 0;
     return 1;
 }

@@ -258,10 +258,11 @@ static void wrong_folders_say_why(void) {
 /* Each is looked for at every layer: so many names, or regular expressions, would take hours. */
 static void patterns_are_bounded(void) {
     static const struct {
-        const char *sign, *words;
+        const char *before, *sign, *words;
         int most;
-    } rows[] = { { "+", "257 regular expressions; at most 256", 256 },
-        { "", "8193 patterns; at most 8192", 8192 } };
+    } rows[] = { { "", "+", "257 regular expressions; at most 256", 256 },
+        { "", "", "8193 patterns; at most 8192", 8192 },
+        { "^", "", "8193 patterns; at most 8192", 8192 } }; /* as diffusers writes whole names */
     static const char *const tensors[] = { PAIR(Q), NULL };
     char *metadata = malloc(200000);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -270,7 +271,8 @@ static void patterns_are_bounded(void) {
             struct error err = { 0 };
             int used = sprintf(metadata, "{\"unet.r\": 2, \"unet.rank_pattern\": {");
             for (int k = 0; k < rows[i].most + more; k++)
-                used += sprintf(metadata + used, "%s\"a%d%s\": 1", k ? ", " : "", k, rows[i].sign);
+                used += sprintf(metadata + used, "%s\"%sa%d%s\": 1", k ? ", " : "", rows[i].before,
+                    k, rows[i].sign);
             sprintf(metadata + used, "}}");
             const char *path = make_file("patterns.safetensors", tensors, metadata);
             if (more)
