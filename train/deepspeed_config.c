@@ -71,6 +71,18 @@ static json_t *take(json_t *from, const char *path) {
     return take(json_object_get(from, key), dot + 1);
 }
 
+static void note(json_t *notes, const char *path, const char *why) {
+    json_array_append_new(notes, json_sprintf("%s has no effect: %s", path, why));
+}
+
+/* Of a value without effect. */
+static void drop(json_t *from, const char *path, const char *why, json_t *notes) {
+    json_t *value = take(from, path);
+    if (value)
+        note(notes, path, why);
+    json_decref(value);
+}
+
 static bool refuse(const char *path, const json_t *value, const char *why, struct error *err) {
     char shown[100];
     return error_field(err, path, json_describe(value, shown, sizeof(shown)), "%s", why);
@@ -109,7 +121,7 @@ static bool check_fixed(json_t *from, struct error *err) {
 }
 
 /* Whether an adapter or the UNet, and in which precision. */
-static bool read_objects(json_t *from, json_t *job, struct error *err) {
+static bool read_objects(json_t *from, json_t *job, json_t *notes, struct error *err) {
     static const char *const lora[][2] = { { "use_lora.rank", "rank" },
         { "use_lora.alpha", "alpha" } };
     static const char *const scaler[][2] = { { "use_fp16.loss_scale", "loss_scale" },
@@ -121,17 +133,23 @@ static bool read_objects(json_t *from, json_t *job, struct error *err) {
         !is_true(from, "use_fp16.enabled", &is_fp16, err) ||
         !is_true(from, "bf16.enabled", &is_bf16, err))
         return false;
+    if (is_fp16 && is_bf16)
+        return error_field(err, "bf16.enabled", "true", "false beside use_fp16.enabled");
     json_object_set_new(job, "method", json_string(is_lora ? "lora" : "full"));
     json_object_set_new(job, "mixed_precision",
         json_string(is_fp16   ? "fp16"
                     : is_bf16 ? "bf16"
                               : "no"));
-    json_t *nowhere = json_object();
     for (size_t i = 0; i < sizeof(lora) / sizeof(lora[0]); i++)
-        move(from, lora[i][0], is_lora ? job : nowhere, lora[i][1]);
+        if (is_lora)
+            move(from, lora[i][0], job, lora[i][1]);
+        else
+            drop(from, lora[i][0], "use_lora.action is not true", notes);
     for (size_t i = 0; i < sizeof(scaler) / sizeof(scaler[0]); i++)
-        move(from, scaler[i][0], is_fp16 ? job : nowhere, scaler[i][1]);
-    json_decref(nowhere);
+        if (is_fp16)
+            move(from, scaler[i][0], job, scaler[i][1]);
+        else
+            drop(from, scaler[i][0], "use_fp16.enabled is not true", notes);
     return true;
 }
 
@@ -160,25 +178,40 @@ static bool read_schedule(json_t *from, json_t *job, struct error *err) {
     return ok;
 }
 
+/* Pictures on the way: of prompts, every so many epochs, or none. */
+static bool read_validation(json_t *from, json_t *job, json_t *notes, struct error *err) {
+    json_t *prompts = take(from, "validation_prompts"), *epochs = take(from, "validation_epochs");
+    const bool none = !prompts || json_is_null(prompts);
+    const bool ok = none || json_is_array(prompts) ||
+                    refuse("validation_prompts", prompts, "a list of texts", err);
+    if (ok && json_array_size(prompts) && epochs) {
+        json_object_set(job, "validation_prompts", prompts);
+        json_object_set(job, "validation_epochs", epochs);
+    } else if (ok && json_array_size(prompts)) {
+        note(notes, "validation_prompts", "there are no validation_epochs");
+    } else if (ok && epochs) {
+        note(notes, "validation_epochs", "there are no validation_prompts");
+    }
+    json_decref(prompts);
+    json_decref(epochs);
+    return ok;
+}
+
 /* Values with a meaning of their own. */
-static bool read_values(json_t *from, json_t *job, struct error *err) {
+static bool read_values(json_t *from, json_t *job, json_t *notes, struct error *err) {
     bool resume;
     if (!is_true(from, "resume_from_checkpoint", &resume, err))
         return false;
     if (resume)
         json_object_set_new(job, "resume_from_checkpoint", json_string("latest"));
     json_t *steps = take(from, "max_train_steps");
-    if (steps && json_number_value(steps) != 0) /* 0 is no limit */
+    const bool is_limited = steps && !json_is_null(steps);
+    const bool ok = !is_limited || json_is_number(steps) ||
+                    refuse("max_train_steps", steps, "a number of steps; 0 or null: no limit", err);
+    if (ok && is_limited && json_number_value(steps) != 0)
         json_object_set(job, "max_train_steps", steps);
     json_decref(steps);
-    json_t *prompts = take(from, "validation_prompts"), *epochs = take(from, "validation_epochs");
-    if (json_array_size(prompts) && epochs) {
-        json_object_set(job, "validation_prompts", prompts);
-        json_object_set(job, "validation_epochs", epochs);
-    }
-    json_decref(prompts);
-    json_decref(epochs);
-    return true;
+    return ok && read_validation(from, job, notes, err);
 }
 
 /* What is left belongs to nobody: the first of it, by its path. */
@@ -201,18 +234,13 @@ static bool translate(
     json_object_set_new(job, "name", json_string(name));
     json_object_set_new(job, "image_interpolation_mode", json_string("bilinear"));
     json_object_set_new(job, "max_grad_norm", json_integer(0)); /* it configures none */
-    if (!check_fixed(from, err) || !read_objects(from, job, err) ||
-        !read_schedule(from, job, err) || !read_values(from, job, err))
+    if (!check_fixed(from, err) || !read_objects(from, job, notes, err) ||
+        !read_schedule(from, job, err) || !read_values(from, job, notes, err))
         return false;
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
         move(from, taken[i].path, job, taken[i].field);
-    for (size_t i = 0; i < sizeof(idle) / sizeof(idle[0]); i++) {
-        json_t *value = take(from, idle[i].path);
-        if (value)
-            json_array_append_new(
-                notes, json_sprintf("%s has no effect: %s", idle[i].path, idle[i].why));
-        json_decref(value);
-    }
+    for (size_t i = 0; i < sizeof(idle) / sizeof(idle[0]); i++)
+        drop(from, idle[i].path, idle[i].why, notes);
     return nothing_left(from, "", err);
 }
 

@@ -81,6 +81,10 @@ static void others_are_refused_by_path(void) {
         { "{\"use_fp16\": {\"enabled\": 1}}", "use_fp16.enabled" },
         { "{\"use_lora\": {\"action\": true, \"dropout\": 0.1}}", "use_lora.dropout" },
         { "{\"resume_from_checkpoint\": \"x\"}", "resume_from_checkpoint" },
+        { "{\"max_train_steps\": \"100\"}", "max_train_steps" },
+        { "{\"validation_prompts\": \"a turtle\", \"validation_epochs\": 1}",
+            "validation_prompts" },
+        { "{\"use_fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}", "bf16.enabled" },
         { "{\"snr_gamma\": 5}", "snr_gamma" },
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -101,7 +105,8 @@ static void small_ones_keep_their_meaning(void) {
     static const char text[] =
         "{\"dataset_dir\": \"d\", \"max_train_steps\": 7, \"bf16\": {\"enabled\": true}, "
         "\"use_lora\": {\"action\": false, \"rank\": 4}, \"scheduler\": {\"params\": "
-        "{\"warmup_type\": \"linear\"}}, \"resume_from_checkpoint\": false}";
+        "{\"warmup_type\": \"linear\"}}, \"resume_from_checkpoint\": false, "
+        "\"use_fp16\": {\"hysteresis\": 2}, \"validation_epochs\": 1}";
     struct error err = { 0 };
     json_t *config = json_parse(text, strlen(text), &err), *job, *notes;
     CHECK(deepspeed_config_read(config, "x", &job, &notes, &err), "%s", err.message);
@@ -111,6 +116,13 @@ static void small_ones_keep_their_meaning(void) {
               c.lr_scheduler == LEARNING_RATE_CONSTANT_WITH_WARMUP && c.max_train_steps == 7 &&
               !c.resume_from_checkpoint,
         "a full job in bf16");
+    static const char *const unused[] = { "use_lora.rank", "use_fp16.hysteresis",
+        "validation_epochs" };
+    for (size_t i = 0; i < 3; i++) {
+        const char *said = json_string_value(json_array_get(notes, i));
+        CHECK(said && strstr(said, unused[i]) == said, "%s has no effect: %s", unused[i], said);
+    }
+    CHECK(json_array_size(notes) == 3, "%zu notes", json_array_size(notes));
     train_config_finish(&c);
     json_decref(job);
     json_decref(notes);
