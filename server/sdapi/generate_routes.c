@@ -59,11 +59,15 @@ static bool prepare(struct generation *g, struct generate_request *asked, struct
     return true;
 }
 
+/* The last that needs the canvas: its room does not wait for the client to take the answer. */
 static bool answer(const struct generation *g, struct generation_body *out, struct error *err) {
+    struct asked *a = g->user;
     const struct generate_answer drawn = generation_answer_of(g);
-    const struct sdapi_answer answer = { g->user, &drawn };
+    const struct sdapi_answer answer = { &a->request, &drawn };
     out->content_type = "application/json";
     out->bytes = sdapi_answer_json(&answer, &out->size, err);
+    sdapi_canvas_finish(&a->request.canvas);
+    give_room(a, a->canvas_bytes);
     return out->bytes;
 }
 

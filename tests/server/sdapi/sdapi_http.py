@@ -288,7 +288,13 @@ def large_pictures_that_wait(executable):
         check(len(answers) == 1, f"and only one: {[a.status for a in answers]}")
         post(d, "/sdapi/v1/skip")
         check(wait_until(lambda: len(answers) == 2) and answers[1].status == 499, "one of four is ended")
-        again = threading.Thread(target=ask)
+
+        def ask_until_taken():
+            """Its room may be given back a moment after its answer."""
+            while (r := post(d, "/sdapi/v1/img2img", fields)).status == 429:
+                time.sleep(0.05)
+            answers.append(r)
+        again = threading.Thread(target=ask_until_taken)
         again.start()
         while any(t.is_alive() for t in [*threads, again]):
             post(d, "/sdapi/v1/skip")
