@@ -90,7 +90,10 @@ def write_embedding(path, model):
 def lists(api):
     check("Euler a" in api.util_get_sampler_names() and "karras" in api.util_get_scheduler_names(), "names")
     check(api.util_get_model_names() == ["one", "two"], f"{api.util_get_model_names()}")
-    check([x["name"] for x in api.get_loras()] == ["rainbow", "snow"], f"{api.get_loras()}")
+    loras = api.get_loras()
+    check([x["name"] for x in loras] == ["rainbow", "snow"], f"{loras}")
+    check(all(set(x) == {"name", "alias", "path", "metadata"} and x["alias"] == x["name"] and
+              os.path.isfile(x["path"]) for x in loras), f"{loras}")
     check(api.refresh_checkpoints is not None and api.get_scripts() == {"txt2img": [], "img2img": []}, "scripts")
     for name in ("get_sd_vae", "get_upscalers", "get_latent_upscale_modes", "get_hypernetworks", "get_face_restorers",
                  "get_realesrgan_models", "get_prompt_styles"):
