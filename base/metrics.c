@@ -58,6 +58,22 @@ void metric_add(enum metric metric, uint64_t n) {
     atomic_fetch_add_explicit(&values[metric].value, n, memory_order_relaxed);
 }
 
+void metric_add_request(const char *dialect, enum request_outcome outcome) {
+    static const struct {
+        const char *dialect;
+        enum metric first;
+    } all[] = {
+        { "native", METRIC_requests_native_succeeded },
+        { "a1111", METRIC_requests_a1111_succeeded },
+        { "openai", METRIC_requests_openai_succeeded },
+        { "huggingface", METRIC_requests_huggingface_succeeded },
+        { "job", METRIC_requests_job_succeeded },
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(all[i].dialect, dialect) == 0)
+            metric_add((enum metric)((int)all[i].first + (int)outcome), 1);
+}
+
 void metric_set(enum metric metric, int64_t value) {
     atomic_store_explicit(&values[metric].value, (uint64_t)value, memory_order_relaxed);
     atomic_store_explicit(&values[metric].known, true, memory_order_release);

@@ -15,18 +15,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* How the requests of one dialect ended, in the order of enum request_outcome. */
+#define METRICS_OF_DIALECT(X, dialect, help)                                                       \
+    X(requests_##dialect##_succeeded, COUNTER, "sd_requests_total",                                \
+        "dialect=\"" #dialect "\",outcome=\"succeeded\"", help)                                    \
+    X(requests_##dialect##_cancelled, COUNTER, "sd_requests_total",                                \
+        "dialect=\"" #dialect "\",outcome=\"cancelled\"", "")                                      \
+    X(requests_##dialect##_timed_out, COUNTER, "sd_requests_total",                                \
+        "dialect=\"" #dialect "\",outcome=\"timed_out\"", "")                                      \
+    X(requests_##dialect##_failed, COUNTER, "sd_requests_total",                                   \
+        "dialect=\"" #dialect "\",outcome=\"failed\"", "")
+
 /* X(symbol, kind, family, label, help): one line a series. Series of one family stand together, and
  * the first one's help is the family's. Names and units are Prometheus's: counters end in _total,
  * times are seconds, sizes bytes. */
 #define METRICS(X)                                                                                 \
-    X(requests_total_succeeded, COUNTER, "sd_requests_total",                                      \
-        "dialect=\"native\",outcome=\"succeeded\"", "Accepted requests, by how they ended.")       \
-    X(requests_total_cancelled, COUNTER, "sd_requests_total",                                      \
-        "dialect=\"native\",outcome=\"cancelled\"", "")                                            \
-    X(requests_total_timed_out, COUNTER, "sd_requests_total",                                      \
-        "dialect=\"native\",outcome=\"timed_out\"", "")                                            \
-    X(requests_total_failed, COUNTER, "sd_requests_total",                                         \
-        "dialect=\"native\",outcome=\"failed\"", "")                                               \
+    METRICS_OF_DIALECT(X, native, "Accepted requests, by how they ended.")                         \
+    METRICS_OF_DIALECT(X, a1111, "")                                                               \
+    METRICS_OF_DIALECT(X, openai, "")                                                              \
+    METRICS_OF_DIALECT(X, huggingface, "")                                                         \
+    METRICS_OF_DIALECT(X, job, "")                                                                 \
     X(rejected_total_invalid, COUNTER, "sd_rejected_total", "reason=\"invalid\"",                  \
         "HTTP requests that were refused, by why.")                                                \
     X(rejected_total_unauthorized, COUNTER, "sd_rejected_total", "reason=\"unauthorized\"", "")    \
@@ -101,6 +109,11 @@ enum metric {
 #undef METRIC_ENUMERATOR
         METRIC_COUNT
 };
+
+enum request_outcome { REQUEST_SUCCEEDED, REQUEST_CANCELLED, REQUEST_TIMED_OUT, REQUEST_FAILED };
+
+/* One more accepted request of this dialect, as a struct generation_kind names it, that ended so. */
+void metric_add_request(const char *dialect, enum request_outcome outcome);
 
 /* For a counter. */
 void metric_add(enum metric metric, uint64_t n);

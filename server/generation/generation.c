@@ -144,22 +144,23 @@ static void count_adapters(const struct adapter_set *set) {
 }
 
 static void count_end(const struct generation *g) {
+    const char *dialect = g->kind->dialect;
     count_adapters(g->request.adapters);
     switch (g->error.code) {
     case ERROR_NONE:
-        metric_add(METRIC_requests_total_succeeded, 1);
+        metric_add_request(dialect, REQUEST_SUCCEEDED);
         metric_add(METRIC_images_total, (uint64_t)g->result.image_count);
         metric_observe(METRIC_queue_seconds, g->result.timings.queue_s);
         metric_observe(METRIC_request_seconds, g->result.timings.total_s);
         break;
     case ERROR_CANCELLED:
-        metric_add(METRIC_requests_total_cancelled, 1);
+        metric_add_request(dialect, REQUEST_CANCELLED);
         break;
     case ERROR_TIMEOUT:
-        metric_add(METRIC_requests_total_timed_out, 1);
+        metric_add_request(dialect, REQUEST_TIMED_OUT);
         break;
     default:
-        metric_add(METRIC_requests_total_failed, 1);
+        metric_add_request(dialect, REQUEST_FAILED);
     }
 }
 

@@ -1,5 +1,6 @@
 """GET /metrics: the text format of Prometheus 0.0.4, read strictly, and figures that follow from what
 was asked of the daemon. usage: metrics.py EXECUTABLE"""
+import json
 import math
 import re
 import sys
@@ -116,6 +117,22 @@ def they_follow_from_what_was_asked(executable):
         print(f"compared: {len(after)} samples, {len(expected)} of them with what was asked")
 
 
+def each_dialect_has_its_own(executable):
+    asked = {"native": ("/generate", {"prompt": "a", "num_inference_steps": 2}),
+             "a1111": ("/sdapi/v1/txt2img", {"prompt": "a", "steps": 2, "width": 64, "height": 64}),
+             "openai": ("/v1/images/generations", {"prompt": "a", "num_inference_steps": 2}),
+             "huggingface": ("/hf", {"inputs": "a", "parameters": {"num_inference_steps": 2}})}
+    with Daemon(executable) as d:
+        for dialect, (path, body) in asked.items():
+            before = read(d)
+            r = d.request("POST", path, json.dumps(body), {"Content-Type": "application/json", "Accept": "*/*"})
+            check(r.status == 200, f"{path}: {r.status} {r.body[:200]}")
+            after = read(d)
+            grown = {name: after[name] - before[name] for name in after
+                     if name.startswith("sd_requests_total") and after[name] != before[name]}
+            check(grown == {f'sd_requests_total{{dialect="{dialect}",outcome="succeeded"}}': 1}, f"{path}: {grown}")
+
+
 def the_queue_and_the_device_are_read_when_asked(executable):
     with Daemon(executable, "fake,step_ms=20,figures_ms=1", extra=["--max-queue", "1"]) as d:
         with d.connect() as first, d.connect() as second:
@@ -136,5 +153,6 @@ def the_queue_and_the_device_are_read_when_asked(executable):
 
 if __name__ == "__main__":
     they_follow_from_what_was_asked(sys.argv[1])
+    each_dialect_has_its_own(sys.argv[1])
     the_queue_and_the_device_are_read_when_asked(sys.argv[1])
     done()
