@@ -158,6 +158,16 @@ static bool choose_format(
            error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
 }
 
+/* Elsewhere nobody would see them; a job has its own. */
+static bool check_previews(
+    const struct generate_delivery *delivery, const struct form *form, struct error *err) {
+    char value[16];
+    snprintf(value, sizeof(value), "%d", delivery->preview_every);
+    return form->events || delivery->preview_every == 0 ||
+           error_field(err, "preview_every", value,
+               "0 in a plain answer; previews are for \"stream\": true and async=1");
+}
+
 /* The request, whoever sends it: its body however it was written, and the form of its answer. */
 static bool identify(const struct exchange *exchange, const struct form *form, struct digest *out,
     struct error *err) {
@@ -206,7 +216,7 @@ static enum MHD_Result start(struct exchange *exchange, struct generate_request 
     struct form *own = malloc(sizeof(*own));
     if (!own)
         error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-    else if (choose_format(request, form, &err) &&
+    else if (choose_format(request, form, &err) && check_previews(delivery, form, &err) &&
              find_repeat(exchange, form, key, &options.repeat, &known, &err) && !known) {
         *own = *form;
         return generation_start(exchange, request, &kind, own, &options);

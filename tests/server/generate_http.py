@@ -158,6 +158,8 @@ def errors(d):
         "message": "width: 511 is not allowed; a multiple of 8 from 64 to 2048"}, f"{r.body}")
     r = d.generate({"prompt": "a", "stream": "yes"})
     check(r.status == 400 and r.error()["param"] == "stream", "true or false")
+    r = d.generate({"prompt": "a", "preview_every": 2})
+    check(r.status == 400 and r.error()["param"] == "preview_every", "nobody would see them")
     r = d.generate({"prompt": "a", "scheduler": {"name": "pndm", "eta": 0.5}})
     check(r.status == 400 and r.error()["param"] == "scheduler.eta" and
           "pndm has no such option" in r.error()["allowed"], f"eta is not PNDM's: {r.body}")

@@ -33,6 +33,7 @@ PHASES = {
     "encode": {"num_inference_steps": 1, "num_images": 12, "output": "webp", "quality": 100},
 }
 HOW = ("leave", "leave the stream", "cancel", "cancel the stream", "cancel the job")
+HOW_SEEN = ("leave the stream", "cancel the stream", "cancel the job")  # where there are previews
 
 
 class Watched(Daemon):
@@ -106,7 +107,7 @@ def how_long(d):
     longest_s = {}
     for phase, fields in PHASES.items():
         begun = time.monotonic()
-        check(d.generate({**BASE, **fields}).status == 200, phase)
+        check(d.generate({**BASE, **fields, "stream": "preview" in fields}).status == 200, phase)
         longest_s[phase] = 1.1 * (time.monotonic() - begun)
     return longest_s
 
@@ -124,7 +125,8 @@ def main(root):
         for n in range(COUNT):
             if n == COUNT // 4:
                 before = d.rss_kb(), d.threads(), d.open_files()
-            phase, how = draw.choice(list(PHASES)), draw.choice(HOW)
+            phase = draw.choice(list(PHASES))
+            how = draw.choice(HOW_SEEN if "preview" in PHASES[phase] else HOW)
             others = phase == "queued"
             stop, other = threading.Event(), None
             if others:
