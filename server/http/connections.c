@@ -10,12 +10,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define TICK_MS 100
+#define GONE_MAX 64 /* clients that left, taken note of at once */
 #define LINGERING_MAX 32
 #define LINGERING_READS 16 /* of one connection, before the next look at the others */
 /* How long a connection is left alone after its last sign of life, before it may have to give way:
@@ -49,6 +51,7 @@ struct connections {
     void (*on_gone)(void *watched);
     int max;
     int wake_fd, place_fd; /* eventfds */
+    int gone_fd;           /* an epoll of who is watched: readable once one of them has hung up */
     pthread_mutex_t mutex;
     struct connection *first;
     int places_taken;
@@ -107,6 +110,13 @@ static void look_at(struct connections *connections, struct connection *c, int64
     }
 }
 
+/* Between two ticks. The others are left alone: they are looked at twice, a tick apart. */
+static void look_at_watched(struct connections *connections) {
+    for (struct connection *c = connections->first; c; c = c->next)
+        if (c->watched && !c->closing)
+            look_for_hang_up(connections, c);
+}
+
 /* Throws away what has come; false once that is enough. */
 static bool read_on(struct lingering *l, int64_t now) {
     char buffer[1 << 16];
@@ -136,19 +146,26 @@ static void look_at_lingering(struct connections *connections, int64_t now) {
     connections->lingering_count = kept;
 }
 
-static void wait_a_tick(struct connections *connections) {
-    struct pollfd entries[1 + LINGERING_MAX];
+/* A tick, or until something happens; whether somebody who is watched has hung up. Each of them is
+ * told of once, so that a look is all that is due. */
+static bool wait_a_tick(struct connections *connections) {
+    struct pollfd entries[2 + LINGERING_MAX];
+    struct epoll_event gone[GONE_MAX];
     const int count = connections->lingering_count;
     entries[0] = (struct pollfd){ .fd = connections->wake_fd, .events = POLLIN };
+    entries[1] = (struct pollfd){ .fd = connections->gone_fd, .events = POLLIN };
     for (int i = 0; i < count; i++)
-        entries[1 + i] = (struct pollfd){ .fd = connections->lingering[i].fd, .events = POLLIN };
+        entries[2 + i] = (struct pollfd){ .fd = connections->lingering[i].fd, .events = POLLIN };
     const int timeout_ms = connections->first || count > 0 ? TICK_MS : -1;
     pthread_mutex_unlock(&connections->mutex);
-    poll(entries, (nfds_t)(1 + count), timeout_ms);
+    poll(entries, (nfds_t)(2 + count), timeout_ms);
+    const bool hung_up = entries[1].revents & POLLIN &&
+                         epoll_wait(connections->gone_fd, gone, GONE_MAX, 0) > 0;
     uint64_t value;
     if (entries[0].revents & POLLIN && read(connections->wake_fd, &value, sizeof(value)) < 0)
         log_debug("the connections' wake-up was taken by nobody");
     pthread_mutex_lock(&connections->mutex);
+    return hung_up;
 }
 
 static void *watch(void *argument) {
@@ -163,7 +180,8 @@ static void *watch(void *argument) {
                 look_at(connections, c, now);
             next_look_ms = now + TICK_MS;
         }
-        wait_a_tick(connections);
+        if (wait_a_tick(connections))
+            look_at_watched(connections);
     }
     pthread_mutex_unlock(&connections->mutex);
     return NULL;
@@ -184,6 +202,8 @@ static void free_connections(struct connections *connections) {
         close(connections->wake_fd);
     if (connections->place_fd >= 0)
         close(connections->place_fd);
+    if (connections->gone_fd >= 0)
+        close(connections->gone_fd);
     pthread_mutex_destroy(&connections->mutex);
     free(connections);
 }
@@ -198,7 +218,8 @@ bool connections_create(
     pthread_mutex_init(&connections->mutex, NULL);
     connections->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     connections->place_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (connections->wake_fd < 0 || connections->place_fd < 0 ||
+    connections->gone_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (connections->wake_fd < 0 || connections->place_fd < 0 || connections->gone_fd < 0 ||
         pthread_create(&connections->thread, NULL, watch, connections) != 0) {
         free_connections(connections);
         return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
@@ -378,9 +399,15 @@ void connections_set_deadline(
     pthread_mutex_unlock(&connections->mutex);
 }
 
+/* Where the kernel has no room to tell of it, the next tick sees it. What was asked for earlier
+ * requests of the connection ends with its descriptor. */
 void connections_watch(struct connections *connections, struct connection *c, void *watched) {
+    struct epoll_event event = { .events = EPOLLRDHUP | EPOLLONESHOT };
     pthread_mutex_lock(&connections->mutex);
     enter(c, CONNECTION_WORK, watched);
+    if (epoll_ctl(connections->gone_fd, EPOLL_CTL_MOD, c->fd, &event) != 0 &&
+        epoll_ctl(connections->gone_fd, EPOLL_CTL_ADD, c->fd, &event) != 0)
+        log_debug("a client's hang-up is seen at the next tick only");
     pthread_mutex_unlock(&connections->mutex);
 }
 

@@ -4,8 +4,9 @@
  * ever; one that leaves behind a part of a request, or while its connection is suspended, is not
  * noticed; and an answer is lost when the socket closes on what the client still sends. So one
  * thread looks at all connections a few times a second: who is over the time of its phase or has
- * left is shut down, who left while the engine works for it is reported, and what refused clients
- * go on sending is read for a while after their connection has closed.
+ * left is shut down, who left while the engine works for it is reported (at once: a step may take a
+ * few milliseconds), and what refused clients go on sending is read for a while after their
+ * connection has closed.
  */
 #ifndef SERVER_HTTP_CONNECTIONS_H
 #define SERVER_HTTP_CONNECTIONS_H

@@ -1,9 +1,12 @@
-/* Who gives way when all places are taken. Sockets are pairs within this process, and nobody reads
- * them: what a connection's thread would have done is done here. */
+/* Who gives way when all places are taken, and who is reported to have left. Sockets are pairs
+ * within this process, and nobody reads them: what a connection's thread would have done is done
+ * here. */
 #include "server/http/connections.h"
 
+#include "base/monotonic.h"
 #include "tests/check.h"
 
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,7 +54,46 @@ static void what_has_come_is_not_idle(void) {
     connections_destroy(connections);
 }
 
+static sem_t gone;
+
+static void note(void *watched) {
+    CHECK(watched == &gone, "what is watched");
+    sem_post(&gone);
+}
+
+/* One after another on the same connection's place, as fast as they are seen: by looks at every
+ * tenth of a second these would take two seconds. */
+static void who_leaves_is_reported_at_once(void) {
+    enum { CLIENTS = 20 };
+    struct connections *connections;
+    struct error err = { 0 };
+    bool busy;
+    CHECK(sem_init(&gone, 0, 0) == 0, "a semaphore");
+    CHECK(connections_create(2, note, &connections, &err), "%s", err.message);
+    const int64_t begun_ms = monotonic_ms();
+    for (int i = 0; i < CLIENTS; i++) {
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair");
+        CHECK(connections_take_place(connections, &busy), "a place");
+        struct connection *c = connections_add(connections, pair[0]);
+        connections_watch(connections, c, &gone);
+        connections_enter(connections, c, CONNECTION_IDLE); /* an answer, and the next request */
+        connections_watch(connections, c, &gone);
+        close(pair[1]);
+        sem_wait(&gone);
+        connections_remove(connections, c);
+        close(pair[0]);
+    }
+    const int64_t took_ms = monotonic_ms() - begun_ms;
+    printf("%d clients that left were reported within %lld ms\n", CLIENTS, (long long)took_ms);
+    CHECK(took_ms < 1000, "%lld ms", (long long)took_ms);
+    CHECK(sem_trywait(&gone) != 0, "each once");
+    connections_destroy(connections);
+    sem_destroy(&gone);
+}
+
 int main(void) {
     what_has_come_is_not_idle();
+    who_leaves_is_reported_at_once();
     return check_done();
 }

@@ -67,7 +67,8 @@ def jobs_left(d):
 
 
 def end_one(d, phase, how, draw, n, longest_s):
-    """Begins one and ends it at some moment; True if it was still there."""
+    """Begins one and ends it at some moment; True if it was still there, and the UNet calls that there were after
+    it was cancelled, or, of a client that left, until then: more may come."""
     id = f"soak-{n}"
     fields = {**BASE, **PHASES[phase], "seed": n}
     delay = draw.random() * longest_s[phase]
@@ -87,7 +88,7 @@ def end_one(d, phase, how, draw, n, longest_s):
     if how.startswith("leave"):
         met = d.request("GET", "/info").json()["queue"]["depth"] > 0
         c.close()
-        return met, None
+        return met, d.metrics()["sd_unet_calls_total"]
     met = d.request("POST", f"/generate/{id}/cancel").status == 200
     calls = d.metrics()["sd_unet_calls_total"]
     r = c.getresponse()
@@ -120,7 +121,7 @@ def main(root):
     with Watched(EXECUTABLE, MODEL, extra=("--state-dir", os.path.join(root, "state"), "--lora-dir", loras)) as d:
         first = d.generate({**BASE, "num_inference_steps": 4}).json()["images"][0]["b64_json"]
         longest_s = how_long(d)
-        met, calls, slowest_s = {}, [], 0
+        met, calls, calls_left, slowest_s = {}, [], {"leave": [0], "leave the stream": [0]}, 0
         before = None
         for n in range(COUNT):
             if n == COUNT // 4:
@@ -138,13 +139,18 @@ def main(root):
             stop.set()
             if other:
                 other.join()
-            elif more is not None and hit:
+            elif more is not None and hit and not how.startswith("leave"):
                 calls.append(more)
             begun = time.monotonic()
             check(wait_until(lambda: d.depth() == 0 and not jobs_left(d), 30), f"{n}: {phase}, {how}: it goes on")
             slowest_s = max(slowest_s, time.monotonic() - begun)
+            if how.startswith("leave") and hit and not others:
+                calls_left[how].append(d.metrics()["sd_unet_calls_total"] - more)
             met.setdefault((phase, how), []).append(hit)
         check(max(calls, default=0) <= 1, f"{max(calls, default=0)} UNet calls after a cancel")
+        left, left_stream = (max(c) for c in calls_left.values())
+        # The one that is under way, and those until it is noticed.
+        check(max(left, left_stream) <= 3, f"{left} and {left_stream} UNet calls after a client left")
         check(wait_until(lambda: d.open_files() <= before[2] and d.threads() <= before[1], 20),
               f"descriptors {before[2]} -> {d.open_files()}, threads {before[1]} -> {d.threads()}")
         check(d.rss_kb() < 1.15 * before[0], f"memory {before[0]} -> {d.rss_kb()} KB")
@@ -157,9 +163,10 @@ def main(root):
         for phase in PHASES:
             row = [hit for (p, _), hits in met.items() if p == phase for hit in hits]
             print(f"{phase}: {len(row)} ended, {sum(row)} before they were done")
-        print(f"{COUNT} in all; UNet calls after a cancel: at most {max(calls, default=0):.0f}; all was quiet after "
-              f"{slowest_s:.2f} s at most; memory {before[0]} -> {d.rss_kb()} KB, threads {before[1]} -> "
-              f"{d.threads()}, descriptors {before[2]} -> {d.open_files()}")
+        print(f"{COUNT} in all; UNet calls after a cancel: at most {max(calls, default=0):.0f}, after a client "
+              f"left: {left:.0f}, a stream's: {left_stream:.0f}; all was quiet after {slowest_s:.2f} s at most; memory "
+              f"{before[0]} -> {d.rss_kb()} KB, threads {before[1]} -> {d.threads()}, "
+              f"descriptors {before[2]} -> {d.open_files()}")
 
 
 # The address sanitizer keeps freed memory aside, which must not look like growth.
