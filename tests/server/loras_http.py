@@ -173,7 +173,7 @@ def half_an_upload_is_taken_back(d):
     before = d.rss_kb()
     held = [d.connect() for _ in range(8)]  # more than there are threads
     for number, s in enumerate(held):
-        s.sendall(head % (number, 1 << 30) + bytes(8 << 20))
+        s.sendall(head % (number, 256 << 20) + bytes(8 << 20))
     check(wait_until(lambda: sum(os.stat(os.path.join(d.folder, f)).st_size for f in d.files()) >=
                      64 << 20), f"64 MB of it are in the folder: {d.files()}")
     grown = d.rss_kb() - before
