@@ -3,48 +3,39 @@
 
 #include "base/limits.h"
 #include "pictures/exif.h"
+#include "pictures/png_chunks.h"
 #include "pictures/png_message.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SIGNATURE_BYTES 8
-#define CHUNK_BYTES 12 /* of a chunk's length, type and sum */
 #define IHDR_BYTES 13
 #define LAST_ROW_MORE_BYTES 65536
 
-static uint32_t read_32(const uint8_t *bytes) {
-    return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-}
-
 /* IHDR and eXIf, which may come behind the pixels. Without the sums, which libpng checks. */
 bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err) {
-    size_t at = SIGNATURE_BYTES;
-    bool ended = false;
-    while (!ended && size - at >= CHUNK_BYTES) {
-        const uint32_t length = read_32(file + at);
-        const uint8_t *type = file + at + 4, *data = file + at + 8;
-        if (length > size - at - CHUNK_BYTES)
-            break;
-        const bool is_first = at == SIGNATURE_BYTES;
-        if (is_first != (memcmp(type, "IHDR", 4) == 0) || (is_first && length != IHDR_BYTES))
+    size_t at = PNG_SIGNATURE_BYTES;
+    struct png_chunk chunk = { 0 };
+    bool is_first = true;
+    while (png_next_chunk(file, size, &at, &chunk)) {
+        if (is_first != (memcmp(chunk.type, "IHDR", 4) == 0) ||
+            (is_first && chunk.size != IHDR_BYTES))
             return error_set(err, ERROR_INVALID, "the PNG does not begin with one IHDR chunk");
         if (is_first) {
-            const uint32_t width = read_32(data), height = read_32(data + 4);
+            const uint32_t width = png_number(chunk.data), height = png_number(chunk.data + 4);
             if (width == 0 || height == 0 || width > INT32_MAX || height > INT32_MAX)
                 return error_set(
                     err, ERROR_INVALID, "the PNG says that it has %ux%u px", width, height);
             out->width = (int)width;
             out->height = (int)height;
-        } else if (memcmp(type, "eXIf", 4) == 0) {
-            out->orientation = exif_orientation(data, length);
+        } else if (memcmp(chunk.type, "eXIf", 4) == 0) {
+            out->orientation = exif_orientation(chunk.data, chunk.size);
         }
-        ended = memcmp(type, "IEND", 4) == 0;
-        at += CHUNK_BYTES + length;
+        is_first = false;
     }
-    if (!ended)
-        return error_set(err, ERROR_INVALID, "the PNG is cut short: it has no IEND chunk");
+    if (!png_walk_ended(&chunk, err))
+        return false;
     /* The picture and one turned; rows of 64 bits a pixel, twice; and, if it is interlaced, our own
      * pixels are where its passes meet. */
     out->decode_bytes = (size_t)out->width * (size_t)out->height * 6 + (size_t)out->width * 32 +
@@ -53,20 +44,16 @@ bool png_examine(const uint8_t *file, size_t size, struct picture_info *out, str
 }
 
 struct source {
-    const uint8_t *file;
-    size_t size, at;
+    struct png_bytes file;
     size_t most; /* that may be read until this is set anew */
 };
 
 static void on_read(png_structp png, png_bytep out, size_t size) {
     struct source *source = png_get_io_ptr(png);
-    if (size > source->size - source->at)
-        png_error(png, "the file is cut short");
     if (size > source->most)
         png_error(png, "its pixels go on behind its last row");
     source->most -= size;
-    memcpy(out, source->file + source->at, size);
-    source->at += size;
+    png_give_bytes(png, &source->file, out, size);
 }
 
 /* With the last row libpng unpacks all that follows it, which may be a thousand times as much as
@@ -87,8 +74,7 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
     if (setjmp(png_jmpbuf(png)))
         return false;
     png_set_user_limits(png, PICTURE_SIDE_MAX_PX, PICTURE_SIDE_MAX_PX);
-    png_set_chunk_cache_max(png, PNG_CHUNKS_MAX);
-    png_set_chunk_malloc_max(png, PNG_MEMORY_MAX_BYTES / 2);
+    png_set_chunk_limits(png);
     /* Texts, profiles and the like, which may be packed a thousandfold, are not even unpacked. */
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(png, info);
@@ -113,7 +99,7 @@ static bool read_pixels(png_structp png, png_infop info, struct picture *out) {
 }
 
 bool png_decode(const uint8_t *file, size_t size, struct picture *out, struct error *err) {
-    struct source source = { .file = file, .size = size, .most = SIZE_MAX };
+    struct source source = { .file = { file, size, 0 }, .most = SIZE_MAX };
     struct png_message message = { "" };
     png_structp png = png_create_read_struct(
         PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning);

@@ -2,6 +2,7 @@
 
 #include "base/limits.h"
 #include "pictures/exif.h"
+#include "pictures/png_chunks.h"
 #include "pictures/png_message.h"
 
 #include <malloc.h>
@@ -45,24 +46,21 @@ static bool add(struct picture_text_list *list, const char *keyword, char *text)
 /* --- PNG: its text chunks as those of a picture of one pixel, which libpng reads up to the pixel.
  * What libpng thinks of all other chunks does not matter here. --- */
 
-#define SIGNATURE_BYTES 8
-#define CHUNK_BYTES 12 /* of a chunk's length, type and sum */
-
-static const uint8_t signature[SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n' };
+static const uint8_t signature[PNG_SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a,
+    '\n' };
 static const uint8_t header[] = { 0, 0, 0, 13, 'I', 'H', 'D', 'R', 0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0,
     0, 0, 0x3a, 0x7e, 0x9b, 0x55 };
 static const uint8_t pixels[] = { 0, 0, 0, 10, 'I', 'D', 'A', 'T' };
 
-struct bytes {
-    uint8_t *data; /* owned */
-    size_t size, at;
+struct reading {
+    struct png_bytes bytes;
     size_t held; /* by libpng, of all that it asks for */
     bool is_over;
 };
 
-static void append(struct bytes *bytes, const uint8_t *data, size_t size) {
-    memcpy(bytes->data + bytes->size, data, size);
-    bytes->size += size;
+static uint8_t *append(uint8_t *end, const uint8_t *data, size_t size) {
+    memcpy(end, data, size);
+    return end + size;
 }
 
 static bool is_text(const uint8_t *type) {
@@ -70,60 +68,55 @@ static bool is_text(const uint8_t *type) {
            memcmp(type, "iTXt", 4) == 0;
 }
 
-static bool collect(const uint8_t *file, size_t size, struct bytes *out, struct error *err) {
-    bool ended = false;
-    out->data = malloc(size + sizeof(header) + sizeof(pixels));
-    if (!out->data)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
-    append(out, file, SIGNATURE_BYTES);
-    append(out, header, sizeof(header));
-    for (size_t at = SIGNATURE_BYTES; !ended && size - at >= CHUNK_BYTES;) {
-        const uint8_t *chunk = file + at;
-        const size_t length = (size_t)chunk[0] << 24 | (size_t)chunk[1] << 16 |
-                              (size_t)chunk[2] << 8 | chunk[3];
-        if (length > size - at - CHUNK_BYTES)
-            break;
-        if (is_text(chunk + 4))
-            append(out, chunk, length + CHUNK_BYTES);
-        ended = memcmp(chunk + 4, "IEND", 4) == 0;
-        at += length + CHUNK_BYTES;
+/* malloc'd; NULL with an error. */
+static uint8_t *collect(const uint8_t *file, size_t size, size_t *out_size, struct error *err) {
+    struct png_chunk chunk = { 0 };
+    uint8_t *out = malloc(size + sizeof(header) + sizeof(pixels)), *end;
+    if (!out) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for a picture's texts");
+        return NULL;
     }
-    append(out, pixels, sizeof(pixels));
-    return ended || error_set(err, ERROR_INVALID, "the PNG is cut short: it has no IEND chunk");
+    end = append(out, file, PNG_SIGNATURE_BYTES);
+    end = append(end, header, sizeof(header));
+    for (size_t at = PNG_SIGNATURE_BYTES; png_next_chunk(file, size, &at, &chunk);)
+        if (is_text(chunk.type))
+            end = append(end, chunk.start, chunk.size + PNG_CHUNK_BYTES);
+    end = append(end, pixels, sizeof(pixels));
+    *out_size = (size_t)(end - out);
+    if (png_walk_ended(&chunk, err))
+        return out;
+    free(out);
+    return NULL;
 }
 
 /* A limit of its own libpng has for each text alone. One of them that does not fit is left out;
  * then on_read ends it. */
 static png_voidp on_malloc(png_structp png, png_alloc_size_t size) {
-    struct bytes *bytes = png_get_mem_ptr(png);
-    bytes->is_over = bytes->is_over || bytes->held + size > PNG_TEXTS_MAX_BYTES;
-    void *block = bytes->is_over ? NULL : malloc(size);
-    bytes->held += block ? malloc_usable_size(block) : 0;
+    struct reading *reading = png_get_mem_ptr(png);
+    reading->is_over = reading->is_over || reading->held + size > PNG_TEXTS_MAX_BYTES;
+    void *block = reading->is_over ? NULL : malloc(size);
+    reading->held += block ? malloc_usable_size(block) : 0;
     return block;
 }
 
 static void on_free(png_structp png, png_voidp block) {
-    struct bytes *bytes = png_get_mem_ptr(png);
-    bytes->held -= malloc_usable_size(block);
+    struct reading *reading = png_get_mem_ptr(png);
+    reading->held -= malloc_usable_size(block);
     free(block);
 }
 
 static void on_read(png_structp png, png_bytep out, size_t size) {
-    struct bytes *bytes = png_get_io_ptr(png);
-    if (bytes->is_over)
+    struct reading *reading = png_get_io_ptr(png);
+    if (reading->is_over)
         png_error(png, "its texts are too long");
-    if (size > bytes->size - bytes->at)
-        png_error(png, "the file is cut short");
-    memcpy(out, bytes->data + bytes->at, size);
-    bytes->at += size;
+    png_give_bytes(png, &reading->bytes, out, size);
 }
 
 /* All that libpng may jump out of. A text that it cannot read it leaves out. */
 static bool read_chunks(png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png)))
         return false;
-    png_set_chunk_cache_max(png, PNG_CHUNKS_MAX);
-    png_set_chunk_malloc_max(png, PNG_MEMORY_MAX_BYTES / 2);
+    png_set_chunk_limits(png);
     png_read_info(png, info);
     return true;
 }
@@ -158,24 +151,24 @@ static bool add_chunks(png_structp png, png_infop info, struct picture_text_list
 
 static bool read_png(
     const uint8_t *file, size_t size, struct picture_text_list *out, struct error *err) {
-    struct bytes bytes = { 0 };
-    if (!collect(file, size, &bytes, err)) {
-        free(bytes.data);
+    size_t chunks_size = 0;
+    uint8_t *chunks = collect(file, size, &chunks_size, err);
+    if (!chunks)
         return false;
-    }
+    struct reading reading = { .bytes = { chunks, chunks_size, 0 } };
     struct png_message message = { "" };
-    png_structp png = png_create_read_struct_2(
-        PNG_LIBPNG_VER_STRING, &message, png_on_error, png_on_warning, &bytes, on_malloc, on_free);
+    png_structp png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &message, png_on_error,
+        png_on_warning, &reading, on_malloc, on_free);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     bool read = false, ok = false;
     if (info) {
-        png_set_read_fn(png, &bytes, on_read);
+        png_set_read_fn(png, &reading, on_read);
         read = read_chunks(png, info);
         ok = read && add_chunks(png, info, out);
     }
-    const bool damaged = info && !read, is_over = bytes.is_over;
+    const bool damaged = info && !read, is_over = reading.is_over;
     png_destroy_read_struct(&png, &info, NULL);
-    free(bytes.data);
+    free(chunks);
     if (is_over)
         return error_set(err, ERROR_TOO_LARGE, "a PNG whose texts take more than %u MiB",
             PNG_TEXTS_MAX_BYTES >> 20);
@@ -234,7 +227,7 @@ bool picture_read_texts(
     size_t exif_size = 0;
     bool ok;
     *out = (struct picture_text_list){ 0 };
-    if (size >= SIGNATURE_BYTES && memcmp(bytes, signature, SIGNATURE_BYTES) == 0) {
+    if (size >= PNG_SIGNATURE_BYTES && memcmp(bytes, signature, PNG_SIGNATURE_BYTES) == 0) {
         ok = read_png(bytes, size, out, err);
     } else if (size >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff) {
         exif = find_in_jpeg(bytes, size, &exif_size);
