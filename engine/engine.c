@@ -224,18 +224,28 @@ static bool work_in_background(
     return works;
 }
 
+/* Waits until the device has done what it was given: its time has passed only then, and who comes
+ * next waits for nothing that is queued. Costs nothing where an operation is done when it returns.
+ */
+static bool settle(const struct engine_model *model, struct error *err) {
+    const struct kernels *kernels = model->info.kernels;
+    return !kernels || kernels->memory->synchronize(err);
+}
+
 /* One unit of the requests' work, or a piece of the background's: where no request is, and where it
  * is owed one. *owed_s: what of its share it has not had yet. */
-static bool work_once(
-    struct engine *engine, struct studio *studio, double *owed_s, struct error *err) {
+static bool work_once(struct engine *engine, const struct engine_model *model,
+    struct studio *studio, double *owed_s, struct error *err) {
     struct adapters *adapters = engine->adapters;
     const struct engine_background background = waiting_background(engine);
     const bool idle = studio_is_idle(studio);
     const bool in_background = background.work && (idle || *owed_s > 0);
+    const bool is_timed = background.work && background.share > 0;
     const double begun_s = monotonic_seconds();
     adapters_device_take(adapters);
-    const bool works = in_background ? work_in_background(engine, &background, err)
-                                     : studio_work(studio, err);
+    const bool works = (in_background ? work_in_background(engine, &background, err)
+                                      : studio_work(studio, err)) &&
+                       ((!in_background && !is_timed) || settle(model, err));
     adapters_device_give(adapters);
     const double took_s = monotonic_seconds() - begun_s;
     if (idle || !background.work)
@@ -273,7 +283,7 @@ static bool draw(struct engine *engine, struct engine_model *model) {
         }
         engine_destroy_unused(engine, model);
         renew_figures(engine, model);
-        if (!work_once(engine, studio, &owed_s, &err)) {
+        if (!work_once(engine, model, studio, &owed_s, &err)) {
             set_failed(engine, &err);
             end_all(engine, &err);
             return false;

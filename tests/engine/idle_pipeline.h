@@ -7,6 +7,7 @@
 #include "tests/engine/no_adapters.h"
 
 static struct studio *idle_studio;
+static const struct kernels *idle_kernels; /* of the device, if there is one */
 
 void pipeline_destroy(struct pipeline *pipeline) {
     if (pipeline)
@@ -20,7 +21,7 @@ struct studio *pipeline_studio(struct pipeline *pipeline) {
 
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out) {
     (void)pipeline;
-    *out = (struct pipeline_info){ .device = "none", .max_tokens = 77 };
+    *out = (struct pipeline_info){ .device = "none", .kernels = idle_kernels, .max_tokens = 77 };
 }
 
 bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
