@@ -1,0 +1,66 @@
+"""--training-share through the daemon: with a half of the engine's time a job ends while a request is drawn that is
+much longer than it; without a share it does not begin before that request is gone. Both adapters are the same.
+usage: training_share.py EXECUTABLE MODEL"""
+import contextlib
+import os
+import shutil
+
+from daemon import check, done, generate_bytes, wait_until
+from trainer import DRAW, Trainer, make_pictures, root
+
+IMAGES, STEPS = 4, 999
+CALLS = IMAGES * STEPS
+LONG = {**DRAW, "num_images": IMAGES, "num_inference_steps": STEPS, "scheduler": "ddim", "output": "latent"}
+JOB = {"max_train_steps": 2, "train_batch_size": 1, "checkpointing_steps": 0}
+
+
+def calls(d):
+    """Of the UNet, for requests: two rows each, so that every picture has its own."""
+    line = next(line for line in d.get("/metrics").body.decode().splitlines() if line.startswith("sd_unet_calls_total "))
+    return int(float(line.split(" ")[1]))
+
+
+@contextlib.contextmanager
+def while_a_request_is_drawn(d):
+    with d.connect() as s:
+        s.sendall(generate_bytes(LONG))
+        check(wait_until(lambda: calls(d) > 0, 60), "a request is drawn")
+        yield
+        check(calls(d) < CALLS, "the request is still there")
+    # Its client has left.
+    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0, 60), "it is cancelled")
+
+
+def with_a_half():
+    """The adapter, and the calls that were made beside the job."""
+    with Trainer("--training-share", "0.5", "--max-batch-rows", "2") as d:
+        with while_a_request_is_drawn(d):
+            before = calls(d)
+            id = d.start(**JOB)
+            d.wait(id)
+            beside = calls(d) - before
+        return d.file(id), beside
+
+
+def without(beside):
+    with Trainer("--max-batch-rows", "2") as d:
+        with while_a_request_is_drawn(d):
+            id = d.start(**JOB)
+            opened = os.path.join(d.state, "jobs", id, "dataset.json")
+            check(wait_until(lambda: os.path.exists(opened), 60), "the job is opened")
+            enough = min(calls(d) + 2 * beside + 50, CALLS - 100)
+            check(wait_until(lambda: calls(d) >= enough, 120), "calls are made")
+            job = d.job(id)
+            check(job["state"] == "running" and job["step"] == 0, f"it waits: {job}")
+        d.wait(id)
+        return d.file(id)
+
+
+try:
+    make_pictures()
+    adapter, beside = with_a_half()
+    print(f"a job of {JOB['max_train_steps']} steps ended beside {beside} of {CALLS} calls")
+    check(without(beside) == adapter, "the bytes are the same")
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
