@@ -14,6 +14,7 @@
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "kernels/team.h"
+#include "train/cache.h"
 #include "train/data/scan.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ struct training {
     enum stage stage;
     struct job_claim *claim; /* unless STAGE_FREE */
     bool ending, engine_ended;
+    bool cache_grew; /* perhaps: a job has ended, here or in an earlier process */
     /* Owned: of a job whose checkpoints, or whose validation pictures, are others now, or NULL. */
     char *changed_folder, *validated_folder;
 };
@@ -212,6 +214,8 @@ static struct job_claim *let_go(struct training *t) {
     struct job_claim *claim = t->claim;
     t->claim = NULL;
     t->stage = STAGE_FREE;
+    t->cache_grew = true;
+    pthread_cond_signal(&t->changed);
     pthread_mutex_unlock(&t->lock);
     return claim;
 }
@@ -439,6 +443,21 @@ static void name_checkpoints(struct training *t, bool *scanned) {
     free(folder);
 }
 
+/* What jobs leave. None works meanwhile: it is this thread that opens the next one. */
+static void trim_cache(struct training *t) {
+    struct error err = { 0 };
+    pthread_mutex_lock(&t->lock);
+    const bool grew = t->cache_grew;
+    t->cache_grew = false;
+    pthread_mutex_unlock(&t->lock);
+    if (!grew)
+        return;
+    char *cache = file_join(t->options.folder, "cache");
+    if (cache && !cache_trim(cache, t->options.cache_max_bytes, &err))
+        log_warning("the cache %s: %s", cache, err.message);
+    free(cache);
+}
+
 /* Waits for something that is this thread's to do; `soon_ms` at most while something waits for the
  * engine, else 0. */
 static enum stage wait_for_work(struct training *t, int soon_ms) {
@@ -449,7 +468,7 @@ static enum stage wait_for_work(struct training *t, int soon_ms) {
     soon.tv_nsec = ns % 1000000000;
     pthread_mutex_lock(&t->lock);
     while (!t->ending && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
-           !t->validated_folder && (t->stage != STAGE_TO_OPEN || soon_ms)) {
+           !t->validated_folder && !t->cache_grew && (t->stage != STAGE_TO_OPEN || soon_ms)) {
         if (!soon_ms)
             pthread_cond_wait(&t->changed, &t->lock);
         else if (pthread_cond_timedwait(&t->changed, &t->lock, &soon) == ETIMEDOUT)
@@ -477,6 +496,7 @@ static void *open_and_publish(void *user) {
             return NULL;
         name_checkpoints(t, &scanned);
         draw_grid(t);
+        trim_cache(t);
         engine_is_late = stage == STAGE_TO_OPEN && !may_open(t);
         if (stage == STAGE_TO_PUBLISH)
             publish(t);
@@ -559,6 +579,7 @@ bool training_create(
     if (!t)
         return error_set(err, ERROR_NO_MEMORY, "no memory for training jobs");
     t->options = *options;
+    t->cache_grew = true;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     const int failed = pthread_create(&t->thread, NULL, open_and_publish, t);

@@ -14,7 +14,7 @@ struct training_options {
     struct engine *engine;         /* borrowed, outlives it */
     struct dispatcher *dispatcher; /* borrowed; gets a runner, if there is one */
     const char *folder;            /* for what belongs to jobs, and all share; borrowed */
-    uint64_t cache_max_bytes;      /* of what is encoded (train/cache.h), in FOLDER/cache */
+    uint64_t cache_max_bytes;      /* of FOLDER/cache (train/cache.h) between jobs */
     const char *dataset_root;      /* borrowed; NULL: no job is taken */
     const char *tokenizer_dir;     /* the engine's; borrowed; NULL: the checkpoint's own */
     double share;                  /* struct engine_background's */

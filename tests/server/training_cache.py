@@ -1,0 +1,75 @@
+"""--cache-max-bytes through the daemon: what jobs leave in state/cache is at most so much, the oldest goes, and the
+adapters are those of jobs that find everything there.
+usage: training_cache.py EXECUTABLE MODEL"""
+import os
+import shutil
+
+from daemon import check, done, wait_until
+from trainer import Trainer, make_pictures, root
+
+JOB = {"max_train_steps": 3, "checkpointing_steps": 0, "cache_latents": True}
+
+
+def files(d):
+    """{name: bytes on the disk, when it was written} of the cache."""
+    found = {}
+    for folder, _, names in os.walk(os.path.join(d.state, "cache")):
+        for name in names:
+            status = os.stat(os.path.join(folder, name))
+            found[name] = (status.st_blocks * 512, status.st_mtime)
+    return found
+
+
+def size(d):
+    return sum(each for each, _ in files(d).values())
+
+
+def train(d, name):
+    return d.file(d.wait(d.start(name=name, **JOB))["id"], name)
+
+
+def without_a_limit():
+    """The adapter, and what is kept of it."""
+    with Trainer() as d:
+        adapter, kept = train(d, "first"), files(d)
+        check(train(d, "second") == adapter, "a job that finds everything has the same bytes")
+        check(files(d).keys() == kept.keys(), "and leaves nothing more")
+    return adapter, d, sum(each for each, _ in kept.values()), len(kept)
+
+
+def jobs_leave_no_more(adapter, whole, limit):
+    with Trainer("--cache-max-bytes", str(limit)) as d:
+        for name in ("first", "second"):
+            check(train(d, name) == adapter, f"{limit} bytes, the {name} job: the same adapter")
+            check(wait_until(lambda: size(d) <= limit, 20), f"{size(d)} bytes are left, {limit} may")
+        left = files(d)
+        check(bool(left) == (limit > 0), f"{limit} bytes: {len(left)} files are left")
+        print(f"at most {limit} of {whole} bytes: {size(d)} in {len(left)} files are left after two jobs")
+        log = d.read_log()
+        check("no longer has" not in log and "damaged" not in log, f"nothing was taken from a job that works: {log}")
+
+
+def a_start_trims_what_is_there(d, whole):
+    """The oldest goes: half of the files of an earlier daemon are made a day older."""
+    names = sorted(files(d))
+    old = set(names[::2])
+    for folder, _, inside in os.walk(os.path.join(d.state, "cache")):
+        for name in old & set(inside):
+            path = os.path.join(folder, name)
+            os.utime(path, (os.stat(path).st_mtime - 86400,) * 2)
+    limit = sum(each for name, (each, _) in files(d).items() if name not in old)
+    with Trainer("--cache-max-bytes", str(limit), state=d.state) as d:
+        check(wait_until(lambda: size(d) <= limit, 20), f"{size(d)} bytes are left of {whole}, {limit} may")
+        check(set(files(d)) == set(names) - old, "the oldest went, and no others")
+
+
+try:
+    make_pictures()
+    alone, ended, all_bytes, count = without_a_limit()
+    print(f"a job leaves {all_bytes} bytes in {count} files")
+    jobs_leave_no_more(alone, all_bytes, all_bytes // 2)
+    jobs_leave_no_more(alone, all_bytes, 0)
+    a_start_trims_what_is_there(ended, all_bytes)
+finally:
+    shutil.rmtree(root, ignore_errors=True)
+done()
