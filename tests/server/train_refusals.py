@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -126,6 +127,18 @@ FIELDS = [
     ({"output_dir": "/tmp"}, 501, "output_dir", "the daemon decides"),
     ({"network_module": "x"}, 501, "network_module", '"lora"'),
 ]
+# Of the other fields another type than theirs.
+for wrong, words, names in (
+        ("maybe", "true or false", "train_text_encoder cache_latents enable_bucket bucket_no_upscale skip_broken_images "
+         "with_prior_preservation gradient_checkpointing use_8bit_adam scale_lr use_ema use_ema_warmup"),
+        (3, "a text", "model image_column caption_column validation_negative_prompt validation_scheduler"),
+        ("many", "whole number", "max_bucket_reso num_class_images initial_scale_power loss_scale_window hysteresis "
+         "lr_num_cycles ema_update_after_step validation_epochs num_validation_images validation_inference_steps "
+         "validation_seed"),
+        ("much", "a number", "min_loss_scale adam_beta1 adam_weight_decay max_grad_value lr_power lr_start_factor "
+         "lr_eta_min input_perturbation ema_inv_gamma validation_guidance_scale")):
+    FIELDS += [({name: wrong}, 400, name, words) for name in names.split()]
+DOCUMENTED = os.path.join(os.path.dirname(__file__), "../../docs/training-fields.md")
 GOOD = json.dumps(JOB)
 BODIES = [  # the body as it is sent, its headers, status, words
     (b"", JSON, 400, ""),
@@ -248,6 +261,13 @@ class Messages:
         self.seen[message] = what
 
 
+def no_field_is_left_out():
+    with open(DOCUMENTED, encoding="utf-8") as f:
+        names = re.findall(r"^\| `(\w+)` \|", f.read(), re.M)
+    left_out = set(names) - {param for _, _, param, _ in FIELDS}
+    check(len(names) > 70 and not left_out, f"of {len(names)} fields {left_out} are never wrong")
+
+
 def refused_at_once(d, messages):
     for fields, status, param, words in FIELDS:
         r = d.train(**fields)
@@ -340,6 +360,7 @@ def main():
         job = d.wait(d.start(name="taken", max_train_steps=1))
         check(d.request("DELETE", "/jobs/" + job["id"]).status in (200, 204), "one adapter, and no job")
         messages = Messages()
+        no_field_is_left_out()
         refused_at_once(d, messages)
         data_sets_refused_at_once(d, messages)
         refused_for_the_checkpoint(messages)
