@@ -1,21 +1,38 @@
-/* Each backward of the reference against differences of the reference's own forward: for the loss
- * L = sum of y dy in f64, every gradient is (8 (L(x + h) - L(x - h)) - (L(x + 2h) - L(x - 2h))) /
- * (12 h). y is rounded to f32, which leaves differences good to about 1e-5 of a gradient's size. */
+/* Each backward, on every path (backward_path.h), against differences of the reference's forward,
+ * and the path's own forward against the reference's: for the loss L = sum of y dy in f64 and
+ * D(h) = L(x + h) - L(x - h), every gradient is
+ * (4/5 D(h) - 1/5 D(2h) + 4/105 D(3h) - 1/280 D(4h)) / h, which is exact but for h^8. y is rounded
+ * to f32, which leaves 2^-24 / h of its size for each element that x moves: with so long a step
+ * about 1e-6 of a gradient's size. */
 #include "kernels/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
+#include "tests/kernels/backward_path.h"
 #include "tests/kernels/stream.h"
 
 #define MAX 2048
-#define H 0x1p-6
-#define ALLOWED 1e-4
+#define H 0x1p-3
+#define ALLOWED 1e-5
 
-/* The tensors of the case at hand, all f32: inputs and an output, and the gradients of each. */
-static float in[4][MAX], out[MAX], d_in[4][MAX], d_out[MAX];
-static struct tensor t[4], d[4], y, dy;
+/* The tensors of the case at hand, all f32: inputs and an output, and the gradients of each; and
+ * ids or lengths. */
+static float memory[11][MAX];
+static float (*const in)[MAX] = memory, (*const d_in)[MAX] = memory + 4;
+static float *const out = memory[8], *const d_out = memory[9], *const whole = memory[10];
+static struct tensor t[4], d[4], y, dy, wholes;
+static unsigned compared; /* bits 1 << OPERATION_x */
+static double worst_of_all;
 
-static struct compute fresh(void) {
-    return (struct compute){ .kernels = kernels_reference() };
+/* The case in the block, for the reference, or as the path takes it. */
+static void lay(bool for_path) {
+    struct tensor *const tensors[] = { &t[0], &t[1], &t[2], &t[3], &d[0], &d[1], &d[2], &d[3], &y,
+        &dy, &wholes };
+    for (int i = 0; i < 11; i++) {
+        tensors[i]->data = memory[i];
+        tensors[i]->device = DEVICE_CPU;
+        if (for_path)
+            *tensors[i] = on_path(*tensors[i]);
+    }
 }
 
 /* Random multiples of 2^-10, so that x + h is exact; the gradient starts as zeros. */
@@ -36,7 +53,7 @@ static void output(struct tensor shape) {
 typedef void step(struct compute *c, const void *user);
 
 static double loss(step *forward, const void *user) {
-    struct compute c = fresh();
+    struct compute c = { .kernels = kernels_reference() };
     double sum = 0;
     forward(&c, user);
     CHECK(compute_ok(&c), "%s", c.error.message);
@@ -55,30 +72,61 @@ static double difference(step *forward, const void *user, float *x, double h) {
     return above - below;
 }
 
+static double slope(step *forward, const void *user, float *x) {
+    static const double weights[] = { 4.0 / 5, -1.0 / 5, 4.0 / 105, -1.0 / 280 };
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += weights[i] * difference(forward, user, x, (i + 1) * H);
+    return sum / H;
+}
+
+/* How far `got` is from `want` at worst, in parts of the size of `want`. */
+static double distance(const float *got, const double *want, int64_t n, double *size) {
+    double squares = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++)
+        squares += want[i] * want[i] / (double)n;
+    *size = sqrt(squares);
+    for (int64_t i = 0; i < n; i++) {
+        const double off = fabs((double)got[i] - want[i]) / *size;
+        worst = off <= worst ? worst : off;
+    }
+    return worst;
+}
+
+/* y and the gradients by the path. */
+static void compute_gradients(const char *name, step *forward, step *backward, const void *user) {
+    struct compute c = { .kernels = &path }, reference = { .kernels = kernels_reference() };
+    double want[MAX], size;
+    forward(&reference, user);
+    for (int64_t i = 0; i < tensor_elements(&y); i++)
+        want[i] = (double)out[i];
+    lay(true);
+    memset(out, 0xff, sizeof(memory[0]));
+    forward(&c, user);
+    const double off = distance(out, want, tensor_elements(&y), &size);
+    path_entered = 0;
+    backward(&c, user);
+    lay(false);
+    compared |= path_entered;
+    CHECK(compute_ok(&c), "%s: %s", name, c.error.message);
+    CHECK(off < ALLOWED, "%s: the forward is off by %g of its size", name, off);
+}
+
 /* All gradients of the inputs whose bit is set in `wanted`. */
 static void compare(
     const char *name, unsigned wanted, step *forward, step *backward, const void *user) {
-    struct compute c = fresh();
-    forward(&c, user);
-    backward(&c, user);
-    CHECK(compute_ok(&c), "%s: %s", name, c.error.message);
+    compute_gradients(name, forward, backward, user);
     for (int i = 0; i < 4; i++) {
         const int64_t n = wanted >> i & 1 ? tensor_elements(&t[i]) : 0;
-        double size = 0, worst = 0;
+        double slopes[MAX], size;
         for (int64_t j = 0; j < n; j++)
-            size += (double)d_in[i][j] * (double)d_in[i][j] / (double)n;
-        for (int64_t j = 0; j < n; j++) {
-            float *x = &in[i][j];
-            const double slope = (8 * difference(forward, user, x, H) -
-                                     difference(forward, user, x, 2 * H)) /
-                                 (12 * H);
-            const double off = fabs(slope - (double)d_in[i][j]) / sqrt(size);
-            worst = off <= worst ? worst : off;
-        }
+            slopes[j] = slope(forward, user, &in[i][j]);
+        const double worst = distance(d_in[i], slopes, n, &size);
         if (n)
-            printf("%-28s input %d: size %.3f, worst difference %.2g of it\n", name, i, sqrt(size),
-                worst);
+            printf(
+                "%-28s input %d: size %.3f, worst difference %.2g of it\n", name, i, size, worst);
         CHECK(worst < ALLOWED, "%s: input %d is off by %g of its size", name, i, worst);
+        worst_of_all = fmax(worst_of_all, worst);
     }
 }
 
@@ -89,8 +137,9 @@ struct layer {
     enum conv_kind kind;
 };
 
-/* weight: [n][k], or in the order of its gradient, [n][kh][kw][k]. */
+/* From the block. weight: [n][k], or in the order of its gradient, [n][kh][kw][k]. */
 static struct packed *pack(struct compute *c, const struct layer *l, bool bias) {
+    const struct tensor b = tensor_1d(in[2], DTYPE_F32, t[2].shape[0]);
     struct packed *weight = NULL;
     bool ok;
     if (l->is_conv) {
@@ -100,10 +149,11 @@ static struct packed *pack(struct compute *c, const struct layer *l, bool bias) 
             turned[(i / (taps * s[3]) * s[3] + i % s[3]) * taps + i / s[3] % taps] = in[1][i];
         const struct tensor w = tensor_4d(turned, DTYPE_F32, s[0], s[3], s[1], s[2]);
         ok = conv2d_pack(
-            c->kernels, "w", &w, bias ? &t[2] : NULL, l->kind, DTYPE_F32, &weight, &c->error);
+            c->kernels, "w", &w, bias ? &b : NULL, l->kind, DTYPE_F32, &weight, &c->error);
     } else {
+        const struct tensor w = tensor_2d(in[1], DTYPE_F32, t[1].shape[0], t[1].shape[1]);
         ok = linear_pack(
-            c->kernels, "w", &t[1], bias ? &t[2] : NULL, l->geglu, DTYPE_F32, &weight, &c->error);
+            c->kernels, "w", &w, bias ? &b : NULL, l->geglu, DTYPE_F32, &weight, &c->error);
     }
     CHECK(ok, "%s", c->error.message);
     return weight;
@@ -201,27 +251,28 @@ static void norms(void) {
 /* ---- attention: q, and k and v in one tensor ---- */
 
 struct attention {
-    bool causal;
-    const struct tensor *lengths;
+    bool causal, lengths;
 };
 
 static void attention_forward(struct compute *c, const void *user) {
     const struct attention *a = user;
-    op_attention(c, &(struct attention_args){
-                        &t[0], &t[1], &t[1], 1, 9, 0, 2, 4, 0.7f, a->causal, &y, a->lengths });
+    op_attention(c, &(struct attention_args){ &t[0], &t[1], &t[1], 1, 9, 0, 2, 4, 0.7f, a->causal,
+                        &y, a->lengths ? &wholes : NULL });
 }
 
 static void attention_backward(struct compute *c, const void *user) {
     const struct attention *a = user;
-    op_attention_backward(c, &(struct attention_backward_args){ &t[0], &t[1], &t[1], &y, &dy, 1, 9,
-                                 0, 2, 4, 0.7f, a->causal, a->lengths, &d[0], &d[1], &d[1], true });
+    op_attention_backward(
+        c, &(struct attention_backward_args){ &t[0], &t[1], &t[1], &y, &dy, 1, 9, 0, 2, 4, 0.7f,
+               a->causal, a->lengths ? &wholes : NULL, &d[0], &d[1], &d[1], true });
 }
 
 static void attention(void) {
-    int32_t keys[2] = { 3, 5 };
-    const struct tensor lengths = tensor_1d(keys, DTYPE_I32, 2);
-    const struct attention cases[] = { { false, NULL }, { true, NULL }, { false, &lengths },
-        { true, &lengths } };
+    const int32_t keys[2] = { 3, 5 };
+    const struct attention cases[] = { { false, false }, { true, false }, { false, true },
+        { true, true } };
+    memcpy(whole, keys, sizeof(keys));
+    wholes = tensor_1d(whole, DTYPE_I32, 2);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         input(0, tensor_3d(NULL, DTYPE_F32, 2, 4, 10));
         input(1, tensor_3d(NULL, DTYPE_F32, 2, 5, 18));
@@ -262,18 +313,14 @@ static void concat_backward(struct compute *c, const void *user) {
     op_concat_backward(c, &(struct concat_backward_args){ &dy, &d[0], &d[1], false, false });
 }
 
-static int32_t id_values[6] = { 3, 0, 3, 1, 3, 0 };
-
 static void embedding_forward(struct compute *c, const void *user) {
-    const struct tensor ids = tensor_2d(id_values, DTYPE_I32, 2, 3);
     (void)user;
-    op_embedding(c, &(struct embedding_args){ &ids, &t[0], &t[1], &y });
+    op_embedding(c, &(struct embedding_args){ &wholes, &t[0], &t[1], &y });
 }
 
 static void embedding_backward(struct compute *c, const void *user) {
-    const struct tensor ids = tensor_2d(id_values, DTYPE_I32, 2, 3);
     (void)user;
-    op_embedding_backward(c, &(struct embedding_backward_args){ &ids, &dy, &d[0], &d[1] });
+    op_embedding_backward(c, &(struct embedding_backward_args){ &wholes, &dy, &d[0], &d[1] });
 }
 
 static const uint64_t seed = 42, training_step = 7;
@@ -305,6 +352,9 @@ static void pointwise(void) {
     input(1, tensor_2d(NULL, DTYPE_F32, 3, 2));
     output(tensor_2d(NULL, DTYPE_F32, 3, 7));
     compare("concat", 3, concat_forward, concat_backward, NULL);
+    const int32_t ids[6] = { 3, 0, 3, 1, 3, 0 };
+    memcpy(whole, ids, sizeof(ids));
+    wholes = tensor_2d(whole, DTYPE_I32, 2, 3);
     input(0, tensor_2d(NULL, DTYPE_F32, 5, 4));
     input(1, tensor_2d(NULL, DTYPE_F32, 4, 4));
     output(tensor_3d(NULL, DTYPE_F32, 2, 3, 4));
@@ -317,20 +367,20 @@ static void pointwise(void) {
 /* ---- low_rank: x, down, up; all 16 lanes of a panel are ranks or outputs here ---- */
 
 static struct low_rank_term low_rank_term(void) {
-    return (struct low_rank_term){ in[1], in[2], 16, 1, 16, -0.3f };
+    return (struct low_rank_term){ t[1].data, t[2].data, 16, 1, 16, -0.3f };
 }
 
 static void low_rank_forward(struct compute *c, const void *user) {
     const struct low_rank_term term = low_rank_term();
     const struct low_rank_row rows[2] = { { &term, 1 }, { &term, 1 } };
-    memset(out, 0, sizeof(out));
+    memset(out, 0, sizeof(memory[0]));
     op_low_rank(c, &(struct low_rank_args){
                        .x = &t[0], .kind = *(const enum conv_kind *)user, .rows = rows, .y = &y });
 }
 
 static void low_rank_backward(struct compute *c, const void *user) {
     const struct low_rank_term term = low_rank_term();
-    const struct low_rank_gradient gradient = { d_in[1], d_in[2] };
+    const struct low_rank_gradient gradient = { d[1].data, d[2].data };
     op_low_rank_backward(c, &(struct low_rank_backward_args){ &dy, &t[0],
                                 *(const enum conv_kind *)user, &term, &gradient, 1, &d[0], false });
 }
@@ -367,12 +417,27 @@ static void mse(void) {
     compare("mse", 1, mse_forward, mse_backward, d_out);
 }
 
-int main(void) {
+/* All of training but what is no function with a gradient. */
+static void every_operation_is_compared(void) {
+    const unsigned others = 1u << OPERATION_sum_squares | 1u << OPERATION_adamw;
+#define COMPARED(name)                                                                             \
+    CHECK((compared | others) >> OPERATION_##name & 1, "%s is compared with no differences", #name);
+    TRAINING_OPERATIONS(COMPARED)
+#undef COMPARED
+}
+
+int main(int argc, char **argv) {
+    const int status = path_open(argc, argv, memory, sizeof(memory));
+    if (status)
+        return status;
     layers();
     norms();
     attention();
     pointwise();
     low_rank();
     mse();
+    every_operation_is_compared();
+    printf("%s: worst difference of all %.2g\n", path.name, worst_of_all);
+    path_close();
     return check_done();
 }
