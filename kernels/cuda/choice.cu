@@ -24,6 +24,12 @@
 /* microseconds, and bytes or operations per microsecond */
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
+/* The same over the shared memory of clusters: two barriers and a trip, and bytes of all together.
+ */
+#define CLUSTER_US 1.5
+#define CLUSTER_BYTES_PER_US 2.6e6
+/* The largest cluster that every chip takes. */
+#define MOST_CLUSTERED 8
 /* Outputs a microsecond that a multiprocessor finishes after their sums. */
 #define END_PER_US 2e4
 
@@ -63,6 +69,13 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
     return text;
 }
 
+bool gemm_is_clustered(const struct gemm_candidate *c) {
+    int count;
+    const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
+    return c->split > 1 && tiles[c->tile].cluster > 0 &&
+           tiles[c->tile].cluster * c->split <= MOST_CLUSTERED && cuda_get_properties()->code >= 90;
+}
+
 /* Multiply-adds of tensor cores one multiprocessor does in a microsecond, in practice. */
 static double multiprocessor_rate(void) {
     const int capability = cuda_get_properties()->capability;
@@ -91,8 +104,11 @@ static double expected_us(
     const double end = (double)tile->m * (double)tile->n / END_PER_US;
     double us = LAUNCH_US + (double)waves * products / (tile->rate * multiprocessor_rate()) +
                 end * (tile->blocks > 1 ? 1.0 : (double)waves);
-    if (c->split > 1)
-        us += LAUNCH_US + 8.0 * (double)(m * phases * s->n * c->split) / PARTIAL_BYTES_PER_US;
+    const double parts = (double)(m * phases * s->n * c->split);
+    if (gemm_is_clustered(c))
+        us += CLUSTER_US + 4.0 * parts / CLUSTER_BYTES_PER_US;
+    else if (c->split > 1)
+        us += LAUNCH_US + 8.0 * parts / PARTIAL_BYTES_PER_US;
     return us;
 }
 

@@ -120,9 +120,11 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
     const size_t size = dtype_size(dtype);
     const int64_t row_pixels = (int64_t)g->grid_h * g->grid_w;
     g->split = candidate->split;
-    const size_t row_partial = g->split > 1 ? (size_t)row_pixels * (size_t)g->phases *
-                                                  (size_t)g->split * (size_t)g->n_partial * 4
-                                            : 0;
+    g->clustered = gemm_is_clustered(candidate);
+    const size_t row_partial = g->split > 1 && !g->clustered
+                                   ? (size_t)row_pixels * (size_t)g->phases * (size_t)g->split *
+                                         (size_t)g->n_partial * 4
+                                   : 0;
     int64_t step = INT32_MAX / 4 / row_pixels;
     if (row_partial && step > (int64_t)(CUDA_WORKSPACE_BYTES / row_partial))
         step = (int64_t)(CUDA_WORKSPACE_BYTES / row_partial);

@@ -8,8 +8,9 @@
  *
  * What follows the sum happens in f32, in one place (gemm_write): activation, residual, one
  * rounding. Bias and row_add (a convolution's, which has no activation) come before, and GEGLU
- * between. With split > 1 each part of k writes its sums to `partial`, and a second kernel adds the
- * parts in order and goes on from there: no atomics, the same bits in every run.
+ * between. With split > 1 the parts of k are added in their order and it goes on from there: over a
+ * cluster's shared memory (gemm_parts.cuh), or each part writes its sums to `partial` and a second
+ * kernel adds them. No atomics, the same bits in every run and either way.
  */
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
@@ -194,15 +195,12 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
         }
 }
 
-/* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of GEMM row
- * m. */
+/* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of a GEMM
+ * row, channels j to j + 7, with what was loaded to be added to them. */
 template <class T>
-__device__ __forceinline__ void gemm_store(
-    const struct gemm &g, int phase, int m, int j, const float *sums) {
-    const struct gemm_place p = gemm_place_of(g, phase, m);
-    struct gemm_addends<T> addends = {};
+__device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
+    const struct gemm_addends<T> &addends, const float *sums) {
     float v[8];
-    addends.load(g, p, j);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const float *bias = j + i < g.n_out && g.bias ? g.bias + (j + i) * (g.geglu ? 2 : 1) : NULL;
@@ -213,6 +211,16 @@ __device__ __forceinline__ void gemm_store(
             v[i] = sums[i] + (bias ? bias[0] : 0.0f);
     }
     gemm_write(g, p, j, addends, v);
+}
+
+/* The same of GEMM row m. */
+template <class T>
+__device__ __forceinline__ void gemm_store(
+    const struct gemm &g, int phase, int m, int j, const float *sums) {
+    const struct gemm_place p = gemm_place_of(g, phase, m);
+    struct gemm_addends<T> addends = {};
+    addends.load(g, p, j);
+    gemm_store_with(g, p, j, addends, sums);
 }
 
 /* Where part `s` keeps its sums: [phase][part][m][n_partial]. */

@@ -24,7 +24,7 @@ struct gemm {
     const void *rounded_bias; /* as in struct cuda_packed */
     const void *row_add, *residual;
     void *y;
-    float *partial;       /* [phases][split][m][n_partial], if split > 1 */
+    float *partial;       /* [phases][split][m][n_partial], if split > 1 and not clustered */
     int m;                /* output pixels of one phase, all rows */
     int n;                /* columns: output channels, with GEGLU value and gate in turn */
     int n_out;            /* channels of y */
@@ -38,6 +38,7 @@ struct gemm {
     int stride, before;
     int phases; /* 1 or 4 */
     int split, n_partial;
+    bool clustered; /* gemm_is_clustered */
     enum activation activation;
     bool geglu, row_add_is_f32;
     bool halves;  /* columns are GEGLU's value and gate in turn, and leave as halves of y */

@@ -42,6 +42,7 @@ struct gemm_tile {
     size_t shared_bytes;
     int blocks;  /* that are meant to share a multiprocessor */
     double rate; /* products a clock, relative to the best of the path: the static model */
+    int cluster; /* blocks that form a cluster anyway, 1 for none; 0: cannot be in one */
 };
 
 /* What a choice may depend on: the weight and one row. */
@@ -73,6 +74,11 @@ bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_can
 bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* "mma 128x160x32 split 2" */
 const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size);
+
+/* Whether the parts of the candidate's sum meet in the shared memory of a cluster on the open
+ * device (gemm_parts.cuh); else they go through scratch memory and a second kernel. The same bits.
+ */
+bool gemm_is_clustered(const struct gemm_candidate *candidate);
 
 /* From now on `shape` is computed by `candidate` (of gemm_candidates), with the tile as it says and
  * whatever the batch. False if the table of choices is full. */

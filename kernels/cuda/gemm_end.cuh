@@ -14,11 +14,14 @@
 enum gemm_end {
     GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
     GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */
-    GEMM_END_ANY,   /* the rest: split sums, activations, single elements */
+    GEMM_END_ANY,   /* the rest: activations, single elements, parts for scratch memory */
+    GEMM_END_PARTS, /* whatever a sum whose parts meet in a cluster ends with */
     GEMM_ENDS,
 };
 
 static inline enum gemm_end gemm_end_of(const struct gemm *g) {
+    if (g->clustered)
+        return GEMM_END_PARTS;
     if (!g->vectors || g->split > 1 || g->activation != ACTIVATION_NONE)
         return GEMM_END_ANY;
     if (!g->geglu)

@@ -9,11 +9,12 @@
  *
  * CM x CN blocks form a cluster that computes CM tiles of pixels by CN of channels. A block fetches
  * the CN-th part of its pixels and the CM-th part of its weights and multicasts them to the blocks
- * that use the same, so L2 is read less often.
+ * that use the same, so L2 is read less often. With GEMM_END_PARTS all parts of the tiles' sums are
+ * in the cluster too, along the grid's z.
  */
 #include "kernels/cuda/gemm_end.cuh"
+#include "kernels/cuda/gemm_parts.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx_hopper.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 #include <stdio.h>
@@ -51,19 +52,21 @@ template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_til
     static_assert(BLOCKS * (SHARED + 1024) <= 228 << 10, "");
     /* The end of a block may take the stages' memory. */
     static_assert(4 * GROUPS * gemm_staging<BN / 8>::FLOATS * 4 <= DATA_BYTES, "");
+    static_assert(gemm_parts_tile<PIXELS, BN>::BYTES <= DATA_BYTES, "");
 };
 
 /* Where a block is. */
 struct hopper_place {
     int phase, part;
-    int cluster_m, cluster_n; /* in its cluster */
+    int cluster_m, cluster_n; /* in its part of the cluster */
+    int rank_first;           /* of the blocks of its part */
     int row, y, x;            /* first output pixel of the box */
     int n_first;
     int step, end; /* steps of the sum: tap * steps_c + chunk */
 };
 
 /* Grid: x clusters, [tiles of pixels][tiles of channels]; y phases; z parts. */
-template <class TILE>
+template <class TILE, enum gemm_end END>
 __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) {
     struct hopper_place p;
     p.phase = (int)blockIdx.y;
@@ -71,6 +74,7 @@ __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) 
     const int rank = (int)blockIdx.x % (TILE::CM * TILE::CN);
     p.cluster_m = rank / TILE::CN;
     p.cluster_n = rank % TILE::CN;
+    p.rank_first = END == GEMM_END_PARTS ? p.part * TILE::CM * TILE::CN : 0;
     const unsigned cluster = blockIdx.x / (TILE::CM * TILE::CN);
     const unsigned clusters_n = (unsigned)h.tiles_n / TILE::CN, tile_w = (unsigned)h.tiles_w;
     const unsigned tile_m = cluster / clusters_n * TILE::CM + (unsigned)p.cluster_m;
@@ -125,7 +129,7 @@ __device__ __forceinline__ void fetch_weights(const struct hopper &h, const stru
     } else {
         unsigned mask = 0;
         for (int i = 0; i < TILE::CM; i++)
-            mask |= 1u << (i * TILE::CN + p.cluster_n);
+            mask |= 1u << (p.rank_first + i * TILE::CN + p.cluster_n);
         tma_load_3d_multicast(to, map, full, at.c, at.tap, n, (uint16_t)mask);
     }
 }
@@ -141,7 +145,7 @@ __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struc
     if constexpr (TILE::CN == 1) {
         tma_load_4d(to, map, full, at.c, x, y, row);
     } else {
-        const unsigned mask = ((1u << TILE::CN) - 1) << (p.cluster_m * TILE::CN);
+        const unsigned mask = ((1u << TILE::CN) - 1) << (p.rank_first + p.cluster_m * TILE::CN);
         tma_load_4d_multicast(to, map, full, at.c, x, y, row, (uint16_t)mask);
     }
 }
@@ -192,7 +196,7 @@ __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *
         const int other = lane - TILE::CN;
         const int m = lane < TILE::CN ? p.cluster_m : other + (other >= p.cluster_m);
         const int n = lane < TILE::CN ? lane : p.cluster_n;
-        mbarrier_arrive_cluster(empty, (unsigned)(m * TILE::CN + n));
+        mbarrier_arrive_cluster(empty, (unsigned)(p.rank_first + m * TILE::CN + n));
     }
 }
 
@@ -255,6 +259,25 @@ __device__ __forceinline__ void end_block(
     }
 }
 
+/* The same where parts meet in the cluster. */
+template <class T, class TILE>
+__device__ __forceinline__ void end_parts(
+    const struct hopper &h, const struct hopper_place &p, unsigned char *shared, float *sums) {
+    constexpr int LINE = gemm_parts_tile<PIXELS, TILE::BN>::LINE;
+    float *tile = (float *)shared, *own = tile + (int)threadIdx.x / 32 * 16 * LINE;
+    /* The other group may still multiply what lies where this one is to write. */
+    named_barrier<1, 128 * GROUPS>();
+#pragma unroll
+    for (int j = 0; j < TILE::BN / 8; j++)
+        gemm_lay_fragment<LINE>(own + 8 * j, sums + 4 * j);
+    cluster_arrive();
+    cluster_wait();
+    gemm_end_parts<T, PIXELS, TILE::BN, 128 * GROUPS>(
+        h.g, p.phase, p.part, (unsigned)(p.cluster_m * TILE::CN + p.cluster_n), TILE::CM * TILE::CN,
+        [&](int i) { return row_of_pixel(h, p, i); }, p.n_first, tile);
+    cluster_arrive(); /* done with the others' memory */
+}
+
 template <class T, class TILE, enum gemm_end END>
 __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
     gemm_hopper(const __grid_constant__ struct hopper h, const __grid_constant__ CUtensorMap x_map,
@@ -262,10 +285,10 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
     if (!HOPPER_CODE)
         return;
     DYNAMIC_SHARED(unsigned char, shared);
-    constexpr bool CLUSTERED = TILE::CM * TILE::CN > 1;
+    constexpr bool PARTS = END == GEMM_END_PARTS, CLUSTERED = PARTS || TILE::CM * TILE::CN > 1;
     uint64_t *const barriers = (uint64_t *)(shared + TILE::DATA_BYTES);
     const struct hopper_barriers b = { barriers, barriers + TILE::STAGES };
-    const struct hopper_place p = place_of<TILE>(h);
+    const struct hopper_place p = place_of<TILE, END>(h);
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = warp / 4;
     if (threadIdx.x == 0) {
         for (int i = 0; i < TILE::STAGES; i++) {
@@ -287,17 +310,25 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
             produce<TILE>(h, p, &x_map, &weight_map, shared, b);
         if constexpr (CLUSTERED)
             cluster_arrive_relaxed();
+        if constexpr (PARTS) {
+            cluster_wait();
+            cluster_arrive_relaxed();
+        }
     } else {
         if constexpr (TILE::TRADES)
             registers_take<232>();
         float sums[TILE::BN / 2] = {};
         griddepcontrol_wait();
         consume<T, TILE>(p, shared, b, group, sums);
-        if constexpr (CLUSTERED)
-            cluster_arrive_relaxed(); /* done with the others' barriers */
-        end_block<T, TILE, END>(h, p, shared, sums);
+        if constexpr (PARTS) {
+            end_parts<T, TILE>(h, p, shared, sums);
+        } else {
+            if constexpr (CLUSTERED)
+                cluster_arrive_relaxed(); /* done with the others' barriers */
+            end_block<T, TILE, END>(h, p, shared, sums);
+        }
     }
-    /* Others may still say to this block's barriers that they are done. */
+    /* Others may still say to this block's barriers that they are done, or read its sums. */
     if constexpr (CLUSTERED)
         cluster_wait();
 }
@@ -322,7 +353,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
 #define ROW(n, cm, cn, s, blocks, rate)                                                            \
     { "128x" #n "x64 cluster " #cm "x" #cn " stages " #s, PIXELS, n, STEP, s,                      \
         TILE_OF(n, cm, cn, s, blocks)::THREADS, TILE_OF(n, cm, cn, s, blocks)::SHARED, blocks,     \
-        rate },
+        rate, (cm) * (cn) },
 static const struct gemm_tile tiles[] = { TILES(ROW) };
 #undef ROW
 
@@ -335,7 +366,7 @@ struct hopper_entry {
 #define ENDS(T, ...)                                                                               \
     {                                                                                              \
         gemm_hopper<T, __VA_ARGS__, GEMM_END_PLAIN>, gemm_hopper<T, __VA_ARGS__, GEMM_END_GEGLU>,  \
-            gemm_hopper<T, __VA_ARGS__, GEMM_END_ANY>                                              \
+            gemm_hopper<T, __VA_ARGS__, GEMM_END_ANY>, gemm_hopper<T, __VA_ARGS__, GEMM_END_PARTS> \
     }
 #define ROW(n, cm, cn, s, blocks, rate)                                                            \
     { cm, cn, ENDS(__half, TILE_OF(n, cm, cn, s, blocks)),                                         \
@@ -447,7 +478,7 @@ extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const st
         return false;
     const dim3 grid((unsigned)(h.tiles_m * h.tiles_n), (unsigned)g->phases, (unsigned)g->split);
     const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
-        dim3((unsigned)(entry->cm * entry->cn)), true };
+        dim3((unsigned)(entry->cm * entry->cn), 1, g->clustered ? (unsigned)g->split : 1), true };
     const enum gemm_end end = gemm_end_of(g);
     return launch_kernel(&shape, "gemm_hopper", err,
         dtype == DTYPE_F16 ? entry->f16[end] : entry->bf16[end], h, x_map, weight_map);

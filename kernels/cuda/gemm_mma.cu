@@ -6,7 +6,7 @@
  * Rows of a slice are BK elements; their 16-byte chunks are permuted (swizzle) so that the 8 rows
  * an ldmatrix reads lie in different banks. Each warp owns WM x WN of the tile.
  */
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/gemm_parts.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
 
@@ -34,6 +34,9 @@ template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int STAGES_> st
     static constexpr int LOOP_BYTES = STAGES * STAGE * 2;
     static constexpr int END_BYTES = WARPS_M * WARPS_N * 16 * STAGING * 4;
     static constexpr int SHARED = LOOP_BYTES > END_BYTES ? LOOP_BYTES : END_BYTES;
+    static constexpr int PARTS_BYTES = gemm_parts_tile<BM, BN>::BYTES;
+    static constexpr int CLUSTERED_BYTES = SHARED > PARTS_BYTES ? SHARED : PARTS_BYTES;
+    static_assert(PARTS_BYTES <= 99 << 10, "what every chip that has clusters has");
     static_assert(BM % ROWS == 0 && WM % 16 == 0 && WN % 8 == 0 && GEMM_K_UNIT % BK == 0, "");
 };
 
@@ -141,6 +144,25 @@ __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int par
     }
 }
 
+/* The same where parts meet in a cluster, whose blocks are the parts. */
+template <class T, class TILE>
+__device__ __forceinline__ void mma_end_parts(const struct gemm &g, int phase, int part,
+    int m_first, int n_first, float *tile, float (*sums)[TILE::WN / 8][4]) {
+    constexpr int LINE = gemm_parts_tile<TILE::BM, TILE::BN>::LINE;
+    const int warp = (int)threadIdx.x / 32;
+    float *own = tile + warp / TILE::WARPS_N * TILE::WM * LINE + warp % TILE::WARPS_N * TILE::WN;
+#pragma unroll
+    for (int i = 0; i < TILE::WM / 16; i++)
+#pragma unroll
+        for (int j = 0; j < TILE::WN / 8; j++)
+            gemm_lay_fragment<LINE>(own + i * 16 * LINE + j * 8, sums[i][j]);
+    cluster_sync();
+    gemm_end_parts<T, TILE::BM, TILE::BN, TILE::THREADS>(
+        g, phase, part, 0, 1, [&](int i) { return m_first + i < g.m ? m_first + i : -1; }, n_first,
+        tile);
+    cluster_sync(); /* the others are done with this block's memory */
+}
+
 /* Grid: y counts [phases][split], x [tiles of m][tiles of n].
  *
  * The second launch bound: left to choose how many blocks share a multiprocessor, ptxas spills a
@@ -185,6 +207,10 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     griddepcontrol_launch();
     cp_async_wait<0>();
     __syncthreads();
+    if (!SM75 && CLUSTER_CODE && g.clustered) {
+        mma_end_parts<T, TILE>(g, phase, part, m_first, n_first, (float *)shared, sums);
+        return;
+    }
     mma_end<T, TILE>(g, phase, part, m_first + warp_m * TILE::WM, n_first + warp_n * TILE::WN,
         (float *)shared + warp * 16 * TILE::STAGING, sums);
 }
@@ -208,12 +234,13 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
 
 struct mma_entry {
     void (*f16)(const struct gemm), (*bf16)(const struct gemm), (*f16_sm75)(const struct gemm);
+    size_t clustered_bytes; /* of shared memory, where parts meet in it */
 };
 
 #define TILE_OF(m, n, k, wm, wn, s) mma_tile<m, n, k, wm, wn, s>
 #define ROW(m, n, k, wm, wn, s, weight, sm75)                                                      \
     { #m "x" #n "x" #k, m, n, k, s, TILE_OF(m, n, k, wm, wn, s)::THREADS,                          \
-        TILE_OF(m, n, k, wm, wn, s)::SHARED, 1, weight },
+        TILE_OF(m, n, k, wm, wn, s)::SHARED, 1, weight, 1 },
 static const struct gemm_tile tiles[] = { TILES(ROW) };
 #undef ROW
 
@@ -227,7 +254,8 @@ template <class TILE> struct maybe<TILE, true> {
 #define ROW(m, n, k, wm, wn, s, weight, sm75)                                                      \
     { gemm_mma<__half, TILE_OF(m, n, k, wm, wn, s), false>,                                        \
         gemm_mma<__nv_bfloat16, TILE_OF(m, n, k, wm, wn, s), false>,                               \
-        maybe<TILE_OF(m, n, k, wm, wn, s), sm75>::kernel },
+        maybe<TILE_OF(m, n, k, wm, wn, s), sm75>::kernel,                                          \
+        TILE_OF(m, n, k, wm, wn, s)::CLUSTERED_BYTES },
 static const struct mma_entry entries[] = { TILES(ROW) };
 #undef ROW
 
@@ -254,7 +282,8 @@ extern "C" bool gemm_mma_run(const struct gemm_candidate *candidate, const struc
                                                                                  : entry->f16;
     const int tiles_n = (g->n + tile->n - 1) / tile->n, tiles_m = (g->m + tile->m - 1) / tile->m;
     const dim3 grid((unsigned)(tiles_m * tiles_n), (unsigned)(g->phases * g->split));
-    const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
-        dim3(1), true };
+    const struct launch_shape shape = { grid, dim3((unsigned)tile->threads),
+        g->clustered ? entry->clustered_bytes : tile->shared_bytes,
+        dim3(1, g->clustered ? (unsigned)g->split : 1), true };
     return launch_kernel(&shape, "gemm_mma", err, kernel, *g);
 }

@@ -179,7 +179,7 @@ template <class T> __global__ void gemm_reduce(const struct gemm g) {
                                : kernel<__nv_bfloat16>)
 
 static const struct gemm_tile simt_tiles[] = { { "64x64x16", SIMT_TILE, SIMT_TILE, SIMT_STEP, 1,
-    SIMT_THREADS, sizeof(struct simt_shared), 1, 0.05 } };
+    SIMT_THREADS, sizeof(struct simt_shared), 1, 0.05, 0 } };
 
 extern "C" const struct gemm_tile *gemm_simt_tiles(int *count) {
     *count = 1;

@@ -149,21 +149,26 @@ __device__ __forceinline__ void cluster_sync() {
     cluster_wait();
 }
 
-/* What lies at this place of the shared memory of block `rank` of the cluster: four floats. */
-__device__ __forceinline__ float4 cluster_read(const float4 *shared, unsigned rank) {
+/* What lies at this place of the shared memory of block `rank` of the cluster: four floats. Not
+ * `wanted`: zeros, without a branch, so that several reads are under way together. */
+__device__ __forceinline__ float4 cluster_read(
+    const float4 *shared, unsigned rank, bool wanted = true) {
 #ifdef __CUDACC__
     float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     CLUSTER_ASM("{\n"
                 ".reg .b32 remote;\n"
+                ".reg .pred wanted;\n"
+                "setp.ne.b32 wanted, %6, 0;\n"
                 "mapa.shared::cluster.u32 remote, %4, %5;\n"
-                "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+                "@wanted ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
                 "}"
-                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                : "r"(shared_address(shared)), "r"(rank)
+                : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w)
+                : "r"(shared_address(shared)), "r"(rank), "r"((int)wanted)
                 : "memory");
     return v;
 #else
-    return *(const float4 *)emulator_cluster_address(shared, rank);
+    return wanted ? *(const float4 *)emulator_cluster_address(shared, rank)
+                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #endif
 }
 

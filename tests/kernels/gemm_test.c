@@ -180,6 +180,63 @@ static void check_conv2d(const char *name, enum dtype dtype, enum conv_kind kind
     check_product(&p);
 }
 
+/* Parts are added in their order, whoever adds them and however many there are. The first is 2^33,
+ * the last but one the opposite, the last 1, and 1 is all that is left; whatever adds the 1 to
+ * one of the large ones loses it. */
+static void parts_keep_their_order(void) {
+    static const int splits[] = { 3, 5, 8 };
+    for (size_t i = 0; i < sizeof(splits) / sizeof(splits[0]); i++) {
+        enum { TOKENS = 3, N = 24, PART = 4 * 64 };
+        const int parts = splits[i], k = parts * PART;
+        struct product p = { .name = "parts in order" };
+        p.x = random_tensor(tensor_3d(NULL, DTYPE_F16, 1, TOKENS, k), 0);
+        p.weight = random_tensor(tensor_2d(NULL, DTYPE_F32, N, k), 0);
+        p.bias = random_tensor(tensor_1d(NULL, DTYPE_F32, N), 0);
+        p.residual = random_tensor(tensor_3d(NULL, DTYPE_F16, 1, TOKENS, N), 0);
+        p.y = random_tensor(p.residual, 0);
+        for (int at = 0; at < TOKENS * k; at++)
+            ((uint16_t *)p.x.data)[at] = at % k / PART == parts - 1 ? f32_to_f16(1.0f / PART)
+                                                                    : f32_to_f16(1024.0f);
+        for (int at = 0; at < N * k; at++) {
+            const int part = at % k / PART;
+            ((float *)p.weight.data)[at] = part == 0           ? 32768.0f
+                                           : part == parts - 2 ? -32768.0f
+                                           : part == parts - 1 ? 1.0f
+                                                               : 0.0f;
+        }
+        struct packed *weight = packed(&p, cuda);
+        struct call c;
+        call_init(&c, &p, weight);
+        const struct gemm_shape shape = gemm_shape_of_linear(&c.linear);
+        int tried = 0, clustered = 0;
+        for (int path = 0; path < GEMM_PATHS; path++) {
+            int count;
+            (void)gemm_tiles((enum gemm_path)path, &count);
+            for (int tile = 0; tile < count; tile++) {
+                const struct gemm_candidate candidate = { (enum gemm_path)path, tile, parts };
+                if (!gemm_can(&shape, &candidate))
+                    continue;
+                const uint16_t *got = run(&p, &c, &candidate, 0);
+                for (int at = 0; got && at < TOKENS * N; at++) {
+                    const float y = f16_to_f32(got[at]);
+                    char name[64];
+                    CHECK(y == 1.0f, "%s: output %d is %g instead of 1",
+                        gemm_candidate_name(&candidate, name, sizeof(name)), at, y);
+                    if (y != 1.0f)
+                        break;
+                }
+                tried++;
+                clustered += gemm_is_clustered(&candidate);
+            }
+        }
+        printf("%d parts in order: %d candidates, %d in clusters\n", parts, tried, clustered);
+        CHECK(tried > 1, "%d candidates", tried);
+        call_finish(&c);
+        packed_destroy(weight);
+        product_release(&p);
+    }
+}
+
 /* The shapes of SD-1.5's UNet at 512 x 512: the same path and parts for one row and for many, and
  * the static choice among the candidates. */
 static void the_batch_does_not_change_the_sum(void) {
@@ -224,6 +281,7 @@ int main(void) {
     check_conv2d("conv up shorter f16", DTYPE_F16, CONV_3X3_UP, 4, 3, 88, 40, 1);
     if (cuda->weight_dtypes >> DTYPE_BF16 & 1)
         check_conv2d("conv 3x3 bf16", DTYPE_BF16, CONV_3X3, 5, 7, 88, 72, 0);
+    parts_keep_their_order();
     the_batch_does_not_change_the_sum();
     return check_done();
 }

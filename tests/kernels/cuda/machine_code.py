@@ -6,7 +6,8 @@ Exits 1 on an offence, 77, with a reason, where there is nothing to read or noth
  - attention: exponentials stand between the wait for the scores and the wait for the sums, which go
    on meanwhile;
  - products: the loads of a block's end are on their way before the first of them is used, and nothing
-   waits for the whole chip's memory;
+   waits for the whole chip's memory but, twice, what shows its part of a sum to the blocks of a cluster;
+   eight loads from them are on their way before the first is used;
  - group norm: four loads or more are on their way before the first is used;
  - every kernel is about as short as it was: code of hundreds of kilobytes does not stay in a cache.
 """
@@ -56,12 +57,12 @@ def places(code, pattern):
     return [i for i, instruction in enumerate(code) if re.search(pattern, instruction)]
 
 
-def loads_together(code):
+def loads_together(code, kind=r"\bLDG\.E"):
     """The most loads that are under way before one of them is used."""
     most, waiting = 0, set()
     for instruction in code:
         words = re.findall(r"\bR\d+\b", instruction)
-        load = re.search(r"\bLDG\.E(?:\.(\d+))?", instruction)
+        load = re.search(kind, instruction)
         if waiting & set(words[1 if load else 0:]):
             waiting = set()
         if load:
@@ -84,12 +85,16 @@ def of_attention(name, code):
 
 
 def of_product(name, code):
-    if fences := places(code, r"MEMBAR.*GPU"):
-        yield f"waits for the chip's memory, at instruction {fences[0]}"
     tile, end = re.search(r"tileILi(\d+)E.*gemm_end(\d)", name).groups()
+    fences, right = places(code, r"MEMBAR.*GPU"), 2 if end == "3" else 0
+    if len(fences) > right:
+        yield f"waits for the chip's memory {len(fences)} times, {right} are right"
     last = places(code, r"HGMMA")[-1]
     together = loads_together(code[last:])
-    if end != "2" and together < int(tile) // 8:
+    if end == "3":
+        if (parts := loads_together(code, r"\bLD\.E")) < 8:
+            yield f"{parts} loads from the cluster's blocks under way, 8 are right"
+    elif end != "2" and together < int(tile) // 8:
         yield f"{together} loads under way at a block's end, {int(tile) // 8} are right"
 
 

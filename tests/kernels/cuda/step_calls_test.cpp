@@ -22,7 +22,7 @@ extern "C" {
 #include <vector>
 
 /* What the code takes, which may only sink: 340 is the aim (docs/performance-log.md). */
-#define MOST_LAUNCHES 380
+#define MOST_LAUNCHES 353
 
 #define ROWS 2
 #define SIDE 64   /* of the latents: 512 px */

@@ -33,7 +33,9 @@ FILL_US = 0.9             # from a block's start to its first product: map, barr
 END_US = 1.5              # of 128x160 sums: counted instructions (3,078) and two trips to L2
 TRIP_US = 0.7             # to L2 and back, loaded
 REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
-CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory
+CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory: a barrier and a trip
+CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: four
+                          # blocks a cluster, microbenchmarks of Hopper (3.27e6 with two)
 HIDDEN_PRODUCTS = 0.5     # of attention's products, beside its exponentials: one of the two waits
 ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
 POLYNOMIAL_SHARE = 0.35   # of the exponentials, where part of them is a polynomial
@@ -71,6 +73,11 @@ def block_us(steps, n, cm, cn, active):
     return steps * max(products, read / min(L2_BYTES_US / active, L2_PORT_BYTES_US))
 
 
+def is_clustered(tile, split):
+    """gemm_is_clustered: whether the parts of a sum are added in a cluster."""
+    return split > 1 and tile[1] * tile[2] * split <= 8
+
+
 def tile_us(m, n, steps, phases, tile, split, with_):
     """One product by one tile, its sum in `split` parts."""
     width, cm, cn, shared_by = tile
@@ -86,8 +93,10 @@ def tile_us(m, n, steps, phases, tile, split, with_):
     else:
         us = waves * (FILL_US + one + end)
     if split > 1:
-        us += CLUSTER_REDUCE_US if "cluster" in with_ and split <= 8 else (
-            REDUCE_US + GAP_US + 4 * split * phases * m * n / L2_BYTES_US)
+        if is_clustered(tile, split):  # a block reads its share of the tile from all parts
+            us += CLUSTER_REDUCE_US + waves * 4 * PIXELS * width * (split - 1) / split / CLUSTER_BYTES_US
+        else:
+            us += REDUCE_US + GAP_US + 4 * split * phases * m * n / L2_BYTES_US
     return us
 
 
@@ -95,7 +104,7 @@ def product(part, m, n, k_steps, phases, weight_elements, flops, with_):
     weight_us = 2 * weight_elements / MEMORY_BYTES_US
     us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, with_), t, s)
                           for t in TILES for s in SPLITS if s == 1 or k_steps >= 4 * s)
-    reduction = split > 1 and not ("cluster" in with_ and split <= 8)
+    reduction = split > 1 and not is_clustered(tile, split)
     return Time(part, max(us, weight_us + FILL_US), max(flops_us(flops), weight_us), 1 + reduction,
                 f"128x{tile[0]} {tile[1]}x{tile[2]} split {split}")
 
@@ -172,7 +181,6 @@ MODELS = {"linear": linear, "conv2d": conv2d, "attention": attention, "group_nor
 REDESIGNS = [
     ("persistent", "persistent products, two groups taking turns"),
     ("moments", "a group norm's moments from the end of what wrote its input"),
-    ("cluster", "reductions over a cluster's shared memory"),
     ("sources", "norms and convolutions that read two sources"),
     ("schedule", "timestep layers once for the whole schedule"),
     ("polynomial", "part of the exponentials as a polynomial"),
