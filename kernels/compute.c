@@ -147,13 +147,34 @@ static bool norm_parameters_are_right(const struct check *k, const struct tensor
            check_apart(k, y, "beta", beta, false);
 }
 
-static bool group_norm_is_right(const struct check *k, const struct group_norm_args *a) {
-    if (!check_activation(k, "x", a->x, 4, 4) ||
-        !norm_parameters_are_right(k, a->x, a->gamma, a->beta, a->y))
+/* Where there are two sources. */
+static bool sources_are_right(const struct check *k, const struct group_norm_args *a) {
+    if (!k->c->kernels->joins)
+        return check_fail(k, "%s reads one tensor, not two", k->c->kernels->name);
+    if (!check_activation(k, "more", a->more, 4, 4) ||
+        !check_activation(k, "joined", a->joined, 4, 4))
         return false;
-    if (a->groups < 1 || a->x->shape[3] % a->groups != 0)
-        return check_fail(
-            k, "%lld channels are not %d groups", (long long)a->x->shape[3], a->groups);
+    struct tensor more = *a->x, joined = *a->x;
+    more.shape[3] = a->more->shape[3];
+    joined.shape[3] += a->more->shape[3];
+    return check_shape(k, "more", a->more, &more, "x", a->x) &&
+           check_shape(k, "joined", a->joined, &joined, "x", a->x) &&
+           check_output_apart(k, "joined", a->joined, "x", a->x, false) &&
+           check_output_apart(k, "joined", a->joined, "more", a->more, false);
+}
+
+static bool group_norm_is_right(const struct check *k, const struct group_norm_args *a) {
+    const bool joins = a->more || a->joined;
+    if (!check_activation(k, "x", a->x, 4, 4) || (joins && !sources_are_right(k, a)))
+        return false;
+    const struct tensor *x = joins ? a->joined : a->x;
+    if (!norm_parameters_are_right(k, x, a->gamma, a->beta, a->y) ||
+        (joins && (!check_apart(k, a->y, "x", a->x, false) ||
+                      !check_apart(k, a->y, "more", a->more, false) ||
+                      !check_apart(k, a->y, "joined", a->joined, false))))
+        return false;
+    if (a->groups < 1 || x->shape[3] % a->groups != 0)
+        return check_fail(k, "%lld channels are not %d groups", (long long)x->shape[3], a->groups);
     if (!(a->eps >= 0))
         return check_fail(k, "eps %g is negative", (double)a->eps);
     return true;

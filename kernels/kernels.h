@@ -101,13 +101,17 @@ struct conv2d_args {
 };
 
 /* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups)
- * of each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x. */
+ * of each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x.
+ * On a table that joins, x may have the first channels alone: then `more` has the others, and
+ * `joined`, like y, becomes both side by side. All are apart. */
 struct group_norm_args {
     const struct tensor *x, *gamma, *beta;
     int groups;
     float eps;
     bool silu;
     struct tensor *y;
+    const struct tensor *more; /* NULL, as joined is, or [n][h][w][...] */
+    struct tensor *joined;
 };
 
 /* The same over the last dimension only. y may be x. */
@@ -313,6 +317,9 @@ struct kernels {
     int64_t batch_px;
     /* Tokens whose ungated GEGLU products stay in a cache; 0: as many as there are. */
     int64_t geglu_tokens;
+    /* Whether group_norm takes two tensors and leaves their concatenation: cheaper than op_concat
+     * where a call by itself costs something. */
+    bool joins;
 
     /* Optional: NULL where calls need no memory beside their tensors. Until it is called again, the
      * calling thread's entries take scratch memory from the top of `arena` (NULL: from elsewhere),

@@ -34,8 +34,9 @@ bool resnet_time_part(
     return layer_name(part->name, prefix, "time_emb_proj", err);
 }
 
+/* more, joined: NULL, or as in group_norm_args. */
 static void norm_silu(const struct resnet *r, struct compute *c, const struct tensor *x,
-    const struct norm *norm, struct tensor *y) {
+    const struct tensor *more, const struct norm *norm, struct tensor *joined, struct tensor *y) {
     op_group_norm(c, &(struct group_norm_args){
                          .x = x,
                          .gamma = &norm->gamma,
@@ -44,7 +45,33 @@ static void norm_silu(const struct resnet *r, struct compute *c, const struct te
                          .eps = r->eps,
                          .silu = true,
                          .y = y,
+                         .more = more,
+                         .joined = joined,
                      });
+}
+
+/* hidden = conv1(normed), with what the timestep adds. */
+static void first_conv(const struct resnet *r, struct compute *c, const struct tensor *normed,
+    const struct tensor *time_add, struct tensor *hidden) {
+    op_conv2d(c, &(struct conv2d_args){
+                     .x = normed,
+                     .weight = r->conv1,
+                     .row_add = time_add,
+                     .row_add_offset = r->time_offset,
+                     .y = hidden,
+                 });
+}
+
+/* y = conv2(silu(norm2(hidden))) + shortcut. */
+static void second_half(const struct resnet *r, struct compute *c, struct tensor *hidden,
+    const struct tensor *shortcut, struct tensor *y) {
+    norm_silu(r, c, hidden, NULL, &r->norm2, NULL, hidden);
+    op_conv2d(c, &(struct conv2d_args){
+                     .x = hidden,
+                     .weight = r->conv2,
+                     .residual = shortcut,
+                     .y = y,
+                 });
 }
 
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
@@ -64,22 +91,34 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     /* normed: [n][h][w][c_in] */
     const size_t normed_mark = arena_mark(c->arena);
     struct tensor normed = reuse_x ? *x : compute_tensor_4d(c, x->dtype, n, h, w, resnet->c_in);
-    norm_silu(resnet, c, x, &resnet->norm1, &normed);
-    op_conv2d(c, &(struct conv2d_args){
-                     .x = &normed,
-                     .weight = resnet->conv1,
-                     .row_add = time_add,
-                     .row_add_offset = resnet->time_offset,
-                     .y = &hidden,
-                 });
+    norm_silu(resnet, c, x, NULL, &resnet->norm1, NULL, &normed);
+    first_conv(resnet, c, &normed, time_add, &hidden);
     arena_release(c->arena, normed_mark);
 
-    norm_silu(resnet, c, &hidden, &resnet->norm2, &hidden);
-    op_conv2d(c, &(struct conv2d_args){
-                     .x = &hidden,
-                     .weight = resnet->conv2,
-                     .residual = resnet->conv_shortcut ? y : x,
-                     .y = y,
-                 });
+    second_half(resnet, c, &hidden, resnet->conv_shortcut ? y : x, y);
+    arena_release(c->arena, mark);
+}
+
+void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const struct tensor *a,
+    const struct tensor *b, const struct tensor *time_add, struct tensor *y) {
+    const int64_t n = a->shape[0], h = a->shape[1], w = a->shape[2];
+    const size_t mark = arena_mark(c->arena);
+    struct tensor x = compute_tensor_4d(c, a->dtype, n, h, w, resnet->c_in);
+    /* A tape knows the gradient of a concatenation. */
+    if (!c->kernels->joins || c->tape) {
+        op_concat(c, &(struct concat_args){ .a = a, .b = b, .y = &x });
+        resnet_forward(resnet, c, &x, RESNET_OVERWRITE_INPUT, time_add, y);
+        arena_release(c->arena, mark);
+        return;
+    }
+    struct tensor hidden = compute_tensor_4d(c, a->dtype, n, h, w, resnet->c_out);
+    const size_t normed_mark = arena_mark(c->arena);
+    struct tensor normed = compute_tensor_4d(c, a->dtype, n, h, w, resnet->c_in);
+    norm_silu(resnet, c, a, b, &resnet->norm1, &x, &normed);
+    first_conv(resnet, c, &normed, time_add, &hidden);
+    arena_release(c->arena, normed_mark);
+    if (resnet->conv_shortcut)
+        layer_conv(c, &x, resnet->conv_shortcut, y);
+    second_half(resnet, c, &hidden, resnet->conv_shortcut ? y : &x, y);
     arena_release(c->arena, mark);
 }

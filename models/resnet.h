@@ -49,4 +49,9 @@ enum resnet_input {
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
     enum resnet_input input, const struct tensor *time_add, struct tensor *y);
 
+/* The same of two tensors side by side, [n][h][w][...] each, c_in channels together; y may be one
+ * of them. */
+void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const struct tensor *a,
+    const struct tensor *b, const struct tensor *time_add, struct tensor *y);
+
 #endif

@@ -370,17 +370,12 @@ static struct tensor up_block(
     }
     const size_t mark = arena_mark(p->c->arena);
 
-    /* x: [n][h][w][channels]. A resnet reads the concatenation only, so that x may be both its
-     * input and its output. */
+    /* x: [n][h][w][channels], a resnet's input and its output. */
     struct tensor x = new_image(p, n, h, w, block->channels);
     for (int j = 0; j < block->layers; j++) {
         const struct tensor *skip = &p->skips[--p->skip_count];
         const struct tensor *before = j ? &x : hidden;
-        const size_t cat_mark = arena_mark(p->c->arena);
-        struct tensor cat = new_image(p, n, h, w, before->shape[3] + skip->shape[3]);
-        op_concat(p->c, &(struct concat_args){ .a = before, .b = skip, .y = &cat });
-        resnet_forward(&block->resnets[j], p->c, &cat, RESNET_OVERWRITE_INPUT, p->time_add, &x);
-        arena_release(p->c->arena, cat_mark);
+        resnet_forward_joined(&block->resnets[j], p->c, before, skip, p->time_add, &x);
         if (block->attentions)
             transformer_forward(&block->attentions[j], p->c, &x, &p->context);
     }

@@ -6,7 +6,11 @@
  * function of the row's shape) in the workspace; every block of the second merges them in order and
  * normalises its piece.
  *
- * Both move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
+ * What is normed may come as two tensors, one behind the other along the channels (the skip
+ * connections): each word comes from one of them, and whoever reads it first writes it where both
+ * are to stand side by side.
+ *
+ * Both ways move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
  * words of 4 bytes. A thread keeps to one word of a line, whose scales and shifts stay in
  * registers, and has several lines' words on their way at a time. */
 #include "kernels/cuda/cuda.h"
@@ -29,11 +33,14 @@
 #define MAX_PIECES 256
 
 struct group_norm {
-    const void *x;
+    /* [..][of_x] and [..][of_more], the latter from of_x elements before its first: a channel's
+     * number counts through both */
+    const void *x, *more;
     const float *gamma, *beta;
-    void *y;
+    void *y, *joined;                    /* joined: NULL unless there is more */
     struct moments *parts;               /* [row][piece][group] */
     int pixels, channels, groups, width; /* width: channels of a group */
+    int of_x, of_more;                   /* channels */
     int piece, pieces;                   /* pixels of a piece (the last has fewer), and how many */
     int together;                        /* groups that one block takes */
     float eps;
@@ -87,6 +94,22 @@ __device__ __forceinline__ void each_line(
             each(i + j * w.lines, loaded[j]);
 }
 
+/* A channel in whichever tensor has it, of one pixel, and how far its pixels lie apart. */
+template <class T> struct source {
+    const T *from;
+    int apart;
+
+    __device__ __forceinline__ source(const struct group_norm &g, int pixel, int channel) {
+        const bool is_more = channel >= g.of_x;
+        apart = is_more ? g.of_more : g.of_x;
+        from = (const T *)(is_more ? g.more : g.x) + (int64_t)pixel * apart + channel;
+    }
+};
+
+template <class T, int V> __device__ __forceinline__ void put_word(T *to, union word<T, V> v) {
+    *(decltype(v.whole) *)to = v.whole;
+}
+
 /* The end of V channels: y = fma((x - shift) - mean, scale gamma, beta), and SiLU. */
 template <class T, int V> struct ending {
     float shift, mean, factor[V], beta[V];
@@ -116,6 +139,19 @@ template <class T, int V> struct ending {
 
 /* ---- a block, or a cluster of blocks, for each group ---- */
 
+/* What this thread kept, to where both sources are to stand side by side: in a loop of its own,
+ * which is short, since the unrolled ones are long enough. */
+template <class T, int V>
+__device__ __forceinline__ void join(
+    const T *kept, struct walk w, int pixels, T *joined, int channels) {
+#pragma unroll 1
+    for (int at = w.word; at < w.words && w.line < w.lines; at += w.columns)
+#pragma unroll 1
+        for (int i = w.line; i < pixels; i += w.lines)
+            put_word<T, V>(joined + (int64_t)i * channels + at * V,
+                *(const union word<T, V> *)(kept + (i * w.words + at) * V));
+}
+
 /* What another block of the cluster has at `own`. */
 __device__ __forceinline__ struct moments cluster_moments(
     const struct moments *own, unsigned rank) {
@@ -138,20 +174,24 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     const int group = (int)blockIdx.x / BLOCKS, part = (int)blockIdx.x % BLOCKS;
     const int share = (g.pixels + BLOCKS - 1) / BLOCKS, first = min(part * share, g.pixels);
     const int pixels = min(share, g.pixels - first);
-    const int64_t row = (int64_t)blockIdx.y * g.pixels;
-    const T *x = (const T *)g.x + (row + first) * g.channels + group * g.width;
-    T *y = (T *)g.y + (row + first) * g.channels + group * g.width;
+    const int row = (int)blockIdx.y * g.pixels;
+    const int64_t begin = (int64_t)(row + first) * g.channels + group * g.width;
+    T *y = (T *)g.y + begin;
     griddepcontrol_wait();
-    const float shift = to_float(((const T *)g.x)[row * g.channels + group * g.width]);
+    const float shift = to_float(*source<T>(g, row, group * g.width).from);
     float sum = 0.0f;
-    for (int at = w.word; at < w.words; at += w.columns)
-        each_line<T, V>(x + at * V, g.channels, w, pixels, [&](int i, union word<T, V> v) {
+    for (int at = w.word; at < w.words; at += w.columns) {
+        const source<T> x(g, row + first, group * g.width + at * V);
+        each_line<T, V>(x.from, x.apart, w, pixels, [&](int i, union word<T, V> v) {
             *(union word<T, V> *)(kept + (i * w.words + at) * V) = v;
 #pragma unroll
             for (int j = 0; j < V; j++)
                 sum += to_float(v.element[j]) - shift;
         });
+    }
     griddepcontrol_launch();
+    if (g.joined)
+        join<T, V>(kept, w, pixels, (T *)g.joined + begin, g.channels);
     /* Nobody writes y before everybody has read x: block_sum waits for all. */
     const float count = (float)pixels * (float)g.width;
     struct moments m = { count, shift, count > 0.0f ? block_sum(sum, shared) / count : 0.0f, 0.0f };
@@ -191,8 +231,9 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
 
 /* What a block of both kernels has. Block x counts [groups by `together`][piece], y rows. */
 struct piece {
-    int index, first_group, groups, pixels;
-    int64_t at; /* the element of x and y that its first is */
+    int index, first_group, groups, pixels, channel; /* channel: its first */
+    int pixel;                                       /* the first, of all rows' */
+    int64_t at;                                      /* the element of y that its first is */
 };
 
 __device__ __forceinline__ struct piece piece_of(const struct group_norm &g) {
@@ -202,7 +243,9 @@ __device__ __forceinline__ struct piece piece_of(const struct group_norm &g) {
     p.groups = min(g.together, g.groups - p.first_group);
     const int first_pixel = p.index * g.piece;
     p.pixels = min(g.piece, g.pixels - first_pixel);
-    p.at = ((int64_t)blockIdx.y * g.pixels + first_pixel) * g.channels + p.first_group * g.width;
+    p.channel = p.first_group * g.width;
+    p.pixel = (int)blockIdx.y * g.pixels + first_pixel;
+    p.at = (int64_t)p.pixel * g.channels + p.channel;
     return p;
 }
 
@@ -212,18 +255,21 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     DYNAMIC_SHARED(struct moments, mine); /* [THREADS] */
     const struct piece p = piece_of(g);
     const struct walk w = walk_of(p.groups * g.width / V);
-    const T *x = (const T *)g.x + p.at;
     const int thread = (int)threadIdx.x;
     griddepcontrol_wait();
     griddepcontrol_launch();
     struct moments m = { 0.0f, 0.0f, 0.0f, 0.0f };
     if (w.line < w.lines && w.line < p.pixels) {
-        const float shift = to_float(x[(int64_t)w.line * g.channels + w.word * V]);
+        const float shift = to_float(*source<T>(g, p.pixel + w.line, p.channel + w.word * V).from);
         float sum = 0.0f, squares = 0.0f;
         int taken = 0;
-        for (int at = w.word; at < w.words; at += w.columns)
-            each_line<T, V>(x + at * V, g.channels, w, p.pixels, [&](int, union word<T, V> v) {
+        for (int at = w.word; at < w.words; at += w.columns) {
+            const source<T> x(g, p.pixel, p.channel + at * V);
+            T *joined = (T *)g.joined + p.at + at * V;
+            each_line<T, V>(x.from, x.apart, w, p.pixels, [&](int i, union word<T, V> v) {
                 taken++;
+                if (g.joined)
+                    put_word<T, V>(joined + (int64_t)i * g.channels, v);
 #pragma unroll
                 for (int j = 0; j < V; j++) {
                     const float d = to_float(v.element[j]) - shift;
@@ -231,6 +277,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
                     squares = fmaf(d, d, squares);
                 }
             });
+        }
         m = moments_of((float)(taken * V), shift, sum, squares);
     }
     mine[thread] = m;
@@ -257,7 +304,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     float *scales = (float *)(whole + g.together);
     const struct piece p = piece_of(g);
     const struct walk w = walk_of(p.groups * g.width / V);
-    const T *x = (const T *)g.x + p.at;
+    const T *x = (const T *)(g.joined ? g.joined : g.x) + p.at;
     T *y = (T *)g.y + p.at;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     griddepcontrol_wait();
@@ -276,7 +323,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
     __syncthreads();
     for (int at = w.word; at < w.words; at += w.columns) {
-        const int group = at * V / g.width, channel = p.first_group * g.width + at * V;
+        const int group = at * V / g.width, channel = p.channel + at * V;
         const struct ending<T, V> e(
             whole[group], scales[group], g.gamma + channel, g.beta + channel);
         each_line<T, V>(x + at * V, g.channels, w, p.pixels, [&](int i, union word<T, V> v) {
@@ -295,7 +342,7 @@ extern "C" struct group_norm_shape group_norm_shape_of(const struct group_norm_a
     memset(&shape, 0, sizeof(shape)); /* compared as bytes */
     shape.dtype = args->x->dtype;
     shape.pixels = s[1] * s[2];
-    shape.channels = s[3];
+    shape.channels = s[3] + (args->more ? args->more->shape[3] : 0);
     shape.groups = args->groups;
     return shape;
 }
@@ -346,7 +393,8 @@ extern "C" void group_norm_select_none(void) {
 /* Elements of the widest word that divides a group and stays aligned. */
 static int word_of(const struct group_norm *g, size_t size) {
     const uint64_t bits = (uint64_t)g->width * size | (uint64_t)g->channels * size |
-                          (uintptr_t)g->x | (uintptr_t)g->y;
+                          (uint64_t)g->of_x * size | (uintptr_t)g->x | (uintptr_t)g->more |
+                          (uintptr_t)g->y | (uintptr_t)g->joined;
     size_t bytes = 16;
     while (bytes > size && bits % bytes != 0)
         bytes /= 2;
@@ -404,7 +452,14 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     g.gamma = (const float *)args->gamma->data;
     g.beta = (const float *)args->beta->data;
     g.pixels = (int)(s[1] * s[2]);
-    g.channels = (int)s[3];
+    g.of_x = (int)s[3];
+    g.channels = (int)args->y->shape[3];
+    g.of_more = g.channels - g.of_x;
+    const int64_t size = (int64_t)dtype_size(args->x->dtype);
+    if (args->more) {
+        g.more = (const char *)args->more->data - size * g.of_x;
+        g.joined = args->joined->data;
+    }
     g.groups = args->groups;
     g.width = g.channels / g.groups;
     g.eps = args->eps;
@@ -412,19 +467,25 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     const int64_t least = divided(g.pixels, MAX_PIECES), wanted = PIECE_ELEMENTS / g.channels;
     g.piece = (int)(wanted > least ? wanted : least);
     g.pieces = (int)divided(g.pixels, g.piece);
-    /* As many rows at a time as the workspace has room for the moments of. */
+    /* As many rows at a time as the workspace has room for the moments of, and as int counts the
+     * pixels of. */
     const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.pieces * g.groups;
-    const int64_t together = CUDA_WORKSPACE_BYTES / row_bytes, rows = s[0];
+    const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;
+    const int64_t together = room < most ? room : most, rows = s[0];
     g.parts = (struct moments *)cuda_workspace(row_bytes);
     if (!g.parts)
         return error_set(err, ERROR_UNSUPPORTED, "group_norm: %d groups are too many", g.groups);
-    const int64_t skip = (int64_t)g.pixels * g.channels * (int64_t)dtype_size(args->x->dtype);
     for (int64_t first = 0; first < rows; first += together) {
         const int64_t here = rows - first < together ? rows - first : together;
+        const int64_t channel_bytes = here * g.pixels * size;
         if (!CALL_FOR_DTYPE(args->x->dtype, run_dtype, candidate, &g, here, err))
             return false;
-        g.x = (const char *)g.x + here * skip;
-        g.y = (char *)g.y + here * skip;
+        g.x = (const char *)g.x + channel_bytes * g.of_x;
+        g.y = (char *)g.y + channel_bytes * g.channels;
+        if (args->more) {
+            g.more = (const char *)g.more + channel_bytes * g.of_more;
+            g.joined = (char *)g.joined + channel_bytes * g.channels;
+        }
     }
     return true;
 }

@@ -167,6 +167,50 @@ static void norms_refuse(void) {
     REFUSES(layer_norm, ln, a.y = &flat, "y is f32 [18][8]");
 }
 
+/* A norm of two tensors, on a table that says that it takes them and does nothing. */
+static bool does_nothing(const struct group_norm_args *args, struct error *err) {
+    (void)args;
+    (void)err;
+    return true;
+}
+
+static void joined_norms_refuse(void) {
+    struct tensor x = f32_4d(0, 2, 3, 3, 5), more = f32_4d(500, 2, 3, 3, 3);
+    struct tensor joined = f32_4d(1000, 2, 3, 3, 8), y = f32_4d(2000, 2, 3, 3, 8);
+    struct tensor g = tensor_1d(memory + 3000, DTYPE_F32, 8), tall = f32_4d(500, 2, 4, 3, 3);
+    struct tensor narrow = f32_4d(1000, 2, 3, 3, 7), small = f32_4d(2000, 2, 3, 3, 5);
+    struct tensor over_x = f32_4d(50, 2, 3, 3, 8), over_more = f32_4d(510, 2, 3, 3, 8);
+    struct kernels table = *kernels_reference();
+    table.joins = true;
+    table.group_norm = does_nothing;
+    const struct group_norm_args good = { &x, &g, &g, 4, 1e-5f, true, &y, &more, &joined };
+    const struct {
+        struct group_norm_args args;
+        const char *says; /* NULL: fine */
+    } cases[] = {
+        { good, NULL },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, &more, NULL }, "joined is missing" },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, NULL, &joined }, "more is missing" },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, &tall, &joined }, "more is f32 [2][4][3][3]" },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, &more, &narrow }, "joined is f32 [2][3][3][7]" },
+        { { &x, &g, &g, 4, 1e-5f, true, &small, &more, &joined }, "y is f32 [2][3][3][5]" },
+        { { &x, &g, &g, 3, 1e-5f, true, &y, &more, &joined }, "8 channels are not 3 groups" },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, &more, &over_x }, "overlaps x" },
+        { { &x, &g, &g, 4, 1e-5f, true, &y, &more, &over_more }, "overlaps more" },
+        { { &x, &g, &g, 4, 1e-5f, true, &over_x, &more, &joined }, "overlaps x" },
+        { { &x, &g, &g, 4, 1e-5f, true, &over_more, &more, &joined }, "overlaps more" },
+        { { &x, &g, &g, 4, 1e-5f, true, &joined, &more, &joined }, "overlaps joined" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct compute c = { .kernels = &table };
+        op_group_norm(&c, &cases[i].args);
+        CHECK(compute_ok(&c) == !cases[i].says, "%zu: %s", i, c.error.message);
+        if (cases[i].says)
+            CHECK_CONTAINS(c.error.message, cases[i].says);
+    }
+    REFUSES(group_norm, good, (void)0, "reference reads one tensor, not two");
+}
+
 static void attention_refuses(void) {
     struct tensor q = tensor_3d(memory, DTYPE_F32, 2, 5, 24);
     struct tensor k = tensor_3d(memory + 1000, DTYPE_F32, 2, 7, 8);
@@ -382,6 +426,7 @@ int main(void) {
     low_rank_refuses();
     conv2d_refuses();
     norms_refuse();
+    joined_norms_refuse();
     attention_refuses();
     embeddings_refuse();
     pointwise_refuses();

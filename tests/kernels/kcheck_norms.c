@@ -11,6 +11,7 @@ struct norm_case {
     bool silu;
     float offset; /* the inputs' mean */
     enum when when;
+    int64_t more; /* channels, of c, that a second tensor has */
 };
 
 static void run_group_norm(
@@ -19,6 +20,20 @@ static void run_group_norm(
     struct tensor x = subject_row(s, 0, row);
     op_group_norm(c, &(struct group_norm_args){
                          &x, &s->inputs[1].t, &s->inputs[2].t, p->groups, 1e-5f, p->silu, y });
+}
+
+/* x, gamma, beta, more, and joined; a table that does not join concatenates. */
+static void run_group_norm_joined(
+    struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
+    const struct norm_case *p = s->params;
+    const bool joins = c->kernels->joins;
+    struct tensor x = subject_row(s, 0, row), more = subject_row(s, 3, row);
+    struct tensor joined = subject_row(s, 4, row);
+    if (!joins)
+        op_concat(c, &(struct concat_args){ &x, &more, &joined });
+    op_group_norm(
+        c, &(struct group_norm_args){ joins ? &x : &joined, &s->inputs[1].t, &s->inputs[2].t,
+               p->groups, 1e-5f, p->silu, y, joins ? &more : NULL, joins ? &joined : NULL });
 }
 
 static void run_layer_norm(
@@ -31,16 +46,22 @@ static void check_norm_case(struct kcheck *k, const struct norm_case *p, enum dt
     struct subject s;
     bool group = p->groups > 0;
     if (!subject_start(k, &s, group ? "group_norm" : "layer_norm",
-            "%lldx%lldx%lldx%lld in %d%s mean %g %s", (long long)p->rows, (long long)p->h,
+            "%lldx%lldx%lldx%lld in %d%s mean %g more %lld %s", (long long)p->rows, (long long)p->h,
             (long long)p->w, (long long)p->c, p->groups, p->silu ? " silu" : "", (double)p->offset,
-            dtype_name(dtype)))
+            (long long)p->more, dtype_name(dtype)))
         return;
+    struct tensor x = tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c - p->more), more = x;
+    more.shape[3] = p->more;
     s.y = tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c);
-    subject_input(k, &s, s.y, 1, p->offset);
+    subject_input(k, &s, x, 1, p->offset);
     subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->c), 0.5f, 1);
     subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->c), 1, 0);
-    s.in_place = 1;
-    s.run = group ? run_group_norm : run_layer_norm;
+    if (p->more) {
+        subject_input(k, &s, more, 2, -p->offset);
+        subject_output(k, &s, s.y, true, false, (struct tolerance){ 0, "a copy" });
+    }
+    s.in_place = p->more ? 0 : 1;
+    s.run = p->more ? run_group_norm_joined : group ? run_group_norm : run_layer_norm;
     s.params = p;
     s.tolerance = tolerance_for(s.op, dtype, dtype);
     s.bytes = (double)tensor_bytes(&s.y) * (group ? 3 : 2);
@@ -66,6 +87,14 @@ void check_group_norm(struct kcheck *k) {
         { 3, 4, 5, 33, 11, true, 0, QUICK },
         { 3, 8, 8, 64, 32, true, 100, QUICK },
         { 3, 11, 13, 96, 4, true, -3, QUICK },
+        /* Two sources: a word, and a group, that both have a part of; and wide words. */
+        { 3, 5, 7, 6, 3, true, 0, QUICK, 1 },
+        { 3, 3, 3, 17, 17, false, 0, QUICK, 9 },
+        { 2, 8, 8, 192, 32, true, 0, QUICK, 64 },
+        { 2, 16, 22, 96, 4, true, 3, QUICK, 32 },  /* for a cluster, where there are some */
+        { 2, 38, 64, 96, 1, false, 0, QUICK, 32 }, /* too much for one */
+        { 3, 9, 8, 1920, 32, true, 0, CHANNELS, 640 },
+        { 2, 40, 32, 960, 32, true, 0.5f, SLOW, 320 },
         { 3, 64, 64, 320, 32, true, 0.5f, SLOW },
         { 2, 16, 16, 1280, 32, true, 0, SLOW },
         { 2, 16, 16, 2560, 32, true, 0, SLOW },

@@ -22,7 +22,7 @@ extern "C" {
 #include <vector>
 
 /* What the code takes, which may only sink: 340 is the aim (docs/performance-log.md). */
-#define MOST_LAUNCHES 353
+#define MOST_LAUNCHES 341
 
 #define ROWS 2
 #define SIDE 64   /* of the latents: 512 px */
@@ -135,8 +135,8 @@ static std::string describe(const struct conv2d_args *a) {
 }
 
 static std::string describe(const struct group_norm_args *a) {
-    return text("rows=%lld pixels=%lld channels=%lld groups=%d silu=%d", at(a->x, 0),
-        at(a->x, 1) * at(a->x, 2), at(a->x, 3), a->groups, a->silu);
+    return text("rows=%lld pixels=%lld channels=%lld groups=%d silu=%d joins=%d", at(a->y, 0),
+        at(a->y, 1) * at(a->y, 2), at(a->y, 3), a->groups, a->silu, a->more != NULL);
 }
 
 static std::string describe(const struct layer_norm_args *a) {

@@ -155,18 +155,14 @@ def group_norm(a, with_):
     instructions = NORM_WRITE if "moments" in with_ else NORM_READ + NORM_WRITE
     trips = 2 if "moments" in with_ else 5 if clustered else 4
     issue = words * instructions / 32 / 4 / min(blocks, MULTIPROCESSORS) / CLOCK_MHZ
-    return Time("group norms", trips * TRIP_US + issue, 8 * words / L2_BYTES_US)
+    # One that reads two tensors writes their concatenation beside its own result.
+    joining = 4 * words / L2_BYTES_US if a["joins"] else 0
+    return Time("group norms", trips * TRIP_US + issue + joining, 8 * words / L2_BYTES_US + joining)
 
 
 def layer_norm(a, _):
     floor = 4 * a["rows"] * a["tokens"] * a["channels"] / L2_BYTES_US
     return Time("layer norms", SMALL_US + floor, floor)
-
-
-def concat(a, with_):
-    floor = 4 * a["elements"] / L2_BYTES_US
-    return Time("concatenations", 0, 0, 0) if "sources" in with_ else Time(
-        "concatenations", SMALL_US + floor, floor)
 
 
 def small(a, _):
@@ -175,13 +171,12 @@ def small(a, _):
 
 
 MODELS = {"linear": linear, "conv2d": conv2d, "attention": attention, "group_norm": group_norm,
-          "layer_norm": layer_norm, "concat": concat, "convert": small, "timestep_embedding": small,
-          "add": small, "geglu": small}
+          "layer_norm": layer_norm, "convert": small, "timestep_embedding": small, "add": small,
+          "geglu": small}
 
 REDESIGNS = [
     ("persistent", "persistent products, two groups taking turns"),
     ("moments", "a group norm's moments from the end of what wrote its input"),
-    ("sources", "norms and convolutions that read two sources"),
     ("schedule", "timestep layers once for the whole schedule"),
     ("polynomial", "part of the exponentials as a polynomial"),
 ]
