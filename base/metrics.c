@@ -13,7 +13,7 @@
 #define BUCKETS_MAX 16
 #define NANO 1e9
 
-enum kind { COUNTER, GAUGE, SECONDS, COUNTS };
+enum kind { COUNTER, GAUGE, REAL, SECONDS, COUNTS };
 
 static const struct series {
     enum kind kind;
@@ -37,7 +37,8 @@ _Static_assert(sizeof(counts_ends) / sizeof(double) <= BUCKETS_MAX, "the buckets
  * rendered adds them up once, so that its count and its buckets agree whatever happens meanwhile.
  */
 static struct {
-    _Atomic uint64_t value; /* a counter, a gauge's bits, or a histogram's sum in units of 1e-9 */
+    _Atomic uint64_t value; /* a counter, a gauge's bits (REAL: a double's), or a histogram's sum in
+                               units of 1e-9 */
     _Atomic uint64_t buckets[BUCKETS_MAX + 1];
     atomic_bool known; /* a gauge has been set */
 } values[METRIC_COUNT];
@@ -77,6 +78,12 @@ void metric_add_request(const char *dialect, enum request_outcome outcome) {
 void metric_set(enum metric metric, int64_t value) {
     atomic_store_explicit(&values[metric].value, (uint64_t)value, memory_order_relaxed);
     atomic_store_explicit(&values[metric].known, true, memory_order_release);
+}
+
+void metric_set_real(enum metric metric, double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    metric_set(metric, bits);
 }
 
 void metric_observe(enum metric metric, double value) {
@@ -152,6 +159,12 @@ static void put_histogram(FILE *out, enum metric metric) {
     fprintf(out, "%s_count%s%s%s %" PRIu64 "\n", s->family, open, s->label, close, below);
 }
 
+static double real_of(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
 static void put_plain(FILE *out, enum metric metric) {
     const struct series *s = &table[metric];
     const uint64_t value = atomic_load_explicit(&values[metric].value, memory_order_relaxed);
@@ -159,6 +172,8 @@ static void put_plain(FILE *out, enum metric metric) {
     fprintf(out, "%s%s%s%s ", s->family, open, s->label, close);
     if (s->kind == GAUGE)
         fprintf(out, "%" PRId64 "\n", (int64_t)value);
+    else if (s->kind == REAL)
+        fprintf(out, "%.9g\n", real_of(value));
     else
         fprintf(out, "%" PRIu64 "\n", value);
 }
@@ -190,12 +205,12 @@ static void put_loras(FILE *out) {
 }
 
 static bool is_left_out(enum metric metric) {
-    return table[metric].kind == GAUGE &&
+    return (table[metric].kind == GAUGE || table[metric].kind == REAL) &&
            !atomic_load_explicit(&values[metric].known, memory_order_acquire);
 }
 
 char *metrics_render(size_t *size) {
-    static const char *const types[] = { "counter", "gauge", "histogram", "histogram" };
+    static const char *const types[] = { "counter", "gauge", "gauge", "histogram", "histogram" };
     char *text = NULL;
     FILE *out = open_memstream(&text, size);
     if (!out)

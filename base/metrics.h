@@ -94,6 +94,19 @@
         "Jobs that ended, by how.")                                                                \
     X(jobs_ended_total_failed, COUNTER, "sd_jobs_ended_total", "state=\"failed\"", "")             \
     X(jobs_ended_total_cancelled, COUNTER, "sd_jobs_ended_total", "state=\"cancelled\"", "")       \
+    X(train_jobs_queued, GAUGE, "sd_train_jobs", "status=\"queued\"",                              \
+        "Training jobs, by their state.")                                                          \
+    X(train_jobs_running, GAUGE, "sd_train_jobs", "status=\"running\"", "")                        \
+    X(train_jobs_paused, GAUGE, "sd_train_jobs", "status=\"paused\"", "")                          \
+    X(train_jobs_succeeded, GAUGE, "sd_train_jobs", "status=\"succeeded\"", "")                    \
+    X(train_jobs_failed, GAUGE, "sd_train_jobs", "status=\"failed\"", "")                          \
+    X(train_jobs_cancelled, GAUGE, "sd_train_jobs", "status=\"cancelled\"", "")                    \
+    X(train_steps_total, COUNTER, "sd_train_steps_total", "", "Steps of training.")                \
+    X(train_step_seconds, SECONDS, "sd_train_step_seconds", "",                                    \
+        "One step of training, with what it stepped aside for.")                                   \
+    X(train_preempted_total, COUNTER, "sd_train_preempted_total", "",                              \
+        "Times that training stepped aside for requests.")                                         \
+    X(train_loss, REAL, "sd_train_loss", "", "The loss of the last step of training.")             \
     X(job_watchers, GAUGE, "sd_job_watchers", "", "Clients that wait for news of jobs.")           \
     X(gpu_memory_bytes_total, GAUGE, "sd_gpu_memory_bytes", "kind=\"total\"",                      \
         "Memory of the accelerator.")                                                              \
@@ -112,13 +125,16 @@ enum metric {
 
 enum request_outcome { REQUEST_SUCCEEDED, REQUEST_CANCELLED, REQUEST_TIMED_OUT, REQUEST_FAILED };
 
-/* One more accepted request of this dialect, as a struct generation_kind names it, that ended so. */
+/* One more accepted request of this dialect, as a struct generation_kind names it, that ended so.
+ */
 void metric_add_request(const char *dialect, enum request_outcome outcome);
 
 /* For a counter. */
 void metric_add(enum metric metric, uint64_t n);
 /* For a gauge; one that was never set is left out. */
 void metric_set(enum metric metric, int64_t value);
+/* For one of kind REAL. */
+void metric_set_real(enum metric metric, double value);
 /* For a histogram: seconds, or a number of things. Below 0 counts as 0. */
 void metric_observe(enum metric metric, double value);
 

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/engine_internal.h"
 
@@ -232,14 +233,20 @@ static bool settle(const struct engine_model *model, struct error *err) {
     return !kernels || kernels->memory->synchronize(err);
 }
 
+/* The background's turns beside the requests'. */
+struct turns {
+    double owed_s; /* what of its share it has not had yet */
+    bool had_last; /* and the requests none since */
+};
+
 /* One unit of the requests' work, or a piece of the background's: where no request is, and where it
- * is owed one. *owed_s: what of its share it has not had yet. */
+ * is owed one. */
 static bool work_once(struct engine *engine, const struct engine_model *model,
-    struct studio *studio, double *owed_s, struct error *err) {
+    struct studio *studio, struct turns *turns, struct error *err) {
     struct adapters *adapters = engine->adapters;
     const struct engine_background background = waiting_background(engine);
     const bool idle = studio_is_idle(studio);
-    const bool in_background = background.work && (idle || *owed_s > 0);
+    const bool in_background = background.work && (idle || turns->owed_s > 0);
     const bool is_timed = background.work && background.share > 0;
     const double begun_s = monotonic_seconds();
     adapters_device_take(adapters);
@@ -248,10 +255,14 @@ static bool work_once(struct engine *engine, const struct engine_model *model,
                        ((!in_background && !is_timed) || settle(model, err));
     adapters_device_give(adapters);
     const double took_s = monotonic_seconds() - begun_s;
+    if (background.work && turns->had_last && !in_background)
+        metric_add(METRIC_train_preempted_total, 1);
+    turns->had_last = in_background;
     if (idle || !background.work)
-        *owed_s = 0;
+        turns->owed_s = 0;
     else
-        *owed_s += in_background ? -took_s : took_s * background.share / (1 - background.share);
+        turns->owed_s += in_background ? -took_s
+                                       : took_s * background.share / (1 - background.share);
     return works;
 }
 
@@ -269,7 +280,7 @@ static bool is_left(struct engine *engine, const struct engine_model *model) {
 static bool draw(struct engine *engine, struct engine_model *model) {
     struct studio *studio = pipeline_studio(model->pipeline);
     struct error err = { 0 };
-    double owed_s = 0;
+    struct turns turns = { 0 };
     for (;;) {
         struct engine_ticket *ticket = take_new(engine, model, studio_is_idle(studio));
         if (!ticket && studio_is_idle(studio) &&
@@ -283,7 +294,7 @@ static bool draw(struct engine *engine, struct engine_model *model) {
         }
         engine_destroy_unused(engine, model);
         renew_figures(engine, model);
-        if (!work_once(engine, model, studio, &owed_s, &err)) {
+        if (!work_once(engine, model, studio, &turns, &err)) {
             set_failed(engine, &err);
             end_all(engine, &err);
             return false;

@@ -585,7 +585,7 @@ bool training_create(
     const int failed = pthread_create(&t->thread, NULL, open_and_publish, t);
     t->has_thread = !failed;
     const struct job_runner runner = {
-        .type = "train", .check = check, .start = start, .wake = wake, .user = t
+        .type = JOB_TYPE_TRAIN, .check = check, .start = start, .wake = wake, .user = t
     };
     const struct engine_background background = {
         .work = work, .stop = stop, .user = t, .share = options->share

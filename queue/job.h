@@ -35,12 +35,14 @@ enum job_wish {
 
 #define JOB_ID_BYTES 17 /* 16 hexadecimal digits and a NUL */
 
+#define JOB_TYPE_TRAIN "train"
+
 /* Times are milliseconds since 1970, UTC; 0: never. Texts are owned and NULL where there is none. A
  * zeroed one can be finished. */
 struct job {
     char id[JOB_ID_BYTES];
     int64_t number; /* rises in the order of acceptance */
-    char *type;     /* who works on it: "train" */
+    char *type;     /* who works on it: JOB_TYPE_TRAIN, or another */
     int priority;   /* larger ones first */
     char *request;
     char *key, *body; /* of a request that can be repeated: its key, and what it must equal then */

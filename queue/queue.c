@@ -12,12 +12,22 @@
 #include <sys/random.h>
 #include <time.h>
 
+/* Counted in the store once, and kept up from then on: a store with many ended jobs is slow to
+ * count.
+ */
+struct type_counts {
+    char *type;
+    int counts[JOB_STATE_COUNT];
+    struct type_counts *next;
+};
+
 /* The mutex guards everything; every change is a row that is read, altered and written back under
  * it. */
 struct queue {
     pthread_mutex_t mutex;
-    struct store *store; /* owned */
-    int counts[JOB_STATE_COUNT];
+    struct store *store;              /* owned */
+    int counts[JOB_STATE_COUNT];      /* of all types */
+    struct type_counts *types;        /* owned; those that somebody asked for */
     struct queue_listener *listeners; /* borrowed */
 };
 
@@ -33,6 +43,53 @@ static bool no_memory(struct error *err) {
 
 /* --- What everybody is told of a change --- */
 
+static struct type_counts *find_type(const struct queue *queue, const char *type) {
+    struct type_counts *t = queue->types;
+    while (t && strcmp(t->type, type) != 0)
+        t = t->next;
+    return t;
+}
+
+/* NULL with an error. */
+static struct type_counts *count_type(struct queue *queue, const char *type, struct error *err) {
+    struct type_counts *t = find_type(queue, type);
+    if (t)
+        return t;
+    t = calloc(1, sizeof(*t));
+    if (t)
+        t->type = strdup(type);
+    const bool ok = t && t->type ? queue->store->ops->count(queue->store, type, t->counts, err)
+                                 : no_memory(err);
+    if (!ok) {
+        free(t ? t->type : NULL);
+        free(t);
+        return NULL;
+    }
+    t->next = queue->types;
+    queue->types = t;
+    return t;
+}
+
+static void count_job(struct queue *queue, const struct job *job, enum job_state state, int more) {
+    struct type_counts *t = find_type(queue, job->type);
+    queue->counts[state] += more;
+    if (t)
+        t->counts[state] += more;
+}
+
+static void set_train_metrics(const int counts[JOB_STATE_COUNT]) {
+    static const enum metric gauges[JOB_STATE_COUNT] = {
+        [JOB_QUEUED] = METRIC_train_jobs_queued,
+        [JOB_RUNNING] = METRIC_train_jobs_running,
+        [JOB_PAUSED] = METRIC_train_jobs_paused,
+        [JOB_SUCCEEDED] = METRIC_train_jobs_succeeded,
+        [JOB_FAILED] = METRIC_train_jobs_failed,
+        [JOB_CANCELLED] = METRIC_train_jobs_cancelled,
+    };
+    for (int i = 0; i < JOB_STATE_COUNT; i++)
+        metric_set(gauges[i], counts[i]);
+}
+
 static void set_metrics(const struct queue *queue) {
     static const enum metric gauges[JOB_STATE_COUNT] = {
         [JOB_QUEUED] = METRIC_jobs_queued,
@@ -44,6 +101,9 @@ static void set_metrics(const struct queue *queue) {
     };
     for (int i = 0; i < JOB_STATE_COUNT; i++)
         metric_set(gauges[i], queue->counts[i]);
+    const struct type_counts *train = find_type(queue, JOB_TYPE_TRAIN);
+    if (train)
+        set_train_metrics(train->counts);
 }
 
 static void tell(struct queue *queue, const struct job *job, bool deleted) {
@@ -83,8 +143,8 @@ static bool save_with(struct queue *queue, struct job *job, enum job_state befor
     free(data);
     if (!ok)
         return false;
-    queue->counts[before]--;
-    queue->counts[job->state]++;
+    count_job(queue, job, before, -1);
+    count_job(queue, job, job->state, 1);
     tell(queue, job, false);
     return true;
 }
@@ -246,7 +306,8 @@ static bool queue_create(struct store *store, struct queue **out, struct error *
     }
     queue->store = store;
     pthread_mutex_init(&queue->mutex, NULL);
-    if (!store->ops->count(store, NULL, queue->counts, err) || !recover(queue, err)) {
+    if (!store->ops->count(store, NULL, queue->counts, err) ||
+        !count_type(queue, JOB_TYPE_TRAIN, err) || !recover(queue, err)) {
         queue_destroy(queue);
         return false;
     }
@@ -269,6 +330,11 @@ void queue_destroy(struct queue *queue) {
     if (!queue)
         return;
     queue->store->ops->close(queue->store);
+    for (struct type_counts *t = queue->types, *next; t; t = next) {
+        next = t->next;
+        free(t->type);
+        free(t);
+    }
     pthread_mutex_destroy(&queue->mutex);
     free(queue);
 }
@@ -314,7 +380,7 @@ static bool make_room(struct queue *queue, struct error *err) {
     for (int i = 0; ok && i < list.count; i++) {
         ok = queue->store->ops->erase(queue->store, list.jobs[i].number, err);
         if (ok) {
-            queue->counts[list.jobs[i].state]--;
+            count_job(queue, &list.jobs[i], list.jobs[i].state, -1);
             tell(queue, &list.jobs[i], true);
         }
     }
@@ -350,7 +416,7 @@ static bool insert(
         job_finish(job);
         return false;
     }
-    queue->counts[JOB_QUEUED]++;
+    count_job(queue, job, JOB_QUEUED, 1);
     metric_add(METRIC_jobs_accepted_total, 1);
     tell(queue, job, false);
     return true;
@@ -404,9 +470,11 @@ bool queue_position(struct queue *queue, const struct job *job, int *out, struct
 bool queue_count(
     struct queue *queue, const char *type, int counts[JOB_STATE_COUNT], struct error *err) {
     pthread_mutex_lock(&queue->mutex);
-    const bool ok = queue->store->ops->count(queue->store, type, counts, err);
+    const struct type_counts *counted = count_type(queue, type, err);
+    if (counted)
+        memcpy(counts, counted->counts, sizeof(counted->counts));
     pthread_mutex_unlock(&queue->mutex);
-    return ok;
+    return counted;
 }
 
 /* Finds a job, changes it by `change`, and leaves it in *out. */
@@ -502,7 +570,7 @@ static bool erase(struct queue *queue, struct job *job, struct error *err) {
             "job %s is running, so it cannot be deleted; cancel it first", job->id);
     if (!queue->store->ops->erase(queue->store, job->number, err))
         return false;
-    queue->counts[job->state]--;
+    count_job(queue, job, job->state, -1);
     tell(queue, job, true);
     return true;
 }

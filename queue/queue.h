@@ -54,7 +54,7 @@ bool queue_get(struct queue *queue, const char *id, struct job *out, struct erro
 bool queue_position(struct queue *queue, const struct job *job, int *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* How many jobs of a type are in each state. */
+/* How many jobs of a type are in each state. Waits for the disk the first time. */
 bool queue_count(struct queue *queue, const char *type, int counts[JOB_STATE_COUNT],
     struct error *err) __attribute__((warn_unused_result));
 

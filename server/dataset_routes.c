@@ -85,7 +85,7 @@ static bool refuse_use(const struct job *job, const char *dataset, struct error 
 
 bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *err) {
     struct job_filter filter = { .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED,
-        .type = "train",
+        .type = JOB_TYPE_TRAIN,
         .limit = JOBS_PAGE_MAX };
     bool ok = true, more = queue != NULL;
     while (ok && more) {

@@ -53,7 +53,7 @@ static json_t *adapter_name(const char *request) {
  * one thread, so that nobody comes between this and what follows. */
 static bool name_is_free(const struct train_order *order, const char *request, struct error *err) {
     const struct job_filter waiting = {
-        .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED, .type = TRAIN_JOB_TYPE
+        .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED, .type = JOB_TYPE_TRAIN
     };
     struct job_list list = { 0 };
     json_t *name = adapter_name(request);
@@ -87,7 +87,7 @@ static bool make(const struct train_order *order, const json_t *config, struct j
 
 bool train_order_place(const struct train_order *order, const json_t *body, const json_t *config,
     struct job *job, struct error *err) {
-    struct job_order job_order = { .type = TRAIN_JOB_TYPE };
+    struct job_order job_order = { .type = JOB_TYPE_TRAIN };
     bool known = false;
     char *canonical = NULL; /* the same however it was written */
     if (order->key[0]) {
@@ -104,7 +104,7 @@ bool train_order_place(const struct train_order *order, const json_t *body, cons
 }
 
 static const struct job_runner *find_runner(const struct exchange *exchange) {
-    return dispatcher_find(exchange->server->options.dispatcher, TRAIN_JOB_TYPE);
+    return dispatcher_find(exchange->server->options.dispatcher, JOB_TYPE_TRAIN);
 }
 
 bool train_order_may_come(const struct exchange *exchange, struct error *err) {

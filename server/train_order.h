@@ -8,8 +8,6 @@
 
 #include <jansson.h>
 
-#define TRAIN_JOB_TYPE "train"
-
 /* Whether the daemon trains, and the request is one that can order it: without a query, with a
  * right Idempotency-Key, if any, and not too large. */
 bool train_order_may_come(const struct exchange *exchange, struct error *err)

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/metrics.h"
 #include "base/monotonic.h"
 #include "train/data/python_random.h"
 #include "train/ema.h"
@@ -416,6 +417,10 @@ static void report(struct trainer *t, double grad_norm) {
         .rates = rates,
         .rate_count = group_rates(t, rates),
     };
+    metric_add(METRIC_train_steps_total, 1);
+    metric_observe(METRIC_train_step_seconds, took_s);
+    if (isfinite(record.loss)) /* one that a loss scale made too large is not */
+        metric_set_real(METRIC_train_loss, record.loss);
     t->step_began_s = now_s;
     t->loss = 0;
     t->loss_batches = t->images = 0;

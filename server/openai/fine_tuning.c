@@ -52,7 +52,7 @@ static bool get(const struct tuning_task *t, struct job *job, struct error *err)
     const char *id = fine_tuning_job_of(t->id);
     if (!id || !queue_get(t->queue, id, job, err))
         return (id && err && err->code != ERROR_NOT_FOUND) ? false : no_such_job(t->id, err);
-    if (strcmp(job->type, TRAIN_JOB_TYPE) == 0)
+    if (strcmp(job->type, JOB_TYPE_TRAIN) == 0)
         return true;
     job_finish(job);
     return no_such_job(t->id, err);
@@ -101,7 +101,7 @@ static bool wrong_after(const struct tuning_task *t, const char *what, struct er
 
 static bool list_jobs(struct task *task, struct error *err) {
     struct tuning_task *t = task_of(task);
-    struct job_filter filter = { .type = TRAIN_JOB_TYPE, .newest_first = true, .limit = t->limit };
+    struct job_filter filter = { .type = JOB_TYPE_TRAIN, .newest_first = true, .limit = t->limit };
     struct job_list list;
     struct job before;
     if (t->after[0]) {

@@ -72,6 +72,9 @@ static void a_gauge_is_there_once_it_is_set(void) {
     free(text);
     metric_set(METRIC_lora_bytes, -5);
     CHECK(rendered("sd_lora_bytes") == -5, "%g", rendered("sd_lora_bytes"));
+    CHECK(isnan(rendered("sd_train_loss")), "never set: %g", rendered("sd_train_loss"));
+    metric_set_real(METRIC_train_loss, 0.125);
+    CHECK(rendered("sd_train_loss") == 0.125, "%g", rendered("sd_train_loss"));
     metric_set(METRIC_gpu_memory_bytes_weights, INT64_C(1) << 40);
     CHECK(rendered("sd_gpu_memory_bytes{kind=\"weights\"}") == ldexp(1, 40), "2^40");
     text = metrics_render(&size);

@@ -114,6 +114,16 @@ static void refuses(bool ok, const struct error *err, enum error_code code, cons
 
 /* --- The promises --- */
 
+static void check_counts(
+    struct queue *queue, const char *type, int queued, int running, int succeeded) {
+    int counts[JOB_STATE_COUNT];
+    struct error err = { 0 };
+    CHECK(queue_count(queue, type, counts, &err) && counts[JOB_QUEUED] == queued &&
+              counts[JOB_RUNNING] == running && counts[JOB_SUCCEEDED] == succeeded,
+        "%s: %d queued, %d running, %d done", type, counts[JOB_QUEUED], counts[JOB_RUNNING],
+        counts[JOB_SUCCEEDED]);
+}
+
 static void jobs_are_claimed_by_priority_then_age(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -132,20 +142,21 @@ static void jobs_are_claimed_by_priority_then_age(struct kind *kind) {
     for (int i = 0; i < 3; i++) {
         queue = again(kind, queue);
         struct job job = claim(queue, "train");
-        int counts[JOB_STATE_COUNT];
-        CHECK(queue_count(queue, "train", counts, &err) && counts[JOB_QUEUED] == 2 - i &&
-                  counts[JOB_RUNNING] == 1 && counts[JOB_SUCCEEDED] == i,
-            "%d queued, %d running, %d done", counts[JOB_QUEUED], counts[JOB_RUNNING],
-            counts[JOB_SUCCEEDED]);
+        check_counts(queue, "train", 2 - i, 1, i);
+        check_counts(queue, "draw", 1, 0, 0);
         check_same(job.id, order[i]->id);
         CHECK(job.state == JOB_RUNNING && job.attempts == 1 && job.started_ms >= job.created_ms,
             "attempt %d", job.attempts);
         check_same(job.request, "{\"a\":1}");
         CHECK(queue_succeed(queue, job.id, 1, "{\"n\": 1}", &err), "%s", err.message);
+        check_counts(queue, "train", 2 - i, 0, i + 1);
         job_finish(&job);
     }
     check_claims(queue, "train", "");
     check_claims(queue, "draw", other.id);
+    check_counts(queue, "draw", 0, 1, 0);
+    CHECK(queue_delete(queue, a.id, &err), "%s", err.message);
+    check_counts(queue, "train", 0, 0, 2);
     job_finish(&a), job_finish(&b), job_finish(&c), job_finish(&other);
     end(kind, queue, "three priorities, two types");
 }

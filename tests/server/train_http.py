@@ -14,6 +14,7 @@ import time
 import zlib
 
 from daemon import Daemon, check, done, wait_until
+from metrics import read
 from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root
 
 
@@ -61,6 +62,11 @@ def the_adapter_is_there_by_name(alone):
         check(job["step"] == STEPS and job["result"]["adapter"] == "stripes" and job["metrics"]["loss"] > 0,
               f"the job says what it did: {job}")
         check(d.file(id) == alone, "the daemon's bytes are those of latentd train")
+        values = read(d)
+        check(values['sd_train_jobs{status="succeeded"}'] == 1 and values['sd_train_jobs{status="running"}'] == 0 and
+              values["sd_train_steps_total"] == values["sd_train_step_seconds_count"] == STEPS and
+              abs(values["sd_train_loss"] - job["metrics"]["loss"]) < 1e-6,
+              f"so do the metrics: {[v for v in values.items() if 'train' in v[0]]}")
         lora = d.get("/loras/stripes").json()
         check(lora["state"] == "loaded" and lora["unmatched"] == [], f"it is loaded: {lora}")
         plain = d.latents(loras=[])

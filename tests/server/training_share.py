@@ -6,6 +6,7 @@ import os
 import shutil
 
 from daemon import check, done, generate_bytes, wait_until
+from metrics import read
 from trainer import DRAW, Trainer, make_pictures, root
 
 IMAGES, STEPS = 4, 999
@@ -16,8 +17,11 @@ JOB = {"max_train_steps": 2, "train_batch_size": 1, "checkpointing_steps": 0}
 
 def calls(d):
     """Of the UNet, for requests: two rows each, so that every picture has its own."""
-    line = next(line for line in d.get("/metrics").body.decode().splitlines() if line.startswith("sd_unet_calls_total "))
-    return int(float(line.split(" ")[1]))
+    return int(read(d)["sd_unet_calls_total"])
+
+
+def preempted(d):
+    return int(read(d)["sd_train_preempted_total"])
 
 
 @contextlib.contextmanager
@@ -39,6 +43,7 @@ def with_a_half():
             id = d.start(**JOB)
             d.wait(id)
             beside = calls(d) - before
+            check(1 <= preempted(d) <= beside, f"it stepped aside {preempted(d)} times")
         return d.file(id), beside
 
 
@@ -52,6 +57,7 @@ def without(beside):
             check(wait_until(lambda: calls(d) >= enough, 120), "calls are made")
             job = d.job(id)
             check(job["state"] == "running" and job["step"] == 0, f"it waits: {job}")
+            check(preempted(d) == 0, f"and was at no work before: {preempted(d)}")
         d.wait(id)
         return d.file(id)
 
