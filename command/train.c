@@ -148,8 +148,8 @@ static bool work(struct training_job *training, struct error *err) {
 
 static bool train(struct train_run *run, struct error *err) {
     const struct kernels *kernels = devices_open(&run->device, err);
-    if (!kernels ||
-        !train_config_fits_device(&run->config, kernels->weight_dtypes, kernels->name, err))
+    if (!kernels || !train_config_fits_device(
+                        &run->config, kernels->weight_dtypes, kernels->device, kernels->name, err))
         return false;
     char *dataset = run->dataset_root ? file_join(run->dataset_root, run->config.dataset)
                                       : strdup(run->config.dataset);

@@ -154,7 +154,8 @@ static bool suits_checkpoint(const struct training *t, const struct train_config
                               ? suits_another(t, c, err)
                               : training_job_is_possible(c, &checkpoint, class_folder, err) &&
                                     has_room(t, c, info.model_path, err);
-    return possible && train_config_fits_device(c, info.kernels->weight_dtypes, info.device, err);
+    return possible && train_config_fits_device(
+                           c, info.kernels->weight_dtypes, info.kernels->device, info.device, err);
 }
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {

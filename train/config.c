@@ -787,14 +787,17 @@ enum dtype train_save_dtype(const struct train_config *config) {
     return dtypes[config->save_precision];
 }
 
-bool train_config_fits_device(
-    const struct train_config *config, unsigned dtypes, const char *device, struct error *err) {
+bool train_config_fits_device(const struct train_config *config, unsigned dtypes,
+    enum device_kind device, const char *name, struct error *err) {
     static const struct {
         enum dtype dtype;
         const char *name;
     } precisions[] = { [TRAIN_PRECISION_NO] = { DTYPE_F32, "no" },
         [TRAIN_PRECISION_BF16] = { DTYPE_BF16, "bf16" },
         [TRAIN_PRECISION_FP16] = { DTYPE_F16, "fp16" } };
+    if (config->use_8bit_adam && device != DEVICE_CPU)
+        return error_field(err, "use_8bit_adam", "true",
+            "false on %s: 8-bit states are stepped on the CPU only", name);
     if (dtypes >> precisions[config->mixed_precision].dtype & 1)
         return true;
     const char *words[3];
@@ -804,5 +807,5 @@ bool train_config_fits_device(
             words[count++] = precisions[i].name;
     char list[64];
     return error_field(err, "mixed_precision", precisions[config->mixed_precision].name, "%s on %s",
-        words_list(list, sizeof(list), words, count, "\"", " or "), device);
+        words_list(list, sizeof(list), words, count, "\"", " or "), name);
 }

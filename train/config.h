@@ -263,9 +263,11 @@ json_t *train_config_schema(void);
 /* What save_precision says. */
 enum dtype train_save_dtype(const struct train_config *config);
 
-/* What only the device decides: ERROR_INVALID where it has no such precision. `dtypes` are the bits
- * 1 << DTYPE_x of what the device packs weights as, `device` is its name for the message. */
+/* What only the device decides: ERROR_INVALID where it has no such precision, or does not step
+ * 8-bit states. `dtypes` are the bits 1 << DTYPE_x of what the device packs weights as, `name` is
+ * what the message calls it. */
 bool train_config_fits_device(const struct train_config *config, unsigned dtypes,
-    const char *device, struct error *err) __attribute__((warn_unused_result));
+    enum device_kind device, const char *name, struct error *err)
+    __attribute__((warn_unused_result));
 
 #endif

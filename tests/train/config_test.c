@@ -271,11 +271,22 @@ static void a_device_may_not_have_it(void) {
     struct train_config c;
     struct error err = { 0 };
     CHECK(parse("{" LEAST ", \"mixed_precision\": \"fp16\"}", &c, &err), "%s", err.message);
-    CHECK(!train_config_fits_device(&c, dtypes, "this processor", &err), "fp16 was taken");
+    CHECK(!train_config_fits_device(&c, dtypes, DEVICE_CPU, "this processor", &err),
+        "fp16 was taken");
     CHECK(strcmp(err.param, "mixed_precision") == 0 &&
               strcmp(err.allowed, "\"no\" or \"bf16\" on this processor") == 0,
         "%s", err.message);
-    CHECK(train_config_fits_device(&c, dtypes | 1 << DTYPE_F16, "that", &err), "%s", err.message);
+    CHECK(train_config_fits_device(&c, dtypes | 1 << DTYPE_F16, DEVICE_CUDA, "that", &err), "%s",
+        err.message);
+    train_config_finish(&c);
+    CHECK(parse("{" LEAST ", \"use_8bit_adam\": true}", &c, &err), "%s", err.message);
+    CHECK(train_config_fits_device(&c, dtypes, DEVICE_CPU, "this processor", &err), "%s",
+        err.message);
+    CHECK(!train_config_fits_device(&c, dtypes, DEVICE_CUDA, "that GPU", &err),
+        "8-bit states were taken on a GPU");
+    CHECK(err.code == ERROR_INVALID && strcmp(err.param, "use_8bit_adam") == 0 &&
+              strcmp(err.value, "true") == 0 && strncmp(err.allowed, "false on that GPU", 17) == 0,
+        "%s", err.message);
     train_config_finish(&c);
 }
 
