@@ -73,7 +73,8 @@ bool gemm_is_clustered(const struct gemm_candidate *c) {
     int count;
     const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
     return c->split > 1 && tiles[c->tile].cluster > 0 &&
-           tiles[c->tile].cluster * c->split <= MOST_CLUSTERED && cuda_get_properties()->code >= 90;
+           tiles[c->tile].cluster * c->split <= MOST_CLUSTERED &&
+           GEMM_PARTS_MEET(cuda_get_properties()->code);
 }
 
 /* Multiply-adds of tensor cores one multiprocessor does in a microsecond, in practice. */

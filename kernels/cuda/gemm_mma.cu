@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     griddepcontrol_launch();
     cp_async_wait<0>();
     __syncthreads();
-    if (!SM75 && CLUSTER_CODE && g.clustered) {
+    if (!SM75 && GEMM_PARTS_CODE && g.clustered) {
         mma_end_parts<T, TILE>(g, phase, part, m_first, n_first, (float *)shared, sums);
         return;
     }

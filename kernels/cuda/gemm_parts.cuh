@@ -1,6 +1,6 @@
 /* Inside kernels/cuda/: the parts of a split sum meet in the shared memory of a cluster.
  *
- * The blocks that hold the parts of one tile form a cluster (sm_90 and later). Each lays its sums
+ * The blocks that hold the parts of one tile form a cluster (GEMM_PARTS_MEET). Each lays its sums
  * into its own shared memory, as a tile of f32; when all have, each finishes its share of the tile:
  * it reads every part of its outputs and adds them in the parts' order, which is that of
  * gemm_reduce, so that both give the same bits. No scratch memory and no second kernel.
@@ -10,6 +10,12 @@
 
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
+
+#ifdef __CUDA_ARCH__
+#define GEMM_PARTS_CODE GEMM_PARTS_MEET(__CUDA_ARCH__ / 10)
+#else
+#define GEMM_PARTS_CODE true
+#endif
 
 /* A tile of sums: lines of whole 32-byte pieces that begin in different banks. */
 template <int BM, int BN> struct gemm_parts_tile {
