@@ -151,6 +151,8 @@ static bool norm_parameters_are_right(const struct check *k, const struct tensor
 static bool sources_are_right(const struct check *k, const struct group_norm_args *a) {
     if (!k->c->kernels->joins)
         return check_fail(k, "%s reads one tensor, not two", k->c->kernels->name);
+    if (k->c->tape)
+        return check_fail(k, "a tape takes down one tensor, not two");
     if (!check_activation(k, "more", a->more, 4, 4) ||
         !check_activation(k, "joined", a->joined, 4, 4))
         return false;

@@ -102,8 +102,8 @@ struct conv2d_args {
 
 /* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups)
  * of each row; then SiLU if asked. x, y [n][h][w][c]; gamma, beta f32 [c]. y may be x.
- * On a table that joins, x may have the first channels alone: then `more` has the others, and
- * `joined`, like y, becomes both side by side. All are apart. */
+ * On a table that joins, and without a tape, x may have the first channels alone: then `more` has
+ * the others, and `joined`, like y, becomes both side by side. All are apart. */
 struct group_norm_args {
     const struct tensor *x, *gamma, *beta;
     int groups;

@@ -756,10 +756,16 @@ static void run_group_norm(
     for (int64_t first = 0, count; first < o->count; first += count) {
         count = norm_run(o, args->gamma, first, &change);
         const struct tensor x = tensor_rows(args->x, first, count);
-        struct tensor y = tensor_rows(args->y, first, count);
+        struct tensor y = tensor_rows(args->y, first, count), more, joined;
         struct group_norm_args a = *args;
         a.x = &x;
         a.y = &y;
+        if (args->more) {
+            more = tensor_rows(args->more, first, count);
+            joined = tensor_rows(args->joined, first, count);
+            a.more = &more;
+            a.joined = &joined;
+        }
         a.gamma = change ? &change->scale : args->gamma;
         a.beta = change ? &change->shift : args->beta;
         op_group_norm(c, &a);

@@ -34,6 +34,11 @@ static int checks_passed, checks_failed;
 #define CHECK_CONTAINS(text, part)                                                                 \
     CHECK(strstr((text), (part)), "\"%s\" does not contain \"%s\"", (text), (part))
 
+/* The larger of two errors; a NaN is larger than all, and stays. */
+static inline double worse_of(double worst, double error) {
+    return isnan(error) ? INFINITY : fmax(worst, error);
+}
+
 static inline int check_done(void) {
     printf("%d passed, %d failed\n", checks_passed, checks_failed);
     return checks_failed ? 1 : 0;

@@ -88,7 +88,7 @@ static double distance(const float *got, const double *want, int64_t n, double *
     *size = sqrt(squares);
     for (int64_t i = 0; i < n; i++) {
         const double off = fabs((double)got[i] - want[i]) / *size;
-        worst = off <= worst ? worst : off;
+        worst = worse_of(worst, off);
     }
     return worst;
 }

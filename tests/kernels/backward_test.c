@@ -51,12 +51,12 @@ static void compare(
     double worst = 0;
     for (int i = 0; i < n; i++) {
         const double off = fabs((double)got[i] - (double)want[i]) / (fabs((double)want[i]) + 0.1);
-        worst = !(off <= worst) ? off : worst;
+        worst = worse_of(worst, off);
     }
     printf("%-36s worst relative error %.2g\n", name, worst);
     CHECK(
         worst < (on_reference() ? ALLOWED_OF_REFERENCE : ALLOWED), "%s is off by %g", name, worst);
-    worst_of_all = fmax(worst_of_all, worst);
+    worst_of_all = worse_of(worst_of_all, worst);
     compared |= path_entered;
     path_entered = 0;
 }

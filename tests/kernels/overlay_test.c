@@ -440,13 +440,48 @@ static struct parameters make_parameters(const struct kernels *kernels) {
     return p;
 }
 
-/* A norm in place of the fixture's rows [first, first + count). */
-static struct tensor run_norm(const struct fixture *f, bool group, const struct parameters *p,
+enum norm { LAYER_NORM, GROUP_NORM, JOINING_GROUP_NORM, NORM_COUNT };
+
+static const char *const norm_names[] = { "layer", "group", "joining group" };
+
+/* `half` 0 or 1 of all channels of x, on the device. */
+static struct tensor place_half(struct compute *c, const struct tensor *x, int half) {
+    struct tensor part = *x;
+    part.shape[x->rank - 1] /= 2;
+    const size_t bytes = tensor_bytes(&part), line = dtype_size(x->dtype) * (size_t)part.shape[3];
+    part.data = malloc(bytes);
+    for (size_t at = 0; at < bytes; at += line)
+        memcpy((char *)part.data + at, (const char *)x->data + 2 * at + (size_t)half * line, line);
+    const struct tensor placed = place(c, &part);
+    free(part.data);
+    return placed;
+}
+
+/* Of the two halves of x, into y; y has x to begin with. */
+static void run_joining(
+    struct compute *c, const struct tensor *x, const struct parameters *p, struct tensor *y) {
+    const struct tensor first = place_half(c, x, 0), second = place_half(c, x, 1);
+    struct tensor joined = place(c, x);
+    op_group_norm(c, &(struct group_norm_args){ .x = &first,
+                         .gamma = &p->gamma,
+                         .beta = &p->beta,
+                         .groups = 8,
+                         .eps = 1e-5f,
+                         .silu = true,
+                         .y = y,
+                         .more = &second,
+                         .joined = &joined });
+}
+
+/* A norm of the fixture's rows [first, first + count). */
+static struct tensor run_norm(const struct fixture *f, enum norm norm, const struct parameters *p,
     const struct overlay *overlay, int64_t first, int64_t count) {
     struct compute c = { .kernels = f->kernels, .arena = f->arena, .overlay = overlay };
     struct tensor out = tensor_rows(&f->x, first, count);
     struct tensor y = place(&c, &out);
-    if (group)
+    if (norm == JOINING_GROUP_NORM)
+        run_joining(&c, &out, p, &y);
+    else if (norm == GROUP_NORM)
         op_group_norm(&c, &(struct group_norm_args){ &y, &p->gamma, &p->beta, 8, 1e-5f, true, &y });
     else
         op_layer_norm(&c, &(struct layer_norm_args){ &y, &p->gamma, &p->beta, 1e-5f, &y });
@@ -479,20 +514,22 @@ static void norms_are_each_row_s(const struct kernels *kernels, enum dtype dtype
     for (int i = 0; i < ROWS; i++)
         rows[i] = overlays[wanted[i]];
     const struct overlay overlay = { rows, ROWS };
-    for (int group = 0; group < 2; group++) {
-        struct tensor all = run_norm(&f, group, &p[0], &overlay, 0, ROWS);
+    for (enum norm norm = 0; norm < NORM_COUNT; norm++) {
+        if (norm == JOINING_GROUP_NORM && !kernels->joins)
+            continue;
+        struct tensor all = run_norm(&f, norm, &p[0], &overlay, 0, ROWS);
         for (int i = 0; i < ROWS; i++) {
             const struct tensor here = tensor_rows(&all, i, 1);
-            struct tensor alone = run_norm(&f, group, &p[wanted[i]], NULL, i, 1);
-            struct tensor base = run_norm(&f, group, &p[0], NULL, i, 1);
-            CHECK(same_bits(&alone, &here), "row %d of a %s norm", i, group ? "group" : "layer");
+            struct tensor alone = run_norm(&f, norm, &p[wanted[i]], NULL, i, 1);
+            struct tensor base = run_norm(&f, norm, &p[0], NULL, i, 1);
+            CHECK(same_bits(&alone, &here), "row %d of a %s norm", i, norm_names[norm]);
             CHECK(same_bits(&base, &here) == !wanted[i], "row %d has the base's bits", i);
             free(alone.data);
             free(base.data);
         }
         /* Another norm is nobody's business. */
-        struct tensor with = run_norm(&f, group, &p[1], &overlay, 0, ROWS);
-        struct tensor without = run_norm(&f, group, &p[1], NULL, 0, ROWS);
+        struct tensor with = run_norm(&f, norm, &p[1], &overlay, 0, ROWS);
+        struct tensor without = run_norm(&f, norm, &p[1], NULL, 0, ROWS);
         CHECK(same_bits(&with, &without), "a change of one norm has changed another");
         free(with.data);
         free(without.data);

@@ -15,7 +15,7 @@ static void compare(const char *name, const struct compute *c, const float *want
     double worst = 0;
     for (int i = 0; i < n; i++) {
         double off = fabs((double)output[i] - (double)want[i]) / (fabs((double)want[i]) + 0.1);
-        worst = !(off <= worst) ? off : worst;
+        worst = worse_of(worst, off);
     }
     printf("%-24s worst relative error %.2g\n", name, worst);
     CHECK(worst < 1e-6, "%s is off by %g", name, worst);
