@@ -28,7 +28,7 @@
 
 /* X(symbol, kind, family, label, help): one line a series. Series of one family stand together, and
  * the first one's help is the family's. Names and units are Prometheus's: counters end in _total,
- * times are seconds, sizes bytes. */
+ * times are seconds, sizes bytes. The states of jobs stand in the order of enum job_state. */
 #define METRICS(X)                                                                                 \
     METRICS_OF_DIALECT(X, native, "Accepted requests, by how they ended.")                         \
     METRICS_OF_DIALECT(X, a1111, "")                                                               \

@@ -77,33 +77,17 @@ static void count_job(struct queue *queue, const struct job *job, enum job_state
         t->counts[state] += more;
 }
 
-static void set_train_metrics(const int counts[JOB_STATE_COUNT]) {
-    static const enum metric gauges[JOB_STATE_COUNT] = {
-        [JOB_QUEUED] = METRIC_train_jobs_queued,
-        [JOB_RUNNING] = METRIC_train_jobs_running,
-        [JOB_PAUSED] = METRIC_train_jobs_paused,
-        [JOB_SUCCEEDED] = METRIC_train_jobs_succeeded,
-        [JOB_FAILED] = METRIC_train_jobs_failed,
-        [JOB_CANCELLED] = METRIC_train_jobs_cancelled,
-    };
+/* `first`: of a family whose series stand in the order of the states. */
+static void set_gauges(enum metric first, const int counts[JOB_STATE_COUNT]) {
     for (int i = 0; i < JOB_STATE_COUNT; i++)
-        metric_set(gauges[i], counts[i]);
+        metric_set((enum metric)((int)first + i), counts[i]);
 }
 
 static void set_metrics(const struct queue *queue) {
-    static const enum metric gauges[JOB_STATE_COUNT] = {
-        [JOB_QUEUED] = METRIC_jobs_queued,
-        [JOB_RUNNING] = METRIC_jobs_running,
-        [JOB_PAUSED] = METRIC_jobs_paused,
-        [JOB_SUCCEEDED] = METRIC_jobs_succeeded,
-        [JOB_FAILED] = METRIC_jobs_failed,
-        [JOB_CANCELLED] = METRIC_jobs_cancelled,
-    };
-    for (int i = 0; i < JOB_STATE_COUNT; i++)
-        metric_set(gauges[i], queue->counts[i]);
     const struct type_counts *train = find_type(queue, JOB_TYPE_TRAIN);
+    set_gauges(METRIC_jobs_queued, queue->counts);
     if (train)
-        set_train_metrics(train->counts);
+        set_gauges(METRIC_train_jobs_queued, train->counts);
 }
 
 static void tell(struct queue *queue, const struct job *job, bool deleted) {
