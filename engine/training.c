@@ -556,6 +556,7 @@ static bool work(bool *more, void *user, struct error *err) {
     } else if (done) {
         finish(t);
     }
+    *more = has_work(t);
     return true;
 }
 
