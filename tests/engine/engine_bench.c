@@ -32,13 +32,7 @@ static int call_images(void *user, const struct resolved_request *request) {
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
-    static const struct stages stages = { .measure = idle_measure,
-        .call_images = call_images,
-        .begin = idle_begin,
-        .ready = idle_ready,
-        .step = idle_step,
-        .take = idle_take,
-        .leave = idle_leave };
+    const struct stages stages = idle_stages(call_images, NULL, NULL);
     (void)options;
     *out = (struct pipeline *)&bench;
     return studio_create(&stages, 0, &idle_studio, err);

@@ -59,13 +59,7 @@ bool pipeline_create(
     if (fake.fail_load)
         return error_set(err, ERROR_INVALID, "%s: no such model", options->model_path);
     *out = (struct pipeline *)&fake;
-    const struct stages stages = { .measure = idle_measure,
-        .call_images = call_images,
-        .begin = idle_begin,
-        .ready = idle_ready,
-        .step = step,
-        .take = take,
-        .leave = idle_leave };
+    const struct stages stages = idle_stages(call_images, step, take);
     return studio_create(&stages, 0, &idle_studio, err);
 }
 

@@ -49,4 +49,18 @@ static inline void idle_leave(void *user, struct image *image) {
     (void)user, (void)image;
 }
 
+/* Those, but for the three in which pretended ones differ; NULL where they do not. */
+static inline struct stages idle_stages(
+    int (*call_images)(void *user, const struct resolved_request *request),
+    bool (*step)(void *user, struct image *const *images, int count, struct error *err),
+    bool (*take)(void *user, struct image *image, struct error *err)) {
+    return (struct stages){ .measure = idle_measure,
+        .call_images = call_images,
+        .begin = idle_begin,
+        .ready = idle_ready,
+        .step = step ? step : idle_step,
+        .take = take ? take : idle_take,
+        .leave = idle_leave };
+}
+
 #endif

@@ -100,13 +100,7 @@ bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
     (void)options;
     *out = (struct pipeline *)&pretended;
-    const struct stages stages = { .measure = idle_measure,
-        .call_images = call_images,
-        .begin = idle_begin,
-        .ready = idle_ready,
-        .step = step,
-        .take = take,
-        .leave = idle_leave };
+    const struct stages stages = idle_stages(call_images, step, take);
     return studio_create(&stages, 0, &idle_studio, err);
 }
 
