@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* Whether the code for sm_`code` adds the parts of a split sum in a cluster. sm_120 has clusters too,
- * but its kernel of the widest tile would spill. */
+/* Whether the code for sm_`code` adds the parts of a split sum in a cluster. sm_120 has clusters
+ * too, but its kernel of the widest tile would spill. */
 #define GEMM_PARTS_MEET(code) ((code) >= 90 && (code) < 120)
 
 /* The parts of a split sum are made of blocks of so many products. Every K step divides it. */

@@ -1,7 +1,7 @@
 /* Every tile of the CUDA products, and sums in parts, against the reference: linear layers and
  * convolutions of awkward sizes, as gemm_select puts one candidate after the other in charge. Also
  * what the static choice must keep: path and parts that do not depend on the batch. */
-#include "kernels/cuda/gemm_candidates.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/compute.h"
 #include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
@@ -231,6 +231,8 @@ static void parts_keep_their_order(void) {
         }
         printf("%d parts in order: %d candidates, %d in clusters\n", parts, tried, clustered);
         CHECK(tried > 1, "%d candidates", tried);
+        CHECK((clustered > 0) == GEMM_PARTS_MEET(cuda_get_properties()->code), "%d in clusters",
+            clustered);
         call_finish(&c);
         packed_destroy(weight);
         product_release(&p);

@@ -34,8 +34,8 @@ END_US = 1.5              # of 128x160 sums: counted instructions (3,078) and tw
 TRIP_US = 0.7             # to L2 and back, loaded
 REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
 CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory: a barrier and a trip
-CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: as
-                          # published for Hopper with four blocks a cluster; remembered, not looked up
+CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: a
+                          # guess, near what is published for Hopper with four blocks a cluster
 HIDDEN_PRODUCTS = 0.5     # of attention's products, beside its exponentials: one of the two waits
 ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
 POLYNOMIAL_SHARE = 0.35   # of the exponentials, where part of them is a polynomial
