@@ -20,6 +20,7 @@ BAR_MS = 3.8
 MULTIPROCESSORS = 132
 CLOCK_MHZ = 1755
 EXPONENTIALS_PER_CLOCK = 16  # of one multiprocessor
+SHARED_BYTES_US = 128 * CLOCK_MHZ  # of one multiprocessor's shared memory, read and written
 
 # ---- GUESSES ----
 TENSOR_FLOPS = 790e12     # large f16 products of NVIDIA's library under the power limit, published
@@ -34,6 +35,8 @@ END_US = 1.5              # of 128x160 sums: counted instructions (3,078) and tw
 TRIP_US = 0.7             # to L2 and back, loaded
 REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
 CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory: a barrier and a trip
+GPCS = 6 * [16] + 2 * [18]  # multiprocessors that can form clusters together: 8 times 18 on the full
+                          # chip, 132 of them in use; which ones differs from chip to chip
 CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: a
                           # guess, near what is published for Hopper with four blocks a cluster
 HIDDEN_PRODUCTS = 0.5     # of attention's products, beside its exponentials: one of the two waits
@@ -46,7 +49,7 @@ SMALL_US = 1.5            # of a kernel that only moves a little: start and two 
 # gemm_hopper.cu's tiles: outputs, cluster along pixels and outputs, blocks of a multiprocessor
 TILES = [(160, 1, 1, 1), (160, 1, 2, 1), (160, 2, 1, 1), (160, 2, 2, 1), (256, 2, 1, 1), (256, 1, 2, 1),
          (128, 1, 1, 1), (128, 2, 1, 1), (128, 2, 2, 1), (80, 1, 1, 1), (80, 1, 1, 2), (64, 1, 1, 1),
-         (64, 1, 1, 2)]
+         (64, 1, 1, 2), (80, 2, 2, 2), (80, 2, 4, 2), (80, 1, 8, 2)]
 PIXELS, STEP = 128, 64
 SPLITS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
 
@@ -67,10 +70,19 @@ def divided_up(a, b):
 
 
 def block_us(steps, n, cm, cn, active):
-    """The steps of a block's sum: products, or what they read through L2, whichever is slower."""
+    """The steps of a block's sum, by what is slowest: products; what is read of L2; what arrives, the
+    cluster's part too; shared memory, where it is written once and both groups read all weights."""
     products = flops_us(2 * PIXELS * n * STEP) * MULTIPROCESSORS / TENSOR_SHARE
     read = 2 * STEP * (PIXELS / cn + n / cm)
-    return steps * max(products, read / min(L2_BYTES_US / active, L2_PORT_BYTES_US))
+    arrives = 2 * STEP * (PIXELS + n)
+    shared = arrives + 2 * STEP * (PIXELS + 2 * n)
+    return steps * max(products, read * active / L2_BYTES_US, arrives / L2_PORT_BYTES_US,
+                       shared / SHARED_BYTES_US)
+
+
+def in_clusters(blocks):
+    """Multiprocessors that find a place in clusters of so many blocks."""
+    return sum(gpc // blocks * blocks for gpc in GPCS)
 
 
 def is_clustered(tile, split):
@@ -83,9 +95,10 @@ def tile_us(m, n, steps, phases, tile, split, with_):
     width, cm, cn, shared_by = tile
     blocks = (divided_up(divided_up(m, PIXELS), cm) * cm * divided_up(divided_up(n, width), cn) * cn *
               phases * split)
-    one = block_us(divided_up(steps, split), width, cm, cn, min(blocks, MULTIPROCESSORS))
+    multiprocessors = in_clusters(cm * cn * (split if is_clustered(tile, split) else 1))
+    one = block_us(divided_up(steps, split), width, cm, cn, min(blocks, multiprocessors))
     end = END_US * width / 160
-    waves = divided_up(blocks, MULTIPROCESSORS)
+    waves = divided_up(blocks, multiprocessors)
     if shared_by > 1:  # one computes while another starts or ends
         us = FILL_US + end + waves * one
     elif "persistent" in with_:  # two groups take turns: one ends while the other computes
