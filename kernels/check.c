@@ -125,9 +125,10 @@ bool check_weight(const struct check *k, const struct packed *weight, bool is_co
 }
 
 bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
-    int64_t n, const struct tensor *y) {
+    int64_t n, enum dtype dtype, const struct tensor *y) {
     char text[112];
     struct tensor want = *x;
+    want.dtype = dtype;
     for (int i = 1; i <= 2; i++) {
         want.shape[i] = conv_out_size(kind, x->shape[i]);
         /* An upsampling may stop one pixel short, where an odd size was halved before. */

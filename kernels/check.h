@@ -43,9 +43,9 @@ bool check_output_apart(const struct check *k, const char *output_name, const st
 bool check_activation_kind(const struct check *k, enum activation activation);
 /* Present, packed for this table, and of this kind. */
 bool check_weight(const struct check *k, const struct packed *weight, bool is_conv);
-/* y follows from x by a convolution to n channels, and they lie apart. */
+/* y follows from x by a convolution to n channels, in `dtype`, and they lie apart. */
 bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
-    int64_t n, const struct tensor *y);
+    int64_t n, enum dtype dtype, const struct tensor *y);
 /* A low-rank term for outputs of so many channels. */
 bool check_term(const struct check *k, const struct low_rank_term *t, int64_t channels);
 

@@ -121,8 +121,14 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
         return check_fail(k, "x is %s, the weight [%lld][%lld] needs %lld channels",
             tensor_describe(a->x, text, sizeof(text)), (long long)a->weight->n,
             (long long)a->weight->k, (long long)a->weight->k);
-    if (!check_conv_output(k, a->weight->kind, a->x, a->weight->n, a->y))
+    const bool wider = k->c->kernels->widens && a->y->dtype == DTYPE_F32 &&
+                       a->x->dtype != DTYPE_F32;
+    if (!check_conv_output(
+            k, a->weight->kind, a->x, a->weight->n, wider ? DTYPE_F32 : a->x->dtype, a->y))
         return false;
+    if (wider && (k->c->tape || a->residual))
+        return check_fail(k, "%s takes no y that is wider than x, %s",
+            k->c->tape ? "a tape" : "a residual", tensor_describe(a->x, text, sizeof(text)));
     if (a->row_add) {
         if (!check_activation(k, "row_add", a->row_add, 2, 2) ||
             !check_row_add(k, "row_add", a->row_add, a->row_add_offset, a->weight->n, "y", a->y) ||
@@ -368,7 +374,7 @@ static bool low_rank_is_right(const struct check *k, const struct low_rank_args 
             if (!check_term(k, &a->rows[row].terms[i], channels))
                 return false;
     if (a->kind != CONV_1X1)
-        return check_conv_output(k, a->kind, a->x, channels, a->y);
+        return check_conv_output(k, a->kind, a->x, channels, a->x->dtype, a->y);
     struct tensor want = *a->x;
     want.shape[want.rank - 1] = channels;
     return check_shape(k, "y", a->y, &want, "x", a->x) && check_apart(k, a->y, "x", a->x, false);

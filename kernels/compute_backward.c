@@ -85,7 +85,7 @@ static bool is_conv_input(const struct check *k, const char *name, const struct 
         return check_fail(k, "%s is %s, the weight [%lld][%lld] needs %lld channels", name,
             tensor_describe(t, text, sizeof(text)), (long long)a->weight->n,
             (long long)a->weight->k, (long long)a->weight->k);
-    return check_conv_output(k, a->weight->kind, t, a->weight->n, a->dy);
+    return check_conv_output(k, a->weight->kind, t, a->weight->n, t->dtype, a->dy);
 }
 
 bool conv2d_backward_is_right(const struct check *k, const struct conv2d_backward_args *a) {
@@ -300,7 +300,7 @@ bool low_rank_backward_is_right(const struct check *k, const struct low_rank_bac
         want.shape[want.rank - 1] = t->shape[t->rank - 1];
         if (a->kind == CONV_1X1 ? !check_shape(k, inputs[i].name, t, &want, "dy", a->dy)
                                 : !check_dtype(k, inputs[i].name, t, a->dy->dtype, "dy") ||
-                                      !check_conv_output(k, a->kind, t, channels, a->dy))
+                                      !check_conv_output(k, a->kind, t, channels, t->dtype, a->dy))
             return false;
     }
     return (!a->x || is_gradient_like(k, "dx", a->dx, "x", a->x)) &&

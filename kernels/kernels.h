@@ -89,7 +89,8 @@ struct linear_args {
 };
 
 /* y = conv(x) + bias + row_add[row][row_add_offset + c_out] + residual.
- * x [n][h][w][c_in], y [n][h'][w'][c_out]. */
+ * x [n][h][w][c_in], y [n][h'][w'][c_out]. On a table that widens, without a tape and a residual, y
+ * may be f32 whatever x is. */
 struct conv2d_args {
     const struct tensor *x;
     const struct packed *weight;
@@ -320,6 +321,8 @@ struct kernels {
     /* Whether group_norm takes two tensors and leaves their concatenation: cheaper than op_concat
      * where a call by itself costs something. */
     bool joins;
+    /* Whether conv2d may leave f32 where x is of 16 bits: cheaper than op_convert there. */
+    bool widens;
 
     /* Optional: NULL where calls need no memory beside their tensors. Until it is called again, the
      * calling thread's entries take scratch memory from the top of `arena` (NULL: from elsewhere),

@@ -678,14 +678,14 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     arena_release(c->arena, mark);
 }
 
-/* Rows first .. first + *count - 1 go one way: the same weight, and, where terms come before an
- * activation, all with terms or none. */
-static bool next_run(const struct overlay *o, const struct packed *target, bool activated,
-    int64_t rows, int64_t first, int64_t *count) {
-    const bool terms = activated && has_terms(o, first, target);
+/* Rows first .. first + *count - 1 go one way: the same weight, and, where something comes after
+ * the terms, all with terms or none. */
+static bool next_run(const struct overlay *o, const struct packed *target, bool after, int64_t rows,
+    int64_t first, int64_t *count) {
+    const bool terms = after && has_terms(o, first, target);
     for (*count = 1; first + *count < rows; ++*count)
         if (weight_of(o, first + *count, target) != weight_of(o, first, target) ||
-            (activated && has_terms(o, first + *count, target) != terms))
+            (after && has_terms(o, first + *count, target) != terms))
             break;
     return terms;
 }
@@ -715,21 +715,41 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
         add_low_rank(c, o, target, 0, args->x, args->y);
 }
 
+/* y, wider than x, = convolution + terms, which are added up in x's dtype. */
+static void run_widened(struct compute *c, const struct overlay *o, const struct conv2d_args *a,
+    int64_t row, const struct packed *target) {
+    const size_t mark = arena_mark(c->arena);
+    const int64_t *shape = a->y->shape;
+    struct tensor h = compute_tensor_4d(c, a->x->dtype, shape[0], shape[1], shape[2], shape[3]);
+    struct conv2d_args narrow = *a;
+    narrow.y = &h;
+    op_conv2d(c, &narrow);
+    add_low_rank(c, o, target, row, a->x, &h);
+    op_convert(c, &(struct convert_args){ .x = &h, .y = a->y });
+    arena_release(c->arena, mark);
+}
+
 static void run_conv2d(struct compute *c, const struct overlay *o, const struct conv2d_args *args) {
     const struct packed *target = args->weight;
+    const bool widened = args->y->dtype != args->x->dtype;
     for (int64_t first = 0, count; first < o->count; first += count) {
-        next_run(o, target, false, o->count, first, &count);
+        const bool apart = next_run(o, target, widened, o->count, first, &count);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), row_add, residual;
         if (args->row_add)
             row_add = tensor_rows(args->row_add, first, count);
         if (args->residual)
             residual = tensor_rows(args->residual, first, count);
-        op_conv2d(c,
-            &(struct conv2d_args){ &x, weight_of(o, first, target), args->row_add ? &row_add : NULL,
-                args->residual ? &residual : NULL, &y, args->row_add_offset });
+        const struct conv2d_args a = { &x, weight_of(o, first, target),
+            args->row_add ? &row_add : NULL, args->residual ? &residual : NULL, &y,
+            args->row_add_offset };
+        if (apart)
+            run_widened(c, o, &a, first, target);
+        else
+            op_conv2d(c, &a);
     }
-    add_low_rank(c, o, target, 0, args->x, args->y);
+    if (!widened)
+        add_low_rank(c, o, target, 0, args->x, args->y);
 }
 
 /* How many rows from `first` on have the same parameters, and which: NULL: the norm's own. */

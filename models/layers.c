@@ -282,7 +282,8 @@ struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dty
 
 void layer_conv_to_dtype(
     struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y) {
-    if (x->dtype == y->dtype) {
+    const bool widens = c->kernels->widens && y->dtype == DTYPE_F32 && !c->tape;
+    if (x->dtype == y->dtype || widens) {
         layer_conv(c, x, weight, y);
         return;
     }

@@ -96,6 +96,7 @@ static void fill_table(void) {
     table.batch_images = 4;
     table.batch_px = 512 * 512;
     table.geglu_tokens = 128;
+    table.widens = false;
 #define ENTRY(name) table.name = simd->name;
     SIMD_OPERATIONS(ENTRY)
 #undef ENTRY

@@ -24,8 +24,9 @@ static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) 
     g->rounded_bias = p->rounded_bias;
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
-    g->vectors = !g->halves && g->n_out % 8 == 0 && is_aligned(g->y) && is_aligned(g->residual) &&
-                 is_aligned(g->row_add) && g->row_add_step % 8 == 0; /* NULL and 0 are */
+    g->vectors = !g->halves && !g->y_is_f32 && g->n_out % 8 == 0 && is_aligned(g->y) &&
+                 is_aligned(g->residual) && is_aligned(g->row_add) &&
+                 g->row_add_step % 8 == 0; /* NULL and 0 are */
 }
 
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {
@@ -47,7 +48,7 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     s.dtype = args->x->dtype;
     s.is_conv = true;
     s.kind = args->weight->kind;
-    s.plain = s.kind == CONV_1X1 && !args->row_add;
+    s.plain = s.kind == CONV_1X1 && !args->row_add && args->y->dtype == s.dtype;
     s.n = args->weight->n;
     s.k = args->weight->k;
     s.h = args->x->shape[1];
@@ -120,7 +121,8 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
     const size_t size = dtype_size(dtype);
     const int64_t row_pixels = (int64_t)g->grid_h * g->grid_w;
     g->split = candidate->split;
-    g->clustered = gemm_is_clustered(candidate);
+    /* The kernels of a cluster have no instruction to spare for an f32 y. */
+    g->clustered = gemm_is_clustered(candidate) && !g->y_is_f32;
     const size_t row_partial = g->split > 1 && !g->clustered
                                    ? (size_t)row_pixels * (size_t)g->phases * (size_t)g->split *
                                          (size_t)g->n_partial * 4
@@ -137,7 +139,7 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
         struct gemm part = *g;
         set_geometry(&part, shape, count);
         part.x = advanced(g->x, first * g->h * g->w * g->c_in, size);
-        part.y = (void *)advanced(g->y, outputs, size);
+        part.y = (void *)advanced(g->y, outputs, g->y_is_f32 ? sizeof(float) : size);
         part.residual = advanced(g->residual, outputs, size);
         part.row_add = advanced(
             g->row_add, first * g->row_add_step, g->row_add_is_f32 ? sizeof(float) : size);
@@ -180,6 +182,7 @@ extern "C" bool gemm_conv2d_with(
     g.weight = gemm_is_phased(&shape) ? p->phases : p->weight;
     g.residual = args->residual ? args->residual->data : NULL;
     g.y = args->y->data;
+    g.y_is_f32 = args->y->dtype == DTYPE_F32 && shape.dtype != DTYPE_F32;
     if (args->row_add) {
         const struct tensor *rows_add = args->row_add;
         g.row_add = advanced(rows_add->data, args->row_add_offset, dtype_size(rows_add->dtype));

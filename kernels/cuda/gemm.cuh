@@ -169,8 +169,8 @@ __device__ __forceinline__ int gemm_column(const struct gemm &g, int j) {
 }
 
 /* Sums with bias become up to 8 outputs, channels j to j + 7 of a pixel: activation, row_add,
- * residual, one rounding. */
-template <class T>
+ * residual, one rounding. WIDE: g.y_is_f32 may be. */
+template <class T, bool WIDE>
 __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, float *v) {
     if (g.activation != ACTIVATION_NONE)
@@ -191,13 +191,17 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
                                          : to_float(((const T *)g.row_add)[of_row]);
             if (g.residual)
                 v[i] += to_float(((const T *)g.residual)[p.at + j + i]);
-            ((T *)g.y)[p.at + gemm_column(g, j + i)] = from_float<T>(v[i]);
+            const int64_t at = p.at + gemm_column(g, j + i);
+            if (WIDE && g.y_is_f32)
+                ((float *)g.y)[at] = v[i];
+            else
+                ((T *)g.y)[at] = from_float<T>(v[i]);
         }
 }
 
 /* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of a GEMM
  * row, channels j to j + 7, with what was loaded to be added to them. */
-template <class T>
+template <class T, bool WIDE>
 __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, const float *sums) {
     float v[8];
@@ -210,7 +214,7 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
         else
             v[i] = sums[i] + (bias ? bias[0] : 0.0f);
     }
-    gemm_write(g, p, j, addends, v);
+    gemm_write<T, WIDE>(g, p, j, addends, v);
 }
 
 /* The same of GEMM row m. */
@@ -220,7 +224,7 @@ __device__ __forceinline__ void gemm_store(
     const struct gemm_place p = gemm_place_of(g, phase, m);
     struct gemm_addends<T> addends = {};
     addends.load(g, p, j);
-    gemm_store_with(g, p, j, addends, sums);
+    gemm_store_with<T, true>(g, p, j, addends, sums);
 }
 
 /* Where part `s` keeps its sums: [phase][part][m][n_partial]. */

@@ -42,11 +42,12 @@ struct gemm {
     int stride, before;
     int phases; /* 1 or 4 */
     int split, n_partial;
-    bool clustered; /* gemm_is_clustered */
+    bool clustered; /* gemm_is_clustered, and y is not wider than x */
     enum activation activation;
     bool geglu, row_add_is_f32;
-    bool halves;  /* columns are GEGLU's value and gate in turn, and leave as halves of y */
-    bool vectors; /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
+    bool y_is_f32; /* and x is not; no residual then */
+    bool halves;   /* columns are GEGLU's value and gate in turn, and leave as halves of y */
+    bool vectors;  /* n_out is a multiple of 8 and all 16-byte accesses are aligned */
 };
 
 /* A packed weight. */

@@ -76,7 +76,7 @@ __device__ __forceinline__ void gemm_end_parts(const struct gemm &g, int phase, 
         gemm_add_parts(own, g.split, first_rank, ranks_apart, v);
         if (g.geglu)
             gemm_add_parts(own + 8, g.split, first_rank, ranks_apart, v + 8);
-        gemm_store_with(g, place, j, addends, v);
+        gemm_store_with<T, false>(g, place, j, addends, v);
     }
 }
 

@@ -110,6 +110,7 @@ const struct kernels *kernels_reference(void) {
         .default_dtype = DTYPE_F32,
         .batch_images = 1,
         .batch_px = 512 * 512,
+        .widens = true,
         .activation_dtype = same_dtype,
         .linear_pack = reference_linear_pack,
         .conv2d_pack = reference_conv2d_pack,

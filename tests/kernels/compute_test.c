@@ -142,6 +142,28 @@ static void conv2d_refuses(void) {
     packed_destroy(right);
 }
 
+/* An f32 y of an x of 16 bits: of tables that widen, with nothing else that would have to. */
+static void wider_outputs_refuse(void) {
+    struct error err = { 0 };
+    struct packed *weight = NULL, *cpus = NULL;
+    struct tensor w = f32_4d(0, 2, 3, 3, 3), y = f32_4d(1000, 2, 4, 5, 2);
+    struct tensor x = tensor_4d(memory, DTYPE_BF16, 2, 4, 5, 3);
+    struct tensor half = tensor_4d(memory + 1000, DTYPE_F16, 2, 4, 5, 2);
+    CHECK(conv2d_pack(kernels_reference(), "c", &w, NULL, CONV_3X3, DTYPE_BF16, &weight, &err) &&
+              conv2d_pack(kernels_cpu(), "c", &w, NULL, CONV_3X3, DTYPE_BF16, &cpus, &err),
+        "%s", err.message);
+    struct conv2d_args good = { .x = &x, .weight = weight, .y = &y };
+    ACCEPTS(conv2d, good, (void)0);
+    REFUSES(conv2d, good, a.y = &half, "y is f16 [2][4][5][2], it must be bf16 [2][4][5][2]");
+    REFUSES(conv2d, good, a.residual = &y,
+        "a residual takes no y that is wider than x, bf16 [2][4][5][3]");
+    REFUSES(conv2d, good, (c_.tape = (struct tape *)memory), "a tape takes no y that is wider");
+    REFUSES(conv2d, good, (c_.kernels = kernels_cpu(), a.weight = cpus),
+        "y is f32 [2][4][5][2], it must be bf16 [2][4][5][2] for x bf16 [2][4][5][3]");
+    packed_destroy(weight);
+    packed_destroy(cpus);
+}
+
 static void norms_refuse(void) {
     struct tensor x = f32_4d(0, 2, 3, 3, 8), y = f32_4d(1000, 2, 3, 3, 8), g, b, g9, g16;
     g = tensor_1d(memory + 2000, DTYPE_F32, 8);
@@ -425,6 +447,7 @@ int main(void) {
     geglu_refuses();
     low_rank_refuses();
     conv2d_refuses();
+    wider_outputs_refuse();
     norms_refuse();
     joined_norms_refuse();
     attention_refuses();

@@ -131,6 +131,7 @@ struct conv_case {
     int64_t shorter; /* the output of an upsampling lacks this many pixels, 0 or 1 */
     bool bias, row_add, residual;
     enum when when;
+    bool wide; /* y is f32, on a table that widens */
 };
 
 /* Where row_add is read from: alone, or among others'. */
@@ -152,16 +153,18 @@ static void run_conv2d(struct compute *c, const struct subject *s, int64_t row, 
 static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dtype weights) {
     static const char *const kinds[] = { "1x1", "3x3", "3x3 down", "3x3 down right", "3x3 up" };
     struct subject s;
-    if (!subject_start(k, &s, "conv2d", "%s %lldx%lldx%lldx%lld to %lld%s%s%s%s %s", kinds[p->kind],
-            (long long)p->rows, (long long)p->h, (long long)p->w, (long long)p->c_in,
-            (long long)p->c_out, p->shorter ? " shorter" : "", p->bias ? " bias" : "",
-            p->row_add ? " row_add" : "", p->residual ? " residual" : "", dtype_name(weights)))
+    if (!subject_start(k, &s, "conv2d", "%s %lldx%lldx%lldx%lld to %lld%s%s%s%s%s %s",
+            kinds[p->kind], (long long)p->rows, (long long)p->h, (long long)p->w,
+            (long long)p->c_in, (long long)p->c_out, p->shorter ? " shorter" : "",
+            p->bias ? " bias" : "", p->row_add ? " row_add" : "", p->residual ? " residual" : "",
+            p->wide ? " wide" : "", dtype_name(weights)))
         return;
     enum dtype dtype = k->table->activation_dtype(weights);
+    const enum dtype y_dtype = p->wide && k->table->widens ? DTYPE_F32 : dtype;
     int64_t h = conv_out_size(p->kind, p->h) - p->shorter;
     int64_t w = conv_out_size(p->kind, p->w) - p->shorter, taps = p->kind == CONV_1X1 ? 1 : 3;
     subject_input(k, &s, tensor_4d(NULL, dtype, p->rows, p->h, p->w, p->c_in), 1, 0);
-    s.y = tensor_4d(NULL, dtype, p->rows, h, w, p->c_out);
+    s.y = tensor_4d(NULL, y_dtype, p->rows, h, w, p->c_out);
     if (p->row_add)
         subject_input(
             k, &s, tensor_2d(NULL, DTYPE_F32, p->rows, p->c_out + 2 * row_add_offset(p)), 1, 0);
@@ -179,7 +182,7 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
     subject_pack(k, &s, weight, bias, true, p->kind, false, weights);
     s.run = run_conv2d;
     s.params = p;
-    s.tolerance = tolerance_for("conv2d", dtype, weights);
+    s.tolerance = tolerance_for("conv2d", y_dtype, weights);
     if (p->kind == CONV_3X3_UP && dtype == weights && dtype != DTYPE_F32 &&
         (k->table->device != DEVICE_CPU || cpu_level()->conv3x3_up == LAYER_PHASES))
         s.tolerance = (struct tolerance){ dtype == DTYPE_F16 ? 4e-4 : 3e-3,
@@ -208,6 +211,9 @@ void check_conv2d(struct kcheck *k) {
         { CONV_1X1, 3, 5, 3, 24, 40, 0, true, true, true, QUICK },
         { CONV_3X3, 3, 5, 7, 24, 40, 0, true, true, true, QUICK },
         { CONV_3X3, 3, 5, 7, 40, 4, 0, true, false, false, QUICK },
+        { CONV_3X3, 3, 5, 7, 40, 4, 0, true, true, false, QUICK, true },
+        { CONV_1X1, 3, 5, 3, 24, 40, 0, true, false, false, QUICK, true },
+        { CONV_3X3, 3, 3, 5, 5, 3, 0, false, false, false, QUICK, true },
         { CONV_3X3_DOWN, 3, 7, 8, 40, 24, 0, true, true, false, QUICK },
         { CONV_3X3_DOWN_RIGHT, 3, 7, 6, 24, 24, 0, true, false, false, QUICK },
         { CONV_3X3_UP, 3, 3, 5, 40, 24, 0, true, true, false, QUICK },
@@ -216,6 +222,7 @@ void check_conv2d(struct kcheck *k) {
         { CONV_3X3, 2, 2, 3, 640, 640, 0, true, true, false, CHANNELS },
         { CONV_3X3, 2, 5, 4, 4, 320, 0, true, false, false, CHANNELS },
         { CONV_3X3, 2, 5, 4, 320, 4, 0, true, false, false, CHANNELS },
+        { CONV_3X3, 2, 5, 4, 320, 4, 0, true, false, false, CHANNELS, true },
         { CONV_3X3_DOWN, 2, 6, 6, 320, 320, 0, true, false, false, CHANNELS },
         { CONV_3X3_UP, 2, 3, 2, 320, 320, 0, true, false, false, CHANNELS },
         { CONV_1X1, 2, 4, 3, 960, 320, 0, true, false, false, CHANNELS },

@@ -21,8 +21,8 @@ extern "C" {
 #include <string>
 #include <vector>
 
-/* What the code takes, which may only sink: 340 is the aim (docs/performance-log.md). */
-#define MOST_LAUNCHES 341
+/* What the code takes, which may only sink. */
+#define MOST_LAUNCHES 340
 
 #define ROWS 2
 #define SIDE 64   /* of the latents: 512 px */
