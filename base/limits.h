@@ -56,6 +56,7 @@
     ((size_t)1 << 30)                        /* of all that are being decoded, if more than one    \
                                               */
 #define READ_AHEAD_BYTES ((size_t)256 << 20) /* of decoded pictures that wait */
+#define DATASET_DECODED_AT_ONCE_PX (1 << 26) /* before a job is taken: a second of work or two */
 #define DATASET_PATH_MAX_BYTES 1024          /* of a picture's, relative to its data set */
 #define METADATA_FILE_MAX_BYTES (512u << 20)
 #define CAPTION_FILE_MAX_BYTES (1u << 20)
@@ -163,7 +164,7 @@
 #define KEY_FAILURES_MAX 10 /* wrong ones of one peer in a minute */
 #define JSON_MAX_DEPTH 16
 #define JSON_MAX_VALUES (2 << 20) /* a tokenizer.json may have so many; they take up to 300 MB */
-#define QUEUE_MAX_REQUESTS 64 /* unless --max-queue says otherwise */
+#define QUEUE_MAX_REQUESTS 64     /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536
 #define DRAIN_TIMEOUT_MAX_S 86400
 #define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */

@@ -124,19 +124,13 @@ static bool trains_another(const struct train_config *c, const struct pipeline_i
     return c->model && (!drawn_with->model_name || strcmp(c->model, drawn_with->model_name) != 0);
 }
 
-static bool has_room(const struct training *t, const struct train_config *c, const char *model_path,
-    struct error *err) {
-    return training_job_would_fit(c, model_path, t->options.tokenizer_dir, t->options.folder, err);
-}
-
-/* What is wrong with another checkpoint than the one that is drawn with is found when it is
- * loaded. */
-static bool suits_another(
-    const struct training *t, const struct train_config *c, struct error *err) {
+static bool suits_another(const struct training *t, const struct train_config *c,
+    const char *class_folder, struct error *err) {
     char *path = NULL;
     struct error why = { 0 };
     const bool known = engine_model_path(t->options.engine, c->model, &path, &why);
-    const bool ok = known ? has_room(t, c, path, err)
+    const bool ok = known ? training_job_is_possible(c, path, t->options.tokenizer_dir,
+                                class_folder, t->options.folder, err)
                           : error_field(err, "model", c->model, "%s", why.message);
     free(path);
     return ok;
@@ -147,15 +141,12 @@ static bool suits_checkpoint(const struct training *t, const struct train_config
     struct pipeline_info info;
     if (!engine_get_info(t->options.engine, &info))
         return error_set(err, ERROR_UNAVAILABLE, "the checkpoint is still loading");
-    const struct trained_checkpoint checkpoint = {
-        .is_single_file = !file_is_folder(info.model_path), .inpaints = info.inpaints
-    };
-    const bool possible = trains_another(c, &info)
-                              ? suits_another(t, c, err)
-                              : training_job_is_possible(c, &checkpoint, class_folder, err) &&
-                                    has_room(t, c, info.model_path, err);
-    return possible && train_config_fits_device(
-                           c, info.kernels->weight_dtypes, info.kernels->device, info.device, err);
+    return train_config_fits_device(
+               c, info.kernels->weight_dtypes, info.kernels->device, info.device, err) &&
+           (trains_another(c, &info)
+                   ? suits_another(t, c, class_folder, err)
+                   : training_job_is_possible(c, info.model_path, t->options.tokenizer_dir,
+                         class_folder, t->options.folder, err));
 }
 
 static bool fits(const struct training *t, const struct train_config *c, struct error *err) {
@@ -164,7 +155,8 @@ static bool fits(const struct training *t, const struct train_config *c, struct 
                     class_path(t, c, &class_folder, err) &&
                     suits_checkpoint(t, c, class_folder, err) && dataset_path(t, c, &path, err) &&
                     name_is_free(t, c, err) &&
-                    training_job_look_at_dataset(c, path, t->options.dataset_root, err);
+                    training_job_look_at_datasets(
+                        c, path, class_folder, t->options.dataset_root, err);
     free(path);
     free(class_folder);
     return ok;

@@ -55,9 +55,8 @@ static int by_module_order(const void *a, const void *b) {
     return module_order(x->target->name, y->target->name);
 }
 
-static bool collect(struct parameters *p, enum component component, const struct weight_list *list,
-    const struct train_texts *targets, const char *field, struct error *err) {
-    const size_t first = p->count;
+static bool are_there(const struct weight_list *list, const struct train_texts *targets,
+    const char *field, struct error *err) {
     for (size_t t = 0; t < targets->count; t++) {
         bool found = false;
         for (size_t i = 0; i < list->count && !found; i++)
@@ -65,6 +64,19 @@ static bool collect(struct parameters *p, enum component component, const struct
         if (!found)
             return refuse_target(field, targets->items[t], list, err);
     }
+    return true;
+}
+
+bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
+    const struct weight_list *text_encoder, struct error *err) {
+    return are_there(unet, &config->target_modules, "target_modules", err) &&
+           (!text_encoder || are_there(text_encoder, &config->text_encoder_target_modules,
+                                 "text_encoder_target_modules", err));
+}
+
+static void collect(struct parameters *p, enum component component, const struct weight_list *list,
+    const struct train_texts *targets) {
+    const size_t first = p->count;
     for (size_t i = 0; i < list->count; i++) {
         bool wanted = false;
         for (size_t t = 0; t < targets->count && !wanted; t++)
@@ -74,7 +86,6 @@ static bool collect(struct parameters *p, enum component component, const struct
                 .target = &list->items[i] };
     }
     qsort(p->modules + first, p->count - first, sizeof(*p->modules), by_module_order);
-    return true;
 }
 
 /* --- their rates and places --- */
@@ -137,11 +148,11 @@ static bool lay_out(const struct train_config *config, const struct weight_list 
     p->ranges = calloc(most, sizeof(*p->ranges));
     if (!p->modules || !p->ranges)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of layers");
-    if (!collect(p, COMPONENT_UNET, unet, &config->target_modules, "target_modules", err) ||
-        (text_encoder &&
-            !collect(p, COMPONENT_TEXT_ENCODER, text_encoder, &config->text_encoder_target_modules,
-                "text_encoder_target_modules", err)))
+    if (!parameters_are_there(config, unet, text_encoder, err))
         return false;
+    collect(p, COMPONENT_UNET, unet, &config->target_modules);
+    if (text_encoder)
+        collect(p, COMPONENT_TEXT_ENCODER, text_encoder, &config->text_encoder_target_modules);
     place(config, p);
     return true;
 }

@@ -94,6 +94,11 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 void parameters_destroy(struct parameters *parameters); /* NULL is fine */
 
+/* Whether each target is the end of a layer's name, of models that were only checked too. As
+ * parameters_create. */
+bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
+    const struct weight_list *text_encoder, struct error *err) __attribute__((warn_unused_result));
+
 /* Bytes of device memory that both buffers take, before there are any. */
 bool parameters_measure(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, size_t *bytes, struct error *err)

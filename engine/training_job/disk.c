@@ -61,15 +61,9 @@ static bool fits(
                    (unsigned long long)(free_bytes >> 20), folder));
 }
 
-bool training_job_would_fit(const struct train_config *config, const char *model_path,
-    const char *tokenizer_dir, const char *folder, struct error *err) {
-    struct checkpoint *checkpoint;
-    struct error later; /* what is wrong with the checkpoint is said when it is loaded */
-    if (config->method != TRAIN_FULL ||
-        !checkpoint_open(model_path, tokenizer_dir, &checkpoint, &later))
-        return true;
+bool training_disk_would_fit(const struct train_config *config, const struct checkpoint *checkpoint,
+    const char *folder, struct error *err) {
     const struct training_disk disk = training_disk_of(config, checkpoint);
-    checkpoint_close(checkpoint);
     const int64_t steps = config->max_train_steps ? config->max_train_steps : 1;
     return fits(&disk, checkpoints_to_come(config, 0, steps, 0), folder, err);
 }

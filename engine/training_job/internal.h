@@ -54,6 +54,10 @@ struct training_job {
     struct error report_failed; /* the first line that could not be written */
 };
 
+/* admission.c: as training_job_is_possible, of what is open. */
+bool training_job_suits(const struct train_config *config, const struct checkpoint *checkpoint,
+    const char *class_folder, struct error *err) __attribute__((warn_unused_result));
+
 /* source.c: `dataset`, `samples` and `source`. */
 bool training_job_open_dataset(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
@@ -97,6 +101,9 @@ bool training_job_training_fits(const struct training_job *t, const struct train
  * room for what is still to come. ERROR_NO_SPACE says how much it is, and how much is free. */
 struct training_disk training_disk_of(
     const struct train_config *config, const struct checkpoint *checkpoint);
+/* Before there is a trainer: as far as max_train_steps tells. */
+bool training_disk_would_fit(const struct train_config *config, const struct checkpoint *checkpoint,
+    const char *folder, struct error *err) __attribute__((warn_unused_result));
 bool training_job_disk_fits(const struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 

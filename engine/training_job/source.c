@@ -1,5 +1,6 @@
 /* The data set of a job as a source of samples (train/source.h). */
 #include "base/file.h"
+#include "base/limits.h"
 #include "engine/training_job/internal.h"
 
 #include <stdlib.h>
@@ -90,12 +91,17 @@ static struct dataset_options dataset_options_of(const struct train_config *c, c
     };
 }
 
+static struct dataset_options class_options(const struct train_config *c, const char *root) {
+    struct dataset_options options = dataset_options_of(c, root);
+    options.prompt = c->class_prompt;
+    return options;
+}
+
 /* The first num_class_images by name; the job's own folder is not under the root. */
 bool training_job_open_class(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const char *root = t->options.class_dataset ? t->options.dataset_root : NULL;
-    struct dataset_options options = dataset_options_of(c, root);
-    options.prompt = c->class_prompt;
+    const struct dataset_options options = class_options(c, root);
     if (!dataset_open(t->class_folder, &options, &t->class_dataset, err))
         return error_prefix(err, "class_data_dir");
     const int64_t count = (int64_t)dataset_count(t->class_dataset);
@@ -125,15 +131,42 @@ static struct dataset_options instance_options(const struct train_config *c, con
     return options;
 }
 
-bool training_job_look_at_dataset(
-    const struct train_config *config, const char *path, const char *root, struct error *err) {
-    struct dataset_options options = instance_options(config, root);
+/* *pixels (may be NULL): how many there are to decode. */
+static bool can_open(
+    const char *path, const struct dataset_options *options, uint64_t *pixels, struct error *err) {
     struct dataset *dataset;
-    options.heads_only = true;
-    if (!dataset_open(path, &options, &dataset, err))
+    if (!dataset_open(path, options, &dataset, err))
         return false;
+    if (pixels)
+        *pixels = dataset_pixels(dataset);
     dataset_destroy(dataset);
     return true;
+}
+
+static bool look_at(const char *path, struct dataset_options *options, struct error *err) {
+    uint64_t pixels;
+    options->heads_only = true;
+    if (!can_open(path, options, &pixels, err))
+        return false;
+    options->heads_only = false;
+    return pixels > DATASET_DECODED_AT_ONCE_PX || can_open(path, options, NULL, err);
+}
+
+/* What is there of it: the others are drawn. */
+static bool look_at_class(
+    const struct train_config *c, const char *path, const char *root, struct error *err) {
+    struct dataset_options options = class_options(c, root);
+    int64_t missing;
+    return class_pictures_missing(path, c, &missing, err) &&
+           (missing == c->num_class_images || look_at(path, &options, err) ||
+               error_prefix(err, "class_data_dir"));
+}
+
+bool training_job_look_at_datasets(const struct train_config *config, const char *path,
+    const char *class_folder, const char *root, struct error *err) {
+    struct dataset_options options = instance_options(config, root);
+    return look_at(path, &options, err) &&
+           (!class_folder || look_at_class(config, class_folder, root, err));
 }
 
 bool training_job_open_dataset(struct training_job *t, struct error *err) {

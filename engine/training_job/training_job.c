@@ -30,36 +30,6 @@ static bool name_result(struct training_job *t, struct error *err) {
 
 /* --- opening --- */
 
-/* What is missing of the class would have to be drawn. */
-static bool has_class(const struct train_config *c, const char *class_folder, struct error *err) {
-    int64_t missing = c->num_class_images;
-    char value[24];
-    if (class_folder && !class_pictures_missing(class_folder, c, &missing, err))
-        return false;
-    snprintf(value, sizeof(value), "%lld", (long long)c->num_class_images);
-    return !missing ||
-           error_field(err, "num_class_images", value,
-               "at most %lld, the pictures in class_data_dir: this checkpoint inpaints, "
-               "and draws from no prompt alone",
-               (long long)(c->num_class_images - missing));
-}
-
-bool training_job_is_possible(const struct train_config *c,
-    const struct trained_checkpoint *checkpoint, const char *class_folder, struct error *err) {
-    enum scheduler_kind kind;
-    if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
-        return error_field(err, "validation_scheduler", c->validation_scheduler,
-            "the name of a scheduler: GET /schedulers lists them");
-    if (c->method == TRAIN_FULL && checkpoint->is_single_file)
-        return error_field(err, "method", "\"full\"",
-            "\"lora\": it writes a folder, and this checkpoint is a single file; one in diffusers' "
-            "layout can be trained");
-    if (c->validation_prompts.count && checkpoint->inpaints)
-        return error_field(err, "validation_prompts", c->validation_prompts.items[0],
-            "none: this checkpoint inpaints, and draws from no prompt alone");
-    return !c->with_prior_preservation || !checkpoint->inpaints || has_class(c, class_folder, err);
-}
-
 bool training_job_open(
     const struct training_job_options *options, struct training_job **out, struct error *err) {
     *out = NULL;
@@ -158,19 +128,11 @@ static bool draw_class(struct training_job *t, struct error *err) {
     return training_job_open_class(t, err);
 }
 
-static bool suits(const struct training_job *t, struct error *err) {
-    const struct unet_config *unet = checkpoint_unet_config(t->checkpoint);
-    const struct trained_checkpoint checkpoint = {
-        .is_single_file = checkpoint_is_single_file(t->checkpoint),
-        .inpaints = unet->in_channels != unet->out_channels,
-    };
-    return training_job_is_possible(t->options.config, &checkpoint, t->class_folder, err);
-}
-
 bool training_job_load(struct training_job *t, struct error *err) {
     t->loaded = checkpoint_open(
                     t->options.model_path, t->options.tokenizer_dir, &t->checkpoint, err) &&
-                suits(t, err) && training_job_load_models(t, t->checkpoint, err) &&
+                training_job_suits(t->options.config, t->checkpoint, t->class_folder, err) &&
+                training_job_load_models(t, t->checkpoint, err) &&
                 t->options.kernels->memory->synchronize(err);
     if (t->loaded)
         t->disk = training_disk_of(t->options.config, t->checkpoint);

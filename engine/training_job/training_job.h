@@ -47,28 +47,20 @@ struct training_job_options {
     void *user;
 };
 
-/* What of the checkpoint decides whether a job can be done. */
-struct trained_checkpoint {
-    bool is_single_file;
-    bool inpaints; /* its UNet draws from a picture and a mask only */
-};
-
-/* Names the field that asks for what is not done here, or not with this checkpoint. class_folder:
- * of pictures of the class; NULL: there are none yet. */
-bool training_job_is_possible(const struct train_config *config,
-    const struct trained_checkpoint *checkpoint, const char *class_folder, struct error *err)
+/* Whether a job can be done with that checkpoint, as far as the heads of its files tell: on any
+ * thread. Names the field that asks for what is not done here, or not with this checkpoint, and the
+ * layer that it has not; ERROR_NO_SPACE says how much a full fine-tune would write below `folder`,
+ * and how much is free. class_folder: of pictures of the class; NULL: there are none yet. */
+bool training_job_is_possible(const struct train_config *config, const char *model_path,
+    const char *tokenizer_dir, const char *class_folder, const char *folder, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whether there is room below `folder` for the checkpoints and the model of a full fine-tune, as
- * far as the checkpoint's heads and max_train_steps tell: on any thread. ERROR_NO_SPACE says how
- * much it would write and how much is free. */
-bool training_job_would_fit(const struct train_config *config, const char *model_path,
-    const char *tokenizer_dir, const char *folder, struct error *err)
+/* Whether a job could open these data sets: on any thread. Of one with up to
+ * DATASET_DECODED_AT_ONCE_PX all is looked at as the job will; of a larger one the files' heads
+ * only, which is quick. class_folder: may be NULL, and has what there is already. */
+bool training_job_look_at_datasets(const struct train_config *config, const char *path,
+    const char *class_folder, const char *root, struct error *err)
     __attribute__((warn_unused_result));
-
-/* Whether a job could open that data set, as far as the heads of its files tell: on any thread. */
-bool training_job_look_at_dataset(const struct train_config *config, const char *path,
-    const char *root, struct error *err) __attribute__((warn_unused_result));
 
 /* Looks at the data set, which takes as long as its pictures are many: on any thread, without the
  * device. Strings are copied. */

@@ -279,6 +279,15 @@ const struct dataset_item *dataset_item(const struct dataset *d, size_t index) {
     return &d->pictures[index].item;
 }
 
+uint64_t dataset_pixels(const struct dataset *d) {
+    uint64_t pixels = 0;
+    for (size_t i = 0; i < d->picture_count; i++) {
+        const struct dataset_item *item = &d->pictures[i].item;
+        pixels += (uint64_t)item->width * (uint64_t)item->height * (item->has_mask ? 2 : 1);
+    }
+    return pixels;
+}
+
 int dataset_bucket_count(const struct dataset *d) {
     return d->bucket_count;
 }

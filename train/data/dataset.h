@@ -67,6 +67,9 @@ const struct dataset_item *dataset_item(const struct dataset *dataset, size_t in
 int dataset_bucket_count(const struct dataset *dataset);
 struct bucket dataset_bucket(const struct dataset *dataset, int index);
 
+/* Of all that were looked at, used or not, masks included: what decoding them comes to. */
+uint64_t dataset_pixels(const struct dataset *dataset);
+
 /* The indices of an epoch's pictures, each as often as it is repeated, and of those that are held
  * out, once each. At least one is never held out. */
 const int32_t *dataset_samples(const struct dataset *dataset, size_t *count);
