@@ -80,7 +80,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct level from = level_of(run.sigmas[i]), to = level_of(run.sigmas[i + 1]);
         int order = multistep_order(values, plan->first_step, i, steps, false);
-        level_see(evaluation, run.timesteps[i], &from);
+        level_see(evaluation, (float)run.timesteps[i], &from);
         keep_noise(evaluation, values->prediction_type, &from, &ring);
         if (order == 1) {
             struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);

@@ -7,15 +7,16 @@
 /* sqrt(a b), as torch's lerp of the logarithms in float32. */
 float log_middle(float a, float b);
 
-/* sigma_run_init, with Karras' timesteps rounded, as diffusers does in these two classes. */
+/* sigma_run_init, with Karras' timesteps rounded, as diffusers does in these two classes. What the
+ * evaluations see is for sigmas_begin_once. */
 bool dpm2_run_init(struct sigma_run *run, const struct scheduler_config *config,
     const struct noise_schedule *schedule, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
 /* The evaluation sees a sample of the middle level; add_noise has the level `next` for it, as in
- * diffusers. */
-void dpm2_see_middle(struct scheduler_evaluation *evaluation, const struct noise_schedule *schedule,
-    float middle, float next);
+ * diffusers. Returns its timestep. */
+double dpm2_see_middle(struct scheduler_evaluation *evaluation,
+    const struct noise_schedule *schedule, float middle, float next);
 
 /* To the middle of a step; a middle of 0 ends the run. */
 void dpm2_add_first(struct scheduler_evaluation *evaluation, enum prediction_type prediction,

@@ -5,6 +5,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     int steps, struct scheduler_plan *plan, struct error *err) {
     enum prediction_type prediction = config->values.prediction_type;
     struct sigma_run run;
+    double seen[2 * STEPS_MAX];
     if (!dpm2_run_init(&run, config, schedule, steps, err) ||
         !scheduler_plan_allocate(plan, 2 * steps - 1, err))
         return false;
@@ -14,16 +15,17 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         float sigma = run.sigmas[i];
         struct ancestral_sigmas next = ancestral_step(sigma, run.sigmas[i + 1]);
         float middle = i + 1 < steps ? log_middle(sigma, next.down) : 0;
-        sigma_see(evaluation, run.timesteps[i], sigma);
+        sigma_see(evaluation, (float)run.timesteps[i], sigma);
+        seen[2 * i] = run.timesteps[i];
         dpm2_add_first(evaluation, prediction, sigma, middle);
         if (i + 1 < steps) {
-            dpm2_see_middle(++evaluation, schedule, middle, run.sigmas[i + 1]);
+            seen[2 * i + 1] = dpm2_see_middle(++evaluation, schedule, middle, run.sigmas[i + 1]);
             evaluation->draws_noise = true;
             dpm2_add_second(evaluation, prediction, middle, next.down - sigma)
                 ->weights[TERM_NOISE] = next.up;
         }
     }
-    return true;
+    return sigmas_begin_once(seen, plan->count, steps, err);
 }
 
 static const char *const aliases[] = { "DPM2 a", "KDPM2AncestralDiscreteScheduler", "dpm2_a",

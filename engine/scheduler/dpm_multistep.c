@@ -92,7 +92,7 @@ bool dpm_multistep_fill(const struct scheduler_config *config,
         double weights[ORDER_MAX];
         weigh_predictions(&step, lambdas, order, weights);
 
-        level_see(evaluation, run.timesteps[i], &from);
+        level_see(evaluation, (float)run.timesteps[i], &from);
         evaluation->draws_noise = sde;
         struct prediction_weights p = prediction_weights_of(
             values->prediction_type, from.alpha, from.sigma);

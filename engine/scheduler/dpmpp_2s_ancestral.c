@@ -20,15 +20,22 @@ static void step_by(struct scheduler_evaluation *evaluation, enum prediction_typ
     update->weights[TERM_NOISE] = noise_weight;
 }
 
-/* With t = -log sigma, h from the start to the ancestral level: half of the way, then all of it. */
-static void add_step(struct scheduler_evaluation *evaluation, const struct scheduler_config *config,
+/* With t = -log sigma, h from the start to the ancestral level: half of the way, then all of it.
+ * From a sigma beside which the next one is nothing, that level is 0, and Euler's method goes there
+ * at once. Returns the number of evaluations. */
+static int add_step(struct scheduler_evaluation *evaluation, const struct scheduler_config *config,
     const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
     enum prediction_type prediction = config->values.prediction_type;
     struct ancestral_sigmas level = ancestral_step_eta(
         run->sigmas[i], run->sigmas[i + 1], (float)config->values.eta);
+    sigma_see(&evaluation[0], (float)run->timesteps[i], run->sigmas[i]);
+    if (level.down == 0) {
+        evaluation[0].draws_noise = true;
+        step_by(&evaluation[0], prediction, TERM_SAMPLE, 0, run->sigmas[i], 1, level.up);
+        return 1;
+    }
     float t = -round_log(run->sigmas[i]), t_next = -round_log(level.down), h = t_next - t;
     float middle = round_exp(-(t + 0.5f * h)), from = round_exp(-t);
-    sigma_see(&evaluation[0], run->timesteps[i], run->sigmas[i]);
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
     step_by(&evaluation[0], prediction, TERM_SAMPLE, middle / from, run->sigmas[i],
         -expm1f(-h * 0.5f), 0);
@@ -36,21 +43,23 @@ static void add_step(struct scheduler_evaluation *evaluation, const struct sched
     evaluation[1].draws_noise = true;
     step_by(&evaluation[1], prediction, TERM_SLOT + SLOT_START, round_exp(-t_next) / from, middle,
         -expm1f(-h), level.up);
+    return 2;
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {
     struct sigma_run run;
-    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED, steps, err) ||
+    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED_SEEN, steps, err) ||
         !scheduler_plan_allocate(plan, 2 * steps - 1, err))
         return false;
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
-    for (int i = 0; i < steps - 1; i++)
-        add_step(&plan->evaluations[2 * i], config, schedule, &run, i);
+    struct scheduler_evaluation *last = &plan->evaluations[2 * plan->first_step];
+    for (int i = plan->first_step; i < steps - 1; i++)
+        last += add_step(last, config, schedule, &run, i);
+    plan->count = (int)(last - plan->evaluations) + 1;
     /* To sigma 0: what is predicted. */
-    struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
     float sigma = run.sigmas[steps - 1];
-    sigma_see(last, run.timesteps[steps - 1], sigma);
+    sigma_see(last, (float)run.timesteps[steps - 1], sigma);
     step_by(last, config->values.prediction_type, TERM_SAMPLE, 0, sigma, 1, 0);
     return true;
 }

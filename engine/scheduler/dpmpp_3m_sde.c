@@ -36,7 +36,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     if (steps < 2)
         return scheduler_refuse_steps(
             err, steps, "dpmpp_3m_sde, as k-diffusion's, needs 2 or more");
-    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED, steps, err) ||
+    if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED_SEEN, steps, err) ||
         !sigma_run_falls(&run, err) || !scheduler_plan_allocate(plan, steps, err))
         return false;
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
@@ -46,7 +46,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct prediction_weights p = sigma_prediction_weights(
             config->values.prediction_type, run.sigmas[i]);
-        sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
+        sigma_see(evaluation, (float)run.timesteps[i], run.sigmas[i]);
         struct scheduler_update *update = slot_ring_push(&ring, evaluation);
         update->weights[TERM_SAMPLE] = p.x0_sample;
         update->weights[TERM_OUTPUT] = p.x0_output;

@@ -27,40 +27,47 @@ static void step_to(struct scheduler_evaluation *evaluation, enum prediction_typ
     update->weights[TERM_NOISE] = level.up;
 }
 
-static void add_step(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+/* Returns the timestep of its middle. */
+static double add_step(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     const struct noise_schedule *schedule, const struct sigma_run *run, int i) {
     /* As diffusers has them: there and back through the logarithm. */
     float t = -round_log(run->sigmas[i]), t_next = -round_log(run->sigmas[i + 1]);
     float from = round_exp(-t), to = round_exp(-t_next),
           middle = round_exp(-(t + (t_next - t) * 0.5f));
     double sigma = (double)run->sigmas[i], next = (double)run->sigmas[i + 1];
-    sigma_see(&evaluation[0], run->timesteps[i], run->sigmas[i]);
+    double between = timestep_of_sigma(schedule, sqrt(sigma * next));
+    sigma_see(&evaluation[0], (float)run->timesteps[i], run->sigmas[i]);
     scheduler_keep(&evaluation[0], SLOT_START, TERM_SAMPLE);
     step_to(&evaluation[0], prediction, TERM_SAMPLE, from, run->sigmas[i], middle);
-    sigma_see(&evaluation[1], (float)timestep_of_sigma(schedule, sqrt(sigma * next)), middle);
+    sigma_see(&evaluation[1], (float)between, middle);
     evaluation[1].noise = run->sigmas[i + 1]; /* diffusers' add_noise has no middle */
     step_to(&evaluation[1], prediction, TERM_SLOT + SLOT_START, from, middle, to);
+    return between;
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {
     enum prediction_type prediction = config->values.prediction_type;
     struct sigma_run run;
+    double seen[2 * STEPS_MAX];
     if (!sigma_run_init(&run, config, schedule, SIGMAS_SPACED_DOUBLE, steps, err) ||
         !sigma_run_falls(&run, err) || !scheduler_plan_allocate(plan, 2 * steps - 1, err))
         return false;
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
     sigma_run_span(&run, &plan->brownian_low, &plan->brownian_high);
-    for (int i = 0; i < steps - 1; i++)
-        add_step(&plan->evaluations[2 * i], prediction, schedule, &run, i);
+    for (int i = 0; i < steps - 1; i++) {
+        seen[2 * i] = run.timesteps[i];
+        seen[2 * i + 1] = add_step(&plan->evaluations[2 * i], prediction, schedule, &run, i);
+    }
+    seen[2 * steps - 2] = run.timesteps[steps - 1];
     /* To sigma 0: what is predicted. */
     struct scheduler_evaluation *last = &plan->evaluations[plan->count - 1];
     struct prediction_weights p = sigma_prediction_weights(prediction, run.sigmas[steps - 1]);
-    sigma_see(last, run.timesteps[steps - 1], run.sigmas[steps - 1]);
+    sigma_see(last, (float)run.timesteps[steps - 1], run.sigmas[steps - 1]);
     struct scheduler_update *update = scheduler_add_update(last, TERM_SAMPLE);
     update->weights[TERM_SAMPLE] = p.x0_sample;
     update->weights[TERM_OUTPUT] = p.x0_output;
-    return true;
+    return sigmas_begin_once(seen, plan->count, steps, err);
 }
 
 static const char *const aliases[] = { "DPM++ SDE", "DPMSolverSDEScheduler", NULL };

@@ -10,7 +10,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
     for (int i = 0; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
+        sigma_see(evaluation, (float)run.timesteps[i], run.sigmas[i]);
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = 1;
         sigma_add_derivative(update, config->values.prediction_type, run.sigmas[i],

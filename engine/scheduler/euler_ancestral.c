@@ -13,7 +13,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         float sigma = run.sigmas[i];
         struct ancestral_sigmas next = ancestral_step(sigma, run.sigmas[i + 1]);
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        sigma_see(evaluation, run.timesteps[i], sigma);
+        sigma_see(evaluation, (float)run.timesteps[i], sigma);
         evaluation->draws_noise = true;
         struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
         update->weights[TERM_SAMPLE] = 1;

@@ -5,26 +5,30 @@
 
 #define SLOT_START 0
 #define SLOT_DERIVATIVE 1
+#define SLOT_X0 2
+
+/* sample = start + derivative dt */
+static void step_by(struct scheduler_evaluation *evaluation, int start, int derivative, float dt) {
+    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
+    update->weights[start] = 1;
+    update->weights[TERM_SLOT + derivative] = dt;
+}
 
 static void add_first(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     float sigma, float dt, bool last) {
-    if (!last) {
+    if (!last)
         scheduler_keep(evaluation, SLOT_START, TERM_SAMPLE);
-        struct scheduler_update *derivative = scheduler_add_update(
-            evaluation, TERM_SLOT + SLOT_DERIVATIVE);
-        sigma_add_derivative(derivative, prediction, sigma, 1);
-    }
-    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-    update->weights[TERM_SAMPLE] = 1;
-    sigma_add_derivative(update, prediction, sigma, dt);
+    sigma_derive(evaluation, prediction, sigma, SLOT_X0, SLOT_DERIVATIVE);
+    step_by(evaluation, TERM_SAMPLE, SLOT_DERIVATIVE, dt);
 }
 
 static void add_second(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     float sigma, float dt) {
-    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-    update->weights[TERM_SLOT + SLOT_START] = 1;
-    update->weights[TERM_SLOT + SLOT_DERIVATIVE] = dt / 2;
-    sigma_add_derivative(update, prediction, sigma, dt / 2);
+    sigma_derive(evaluation, prediction, sigma, SLOT_X0, SLOT_X0);
+    struct scheduler_update *mean = scheduler_add_update(evaluation, TERM_SLOT + SLOT_DERIVATIVE);
+    mean->weights[TERM_SLOT + SLOT_DERIVATIVE] = mean->weights[TERM_SLOT + SLOT_X0] = 1;
+    mean->divisor = 2;
+    step_by(evaluation, TERM_SLOT + SLOT_START, SLOT_DERIVATIVE, dt);
 }
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
@@ -39,10 +43,10 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct scheduler_evaluation *evaluation = &plan->evaluations[2 * i];
         float sigma = run.sigmas[i], next = run.sigmas[i + 1];
         bool last = i == steps - 1;
-        sigma_see(evaluation, run.timesteps[i], sigma);
+        sigma_see(evaluation, (float)run.timesteps[i], sigma);
         add_first(evaluation, prediction, sigma, next - sigma, last);
         if (!last) {
-            sigma_see(++evaluation, run.timesteps[i + 1], next);
+            sigma_see(++evaluation, (float)run.timesteps[i + 1], next);
             add_second(evaluation, prediction, next, next - sigma);
         }
     }

@@ -88,7 +88,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         /* Of a run that begins late, diffusers weighs as if it had begun at 0, and leaves out what
          * it does not know. */
         const int order = i + 1 < ORDER ? i + 1 : ORDER, known = i + 1 - plan->first_step;
-        sigma_see(evaluation, run.timesteps[i], run.sigmas[i]);
+        sigma_see(evaluation, (float)run.timesteps[i], run.sigmas[i]);
         keep_derivative(evaluation, config->values.prediction_type, run.sigmas[i], i % ORDER);
         /* sample + ((c0 d0 + c1 d1) + c2 d2) + c3 d3, the newest first */
         const int sum = TERM_SLOT + SLOT_SUM;

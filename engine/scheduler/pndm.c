@@ -5,17 +5,17 @@
  * is visited twice, the second time to redo the first step with the mean of both outputs. Without
  * it, the three highest timesteps take four Runge-Kutta evaluations each.
  *
- * Slots: 0..2 a ring of earlier outputs, 3 and 4 the second and third Runge-Kutta output of a
- * group, 5 the sample a step started from. */
+ * Slots: 0..2 a ring of earlier outputs, 3 the sum of a Runge-Kutta group's outputs so far, 4 the
+ * sample a step started from, 5 the noise that a step goes by. */
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
 
 #include <math.h>
 
 #define RING 3
-#define SLOT_PRK_SECOND 3
-#define SLOT_PRK_THIRD 4
-#define SLOT_START 5
+#define SLOT_PRK_SUM 3
+#define SLOT_START 4
+#define SLOT_NOISE 5
 #define PRK_GROUPS 3
 #define PRK_EVALUATIONS (4 * PRK_GROUPS)
 #define PRK_MIN_STEPS 4
@@ -28,23 +28,30 @@ struct pndm {
     int ring_count;
 };
 
-/* Formula 9: from timestep t to prev, starting at term `start`, with the outputs' mean m already in
- * update->weights. The weights of m become those of the step. */
-static void transfer(const struct pndm *pndm, struct scheduler_update *update,
-    enum scheduler_term start, int t, int prev) {
+/* Formula 9: from timestep t to prev, starting at term `start`, by the model's output (or the mean
+ * of several) at term `output`. The reference's operations one by one: from betas that all but end,
+ * the sample and the noise grow a ten thousandfold and cancel but for their roundings. */
+static void transfer(const struct pndm *pndm, struct scheduler_evaluation *evaluation, int start,
+    int output, int t, int prev) {
     const float *alphas_cumprod = pndm->schedule->alphas_cumprod;
     float final_alpha = pndm->values->set_alpha_to_one ? 1.0f : alphas_cumprod[0];
     float alpha_prod_t = alphas_cumprod[t];
     float alpha_prod_prev = prev >= 0 ? alphas_cumprod[prev] : final_alpha;
     float beta_prod_t = 1.0f - alpha_prod_t, beta_prod_prev = 1.0f - alpha_prod_prev;
-    float sample_weight = sqrtf(alpha_prod_prev / alpha_prod_t);
-    float denominator = alpha_prod_t * sqrtf(beta_prod_prev) +
-                        sqrtf(alpha_prod_t * beta_prod_t * alpha_prod_prev);
-    float noise_weight = -(alpha_prod_prev - alpha_prod_t) / denominator;
-    struct prediction_weights p = prediction_weights(pndm->values->prediction_type, alpha_prod_t);
-    for (int term = 0; term < TERM_COUNT; term++)
-        update->weights[term] *= noise_weight * p.noise_output;
-    update->weights[start] += sample_weight + noise_weight * p.noise_sample;
+    struct scheduler_update *update;
+    if (pndm->values->prediction_type == PREDICTION_V) {
+        update = scheduler_add_update(evaluation, TERM_SLOT + SLOT_NOISE);
+        update->weights[output] = sqrtf(alpha_prod_t);
+        update->weights[start] = sqrtf(beta_prod_t);
+        output = TERM_SLOT + SLOT_NOISE;
+    }
+    update = scheduler_add_update(evaluation, TERM_SLOT + SLOT_NOISE);
+    update->weights[output] = alpha_prod_prev - alpha_prod_t;
+    update->divisor = alpha_prod_t * sqrtf(beta_prod_prev) +
+                      sqrtf(alpha_prod_t * beta_prod_t * alpha_prod_prev);
+    update = scheduler_add_update(evaluation, TERM_SAMPLE);
+    update->weights[start] = sqrtf(alpha_prod_prev / alpha_prod_t);
+    update->weights[TERM_SLOT + SLOT_NOISE] = -1;
 }
 
 /* The output of this evaluation replaces the oldest in the ring. */
@@ -59,50 +66,53 @@ static void keep_output(struct pndm *pndm, struct scheduler_evaluation *evaluati
 /* Evaluation k of a group that starts at timestep t: weights 1/6, 1/3, 1/3, 1/6. */
 static void add_prk(
     struct pndm *pndm, struct scheduler_evaluation *evaluation, int k, int visited, int t) {
+    static const float weights[4] = { 1.0f / 6, 1.0f / 3, 1.0f / 3, 1.0f / 6 };
+    const int sum = TERM_SLOT + SLOT_PRK_SUM;
     noise_schedule_see(pndm->schedule, evaluation, visited);
     int prev = visited - (k % 2 ? 0 : pndm->stride / 2);
     if (k == 0)
         scheduler_keep(evaluation, SLOT_START, TERM_SAMPLE);
-    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-    update->weights[TERM_OUTPUT] = 1;
-    if (k == 3) {
-        update->weights[TERM_OUTPUT] = 1.0f / 6;
-        update->weights[TERM_SLOT + pndm->ring[0]] = 1.0f / 6;
-        update->weights[TERM_SLOT + SLOT_PRK_SECOND] = 1.0f / 3;
-        update->weights[TERM_SLOT + SLOT_PRK_THIRD] = 1.0f / 3;
-    }
-    transfer(pndm, update, TERM_SLOT + SLOT_START, t, prev);
+    struct scheduler_update *update = scheduler_add_update(evaluation, sum);
+    update->weights[TERM_OUTPUT] = weights[k];
+    update->weights[sum] = k > 0;
+    transfer(pndm, evaluation, TERM_SLOT + SLOT_START, k == 3 ? sum : TERM_OUTPUT, t, prev);
     if (k == 0)
         keep_output(pndm, evaluation);
-    else if (k < 3)
-        scheduler_keep(evaluation, k == 1 ? SLOT_PRK_SECOND : SLOT_PRK_THIRD, TERM_OUTPUT);
 }
 
 /* A linear multistep evaluation with as many earlier outputs as there are. */
 static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
-    static const float adams[RING + 1][RING + 1] = {
-        { 1 },
-        { 3.0f / 2, -1.0f / 2 },
-        { 23.0f / 12, -16.0f / 12, 5.0f / 12 },
-        { 55.0f / 24, -59.0f / 24, 37.0f / 24, -9.0f / 24 },
+    static const struct {
+        float weights[RING + 1], divisor;
+    } adams[RING + 1] = {
+        { { 1 }, 1 },
+        { { 3, -1 }, 2 },
+        { { 23, -16, 5 }, 12 },
+        { { 55, -59, 37, -9 }, 24 },
     };
-    const float *weights = adams[pndm->ring_count];
+    const int earlier = pndm->ring_count;
+    int output = TERM_OUTPUT;
     noise_schedule_see(pndm->schedule, evaluation, t);
-    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-    update->weights[TERM_OUTPUT] = weights[0];
-    for (int i = 0; i < pndm->ring_count; i++)
-        update->weights[TERM_SLOT + pndm->ring[i]] = weights[i + 1];
-    transfer(pndm, update, TERM_SAMPLE, t, t - pndm->stride);
+    if (earlier > 0) {
+        output = TERM_SLOT + SLOT_NOISE;
+        struct scheduler_update *mean = scheduler_add_update(evaluation, output);
+        mean->weights[TERM_OUTPUT] = adams[earlier].weights[0];
+        for (int i = 0; i < earlier; i++)
+            mean->weights[TERM_SLOT + pndm->ring[i]] = adams[earlier].weights[i + 1];
+        mean->divisor = adams[earlier].divisor;
+    }
+    transfer(pndm, evaluation, TERM_SAMPLE, output, t, t - pndm->stride);
     keep_output(pndm, evaluation);
 }
 
 /* The second visit of t: the first step again, from where it started, with the mean of both. */
 static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
+    const int mean = TERM_SLOT + SLOT_NOISE;
     noise_schedule_see(pndm->schedule, evaluation, t);
-    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SAMPLE);
-    update->weights[TERM_OUTPUT] = 0.5f;
-    update->weights[TERM_SLOT + pndm->ring[0]] = 0.5f;
-    transfer(pndm, update, TERM_SLOT + SLOT_START, t + pndm->stride, t);
+    struct scheduler_update *update = scheduler_add_update(evaluation, mean);
+    update->weights[TERM_OUTPUT] = update->weights[TERM_SLOT + pndm->ring[0]] = 1;
+    update->divisor = 2;
+    transfer(pndm, evaluation, TERM_SLOT + SLOT_START, mean, t + pndm->stride, t);
 }
 
 /* visited[0..count): what diffusers lists as its timesteps. A run that begins late in it begins

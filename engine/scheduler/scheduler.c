@@ -152,6 +152,10 @@ bool scheduler_refuse_division(
             "\"v_prediction\" or \"sample\" with rescale_betas_zero_snr: the step at timestep %g "
             "divides by zero",
             (double)timestep);
+    if (values->beta_schedule == BETA_SQUAREDCOS_CAP_V2)
+        return error_field(err, "scheduler.beta_schedule", "\"squaredcos_cap_v2\"",
+            "another one, or other steps: the step at timestep %g divides by zero with this one",
+            (double)timestep);
     return error_set(err, ERROR_INVALID,
         "scheduler: the step at timestep %g divides by zero with this noise schedule",
         (double)timestep);

@@ -196,20 +196,26 @@ static float last_sigma(const struct scheduler_values *values,
     return values->final_sigmas_type == FINAL_SIGMA_MIN ? schedule->sigmas[0] : 0;
 }
 
-/* diffusers looks for the first step's timestep in the list and takes the second place where it
- * finds it, after which it runs past the end. */
-bool sigma_run_check(
-    const struct sigma_run *run, const struct scheduler_config *config, struct error *err) {
-    for (int i = 0; i < run->count; i++) {
-        if (i > 0 && run->timesteps[i] == run->timesteps[0])
-            return scheduler_refuse_steps(err, run->count,
+bool sigmas_begin_once(const double *timesteps, int count, int steps, struct error *err) {
+    for (int i = 1; i < count; i++)
+        if (timesteps[i] == timesteps[0])
+            return scheduler_refuse_steps(err, steps,
                 "two of so many steps would start at timestep %g: take fewer steps or another "
                 "timestep_spacing",
-                (double)run->timesteps[0]);
-        if (!(run->sigmas[i] > 0) || !isfinite(run->sigmas[i]))
-            return scheduler_refuse_division(config, run->timesteps[i], err);
-    }
+                timesteps[0]);
     return true;
+}
+
+static bool check_run(const struct sigma_run *run, const struct scheduler_config *config,
+    enum sigma_family family, struct error *err) {
+    double rounded[STEPS_MAX]; /* as these classes keep them */
+    for (int i = 0; i < run->count; i++) {
+        rounded[i] = (double)(float)run->timesteps[i];
+        if (!(run->sigmas[i] > 0) || !isfinite(run->sigmas[i]))
+            return scheduler_refuse_division(config, (float)run->timesteps[i], err);
+    }
+    return family == SIGMAS_SPACED_SEEN || family == SIGMAS_SPACED_DOUBLE ||
+           sigmas_begin_once(rounded, run->count, run->count, err);
 }
 
 bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config,
@@ -226,11 +232,11 @@ bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config
         struct level level = spaced_level(values, schedule, family, steps, i);
         if (listed_sigma(values, max, min, steps, i, &level.sigma))
             level.timestep = listed_timestep(values, schedule, family, level.sigma);
-        run->timesteps[i] = (float)(is_whole(family) ? rint(level.timestep) : level.timestep);
+        run->timesteps[i] = is_whole(family) ? rint(level.timestep) : level.timestep;
         run->sigmas[i] = (float)level.sigma;
     }
     run->sigmas[steps] = last_sigma(values, schedule, family, run);
-    return sigma_run_check(run, config, err);
+    return check_run(run, config, family, err);
 }
 
 bool sigma_run_falls(const struct sigma_run *run, struct error *err) {
@@ -239,7 +245,7 @@ bool sigma_run_falls(const struct sigma_run *run, struct error *err) {
             return scheduler_refuse_steps(err, run->count,
                 "the steps from timestep %g on would not lower the noise: take fewer steps or "
                 "another timestep_spacing",
-                (double)run->timesteps[i]);
+                run->timesteps[i]);
     return true;
 }
 
@@ -296,6 +302,28 @@ void sigma_add_derivative(
     struct prediction_weights p = sigma_prediction_weights(prediction, sigma);
     update->weights[TERM_SAMPLE] += p.noise_sample * dt;
     update->weights[TERM_OUTPUT] += p.noise_output * dt;
+}
+
+void sigma_derive(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    float sigma, int x0_slot, int slot) {
+    const int x0 = prediction == PREDICTION_SAMPLE ? TERM_OUTPUT : TERM_SLOT + x0_slot;
+    if (prediction == PREDICTION_EPSILON) {
+        struct scheduler_update *update = scheduler_add_update(evaluation, x0);
+        update->weights[TERM_SAMPLE] = 1;
+        update->weights[TERM_OUTPUT] = -sigma;
+    } else if (prediction == PREDICTION_V) {
+        const float squared = sigma * sigma + 1;
+        struct scheduler_update *update = scheduler_add_update(evaluation, x0);
+        update->weights[TERM_SAMPLE] = 1;
+        update->divisor = squared;
+        update = scheduler_add_update(evaluation, x0);
+        update->weights[TERM_OUTPUT] = -sigma / sqrtf(squared);
+        update->weights[x0] = 1;
+    }
+    struct scheduler_update *update = scheduler_add_update(evaluation, TERM_SLOT + slot);
+    update->weights[TERM_SAMPLE] = 1;
+    update->weights[x0] = -1;
+    update->divisor = sigma;
 }
 
 struct ancestral_sigmas ancestral_step_eta(float from, float to, float eta) {

@@ -20,16 +20,19 @@
 /* From sigmas[i] at timesteps[i] to sigmas[i + 1], 0 <= i < count. */
 struct sigma_run {
     int count;
-    float timesteps[STEPS_MAX]; /* need not be whole */
+    double timesteps[STEPS_MAX]; /* need not be whole */
     float sigmas[STEPS_MAX + 1];
 };
 
 /* Two habits of diffusers' classes. */
 enum sigma_family {
-    /* Euler, Heun, LMS, DPM2: timesteps as they come; Karras and its kind between
-     * the spaced ones' ends. */
+    /* Euler, Heun, LMS: timesteps as they come; Karras and its kind between the spaced ones' ends.
+     */
     SIGMAS_SPACED,
-    /* The same with linspace's timesteps in double: DPM-Solver SDE. */
+    /* The same, but the class itself sees to it that it begins once: DPM2; or it need not:
+     * k-diffusion's samplers look for no timestep. */
+    SIGMAS_SPACED_SEEN,
+    /* So DPM-Solver SDE, with linspace's timesteps in double. */
     SIGMAS_SPACED_DOUBLE,
     /* DPM-Solver++, UniPC, DEIS: whole timesteps, of which the spacing drops the lowest; Karras and
      * its kind between the table's ends. */
@@ -44,9 +47,11 @@ bool sigma_run_init(struct sigma_run *run, const struct scheduler_config *config
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
-/* What sigma_run_init ends with, for a class that changes the timesteps. */
-bool sigma_run_check(const struct sigma_run *run, const struct scheduler_config *config,
-    struct error *err) __attribute__((warn_unused_result));
+/* ERROR_INVALID where a run of `steps`, which sees timesteps[count], comes to its first a second
+ * time: diffusers looks for the first step's timestep among them, takes the second place where it
+ * finds it, and runs past the end. */
+bool sigmas_begin_once(const double *timesteps, int count, int steps, struct error *err)
+    __attribute__((warn_unused_result));
 
 /* ERROR_INVALID where two neighbours are the same level; true otherwise. */
 bool sigma_run_falls(const struct sigma_run *run, struct error *err)
@@ -83,6 +88,12 @@ void sigma_see(struct scheduler_evaluation *evaluation, float timestep, float si
  * adds what it takes to `update`. */
 void sigma_add_derivative(
     struct scheduler_update *update, enum prediction_type prediction, float sigma, float dt);
+
+/* slot = (sample - x0) / sigma, x0 in a slot before it (or the same): for steps that may be far
+ * longer than sigma is large, which multiplies the roundings of that difference, so that the
+ * updates are the reference's operations one by one. */
+void sigma_derive(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
+    float sigma, int x0_slot, int slot);
 
 /* One step down from `from` to `to` with part of the noise forgotten and drawn anew: to
  * sqrt(down^2 + up^2) = to. Float32, so that it is not a number where diffusers' is not. */

@@ -147,7 +147,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
         struct step step = make_step(
             values, &run, i, multistep_order(values, first, i, steps, true));
-        level_see(evaluation, run.timesteps[i], &step.from);
+        level_see(evaluation, (float)run.timesteps[i], &step.from);
         struct prediction_weights p = prediction_weights_of(
             values->prediction_type, step.from.alpha, step.from.sigma);
         struct scheduler_update *update = slot_ring_push(&ring, evaluation);

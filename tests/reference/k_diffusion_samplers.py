@@ -64,22 +64,26 @@ class SampleDenoiser(k_diffusion.external.DiscreteEpsDDPMDenoiser):
 
 class Denoiser:
     """What a sampler calls: the package's own wrapper of model(scaled sample, timestep), with the
-    scheduler's own timestep where a step starts; it is asked `per_step` times a step. `lots` moves
-    every value of every sample by one rounding, up or down."""
+    scheduler's own timestep where a step starts. has_middle(i) says whether step i asks a second time.
+    `lots` moves every value of every sample by one rounding, up or down."""
 
     WRAPPERS = {"epsilon": k_diffusion.external.DiscreteEpsDDPMDenoiser,
                 "v_prediction": k_diffusion.external.DiscreteVDDPMDenoiser, "sample": SampleDenoiser}
 
-    def __init__(self, scheduler, model, per_step, lots):
-        self.scheduler, self.model, self.per_step, self.lots = scheduler, model, per_step, lots
+    def __init__(self, scheduler, model, has_middle, lots):
+        self.scheduler, self.model, self.lots = scheduler, model, lots
+        steps = range(len(scheduler.sigmas) - 1)
+        self.starts = [step for i in steps for step in ([i, None] if has_middle(i) else [i])]
         self.samples, self.timesteps = [], []
         wrapper = self.WRAPPERS[scheduler.config.prediction_type]
         self.wrapper = wrapper(self.call_model, scheduler.alphas_cumprod, quantize=False)
         self.timestep_of, self.wrapper.sigma_to_t = self.wrapper.sigma_to_t, self.choose_timestep
 
     def choose_timestep(self, sigma):
-        step, within = divmod(len(self.timesteps), self.per_step)
-        return self.timestep_of(sigma) if within else self.scheduler.timesteps[step].expand(len(sigma))
+        step = self.starts[len(self.timesteps)]
+        if step is None:
+            return self.timestep_of(sigma)
+        return self.scheduler.timesteps[step].expand(len(sigma))
 
     def call_model(self, x, t):
         self.timesteps.append(t[0].item())
@@ -97,7 +101,12 @@ def sample(name, noise, scheduler, model, start, generators, seeds, eta, lots=No
     """sample_NAME from `start` with fresh noise of the generators, or Brownian of the seeds, down the
     scheduler's sigmas. [(timestep, sample after the evaluation), ...]"""
     samplers, sigmas = k_diffusion.sampling, scheduler.sigmas
-    denoise = Denoiser(scheduler, model, 2 if name == "dpmpp_2s_ancestral" else 1, lots)
+
+    def has_middle(i):
+        return name == "dpmpp_2s_ancestral" and samplers.get_ancestral_step(
+            sigmas[i], sigmas[i + 1], eta=eta)[0] != 0
+
+    denoise = Denoiser(scheduler, model, has_middle, lots)
 
     def fresh(sigma, sigma_next):
         return torch.cat([torch.randn(start[:1].shape, generator=g) for g in generators])

@@ -9,8 +9,9 @@ The cases travel as JSON in the file's metadata; `weights_sum` there ties the fi
 run this again whenever share/tiny-sd changes (it takes a few minutes). Torch is held to AVX2, so that
 every x86 processor since Haswell draws the same bits.
 
-Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with two cases;
-`latents.py NAME ...` writes these only. Those that k-diffusion's samplers define are drawn by these
+Schedulers that came later have a file each, tests/engine/data/latents/NAME.safetensors, with a case for
+every spacing and list of sigmas, v-prediction, other betas and zero terminal SNR; `latents.py NAME ...`
+writes these only. Those that k-diffusion's samplers define are drawn by these
 samplers, with what else the pipeline does about them.
 
 usage: python tests/reference/latents.py [NAME ...]
@@ -33,7 +34,7 @@ import numpy
 import torch
 from diffusers import StableDiffusionPipeline
 from safetensors.torch import save_file
-from schedulers import SCHEDULERS, make
+from schedulers import SCHEDULERS, make, ways_down
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "share/tiny-sd"
@@ -80,6 +81,19 @@ def cases_of(name):
     if not options:
         options["original_inference_steps"] = 100
     yield {"scheduler": name, "steps": 12, "options": options, "guidance_scale": 4.0}
+    predicts_v = {"prediction_type": "v_prediction"}
+    spacings, lists = ways_down(row)
+    # What the two above do not have: the other ways down, predictions and betas.
+    ways = [way for way in spacings[2:] + lists if not set(way) & {"use_karras_sigmas"}]
+    for index, way in enumerate(ways):
+        yield {"scheduler": name, "steps": 9, "seed": 20 + index, "options": way}
+    yield {"scheduler": name, "steps": 10, "options": predicts_v}
+    yield {"scheduler": name, "steps": 10, "options": predicts_v | {"beta_schedule": "linear"} | (
+        {"use_exponential_sigmas": True} if row.lists else {})}
+    if row.zero_snr:
+        trailing = {"timestep_spacing": "trailing"} if row.spacings else {}
+        yield {"scheduler": name, "steps": 10, "guidance_rescale": 0.7,
+               "options": predicts_v | trailing | {"rescale_betas_zero_snr": True}}
 
 
 def weights_sum(folder):

@@ -1,13 +1,13 @@
 """Writes tests/engine/data/schedulers/NAME.json: what the reference's schedulers do, step by step,
 with a small model, and spacing.json: checksums of the spaced timesteps for every number of steps.
 
-The start is torch.randn(16) with seed SEED times init_noise_sigma, fresh noise comes from the same
-generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in float32. Of every
-evaluation (in long runs of a few in a row at nine places) a case keeps the timestep and the sample
-after it, four values of it in base64, so that each step can be taken from where the reference was
-before it, and after each gap UniPC's corrected one too; and of the whole run, how far, relative to the sample's mean size, the reference itself
-moves when every value of every sample moves by one rounding, up or down by lot. Where the reference
-raises or is not finite a case says "refused".
+The start is torch.randn(16) with seed SEED ("start": its first values) times init_noise_sigma, fresh
+noise comes from the same generator, and the model is output(x, t) = sin(3 x) / 10 + x (t + 1) / 1100, in
+float32. Of every evaluation (in long runs of a few in a row at nine places) a case keeps the timestep and
+the sample after it, four values of it in base64, so that each step can be taken from where the reference
+was before it, and after each gap UniPC's corrected one too; and of the whole run, how far, relative to the
+sample's mean size, the reference itself moves when every value of every sample moves by one rounding, up
+or down by lot. Where the reference raises or is not finite a case says "refused".
 
 One row of SCHEDULERS a class: what is varied follows from what it has.
 
@@ -64,7 +64,7 @@ class Row:
     # A sampler of k-diffusion over the sigmas of `reference`, and its noise.
     sampler: str = ""
     noise: str = ""
-    # Of many variants: each with one spacing only, and 1,000 steps without lists and variants.
+    # Of many variants: each with one spacing only, and up to 20 steps.
     short: bool = False
 
 
@@ -280,51 +280,71 @@ def packed(samples):
     return base64.b64encode(values.tobytes()).decode()
 
 
-def cases(row):
-    """(changes to the file, options of the request, steps)"""
-    has = inspect.signature(getattr(diffusers, row.reference)).parameters
-    lists = [{}] + [{name: True} for name in LISTS if row.lists]
+BETAS = ("linear", "squaredcos_cap_v2")
+FEW_BETAS = {"num_train_timesteps": 40, "trained_betas": [round(0.002 + 0.003 * i, 4) for i in range(40)]}
+
+
+def ways_down(row):
+    """Every spacing and every list of sigmas, as options of the request."""
     names = (SPACINGS + ("sgm_uniform",) * (row.lists and not row.whole)) if row.spacings else ()
     spacings = [{"timestep_spacing": s} for s in names] or [{}]
-    predictions = [{"prediction_type": p} for p in row.predictions]
-    variants = ({}, {}), *row.variants
-    for spacing in spacings:
-        for prediction in predictions:
-            for changes, variant in variants[:1 if row.short and spacing != spacings[0] else None]:
-                yield changes, spacing | prediction | variant, 20
-        for steps in STEPS:
-            yield {}, spacing | predictions[0], steps
-    for listed in lists[1:]:
-        for steps in STEPS[:len(STEPS) - row.short]:
-            yield {}, listed, steps
-        for spacing in spacings[:3]:
-            yield {}, spacing | listed | predictions[1], 20
-    for changes, variant in variants:
-        for steps in STEPS[:len(STEPS) - (row.short and variant != {})]:
-            yield changes, predictions[1] | variant, steps
-    if row.zero_snr:
-        for prediction in predictions:
-            for changes, variant in variants[:1 if row.short else None]:
-                # Where eta is 1, the root of a difference that is 0 but for roundings, or of less.
-                for spacing in spacings[:3 if variant.get("eta") != 1 else 0]:
-                    yield changes, spacing | prediction | variant | {"rescale_betas_zero_snr": True}, 20
-            for steps in STEPS[:len(STEPS) - (row.short and prediction != predictions[1])]:
-                yield {}, spacings[min(1, len(spacings) - 1)] | prediction | {
-                    "rescale_betas_zero_snr": True}, steps
-    for listed in lists[:3]:
-        for prediction in predictions[:2]:
-            for beta_schedule in ("linear", "squaredcos_cap_v2"):
-                yield {}, listed | prediction | {"beta_schedule": beta_schedule}, 10
-            yield {"num_train_timesteps": 40,
-                   "trained_betas": [round(0.002 + 0.003 * i, 4) for i in range(40)]}, \
-                listed | prediction, 7
+    return spacings, [{name: True} for name in LISTS if row.lists]
+
+
+def cases(row):
+    """(changes to the file, options of the request, steps)"""
+    yield from cases_of_every_way_down(row)
+    yield from cases_of_variants(row)
+    spacings, lists = ways_down(row)
     if row.spacings:
         yield {}, {"timestep_spacing": "leading", "steps_offset": 0}, 10
         if not row.sampler:  # whose last two sigmas may both be 0
             yield {"beta_start": 0}, {"timestep_spacing": "linspace"}, 10
-    if "final_sigmas_type" in has and not row.sampler:
-        for listed in lists:
+    if "final_sigmas_type" in inspect.signature(getattr(diffusers, row.reference)).parameters and not row.sampler:
+        for listed in [{}] + lists:
             yield {}, listed | {"final_sigmas_type": "sigma_min"}, 10
+
+
+def cases_of_every_way_down(row):
+    spacings, lists = ways_down(row)
+    first, second = ({"prediction_type": p} for p in row.predictions[:2])
+    zero_snr = {"rescale_betas_zero_snr": True}
+    for way in spacings + lists:
+        for steps in STEPS:
+            yield {}, way | first, steps
+            yield {}, way | second, steps
+            for schedule in BETAS:
+                yield {}, way | second | {"beta_schedule": schedule}, steps
+            if steps < FEW_BETAS["num_train_timesteps"]:
+                yield FEW_BETAS, way | second, steps
+            if row.zero_snr:
+                yield {}, way | second | zero_snr, steps
+        for schedule in BETAS:
+            yield {}, way | first | {"beta_schedule": schedule}, 20
+        yield FEW_BETAS, way | first, 20
+        for prediction in row.predictions:
+            yield {}, way | {"prediction_type": prediction}, 20
+            if row.zero_snr:
+                yield {}, way | {"prediction_type": prediction} | zero_snr, 20
+    for prediction in row.predictions if row.zero_snr else ():
+        for steps in STEPS:
+            yield {}, spacings[min(1, len(spacings) - 1)] | {"prediction_type": prediction} | zero_snr, steps
+
+
+def cases_of_variants(row):
+    spacings, _ = ways_down(row)
+    predictions = [{"prediction_type": p} for p in row.predictions]
+    for changes, variant in row.variants:
+        for spacing in spacings[:1 if row.short else None]:
+            for prediction in predictions:
+                yield changes, spacing | prediction | variant, 20
+        for steps in STEPS[:len(STEPS) - row.short]:
+            yield changes, predictions[1] | variant, steps
+        # Where eta is 1, the root of a difference that is 0 but for roundings, or of less.
+        if row.zero_snr and not row.short and variant.get("eta") != 1:
+            for prediction in predictions:
+                for spacing in spacings[:3]:
+                    yield changes, spacing | prediction | variant | {"rescale_betas_zero_snr": True}, 20
 
 
 def write(name, row):
@@ -344,7 +364,8 @@ def write(name, row):
                                 separators=(",", ":")))
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.json"
-    path.write_text(f'{{"name": "{name}",\n"file": {json.dumps(SD15)},\n"cases": [\n'
+    start = packed([torch.randn(16, generator=torch.Generator().manual_seed(SEED))])
+    path.write_text(f'{{"name": "{name}",\n"file": {json.dumps(SD15)},\n"start": "{start}",\n"cases": [\n'
                     + ",\n".join(lines) + "\n]}\n")
     print(f"{name}: {len(lines)} cases, {path.stat().st_size} bytes")
     for why, where in refused.items():
