@@ -127,8 +127,9 @@ static void write_layer(struct writer *w, const char *name, const struct named_w
     switch (kind) {
     case RIG_LORA:
     case RIG_LOCON:
+    case RIG_OVERFLOW:
         write_tensor(w, name, "lora_down.weight", dims, down, 1 / inputs);
-        write_tensor(w, name, "lora_up.weight", dims, up, 1 / ranks);
+        write_tensor(w, name, "lora_up.weight", dims, up, kind == RIG_OVERFLOW ? 1e38 : 1 / ranks);
         write_scalar(w, name, "alpha", 0.75 * (double)rank);
         break;
     case RIG_LOHA:
@@ -153,7 +154,7 @@ static void write_list(struct writer *w, const struct weight_list *list, const c
     for (size_t i = 0; i < list->count; i++) {
         char name[SAFETENSORS_MAX_NAME_BYTES + 16];
         const struct named_weight *layer = &list->items[i];
-        const bool fits = (kind != RIG_LORA && kind != RIG_LOHA) || !layer->is_conv;
+        const bool fits = kind == RIG_LOCON || kind == RIG_FULL || !layer->is_conv;
         if (kind == RIG_NORM || !fits || !strstr(layer->name, part))
             continue;
         snprintf(name, sizeof(name), "%s%s", prefix, layer->name);

@@ -26,10 +26,10 @@ void rig_make(struct rig *rig, const struct kernels *kernels, enum dtype dtype);
 void rig_open(struct rig *rig, size_t memory_bytes, bool merge);
 void rig_remove(struct rig *rig);
 
-enum rig_kind { RIG_LORA, RIG_LOCON, RIG_LOHA, RIG_FULL, RIG_NORM };
+enum rig_kind { RIG_LORA, RIG_LOCON, RIG_LOHA, RIG_FULL, RIG_NORM, RIG_OVERFLOW };
 /* Writes an adapter of rank `rank` for every layer that `kind` can be for (RIG_LORA: linear ones;
- * RIG_NORM: norms) and whose name contains `part`, of the UNet and of the text encoder. Equal seeds
- * give equal numbers.
+ * RIG_NORM: norms; RIG_OVERFLOW: as RIG_LORA, of finite numbers whose products are not) and whose
+ * name contains `part`, of the UNet and of the text encoder. Equal seeds give equal numbers.
  */
 void rig_write(const struct rig *rig, const char *path, enum rig_kind kind, int64_t rank,
     const char *part, int seed);

@@ -5,10 +5,27 @@
 #include "tests/check.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #define ENCODED_TOKENS 100
 #define ENCODED_WIDTH_MAX 32
+#define LATE_S 1000 /* between the deadlines of those that are late, which the clock jumps past */
+
+/* What a request is there for. */
+enum fate {
+    DRAWN,
+    CANCELLED,  /* when half is done */
+    LATE,       /* then too: its time is over */
+    NOT_FINITE, /* by its text, or by its adapter */
+    FATES
+};
+static const char *const fate_names[FATES] = { "drawn", "cancelled", "late", "not finite" };
+static const enum error_code fate_codes[FATES] = { ERROR_NONE, ERROR_CANCELLED, ERROR_TIMEOUT,
+    ERROR_INTERNAL };
 
 /* One request, what it drew alone, and what became of it among others. */
 struct member {
@@ -16,11 +33,30 @@ struct member {
     struct resolved_request first;   /* for the pipeline where it is alone */
     struct resolved_request request; /* for the one where it is among others */
     struct generate_result alone, together;
+    enum fate fate;       /* that it was given */
     enum error_code code; /* together */
-    int cancel_at;        /* evaluations after which it is cancelled; 0: never */
-    bool admitted, done, cancelled;
+    int ends_at;          /* evaluations after which it is cancelled or late; 0: never */
+    double deadline_s;    /* of one that is late */
+    bool resolved, done, cancelled;
     int last_step, steps; /* the last progress */
+    uint64_t call;        /* the last that it was in */
+    bool beside[FATES];   /* whether a call had one of these beside it */
 };
+
+/* The studio's calls of one round, and what of them is pretended. */
+static uint64_t calls;
+static atomic_long jumped_s; /* by which the clock is ahead */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+
+/* The thread of the studio moves it, and only that one's deadlines depend on it. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out) {
+    const int failed = __real_clock_gettime(clock, out);
+    if (!failed && clock == CLOCK_MONOTONIC)
+        out->tv_sec += atomic_load(&jumped_s);
+    return failed;
+}
 
 static uint64_t next(uint64_t *state) {
     uint64_t x = *state += 0x9e3779b97f4a7c15u; /* splitmix64 */
@@ -97,6 +133,22 @@ static void draw_encoded(
     r->prompt_count = r->clip_skip = 0;
 }
 
+/* Of these numbers the UNet makes some that are not finite. */
+static void spoil(const struct company *c, uint64_t *state, struct generate_request *r,
+    struct lora_choice *lora, float *values) {
+    if (c->loras && below(state, 2)) {
+        *lora = (struct lora_choice){ "spoils", ADAPTER_WEIGHT_MAX, 0 };
+        r->loras = lora;
+        r->lora_count = 1;
+        return;
+    }
+    r->prompt_embeds = (struct encoded_texts){ values, 1, ENCODED_TOKENS, c->context_width };
+    for (int64_t i = 0; i < ENCODED_TOKENS * c->context_width; i++)
+        values[i] = i % 3 ? 3e38f : -3e38f;
+    r->prompts = NULL;
+    r->prompt_count = r->clip_skip = 0;
+}
+
 /* Longer than the text encoder's context: two pieces of it, or three. */
 #define PHRASE "a blue house on a hill, the sea behind it, "
 #define LONG_TEXT PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE PHRASE
@@ -126,9 +178,9 @@ static void draw_request(
         r.prompt_syntax = below(state, 2) ? PROMPT_SYNTAX_A1111 : PROMPT_SYNTAX_PLAIN;
         r.long_prompt = below(state, 2) ? LONG_PROMPT_CHUNK : LONG_PROMPT_TRUNCATE;
         r.num_images = 1 + (below(state, 5) == 0) * below(state, 3);
-        r.width = sides[below(state, 4)];
-        r.height = sides[below(state, 4)];
-        r.num_inference_steps = 1 + below(state, 8);
+        r.width = m->fate == DRAWN ? sides[below(state, 4)] : 64; /* where it has mates */
+        r.height = m->fate == DRAWN ? sides[below(state, 4)] : 64;
+        r.num_inference_steps = (m->fate == DRAWN ? 1 : 4) + below(state, 8);
         r.guidance_scale = below(state, 3) == 0 ? 1 : 1 + 0.5 * below(state, 16);
         r.guidance_rescale = below(state, 4) == 0 ? 0.5 : 0;
         r.scheduler.has_kind = true;
@@ -142,6 +194,8 @@ static void draw_request(
         r.latent_output = c->latents_only || below(state, 4) == 0;
         draw_encoded(c, state, &r, encoded);
         draw_loras(c, state, &r, loras);
+        if (m->fate == NOT_FINITE)
+            spoil(c, state, &r, loras, encoded);
         r.priority = below(state, 2 * PRIORITY_MAX + 1) - PRIORITY_MAX;
         draw_pictures(c, state, &r);
         const bool ok = pipeline_resolve(pipeline, &r, &m->first, &err) &&
@@ -158,7 +212,9 @@ static void draw_request(
 static void draw_alone(struct pipeline *pipeline, struct member *m) {
     struct error err = { 0 };
     const bool ok = pipeline_generate(pipeline, &m->first, NULL, &m->alone, &err);
-    CHECK(ok, "%s", err.message);
+    CHECK(ok == (m->fate != NOT_FINITE), "%s: %s", fate_names[m->fate], err.message);
+    if (!ok)
+        CHECK_CONTAINS(err.message, "not finite");
 }
 
 static bool is_cancelled(void *user) {
@@ -169,9 +225,15 @@ static void on_progress(int step, int steps, void *user) {
     struct member *m = user;
     CHECK(step == 0 ? m->last_step == 0 : step > m->last_step, "step %d after %d", step,
         m->last_step);
+    m->call = step ? calls : 0;
     m->last_step = step;
     m->steps = steps;
-    m->cancelled = m->cancel_at && step >= m->cancel_at;
+    if (!m->ends_at || step < m->ends_at)
+        return;
+    m->cancelled = m->fate == CANCELLED;
+    const double left_s = m->deadline_s - monotonic_seconds();
+    if (m->fate == LATE && left_s > 0)
+        atomic_fetch_add(&jumped_s, (long)left_s + 1);
 }
 
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
@@ -188,8 +250,9 @@ static void admit(struct studio *studio, struct member *m) {
         .is_cancelled = is_cancelled, .progress = on_progress, .done = on_done, .user = m
     };
     struct error err = { 0 };
-    m->admitted = true;
-    CHECK(studio_admit(studio, &m->request, &hooks, monotonic_seconds(), &err), "%s", err.message);
+    const double now_s = monotonic_seconds();
+    m->deadline_s = now_s + m->request.asked.timeout_s;
+    CHECK(studio_admit(studio, &m->request, &hooks, now_s, &err), "%s", err.message);
 }
 
 static bool same_bits(const struct generate_result *a, const struct generate_result *b) {
@@ -204,9 +267,20 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
     return true;
 }
 
+/* What the members of the latest call had beside them. */
+static void note_mates(const struct company *c, struct member *members) {
+    int in_call[FATES] = { 0 };
+    for (int i = 0; i < c->requests; i++)
+        in_call[members[i].fate] += members[i].call == calls;
+    for (int i = 0; i < c->requests; i++)
+        for (int fate = 0; members[i].call == calls && fate < FATES; fate++)
+            members[i].beside[fate] |= in_call[fate] > (members[i].fate == (enum fate)fate);
+}
+
 struct seen {
     double calls, rows;
-    int pictures, failed, long_texts, weighed, vectors, encoded, begun_with_pictures;
+    int pictures, long_texts, weighed, vectors, encoded, begun_with_pictures;
+    int ended[FATES], beside[FATES]; /* of requests; drawn ones that had such beside them */
 };
 
 /* Of its longest text. */
@@ -223,16 +297,16 @@ static bool has_weights(const struct resolved_request *r) {
 
 static void compare(struct member *m, int index, int max_rows, struct seen *seen) {
     const struct resolved_request *r = &m->request;
-    if (m->cancel_at &&
-        m->code == ERROR_CANCELLED) { /* with its last steps it still had a decode */
-        CHECK(m->last_step >= m->cancel_at && m->last_step <= m->steps, "cancelled at %d of %d",
+    CHECK(m->code == fate_codes[m->fate], "request %d, %s: %s", index, fate_names[m->fate],
+        error_code_name(m->code));
+    seen->ended[m->fate]++;
+    if (m->fate == CANCELLED) /* with its last steps it still had a decode */
+        CHECK(m->last_step >= m->ends_at && m->last_step <= m->steps, "cancelled at %d of %d",
             m->last_step, m->steps);
-        seen->failed++;
-        return;
-    }
-    CHECK(m->code == ERROR_NONE, "request %d: %s", index, error_code_name(m->code));
     if (m->code != ERROR_NONE)
         return;
+    for (int fate = 0; fate < FATES; fate++)
+        seen->beside[fate] += m->beside[fate];
     CHECK(m->last_step == m->steps && m->steps == r->images * r->plan->count, "%d of %d",
         m->last_step, m->steps);
     CHECK(same_bits(&m->alone, &m->together),
@@ -251,45 +325,118 @@ static void compare(struct member *m, int index, int max_rows, struct seen *seen
     generate_result_finish(&m->together);
 }
 
-/* All of them, coming at any time; the mean of a call's rows as the requests saw it. */
+static void print_seen(
+    const struct company *c, int max_rows, double mean, const struct seen *seen) {
+    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
+           "them with long texts, %d with weights, %d with embeddings, %d encoded before, %d with "
+           "pictures to begin with, compared with what each draws alone",
+        dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
+        seen->pictures, c->requests, seen->long_texts, seen->weighed, seen->vectors, seen->encoded,
+        seen->begun_with_pictures);
+    for (int fate = CANCELLED; fate < FATES; fate++)
+        printf("; %d %s, with %d of the others in a call", seen->ended[fate], fate_names[fate],
+            seen->beside[fate]);
+    printf("\n");
+}
+
+static void check_seen(const struct company *c, const struct seen *seen) {
+    if (c->requests < 16)
+        return;
+    CHECK(seen->begun_with_pictures > 3, "%d with pictures", seen->begun_with_pictures);
+    CHECK(seen->long_texts > 0, "no text was long");
+    CHECK(!c->embeddings || seen->vectors > 0, "no embedding");
+    CHECK(!c->context_width || seen->encoded > 0, "none came encoded");
+    CHECK(seen->weighed > 0, "%d with weights", seen->weighed);
+}
+
+/* Of a round: the members in their order, as a thread of their own makes them ready while others
+ * are drawn already. */
+struct arrivals {
+    const struct company *company;
+    struct pipeline *pipeline;
+    struct member *members;
+    sem_t ready;
+};
+
+/* What half of it is, if it may end there. */
+static int half_of(const struct member *m) {
+    const int each = m->request.plan->count; /* one call takes all images a step further */
+    return (m->fate == CANCELLED || m->fate == LATE) && each > 2 ? m->request.images * each / 2 : 0;
+}
+
+static void *make_ready(void *user) {
+    struct arrivals *arrivals = user;
+    for (int i = 0; i < arrivals->company->requests; i++) {
+        struct member *m = &arrivals->members[i];
+        struct error err = { 0 };
+        m->resolved = pipeline_resolve(arrivals->pipeline, &m->asked, &m->request, &err);
+        if (!m->resolved)
+            printf("request %d: %s\n", i, err.message);
+        sem_post(&arrivals->ready);
+    }
+    return NULL;
+}
+
+static void take_next(struct studio *studio, struct arrivals *arrivals, int index) {
+    struct member *m = &arrivals->members[index];
+    while (sem_wait(&arrivals->ready) != 0)
+        continue;
+    CHECK(m->resolved, "request %d was drawn before", index);
+    if (!m->resolved)
+        exit(check_done());
+    m->done = m->cancelled = false;
+    m->last_step = 0;
+    m->call = 0;
+    memset(m->beside, 0, sizeof(m->beside));
+    m->ends_at = half_of(m);
+    if (!m->ends_at && m->fate != NOT_FINITE)
+        m->fate = DRAWN;
+    m->request.asked.timeout_s = m->fate == LATE ? LATE_S * (index + 1) : 0;
+    admit(studio, m);
+}
+
+/* All of them, coming at any time; the mean of a call's rows as the requests saw it. beside:
+ * [FATES], counted on. */
 static double draw_together(
-    const struct company *c, struct member *members, int max_rows, uint64_t *state) {
-    struct pipeline *pipeline = open_pipeline(c, max_rows);
-    struct studio *studio = pipeline_studio(pipeline);
+    const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
+    struct arrivals arrivals = { c, open_pipeline(c, max_rows), members, .ready = { { 0 } } };
+    struct studio *studio = pipeline_studio(arrivals.pipeline);
     struct error err = { 0 };
     struct seen seen = { 0 };
-    for (int i = 0; i < c->requests; i++) {
-        struct member *m = &members[i];
-        CHECK(pipeline_resolve(pipeline, &m->asked, &m->request, &err), "%s", err.message);
-        m->admitted = m->done = m->cancelled = false;
-        m->last_step = 0;
-        const int evaluations = m->request.images * m->request.plan->count;
-        m->cancel_at = c->fails && evaluations > 2 && below(state, 4) == 0 ? evaluations / 2 : 0;
-    }
+    pthread_t thread;
+    sem_init(&arrivals.ready, 0, 0);
+    /* A device that has one thread at a time would have to be taken in turns. */
+    const bool own_thread = c->device == DEVICE_CPU &&
+                            pthread_create(&thread, NULL, make_ready, &arrivals) == 0;
+    if (!own_thread)
+        make_ready(&arrivals);
     for (int admitted = 0; admitted < c->requests || !studio_is_idle(studio);) {
-        while (admitted < c->requests && (below(state, 3) || studio_is_idle(studio)))
-            admit(studio, &members[admitted++]);
+        while (admitted < c->requests && (below(state, 5) || studio_is_idle(studio)))
+            take_next(studio, &arrivals, admitted++);
+        calls++;
         CHECK(studio_work(studio, &err), "%s", err.message);
+        note_mates(c, members);
     }
+    if (own_thread)
+        pthread_join(thread, NULL);
     for (int i = 0; i < c->requests; i++) {
         compare(&members[i], i, max_rows, &seen);
         resolved_request_finish(&members[i].request);
     }
     const double mean = seen.calls ? seen.rows / seen.calls : 0;
-    printf("%s on %s, at most %d rows a call (%.1f on average): %d pictures of %d requests, %d of "
-           "them with long texts, %d with weights, %d with embeddings, %d encoded before, %d with "
-           "pictures to begin with, compared with what each draws alone; %d cancelled\n",
-        dtype_name(c->dtype), c->device == DEVICE_CPU ? "the CPU" : "CUDA", max_rows, mean,
-        seen.pictures, c->requests, seen.long_texts, seen.weighed, seen.vectors, seen.encoded,
-        seen.begun_with_pictures, seen.failed);
-    CHECK(c->requests < 16 || seen.begun_with_pictures > 3, "%d with pictures",
-        seen.begun_with_pictures);
-    CHECK(c->requests < 16 || seen.long_texts > 0, "no text was long");
-    CHECK(c->requests < 16 || !c->embeddings || seen.vectors > 0, "no embedding");
-    CHECK(c->requests < 16 || !c->context_width || seen.encoded > 0, "none came encoded");
-    CHECK(c->requests < 16 || seen.weighed > 0, "%d with weights", seen.weighed);
-    pipeline_destroy(pipeline);
+    print_seen(c, max_rows, mean, &seen);
+    check_seen(c, &seen);
+    for (int fate = 0; fate < FATES; fate++)
+        beside[fate] += seen.beside[fate];
+    sem_destroy(&arrivals.ready);
+    pipeline_destroy(arrivals.pipeline);
     return mean;
+}
+
+/* Every eighth is there to be cancelled, another to be late, a third not to be finite. */
+static enum fate fate_of(const struct company *c, int index) {
+    static const enum fate fates[8] = { [2] = LATE, [5] = CANCELLED, [6] = NOT_FINITE };
+    return c->fails ? fates[index % 8] : DRAWN;
 }
 
 bool company_same_bits(const struct company *company, const int *max_rows, double mean_rows) {
@@ -297,12 +444,16 @@ bool company_same_bits(const struct company *company, const int *max_rows, doubl
     struct pipeline *pipeline = open_pipeline(company, 0);
     uint64_t state = company->seed;
     double mean = 0;
+    int beside[FATES] = { 0 };
     for (int i = 0; i < company->requests; i++) {
+        members[i].fate = fate_of(company, i);
         draw_request(company, pipeline, &state, &members[i]);
         draw_alone(pipeline, &members[i]);
     }
     for (int i = 0; max_rows[i]; i++)
-        mean = draw_together(company, members, max_rows[i], &state);
+        mean = draw_together(company, members, max_rows[i], &state, beside);
+    for (int fate = CANCELLED; company->fails && fate < FATES; fate++)
+        CHECK(beside[fate] > 0, "nobody was drawn beside one that is %s", fate_names[fate]);
     for (int i = 0; i < company->requests; i++) {
         generate_result_finish(&members[i].alone);
         resolved_request_finish(&members[i].first);

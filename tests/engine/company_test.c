@@ -1,7 +1,8 @@
 /* Requests that share UNet calls draw the bits that each draws alone: other prompts, sizes, steps,
  * schedulers, guidance, generators, adapters, priorities, and pictures to begin with, coming at any
- * time and some of them cancelled, at several limits of a call's rows. On the CPU, in f32 and bf16,
- * on a small random checkpoint, and one that inpaints.
+ * time and some of them cancelled, late or not finite, at several limits of a call's rows. They
+ * come from another thread than the one that draws, as they do to the daemon. On the CPU, in f32
+ * and bf16, on a small random checkpoint, and one that inpaints.
  *
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "models/checkpoint/safetensors.h"
@@ -47,6 +48,7 @@ int main(int argc, char **argv) {
     rig_put(&rig, "a", RIG_LORA, 4, "", 1);
     rig_put(&rig, "b", RIG_LOCON, 8, "", 2);
     rig_put(&rig, "c", RIG_LOHA, 2, "attn", 3);
+    rig_put(&rig, "spoils", RIG_OVERFLOW, 4, "", 4);
     snprintf(embeddings, sizeof(embeddings), "%s/embeddings", rig.root);
     write_embeddings(embeddings);
     for (int i = 0; i < 3; i++) {
@@ -63,7 +65,7 @@ int main(int argc, char **argv) {
             .dtype = i == 1 ? DTYPE_BF16 : DTYPE_F32,
             .requests = requests,
             .fails = true,
-            .seed = (uint64_t)i };
+            .seed = (uint64_t)i + 8 };
         CHECK(company_same_bits(&company, argc > 1 ? many : few, 4), "see above");
     }
     rig_remove(&rig);
