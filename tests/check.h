@@ -1,5 +1,6 @@
-/* The whole test framework: CHECK prints where and what failed and counts; check_done() is main's
- * return value and prints the plain summary line. One test program is one thread. */
+/* The whole test framework: CHECK prints where and what failed and counts, on any thread;
+ * check_done() is main's return value, once all threads have ended, and prints the plain summary
+ * line. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -13,9 +14,9 @@ static int checks_passed, checks_failed;
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
         if (condition) {                                                                           \
-            checks_passed++;                                                                       \
+            __atomic_fetch_add(&checks_passed, 1, __ATOMIC_RELAXED);                               \
         } else {                                                                                   \
-            checks_failed++;                                                                       \
+            __atomic_fetch_add(&checks_failed, 1, __ATOMIC_RELAXED);                               \
             printf("FAIL %s:%d: %s: ", __FILE__, __LINE__, #condition);                            \
             printf(__VA_ARGS__);                                                                   \
             printf("\n");                                                                          \

@@ -1,18 +1,21 @@
 /* Who ends how in a studio: on stages that only pretend, and fail where they are told to. What
  * happens to one request never touches another, every request ends exactly once, and every image
- * that was given memory gives it back. */
+ * that was given memory gives it back. All of it also in several studios at once, each on its own
+ * thread. */
 #include "engine/studio.h"
 
 #include "base/monotonic.h"
 #include "tests/check.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
+#define STUDIOS 3 /* at once */
 #define REQUESTS 4
 #define STEPS 5
 
 /* What the stages are told, and what they saw. */
-static struct {
+static _Thread_local struct {
     int call_images;  /* that the device gains from */
     int room;         /* images that can have begun */
     int memory;       /* images of one call that there is memory for */
@@ -113,7 +116,7 @@ static const struct stages stages = { .measure = measure,
 
 /* --- requests --- */
 
-static struct client {
+static _Thread_local struct client {
     struct resolved_request request;
     int begun, done, step;
     enum error_code code;
@@ -121,7 +124,7 @@ static struct client {
     bool cancel, right;
     int cancel_at;
 } clients[REQUESTS];
-static int ended;
+static _Thread_local int ended;
 
 static bool is_cancelled(void *user) {
     return ((struct client *)user)->cancel;
@@ -346,7 +349,8 @@ static void images_of_a_request(void) {
     studio_destroy(studio);
 }
 
-int main(void) {
+static void *one_studio(void *unused) {
+    (void)unused;
     calls_are_shared();
     nobody_waits_for_a_call_to_fill();
     less_memory_is_a_narrower_call();
@@ -356,5 +360,17 @@ int main(void) {
     who_gives_up_ends_alone();
     a_lost_device_ends_all();
     images_of_a_request();
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[STUDIOS];
+    int count = 0;
+    one_studio(NULL);
+    while (count < STUDIOS && pthread_create(&threads[count], NULL, one_studio, NULL) == 0)
+        count++;
+    CHECK(count == STUDIOS, "%d threads", count);
+    while (count > 0)
+        pthread_join(threads[--count], NULL);
     return check_done();
 }

@@ -1,7 +1,7 @@
 """Requests that are drawn at the same time are drawn as each is alone, bit for bit: other prompts, text
 lengths, sizes, step counts, schedulers, guidance, priorities, adapters, and pictures to begin with,
 masked or not, on the bundled checkpoint.
-usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED]]    (scripts/soak: 1,000)"""
+usage: company_http.py EXECUTABLE MODEL [REQUESTS [SEED [DTYPE...]]]    (scripts/soak: 1,000)"""
 import queue
 import random
 import sys
@@ -69,7 +69,8 @@ def draw_one(d, request):
 
 
 def draw_together(d, requests):
-    """All of them, so many at a time; what each drew, and how many were ever there at once."""
+    """All of them, so many at a time; what each drew, and how many had begun to be drawn and were not done, at
+    most, when we looked."""
     left, out, most = queue.Queue(), [None] * len(requests), 0
     for item in enumerate(requests):
         left.put(item)
@@ -86,7 +87,7 @@ def draw_together(d, requests):
     for t in threads:
         t.start()
     while any(t.is_alive() for t in threads):
-        most = max(most, d.get("/info").json()["queue"]["depth"])
+        most = max(most, figure(d, "sd_requests_running"))
         threads[0].join(0.02)
         if not threads[0].is_alive():
             threads.pop(0)
@@ -117,17 +118,17 @@ def company(executable, model, dtype, count, seed):
             different = [r for r, a, b in zip(requests, alone, together) if a != b]
             refused = sorted({a[1] for a in alone if a[0] != 200})
             drawn = sum(a[0] == 200 for a in alone)
-            print(f"{dtype}: {drawn} requests of {count} drawn alone and with up to {most} in flight, "
+            print(f"{dtype}: {drawn} requests of {count} drawn alone and with up to {most:.0f} being drawn at once, "
                   f"{rows / calls:.1f} rows a call: {len(different)} differ; refused: {refused}")
             check(not different, f"the first that differs: {different[:1]}")
             check(drawn >= 0.8 * count, f"most are drawn: {drawn}")
-            check(most >= 8, f"{most} in flight")
+            check(most >= 8, f"{most} are drawn at once")
             check(rows > 4 * calls, f"{rows} rows in {calls} calls")
             check(len({str(a[1]) for a in alone if a[0] == 200}) == drawn, "each draws its own picture")
 
 
 if __name__ == "__main__":
     number = int(sys.argv[3]) if len(sys.argv) > 3 else 24
-    for dtype in ("f32", "bf16"):
+    for dtype in sys.argv[5:] or ("f32", "bf16"):
         company(sys.argv[1], sys.argv[2], dtype, number, sys.argv[4] if len(sys.argv) > 4 else "1")
     done()
