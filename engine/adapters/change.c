@@ -64,7 +64,12 @@ bool adapters_load_file(struct adapters *adapters, const char *name, const char 
     char *copy = strdup(path);
     bool ok = copy || error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     if (ok && !is_new)
-        ok = error_set(err, ERROR_INVALID, "the name %s is taken", name);
+        ok = error_set(err, ERROR_INVALID,
+            "%.200s: it would be the adapter %s, and there is another of that name%s%.200s: give "
+            "it "
+            "another file name",
+            path, name, adapters->folder_path ? " in " : "",
+            adapters->folder_path ? adapters->folder_path : "");
     if (ok && (entry = entry_add(adapters, name, err))) {
         entry->path = copy;
         copy = NULL;

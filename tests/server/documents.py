@@ -114,6 +114,19 @@ def jobs(page):
 
 
 def loras(page):
+    page.run("mkdir -p loras")
+    page.run("curl -sT")
+    is_png(page, "both.png", 'Lora: "rainbow -0.3')
+    page.run("latentd generate")
+    check(picture.decode(page.read("same.png")) == picture.decode(page.read("both.png")), "the same pixels")
+    said = [json.loads(text) for text in page.run("curl -sT") if json_values(text)]
+    put, told, preset, ended, unloaded, scan, listing = said
+    check(put["version"] == told["version"] and told["state"] == "loaded", f"{put} {told}")
+    check([preset[k] for k in ("default_weight", "text_encoder_weight", "pinned")] == [0.5, 0, True], f"{preset}")
+    check(ended["default_weight"] is None and unloaded["state"] == "on_disk", f"{ended} {unloaded}")
+    check(scan == {"added": 1, "replaced": 0, "removed": 0, "failed": 0, "passed_over": 0}, f"{scan}")
+    check([l["name"] for l in listing["loras"]] == ["rainbow", "snow"] and listing["limit_bytes"] == 256 << 20,
+          f"{listing}")
     page.words.update({"CHECKPOINT": "share/tiny-sd", "OUT": "merged",
                        "FILE[:WEIGHT[:TEXT_WEIGHT]] ...": "share/tiny-sd/loras/snow.safetensors:0.8:0.5"})
     page.run("latentd lora merge")

@@ -37,6 +37,16 @@ def join(tensors, metadata=None):
     return struct.pack("<Q", len(text)) + text + b"".join(data)
 
 
+def read_tensors(data):
+    """{name: (dtype, shape, bytes)} of a file's bytes: what `join` takes."""
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {name: (entry["dtype"], entry["shape"],
+                   data[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]])
+            for name, entry in header.items()}
+
+
 def targets(model, leaves=("to_q", "to_v", "q_proj", "v_proj")):
     """[(kohya's module name, outputs, inputs)] of a diffusers folder's attention layers."""
     found = []
@@ -63,6 +73,20 @@ def kohya_lora(model, seed, rank=4, strength=0.3):
         tensors[module + ".lora_up.weight"] = ([outputs, rank], up)
         tensors[module + ".alpha"] = ([], [rank / 2])
     return safetensors(tensors, {"ss_network_dim": str(rank)})
+
+
+def kohya_loha(model, seed, rank=2, strength=0.3):
+    """The bytes of a LoHa, which becomes copies of the weights that it changes."""
+    draw = random.Random(seed)
+    tensors = {}
+    for module, outputs, inputs in targets(model):
+        for pair in ("hada_w1", "hada_w2"):
+            tensors[f"{module}.{pair}_a"] = ([outputs, rank],
+                                             [draw.gauss(0, strength) for _ in range(outputs * rank)])
+            tensors[f"{module}.{pair}_b"] = ([rank, inputs], [draw.gauss(0, 1) / inputs ** 0.25
+                                                              for _ in range(rank * inputs)])
+        tensors[module + ".alpha"] = ([], [rank])
+    return safetensors(tensors)
 
 
 def half_lora(model, rank):

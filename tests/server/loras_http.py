@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import threading
 
 from daemon import Daemon, check, done, exchange, read_responses, wait_until
 from generate_http import png_texts
-from lora_file import kohya_lora, safetensors
+from lora_file import kohya_loha, kohya_lora
+from metrics import read as figures
+from wrong_loras import wrong_loras
 
 executable, model = sys.argv[1:3]
 SNOW, INK = kohya_lora(model, 1), kohya_lora(model, 2, rank=8)
@@ -55,10 +58,23 @@ class Folder(Daemon):
 
 
 def refused(r, status, param=None, words=""):
+    """What the answer says of it."""
     error = r.error() if r.body else {}
     check(r.status == status and (not param or error.get("param") == param) and
           words in error.get("message", "") and error.get("code"),
           f"{status} for {param or words}, not {r.status}: {r.body[:300]}")
+    return error.get("message", "")
+
+
+@contextlib.contextmanager
+def loads(d, count):
+    """That many adapters are loaded meanwhile, by what the daemon counts."""
+    before = figures(d)
+    yield
+    name, grown = "sd_lora_load_seconds", figures(d)
+    check(grown[name + "_count"] - before[name + "_count"] == count,
+          f"{grown[name + '_count'] - before[name + '_count']} loads, not {count}")
+    check((grown[name + "_sum"] > before[name + "_sum"]) == (count > 0), "and take their time")
 
 
 def without_a_folder():
@@ -73,9 +89,12 @@ def without_a_folder():
 
 def sent_listed_and_used(d):
     plain = d.latents()
-    r = d.put("snow", SNOW)
+    with loads(d, 1):
+        r = d.put("snow", SNOW)
     check(r.status == 201, f"{r.status} {r.body[:300]}")
     told = r.json()
+    took = figures(d)["sd_lora_load_seconds_sum"]
+    check(abs(took - told["load_s"]) < 1e-6, f"{took} s is what the answer says: {told['load_s']}")
     check(told["name"] == "snow" and told["state"] == "loaded" and told["matched"] == 46 and
           told["unmatched"] == [] and told["file_bytes"] == len(SNOW) and
           told["ranks"] == [{"value": 4, "modules": 46}] and
@@ -90,7 +109,8 @@ def sent_listed_and_used(d):
     check(d.files() == ["snow.safetensors"], f"{d.files()}")
     with open(d.folder + "/snow.safetensors", "rb") as f:
         check(f.read() == SNOW, "as it was sent")
-    snow = d.latents(loras=[{"name": "snow"}])
+    with loads(d, 0):
+        snow = d.latents(loras=[{"name": "snow"}])
     check(snow != plain, "it changes the picture")
     check(d.latents(loras=[{"name": "snow", "weight": 1, "text_encoder_weight": 1}]) == snow,
           "its weights are 1")
@@ -149,9 +169,13 @@ def in_chunks_and_after_a_question(d, snow):
 
 def wrong_uploads_change_nothing(d, snow):
     before = d.get("/loras/snow").json()
-    for data, words in ((SNOW[:-100], ""), (b"", ""), (b"PK\3\4" + bytes(5000), ""),
-                        (safetensors({"a.weight": ([2], [1, 2])}), "")):
-        refused(d.put("snow", data), 400, words=words)
+    said = []
+    with loads(d, 0):
+        for data, status, words in wrong_loras(model):
+            said.append(refused(d.put("snow", data), status))
+            check(all(word in said[-1] for word in words), f"{said[-1]!r} says {words}")
+    check(len(set(said)) == len(said), f"each file has its own error: {said}")
+    print(f"compared: the errors of {len(said)} files, each with the part of it that is wrong")
     refused(d.put("snow", SNOW, {"Content-Type": "application/json"}), 415,
             words="application/octet-stream")
     refused(d.put("snow", SNOW, {"Content-Type": "application/x-www-form-urlencoded"}), 415)
@@ -232,6 +256,29 @@ def too_large_is_said_early():
         check(d.files() == [], f"nothing is left: {d.files()}")
 
 
+def copies_have_to_fit():
+    """What is no product of two thin matrices takes the room of the weights that it changes."""
+    dense = kohya_loha(model, 3)
+    with Folder() as d:
+        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "both are sent")
+        before = d.get("/loras").json()["resident_bytes"]
+        plain, snow, changed = d.latents(), d.latents(loras=[{"name": "snow"}]), d.latents(loras=[{"name": "dense"}])
+        check(changed != plain, "where there is room it changes the picture")
+        copies = d.get("/loras").json()["resident_bytes"] - before
+    check(copies > 1 << 20, f"copies of {copies} bytes do not fit into 1 MiB")
+    with Folder("--lora-memory", "1") as d:
+        check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "the files do")
+        said = refused(d.generate({**DRAW, "loras": [{"name": "dense"}]}), 507)
+        print(f"copies of {copies >> 10} KiB where adapters may take 1024: {said}")
+        needed, used = (int(n) for n in re.search(r" (\d+) KiB are needed, adapters may take 1024 KiB in all, .* (\d+) KiB$",
+                                                  said).groups())
+        check(1024 < needed + used <= copies >> 10, f"{needed} KiB are needed, {used} are taken")
+        listing = d.get("/loras").json()
+        check(listing["limit_bytes"] == 1 << 20 and listing["resident_bytes"] <= 1 << 20, f"{listing}")
+        check(all(l["users"] == 0 and l["error"] is None for l in listing["loras"]), f"{listing}")
+        check(d.latents(loras=[{"name": "snow"}]) == snow and d.latents() == plain, "all others are drawn")
+
+
 def what_a_name_may_be_told(d, plain, snow):
     for fields, param in (({"default_weight": "1"}, "default_weight"),
                           ({"default_weight": 101}, "default_weight"),
@@ -254,8 +301,12 @@ def what_a_name_may_be_told(d, plain, snow):
           "no default any more")
     check(d.latents() == plain, "and not applied")
     check(d.post("snow", {"loaded": False}).json()["state"] == "on_disk", "unloaded")
-    check(d.latents(loras=[{"name": "snow"}]) == snow, "and loaded again when it is named")
-    check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "or when told")
+    with loads(d, 1):
+        check(d.latents(loras=[{"name": "snow"}]) == snow, "and loaded again when it is named")
+        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "and stays so")
+    d.post("snow", {"loaded": False})
+    with loads(d, 1):
+        check(d.post("snow", {"loaded": True}).json()["state"] == "loaded", "or when told")
 
 
 def by_hand_and_away(d, plain):
@@ -293,4 +344,5 @@ if __name__ == "__main__":
         what_a_name_may_be_told(daemon, base, changed)
         by_hand_and_away(daemon, base)
     too_large_is_said_early()
+    copies_have_to_fit()
     done()

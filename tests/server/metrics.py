@@ -79,19 +79,31 @@ def read(d):
     return values
 
 
+def gave_up(values):
+    """[while they waited, while they were drawn]"""
+    return [values[f'sd_cancelled_total{{phase="{phase}"}}'] for phase in ("waiting", "drawing")]
+
+
 def they_follow_from_what_was_asked(executable):
     with Daemon(executable, "fake,step_ms=2") as d:
-        before = read(d)
+        before, five = read(d), {"num_inference_steps": 5, "scheduler": "ddim"}
         for n in (1, 3):
-            check(d.generate({"prompt": "a", "num_images": n, "num_inference_steps": 5}).status == 200,
-                  "drawn")
+            check(d.generate({"prompt": "a", "num_images": n, **five}).status == 200, "drawn")
+        drawn = read(d)
+        check(drawn["sd_steps_total"] - before["sd_steps_total"] == 5 * (1 + 3), "five steps of each picture")
+        check(gave_up(drawn) == gave_up(before), "nobody gave up")
         check(d.generate({"prompt": "a", "width": 3}).status == 400, "400")
         check(d.get("/nope").status == 404, "404")
         check(d.get("/health", {"Host": "evil.example"}).status == 403, "403")
-        check(d.generate({"prompt": "fail:device"}).status == 500, "500")
+        check(d.generate({"prompt": "fail:device", **five}).status == 500, "500")
+        failed = read(d)
+        check(failed["sd_steps_total"] - drawn["sd_steps_total"] == 5, "five of one that fails at its end")
         check(d.generate({"prompt": "a", "num_inference_steps": 900, "timeout_s": 0.1}).status == 504,
               "504")
         after = read(d)
+        steps = after["sd_steps_total"] - failed["sd_steps_total"]
+        check(steps <= 51, f"{steps} steps of 2 ms within 0.1 s")
+        check(sum(gave_up(after)) - sum(gave_up(before)) == 1, f"one was late: {gave_up(after)}")
         expected = {
             'sd_requests_total{dialect="native",outcome="succeeded"}': 2,
             'sd_requests_total{dialect="native",outcome="failed"}': 1,
@@ -114,7 +126,7 @@ def they_follow_from_what_was_asked(executable):
         check(abs(after["sd_process_resident_bytes"] / 1024 - d.rss_kb()) < 4096,
               f"{after['sd_process_resident_bytes']} B resident, {d.rss_kb()} kB by the system")
         check("sd_gpu_memory_bytes" not in "".join(after), "no GPU, so no figures of one")
-        print(f"compared: {len(after)} samples, {len(expected)} of them with what was asked")
+        print(f"compared: {len(after)} samples, {len(expected) + 2} of them with what was asked")
 
 
 def each_dialect_has_its_own(executable):
@@ -146,6 +158,12 @@ def the_queue_and_the_device_are_read_when_asked(executable):
             check(values['sd_rejected_total{reason="queue_full"}'] == 1, "counted")
             check(values['sd_gpu_memory_bytes{kind="total"}'] == 1000 and
                   values['sd_gpu_memory_bytes{kind="free"}'] == 400, "the device's memory")
+            check(gave_up(values) == [0, 0], f"nobody gave up: {gave_up(values)}")
+            for s, counts in ((second, [1, 0]), (first, [1, 1])):
+                s.close()
+                check(wait_until(lambda c=counts: gave_up(read(d)) == c), f"who leaves is counted: {gave_up(read(d))}")
+            made = read(d)["sd_steps_total"]
+            check(0 < made < 400, f"{made} steps of the 400 of the one that was drawn")
         check(wait_until(lambda: read(d)['sd_requests_total{dialect="native",outcome="cancelled"}'] == 2),
               "both clients left")
         check(read(d)["sd_requests_running"] == 0, "none is drawn")
