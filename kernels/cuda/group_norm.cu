@@ -66,11 +66,11 @@ __device__ __forceinline__ struct walk walk_of(int words) {
 }
 
 /* each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0. LOADS of
- * them are on their way before the first is used; in the last turn those behind the end read the
- * last line again. */
-template <class T, int V, class EACH>
+ * them are on their way before the first is used, and before loaded_all(); in the last turn those
+ * behind the end read the last line again. */
+template <class T, int V, class LOADED, class EACH>
 __device__ __forceinline__ void each_line(
-    const T *from, int apart, struct walk w, int end, EACH each) {
+    const T *from, int apart, struct walk w, int end, LOADED loaded_all, EACH each) {
     constexpr int LOADS = V * sizeof(T) == 16 ? 4 : 8;
     typedef decltype(word<T, V>::whole) whole;
     union word<T, V> loaded[LOADS];
@@ -79,6 +79,7 @@ __device__ __forceinline__ void each_line(
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
             loaded[j].whole = *(const whole *)(from + (int64_t)(i + j * w.lines) * apart);
+        loaded_all();
 #pragma unroll
         for (int j = 0; j < LOADS; j++)
             each(i + j * w.lines, loaded[j]);
@@ -88,10 +89,30 @@ __device__ __forceinline__ void each_line(
 #pragma unroll
     for (int j = 0; j < LOADS - 1; j++)
         loaded[j].whole = *(const whole *)(from + (int64_t)min(i + j * w.lines, end - 1) * apart);
+    loaded_all();
 #pragma unroll
     for (int j = 0; j < LOADS - 1; j++)
         if (i + j * w.lines < end)
             each(i + j * w.lines, loaded[j]);
+}
+
+template <class T, int V, class EACH>
+__device__ __forceinline__ void each_line(
+    const T *from, int apart, struct walk w, int end, EACH each) {
+    each_line<T, V>(
+        from, apart, w, end, [] {}, each);
+}
+
+/* x, of which the compiler is to believe that it may be another one: what is computed of it is
+ * computed here and not before. */
+template <class T> __device__ __forceinline__ T computed_here(T x) {
+#ifdef __CUDACC__
+    if constexpr (sizeof(T) == 4)
+        asm volatile("" : "+f"(x));
+    else
+        asm volatile("" : "+h"(*(unsigned short *)&x));
+#endif
+    return x;
 }
 
 /* A channel in whichever tensor has it, of one pixel, and how far its pixels lie apart. */
@@ -178,17 +199,26 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     const int64_t begin = (int64_t)(row + first) * g.channels + group * g.width;
     T *y = (T *)g.y + begin;
     griddepcontrol_wait();
-    const float shift = to_float(*source<T>(g, row, group * g.width).from);
-    float sum = 0.0f;
+    const T middle = *source<T>(g, row, group * g.width).from;
+    /* Of the thread's first word, mostly its only one: on their way while x is. */
+    float gamma[V], beta[V], shift = 0.0f, sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        gamma[j] = g.gamma[group * g.width + w.word * V + j];
+        beta[j] = g.beta[group * g.width + w.word * V + j];
+    }
     for (int at = w.word; at < w.words; at += w.columns) {
         const source<T> x(g, row + first, group * g.width + at * V);
-        each_line<T, V>(x.from, x.apart, w, pixels, [&](int i, union word<T, V> v) {
-            *(union word<T, V> *)(kept + (i * w.words + at) * V) = v;
+        each_line<T, V>(
+            x.from, x.apart, w, pixels, [&] { shift = to_float(computed_here(middle)); },
+            [&](int i, union word<T, V> v) {
+                *(union word<T, V> *)(kept + (i * w.words + at) * V) = v;
 #pragma unroll
-            for (int j = 0; j < V; j++)
-                sum += to_float(v.element[j]) - shift;
-        });
+                for (int j = 0; j < V; j++)
+                    sum += to_float(v.element[j]) - shift;
+            });
     }
+    shift = to_float(middle); /* of threads without a line too */
     griddepcontrol_launch();
     if (g.joined)
         join<T, V>(kept, w, pixels, (T *)g.joined + begin, g.channels);
@@ -218,7 +248,13 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     const float scale = moments_scale(m, g.eps);
     for (int at = w.word; at < w.words; at += w.columns) {
         const int channel = group * g.width + at * V;
-        const struct ending<T, V> e(m, scale, g.gamma + channel, g.beta + channel);
+        if (at > w.word)
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                gamma[j] = g.gamma[channel + j];
+                beta[j] = g.beta[channel + j];
+            }
+        const struct ending<T, V> e(m, scale, gamma, beta);
         each_line<T, V>(kept + at * V, g.width, w, pixels, [&](int i, union word<T, V> v) {
             e.write(v, g.silu, y + (int64_t)i * g.channels + at * V);
         });

@@ -19,23 +19,33 @@ __device__ __forceinline__ float scale_of(float squares, int channels, float eps
     return 1.0f / sqrtf(squares / (float)channels + eps);
 }
 
-/* One token: VECTORS eights that a lane keeps; 8 * 32 * VECTORS channels fit. */
+/* One token: VECTORS eights that a lane keeps; 8 * 32 * VECTORS channels fit. All that is read is
+ * on its way before the first of it is used: nothing decides in between, and what lies behind the
+ * last channel is the last eight again. */
 template <class T, int VECTORS>
 __device__ __forceinline__ void normalise_kept(
     const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
-    const float shift = to_float(from[0]);
-    float v[VECTORS][8] = {}, sum = 0.0f, squares = 0.0f;
+    constexpr bool EARLY = VECTORS <= 5; /* gamma and beta too, as registers allow */
+    float v[VECTORS][8], g[VECTORS][8], b[VECTORS][8], sum = 0.0f, squares = 0.0f;
+    const T first = from[0];
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
-        const int at = (i * 32 + lane) * 8;
-        if (at < channels) {
-            load_8(from + at, v[i]);
+        const int at = min((i * 32 + lane) * 8, channels - 8);
+        load_8(from + at, v[i]);
+        if constexpr (EARLY) {
+            load_8(gamma + at, g[i]);
+            load_8(beta + at, b[i]);
+        }
+    }
+    const float shift = to_float(first);
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++)
+        if ((i * 32 + lane) * 8 < channels) {
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 sum += v[i][j] - shift;
         }
-    }
     const float mean = warp_sum(sum) / (float)channels;
 #pragma unroll
     for (int i = 0; i < VECTORS; i++)
@@ -51,12 +61,13 @@ __device__ __forceinline__ void normalise_kept(
     for (int i = 0; i < VECTORS; i++) {
         const int at = (i * 32 + lane) * 8;
         if (at < channels) {
-            float g[8], b[8];
-            load_8(gamma + at, g);
-            load_8(beta + at, b);
+            if constexpr (!EARLY) {
+                load_8(gamma + at, g[i]);
+                load_8(beta + at, b[i]);
+            }
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                v[i][j] = finish(v[i][j], shift, mean, scale, g[j], b[j]);
+                v[i][j] = finish(v[i][j], shift, mean, scale, g[i][j], b[i][j]);
             store_8(to + at, v[i]);
         }
     }

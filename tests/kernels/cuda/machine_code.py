@@ -8,7 +8,8 @@ Exits 1 on an offence, 77, with a reason, where there is nothing to read or noth
  - products: the loads of a block's end are on their way before the first of them is used, and nothing
    waits for the whole chip's memory but, twice, what shows its part of a sum to the blocks of a cluster;
    eight loads from them are on their way before the first is used;
- - group norm: four loads or more are on their way before the first is used;
+ - norms: all that a block's first turn reads is on its way before the first of it is used: eight words,
+   the value that others are taken relative to, gamma and beta; of the norm in pieces, four loads or more;
  - every kernel is about as short as it was: code of hundreds of kilobytes does not stay in a cache.
 """
 import glob
@@ -99,11 +100,21 @@ def of_product(name, code):
 
 
 def of_group_norm(name, code):
-    if (together := loads_together(code)) < 4:
-        yield f"{together} loads under way, 4 or more are right"
+    right = 10 if "shared" in name else 4
+    if (together := loads_together(code)) < right:
+        yield f"{together} loads under way, {right} or more are right"
 
 
-RULES = [("attention_hopper", of_attention), ("gemm_hopper", of_product), ("group_norm", of_group_norm)]
+def of_layer_norm(name, code):
+    vectors = int(re.search(r"Li(\d)E", name).group(1))
+    # Of each vector x, in 16 bits one word, and up to five of them gamma and beta, two words each.
+    right = 1 + vectors * (5 if vectors <= 5 else 1)
+    if (together := loads_together(code)) < right:
+        yield f"{together} loads under way, {right} or more are right"
+
+
+RULES = [("attention_hopper", of_attention), ("gemm_hopper", of_product), ("group_norm", of_group_norm),
+         ("layer_norm", of_layer_norm)]
 
 
 def main():
