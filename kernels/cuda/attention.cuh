@@ -1,8 +1,9 @@
 /* Inside kernels/cuda/: what the attention kernels on tensor cores share.
  *
  * The scores of a block of keys stay in registers as f32 fragments. exp is 2^x with the scale and
- * log2 e in one multiplication: 2^(c (s - m)), c = scale log2 e > 0, m the largest score so far.
- * The difference comes first: a product of 2^31 is rounded by more than a float's exponents reach.
+ * log2 e in one multiplication: 2^(c s - c m), c = scale log2 e > 0, m the largest score so far.
+ * Where c m is large, m is subtracted first: a product of 2^31 is rounded by more than a float's
+ * exponents reach, one of 128 by 2^-18, which is the same for all weights of a block.
  * A row that has seen nothing but -inf takes 0 for m, so that no inf - inf turns up where the
  * formula has none; NaN and +inf go through to the row's sum, and so to all of its outputs. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
@@ -116,12 +117,18 @@ __device__ __forceinline__ void soften(
             now = fmaxf(now, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
         now = quad_max(now);
         const float base = safe_max(now);
-        float sum = 0.0f;
+        float from = base * c, sum = 0.0f;
+        if (fabsf(from) > 128.0f) {
+#pragma unroll
+            for (int j = 0; j < FRAGMENTS; j++)
+                scores[j][2 * r] -= base, scores[j][2 * r + 1] -= base;
+            from = 0.0f;
+        }
 #pragma unroll
         for (int j = 0; j < FRAGMENTS; j++)
 #pragma unroll
             for (int e = 2 * r; e < 2 * r + 2; e++) {
-                scores[j][e] = fast_exp2((scores[j][e] - base) * c);
+                scores[j][e] = fast_exp2(fmaf(scores[j][e], c, -from));
                 sum += scores[j][e];
             }
         if constexpr (ONLY) {

@@ -8,7 +8,9 @@
  *
  * Scores are products of two operands in shared memory. Their weights stay in registers and are the
  * left operand of the product with the values, whose rows are read as columns. The next block's
- * scores are on their way while the values are summed, and both while weights are computed.
+ * scores are on their way while the values are summed, and both while weights are computed. The
+ * groups take turns in asking for products: while one waits for its scores, another has its own,
+ * and computes exponentials.
  *
  * TMA brings what lies behind a row's own length too, which may be anything. In the last block of
  * values the asking thread's warp makes zeros of it before it meets its weights, which are 0. */
@@ -24,6 +26,7 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_
     static constexpr int BLOCKS = BLOCKS_; /* at once on a multiprocessor, as registers allow */
     /* All keys fit one block of keys: one stage for them, one for the values. */
     static constexpr bool WHOLE = STAGES == 2;
+    static constexpr bool TURNS = GROUPS > 1 && !WHOLE;
     static constexpr int THREADS = 128 * (GROUPS + 1), BQ = 64 * GROUPS;
     /* The compiler's share of a thread, and how a multiprocessor's 65,536 are then dealt out. */
     static constexpr int REGISTERS = 65536 / THREADS / BLOCKS / 8 * 8;
@@ -124,6 +127,21 @@ template <class T, class TILE> struct hopper_warp {
     const unsigned char *q; /* of the warp's group */
     struct hopper_ring<TILE> ring;
     int query; /* the first */
+    int group; /* of four warps */
+
+    /* This group's turn to ask for products. */
+    __device__ __forceinline__ void wait_turn() const {
+        if constexpr (TILE::TURNS)
+            turn_wait(1 + group);
+    }
+
+    /* The next group's. Nobody waits for what the last group gives behind the last block of keys.
+     */
+    __device__ __forceinline__ void give_turn(bool last) const {
+        if constexpr (TILE::TURNS)
+            if (group < TILE::GROUPS - 1 || !last)
+                turn_give(group < TILE::GROUPS - 1 ? 2 + group : 1);
+    }
 
     /* Waits for the ring's next stage, and returns its number. */
     __device__ __forceinline__ int receive(const struct hopper_block &b) {
@@ -147,8 +165,8 @@ template <class T, class TILE> struct hopper_warp {
         wgmma_fence();
 #pragma unroll
         for (int s = 0; s < TILE::STEPS; s++)
-            wgmma_m64k16<T, TILE::BK>(&scores[0][0], q + s / 4 * TILE::Q_SLICE + s % 4 * 32,
-                k + s / 4 * TILE::SLICE + s % 4 * 32, s > 0);
+            wgmma_m64k16<T, TILE::BK>(&scores[0][0], q, s / 4 * TILE::Q_SLICE + s % 4 * 32, k,
+                s / 4 * TILE::SLICE + s % 4 * 32, s > 0);
         wgmma_commit();
         return stage;
     }
@@ -163,7 +181,7 @@ template <class T, class TILE> struct hopper_warp {
 #pragma unroll
         for (int t = 0; t < TILE::BK / 16; t++)
             wgmma_m64k16_columns<T, TILE::D>(
-                &sums[0][0], weights[t], v + t * 16 * ROW_BYTES, TILE::SLICE);
+                &sums[0][0], weights[t], v, t * 16 * ROW_BYTES, TILE::SLICE);
         wgmma_commit();
         return stage;
     }
@@ -189,15 +207,21 @@ template <class T, class TILE> struct hopper_warp {
         clear_fragments<TILE::KF>(scores);
         clear_fragments<TILE::DF>(sums);
         mbarrier_wait(b.q_full, 0);
+        if (TILE::TURNS && group == TILE::GROUPS - 1)
+            turn_give(1); /* the first one's first */
+        wait_turn();
         int keys = start_scores(b);
+        give_turn(b.keys <= TILE::BK);
         wgmma_wait<0>();
         release(b, keys);
         hide(b, 0);
         soften<TILE::KF, true>(scores, c, largest, total, shrink);
         pack();
         for (int block = 1; !TILE::WHOLE && block * TILE::BK < b.keys; block++) {
+            wait_turn();
             keys = start_scores(b);
             const int values = start_sums(b);
+            give_turn(b.keys - block * TILE::BK <= TILE::BK);
             wgmma_wait<1>();
             release(b, keys);
             hide(b, block);
@@ -267,6 +291,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     w.ring.stage = 0;
     w.ring.parity = 0;
     w.query = b.first + warp * 16;
+    w.group = group;
     w.consume(a, b);
     griddepcontrol_launch();
     const int64_t step = (int64_t)a.heads * a.d;

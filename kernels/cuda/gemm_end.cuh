@@ -125,18 +125,29 @@ __device__ __forceinline__ void gemm_piece(const float *sums, int group, float *
     }
 }
 
+/* A warp's copy of its columns' bias, made while it waits for its first operands. Only a pack
+ * writes a bias, so the kernel ahead need not have ended (cuda_may_overlap). `to`: shared, the
+ * warp's own 8 * FRAGMENTS. */
+template <int FRAGMENTS>
+__device__ __forceinline__ void gemm_keep_bias(const struct gemm &g, int n_first, float *to) {
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 8 * FRAGMENTS; i += 32)
+        if (i + lane < 8 * FRAGMENTS)
+            to[i + lane] = g.bias ? g.bias[min(n_first + i + lane, g.n - 1)] : 0.0f;
+}
+
 /* GEMM_END_PLAIN, GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or -1. n_first: the
- * warp's first column. */
+ * warp's first column. bias: what gemm_keep_bias kept. */
 template <class T, int FRAGMENTS, bool GEGLU>
 __device__ __forceinline__ void gemm_end_pieces(
-    const struct gemm &g, int phase, const int *rows, int n_first, float *sums) {
+    const struct gemm &g, int phase, const int *rows, int n_first, const float *bias, float *sums) {
     constexpr int PIECES = GEGLU ? FRAGMENTS / 2 : FRAGMENTS;
     typedef gemm_groups<PIECES> groups;
     const int q = (int)threadIdx.x % 4, first = GEGLU ? n_first / 2 : n_first;
     const struct gemm_place places[2] = { gemm_place_of(g, phase, max(rows[0], 0)),
         gemm_place_of(g, phase, max(rows[1], 0)) };
-    if (g.bias)
-        gemm_add_columns<FRAGMENTS, true, true>(g.bias, n_first, g.n, sums);
+    gemm_add_columns<FRAGMENTS, true, true>(bias, 0, 8 * FRAGMENTS, sums);
     if (!GEGLU && g.row_add && g.row_add_is_f32)
         gemm_add_rows<FRAGMENTS, float>(g, places, n_first, sums);
     else if (!GEGLU && g.row_add)

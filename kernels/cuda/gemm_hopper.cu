@@ -41,7 +41,8 @@ template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_til
     static constexpr int A_BYTES = PIXELS * ROW_BYTES, B_BYTES = BN * ROW_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int DATA_BYTES = STAGES * STAGE_BYTES;
-    static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8;
+    /* Behind the stages: their barriers, and each multiplying warp's bias. */
+    static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8 + 4 * GROUPS * BN * 4;
     /* Blocks that read what one block fetches: those of its line and of its column. */
     static constexpr int READERS = CM + CN - 1;
     /* Nine warps have up to 168 registers each. Where that is too few, a whole third group asks for
@@ -215,7 +216,7 @@ __device__ __forceinline__ void consume(const struct hopper_place &p, const unsi
 #pragma unroll
         for (int k = 0; k < STEP / 16; k++)
             wgmma_m64k16<T, TILE::BN>(
-                sums, a + group * 64 * ROW_BYTES + k * 32, a + TILE::A_BYTES + k * 32);
+                sums, a + group * 64 * ROW_BYTES, k * 32, a, TILE::A_BYTES + k * 32);
         wgmma_commit();
         wgmma_wait<1>();
         if (step > p.step)
@@ -242,8 +243,8 @@ __device__ __forceinline__ int row_of_pixel(
 
 /* The sums of a warp's 16 pixels leave. */
 template <class T, class TILE, enum gemm_end END>
-__device__ __forceinline__ void end_block(
-    const struct hopper &h, const struct hopper_place &p, unsigned char *shared, float *sums) {
+__device__ __forceinline__ void end_block(const struct hopper &h, const struct hopper_place &p,
+    unsigned char *shared, const float *bias, float *sums) {
     constexpr int FRAGMENTS = TILE::BN / 8;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     if constexpr (END == GEMM_END_ANY) {
@@ -255,7 +256,8 @@ __device__ __forceinline__ void end_block(
     } else {
         const int r = warp * 16 + lane / 4;
         const int rows[] = { row_of_pixel(h, p, r), row_of_pixel(h, p, r + 8) };
-        gemm_end_pieces<T, FRAGMENTS, END == GEMM_END_GEGLU>(h.g, p.phase, rows, p.n_first, sums);
+        gemm_end_pieces<T, FRAGMENTS, END == GEMM_END_GEGLU>(
+            h.g, p.phase, rows, p.n_first, bias, sums);
     }
 }
 
@@ -317,6 +319,9 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
     } else {
         if constexpr (TILE::TRADES)
             registers_take<232>();
+        float *bias = (float *)(barriers + 2 * TILE::STAGES) + warp * TILE::BN;
+        if constexpr (END == GEMM_END_PLAIN || END == GEMM_END_GEGLU)
+            gemm_keep_bias<TILE::BN / 8>(h.g, p.n_first, bias);
         float sums[TILE::BN / 2] = {};
         griddepcontrol_wait();
         consume<T, TILE>(p, shared, b, group, sums);
@@ -325,7 +330,8 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
         } else {
             if constexpr (CLUSTERED)
                 cluster_arrive_relaxed(); /* done with the others' barriers */
-            end_block<T, TILE, END>(h, p, shared, sums);
+            __syncwarp();                 /* the bias is there for all lanes */
+            end_block<T, TILE, END>(h, p, shared, bias, sums);
         }
     }
     /* Others may still say to this block's barriers that they are done, or read its sums. */

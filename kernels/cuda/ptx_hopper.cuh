@@ -308,18 +308,20 @@ __device__ __forceinline__ void wgmma_wait_after(float x) {
 
 /* Rows of 64 16-bit elements, 128 bytes apart, with the 128-byte swizzle: groups of 8 rows follow
  * each other, 1024 bytes apart, and begin at multiples of that; the address may be moved by 32, 64
- * or 96 bytes for the next 16 elements. */
-__device__ __forceinline__ uint64_t wgmma_operand(const void *shared) {
-    return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)1 << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+ * or 96 bytes for the next 16 elements. What is `moved` besides, a constant, is added to the
+ * finished description: one addition for each product. */
+__device__ __forceinline__ uint64_t wgmma_operand(const void *shared, unsigned moved) {
+    const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | 1u << 16) + (moved >> 4);
+    return (uint64_t)at | (uint64_t)(1024 >> 4 | 1u << 30) << 32;
 }
 
-/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above; not
- * `add`: sums = a b^T. T is __half or __nv_bfloat16. The four warps of a group, each with 16 rows;
- * a warp's sums lie like those of N / 8 times mma_m16n8k16, one after the other. */
+/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above,
+ * a_moved and b_moved bytes from there; not `add`: sums = a b^T. T is __half or __nv_bfloat16. The
+ * four warps of a group, each with 16 rows; a warp's sums lie like those of N / 8 times
+ * mma_m16n8k16, one after the other. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16(
-    float *sums, const void *a, const void *b, bool add = true);
+    float *sums, const void *a, unsigned a_moved, const void *b, unsigned b_moved, bool add = true);
 
 #ifdef __CUDACC__
 #define WGMMA_P0 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -383,10 +385,10 @@ __device__ __forceinline__ void wgmma_m64k16(
 #define WGMMA_OF(TYPE, type, N, A, B, ADD)                                                         \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16<TYPE, N>(                                         \
-        float *c, const void *a, const void *b, bool add) {                                        \
-        WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "0, 0", "l"(wgmma_operand(a)),                      \
-                     "l"(wgmma_operand(b)), "r"((int)add)),                                        \
-            emulator_wgmma(c, wgmma_operand(a), wgmma_operand(b), N, add, WGMMA_ELEMENT(type)));   \
+        float *c, const void *a, unsigned a_moved, const void *b, unsigned b_moved, bool add) {    \
+        const uint64_t from_a = wgmma_operand(a, a_moved), from_b = wgmma_operand(b, b_moved);     \
+        WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "0, 0", "l"(from_a), "l"(from_b), "r"((int)add)),   \
+            emulator_wgmma(c, from_a, from_b, N, add, WGMMA_ELEMENT(type)));                       \
     }
 #define WGMMA(N, ...)                                                                              \
     WGMMA_OF(__half, "f16", N, __VA_ARGS__)                                                        \
@@ -399,25 +401,28 @@ WGMMA(256, "%128", "%129", "%130")
 
 /* The same rows, read as columns: row k of 64 elements is 64 of the n columns of step k. 8 rows lie
  * together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
-__device__ __forceinline__ uint64_t wgmma_operand_columns(const void *shared, unsigned next) {
-    return (uint64_t)(shared_address(shared) & 0x3ffff) >> 4 | (uint64_t)(next >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+__device__ __forceinline__ uint64_t wgmma_operand_columns(
+    const void *shared, unsigned moved, unsigned next) {
+    const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | (next >> 4) << 16) +
+                        (moved >> 4);
+    return (uint64_t)at | (uint64_t)(1024 >> 4 | 1u << 30) << 32;
 }
 
 /* sums (64 x N) += a (64 x 16) b (16 x N): a from registers, a warp's as mma_m16n8k16 takes it,
- * which stay as they are until wgmma_wait; b from shared memory, [16][64] after [16][64] columns,
- * `next` bytes apart and each at a multiple of 1024. */
+ * which stay as they are until wgmma_wait; b from shared memory, `moved` bytes from there, [16][64]
+ * after [16][64] columns, `next` bytes apart and each at a multiple of 1024. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16_columns(
-    float *sums, const uint32_t *a, const void *b, unsigned next);
+    float *sums, const uint32_t *a, const void *b, unsigned moved, unsigned next);
 
 #define WGMMA_COLUMNS_OF(TYPE, type, N, A, B, ADD)                                                 \
     template <>                                                                                    \
     __device__ __forceinline__ void wgmma_m64k16_columns<TYPE, N>(                                 \
-        float *c, const uint32_t *a, const void *b, unsigned next) {                               \
+        float *c, const uint32_t *a, const void *b, unsigned moved, unsigned next) {               \
+        const uint64_t from = wgmma_operand_columns(b, moved, next);                               \
         WGMMA_DO(WGMMA_ASM(type, N, A, B, ADD, "1", "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),    \
-                     "l"(wgmma_operand_columns(b, next)), "r"(1)),                                 \
-            emulator_wgmma_columns(c, a, wgmma_operand_columns(b, next), N, WGMMA_ELEMENT(type))); \
+                     "l"(from), "r"(1)),                                                           \
+            emulator_wgmma_columns(c, a, from, N, WGMMA_ELEMENT(type)));                           \
     }
 #define WGMMA_COLUMNS(N, ...)                                                                      \
     WGMMA_COLUMNS_OF(__half, "f16", N, __VA_ARGS__)                                                \
@@ -426,6 +431,24 @@ WGMMA_COLUMNS(40, "{%20, %21, %22, %23}", "%24", "%25")
 WGMMA_COLUMNS(64, "{%32, %33, %34, %35}", "%36", "%37")
 WGMMA_COLUMNS(80, "{%40, %41, %42, %43}", "%44", "%45")
 WGMMA_COLUMNS(160, "{%80, %81, %82, %83}", "%84", "%85")
+
+/* Groups of four warps that take turns: a turn is a barrier `id` (1 to 15) of the group that waits
+ * for it and the one that gives it, whose threads go on. */
+__device__ __forceinline__ void turn_wait(int id) {
+#ifdef __CUDACC__
+    HOPPER_ASM("bar.sync %0, 256;" ::"r"(id) : "memory");
+#else
+    emulator_block_barrier(id, 256, "turn_wait", __FILE__, __LINE__);
+#endif
+}
+
+__device__ __forceinline__ void turn_give(int id) {
+#ifdef __CUDACC__
+    HOPPER_ASM("bar.arrive %0, 256;" ::"r"(id) : "memory");
+#else
+    emulator_block_arrive(id, 256, "turn_give", __FILE__, __LINE__);
+#endif
+}
 
 /* From here on each thread of the group of four warps has N registers: fewer than at its start,
  * given back to the multiprocessor, or more, for which it waits until others have given back

@@ -77,19 +77,19 @@ template <int FAULT> static __global__ void product_kernel(float *out) {
         b += 32;
     if (FAULT == LANE_ELSEWHERE && lane == 7)
         b += 32;
-    const uint64_t at = wgmma_operand(b);
+    const uint64_t at = wgmma_operand(b, 0), from_a = wgmma_operand(a, 0);
     if (FAULT == NO_SWIZZLE)
-        emulator_wgmma(d, wgmma_operand(a), at & ~((uint64_t)3 << 62), N, true, EMULATOR_F16);
+        emulator_wgmma(d, from_a, at & ~((uint64_t)3 << 62), N, true, EMULATOR_F16);
     else if (FAULT == SMALL_STRIDE)
-        emulator_wgmma(d, wgmma_operand(a), at ^ (uint64_t)96 << 32, N, true, EMULATOR_F16);
+        emulator_wgmma(d, from_a, at ^ (uint64_t)96 << 32, N, true, EMULATOR_F16);
     else if (FAULT == STRAY_BITS)
-        emulator_wgmma(d, wgmma_operand(a), at | (uint64_t)1 << 53, N, true, EMULATOR_F16);
+        emulator_wgmma(d, from_a, at | (uint64_t)1 << 53, N, true, EMULATOR_F16);
     else if (FAULT == SMALL_LEADING)
-        wgmma_m64k16_columns<__half, N>(d, left, b, 512);
+        wgmma_m64k16_columns<__half, N>(d, left, b, 0, 512);
     else if (FAULT == LEFT_CHANGED || FAULT == LEFT_NOT_HELD)
-        wgmma_m64k16_columns<__half, N>(d, left, b, 2048);
+        wgmma_m64k16_columns<__half, N>(d, left, b, 0, 2048);
     else if ((FAULT != LANE_MISSING || lane != 7) && (FAULT != WARP_MISSING || warp != 2))
-        wgmma_m64k16<__half, N>(d, a, b);
+        wgmma_m64k16<__half, N>(d, a, 0, b, 0);
     wgmma_commit();
     if (FAULT == WRITTEN_UNDER_WAY)
         d[0] *= 0.5f;

@@ -90,7 +90,7 @@ static __global__ void product_kernel(CUtensorMap a, CUtensorMap b, float *c, fl
         __syncwarp();
         wgmma_fence();
         for (int k = 0; k < K / 16; k++)
-            wgmma_m64k16<__half, COLUMNS>(d, at + 32 * k, at + tile_a + 32 * k);
+            wgmma_m64k16<__half, COLUMNS>(d, at, 32 * k, at + tile_a, 32 * k);
         wgmma_commit();
         if (i == 0)
             early[thread] = d[0];
@@ -145,7 +145,7 @@ static __global__ void columns_kernel(const __half *a, CUtensorMap b, float *c, 
     wgmma_hold<8>(rows[0]);
     wgmma_fence();
     for (int k = 0; k < 2; k++)
-        wgmma_m64k16_columns<__half, WIDTH>(d, rows[k], s + k * 16 * 128, slice);
+        wgmma_m64k16_columns<__half, WIDTH>(d, rows[k], s, k * 16 * 128, slice);
     wgmma_commit();
     early[thread] = d[0];
     wgmma_wait<0>();

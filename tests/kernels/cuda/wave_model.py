@@ -20,6 +20,7 @@ BAR_MS = 3.8
 MULTIPROCESSORS = 132
 CLOCK_MHZ = 1755
 EXPONENTIALS_PER_CLOCK = 16  # of one multiprocessor
+ISSUED_PER_CLOCK = 128       # lanes that one multiprocessor issues an instruction to
 SHARED_BYTES_US = 128 * CLOCK_MHZ  # of one multiprocessor's shared memory, read and written
 
 # ---- GUESSES ----
@@ -31,7 +32,8 @@ L2_PORT_BYTES_US = 64 * CLOCK_MHZ  # to one of them: 64 bytes a clock
 GAP_US = 0.7              # from a kernel's last store to the next one's first load, in a graph, with
                           # programmatic launches; 1.3 without them is what others measured
 FILL_US = 0.9             # from a block's start to its first product: map, barrier, two trips to L2
-END_US = 1.5              # of 128x160 sums: counted instructions (3,078) and two trips to L2
+END_US, END_GEGLU_US = 1.1, 2.5  # of 128x160 sums, without trips: about 960 and 2,200 instructions of
+                          # each of eight warps, counted in sm_90a's code; a residual is a trip more
 TRIP_US = 0.7             # to L2 and back, loaded
 REDUCE_US = 2.0           # of a second kernel that adds parts: start and two trips
 CLUSTER_REDUCE_US = 1.0   # the same over a cluster's shared memory: a barrier and a trip
@@ -39,9 +41,14 @@ GPCS = 6 * [16] + 2 * [18]  # multiprocessors that can form clusters together: 8
                           # chip, 132 of them in use; which ones differs from chip to chip
 CLUSTER_BYTES_US = 2.65e6 / MULTIPROCESSORS  # what a block reads of the others of its cluster: a
                           # guess, near what is published for Hopper with four blocks a cluster
-HIDDEN_PRODUCTS = 0.5     # of attention's products, beside its exponentials: one of the two waits
+HIDDEN_PRODUCTS = 0.65    # of attention's products, beside its exponentials: 0.5 is one of the two
+                          # waits; groups that take turns gained a tenth of the time in
+                          # FlashAttention-3 (570 to 620 or 640 TFLOP/s, heads of 128)
+ATTENTION_END_US = 1.5    # of a block's outputs
 ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
-POLYNOMIAL_SHARE = 0.35   # of the exponentials, where part of them is a polynomial
+SCORE_ISSUE = {40: 7.0, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
+                          # the head, counted in sm_90a's code
+POLYNOMIAL_ISSUE = 7      # and what an exponential takes more as a polynomial
 NORM_READ, NORM_WRITE = 13, 33  # instructions a word of two values, counted in sm_90a's code
 PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
 SMALL_US = 1.5            # of a kernel that only moves a little: start and two trips
@@ -90,14 +97,14 @@ def is_clustered(tile, split):
     return split > 1 and tile[1] * tile[2] * split <= 8
 
 
-def tile_us(m, n, steps, phases, tile, split, with_):
+def tile_us(m, n, steps, phases, tile, split, end, with_):
     """One product by one tile, its sum in `split` parts."""
     width, cm, cn, shared_by = tile
     blocks = (divided_up(divided_up(m, PIXELS), cm) * cm * divided_up(divided_up(n, width), cn) * cn *
               phases * split)
     multiprocessors = in_clusters(cm * cn * (split if is_clustered(tile, split) else 1))
     one = block_us(divided_up(steps, split), width, cm, cn, min(blocks, multiprocessors))
-    end = END_US * width / 160
+    end = end[0] * width / 160 + end[1]
     waves = divided_up(blocks, multiprocessors)
     if shared_by > 1:  # one computes while another starts or ends
         us = FILL_US + end + waves * one
@@ -113,9 +120,11 @@ def tile_us(m, n, steps, phases, tile, split, with_):
     return us
 
 
-def product(part, m, n, k_steps, phases, weight_elements, flops, with_):
+def product(part, m, n, k_steps, phases, weight_elements, flops, a, with_):
+    # What has no residual but three taps a line is mostly a resnet's, and adds the time embedding.
+    end = END_GEGLU_US if a.get("geglu") else END_US, TRIP_US * (a["residual"] or a.get("taps") == 9)
     weight_us = 2 * weight_elements / MEMORY_BYTES_US
-    us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, with_), t, s)
+    us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, end, with_), t, s)
                           for t in TILES for s in SPLITS if s == 1 or k_steps >= 4 * s)
     reduction = split > 1 and not is_clustered(tile, split)
     return Time(part, max(us, weight_us + FILL_US), max(flops_us(flops), weight_us), 1 + reduction,
@@ -129,7 +138,7 @@ def linear(a, with_):
     m = a["rows"] * a["tokens"]
     part = "GEGLU products" if a["geglu"] else "linear layers"
     return product(part, m, a["n"], divided_up(a["k"], STEP), 1, a["n"] * a["k"],
-                   2 * m * a["n"] * a["k"], with_)
+                   2 * m * a["n"] * a["k"], a, with_)
 
 
 def conv2d(a, with_):
@@ -139,7 +148,7 @@ def conv2d(a, with_):
         return Time("conv_in, conv_out", SMALL_US + work / PLAIN_FLOPS * 1e6, flops_us(work))
     part = "1x1 convolutions" if a["taps"] == 1 else "3x3 convolutions"
     return product(part, m, a["n"], a["taps"] * divided_up(a["c_in"], STEP), a["phases"],
-                   a["phases"] * a["n"] * a["taps"] * a["c_in"], work, with_)
+                   a["phases"] * a["n"] * a["taps"] * a["c_in"], work, a, with_)
 
 
 def attention(a, with_):
@@ -153,12 +162,16 @@ def attention(a, with_):
     if a["keys"] <= 80:
         rounds = divided_up(blocks, 3 * MULTIPROCESSORS)
         return Time("cross-attention", max(rounds * ATTENTION_BLOCK_US, moved), floor)
-    if "polynomial" in with_:
-        exponentials *= 1 - POLYNOMIAL_SHARE
+    issue = pairs * SCORE_ISSUE[a["head_dim"]] / ISSUED_PER_CLOCK / MULTIPROCESSORS / CLOCK_MHZ
+    if "polynomial" in with_ and exponentials > issue:  # as many as make both the same
+        more = issue * POLYNOMIAL_ISSUE / SCORE_ISSUE[a["head_dim"]]
+        exponentials *= 1 - (exponentials - issue) / (exponentials + more)
         floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
-    inside = max(exponentials + (1 - HIDDEN_PRODUCTS) * products / TENSOR_SHARE, products / TENSOR_SHARE)
+        issue = 0
+    inside = max(max(exponentials, issue) + (1 - HIDDEN_PRODUCTS) * products / TENSOR_SHARE,
+                 products / TENSOR_SHARE)
     full = divided_up(blocks, MULTIPROCESSORS) * MULTIPROCESSORS / blocks
-    return Time("self-attention", FILL_US + END_US + inside * full, floor)
+    return Time("self-attention", FILL_US + ATTENTION_END_US + inside * full, floor)
 
 
 def group_norm(a, with_):
