@@ -40,7 +40,8 @@ static const int N = 64, OPERAND_BYTES = 64 * 128;
 
 template <int FAULT> static __global__ void product_kernel(float *out) {
     DYNAMIC_SHARED(unsigned char, s);
-    const int thread = (int)threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const int thread = (int)threadIdx.x, lane = thread % 32;
+    int warp = thread / 32;
     uint64_t *barrier = (uint64_t *)(s + 2 * OPERAND_BYTES);
     const unsigned char *a = s, *b = s + OPERAND_BYTES;
     uint32_t left[4] = { 0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00 };
@@ -51,6 +52,9 @@ template <int FAULT> static __global__ void product_kernel(float *out) {
         mbarrier_init(barrier, blockDim.x);
     fence_async_proxy();
     __syncthreads();
+    /* Who knows that thread 0 is in warp 0 makes a copy of what follows for it, at other addresses,
+     * by which the emulator tells one wgmma from another. */
+    asm volatile("" : "+r"(warp));
     if (FAULT == FEW_REGISTERS)
         registers_give_back<24>();
     if (FAULT == LANES_PARTED) {
@@ -77,13 +81,13 @@ template <int FAULT> static __global__ void product_kernel(float *out) {
         b += 32;
     if (FAULT == LANE_ELSEWHERE && lane == 7)
         b += 32;
-    const uint64_t at = wgmma_operand(b, 0), from_a = wgmma_operand(a, 0);
+    const uint64_t at = wgmma_operand(b, 0);
     if (FAULT == NO_SWIZZLE)
-        emulator_wgmma(d, from_a, at & ~((uint64_t)3 << 62), N, true, EMULATOR_F16);
+        emulator_wgmma(d, wgmma_operand(a, 0), at & ~((uint64_t)3 << 62), N, true, EMULATOR_F16);
     else if (FAULT == SMALL_STRIDE)
-        emulator_wgmma(d, from_a, at ^ (uint64_t)96 << 32, N, true, EMULATOR_F16);
+        emulator_wgmma(d, wgmma_operand(a, 0), at ^ (uint64_t)96 << 32, N, true, EMULATOR_F16);
     else if (FAULT == STRAY_BITS)
-        emulator_wgmma(d, from_a, at | (uint64_t)1 << 53, N, true, EMULATOR_F16);
+        emulator_wgmma(d, wgmma_operand(a, 0), at | (uint64_t)1 << 53, N, true, EMULATOR_F16);
     else if (FAULT == SMALL_LEADING)
         wgmma_m64k16_columns<__half, N>(d, left, b, 0, 512);
     else if (FAULT == LEFT_CHANGED || FAULT == LEFT_NOT_HELD)
