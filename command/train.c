@@ -62,11 +62,12 @@ static const struct command_help help = {
         "latentd train --model PATH --config JOB.json --out FOLDER [options]\n"
         "       latentd train --model PATH --deepspeed-config CFG.json --name NAME --out FOLDER "
         "[options]",
-    .summary = "Trains an adapter on a folder of pictures with captions and writes it to\n"
-               "FOLDER/NAME.safetensors, or with method \"full\" all of the UNet, to the\n"
-               "checkpoint FOLDER/model. JOB.json is an object with name, dataset, max_train_steps "
-               "and so\n"
-               "on, under the names of diffusers' training scripts.",
+    .summary =
+        "Trains an adapter on a folder of pictures with captions and writes it to\n"
+        "FOLDER/NAME.safetensors, or with method \"full\" all of the UNet, to the\n"
+        "checkpoint FOLDER/model (model.safetensors where PATH is a single file). JOB.json is\n"
+        "an object with name, dataset, max_train_steps and so on, under the names of\n"
+        "diffusers' training scripts.",
     .examples =
         "  latentd train --model share/tiny-sd --config job.json --dataset-root . --out jobs\n",
 };

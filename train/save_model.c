@@ -55,7 +55,9 @@ bool save_model(const struct parameters *p, const float *values, float *room,
     bool ok = items || error_set(err, ERROR_NO_MEMORY, "no memory to save a model");
     for (size_t i = 0; ok && i < p->tensor_count; i++)
         ok = convert(&p->tensors[i], values, train_save_dtype(config), room, &items[i], err);
-    ok = ok && write_folder(checkpoint, path, &changes, out, err);
+    ok = ok && (checkpoint_is_single_file(checkpoint)
+                       ? checkpoint_save_file(checkpoint, &changes, out, err)
+                       : write_folder(checkpoint, path, &changes, out, err));
     free(items);
     return ok;
 }

@@ -86,7 +86,7 @@ bool trainer_save(struct trainer *trainer, const char *path, enum train_save_for
     const struct adapter_facts *facts, struct error *err) __attribute__((warn_unused_result));
 
 /* The same of a full fine-tune (train/save_model.h): `checkpoint`, which was opened as `path`, with
- * what was trained, as the folder `out`. */
+ * what was trained, as `out`. */
 bool trainer_save_model(struct trainer *trainer, struct checkpoint *checkpoint, const char *path,
     const char *out, struct error *err) __attribute__((warn_unused_result));
 

@@ -26,10 +26,6 @@ bool training_job_suits(const struct train_config *c, const struct checkpoint *c
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
         return error_field(err, "validation_scheduler", c->validation_scheduler,
             "the name of a scheduler: GET /schedulers lists them");
-    if (c->method == TRAIN_FULL && checkpoint_is_single_file(checkpoint))
-        return error_field(err, "method", "\"full\"",
-            "\"lora\": it writes a folder, and this checkpoint is a single file; one in diffusers' "
-            "layout can be trained");
     if (c->validation_prompts.count && inpaints)
         return error_field(err, "validation_prompts", c->validation_prompts.items[0],
             "none: this checkpoint inpaints, and draws from no prompt alone");

@@ -23,7 +23,7 @@ struct training_job {
     struct dataset *class_dataset;     /* once none of its pictures is missing */
     struct read_ahead *reader;         /* of the pictures of both */
     struct train_source source;
-    char *result; /* the adapter's path, or the folder's */
+    char *result; /* the adapter's path, or the model's */
 
     /* Once they are loaded. */
     bool borrows_unet; /* the options' */
@@ -82,7 +82,7 @@ struct drawing_models training_job_drawing_models(const struct training_job *t);
 void training_job_drop_encoders(struct training_job *t);
 /* struct trainer_options' `load_encoders`; `user` is the job. They stay until its end. */
 bool training_job_load_encoders(void *user, struct error *err) __attribute__((warn_unused_result));
-/* Writes the folder `result`. */
+/* Writes `result`. */
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -8,7 +8,8 @@
  *   validation/          pictures on the way (validation.h), and grid.png of all of them
  *   class/               pictures of the class that the job has drawn (class_pictures.h)
  *   NAME.safetensors     the adapter, once the job is done (NAME.kohya.safetensors in that format)
- *   model/               the checkpoint that a full fine-tune made, instead
+ *   model/               the checkpoint that a full fine-tune made, instead; model.safetensors of
+ *                        one that was a single file
  *
  * A job whose folder has checkpoints goes on from the last one. */
 #ifndef ENGINE_TRAINING_JOB_TRAINING_JOB_H
@@ -89,7 +90,7 @@ bool training_job_keep(struct training_job *training, struct error *err)
 const char *training_job_phase(const struct training_job *training);
 /* Steps of the optimizer: done, and in all (0 until the models are loaded). */
 void training_job_steps(const struct training_job *training, int64_t *step, int64_t *steps);
-/* The path of the adapter, or of the checkpoint's folder, once it is done; borrowed. */
+/* The path of the adapter, or of the model, once it is done; borrowed. */
 const char *training_job_result(const struct training_job *training);
 
 #endif

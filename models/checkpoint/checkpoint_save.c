@@ -149,21 +149,13 @@ static bool write_prediction_type(
     return ok;
 }
 
-static bool can_save(const struct checkpoint *c, struct error *err) {
-    return !c->single_file ||
-           error_set(err, ERROR_UNSUPPORTED,
-               "the checkpoint is a single file, and a full fine-tune writes a folder: give one in "
-               "diffusers' layout");
-}
-
 bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err) {
     struct checkpoint_change *sorted = calloc(changes->count + 1, sizeof(*sorted));
     struct save s = { .c = c, .changes = sorted, .count = changes->count, .path = path };
     const struct folder_copy copy = { take, &s };
-    bool ok = (sorted ||
-                  error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", changes->count)) &&
-              can_save(c, err);
+    bool ok = sorted ||
+              error_set(err, ERROR_NO_MEMORY, "no memory for %zu tensors", changes->count);
     if (ok) {
         memcpy(sorted, changes->items, changes->count * sizeof(*sorted));
         qsort(sorted, changes->count, sizeof(*sorted), by_name);

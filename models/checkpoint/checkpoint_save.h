@@ -18,10 +18,15 @@ struct checkpoint_changes {
 
 /* Makes the folder `out`, which must not be there yet, in diffusers' layout: what was opened as the
  * folder `path`, with one file of weights for each component. Tensors that are not changed keep
- * their dtype. Further models (a safety checker) are left out, and model_index.json says so.
- * ERROR_UNSUPPORTED: the checkpoint is a single file. */
+ * their dtype. Further models (a safety checker) are left out, and model_index.json says so. */
 bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err)
     __attribute__((warn_unused_result));
+
+/* Makes the file `out`, in place of one that is there: a checkpoint that was opened as a single
+ * file, in its layout. Its averages of the weights (model_ema) are left out, which are no longer
+ * theirs; a prediction type is said in the metadata (modelspec.prediction_type). */
+bool checkpoint_save_file(struct checkpoint *c, const struct checkpoint_changes *changes,
+    const char *out, struct error *err) __attribute__((warn_unused_result));
 
 #endif
