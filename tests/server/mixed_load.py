@@ -88,6 +88,8 @@ def main():
             id = start(d)
             check(wait_until(lambda: not running(d, id), 1200), "the job ends")
             job_alone, seconds_alone = adapter(d, id, state)
+            r = d.request("DELETE", "/loras/mixed")
+            check(r.status == 204, f"the name is free again: {r.status} {r.body[:300]}")
             id, answers = start(d), []
             check(wait_until(lambda: d.get("/jobs/" + id).json()["state"] == "running", 60), "it runs")
             while len(answers) < options.requests and running(d, id):
