@@ -112,6 +112,9 @@ def main():
             client.start()
         begun, resident = time.monotonic(), []
         for turn in range(cycles):
+            # A quick disk does not outrun the pictures.
+            while soak.counted["drawn"] * 5 < turn and all(client.is_alive() for client in clients):
+                time.sleep(0.001)
             soak.cycle(turn)
             if turn % (cycles // 5) == cycles // 5 - 1:
                 resident.append(memory(daemon))
