@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -92,8 +91,7 @@ def a_daemon_trains_and_serves_it(folder, alone):
         plain = d.latents()
         id = d.start(**FULL, rank=None, dropout=None)
         check(wait_until(lambda: d.job(id)["step"] >= 2, 150), "it is under way")
-        d.process.send_signal(signal.SIGKILL)
-        d.process.wait(20)
+        d.kill()
     with Trainer(state=d.state, model=folder + ".safetensors") as d:
         trained = d.wait(id)["result"]["model"]
     check(trained == os.path.join(d.state, "jobs", id, "model.safetensors"), f"it says where: {trained}")

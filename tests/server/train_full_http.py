@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 
 from daemon import Daemon, check, done, wait_until
@@ -70,8 +69,7 @@ def trained_by_a_daemon_that_was_killed():
         plain = d.picture()
         id = d.start(**FULL, rank=None, dropout=None)
         check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
-        d.process.send_signal(signal.SIGKILL)
-        d.process.wait(20)
+        d.kill()
     with Trainer(state=d.state) as d:
         job = d.wait(id)
         check(job["result"]["model"] == os.path.join(d.state, "jobs", id, "model"), f"it says where: {job['result']}")

@@ -4,7 +4,6 @@ usage: train_http.py EXECUTABLE MODEL"""
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
 import sys
@@ -159,8 +158,7 @@ def missing_class_pictures_are_drawn():
     with Trainer() as d:
         id = d.start(class_data_dir="houses", **prior)
         check(wait_until(lambda: os.path.exists(os.path.join(folder, "drawn-0.png")), 60), "one is drawn")
-        d.process.send_signal(signal.SIGKILL)
-        d.process.wait(20)
+        d.kill()
     with Trainer(state=d.state) as d:
         d.wait(id)
         check(sorted(os.listdir(folder)) == ["drawn-0.png", "drawn-1.png", "drawn-2.png", "own.png"],
@@ -214,8 +212,7 @@ def a_kill_and_a_pause_change_no_byte(alone):
     with d:
         id = d.start()
         check(wait_until(lambda: d.job(id)["step"] >= 6, 60), "it is under way")
-        d.process.send_signal(signal.SIGKILL)
-        d.process.wait(20)
+        d.kill()
     with Trainer(state=d.state) as d:
         check(wait_until(lambda: d.job(id)["step"] >= 8, 60), "it goes on by itself")
         r = d.request("POST", f"/jobs/{id}/pause")

@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import shutil
-import signal
 import struct
 
 from daemon import check, done, wait_until
@@ -89,8 +88,7 @@ def a_kill_and_a_pause_leave_them_whole(shown, adapter):
     with d:
         id = d.start(**long)
         check(wait_until(lambda: begun(d, id, 8), 60), "the first is being drawn")
-        d.process.send_signal(signal.SIGKILL)
-        d.process.wait(20)
+        d.kill()
     with Trainer(state=d.state) as d:
         check(wait_until(lambda: begun(d, id, 16) or d.job(id)["state"] == "succeeded", 60), "so is the last")
         d.request("POST", f"/jobs/{id}/pause")

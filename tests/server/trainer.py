@@ -2,6 +2,7 @@
 sys.argv: EXECUTABLE MODEL"""
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -57,6 +58,11 @@ class Trainer(Daemon):
     def forget(self, name="stripes"):
         """Makes the adapter's name free for another job."""
         check(self.request("DELETE", "/loras/" + name).status in (200, 204), f"{name} is free")
+
+    def kill(self):
+        """kill -9; its state is there for another one."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(20)
 
     def job(self, id):
         return self.get("/jobs/" + id).json()
