@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <string.h>
 
 __device__ __forceinline__ float to_float(float x) {
     return x;
@@ -52,6 +53,30 @@ template <class T, int V> union word {
     typename word_type<V *(int)sizeof(T)>::type whole;
     T element[V];
 };
+
+/* All elements of a word. bf16 are the upper halves of f32: of two in 32 bits each is one operation
+ * away, where one taken out by itself takes two. */
+template <class T, int V>
+__device__ __forceinline__ void word_to_float(union word<T, V> w, float *to) {
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        to[i] = to_float(w.element[i]);
+}
+
+template <int V>
+__device__ __forceinline__ void word_to_float(union word<__nv_bfloat16, V> w, float *to) {
+    if constexpr (V == 1) {
+        to[0] = to_float(w.element[0]);
+    } else {
+        unsigned pairs[V / 2];
+        memcpy(pairs, &w, sizeof(pairs));
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            to[2 * i] = __uint_as_float(pairs[i] << 16);
+            to[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+        }
+    }
+}
 
 template <class T, int V> __device__ __forceinline__ void load_word(const T *from, float *to) {
     union word<T, V> w;

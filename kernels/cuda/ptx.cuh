@@ -58,6 +58,18 @@ __device__ __forceinline__ float fast_exp2(float x) {
 #endif
 }
 
+/* 1 / x to about a unit in the last place, for x above 0; 0 below the normal numbers. */
+__device__ __forceinline__ float fast_reciprocal(float x) {
+#ifdef __CUDACC__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    const float y = 1.0f / x;
+    return y < 1.17549435e-38f ? 0.0f : y;
+#endif
+}
+
 /* c += a b, f32 sums. T is __half or __nv_bfloat16; sm_80. All lanes of the warp. */
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float *c, const uint32_t *a, const uint32_t *b);

@@ -85,6 +85,7 @@ void check_group_norm(struct kcheck *k) {
         { 3, 5, 7, 6, 3, true, 0, QUICK },
         { 3, 3, 3, 17, 17, false, 0, QUICK },
         { 3, 4, 5, 33, 11, true, 0, QUICK },
+        { 2, 3, 3, 1030, 1, true, 0, QUICK }, /* more words of a line than a block has threads */
         { 3, 8, 8, 64, 32, true, 100, QUICK },
         { 3, 11, 13, 96, 4, true, -3, QUICK },
         /* Two sources: a word, and a group, that both have a part of; and wide words. */

@@ -25,8 +25,8 @@ CEILINGS = [
     (r"gemm_hopper.*tileILi256", 5000),
     (r"gemm_hopper", 3800),
     (r"attention_hopper", 3600),
-    (r"group_norm_apply", 3000),
-    (r"group_norm", 2900),
+    (r"group_norm_apply", 2900),
+    (r"group_norm", 2600),
 ]
 
 

@@ -49,7 +49,8 @@ ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its
 SCORE_ISSUE = {40: 7.0, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
                           # the head, counted in sm_90a's code
 POLYNOMIAL_ISSUE = 7      # and what an exponential takes more as a polynomial
-NORM_READ, NORM_WRITE = 13, 33  # instructions a word of two values, counted in sm_90a's code
+NORM_READ = 14.6          # instructions a word of two values, counted in sm_90a's code
+NORM_WRITE = {0: 13.8, 1: 23.8}  # without SiLU, with it
 PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
 SMALL_US = 1.5            # of a kernel that only moves a little: start and two trips
 
@@ -146,6 +147,10 @@ def conv2d(a, with_):
     work = 2 * m * a["phases"] * a["n"] * a["taps"] * a["c_in"]
     if a["c_in"] % 8 or a["n"] % 8:
         return Time("conv_in, conv_out", SMALL_US + work / PLAIN_FLOPS * 1e6, flops_us(work))
+    if a["taps"] == 1 and "shortcut" in with_:
+        # The steps alone; and the convolution that takes them waits for no residual any more.
+        steps = flops_us(work)
+        return Time("1x1 convolutions", steps / TENSOR_SHARE - TRIP_US, steps - TRIP_US, 0)
     part = "1x1 convolutions" if a["taps"] == 1 else "3x3 convolutions"
     return product(part, m, a["n"], a["taps"] * divided_up(a["c_in"], STEP), a["phases"],
                    a["phases"] * a["n"] * a["taps"] * a["c_in"], work, a, with_)
@@ -178,13 +183,14 @@ def group_norm(a, with_):
     words = a["rows"] * a["pixels"] * a["channels"] // 2
     clustered = words // a["rows"] // a["groups"] >= 4096
     blocks = a["rows"] * a["groups"] * (4 if clustered else 1)
-    instructions = NORM_WRITE if "moments" in with_ else NORM_READ + NORM_WRITE
+    instructions = NORM_WRITE[a["silu"]] + (0 if "moments" in with_ else NORM_READ)
     # x is read in two turns; what else is read is on its way meanwhile.
     trips = 3 if clustered and "moments" not in with_ else 2
     issue = words * instructions / 32 / 4 / min(blocks, MULTIPROCESSORS) / CLOCK_MHZ
     # One that reads two tensors writes their concatenation beside its own result.
     joining = 4 * words / L2_BYTES_US if a["joins"] else 0
-    return Time("group norms", trips * TRIP_US + issue + joining, 8 * words / L2_BYTES_US + joining)
+    moved = 8 * words / L2_BYTES_US
+    return Time("group norms", trips * TRIP_US + max(issue, moved) + joining, moved + joining)
 
 
 def layer_norm(a, _):
@@ -202,6 +208,7 @@ MODELS = {"linear": linear, "conv2d": conv2d, "attention": attention, "group_nor
           "geglu": small}
 
 REDESIGNS = [
+    ("shortcut", "a resnet's 1x1 shortcut as more steps of its second convolution's sum"),
     ("persistent", "persistent products, two groups taking turns"),
     ("moments", "a group norm's moments from the end of what wrote its input"),
     ("schedule", "timestep layers once for the whole schedule"),
