@@ -186,6 +186,27 @@ static void run_registers(void (*kernel)(float *)) {
     launch(dim3(1), dim3(384), 0, kernel, device_array<float>(384));
 }
 
+/* ---- groups that take turns: the first gives one to the second ---- */
+
+enum turn_fault { IN_TURN, GIVEN_TO_NOBODY, NOT_GIVEN, GIVEN_TO_ANOTHER, GIVEN_BY_FEW };
+
+template <int FAULT> static __global__ void turns_kernel(float *out) {
+    const int thread = (int)threadIdx.x;
+    if (thread >= 128)
+        turn_wait(1);
+    else if (FAULT != NOT_GIVEN && (FAULT != GIVEN_BY_FEW || thread < 96))
+        turn_give(FAULT == GIVEN_TO_ANOTHER ? 2 : 1);
+    if (FAULT == GIVEN_TO_NOBODY && thread < 128)
+        turn_give(2);
+    out[thread] = 1.0f;
+}
+
+template <int FAULT> static float *run_turns(void) {
+    float *out = device_array<float>(256);
+    launch(dim3(1), dim3(256), 0, turns_kernel<FAULT>, out);
+    return out;
+}
+
 /* ---- the faults ---- */
 
 #define PRODUCT(fault, message)                                                                    \
@@ -195,6 +216,10 @@ static void run_registers(void (*kernel)(float *)) {
 #define CLUSTER(fault, message)                                                                    \
     {                                                                                              \
         message, [] { (void)run_cluster<fault>(); }                                                \
+    }
+#define TURNS(fault, message)                                                                      \
+    {                                                                                              \
+        message, [] { (void)run_turns<fault>(); }                                                  \
     }
 #define REGISTERS(fault, message)                                                                  \
     {                                                                                              \
@@ -232,6 +257,10 @@ static const struct {
     REGISTERS(MORE_GIVEN_BACK, "registers_give_back: from 168 registers to 176"),
     REGISTERS(BY_ONE_WARP, "threads wait in registers_take"),
     { "setmaxnreg by warp", [] { run_registers(few_registers_kernel); } },
+    TURNS(GIVEN_TO_NOBODY, "exit with 128 threads arrived at barrier 2, for which nobody waits"),
+    TURNS(NOT_GIVEN, "deadlock: no thread can go on"),
+    TURNS(GIVEN_TO_ANOTHER, "deadlock: no thread can go on"),
+    TURNS(GIVEN_BY_FEW, "deadlock: no thread can go on"),
     CLUSTER(NOT_FENCED, "an arrival from another block at an mbarrier that no mbarrier_fence_init"),
     CLUSTER(NOT_MET, "the shared memory of block"),
     CLUSTER(READ_EARLY, "which may not have started: no barrier of the cluster came before"),
@@ -259,6 +288,9 @@ static void right_kernels_pass(void) {
         CHECK(out[i] == 16.0f, "sum %d: %g", i, out[i]);
         CHECK(isnan(unheld[i]), "sum %d is there without wgmma_hold: %g", i, unheld[i]);
     }
+    const float *turns = run_turns<IN_TURN>();
+    for (int i = 0; i < 256; i++)
+        CHECK(turns[i] == 1.0f, "thread %d ended with %g", i, turns[i]);
     float *others = run_cluster<RIGHT>();
     for (int i = 0; i < 64; i++)
         CHECK(others[i] == (float)(i < 32), "thread %d read %g", i, others[i]);

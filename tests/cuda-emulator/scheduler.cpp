@@ -487,6 +487,17 @@ void emulator_warp(emulator_warp_function function, const char *what, unsigned m
 
 /* ---- the life of a fiber ---- */
 
+/* A block ends: who arrived at a barrier has been waited for. */
+static void barriers_leave(const struct emulator_block *block) {
+    for (int id = 1; id < EMULATOR_NAMED_BARRIERS; id++) {
+        const struct emulator_barrier *b = &block->barriers[id];
+        if (b->arrived)
+            emulator_die("exit with %d threads arrived at barrier %d, for which nobody waits, at "
+                         "%s:%d",
+                b->arrived, id, b->file, b->line);
+    }
+}
+
 static void leave(struct emulator_thread *t) {
     t->state = EMULATOR_EXITED;
     t->block->live--;
@@ -506,8 +517,10 @@ static void leave(struct emulator_thread *t) {
     if (t->block->barriers[0].arrived)
         release_if_complete(t->block, 0);
     release_cluster();
-    if (!t->block->live)
+    if (!t->block->live) {
+        barriers_leave(t->block);
         emulator_shared_leave(t->block->rank);
+    }
 }
 
 static void fiber_main(void) {
