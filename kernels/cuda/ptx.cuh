@@ -46,6 +46,13 @@ __device__ __forceinline__ uint32_t shared_address(const void *shared) {
 #endif
 }
 
+#ifndef __CUDACC__
+/* What the chip's approximations make of numbers that are not normal. */
+static inline float without_tiny(float x) {
+    return x < 1.17549435e-38f ? 0.0f : x;
+}
+#endif
+
 /* 2^x to about 2 units in the last place; 0 below the normal numbers. */
 __device__ __forceinline__ float fast_exp2(float x) {
 #ifdef __CUDACC__
@@ -53,8 +60,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 #else
-    const float y = exp2f(x);
-    return y < 1.17549435e-38f ? 0.0f : y;
+    return without_tiny(exp2f(x));
 #endif
 }
 
@@ -65,8 +71,7 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 #else
-    const float y = 1.0f / x;
-    return y < 1.17549435e-38f ? 0.0f : y;
+    return without_tiny(1.0f / x);
 #endif
 }
 
