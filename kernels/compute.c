@@ -112,6 +112,30 @@ static bool linear_is_right(const struct check *k, const struct linear_args *a) 
                                 check_apart(k, a->y, "residual", a->residual, true)));
 }
 
+/* Where another convolution is added; the rest is right. */
+static bool shortcut_is_right(const struct check *k, const struct conv2d_args *a) {
+    if (!k->c->kernels->adds_shortcuts)
+        return check_fail(k, "%s adds no shortcut", k->c->kernels->name);
+    if (k->c->tape)
+        return check_fail(k, "a tape takes down one convolution, not two");
+    if (a->weight->kind != CONV_3X3 || a->row_add || a->residual || a->y->dtype != a->x->dtype)
+        return check_fail(k, "a shortcut takes a 3x3 convolution without row_add and residual");
+    if (!check_activation(k, "shortcut", a->shortcut, 4, 4) ||
+        !check_weight(k, a->shortcut_weight, true))
+        return false;
+    char text[112];
+    const struct packed *w = a->shortcut_weight;
+    if (w->kind != CONV_1X1 || w->n != a->weight->n || w->k != a->shortcut->shape[3])
+        return check_fail(k,
+            "shortcut is %s, its weight must be 1x1 and [%lld][%lld], not [%lld][%lld]",
+            tensor_describe(a->shortcut, text, sizeof(text)), (long long)a->weight->n,
+            (long long)a->shortcut->shape[3], (long long)w->n, (long long)w->k);
+    struct tensor want = *a->y;
+    want.shape[3] = w->k;
+    return check_shape(k, "shortcut", a->shortcut, &want, "y", a->y) &&
+           check_apart(k, a->y, "shortcut", a->shortcut, false);
+}
+
 static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) {
     if (!check_activation(k, "x", a->x, 4, 4) || !check_activation(k, "y", a->y, 4, 4) ||
         !check_weight(k, a->weight, true))
@@ -137,6 +161,8 @@ static bool conv2d_is_right(const struct check *k, const struct conv2d_args *a) 
         if (a->row_add->dtype != DTYPE_F32 && a->row_add->dtype != a->x->dtype)
             return check_dtype(k, "row_add", a->row_add, a->x->dtype, "x");
     }
+    if ((a->shortcut || a->shortcut_weight) && !shortcut_is_right(k, a))
+        return false;
     return !a->residual || (check_like(k, "residual", a->residual, "y", a->y) &&
                                check_apart(k, a->y, "residual", a->residual, true));
 }
@@ -411,7 +437,8 @@ static double flops_of(enum operation operation, const void *args) {
     case OPERATION_conv2d: {
         const struct conv2d_args *a = args;
         const double taps = a->weight->kind == CONV_1X1 ? 1 : 9;
-        return 2.0 * taps * (double)tensor_elements(a->y) * (double)a->weight->k;
+        const double of_shortcut = a->shortcut ? (double)a->shortcut_weight->k : 0;
+        return 2.0 * (double)tensor_elements(a->y) * (taps * (double)a->weight->k + of_shortcut);
     }
     case OPERATION_attention: { /* q k^T and its product with v; a causal mask is not credited */
         const struct attention_args *a = args;

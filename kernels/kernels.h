@@ -90,7 +90,9 @@ struct linear_args {
 
 /* y = conv(x) + bias + row_add[row][row_add_offset + c_out] + residual.
  * x [n][h][w][c_in], y [n][h'][w'][c_out]. On a table that widens, without a tape and a residual, y
- * may be f32 whatever x is. */
+ * may be f32 whatever x is.
+ * On a table that adds shortcuts, without a tape, a CONV_3X3 with neither row_add nor residual may
+ * add another convolution instead: + conv(shortcut) + its bias, of shortcut_weight, a CONV_1X1. */
 struct conv2d_args {
     const struct tensor *x;
     const struct packed *weight;
@@ -99,6 +101,8 @@ struct conv2d_args {
     const struct tensor *residual; /* like y, or NULL; may be y itself */
     struct tensor *y;
     int64_t row_add_offset; /* its first channel: many layers' may stand side by side */
+    const struct tensor *shortcut; /* [n][h'][w'][...] in x's dtype, apart from y; or NULL */
+    const struct packed *shortcut_weight;
 };
 
 /* y = gamma (x - mean) / sqrt(var + eps) + beta, mean and biased variance over (h, w, c / groups)
@@ -321,6 +325,9 @@ struct kernels {
     /* Whether group_norm takes two tensors and leaves their concatenation: cheaper than op_concat
      * where a call by itself costs something. */
     bool joins;
+    /* Whether conv2d takes a shortcut: cheaper than two calls where some of its kernels add it to
+     * the same sum. */
+    bool adds_shortcuts;
     /* Whether conv2d may leave f32 where x is of 16 bits: cheaper than op_convert there. */
     bool widens;
 

@@ -678,13 +678,14 @@ static void run_activated(struct compute *c, const struct overlay *o, const stru
     arena_release(c->arena, mark);
 }
 
-/* Rows first .. first + *count - 1 go one way: the same weight, and, where something comes after
- * the terms, all with terms or none. */
-static bool next_run(const struct overlay *o, const struct packed *target, bool after, int64_t rows,
-    int64_t first, int64_t *count) {
+/* Rows first .. first + *count - 1 go one way: the same weight, also in place of `other` (NULL for
+ * none), and, where something comes after the terms, all with terms or none. */
+static bool next_run(const struct overlay *o, const struct packed *target,
+    const struct packed *other, bool after, int64_t first, int64_t *count) {
     const bool terms = after && has_terms(o, first, target);
-    for (*count = 1; first + *count < rows; ++*count)
+    for (*count = 1; first + *count < o->count; ++*count)
         if (weight_of(o, first + *count, target) != weight_of(o, first, target) ||
+            (other && weight_of(o, first + *count, other) != weight_of(o, first, other)) ||
             (after && has_terms(o, first + *count, target) != terms))
             break;
     return terms;
@@ -694,7 +695,7 @@ static void run_linear(struct compute *c, const struct overlay *o, const struct 
     const struct packed *target = args->weight;
     const bool activated = args->activation != ACTIVATION_NONE || (target->geglu && !args->ungated);
     for (int64_t first = 0, count; first < o->count; first += count) {
-        const bool apart = next_run(o, target, activated, o->count, first, &count);
+        const bool apart = next_run(o, target, NULL, activated, first, &count);
         const struct packed *weight = weight_of(o, first, target);
         const struct tensor x = tensor_rows(args->x, first, count);
         struct tensor y = tensor_rows(args->y, first, count), residual;
@@ -730,19 +731,29 @@ static void run_widened(struct compute *c, const struct overlay *o, const struct
 }
 
 static void run_conv2d(struct compute *c, const struct overlay *o, const struct conv2d_args *args) {
-    const struct packed *target = args->weight;
+    const struct packed *target = args->weight, *other = args->shortcut_weight;
     const bool widened = args->y->dtype != args->x->dtype;
     for (int64_t first = 0, count; first < o->count; first += count) {
-        const bool apart = next_run(o, target, widened, o->count, first, &count);
+        const bool apart = next_run(o, target, other, widened, first, &count);
         const struct tensor x = tensor_rows(args->x, first, count);
-        struct tensor y = tensor_rows(args->y, first, count), row_add, residual;
-        if (args->row_add)
+        struct tensor y = tensor_rows(args->y, first, count), row_add, residual, shortcut;
+        struct conv2d_args a = { .x = &x,
+            .weight = weight_of(o, first, target),
+            .y = &y,
+            .row_add_offset = args->row_add_offset };
+        if (args->row_add) {
             row_add = tensor_rows(args->row_add, first, count);
-        if (args->residual)
+            a.row_add = &row_add;
+        }
+        if (args->residual) {
             residual = tensor_rows(args->residual, first, count);
-        const struct conv2d_args a = { &x, weight_of(o, first, target),
-            args->row_add ? &row_add : NULL, args->residual ? &residual : NULL, &y,
-            args->row_add_offset };
+            a.residual = &residual;
+        }
+        if (other) {
+            shortcut = tensor_rows(args->shortcut, first, count);
+            a.shortcut = &shortcut;
+            a.shortcut_weight = weight_of(o, first, other);
+        }
         if (apart)
             run_widened(c, o, &a, first, target);
         else
@@ -750,6 +761,8 @@ static void run_conv2d(struct compute *c, const struct overlay *o, const struct 
     }
     if (!widened)
         add_low_rank(c, o, target, 0, args->x, args->y);
+    if (other)
+        add_low_rank(c, o, other, 0, args->shortcut, args->y);
 }
 
 /* How many rows from `first` on have the same parameters, and which: NULL: the norm's own. */

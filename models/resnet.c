@@ -62,16 +62,24 @@ static void first_conv(const struct resnet *r, struct compute *c, const struct t
                  });
 }
 
-/* y = conv2(silu(norm2(hidden))) + shortcut. */
+/* Whether conv2 may take the shortcut layer into its own sum. */
+static bool can_fuse(const struct resnet *r, const struct compute *c) {
+    return r->conv_shortcut && c->kernels->adds_shortcuts && !c->tape;
+}
+
+/* y = conv2(silu(norm2(hidden))) + what goes around both: x, or what the shortcut layer made of it,
+ * which y holds already unless it is fused. */
 static void second_half(const struct resnet *r, struct compute *c, struct tensor *hidden,
-    const struct tensor *shortcut, struct tensor *y) {
+    const struct tensor *x, bool fused, struct tensor *y) {
     norm_silu(r, c, hidden, NULL, &r->norm2, NULL, hidden);
-    op_conv2d(c, &(struct conv2d_args){
-                     .x = hidden,
-                     .weight = r->conv2,
-                     .residual = shortcut,
-                     .y = y,
-                 });
+    struct conv2d_args args = { .x = hidden, .weight = r->conv2, .y = y };
+    if (fused) {
+        args.shortcut = x;
+        args.shortcut_weight = r->conv_shortcut;
+    } else {
+        args.residual = r->conv_shortcut ? y : x;
+    }
+    op_conv2d(c, &args);
 }
 
 void resnet_forward(const struct resnet *resnet, struct compute *c, struct tensor *x,
@@ -80,9 +88,11 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     const size_t mark = arena_mark(c->arena);
 
     /* y holds the shortcut first: then x is free, and can be normed in place if the caller agrees.
-     * Without a shortcut layer x itself is added at the end and has to stay. */
+     * Without a shortcut layer x itself is added at the end and has to stay; a fused one reads it
+     * there. */
     const bool reuse_x = resnet->conv_shortcut && input == RESNET_OVERWRITE_INPUT;
-    if (resnet->conv_shortcut)
+    const bool fused = can_fuse(resnet, c) && !reuse_x;
+    if (resnet->conv_shortcut && !fused)
         layer_conv(c, x, resnet->conv_shortcut, y);
 
     /* [n][h][w][c_out] */
@@ -95,7 +105,7 @@ void resnet_forward(const struct resnet *resnet, struct compute *c, struct tenso
     first_conv(resnet, c, &normed, time_add, &hidden);
     arena_release(c->arena, normed_mark);
 
-    second_half(resnet, c, &hidden, resnet->conv_shortcut ? y : x, y);
+    second_half(resnet, c, &hidden, x, fused, y);
     arena_release(c->arena, mark);
 }
 
@@ -117,8 +127,9 @@ void resnet_forward_joined(const struct resnet *resnet, struct compute *c, const
     norm_silu(resnet, c, a, b, &resnet->norm1, &x, &normed);
     first_conv(resnet, c, &normed, time_add, &hidden);
     arena_release(c->arena, normed_mark);
-    if (resnet->conv_shortcut)
+    const bool fused = can_fuse(resnet, c);
+    if (resnet->conv_shortcut && !fused)
         layer_conv(c, &x, resnet->conv_shortcut, y);
-    second_half(resnet, c, &hidden, resnet->conv_shortcut ? y : &x, y);
+    second_half(resnet, c, &hidden, &x, fused, y);
     arena_release(c->arena, mark);
 }

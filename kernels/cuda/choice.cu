@@ -37,7 +37,7 @@ static bool same_shape(const struct gemm_shape *a, const struct gemm_shape *b) {
     return a->dtype == b->dtype && a->is_conv == b->is_conv && a->geglu == b->geglu &&
            a->plain == b->plain && (!a->is_conv || a->kind == b->kind) && a->n == b->n &&
            a->k == b->k && a->h == b->h && a->w == b->w && a->h_out == b->h_out &&
-           a->w_out == b->w_out;
+           a->w_out == b->w_out && a->k_shortcut == b->k_shortcut;
 }
 
 static struct selections<struct gemm_shape, struct gemm_candidate> selected;
@@ -92,12 +92,17 @@ static int64_t pixels_of(const struct gemm_shape *s) {
     return gemm_is_phased(s) ? s->h * s->w : s->h_out * s->w_out;
 }
 
+/* GEMM_K_UNITs of the sum, where a shortcut's come behind. */
+static int64_t units_of(const struct gemm_shape *s) {
+    return divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT) + divided_up(s->k_shortcut, GEMM_K_UNIT);
+}
+
 static double expected_us(
     const struct gemm_shape *s, int64_t rows, const struct gemm_candidate *c) {
     int count;
     const struct gemm_tile *tile = &gemm_tiles(c->path, &count)[c->tile];
     const int64_t m = rows * pixels_of(s), phases = gemm_is_phased(s) ? 4 : 1;
-    const int64_t units = divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT);
+    const int64_t units = units_of(s);
     const int64_t blocks = divided_up(m, tile->m) * divided_up(s->n, tile->n) * phases * c->split;
     const int64_t waves = divided_up(blocks, cuda_get_properties()->multiprocessors);
     const double products = (double)divided_up(units, c->split) * GEMM_K_UNIT * (double)tile->m *
@@ -119,7 +124,7 @@ static bool split_fits(const struct gemm_shape *s, int split) {
         return true;
     const int64_t phases = gemm_is_phased(s) ? 4 : 1;
     const int64_t columns = divided_up(s->n, 16) * 16;
-    return divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT) >= 4 * split &&
+    return units_of(s) >= 4 * split &&
            pixels_of(s) * phases * columns * split * 4 <= (int64_t)CUDA_WORKSPACE_BYTES;
 }
 

@@ -57,6 +57,7 @@ const struct kernels *kernels_cuda(int index, struct error *err) {
     table.batch_images = 8;
     table.batch_px = 8 * 512 * 512;
     table.joins = true;
+    table.adds_shortcuts = true;
     table.widens = true;
     choose_dtypes(p->capability);
     table.linear_pack = gemm_linear_pack;

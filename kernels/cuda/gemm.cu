@@ -55,6 +55,7 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     s.w = args->x->shape[2];
     s.h_out = args->y->shape[1];
     s.w_out = args->y->shape[2];
+    s.k_shortcut = args->shortcut ? args->shortcut_weight->k : 0;
     return s;
 }
 
@@ -141,6 +142,7 @@ static bool run(const struct gemm_candidate *candidate, struct gemm *g,
         part.x = advanced(g->x, first * g->h * g->w * g->c_in, size);
         part.y = (void *)advanced(g->y, outputs, g->y_is_f32 ? sizeof(float) : size);
         part.residual = advanced(g->residual, outputs, size);
+        part.shortcut = advanced(g->shortcut, first * row_pixels * g->c_shortcut, size);
         part.row_add = advanced(
             g->row_add, first * g->row_add_step, g->row_add_is_f32 ? sizeof(float) : size);
         if (row_partial) {
@@ -172,8 +174,38 @@ extern "C" bool gemm_linear_with(
     return run(candidate, &g, &shape, rows, args->x->dtype, err);
 }
 
+/* y = the shortcut, then y += the convolution. */
+static bool add_to_shortcut(
+    const struct gemm_candidate *candidate, const struct conv2d_args *args, struct error *err) {
+    const struct gemm_candidate plainest = { GEMM_SIMT, 0, 1 };
+    struct conv2d_args before = {}, rest = *args;
+    before.x = args->shortcut;
+    before.weight = args->shortcut_weight;
+    before.y = args->y;
+    rest.shortcut = NULL;
+    rest.shortcut_weight = NULL;
+    rest.residual = args->y;
+    return (candidate->path == GEMM_SIMT ? gemm_conv2d_with(&plainest, &before, err)
+                                         : cuda_conv2d(&before, err)) &&
+           gemm_conv2d_with(candidate, &rest, err);
+}
+
+/* The channels of a shortcut as more of the sum. Its bias comes as what is added to each row: the
+ * same for all. */
+static void take_shortcut(struct gemm *g, const struct conv2d_args *args) {
+    const struct cuda_packed *p = (const struct cuda_packed *)args->shortcut_weight;
+    g->shortcut = args->shortcut->data;
+    g->shortcut_weight = p->weight;
+    g->c_shortcut = (int)p->base.k;
+    g->row_add = p->bias;
+    g->row_add_is_f32 = p->bias != NULL;
+    g->row_add_step = 0;
+}
+
 extern "C" bool gemm_conv2d_with(
     const struct gemm_candidate *candidate, const struct conv2d_args *args, struct error *err) {
+    if (args->shortcut && candidate->path != GEMM_HOPPER)
+        return add_to_shortcut(candidate, args, err);
     const struct cuda_packed *p = (const struct cuda_packed *)args->weight;
     const struct gemm_shape shape = gemm_shape_of_conv2d(args);
     const int64_t rows = args->x->shape[0];
@@ -189,6 +221,8 @@ extern "C" bool gemm_conv2d_with(
         g.row_add_is_f32 = rows_add->dtype == DTYPE_F32;
         g.row_add_step = (int)rows_add->shape[1];
     }
+    if (args->shortcut)
+        take_shortcut(&g, args);
     set_geometry(&g, &shape, rows);
     complete(&g, p, false);
     return run(candidate, &g, &shape, rows, args->x->dtype, err);

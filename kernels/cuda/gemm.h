@@ -41,6 +41,10 @@ struct gemm {
     int taps_x, taps;     /* taps of a line of the kernel, and of all lines */
     int stride, before;
     int phases; /* 1 or 4 */
+    /* Further channels of the sum, without taps: shortcut [row][h][w][c_shortcut], its weight
+     * [n][c_shortcut]; 0 without them. Only gemm_hopper.cu looks at them. */
+    const void *shortcut, *shortcut_weight;
+    int c_shortcut;
     int split, n_partial;
     bool clustered; /* gemm_is_clustered, and y is not wider than x */
     enum activation activation;

@@ -54,6 +54,7 @@ struct gemm_shape {
     int64_t n, k;        /* as in struct packed */
     int64_t h, w;        /* of one row of x; a linear layer has h = 1 and w = tokens of a row */
     int64_t h_out, w_out;
+    int64_t k_shortcut; /* channels of a convolution's shortcut, 0 without one */
 };
 
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args);
@@ -87,7 +88,8 @@ bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *ca
 void gemm_select_none(void);
 
 /* linear and conv2d by one candidate, whatever is selected. Arguments as checked by op_linear and
- * op_conv2d. */
+ * op_conv2d. GEMM_HOPPER takes a shortcut into its sum; of the others it is a product before, by
+ * what is selected for that. */
 bool gemm_linear_with(
     const struct gemm_candidate *candidate, const struct linear_args *args, struct error *err);
 bool gemm_conv2d_with(

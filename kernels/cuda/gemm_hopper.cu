@@ -4,6 +4,7 @@
  * box_h by box_n rows of the batch), so that a step of the sum, 64 channels of one tap, is one box
  * of x, shifted by the tap: TMA fetches it with zeros where it leaves the image, for every kind of
  * convolution; strides are TMA's element strides. A linear layer's tokens are one long line.
+ * Behind the last tap come the channels of a shortcut, boxes of another image that no tap shifts.
  * One thread only asks for boxes; two groups of four warps multiply 64 pixels each; barriers in
  * shared memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
  *
@@ -32,6 +33,12 @@ struct hopper {
     int grid_w, grid_h, grid_n; /* pixels as TMA counts them: a linear layer's are one line */
     int tiles_w, tiles_h, tiles_m, tiles_n; /* tiles_m, tiles_n: up to whole clusters */
     int steps_c;                            /* steps of one tap */
+    int steps;                              /* of the sum: all taps', then the shortcut's */
+};
+
+/* Where boxes come from: pixels, weights, and the shortcut's. */
+struct hopper_maps {
+    CUtensorMap x, weight, shortcut, shortcut_weight;
 };
 
 /* BLOCKS: how many shall share a multiprocessor, so that one loads and multiplies while another
@@ -63,7 +70,7 @@ struct hopper_place {
     int rank_first;           /* of the blocks of its part */
     int row, y, x;            /* first output pixel of the box */
     int n_first;
-    int step, end; /* steps of the sum: tap * steps_c + chunk */
+    int step, end; /* steps of the sum: tap * steps_c + chunk; the shortcut is the tap behind */
 };
 
 /* Grid: x clusters, [tiles of pixels][tiles of channels]; y phases; z parts. */
@@ -84,20 +91,23 @@ __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) 
     p.y = (int)(tile_m / tile_w % (unsigned)h.tiles_h) << h.shift_h;
     p.row = (int)(tile_m / tile_w / (unsigned)h.tiles_h) * h.box_n;
     p.n_first = (int)tile_n * TILE::BN;
-    const int steps = h.g.taps * h.steps_c;
-    p.step = steps * p.part / h.g.split;
-    p.end = steps * (p.part + 1) / h.g.split;
+    p.step = h.steps * p.part / h.g.split;
+    p.end = h.steps * (p.part + 1) / h.g.split;
     return p;
 }
 
-/* A step's slices: 64 channels from `c` on of tap (ky, kx). Moved on by one step at a time, since
- * dividing takes a good part of the time a step has. */
+/* A step's slices: 64 channels from `c` on of tap (ky, kx), or of the shortcut, the tap behind the
+ * last. Moved on by one step at a time, since dividing takes a good part of the time a step has. */
 struct hopper_cursor {
     int c, tap, ky, kx;
 };
 
+__device__ __forceinline__ bool at_shortcut(const struct hopper &h, struct hopper_cursor at) {
+    return at.tap == h.g.taps;
+}
+
 __device__ __forceinline__ struct hopper_cursor cursor_at(const struct hopper &h, int step) {
-    const int tap = step / h.steps_c;
+    const int tap = min(step / h.steps_c, h.g.taps);
     struct hopper_cursor at = { (step - tap * h.steps_c) * STEP, tap, tap / h.g.taps_x,
         tap % h.g.taps_x };
     return at;
@@ -105,7 +115,7 @@ __device__ __forceinline__ struct hopper_cursor cursor_at(const struct hopper &h
 
 __device__ __forceinline__ void cursor_move(const struct hopper &h, struct hopper_cursor *at) {
     at->c += STEP;
-    if (at->c < h.g.c_in)
+    if (at->c < h.g.c_in || at_shortcut(h, *at))
         return;
     at->c = 0;
     at->tap++;
@@ -121,27 +131,33 @@ struct hopper_barriers {
 
 template <class TILE>
 __device__ __forceinline__ void fetch_weights(const struct hopper &h, const struct hopper_place &p,
-    const CUtensorMap *map, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
+    const struct hopper_maps *maps, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
     constexpr int PART = TILE::BN / TILE::CM;
+    const bool behind = at_shortcut(h, at);
+    const CUtensorMap *map = behind ? &maps->shortcut_weight : &maps->weight;
+    const int tap = behind ? 0 : at.tap;
     unsigned char *to = stage + TILE::A_BYTES + p.cluster_m * PART * ROW_BYTES;
     const int n = p.phase * h.g.n + p.n_first + p.cluster_m * PART;
     if constexpr (TILE::CM == 1) {
-        tma_load_3d(to, map, full, at.c, at.tap, n);
+        tma_load_3d(to, map, full, at.c, tap, n);
     } else {
         unsigned mask = 0;
         for (int i = 0; i < TILE::CM; i++)
             mask |= 1u << (p.rank_first + i * TILE::CN + p.cluster_n);
-        tma_load_3d_multicast(to, map, full, at.c, at.tap, n, (uint16_t)mask);
+        tma_load_3d_multicast(to, map, full, at.c, tap, n, (uint16_t)mask);
     }
 }
 
 template <class TILE>
 __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struct hopper_place &p,
-    const CUtensorMap *map, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
+    const struct hopper_maps *maps, struct hopper_cursor at, unsigned char *stage, uint64_t *full) {
     const struct gemm &g = h.g;
+    const bool behind = at_shortcut(h, at);
+    const CUtensorMap *map = behind ? &maps->shortcut : &maps->x;
+    const int ky = behind ? 0 : at.ky - g.before, kx = behind ? 0 : at.kx - g.before;
     unsigned char *to = stage + p.cluster_n * (TILE::A_BYTES / TILE::CN);
-    const int x = (p.x + p.cluster_n * h.part_w) * g.stride - g.before + (p.phase & 1) + at.kx;
-    const int y = (p.y + p.cluster_n * h.part_h) * g.stride - g.before + (p.phase >> 1) + at.ky;
+    const int x = (p.x + p.cluster_n * h.part_w) * g.stride + (p.phase & 1) + kx;
+    const int y = (p.y + p.cluster_n * h.part_h) * g.stride + (p.phase >> 1) + ky;
     const int row = p.row + p.cluster_n * h.part_n;
     if constexpr (TILE::CN == 1) {
         tma_load_4d(to, map, full, at.c, x, y, row);
@@ -155,28 +171,27 @@ __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struc
  * (cuda_may_overlap), so the first stages' are asked for before it has ended. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper &h, const struct hopper_place &p,
-    const CUtensorMap *x_map, const CUtensorMap *weight_map, unsigned char *stages,
-    struct hopper_barriers b) {
+    const struct hopper_maps *maps, unsigned char *stages, struct hopper_barriers b) {
     const int steps = p.end - p.step, early = min(steps, TILE::STAGES);
-    tma_prefetch(x_map);
+    tma_prefetch(&maps->x);
     struct hopper_cursor at = cursor_at(h, p.step);
     const struct hopper_cursor first = at;
     for (int i = 0; i < early; i++, cursor_move(h, &at)) {
         mbarrier_arrive_expect_tx(&b.full[i], TILE::STAGE_BYTES);
-        fetch_weights<TILE>(h, p, weight_map, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+        fetch_weights<TILE>(h, p, maps, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
     }
     griddepcontrol_wait();
     at = first;
     for (int i = 0; i < early; i++, cursor_move(h, &at))
-        fetch_pixels<TILE>(h, p, x_map, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
+        fetch_pixels<TILE>(h, p, maps, at, stages + i * TILE::STAGE_BYTES, &b.full[i]);
     int stage = 0;
     unsigned parity = 0;
     for (int i = early; i < steps; i++, cursor_move(h, &at)) {
         unsigned char *to = stages + stage * TILE::STAGE_BYTES;
         mbarrier_wait(&b.empty[stage], parity);
         mbarrier_arrive_expect_tx(&b.full[stage], TILE::STAGE_BYTES);
-        fetch_weights<TILE>(h, p, weight_map, at, to, &b.full[stage]);
-        fetch_pixels<TILE>(h, p, x_map, at, to, &b.full[stage]);
+        fetch_weights<TILE>(h, p, maps, at, to, &b.full[stage]);
+        fetch_pixels<TILE>(h, p, maps, at, to, &b.full[stage]);
         if (++stage == TILE::STAGES) {
             stage = 0;
             parity ^= 1;
@@ -281,9 +296,8 @@ __device__ __forceinline__ void end_parts(
 }
 
 template <class T, class TILE, enum gemm_end END>
-__global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
-    gemm_hopper(const __grid_constant__ struct hopper h, const __grid_constant__ CUtensorMap x_map,
-        const __grid_constant__ CUtensorMap weight_map) {
+__global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
+    const __grid_constant__ struct hopper h, const __grid_constant__ struct hopper_maps maps) {
     if (!HOPPER_CODE)
         return;
     DYNAMIC_SHARED(unsigned char, shared);
@@ -309,7 +323,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
         if constexpr (TILE::TRADES)
             registers_give_back<40>();
         if (warp == 4 * GROUPS && lane == 0)
-            produce<TILE>(h, p, &x_map, &weight_map, shared, b);
+            produce<TILE>(h, p, &maps, shared, b);
         if constexpr (CLUSTERED)
             cluster_arrive_relaxed();
         if constexpr (PARTS) {
@@ -366,8 +380,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS)
 static const struct gemm_tile tiles[] = { TILES(ROW) };
 #undef ROW
 
-typedef void (*hopper_kernel)(
-    const struct hopper h, const CUtensorMap x_map, const CUtensorMap weight_map);
+typedef void (*hopper_kernel)(const struct hopper h, const struct hopper_maps maps);
 struct hopper_entry {
     int cm, cn;
     hopper_kernel f16[GEMM_ENDS], bf16[GEMM_ENDS];
@@ -393,6 +406,7 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
     /* sm_90a's instructions are Hopper's alone, and older PTX that was translated for Hopper has
      * none of them. An image read as twice as large has no boxes. */
     return device->capability == 90 && device->code == 90 && shape->k % 8 == 0 &&
+           shape->k_shortcut % 8 == 0 &&
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
            !(shape->is_conv && shape->kind == CONV_3X3_UP && !gemm_is_phased(shape)) &&
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;
@@ -437,12 +451,12 @@ static void choose_box(struct hopper *h, int cn) {
     h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
 }
 
-/* x [row][h][w][c_in], or one line of pixels, in boxes of one part's pixels and 64 channels. */
-static bool encode_pixels(
-    CUtensorMap *map, const struct hopper *h, int cn, enum dtype dtype, struct error *err) {
+/* x [row][h][w][channels], or one line of pixels, in boxes of one part's pixels and 64 channels. */
+static bool encode_pixels(CUtensorMap *map, const void *x, int channels, const struct hopper *h,
+    int cn, enum dtype dtype, struct error *err) {
     const struct gemm *g = &h->g;
     const bool line = is_line(g);
-    const cuuint64_t c = (cuuint64_t)g->c_in, w = (cuuint64_t)(line ? g->m : g->w);
+    const cuuint64_t c = (cuuint64_t)channels, w = (cuuint64_t)(line ? g->m : g->w);
     const cuuint64_t y = (cuuint64_t)(line ? 1 : g->h);
     const cuuint64_t sizes[] = { c, w, y, (cuuint64_t)h->grid_n };
     const cuuint64_t strides[] = { 2 * c, 2 * c * w, 2 * c * w * y };
@@ -451,17 +465,31 @@ static bool encode_pixels(
         (cuuint32_t)(h->box_h / (h->part_h ? cn : 1) * stride),
         (cuuint32_t)(h->box_n / (h->part_n ? cn : 1)) };
     const cuuint32_t steps[] = { 1, (cuuint32_t)stride, (cuuint32_t)stride, 1 };
-    return tensor_map_encode(map, dtype, 4, g->x, sizes, strides, box, steps, err);
+    return tensor_map_encode(map, dtype, 4, x, sizes, strides, box, steps, err);
 }
 
-/* weight [phases * n][tap][c_in]. */
-static bool encode_weight(
-    CUtensorMap *map, const struct gemm *g, int rows, enum dtype dtype, struct error *err) {
-    const cuuint64_t c = (cuuint64_t)g->c_in, taps = (cuuint64_t)g->taps;
-    const cuuint64_t sizes[] = { c, taps, (cuuint64_t)g->phases * (cuuint64_t)g->n };
+/* weight [lines][tap][channels], in boxes of `rows` lines. */
+static bool encode_weight(CUtensorMap *map, const void *weight, int lines, int tap_count,
+    int channels, int rows, enum dtype dtype, struct error *err) {
+    const cuuint64_t c = (cuuint64_t)channels, taps = (cuuint64_t)tap_count;
+    const cuuint64_t sizes[] = { c, taps, (cuuint64_t)lines };
     const cuuint64_t strides[] = { 2 * c, 2 * c * taps };
     const cuuint32_t box[] = { STEP, 1, (cuuint32_t)rows }, steps[] = { 1, 1, 1 };
-    return tensor_map_encode(map, dtype, 3, g->weight, sizes, strides, box, steps, err);
+    return tensor_map_encode(map, dtype, 3, weight, sizes, strides, box, steps, err);
+}
+
+/* Without a shortcut its maps are never read. */
+static bool encode_maps(struct hopper_maps *maps, const struct hopper *h,
+    const struct hopper_entry *entry, int tile_n, enum dtype dtype, struct error *err) {
+    const struct gemm *g = &h->g;
+    const int rows = tile_n / entry->cm;
+    return encode_pixels(&maps->x, g->x, g->c_in, h, entry->cn, dtype, err) &&
+           encode_weight(
+               &maps->weight, g->weight, g->phases * g->n, g->taps, g->c_in, rows, dtype, err) &&
+           (!g->c_shortcut || (encode_pixels(&maps->shortcut, g->shortcut, g->c_shortcut, h,
+                                   entry->cn, dtype, err) &&
+                                  encode_weight(&maps->shortcut_weight, g->shortcut_weight, g->n, 1,
+                                      g->c_shortcut, rows, dtype, err)));
 }
 
 extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const struct gemm *g,
@@ -481,14 +509,14 @@ extern "C" bool gemm_hopper_run(const struct gemm_candidate *candidate, const st
                 entry->cm;
     h.tiles_n = divided_up(divided_up(g->n, tile->n), entry->cn) * entry->cn;
     h.steps_c = divided_up(g->c_in, STEP);
-    CUtensorMap x_map, weight_map;
-    if (!encode_pixels(&x_map, &h, entry->cn, dtype, err) ||
-        !encode_weight(&weight_map, g, tile->n / entry->cm, dtype, err))
+    h.steps = g->taps * h.steps_c + divided_up(g->c_shortcut, STEP);
+    struct hopper_maps maps = {};
+    if (!encode_maps(&maps, &h, entry, tile->n, dtype, err))
         return false;
     const dim3 grid((unsigned)(h.tiles_m * h.tiles_n), (unsigned)g->phases, (unsigned)g->split);
     const struct launch_shape shape = { grid, dim3((unsigned)tile->threads), tile->shared_bytes,
         dim3((unsigned)(entry->cm * entry->cn), 1, g->clustered ? (unsigned)g->split : 1), true };
     const enum gemm_end end = gemm_end_of(g);
     return launch_kernel(&shape, "gemm_hopper", err,
-        dtype == DTYPE_F16 ? entry->f16[end] : entry->bf16[end], h, x_map, weight_map);
+        dtype == DTYPE_F16 ? entry->f16[end] : entry->bf16[end], h, maps);
 }

@@ -126,23 +126,26 @@ bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum 
     const int64_t side = is_conv && kind != CONV_1X1 ? 3 : 1, count = n * k * side * side;
     float *weight = (float *)malloc((size_t)count * sizeof(float));
     float *bias = (float *)malloc((size_t)n * sizeof(float));
+    struct packed **out = &trial->weights[trial->weight_count];
+    const int64_t from = 54321 * trial->weight_count;
     bool ok = table && make_pattern(err);
     if (ok && (!weight || !bias))
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a weight of %lld", (long long)count);
     if (ok) {
-        fill(weight, count, 0, 1.0f / sqrtf((float)(k * side * side)));
-        fill(bias, n, 12345, 1.0f);
+        fill(weight, count, from, 1.0f / sqrtf((float)(k * side * side)));
+        fill(bias, n, from + 12345, 1.0f);
         const struct tensor bias_tensor = tensor_1d(bias, DTYPE_F32, n);
         if (is_conv) {
             const struct tensor w = tensor_4d(weight, DTYPE_F32, n, k, side, side);
-            ok = conv2d_pack(table, "trial", &w, &bias_tensor, kind, dtype, &trial->weight, err);
+            ok = conv2d_pack(table, "trial", &w, &bias_tensor, kind, dtype, out, err);
         } else {
             const struct tensor w = tensor_2d(weight, DTYPE_F32, n, k);
-            ok = linear_pack(table, "trial", &w, &bias_tensor, geglu, dtype, &trial->weight, err);
+            ok = linear_pack(table, "trial", &w, &bias_tensor, geglu, dtype, out, err);
         }
     }
     free(weight);
     free(bias);
+    trial->weight_count += ok;
     return ok;
 }
 
@@ -287,7 +290,8 @@ static void kept_finish(void) {
     for (int i = 0; i < kept.trial.input_count; i++)
         cuda_memory.release(
             MEMORY_ACTIVATIONS, kept.trial.inputs[i].data, tensor_bytes(&kept.trial.inputs[i]));
-    packed_destroy(kept.trial.weight);
+    for (int i = 0; i < kept.trial.weight_count; i++)
+        packed_destroy(kept.trial.weights[i]);
     guarded_finish(&kept.y);
     guarded_finish(&kept.plain);
     guarded_finish(&kept.alone);

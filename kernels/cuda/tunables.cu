@@ -62,6 +62,9 @@ static void gemm_describe(const void *shape, char *text, size_t size) {
                  : "",
         dtype_name(s->dtype), (long long)s->n, (long long)s->k, (long long)s->h, (long long)s->w,
         (long long)s->h_out, (long long)s->w_out);
+    const size_t used = strlen(text);
+    if (s->k_shortcut)
+        snprintf(text + used, size - used, " shortcut k%lld", (long long)s->k_shortcut);
 }
 
 static int gemm_list(const struct gemm_shape *shape, struct gemm_candidate *out) {
@@ -72,22 +75,27 @@ typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm
     gemm_candidate_name, gemm_select>
     gemm;
 
-/* x, the residual where there may be one, and for a convolution what is added to each row. */
+/* x; then a convolution's shortcut, or the residual where there may be one, and for a convolution
+ * what is added to each row. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const int64_t rows = t->rows, taps = !s->is_conv || s->kind == CONV_1X1 ? 1 : 9;
     if (!trial_weight(t, s->n, s->k, s->is_conv, s->kind, s->geglu, s->dtype, err))
         return false;
-    t->flops = 2.0 * (double)(rows * s->h_out * s->w_out) * (double)(s->n * s->k * taps);
-    if (s->is_conv) {
-        t->y = tensor_4d(NULL, s->dtype, rows, s->h_out, s->w_out, s->n);
-        return trial_input(t, tensor_4d(NULL, s->dtype, rows, s->h, s->w, s->k), err) &&
-               trial_input(t, t->y, err) &&
-               trial_input(t, tensor_2d(NULL, s->dtype, rows, s->n), err);
+    t->flops = 2.0 * (double)(rows * s->h_out * s->w_out) * (double)s->n *
+               (double)(s->k * taps + s->k_shortcut);
+    if (!s->is_conv) {
+        t->y = tensor_3d(NULL, s->dtype, rows, s->w, s->geglu ? s->n / 2 : s->n);
+        return trial_input(t, tensor_3d(NULL, s->dtype, rows, s->w, s->k), err) &&
+               trial_input(t, t->y, err);
     }
-    t->y = tensor_3d(NULL, s->dtype, rows, s->w, s->geglu ? s->n / 2 : s->n);
-    return trial_input(t, tensor_3d(NULL, s->dtype, rows, s->w, s->k), err) &&
-           trial_input(t, t->y, err);
+    t->y = tensor_4d(NULL, s->dtype, rows, s->h_out, s->w_out, s->n);
+    if (!trial_input(t, tensor_4d(NULL, s->dtype, rows, s->h, s->w, s->k), err))
+        return false;
+    if (s->k_shortcut)
+        return trial_weight(t, s->n, s->k_shortcut, true, CONV_1X1, false, s->dtype, err) &&
+               trial_input(t, tensor_4d(NULL, s->dtype, rows, s->h, s->w, s->k_shortcut), err);
+    return trial_input(t, t->y, err) && trial_input(t, tensor_2d(NULL, s->dtype, rows, s->n), err);
 }
 
 static bool gemm_run(const void *shape, int candidate, const struct trial *t, int64_t rows,
@@ -95,21 +103,27 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const struct gemm_candidate *chosen = gemm::at(shape, candidate);
     struct tensor x = tensor_rows(&t->inputs[0], 0, rows);
-    struct tensor residual = tensor_rows(&t->inputs[1], 0, rows), out = tensor_rows(y, 0, rows);
+    struct tensor second = tensor_rows(&t->inputs[1], 0, rows), out = tensor_rows(y, 0, rows);
     if (s->is_conv) {
-        struct tensor row_add = tensor_rows(&t->inputs[2], 0, rows);
+        struct tensor row_add;
         struct conv2d_args args = {};
         args.x = &x;
-        args.weight = t->weight;
-        args.row_add = s->plain ? NULL : &row_add;
-        args.residual = &residual;
+        args.weight = t->weights[0];
         args.y = &out;
+        if (s->k_shortcut) {
+            args.shortcut = &second;
+            args.shortcut_weight = t->weights[1];
+        } else {
+            row_add = tensor_rows(&t->inputs[2], 0, rows);
+            args.row_add = s->plain ? NULL : &row_add;
+            args.residual = &second;
+        }
         return gemm_conv2d_with(chosen, &args, err);
     }
     struct linear_args args = {};
     args.x = &x;
-    args.weight = t->weight;
-    args.residual = s->geglu ? NULL : &residual; /* as models have it */
+    args.weight = t->weights[0];
+    args.residual = s->geglu ? NULL : &second; /* as models have it */
     args.y = &out;
     return gemm_linear_with(chosen, &args, err);
 }
@@ -216,6 +230,13 @@ void tunables_note(enum operation operation, const void *args) {
     } else if (operation == OPERATION_conv2d) {
         const struct conv2d_args *a = (const struct conv2d_args *)args;
         const struct gemm_shape shape = gemm_shape_of_conv2d(a);
+        if (a->shortcut) { /* first what some candidates compute it by */
+            struct conv2d_args before = {};
+            before.x = a->shortcut;
+            before.weight = a->shortcut_weight;
+            before.y = a->y;
+            tunables_note(operation, &before);
+        }
         tuner_note_rows(&tunable_gemm, &shape, a->x->shape[0]);
     } else if (operation == OPERATION_attention) {
         const struct attention_args *a = (const struct attention_args *)args;

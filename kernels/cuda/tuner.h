@@ -13,13 +13,15 @@ extern "C" {
 #include "kernels/tuner.h"
 
 #define TRIAL_MAX_INPUTS 4
+#define TRIAL_MAX_WEIGHTS 2
 
 /* One problem's operands, for `rows` rows. */
 struct trial {
     int64_t rows;
     struct tensor inputs[TRIAL_MAX_INPUTS]; /* device memory, of the tuner */
     int input_count;
-    struct packed *weight; /* of the tuner, or NULL */
+    struct packed *weights[TRIAL_MAX_WEIGHTS]; /* of the tuner */
+    int weight_count;
     struct tensor y;       /* shape and dtype of the result; data NULL */
     double flops;
 };
@@ -65,7 +67,7 @@ bool trial_of(
     const struct problem *problem, int candidate, struct tuner_result *out, struct error *err);
 void trial_end(void);
 
-/* For prepare: a further input of random numbers of about unit size, and a weight [n][k] or
+/* For prepare: a further input of random numbers of about unit size, and a further weight [n][k] or
  * [n][k][3][3] with bias whose products are of unit size again. */
 bool trial_input(struct trial *trial, struct tensor like, struct error *err);
 bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum conv_kind kind,

@@ -233,6 +233,75 @@ static void joined_norms_refuse(void) {
     REFUSES(group_norm, good, (void)0, "reference reads one tensor, not two");
 }
 
+static bool convolves_nothing(const struct conv2d_args *args, struct error *err) {
+    (void)args;
+    (void)err;
+    return true;
+}
+
+static void shortcuts_refuse(void) {
+    struct kernels table = *kernels_reference();
+    table.adds_shortcuts = true;
+    table.conv2d = convolves_nothing;
+    struct tensor w = f32_4d(0, 2, 3, 3, 3), w1 = f32_4d(0, 2, 4, 1, 1), w3 = f32_4d(0, 3, 4, 1, 1);
+    struct packed *conv = NULL, *down = NULL, *one = NULL, *three = NULL;
+    struct error err = { 0 };
+    CHECK(conv2d_pack(&table, "c", &w, NULL, CONV_3X3, DTYPE_F32, &conv, &err) &&
+              conv2d_pack(&table, "c", &w, NULL, CONV_3X3_DOWN, DTYPE_F32, &down, &err) &&
+              conv2d_pack(&table, "c", &w1, NULL, CONV_1X1, DTYPE_F32, &one, &err) &&
+              conv2d_pack(&table, "c", &w3, NULL, CONV_1X1, DTYPE_F32, &three, &err),
+        "%s", err.message);
+    conv->owner = down->owner = one->owner = three->owner = &table;
+    struct tensor x = f32_4d(0, 2, 4, 4, 3), y = f32_4d(500, 2, 4, 4, 2);
+    struct tensor around = f32_4d(1000, 2, 4, 4, 4), narrow = f32_4d(1000, 2, 4, 4, 3);
+    struct tensor flat = f32_4d(1000, 2, 2, 4, 4), over_y = f32_4d(510, 2, 4, 4, 4);
+    struct tensor half = f32_4d(500, 2, 2, 2, 2), row = tensor_2d(memory + 2000, DTYPE_F32, 2, 2);
+    const struct conv2d_args good = {
+        .x = &x, .weight = conv, .y = &y, .shortcut = &around, .shortcut_weight = one
+    };
+    const struct {
+        const struct tensor *row_add, *residual, *shortcut;
+        const struct packed *weight, *shortcut_weight;
+        const char *says; /* NULL: fine */
+    } cases[] = {
+        { NULL, NULL, &around, conv, one, NULL },
+        { NULL, NULL, NULL, conv, one, "shortcut is missing" },
+        { NULL, NULL, &around, conv, NULL, "weight is missing" },
+        { NULL, NULL, &around, conv, three, "must be 1x1 and [2][4], not [3][4]" },
+        { NULL, NULL, &around, conv, conv, "must be 1x1 and [2][4], not [2][3]" },
+        { NULL, NULL, &narrow, conv, one, "must be 1x1 and [2][3], not [2][4]" },
+        { NULL, NULL, &flat, conv, one, "it must be f32 [2][4][4][4] for y" },
+        { NULL, NULL, &over_y, conv, one, "y (f32 [2][4][4][2]) overlaps shortcut" },
+        { &row, NULL, &around, conv, one, "without row_add and residual" },
+        { NULL, &y, &around, conv, one, "without row_add and residual" },
+        { NULL, NULL, &around, down, one, "takes a 3x3 convolution" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct compute c = { .kernels = &table };
+        struct conv2d_args args = good;
+        args.row_add = cases[i].row_add;
+        args.residual = cases[i].residual;
+        args.shortcut = cases[i].shortcut;
+        args.weight = cases[i].weight;
+        args.shortcut_weight = cases[i].shortcut_weight;
+        args.y = cases[i].weight == down ? &half : &y;
+        op_conv2d(&c, &args);
+        CHECK(compute_ok(&c) == !cases[i].says, "%zu: %s", i, c.error.message);
+        if (cases[i].says)
+            CHECK_CONTAINS(c.error.message, cases[i].says);
+    }
+    struct compute c = { .kernels = &table, .tape = (struct tape *)memory };
+    op_conv2d(&c, &good);
+    CHECK_CONTAINS(c.error.message, "a tape takes down one convolution, not two");
+    conv->owner = kernels_reference();
+    REFUSES(conv2d, good, (void)0, "reference adds no shortcut");
+    conv->owner = &table;
+    packed_destroy(conv);
+    packed_destroy(down);
+    packed_destroy(one);
+    packed_destroy(three);
+}
+
 static void attention_refuses(void) {
     struct tensor q = tensor_3d(memory, DTYPE_F32, 2, 5, 24);
     struct tensor k = tensor_3d(memory + 1000, DTYPE_F32, 2, 7, 8);
@@ -450,6 +519,7 @@ int main(void) {
     wider_outputs_refuse();
     norms_refuse();
     joined_norms_refuse();
+    shortcuts_refuse();
     attention_refuses();
     embeddings_refuse();
     pointwise_refuses();

@@ -13,6 +13,8 @@ struct product {
     enum activation activation;
     bool geglu;
     struct tensor x, weight, bias, row_add, residual, y; /* host */
+    /* In place of row_add and residual: a shortcut, its weight of rank 4 and bias. */
+    struct tensor shortcut, more_weight, more_bias;
 };
 
 static void product_release(struct product *p) {
@@ -22,6 +24,20 @@ static void product_release(struct product *p) {
     free(p->row_add.data);
     free(p->residual.data);
     free(p->y.data);
+    free(p->shortcut.data);
+    free(p->more_weight.data);
+    free(p->more_bias.data);
+}
+
+/* The shortcut's weight, or NULL. */
+static struct packed *packed_more(const struct product *p, const struct kernels *table) {
+    struct packed *out = NULL;
+    struct error err = { 0 };
+    if (p->shortcut.data)
+        CHECK(conv2d_pack(table, "shortcut", &p->more_weight, &p->more_bias, CONV_1X1, p->x.dtype,
+                  &out, &err),
+            "%s", err.message);
+    return out;
 }
 
 static struct packed *packed(const struct product *p, const struct kernels *table) {
@@ -37,29 +53,47 @@ static struct packed *packed(const struct product *p, const struct kernels *tabl
 
 /* The arguments on device, with the weight. */
 struct call {
-    struct tensor x, row_add, residual, y;
+    struct tensor x, row_add, residual, y, shortcut;
     struct linear_args linear;
     struct conv2d_args conv2d;
 };
 
-static void call_init(struct call *c, const struct product *p, const struct packed *weight) {
+static struct tensor on_device_if_any(const struct tensor *t) {
+    return t->data ? on_device(t) : (struct tensor){ 0 };
+}
+
+/* more: the shortcut's weight, or NULL. */
+static void call_init(struct call *c, const struct product *p, const struct packed *weight,
+    const struct packed *more) {
     c->x = on_device(&p->x);
-    c->residual = on_device(&p->residual);
+    c->residual = on_device_if_any(&p->residual);
     c->y = on_device(&p->y);
-    c->row_add = (struct tensor){ 0 };
-    if (p->row_add.data)
-        c->row_add = on_device(&p->row_add);
+    c->row_add = on_device_if_any(&p->row_add);
+    c->shortcut = on_device_if_any(&p->shortcut);
     c->linear = (struct linear_args){ &c->x, weight, p->activation, &c->residual, &c->y };
-    c->conv2d = (struct conv2d_args){ &c->x, weight, c->row_add.data ? &c->row_add : NULL,
-        &c->residual, &c->y };
+    c->conv2d = (struct conv2d_args){ .x = &c->x,
+        .weight = weight,
+        .row_add = c->row_add.data ? &c->row_add : NULL,
+        .residual = c->residual.data ? &c->residual : NULL,
+        .y = &c->y,
+        .shortcut = more ? &c->shortcut : NULL,
+        .shortcut_weight = more };
 }
 
 static void call_finish(struct call *c) {
-    device_release(&c->x);
-    device_release(&c->residual);
-    device_release(&c->y);
-    if (c->row_add.data)
-        device_release(&c->row_add);
+    struct tensor *const all[] = { &c->x, &c->residual, &c->y, &c->row_add, &c->shortcut };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i]->data)
+            device_release(all[i]);
+}
+
+/* Rows of a tensor that may not be there. */
+static const struct tensor *rows_if_any(
+    const struct tensor *t, int64_t first, int64_t count, struct tensor *rows) {
+    if (!t->data)
+        return NULL;
+    *rows = tensor_rows(t, first, count);
+    return rows;
 }
 
 /* Runs the candidate on the rows from `first` on; their results, until the next call, or NULL. */
@@ -68,13 +102,15 @@ static const void *run(const struct product *p, struct call *c,
     struct error err = { 0 };
     int64_t count = p->x.shape[0] - first;
     struct tensor x = tensor_rows(&c->x, first, count), y = tensor_rows(&c->y, first, count);
-    struct tensor residual = tensor_rows(&c->residual, first, count), row_add = { 0 };
-    struct linear_args linear = { &x, c->linear.weight, p->activation, &residual, &y };
-    struct conv2d_args conv2d = { &x, c->conv2d.weight, NULL, &residual, &y };
-    if (p->row_add.data) {
-        row_add = tensor_rows(&c->row_add, first, count);
-        conv2d.row_add = &row_add;
-    }
+    struct tensor residual, row_add, shortcut;
+    struct linear_args linear = { &x, c->linear.weight, p->activation,
+        rows_if_any(&c->residual, first, count, &residual), &y };
+    struct conv2d_args conv2d = c->conv2d;
+    conv2d.x = &x;
+    conv2d.y = &y;
+    conv2d.row_add = rows_if_any(&c->row_add, first, count, &row_add);
+    conv2d.residual = linear.residual;
+    conv2d.shortcut = rows_if_any(&c->shortcut, first, count, &shortcut);
     bool ok = cuda->memory->upload(c->y.data, p->y.data, tensor_bytes(&p->y), &err) &&
               (p->weight.rank == 4 ? gemm_conv2d_with(candidate, &conv2d, &err)
                                    : gemm_linear_with(candidate, &linear, &err));
@@ -103,11 +139,14 @@ static double try_candidate(const struct product *p, struct call *c,
     return error;
 }
 
-static void reference(struct product *p, struct packed *weight) {
+/* more: the shortcut's weight, or NULL; in f32 it is a residual. */
+static void reference(struct product *p, struct packed *weight, struct packed *more) {
     struct compute c = { .kernels = kernels_reference() };
+    if (more)
+        op_conv2d(&c, &(struct conv2d_args){ .x = &p->shortcut, .weight = more, .y = &p->y });
     if (p->weight.rank == 4)
         op_conv2d(&c, &(struct conv2d_args){ &p->x, weight, p->row_add.data ? &p->row_add : NULL,
-                          &p->residual, &p->y });
+                          more ? &p->y : &p->residual, &p->y });
     else
         op_linear(&c, &(struct linear_args){ &p->x, weight, p->activation, &p->residual, &p->y });
     CHECK(compute_ok(&c), "%s", c.error.message);
@@ -115,14 +154,17 @@ static void reference(struct product *p, struct packed *weight) {
 
 /* All tiles of all paths, each with one and with three parts. */
 static void check_product(struct product *p) {
-    /* Weights of phases are sums that are rounded once, the reference's are rounded each. */
-    const bool sums = p->weight.rank == 4 && p->kind == CONV_3X3_UP;
+    /* Weights of phases are sums that are rounded once, the reference's are rounded each; and the
+     * reference rounds what a shortcut comes to by itself. */
+    const bool sums = (p->weight.rank == 4 && p->kind == CONV_3X3_UP) || p->shortcut.data;
     const double allowed = (p->x.dtype == DTYPE_F16 ? 1.3e-4 : 1e-3) * (sums ? 3 : 1);
     struct packed *ours = packed(p, cuda), *theirs = packed(p, kernels_reference());
+    struct packed *our_more = packed_more(p, cuda),
+                  *their_more = packed_more(p, kernels_reference());
     struct tensor want = p->y;
-    reference(p, theirs);
+    reference(p, theirs, their_more);
     struct call c;
-    call_init(&c, p, ours);
+    call_init(&c, p, ours, our_more);
     /* What runs starts from other contents. */
     p->y.data = calloc(1, tensor_bytes(&p->y));
     const struct gemm_shape shape = p->weight.rank == 4 ? gemm_shape_of_conv2d(&c.conv2d)
@@ -150,6 +192,8 @@ static void check_product(struct product *p) {
     call_finish(&c);
     packed_destroy(ours);
     packed_destroy(theirs);
+    packed_destroy(our_more);
+    packed_destroy(their_more);
     free(want.data);
     product_release(p);
 }
@@ -180,6 +224,21 @@ static void check_conv2d(const char *name, enum dtype dtype, enum conv_kind kind
     check_product(&p);
 }
 
+/* Behind a convolution's taps the channels of another image, so that no step of the sum holds of
+ * both; and two products where a candidate knows no such thing. */
+static void check_shortcut(const char *name, enum dtype dtype, int64_t h, int64_t w, int64_t c_in,
+    int64_t c_shortcut, int64_t c_out) {
+    struct product p = { .name = name, .kind = CONV_3X3 };
+    p.x = random_tensor(tensor_4d(NULL, dtype, 2, h, w, c_in), 1);
+    p.weight = random_tensor(tensor_4d(NULL, DTYPE_F32, c_out, c_in, 3, 3), 0.1f);
+    p.bias = random_tensor(tensor_1d(NULL, DTYPE_F32, c_out), 1);
+    p.shortcut = random_tensor(tensor_4d(NULL, dtype, 2, h, w, c_shortcut), 1);
+    p.more_weight = random_tensor(tensor_4d(NULL, DTYPE_F32, c_out, c_shortcut, 1, 1), 0.3f);
+    p.more_bias = random_tensor(tensor_1d(NULL, DTYPE_F32, c_out), 3);
+    p.y = random_tensor(tensor_4d(NULL, dtype, 2, h, w, c_out), 1);
+    check_product(&p);
+}
+
 /* Parts are added in their order, whoever adds them and however many there are. The first is 2^33,
  * the last but one the opposite, the last 1, and 1 is all that is left; whatever adds the 1 to
  * one of the large ones loses it. */
@@ -206,7 +265,7 @@ static void parts_keep_their_order(void) {
         }
         struct packed *weight = packed(&p, cuda);
         struct call c;
-        call_init(&c, &p, weight);
+        call_init(&c, &p, weight, NULL);
         const struct gemm_shape shape = gemm_shape_of_linear(&c.linear);
         int tried = 0, clustered = 0;
         for (int path = 0; path < GEMM_PATHS; path++) {
@@ -283,6 +342,11 @@ int main(void) {
     check_conv2d("conv up shorter f16", DTYPE_F16, CONV_3X3_UP, 4, 3, 88, 40, 1);
     if (cuda->weight_dtypes >> DTYPE_BF16 & 1)
         check_conv2d("conv 3x3 bf16", DTYPE_BF16, CONV_3X3, 5, 7, 88, 72, 0);
+    check_shortcut("shortcut f16", DTYPE_F16, 5, 7, 88, 72, 72);
+    check_shortcut("longer shortcut f16", DTYPE_F16, 9, 4, 64, 600, 40);
+    check_shortcut("odd shortcut f16", DTYPE_F16, 5, 3, 64, 75, 40);
+    if (cuda->weight_dtypes >> DTYPE_BF16 & 1)
+        check_shortcut("shortcut bf16", DTYPE_BF16, 8, 6, 128, 192, 88);
     parts_keep_their_order();
     the_batch_does_not_change_the_sum();
     return check_done();

@@ -23,6 +23,9 @@ struct layer_case {
     enum activation activation;
     bool geglu, residual;
     bool wide; /* y is f32, on a table that widens */
+    /* With a shortcut: the weight is the 3x3 convolution's, or the 1x1 one's that is added to it.
+     */
+    bool around;
 };
 
 static const struct layer_case cases[] = {
@@ -37,6 +40,8 @@ static const struct layer_case cases[] = {
     { "3x3 down", true, CONV_3X3_DOWN, 6, 5, 48, ACTIVATION_NONE, false, false },
     { "3x3 up", true, CONV_3X3_UP, 3, 5, 48, ACTIVATION_NONE, false, false },
     { "3x3, wide", true, CONV_3X3, 5, 4, 48, ACTIVATION_NONE, false, false, true },
+    { "3x3, shortcut", true, CONV_3X3, 5, 4, 48, ACTIVATION_NONE, false, false, false, true },
+    { "shortcut", true, CONV_1X1, 5, 4, 48, ACTIVATION_NONE, false, false, false, true },
 };
 
 /* Of outputs [first, first + n) of the layer. */
@@ -63,6 +68,7 @@ struct fixture {
     struct tensor weight, other, bias; /* f32 on the host */
     struct tensor down[3], up[3];
     struct packed *base, *replacement, *merged[ROWS];
+    struct packed *unchanged; /* of `around`: the weight of the other convolution, or NULL */
     struct low_rank_pair *pairs[3];
     struct row_overlay *overlays[ROWS];
     struct tensor x, residual; /* all rows; y is like residual */
@@ -76,6 +82,20 @@ static struct packed *pack(const struct fixture *f, const struct tensor *weight)
                             : linear_pack(f->kernels, f->p->name, weight, &f->bias, f->p->geglu,
                                   f->dtype, &out, &err);
     CHECK(ok, "%s", err.message);
+    return out;
+}
+
+/* `around`: the other convolution's weight, of the same channels. */
+static struct packed *pack_unchanged(const struct fixture *f) {
+    const bool main = f->p->kind == CONV_3X3;
+    const int64_t s = main ? 1 : 3;
+    struct packed *out = NULL;
+    struct error err = { 0 };
+    struct tensor weight = random_tensor(tensor_4d(NULL, DTYPE_F32, f->p->n, K, s, s), 0.2f);
+    CHECK(conv2d_pack(f->kernels, f->p->name, &weight, &f->bias, main ? CONV_1X1 : CONV_3X3,
+              f->dtype, &out, &err),
+        "%s", err.message);
+    free(weight.data);
     return out;
 }
 
@@ -134,6 +154,8 @@ static void start(struct fixture *f, const struct kernels *kernels, enum dtype d
     f->bias = random_tensor(tensor_1d(NULL, DTYPE_F32, p->n), 0.3f);
     f->base = pack(f, &f->weight);
     f->replacement = pack(f, &f->other);
+    if (p->around)
+        f->unchanged = pack_unchanged(f);
     for (int i = 0; i < 3; i++) {
         const int64_t n = changes[i].n ? changes[i].n : p->n;
         f->down[i] = random_tensor(
@@ -164,6 +186,7 @@ static void finish(struct fixture *f) {
     }
     packed_destroy(f->base);
     packed_destroy(f->replacement);
+    packed_destroy(f->unchanged);
     free(f->weight.data);
     free(f->other.data);
     free(f->bias.data);
@@ -180,10 +203,27 @@ static struct tensor place(struct compute *c, const struct tensor *t) {
     return placed;
 }
 
+/* y = both convolutions of x; on a table that adds no shortcuts one after the other. */
+static void call_around(struct compute *c, const struct fixture *f, const struct packed *weight,
+    const struct tensor *x, struct tensor *y) {
+    const bool main = f->p->kind == CONV_3X3, adds = f->kernels->adds_shortcuts;
+    const struct packed *around = main ? f->unchanged : weight;
+    if (!adds)
+        op_conv2d(c, &(struct conv2d_args){ .x = x, .weight = around, .y = y });
+    op_conv2d(c, &(struct conv2d_args){ .x = x,
+                     .weight = main ? weight : f->unchanged,
+                     .residual = adds ? NULL : y,
+                     .y = y,
+                     .shortcut = adds ? x : NULL,
+                     .shortcut_weight = adds ? around : NULL });
+}
+
 static void call(struct compute *c, const struct fixture *f, const struct packed *weight,
     const struct tensor *x, struct tensor *y) {
     const struct tensor *residual = f->p->residual ? y : NULL;
-    if (f->p->is_conv)
+    if (f->p->around)
+        call_around(c, f, weight, x, y);
+    else if (f->p->is_conv)
         op_conv2d(
             c, &(struct conv2d_args){ .x = x, .weight = weight, .residual = residual, .y = y });
     else

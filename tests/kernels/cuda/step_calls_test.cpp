@@ -129,9 +129,10 @@ static std::string describe(const struct linear_args *a) {
 
 static std::string describe(const struct conv2d_args *a) {
     const struct gemm_shape shape = gemm_shape_of_conv2d(a);
-    return text("rows=%lld h=%lld w=%lld n=%lld c_in=%lld taps=%d phases=%d residual=%d",
+    return text(
+        "rows=%lld h=%lld w=%lld n=%lld c_in=%lld taps=%d phases=%d residual=%d shortcut=%lld",
         at(a->x, 0), at(a->y, 1), at(a->y, 2), at(a->y, 3), at(a->x, 3), gemm_taps(&shape),
-        gemm_is_phased(&shape) ? 4 : 1, a->residual != NULL);
+        gemm_is_phased(&shape) ? 4 : 1, a->residual != NULL, (long long)shape.k_shortcut);
 }
 
 static std::string describe(const struct group_norm_args *a) {

@@ -122,7 +122,8 @@ def tile_us(m, n, steps, phases, tile, split, end, with_):
 
 
 def product(part, m, n, k_steps, phases, weight_elements, flops, a, with_):
-    # What has no residual but three taps a line is mostly a resnet's, and adds the time embedding.
+    # What has no residual but three taps a line is mostly a resnet's, and adds the time embedding or
+    # the bias of a shortcut.
     end = END_GEGLU_US if a.get("geglu") else END_US, TRIP_US * (a["residual"] or a.get("taps") == 9)
     weight_us = 2 * weight_elements / MEMORY_BYTES_US
     us, tile, split = min((tile_us(m, n, k_steps, phases, t, s, end, with_), t, s)
@@ -144,16 +145,13 @@ def linear(a, with_):
 
 def conv2d(a, with_):
     m = a["rows"] * a["h"] * a["w"] // a["phases"]
-    work = 2 * m * a["phases"] * a["n"] * a["taps"] * a["c_in"]
+    channels = a["taps"] * a["c_in"] + a["shortcut"]  # of the sum
+    work = 2 * m * a["phases"] * a["n"] * channels
     if a["c_in"] % 8 or a["n"] % 8:
         return Time("conv_in, conv_out", SMALL_US + work / PLAIN_FLOPS * 1e6, flops_us(work))
-    if a["taps"] == 1 and "shortcut" in with_:
-        # The steps alone; and the convolution that takes them waits for no residual any more.
-        steps = flops_us(work)
-        return Time("1x1 convolutions", steps / TENSOR_SHARE - TRIP_US, steps - TRIP_US, 0)
     part = "1x1 convolutions" if a["taps"] == 1 else "3x3 convolutions"
-    return product(part, m, a["n"], a["taps"] * divided_up(a["c_in"], STEP), a["phases"],
-                   a["phases"] * a["n"] * a["taps"] * a["c_in"], work, a, with_)
+    steps = a["taps"] * divided_up(a["c_in"], STEP) + divided_up(a["shortcut"], STEP)
+    return product(part, m, a["n"], steps, a["phases"], a["phases"] * a["n"] * channels, work, a, with_)
 
 
 def attention(a, with_):
@@ -208,7 +206,6 @@ MODELS = {"linear": linear, "conv2d": conv2d, "attention": attention, "group_nor
           "geglu": small}
 
 REDESIGNS = [
-    ("shortcut", "a resnet's 1x1 shortcut as more steps of its second convolution's sum"),
     ("persistent", "persistent products, two groups taking turns"),
     ("moments", "a group norm's moments from the end of what wrote its input"),
     ("schedule", "timestep layers once for the whole schedule"),
