@@ -28,8 +28,6 @@
  */
 #define CLUSTER_US 1.5
 #define CLUSTER_BYTES_PER_US 2.6e6
-/* The largest cluster that every chip takes. */
-#define MOST_CLUSTERED 8
 /* Outputs a microsecond that a multiprocessor finishes after their sums. */
 #define END_PER_US 2e4
 
@@ -72,9 +70,11 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
 bool gemm_is_clustered(const struct gemm_candidate *c) {
     int count;
     const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
-    return c->split > 1 && tiles[c->tile].cluster > 0 &&
-           tiles[c->tile].cluster * c->split <= MOST_CLUSTERED &&
-           GEMM_PARTS_MEET(cuda_get_properties()->code);
+    if (c->split == 1 || tiles[c->tile].cluster == 0 ||
+        !GEMM_PARTS_MEET(cuda_get_properties()->code))
+        return false;
+    return tiles[c->tile].cluster * c->split <= CUDA_PORTABLE_CLUSTER ||
+           (c->path == GEMM_HOPPER && gemm_hopper_clusters(c));
 }
 
 /* Multiply-adds of tensor cores one multiprocessor does in a microsecond, in practice. */

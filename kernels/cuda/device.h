@@ -20,6 +20,9 @@ extern "C" {
 
 #include <cuda_runtime.h>
 
+/* Blocks of a cluster that every chip with clusters takes. */
+#define CUDA_PORTABLE_CLUSTER 8
+
 /* Scratch memory that all entries share. */
 #define CUDA_WORKSPACE_BYTES ((size_t)64 << 20)
 

@@ -77,6 +77,9 @@ const struct gemm_tile *gemm_simt_tiles(int *count);
 const struct gemm_tile *gemm_hopper_tiles(int *count);
 bool gemm_mma_has(int tile, enum dtype dtype);
 bool gemm_hopper_has(int tile, const struct gemm_shape *shape);
+/* Whether the open device has room for a cluster of all parts of the candidate's sum, of up to 16
+ * blocks: more than every device takes. */
+bool gemm_hopper_clusters(const struct gemm_candidate *candidate);
 
 /* Each launches g with a candidate of its path (gemm_simt_run: GEMM_SIMT and GEMM_VECTOR). */
 bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,

@@ -23,7 +23,8 @@
 #define STEP 64 /* channels of a step: a row of a slice is 128 bytes */
 #define ROW_BYTES 128
 #define PIXELS 128
-#define GROUPS 2 /* warp groups that multiply */
+#define GROUPS 2          /* warp groups that multiply */
+#define HOPPER_CLUSTER 16 /* blocks of a cluster, at most */
 
 struct hopper {
     struct gemm g;
@@ -410,6 +411,44 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
            !(shape->is_conv && shape->kind == CONV_3X3_UP && !gemm_is_phased(shape)) &&
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;
+}
+
+/* Asked once for each number of parts of a tile: 0: not yet. */
+enum room { ROOM_UNKNOWN, ROOM_NONE, ROOM_SOME };
+
+static enum room cluster_room(const struct gemm_candidate *c) {
+    const struct gemm_tile *tile = &tiles[c->tile];
+    const struct hopper_entry *entry = &entries[c->tile];
+    const hopper_kernel kernel = entry->bf16[GEMM_END_PARTS]; /* f16's takes the same */
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)tile->cluster;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = (unsigned)c->split;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)tile->cluster, 1, (unsigned)c->split);
+    config.blockDim = dim3((unsigned)tile->threads);
+    config.dynamicSmemBytes = tile->shared_bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int count = 0;
+    const bool known = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
+                           1) == cudaSuccess &&
+                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           (int)tile->shared_bytes) == cudaSuccess &&
+                       cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess;
+    (void)cudaGetLastError(); /* a device that refuses has no room */
+    return known && count > 0 ? ROOM_SOME : ROOM_NONE;
+}
+
+extern "C" bool gemm_hopper_clusters(const struct gemm_candidate *c) {
+    static enum room rooms[sizeof(tiles) / sizeof(tiles[0])][GEMM_MAX_SPLIT + 1];
+    if (tiles[c->tile].cluster * c->split > HOPPER_CLUSTER)
+        return false;
+    enum room *room = &rooms[c->tile][c->split];
+    if (*room == ROOM_UNKNOWN)
+        *room = cluster_room(c);
+    return *room == ROOM_SOME;
 }
 
 static int divided_up(int a, int b) {

@@ -38,6 +38,11 @@ static inline bool launch_kernel(const struct launch_shape *shape, const char *n
         a->val.clusterDim.y = shape->cluster.y;
         a->val.clusterDim.z = shape->cluster.z;
     }
+    /* What not every chip with clusters takes needs the caller's word. */
+    if (shape->cluster.x * shape->cluster.y * shape->cluster.z > CUDA_PORTABLE_CLUSTER &&
+        !cuda_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+            name, err))
+        return false;
     if (cuda_may_overlap(shape->overlap)) {
         cudaLaunchAttribute *a = &attributes[config.numAttrs++];
         a->id = cudaLaunchAttributeProgrammaticStreamSerialization;

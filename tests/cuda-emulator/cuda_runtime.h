@@ -300,6 +300,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function);
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int *blocks, const void *function, int threads, size_t dynamic_shared_bytes);
+cudaError_t cudaOccupancyMaxActiveClusters(
+    int *clusters, const void *function, const cudaLaunchConfig_t *config);
 
 #ifdef __cplusplus
 }

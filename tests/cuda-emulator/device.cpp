@@ -11,7 +11,7 @@
 static struct {
     bool ready; /* the environment was read */
     uint64_t seed;
-    int capability, code;
+    int capability, code, largest_cluster;
     long calls;
     cudaError_t last, sticky;
     /* the injected fault */
@@ -37,11 +37,23 @@ static void read_environment(void) {
         return;
     const char *seed = getenv("CUDA_EMULATOR_SEED");
     const char *capability = getenv("CUDA_EMULATOR_CAPABILITY");
+    const char *largest_cluster = getenv("CUDA_EMULATOR_LARGEST_CLUSTER");
     state.ready = true;
     state.seed = seed ? strtoull(seed, NULL, 0) : std::random_device()();
     state.capability = capability ? atoi(capability) : 90;
+    state.largest_cluster = largest_cluster ? atoi(largest_cluster) : 16;
     if (getenv("CUDA_EMULATOR_FAIL"))
         plant_fault(getenv("CUDA_EMULATOR_FAIL"));
+}
+
+void emulator_set_largest_cluster(int blocks) {
+    read_environment();
+    state.largest_cluster = blocks;
+}
+
+int emulator_largest_cluster(void) {
+    read_environment();
+    return state.largest_cluster;
 }
 
 uint64_t emulator_seed(void) {

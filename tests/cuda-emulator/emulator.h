@@ -4,6 +4,7 @@
  * found), CUDA_EMULATOR_CAPABILITY (75, 80, 86, 89, 90; 90 if unset, 0 for "no device"),
  * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once),
  * CUDA_EMULATOR_CUBLASLT=0 (the library is not installed),
+ * CUDA_EMULATOR_LARGEST_CLUSTER (blocks that the chip has room for; 16 if unset),
  * CUDA_EMULATOR_FAIL (NAME,NTH,ERROR or NAME,NTH,ERROR,sticky: a fault as by emulator_fail).
  */
 #ifndef TESTS_CUDA_EMULATOR_EMULATOR_H
@@ -31,6 +32,10 @@ int emulator_code(void);
 
 /* Multiprocessors that the device says it has; 4 at first. */
 void emulator_set_multiprocessors(int count);
+/* Blocks of the largest cluster that its chip has room for, 16 unless told: a part of it may be
+ * switched off. Of more than 8 a kernel has to say that it wants them. */
+void emulator_set_largest_cluster(int blocks);
+int emulator_largest_cluster(void);
 
 /* Device memory in bytes: allocations beyond it fail. */
 void emulator_set_memory(size_t bytes);

@@ -58,4 +58,10 @@ static inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks, (const void *)kernel, threads, dynamic_shared_bytes);
 }
 
+template <class... Parameters>
+static inline cudaError_t cudaOccupancyMaxActiveClusters(
+    int *clusters, void (*kernel)(Parameters...), const cudaLaunchConfig_t *config) {
+    return cudaOccupancyMaxActiveClusters(clusters, (const void *)kernel, config);
+}
+
 #endif

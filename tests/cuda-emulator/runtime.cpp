@@ -225,6 +225,13 @@ static long kernels_run;
 static std::map<const void *, int> shared_limits; /* set by cudaFuncSetAttribute */
 static std::set<const void *> large_clusters;
 
+/* Whether a kernel may ask for clusters of that size. */
+static bool is_cluster_size(const void *function, dim3 c) {
+    const int blocks = (int)(c.x * c.y * c.z);
+    return blocks > 0 && blocks <= (large_clusters.count(function) ? 16 : 8) &&
+           blocks <= emulator_largest_cluster();
+}
+
 void emulator_name_kernel(const char *name) {
     next_name = name;
 }
@@ -262,8 +269,7 @@ cudaError_t emulator_launch(
     if (shape.programmatic && emulator_code() < 90)
         emulator_die("%s is for sm_%d and cannot overlap the kernel before it",
             name ? name : "a kernel", emulator_code());
-    if (!c.x || !c.y || !c.z || g.x % c.x || g.y % c.y || g.z % c.z ||
-        c.x * c.y * c.z > (large_clusters.count(function) ? 16 : 8))
+    if (!is_cluster_size(function, c) || g.x % c.x || g.y % c.y || g.z % c.z)
         return emulator_error(cudaErrorInvalidClusterSize);
     const auto limit = shared_limits.find(function);
     if (shape.shared_bytes > (limit == shared_limits.end() ? 48u << 10 : (unsigned)limit->second))
@@ -323,6 +329,25 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     if (threads <= 0 || threads > EMULATOR_MAX_THREADS)
         return emulator_error(cudaErrorInvalidValue);
     *blocks = std::min(2048 / threads, (int)(shared / (dynamic_shared_bytes + 1024)));
+    return cudaSuccess;
+}
+
+/* Eight parts of the chip hold a cluster each, if it is not larger than they are. */
+cudaError_t cudaOccupancyMaxActiveClusters(
+    int *clusters, const void *function, const cudaLaunchConfig_t *config) {
+    EMULATOR_CALL("cudaOccupancyMaxActiveClusters");
+    dim3 cluster(1, 1, 1);
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const cudaLaunchAttribute *a = &config->attrs[i];
+        if (a->id == cudaLaunchAttributeClusterDimension)
+            cluster = dim3(a->val.clusterDim.x, a->val.clusterDim.y, a->val.clusterDim.z);
+    }
+    const auto limit = shared_limits.find(function);
+    const int shared = limit == shared_limits.end() ? 48 << 10 : limit->second;
+    if (emulator_capability() < 90 || (int)config->dynamicSmemBytes > shared ||
+        (cluster.x * cluster.y * cluster.z > 8 && !large_clusters.count(function)))
+        return emulator_error(cudaErrorInvalidClusterSize);
+    *clusters = is_cluster_size(function, cluster) ? 8 : 0;
     return cudaSuccess;
 }
 

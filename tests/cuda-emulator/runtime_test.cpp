@@ -226,6 +226,34 @@ static void captures_refuse_what_cuda_does(void) {
     OK(cudaFree(x));
 }
 
+static __global__ void large_kernel(int *) {
+}
+
+/* Up to 8 blocks always, up to 16 where the kernel has said so and the chip has the room. */
+static void clusters_have_their_size(int *x) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = { 4, 1, 3 };
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(4, 1, 3);
+    config.blockDim = dim3(1);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int count = -1;
+    FAILS(cudaLaunchKernelEx(&config, large_kernel, x), cudaErrorInvalidClusterSize);
+    FAILS(
+        cudaOccupancyMaxActiveClusters(&count, large_kernel, &config), cudaErrorInvalidClusterSize);
+    OK(cudaFuncSetAttribute(large_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    OK(cudaOccupancyMaxActiveClusters(&count, large_kernel, &config));
+    CHECK(count == 8, "%d clusters", count);
+    OK(cudaLaunchKernelEx(&config, large_kernel, x));
+    emulator_set_largest_cluster(8);
+    OK(cudaOccupancyMaxActiveClusters(&count, large_kernel, &config));
+    CHECK(count == 0, "%d clusters", count);
+    FAILS(cudaLaunchKernelEx(&config, large_kernel, x), cudaErrorInvalidClusterSize);
+    emulator_set_largest_cluster(16);
+}
+
 static void limits_are_the_devices(void) {
     struct cudaDeviceProp p;
     int *x, blocks = 0;
@@ -245,6 +273,7 @@ static void limits_are_the_devices(void) {
     OK(cudaFuncSetAttribute(add_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 << 10));
     OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add_kernel, 128, 100 << 10));
     CHECK(blocks == 2, "%d blocks", blocks);
+    clusters_have_their_size(x);
 
     emulator_set_memory(1 << 20);
     OK(cudaMemGetInfo(&available, &total));

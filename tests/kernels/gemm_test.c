@@ -239,6 +239,14 @@ static void check_shortcut(const char *name, enum dtype dtype, int64_t h, int64_
     check_product(&p);
 }
 
+/* Whether some candidates add their parts in clusters of more than 8 blocks. The emulator is told
+ * whether its chip has room for those. */
+static bool large_clusters_fit(void) {
+    const char *largest = getenv("CUDA_EMULATOR_LARGEST_CLUSTER");
+    return gemm_hopper_has(0, &(struct gemm_shape){ .dtype = DTYPE_F16, .k = 64 }) &&
+           (!largest || atoi(largest) > 8);
+}
+
 /* Parts are added in their order, whoever adds them and however many there are. The first is 2^33,
  * the last but one the opposite, the last 1, and 1 is all that is left; whatever adds the 1 to
  * one of the large ones loses it. */
@@ -267,7 +275,7 @@ static void parts_keep_their_order(void) {
         struct call c;
         call_init(&c, &p, weight, NULL);
         const struct gemm_shape shape = gemm_shape_of_linear(&c.linear);
-        int tried = 0, clustered = 0;
+        int tried = 0, clustered = 0, large = 0;
         for (int path = 0; path < GEMM_PATHS; path++) {
             int count;
             (void)gemm_tiles((enum gemm_path)path, &count);
@@ -285,10 +293,15 @@ static void parts_keep_their_order(void) {
                         break;
                 }
                 tried++;
-                clustered += gemm_is_clustered(&candidate);
+                const bool is_clustered = gemm_is_clustered(&candidate);
+                clustered += is_clustered;
+                large += is_clustered &&
+                         gemm_tiles(candidate.path, &count)[tile].cluster * parts > 8;
             }
         }
-        printf("%d parts in order: %d candidates, %d in clusters\n", parts, tried, clustered);
+        printf("%d parts in order: %d candidates, %d in clusters, %d of more than 8 blocks\n",
+            parts, tried, clustered, large);
+        CHECK((large > 0) == large_clusters_fit(), "%d in large clusters", large);
         CHECK(tried > 1, "%d candidates", tried);
         CHECK((clustered > 0) == GEMM_PARTS_MEET(cuda_get_properties()->code), "%d in clusters",
             clustered);
@@ -330,10 +343,16 @@ static void the_batch_does_not_change_the_sum(void) {
     gemm_select_none();
 }
 
-int main(void) {
+/* gemm_test [parts]: those alone */
+int main(int argc, char **argv) {
+    (void)argv;
     if (!device_is_there())
         return 77;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1) {
+        parts_keep_their_order();
+        return check_done();
+    }
     check_linear("linear f16", DTYPE_F16, 37, 184, 840, ACTIVATION_GELU, false);
     check_linear("geglu f16", DTYPE_F16, 33, 176, 776, ACTIVATION_NONE, true);
     check_conv2d("conv 3x3 f16", DTYPE_F16, CONV_3X3, 5, 7, 88, 72, 0);

@@ -95,7 +95,7 @@ def in_clusters(blocks):
 
 def is_clustered(tile, split):
     """gemm_is_clustered: whether the parts of a sum are added in a cluster."""
-    return split > 1 and tile[1] * tile[2] * split <= 8
+    return split > 1 and tile[1] * tile[2] * split <= 16
 
 
 def tile_us(m, n, steps, phases, tile, split, end, with_):
