@@ -119,6 +119,11 @@ class Daemon:
         finally:
             c.close()
 
+    def is_drawing(self, count=1):
+        """Waits until the engine has taken `count` requests: out of the queue, whose depth counts them on."""
+        line = f"sd_requests_running {count}"
+        return wait_until(lambda: line in self.get("/metrics").body.decode().split("\n"))
+
     def get(self, path, headers=None):
         return self.request("GET", path, headers=headers)
 

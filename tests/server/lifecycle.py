@@ -115,7 +115,7 @@ def limits_are_what_was_asked_for():
             clients.append(d.connect())
             clients[-1].sendall(generate_bytes({"prompt": "a", "num_inference_steps": 100}))
             check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == n + 1), f"{n + 1} in it")
-            time.sleep(0.5)  # for the engine to take the first out of the queue
+            check(d.is_drawing(), "the first is drawn")
         check(d.generate({"prompt": "a"}).status == 429, "a fourth is one too many")
         for s in clients:
             s.close()
