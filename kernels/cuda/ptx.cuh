@@ -64,6 +64,17 @@ __device__ __forceinline__ float fast_exp2(float x) {
 #endif
 }
 
+/* The larger of two; NaN if one is. */
+__device__ __forceinline__ float max_or_nan(float x, float y) {
+#ifdef __CUDACC__
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+#else
+    return isnan(x) || isnan(y) ? x + y : fmaxf(x, y);
+#endif
+}
+
 /* 1 / x to about a unit in the last place, for x above 0; 0 below the normal numbers. */
 __device__ __forceinline__ float fast_reciprocal(float x) {
 #ifdef __CUDACC__

@@ -1,7 +1,7 @@
 /* Every candidate of attention, Hopper's above all, against the reference: few queries and keys,
  * but more than one block of either, real head sizes, q, k and v as parts of one projection and
- * apart, causal, rows of other lengths, and a query that is not a number. What only some chips have
- * is tried where it is there; the plain kernel, where there is no other. */
+ * apart, causal, rows of other lengths, and queries that are not a number or infinite. What only
+ * some chips have is tried where it is there; the plain kernel, where there is no other. */
 #include "kernels/cuda/attention_candidates.h"
 #include "kernels/compute.h"
 #include "tests/kernels/device_tensors.h"
@@ -76,6 +76,15 @@ static struct tensor put_lengths(const struct attention_case *c, struct tensor h
     return lengths;
 }
 
+/* The first row's scores of a query, in the first head, become -inf, all of them. */
+static void see_nothing(
+    const struct attention_case *c, struct tensor host[TENSORS], int64_t query) {
+    const bool half = c->dtype == DTYPE_F16;
+    ((uint16_t *)host[0].data)[query * host[0].shape[2]] = half ? 0xfc00 : 0xff80;
+    for (int64_t key = 0; key < c->tk; key++) /* its channels begin with the eighth */
+        ((uint16_t *)host[1].data)[key * host[1].shape[2] + 8] = half ? 0x3c00 : 0x3f80;
+}
+
 static void check_case(const struct attention_case *c) {
     const double allowed = c->dtype == DTYPE_F16 ? 5e-4 : 4e-3;
     const int64_t width = (int64_t)c->heads * c->d;
@@ -85,6 +94,8 @@ static void check_case(const struct attention_case *c) {
     host[2] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tk, width + 16), 1);
     host[3] = random_tensor(tensor_3d(NULL, c->dtype, ROWS, c->tq, width), 1);
     ((uint16_t *)host[0].data)[c->tq / 2 * (width + 8)] = 0x7fff; /* NaN in either */
+    if (!c->lengths[0])
+        see_nothing(c, host, 1);
     if (c->causal) /* what earlier queries may not see */
         ((uint16_t *)host[2].data)[(c->tk - 9) * (width + 16) + 16] = 0x7fff;
     got = random_tensor(host[3], 1);

@@ -46,9 +46,9 @@ HIDDEN_PRODUCTS = 0.65    # of attention's products, beside its exponentials: 0.
                           # FlashAttention-3 (570 to 620 or 640 TFLOP/s, heads of 128)
 ATTENTION_END_US = 1.5    # of a block's outputs
 ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
-SCORE_ISSUE = {40: 7.0, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
+SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
                           # the head, counted in sm_90a's code
-POLYNOMIAL_ISSUE = 7      # and what an exponential takes more as a polynomial
+SPARED = {40: 4 / 64}     # exponentials that are polynomials, which those instructions hold
 NORM_READ = 14.6          # instructions a word of two values, counted in sm_90a's code
 NORM_WRITE = {0: 13.8, 1: 23.8}  # without SiLU, with it
 PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
@@ -154,23 +154,19 @@ def conv2d(a, with_):
     return product(part, m, a["n"], steps, a["phases"], a["phases"] * a["n"] * channels, work, a, with_)
 
 
-def attention(a, with_):
+def attention(a, _):
     pairs = a["rows"] * a["heads"] * a["queries"] * a["keys"]
-    exponentials = pairs / EXPONENTIALS_PER_CLOCK / MULTIPROCESSORS / CLOCK_MHZ
+    exponentials = (pairs * (1 - SPARED.get(a["head_dim"], 0)) / EXPONENTIALS_PER_CLOCK /
+                    MULTIPROCESSORS / CLOCK_MHZ)
     padded = divided_up(a["head_dim"], 16) * 16 + a["head_dim"]
     products = flops_us(2 * pairs * padded)
     moved = 4 * a["rows"] * a["queries"] * a["heads"] * a["head_dim"] / L2_BYTES_US
     floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
     blocks = a["rows"] * a["heads"] * divided_up(a["queries"], 128)
     if a["keys"] <= 80:
-        rounds = divided_up(blocks, 3 * MULTIPROCESSORS)
+        rounds = divided_up(blocks, 2 * MULTIPROCESSORS)
         return Time("cross-attention", max(rounds * ATTENTION_BLOCK_US, moved), floor)
     issue = pairs * SCORE_ISSUE[a["head_dim"]] / ISSUED_PER_CLOCK / MULTIPROCESSORS / CLOCK_MHZ
-    if "polynomial" in with_ and exponentials > issue:  # as many as make both the same
-        more = issue * POLYNOMIAL_ISSUE / SCORE_ISSUE[a["head_dim"]]
-        exponentials *= 1 - (exponentials - issue) / (exponentials + more)
-        floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
-        issue = 0
     inside = max(max(exponentials, issue) + (1 - HIDDEN_PRODUCTS) * products / TENSOR_SHARE,
                  products / TENSOR_SHARE)
     full = divided_up(blocks, MULTIPROCESSORS) * MULTIPROCESSORS / blocks
@@ -209,7 +205,6 @@ REDESIGNS = [
     ("persistent", "persistent products, two groups taking turns"),
     ("moments", "a group norm's moments from the end of what wrote its input"),
     ("schedule", "timestep layers once for the whole schedule"),
-    ("polynomial", "part of the exponentials as a polynomial"),
 ]
 
 

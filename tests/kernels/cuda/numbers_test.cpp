@@ -1,0 +1,31 @@
+/* What kernels compute by themselves in place of the chip's instructions, against double. */
+#include "kernels/cuda/attention.cuh"
+#include "tests/check.h"
+
+#include <math.h>
+
+/* As precise as it says on all of its range, and what it makes of numbers that are none. */
+static void spared_exponentials() {
+    const double allowed = 7.6e-5;
+    double worst = 0, at = 0;
+    for (int i = 0; i <= 4000000; i++) {
+        const float x = (float)(-126.0 * (double)i / 4000000.0);
+        const double want = exp2((double)x), error = fabs((double)spared_exp2(x) / want - 1);
+        if (error > worst)
+            worst = error, at = x;
+    }
+    printf("spared_exp2: %.3g of itself off at most, at %.9g; allowed %.3g\n", worst, at, allowed);
+    CHECK(worst <= allowed && worst > allowed / 2, "%.3g", worst);
+    const float tiny = 1.2e-38f;
+    CHECK(
+        spared_exp2(-INFINITY) <= tiny && spared_exp2(-1e30f) <= tiny && spared_exp2(-140) <= tiny,
+        "%g %g", (double)spared_exp2(-INFINITY), (double)spared_exp2(-1e30f));
+    CHECK(isnan(spared_exp2(NAN)), "%g of NaN", (double)spared_exp2(NAN));
+    /* A largest score's product is rounded otherwise than the others': a little above 0. */
+    CHECK(fabs((double)spared_exp2(1e-4f) - 1) < 2e-4, "%g", (double)spared_exp2(1e-4f));
+}
+
+int main(void) {
+    spared_exponentials();
+    return check_done();
+}
