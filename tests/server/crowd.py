@@ -69,8 +69,8 @@ def idle_connections_give_way():
 def accepted_work_keeps_its_place():
     """Connections that wait for a picture do not give way to idle ones."""
     with Daemon(executable, "fake,step_ms=20", extra=["--max-connections", "16"]) as d:
-        working = connect_all(d, 8, generate_bytes({"prompt": "a", "num_inference_steps": 10}))
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] >= 6), "accepted")
+        working = connect_all(d, 8, generate_bytes({"prompt": "a", "num_inference_steps": 40}))
+        check(wait_until(lambda: d.depth() >= 6), "accepted")
         idle = connect_all(d, 60)
         for s in working:
             responses, _ = read_responses(s, 30)
@@ -129,7 +129,7 @@ def a_stop_waits_for_accepted_work_only():
             s.close()
         working = d.connect()
         working.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 50}))
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "accepted")
+        check(d.gets_to_depth(1), "accepted")
         d.process.send_signal(signal.SIGTERM)
         responses, _ = read_responses(working, 30)
         answered = time.monotonic()
@@ -191,12 +191,12 @@ def without_descriptors_it_waits():
         resource.prlimit(d.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
         # they work, so none of them gives way
         sockets = connect_all(d, 12, generate_bytes({"prompt": "a", "num_inference_steps": 1000})[:-1])
-        time.sleep(0.5)
+        check(wait_until(lambda: "no file descriptors" in d.read_log()), "it says so")
         before = processor_seconds(d.process.pid)
         time.sleep(1.5)
         spent = processor_seconds(d.process.pid) - before
         print(f"without descriptors it used {spent:.2f} s of processor time in 1.5 s")
-        check(spent < 0.15, f"{spent} s of processor time in 1.5 s")
+        check(spent < 0.5, f"{spent} s of processor time in 1.5 s, which is spinning")
         lines = [line for line in d.read_log().split("\n") if "no file descriptors" in line]
         check(1 <= len(lines) <= 5, f"said {len(lines)} times")
         for s in sockets:

@@ -124,6 +124,14 @@ class Daemon:
         line = f"sd_requests_running {count}"
         return wait_until(lambda: line in self.get("/metrics").body.decode().split("\n"))
 
+    def depth(self):
+        """How many requests are accepted and not done: those that wait and those that are drawn."""
+        return self.get("/info").json()["queue"]["depth"]
+
+    def gets_to_depth(self, count, seconds=10.0):
+        """Waits until there are `count` of them; is_drawing says that one of them is begun."""
+        return wait_until(lambda: self.depth() == count, seconds)
+
     def get(self, path, headers=None):
         return self.request("GET", path, headers=headers)
 

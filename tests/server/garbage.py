@@ -92,7 +92,7 @@ def kind(n):
 
 with Daemon(sys.argv[1]) as d:
     def quiet():
-        return d.get("/info").json()["queue"]["depth"] == 0
+        return d.depth() == 0
 
     sizes, files = [], []
     for n in range(4):

@@ -361,7 +361,7 @@ def what_cannot_be_drawn_is_refused_at_once(d, depth):
         r = d.generate({"prompt": "a", **fields})
         check(r.status == 400 and r.error()["param"] == param and r.error()["allowed"],
               f"{str(fields)[:80]}: {r.status} {r.body[:300]}")
-    check(d.get("/info").json()["queue"]["depth"] == depth, f"none of them waited")
+    check(d.depth() == depth, f"none of them waited")
 
 
 def every_field_can_be_refused(d):
@@ -380,7 +380,7 @@ def a_full_queue_is_a_429(executable):
         check(d.is_drawing(), "one is drawn")
         for s in waiting[1:65]:
             s.sendall(body)
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 65), "64 wait")
+        check(d.gets_to_depth(65), "64 wait")
         waiting[65].sendall(body)
         responses, closed = read_responses(waiting[65])
         check([r.status for r in responses] == [429], f"{[r.status for r in responses]}")
@@ -390,7 +390,7 @@ def a_full_queue_is_a_429(executable):
         what_cannot_be_drawn_is_refused_at_once(d, 65)
         for s in waiting:
             s.close()
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0),
+        check(d.gets_to_depth(0),
               "clients that leave empty the queue")
 
 
@@ -399,22 +399,23 @@ def a_client_that_leaves_cancels(executable):
         long = generate_bytes({"prompt": "a", "num_inference_steps": 900})  # 18 s
         with d.connect() as s:
             s.sendall(long)
-            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
-        check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0, 5), "cancelled")
+            check(d.is_drawing(), "being drawn")
+        check(d.gets_to_depth(0, 5), "cancelled")
         # a waiting one is cancelled too, while the one before it is drawn on
         with d.connect() as first, d.connect() as second:
-            first.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 100}))
+            first.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 200}))
+            check(d.is_drawing(), "one is drawn")
             second.sendall(long)
-            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 2), "one waits")
+            check(d.gets_to_depth(2), "one waits")
             second.close()
-            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1, 5), "and is gone")
+            check(d.gets_to_depth(1, 5), "and is gone")
             responses, _ = read_responses(first)
             check([r.status for r in responses] == [200], "the other is not disturbed")
         check("the client went away" in d.read_log(), "the log says so")
         # one that only closes its sending side has left too, and may read why
         with d.connect() as s:
             s.sendall(long)
-            check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "being drawn")
+            check(d.is_drawing(), "being drawn")
             s.shutdown(socket.SHUT_WR)
             responses, _ = read_responses(s)
             check([r.status for r in responses] == [499] and

@@ -69,33 +69,33 @@ class Jobs(Daemon):
 def a_job_goes_from_the_request_to_its_end(folder):
     with Jobs(folder) as d:
         before = time.time()
-        r = d.train({"steps": 30, "step_ms": 20})
-        job = r.json()
+        r = d.train({"steps": 150, "step_ms": 20})
+        job, accepted = r.json(), time.time()
         check(r.status == 202 and job["state"] == "queued" and job["type"] == "train", f"{r.body}")
-        asked = order({"steps": 30, "step_ms": 20}, job["request"]["name"])
+        asked = order({"steps": 150, "step_ms": 20}, job["request"]["name"])
         check(asked.items() <= job["request"].items() and job["request"]["rank"] == 16 and
               job["request"]["seed"] >= 0, f"as asked, and the rest decided: {job['request']}")
-        check(abs(job["created_at"] - before) < 5, f"created at {job['created_at']}, now {before}")
+        check(before - 0.01 <= job["created_at"] <= accepted + 0.01,
+              f"created at {job['created_at']}, between {before} and {accepted}")
         second = d.start({"steps": 3, "step_ms": 1})
         check(d.job(second)["position"] == 1, "the next one")
         d.gets_to_step(job["id"], 5)
         now = d.job(job["id"])
-        check(now["state"] == "running" and now["steps"] == 30 and 0 < now["eta_s"] < 0.6 and
-              now["position"] is None and now["attempts"] == 1, f"{now}")
+        most_s = (time.time() - now["started_at"]) / now["step"] * (150 - now["step"])
+        check(now["state"] == "running" and now["steps"] == 150 and 0 < now["eta_s"] <= most_s and
+              now["position"] is None and now["attempts"] == 1, f"{now}, at most {most_s} s")
         check(now["metrics"] == {"loss": round(1 / now["step"], 4)}, f"{now['metrics']}")
-        begun = time.monotonic()
-        end = d.job(job["id"], "?wait=20")
-        took = time.monotonic() - begun
-        check(end["state"] == "succeeded" and took < 10, f"{end['state']} after {took} s")
-        check(end["step"] == 30 and end["result"] == {"adapter": "pretended"} and end["error"] is None,
+        end = d.job(job["id"], "?wait=50")
+        check(end["state"] == "succeeded", f"{end['state']}")
+        check(end["step"] == 150 and end["result"] == {"adapter": "pretended"} and end["error"] is None,
               f"{end}")
-        check(0.5 < end["seconds"] < 10 and end["created_at"] <= end["started_at"] < end["finished_at"],
-              f"{end}")
+        check(2.9 < end["seconds"] <= time.time() - before and
+              end["created_at"] <= end["started_at"] < end["finished_at"], f"{end}")
         check(d.job(second, "?wait=20")["state"] == "succeeded", "and then the second one")
         begun = time.monotonic()
         third = d.start({"steps": 1000, "step_ms": 20})
         check(d.job(third, "?wait=1")["state"] == "running", "not in a second")
-        check(1 <= time.monotonic() - begun < 8, "but it was waited for")
+        check(time.monotonic() - begun >= 1, "but it was waited for")
         check(d.job(end["id"], "?wait=20")["state"] == "succeeded", "at once, since it is over")
         values = read(d)
         check(values['sd_jobs{state="succeeded"}'] == 2 and values['sd_jobs{state="running"}'] == 1 and
@@ -398,7 +398,7 @@ def wrong_requests_say_what_is_wrong(folder):
 
 def sigterm_gives_back_and_ends_streams(folder):
     with Jobs(folder) as d:
-        job_id = d.start({"steps": 300, "step_ms": 5, "checkpoint_every": 0})
+        job_id = d.start({"steps": 600, "step_ms": 5, "checkpoint_every": 0})
         d.gets_to_step(job_id, 20)
         source = EventSource(d, f"/jobs/{job_id}/events")
         source.open()
@@ -409,11 +409,11 @@ def sigterm_gives_back_and_ends_streams(folder):
         begun = time.monotonic()
         d.process.terminate()
         source.all()
-        waiter.join(10)
+        waiter.join(30)
         check(answers and answers[0]["state"] in ("running", "queued"), f"answered: {answers}")
-        check(d.process.wait(10) == 0, "status 0")
+        check(d.process.wait(30) == 0, "status 0")
         took = time.monotonic() - begun
-        check(took < 8, f"it took {took} s to stop")
+        check(took < 30, f"it took {took} s to stop, while one may wait 60 s")
     with Jobs(folder) as d:
         end = d.job(job_id, "?wait=30")
         check(end["state"] == "succeeded" and end["attempts"] == 2, f"{end}")
@@ -570,7 +570,7 @@ def a_full_disk_is_survived(folder):
         check(r.status == 507, f"{r.status} {r.body}")
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
-        time.sleep(1.0)  # it fails at its checkpoint meanwhile, which cannot be written down
+        check(wait_until(lambda: "its end is not written down" in d.read_log()), "it fails at its checkpoint")
         resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
                          (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         end = d.job(running, "?wait=20")

@@ -150,7 +150,7 @@ def the_queue_and_the_device_are_read_when_asked(executable):
         with d.connect() as first, d.connect() as second:
             for s in (first, second):
                 s.sendall(generate_bytes({"prompt": "a", "num_inference_steps": 400}))
-                wait_until(lambda: read(d)["sd_requests_running"] == 1)
+                check(d.is_drawing(), "the first is drawn, the second waits")
             check(wait_until(lambda: read(d)["sd_requests_waiting"] == 1), "one waits")
             check(d.generate({"prompt": "a"}).status == 429, "429")
             values = read(d)

@@ -138,7 +138,7 @@ def while_it_draws(d):
     long, during, answers = [], [], []
     drawing = threading.Thread(target=draws_on, args=(d, 800, long))  # longer than the load
     drawing.start()
-    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "it draws")
+    check(d.is_drawing(), "it draws")
     r = d.put({"name": SLOW})
     s = r.json()["switch"]
     check(r.status == 202 and s["state"] == "loading" and not s["unloads_first"], f"{r.status} {r.body}")

@@ -109,7 +109,7 @@ def ask_without_room(d):
     slow = []
     drawing = threading.Thread(target=lambda: slow.append(latents(d, num_inference_steps=40)))
     drawing.start()
-    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 1), "it draws")
+    check(d.is_drawing(), "it draws")
     limit(d, 24 << 20)
     r = d.request("PUT", "/model", '{"name": "more/merged"}', JSON)
     limit(d, 1 << 32)  # what a thread's heap once had counts on, though its pages are given back

@@ -32,7 +32,7 @@ def while_a_request_is_drawn(d):
         yield
         check(calls(d) < CALLS, "the request is still there")
     # Its client has left.
-    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0, 60), "it is cancelled")
+    check(d.gets_to_depth(0, 60), "it is cancelled")
 
 
 def with_a_half():

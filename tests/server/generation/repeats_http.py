@@ -19,10 +19,6 @@ def drawn(d):
             return int(float(line.split()[1]))
 
 
-def depth(d):
-    return d.get("/info").json()["queue"]["depth"]
-
-
 def together(d, count, fields, headers):
     answers = [None] * count
 
@@ -70,19 +66,19 @@ def what_failed_can_be_tried_again(d):
 
 
 def who_left_takes_it_along_unless_others_wait(d):
-    long = {**FIELDS, "num_inference_steps": 150}
+    long = {**FIELDS, "num_inference_steps": 300}
     with d.connect() as s:
         s.sendall(generate_bytes(long, b"Idempotency-Key: left\r\n"))
-        check(wait_until(lambda: depth(d) == 1), "it is drawn")
-    check(wait_until(lambda: depth(d) == 0, 5), "and ends, since nobody wants it")
+        check(d.is_drawing(), "it is drawn")
+    check(d.gets_to_depth(0, 5), "and ends, since nobody wants it")
     check(d.generate(FIELDS, {"Idempotency-Key": "left"}).status == 200, "its key is free")
     before, result = drawn(d), {}
     with d.connect() as s:
         s.sendall(generate_bytes(long, b"Idempotency-Key: held\r\n"))
-        check(wait_until(lambda: depth(d) == 1), "it is drawn")
+        check(d.is_drawing(), "it is drawn")
         other = threading.Thread(target=lambda: result.update(r=d.generate(long, {"Idempotency-Key": "held"})))
         other.start()
-        check(not wait_until(lambda: depth(d) != 1, 0.3), "only once")
+        check(not wait_until(lambda: d.depth() != 1, 0.3), "only once")
     other.join()
     check(result["r"].status == 200 and drawn(d) - before == 1, f"{result['r'].status}: the other one has it")
 

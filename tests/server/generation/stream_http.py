@@ -7,15 +7,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-from daemon import Daemon, check, done, wait_until  # noqa: E402
+from daemon import Daemon, check, done  # noqa: E402
 from event_source import Stream  # noqa: E402
 
 EXECUTABLE = sys.argv[1]
-
-
-def depth(d):
-    queue = d.get("/info").json()["queue"]
-    return queue["depth"]
 
 
 def a_stream_has_progress_and_the_result(d):
@@ -96,10 +91,10 @@ def whose_turn_it_is(executable):
             if extra:
                 while long.until("progress").json()["step"] < begun + 20:
                     pass
-                check(depth(d) == 2, "the short one waits, ten times as long as it takes")
+                check(d.depth() == 2, "the short one waits, ten times as long as it takes")
                 long.close()
             check(short.until("result") is not None, "the short one is drawn")
-            check(extra or wait_until(lambda: depth(d) == 1), "while the long one is drawn on")
+            check(extra or d.gets_to_depth(1), "while the long one is drawn on")
             long.close()
 
 
@@ -110,13 +105,13 @@ def cancelled_by_its_id(d, steps_ms):
         result["r"] = d.generate({"prompt": "a", "num_inference_steps": 500}, {"X-Request-Id": "mine"})
     thread = threading.Thread(target=ask)
     thread.start()
-    check(wait_until(lambda: depth(d) == 1), "it is drawn")
+    check(d.is_drawing(), "it is drawn")
     begun = time.monotonic()
     r = d.request("POST", "/generate/mine/cancel")
     check(r.status == 200 and r.json() == {"id": "mine", "asked_to": "cancel"}, f"{r.status} {r.body}")
     thread.join()
     check(result["r"].status == 499 and result["r"].error()["code"] == "cancelled", f"{result['r'].body}")
-    check(depth(d) == 0, "nothing is left")
+    check(d.depth() == 0, "nothing is left")
     print(f"cancelled within {time.monotonic() - begun:.3f} s, of steps of {steps_ms} ms")
     check(d.request("POST", "/generate/mine/cancel").status == 404, "it is gone")
     check(d.request("GET", "/generate/mine/cancel").status == 405, "only POST")
@@ -131,7 +126,7 @@ def a_reader_that_leaves_ends_it(d):
     s = Stream(d, {"prompt": "a", "num_inference_steps": 800, "stream": True})
     check(s.until("progress") is not None, "it goes on")
     s.close()
-    check(wait_until(lambda: depth(d) == 0, 5), "it is not drawn for nobody")
+    check(d.gets_to_depth(0, 5), "it is not drawn for nobody")
 
 
 def quiet_streams_show_life(executable):

@@ -85,7 +85,7 @@ def full_queue():
         threads = [threading.Thread(target=long) for _ in range(2)]
         for i, thread in enumerate(threads):
             thread.start()
-            check(wait_until(lambda i=i: d.get("/info").json()["queue"]["depth"] > i), "one more is accepted")
+            check(wait_until(lambda i=i: d.depth() > i), "one more is accepted")
             check(d.is_drawing(), "and one is drawn: only the second waits")
         impatient = client_of(d, max_retries=0)
         try:

@@ -16,7 +16,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import picture
 import webdriver
-from daemon import Daemon, check, done, wait_until
+from daemon import Daemon, check, done
 from page import Page
 
 executable, model = sys.argv[1:3]
@@ -167,7 +167,7 @@ def cancels(d, p):
     p.click("#ask button.primary")
     p.wait("progress", 'document.querySelector("#queue progress")?.value > 0')
     p.run('document.querySelector(\'#queue button[aria-label^="Cancel"]\').click();')
-    check(wait_until(lambda: d.get("/info").json()["queue"]["depth"] == 0), "cancelled")
+    check(d.gets_to_depth(0), "cancelled")
     p.wait("the end", 'document.querySelector("#queue").hidden')
     check(p.pictures() == count, "and no picture came")
     p.set(num_inference_steps=8)

@@ -275,7 +275,7 @@ class Everything:
 
     def measure(self):
         self.go.clear()
-        quiet = wait_until(lambda: self.busy == 0 and self.d.get("/info").json()["queue"]["depth"] == 0, 300)
+        quiet = wait_until(lambda: self.busy == 0 and self.d.depth() == 0, 300)
         check(quiet, f"all comes to an end: {self.busy} are still at it, {self.d.get('/info').json()['queue']}")
         self.settle()
         time.sleep(2)  # connections that nobody closed are closed by now
