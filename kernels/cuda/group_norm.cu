@@ -70,10 +70,9 @@ __device__ __forceinline__ struct walk walk_of(int words) {
 /* each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0. LOADS of
  * them are on their way before the first is used, and before loaded_all(); in the last turn those
  * behind the end read the last line again. */
-template <class T, int V, class LOADED, class EACH>
+template <class T, int V, int LOADS, class LOADED, class EACH>
 __device__ __forceinline__ void each_line(
     const T *from, int apart, struct walk w, int end, LOADED loaded_all, EACH each) {
-    constexpr int LOADS = V * sizeof(T) == 16 ? 4 : 8;
     typedef decltype(word<T, V>::whole) whole;
     union word<T, V> loaded[LOADS];
     int i = w.line < w.lines ? w.line : end;
@@ -101,7 +100,7 @@ __device__ __forceinline__ void each_line(
 template <class T, int V, class EACH>
 __device__ __forceinline__ void each_line(
     const T *from, int apart, struct walk w, int end, EACH each) {
-    each_line<T, V>(
+    each_line<T, V, V * sizeof(T) == 16 ? 4 : 8>(
         from, apart, w, end, [] {}, each);
 }
 
@@ -201,6 +200,8 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
      * the sum they lose digits where the mean lies far from shift: of 40,960 values 5e-6 of the
      * variance at five deviations and 0.002 at a hundred, less than bf16 shows. */
     constexpr bool TWO_PASSES = !std::is_same_v<T, __nv_bfloat16>;
+    /* One turn for SD-1.5's 64x64 pixels: four blocks have 1,024 each, of 102 lines 11. */
+    constexpr int FIRST_LOADS = V * sizeof(T) == 16 ? 4 : 11;
     /* [32] sums, the block's moments, then its part of the group, T [pixels][width] */
     DYNAMIC_SHARED(float, shared);
     struct moments *const own = (struct moments *)(shared + 32);
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
     for (int at = w.word; at < w.words; at += w.columns) {
         const source<T> x(g, row + first, group * g.width + at * V);
-        each_line<T, V>(
+        each_line<T, V, FIRST_LOADS>(
             x.from, x.apart, w, pixels, [&] { shift = to_float(computed_here(middle)); },
             [&](int i, union word<T, V> v) {
                 *(union word<T, V> *)(kept + (i * w.words + at) * V) = v;

@@ -94,6 +94,7 @@ void check_group_norm(struct kcheck *k) {
         { 2, 8, 8, 192, 32, true, 0, QUICK, 64 },
         { 2, 16, 22, 96, 4, true, 3, QUICK, 32 },  /* for a cluster, where there are some */
         { 2, 38, 64, 96, 1, false, 0, QUICK, 32 }, /* too much for one */
+        { 2, 64, 66, 20, 2, true, 0.5f, QUICK }, /* whole turns of loads, and a last one of none */
         { 3, 9, 8, 1920, 32, true, 0, CHANNELS, 640 },
         { 2, 40, 32, 960, 32, true, 0.5f, SLOW, 320 },
         { 3, 64, 64, 320, 32, true, 0.5f, SLOW },

@@ -49,8 +49,13 @@ ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its
 SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
                           # the head, counted in sm_90a's code
 SPARED = {40: 4 / 64}     # exponentials that are polynomials, which those instructions hold
-NORM_READ = 14.6          # instructions a word of two values, counted in sm_90a's code
-NORM_WRITE = {0: 13.8, 1: 23.8}  # without SiLU, with it
+NORM_READ = {2: 14.2, 4: 11.1, 8: 10.1}  # a group norm's instructions of two values, by the values of a
+                          # word, counted in sm_90a's code
+NORM_WRITE = {2: (13.8, 23.8), 4: (10.3, 20.3), 8: (9.0, 19.0)}  # without SiLU, with it
+NORM_IDLE = 5             # and of a load of the last turn that finds nothing
+NORM_LOADS = {2: 11, 4: 11, 8: 4}  # of a turn, group_norm.cu's FIRST_LOADS; from shared memory 8 and 4
+NORM_START_US = 0.3       # start, and two sums over a block
+SILU_EXPONENTIALS = 4     # of two values: two exponentials, two reciprocals
 PLAIN_FLOPS = 20e12       # of convolutions with few channels, on multiply-adds: 30 % of the peak
 SMALL_US = 1.5            # of a kernel that only moves a little: start and two trips
 
@@ -173,18 +178,32 @@ def attention(a, _):
     return Time("self-attention", FILL_US + ATTENTION_END_US + inside * full, floor)
 
 
+def norm_us(a, blocks, word, lines, per_two, exponentials, loads):
+    """What a thread does with its lines: two values at a time, and the loads that find nothing."""
+    words = a["rows"] * a["pixels"] * a["channels"] // 2
+    idle = (loads - 1 - lines % loads) if lines % loads else 0
+    slots = per_two + NORM_IDLE * 2 * idle / (lines * word)
+    return (words * max(slots / ISSUED_PER_CLOCK, exponentials / EXPONENTIALS_PER_CLOCK) /
+            min(blocks, MULTIPROCESSORS) / CLOCK_MHZ)
+
+
 def group_norm(a, with_):
     words = a["rows"] * a["pixels"] * a["channels"] // 2
-    clustered = words // a["rows"] // a["groups"] >= 4096
-    blocks = a["rows"] * a["groups"] * (4 if clustered else 1)
-    instructions = NORM_WRITE[a["silu"]] + (0 if "moments" in with_ else NORM_READ)
-    # x is read in two turns; what else is read is on its way meanwhile.
-    trips = 3 if clustered and "moments" not in with_ else 2
-    issue = words * instructions / 32 / 4 / min(blocks, MULTIPROCESSORS) / CLOCK_MHZ
+    parts = 4 if words // a["rows"] // a["groups"] >= 4096 else 1  # a cluster's blocks
+    blocks = a["rows"] * a["groups"] * parts
+    width = a["channels"] // a["groups"]
+    word = next(w for w in (8, 4, 2) if width % w == 0)
+    lines = divided_up(divided_up(a["pixels"], parts), 512 * word // width)  # of a thread
+    us = norm_us(a, blocks, word, lines, NORM_WRITE[word][a["silu"]], SILU_EXPONENTIALS * a["silu"],
+                 min(NORM_LOADS[word], 8))
+    trips = divided_up(lines, NORM_LOADS[word])
+    if "moments" not in with_:
+        us += norm_us(a, blocks, word, lines, NORM_READ[word], 0, NORM_LOADS[word])
+        trips += parts > 1
     # One that reads two tensors writes their concatenation beside its own result.
     joining = 4 * words / L2_BYTES_US if a["joins"] else 0
     moved = 8 * words / L2_BYTES_US
-    return Time("group norms", trips * TRIP_US + max(issue, moved) + joining, moved + joining)
+    return Time("group norms", NORM_START_US + trips * TRIP_US + max(us, moved) + joining, moved + joining)
 
 
 def layer_norm(a, _):
