@@ -3,6 +3,7 @@
 #include "base/monotonic.h"
 #include "pictures/png_encode.h"
 #include "tests/check.h"
+#include "tests/engine/open_pipeline.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -69,7 +70,7 @@ static int below(uint64_t *state, int n) {
     return (int)(next(state) % (uint64_t)n);
 }
 
-static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
+static struct pipeline *open_for(const struct company *c, int max_rows) {
     const struct pipeline_options options = {
         .model_path = c->model,
         .device = { .kind = c->device },
@@ -78,13 +79,7 @@ static struct pipeline *open_pipeline(const struct company *c, int max_rows) {
         .adapters = { .folder = c->loras },
         .embeddings_dir = c->embeddings,
     };
-    struct pipeline *pipeline = NULL;
-    struct error err = { 0 };
-    if (!pipeline_create(&options, &pipeline, &err)) {
-        CHECK(false, "%s", err.message);
-        exit(check_done());
-    }
-    return pipeline;
+    return open_pipeline(&options);
 }
 
 /* None, one or two of them, of any sign. */
@@ -399,7 +394,7 @@ static void take_next(struct studio *studio, struct arrivals *arrivals, int inde
  * [FATES], counted on. */
 static double draw_together(
     const struct company *c, struct member *members, int max_rows, uint64_t *state, int *beside) {
-    struct arrivals arrivals = { c, open_pipeline(c, max_rows), members, .ready = { { 0 } } };
+    struct arrivals arrivals = { c, open_for(c, max_rows), members, .ready = { { 0 } } };
     struct studio *studio = pipeline_studio(arrivals.pipeline);
     struct error err = { 0 };
     struct seen seen = { 0 };
@@ -441,7 +436,7 @@ static enum fate fate_of(const struct company *c, int index) {
 
 bool company_same_bits(const struct company *company, const int *max_rows, double mean_rows) {
     struct member *members = calloc((size_t)company->requests, sizeof(*members));
-    struct pipeline *pipeline = open_pipeline(company, 0);
+    struct pipeline *pipeline = open_for(company, 0);
     uint64_t state = company->seed;
     double mean = 0;
     int beside[FATES] = { 0 };

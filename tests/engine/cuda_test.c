@@ -9,6 +9,7 @@
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/engine/adapter_rig.h"
 #include "tests/engine/company.h"
+#include "tests/engine/open_pipeline.h"
 #include "tests/models/small_folder.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -28,20 +29,14 @@
 
 static const char *model;
 
-static struct pipeline *open_pipeline(enum device_kind kind, enum dtype dtype, bool no_recordings) {
+static struct pipeline *open_on(enum device_kind kind, enum dtype dtype, bool no_recordings) {
     const struct pipeline_options options = {
         .model_path = model,
         .device = { .kind = kind },
         .dtype = { .dtype = dtype },
         .no_recordings = no_recordings,
     };
-    struct pipeline *pipeline = NULL;
-    struct error err = { 0 };
-    if (!pipeline_create(&options, &pipeline, &err)) {
-        CHECK(false, "%s", err.message);
-        exit(check_done());
-    }
-    return pipeline;
+    return open_pipeline(&options);
 }
 
 /* prompts: one. */
@@ -136,12 +131,12 @@ static bool same_bits(const struct generate_result *a, const struct generate_res
 static void f32_is_the_cpus(void) {
     struct generate_result cpu, cuda, again;
     struct device_figures figures;
-    struct pipeline *p = open_pipeline(DEVICE_CPU, DTYPE_F32, false);
+    struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
     draw(p, SIZE_PX, STEPS, &cpu);
     CHECK(!pipeline_get_figures(p, &figures), "the CPU has no figures");
     pipeline_destroy(p);
 
-    p = open_pipeline(DEVICE_CUDA, DTYPE_F32, false);
+    p = open_on(DEVICE_CUDA, DTYPE_F32, false);
     note_and_draw(p, SIZE_PX, STEPS, &cuda);
     compare(&cpu, &cuda, LATENTS_TOLERANCE, PIXELS_TOLERANCE, "f32 on cuda");
     CHECK(pipeline_get_figures(p, &figures) && figures.weight_bytes > 0 &&
@@ -158,14 +153,14 @@ static void f32_is_the_cpus(void) {
 /* The default, on tensor cores, with recordings and without. */
 static void bf16_rounds_and_replays_nothing_else(void) {
     struct generate_result cpu, bf16, plain;
-    struct pipeline *p = open_pipeline(DEVICE_CPU, DTYPE_F32, false);
+    struct pipeline *p = open_on(DEVICE_CPU, DTYPE_F32, false);
     draw(p, SIZE_PX, STEPS, &cpu);
     pipeline_destroy(p);
-    p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    p = open_on(DEVICE_CUDA, DTYPE_BF16, false);
     note_and_draw(p, SIZE_PX, STEPS, &bf16);
     compare(&cpu, &bf16, BF16_TOLERANCE, BF16_PIXELS_TOLERANCE, "bf16 on cuda");
     pipeline_destroy(p);
-    p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, true);
+    p = open_on(DEVICE_CUDA, DTYPE_BF16, true);
     draw(p, SIZE_PX, STEPS, &plain);
     CHECK(same_bits(&bf16, &plain), "the same bits when every call is launched by itself");
     pipeline_destroy(p);
@@ -203,7 +198,7 @@ static void company(void) {
 static void faults(void) {
     struct error err;
     struct generate_result result;
-    struct pipeline *p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    struct pipeline *p = open_on(DEVICE_CUDA, DTYPE_BF16, false);
     size_t total = emulator_memory_used() + ((size_t)1 << 20);
     emulator_set_memory(total);
     CHECK(!try_to_draw(p, 256, 1, &result, &err) && err.code == ERROR_NO_MEMORY, "%s", err.message);
@@ -224,7 +219,7 @@ static void loss(void) {
 #ifdef __SANITIZE_ADDRESS__
     __lsan_do_leak_check(); /* of all before, and the last time */
 #endif
-    struct pipeline *p = open_pipeline(DEVICE_CUDA, DTYPE_BF16, false);
+    struct pipeline *p = open_on(DEVICE_CUDA, DTYPE_BF16, false);
     draw(p, SIZE_PX, 1, &result);
     generate_result_finish(&result);
     emulator_fail("cudaStreamSynchronize", 2, cudaErrorIllegalAddress, true);

@@ -150,7 +150,8 @@ int main(int argc, char **argv) {
         printf("%s by %s, %dx%d after %d of %d: %.1f of 255 off, where grey is %.1f\n",
             scheduler_get_info(rows[i].scheduler)->name, rows[i].decodes ? "the VAE" : "the map",
             with.width, with.height, with.last_step, STEPS, difference, grey);
-        CHECK(difference < (rows[i].decodes ? 0.08 : 0.35) * grey, "%.1f of %.1f", difference, grey);
+        CHECK(
+            difference < (rows[i].decodes ? 0.08 : 0.35) * grey, "%.1f of %.1f", difference, grey);
         finish(&plain);
         finish(&with);
         finish(&beside);

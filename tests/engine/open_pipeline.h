@@ -1,0 +1,20 @@
+/* A pipeline for a test; the test ends if there is none. */
+#ifndef TESTS_ENGINE_OPEN_PIPELINE_H
+#define TESTS_ENGINE_OPEN_PIPELINE_H
+
+#include "engine/pipeline.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static inline struct pipeline *open_pipeline(const struct pipeline_options *options) {
+    struct pipeline *pipeline = NULL;
+    struct error err = { 0 };
+    if (!pipeline_create(options, &pipeline, &err)) {
+        CHECK(false, "%s", err.message);
+        exit(check_done());
+    }
+    return pipeline;
+}
+
+#endif
