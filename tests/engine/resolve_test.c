@@ -2,6 +2,7 @@
  * right for one and wrong for another. The names of the fields are the API's. */
 #include "engine/resolve.h"
 #include "tests/check.h"
+#include "tests/engine/sd15.h"
 
 #include <stdlib.h>
 
@@ -11,15 +12,7 @@ static struct generate_request request;
 
 /* SD-1.5's, with the bundled tokenizer. */
 static struct resolve_figures sd15(void) {
-    return (struct resolve_figures){
-        .tokenizer = tokenizer,
-        .scheduler_json = scheduler,
-        .default_px = 512,
-        .vae_scale = 8,
-        .latent_channels = 4,
-        .context_length = 77,
-        .text_layers = 12,
-    };
+    return sd15_figures(tokenizer, scheduler);
 }
 
 static void reset(void) {
@@ -319,9 +312,7 @@ int main(void) {
         printf("%s\n", err.message);
         return 1;
     }
-    scheduler = json_pack("{s:s, s:f, s:f, s:s, s:i, s:b, s:b, s:i}", "_class_name",
-        "PNDMScheduler", "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear",
-        "num_train_timesteps", 1000, "set_alpha_to_one", 0, "skip_prk_steps", 1, "steps_offset", 1);
+    scheduler = sd15_scheduler_json();
     reset();
     what_is_open_is_the_models();
     long_texts_become_chunks();

@@ -3,11 +3,12 @@
  *
  * The model path sets the pace: "fake,load_ms=300,step_ms=20,fail_load"; with "figures_ms=500" it
  * has a device that takes so long to say how it is, with "images=4"
- * four images share a step; no two that are "heavy" fit into any memory. A prompt of "fail:device", "fail:lost",
- * "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
+ * four images share a step; no two that are "heavy" fit into any memory. A prompt of "fail:device",
+ * "fail:lost", "fail:memory" or "fail:internal" fails so; "warn:TEXT" draws with that warning. */
 #include "engine/pipeline.h"
 #include "tests/engine/idle_stages.h"
 #include "tests/engine/no_adapters.h"
+#include "tests/engine/sd15.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,11 +117,6 @@ static bool decode(void *user, const struct resolved_request *request, const flo
 
 bool pipeline_create(
     const struct pipeline_options *options, struct pipeline **out, struct error *err) {
-    static const char json[] =
-        "{\"_class_name\": \"PNDMScheduler\", \"beta_start\": 0.00085, \"beta_end\": 0.012,"
-        " \"beta_schedule\": \"scaled_linear\", \"num_train_timesteps\": 1000,"
-        " \"set_alpha_to_one\": false, \"skip_prk_steps\": true, \"steps_offset\": 1,"
-        " \"clip_sample\": false, \"trained_betas\": null}";
     const char *path = options->model_path;
     const char *slash = strrchr(path, '/');
     if (strncmp(slash ? slash + 1 : path, "fake", 4) != 0)
@@ -136,7 +132,7 @@ bool pipeline_create(
     p->figures_ms = setting(path, "figures_ms=");
     p->images = setting(path, "images=") ? setting(path, "images=") : 1;
     p->model_path = strdup(path);
-    p->scheduler = json_loads(json, 0, NULL);
+    p->scheduler = sd15_scheduler_json();
     *out = p;
     const struct stages stages = { .user = p,
         .measure = measure,
@@ -205,16 +201,8 @@ bool pipeline_get_figures(const struct pipeline *p, struct device_figures *out) 
 /* The real resolving, as of an SD-1.5 checkpoint with a small picture and the bundled tokenizer. */
 bool pipeline_resolve(const struct pipeline *p, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
-    const struct resolve_figures figures = {
-        .tokenizer = p->tokenizer,
-        .scheduler_json = p->scheduler,
-        .default_px = DEFAULT_SIZE,
-        .vae_scale = 8,
-        .latent_channels = 4,
-        .context_length = 77,
-        .context_width = 768,
-        .text_layers = 12,
-    };
+    struct resolve_figures figures = sd15_figures(p->tokenizer, p->scheduler);
+    figures.default_px = DEFAULT_SIZE;
     if (!resolve_request(&figures, request, out, err))
         return false;
     if (strncmp(resolved_request_prompt(out, 0), "warn:", 5) == 0) {

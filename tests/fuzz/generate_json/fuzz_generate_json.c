@@ -3,19 +3,13 @@
  * request with the same parameters, unless it brought pictures. */
 #include "server/dialect/generate_answer.h"
 #include "server/dialect/generate_json.h"
+#include "tests/engine/sd15.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* What an SD-1.5 checkpoint says. */
-static json_t *scheduler_json(void) {
-    return json_pack("{s:s, s:f, s:f, s:s, s:i, s:b, s:b, s:i, s:b, s:n}", "_class_name",
-        "PNDMScheduler", "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear",
-        "num_train_timesteps", 1000, "set_alpha_to_one", 0, "skip_prk_steps", 1, "steps_offset", 1,
-        "clip_sample", 0, "trained_betas");
-}
-
 static struct resolve_figures figures(void) {
     static struct tokenizer *tokenizer; /* these two for the whole run */
     static json_t *scheduler;
@@ -23,16 +17,8 @@ static struct resolve_figures figures(void) {
     if (!tokenizer && !tokenizer_create(BUNDLED_TOKENIZER, &tokenizer, &err))
         abort();
     if (!scheduler)
-        scheduler = scheduler_json();
-    return (struct resolve_figures){
-        .tokenizer = tokenizer,
-        .scheduler_json = scheduler,
-        .default_px = 512,
-        .vae_scale = 8,
-        .latent_channels = 4,
-        .context_length = 77,
-        .text_layers = 12,
-    };
+        scheduler = sd15_scheduler_json();
+    return sd15_figures(tokenizer, scheduler);
 }
 
 /* The parameters of a body as text, or NULL if it is refused. */

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "tests/check.h"
+#include "tests/engine/sd15.h"
 
 #include <stdlib.h>
 
@@ -309,9 +310,7 @@ static void samplers_are_theirs(void) {
 
 /* A Stable Diffusion checkpoint takes every sampler with every schedule that it does not refuse. */
 static void every_pair_makes_a_plan(void) {
-    json_t *file = json_pack("{s:s, s:f, s:f, s:s, s:i, s:b, s:b, s:i}", "_class_name",
-        "PNDMScheduler", "beta_start", 0.00085, "beta_end", 0.012, "beta_schedule", "scaled_linear",
-        "num_train_timesteps", 1000, "set_alpha_to_one", 0, "skip_prk_steps", 1, "steps_offset", 1);
+    json_t *file = sd15_scheduler_json();
     int planned = 0, refused = 0;
     for (size_t i = 0; sdapi_sampler_at(i); i++)
         for (size_t k = 0; sdapi_schedule_at(k); k++) {
