@@ -21,8 +21,11 @@
 
 #define ROW_BYTES 128 /* 64 channels */
 
-template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_tile {
+template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> struct hopper_tile {
     static constexpr int D = D_, GROUPS = GROUPS_, BK = BK_, STAGES = STAGES_;
+    /* Tiles of queries that a block takes one after the other, with the same keys and values: those
+     * are all there, and the next queries too when they are needed. */
+    static constexpr int PASSES = PASSES_;
     static constexpr int BLOCKS = BLOCKS_; /* at once on a multiprocessor, as registers allow */
     /* All keys fit one block of keys: one stage for them, one for the values. */
     static constexpr bool WHOLE = STAGES == 2;
@@ -39,20 +42,22 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_> struct hopper_
     static constexpr int SPARED = D == 40 && !WHOLE ? 8 : 0;
     static constexpr int Q_SLICE = BQ * ROW_BYTES, SLICE = BK * ROW_BYTES;
     static constexpr int Q_BYTES = SLICES * Q_SLICE, STAGE_BYTES = SLICES * SLICE;
-    static constexpr int DATA_BYTES = Q_BYTES + STAGES * STAGE_BYTES;
-    static constexpr int SHARED = DATA_BYTES + (2 + 2 * STAGES) * 8;
+    static constexpr int DATA_BYTES = PASSES * Q_BYTES + STAGES * STAGE_BYTES;
+    static constexpr int SHARED = DATA_BYTES + (1 + PASSES + 2 * STAGES) * 8;
     static_assert(!DEALS || MANY <= 240, "");
+    static_assert(PASSES == 1 || WHOLE, "");
     static_assert(D % 8 == 0 && BK % 16 == 0 && SHARED * BLOCKS <= 227 << 10, "");
 };
 
 /* Where the block is, and its part of the shared memory. */
 struct hopper_block {
     unsigned char *q, *stages;
-    uint64_t *q_full, *full, *empty; /* full and empty: one each for every stage */
+    uint64_t *q_full, *full, *empty; /* q_full: one for each pass, the others for every stage */
     uint64_t *cleared;               /* nothing but zeros behind the last value */
     int first;                       /* query */
     int head, row;
-    int keys; /* of the row */
+    int keys;   /* of the row */
+    int passes; /* that have queries */
 };
 
 /* The next stage of the ring. */
@@ -103,6 +108,9 @@ __device__ __forceinline__ void produce(const struct hopper_block &b, const CUte
         fetch_stage<TILE>(b, v_map, block - 1, &ring);
     }
     fetch_stage<TILE>(b, v_map, blocks - 1, &ring);
+    for (int pass = 1; pass < b.passes; pass++)
+        fetch<TILE::SLICES>(b, q_map, b.first + pass * TILE::BQ, b.q + pass * TILE::Q_BYTES,
+            TILE::Q_SLICE, b.q_full + pass);
 }
 
 /* One warp, whose first lane has asked for everything: zeros behind the last value. */
@@ -202,13 +210,14 @@ template <class T, class TILE> struct hopper_warp {
             pack_weights<T>(scores + 2 * t, weights[t]);
     }
 
+    /* Its queries of the pass, from the ring's first stage on. */
     __device__ __forceinline__ void consume(
-        const struct attention &a, const struct hopper_block &b) {
+        const struct attention &a, const struct hopper_block &b, int pass) {
         const float c = a.scale * 1.4426950408889634f; /* log2 e */
         float shrink[2];
         clear_fragments<TILE::KF>(scores);
         clear_fragments<TILE::DF>(sums);
-        mbarrier_wait(b.q_full, 0);
+        mbarrier_wait(b.q_full + pass, 0);
         if (TILE::TURNS && group == TILE::GROUPS - 1)
             turn_give(1); /* the first one's first */
         wait_turn();
@@ -259,17 +268,19 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     DYNAMIC_SHARED(unsigned char, shared);
     struct hopper_block b;
     b.q = shared;
-    b.stages = shared + TILE::Q_BYTES;
+    b.stages = shared + TILE::PASSES * TILE::Q_BYTES;
     b.q_full = (uint64_t *)(shared + TILE::DATA_BYTES);
-    b.full = b.q_full + 1;
+    b.full = b.q_full + TILE::PASSES;
     b.empty = b.full + TILE::STAGES;
     b.cleared = b.empty + TILE::STAGES;
-    b.first = (int)blockIdx.x * TILE::BQ;
+    b.first = (int)blockIdx.x * TILE::PASSES * TILE::BQ;
+    b.passes = min((a.tq - b.first + TILE::BQ - 1) / TILE::BQ, TILE::PASSES);
     b.head = (int)blockIdx.y;
     b.row = (int)blockIdx.z;
     const int warp = (int)threadIdx.x / 32, group = warp / 4;
     if (threadIdx.x == 0) {
-        mbarrier_init(b.q_full, 1);
+        for (int i = 0; i < TILE::PASSES; i++)
+            mbarrier_init(&b.q_full[i], 1);
         mbarrier_init(b.cleared, 1);
         for (int i = 0; i < TILE::STAGES; i++) {
             mbarrier_init(&b.full[i], 1);
@@ -295,46 +306,52 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
     if constexpr (TILE::DEALS)
         registers_take<TILE::MANY>();
     struct hopper_warp<T, TILE> w;
-    w.q = b.q + group * 64 * ROW_BYTES;
-    w.ring.stage = 0;
-    w.ring.parity = 0;
-    w.query = b.first + warp * 16;
     w.group = group;
-    w.consume(a, b);
-    griddepcontrol_launch();
     const int64_t step = (int64_t)a.heads * a.d;
     T *y = (T *)a.y + (int64_t)b.row * a.tq * step + (int64_t)b.head * a.d;
-    write_queries<T, TILE::DF>(w.sums, w.total, y, step, w.query, a.tq);
+#pragma unroll 1
+    for (int pass = 0; pass < b.passes; pass++) {
+        w.q = b.q + pass * TILE::Q_BYTES + group * 64 * ROW_BYTES;
+        w.ring.stage = 0;
+        w.ring.parity = 0;
+        w.query = b.first + pass * TILE::BQ + warp * 16;
+        w.consume(a, b, pass);
+        if (pass == b.passes - 1)
+            griddepcontrol_launch();
+        write_queries<T, TILE::DF>(w.sums, w.total, y, step, w.query, a.tq);
+    }
 }
 
-/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once. */
+/* Head, groups, keys of a block, stages (2: all keys in one block), blocks at once, passes. */
 #define TILES(X)                                                                                   \
-    X(40, 2, 128, 4, 1)                                                                            \
-    X(40, 2, 64, 4, 2)                                                                             \
-    X(40, 3, 64, 4, 1)                                                                             \
-    X(40, 2, 80, 2, 2)                                                                             \
-    X(64, 2, 128, 4, 1)                                                                            \
-    X(64, 2, 80, 2, 2)                                                                             \
-    X(80, 2, 128, 4, 1)                                                                            \
-    X(80, 2, 80, 2, 2)                                                                             \
-    X(160, 2, 64, 4, 1)                                                                            \
-    X(160, 1, 64, 4, 1)                                                                            \
-    X(160, 1, 80, 2, 2)
+    X(40, 2, 128, 4, 1, 1)                                                                         \
+    X(40, 2, 64, 4, 2, 1)                                                                          \
+    X(40, 3, 64, 4, 1, 1)                                                                          \
+    X(40, 2, 80, 2, 2, 1)                                                                          \
+    X(40, 2, 80, 2, 2, 2)                                                                          \
+    X(64, 2, 128, 4, 1, 1)                                                                         \
+    X(64, 2, 80, 2, 2, 1)                                                                          \
+    X(80, 2, 128, 4, 1, 1)                                                                         \
+    X(80, 2, 80, 2, 2, 1)                                                                          \
+    X(160, 2, 64, 4, 1, 1)                                                                         \
+    X(160, 1, 64, 4, 1, 1)                                                                         \
+    X(160, 1, 80, 2, 2, 1)
 
 typedef void (*hopper_kernel)(const struct attention a, const CUtensorMap q_map,
     const CUtensorMap k_map, const CUtensorMap v_map);
 struct hopper_entry {
+    int q_box; /* queries that are asked for at once */
     hopper_kernel f16, bf16;
 };
 
-#define TILE_OF(d, groups, keys, s, blocks) hopper_tile<d, groups, keys, s, blocks>
-#define TILE(d, groups, keys, s, blocks)                                                           \
-    { "d" #d " " #groups "x64 by " #keys, d, 64 * groups, keys, 128 * (groups + 1), false,         \
-        TILE_OF(d, groups, keys, s, blocks)::WHOLE,                                                \
-        (size_t)TILE_OF(d, groups, keys, s, blocks)::SHARED },
-#define ENTRY(d, groups, keys, s, blocks)                                                          \
-    { attention_hopper<__half, TILE_OF(d, groups, keys, s, blocks)>,                               \
-        attention_hopper<__nv_bfloat16, TILE_OF(d, groups, keys, s, blocks)> },
+#define TILE_OF(d, groups, keys, s, blocks, passes) hopper_tile<d, groups, keys, s, blocks, passes>
+#define TILE(d, groups, keys, s, blocks, passes)                                                   \
+    { "d" #d " " #passes "x" #groups "x64 by " #keys, d, 64 * groups * passes, keys,               \
+        128 * (groups + 1), false, TILE_OF(d, groups, keys, s, blocks, passes)::WHOLE,             \
+        (size_t)TILE_OF(d, groups, keys, s, blocks, passes)::SHARED },
+#define ENTRY(d, groups, keys, s, blocks, passes)                                                  \
+    { 64 * groups, attention_hopper<__half, TILE_OF(d, groups, keys, s, blocks, passes)>,          \
+        attention_hopper<__nv_bfloat16, TILE_OF(d, groups, keys, s, blocks, passes)> },
 
 static const struct attention_tile tiles[] = { TILES(TILE) };
 static const struct hopper_entry entries[] = { TILES(ENTRY) };
@@ -361,7 +378,7 @@ extern "C" bool attention_hopper_run(const struct attention_candidate *candidate
     const struct attention_tile *tile = &tiles[candidate->tile];
     const struct hopper_entry *entry = &entries[candidate->tile];
     CUtensorMap q_map, k_map, v_map;
-    if (!encode_heads(&q_map, a, a->q, a->tq, a->q_step, tile->queries, dtype, err) ||
+    if (!encode_heads(&q_map, a, a->q, a->tq, a->q_step, entry->q_box, dtype, err) ||
         !encode_heads(&k_map, a, a->k, a->tk, a->k_step, tile->keys, dtype, err) ||
         !encode_heads(&v_map, a, a->v, a->tk, a->v_step, tile->keys, dtype, err))
         return false;

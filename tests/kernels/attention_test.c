@@ -155,6 +155,8 @@ int main(void) {
     static const struct attention_case cases[] = {
         { DTYPE_F16, 70, 150, 2, 40, false, false },
         { DTYPE_BF16, 129, 77, 1, 40, false, true },
+        { DTYPE_F16, 300, 77, 1, 40, false, true },
+        { DTYPE_F16, 200, 80, 1, 40, false, true, { 77, 31 } },
         { DTYPE_F16, 66, 131, 1, 64, false, true },
         { DTYPE_F16, 77, 77, 2, 64, true, false },
         { DTYPE_BF16, 33, 260, 1, 80, false, true },

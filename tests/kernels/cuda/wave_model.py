@@ -46,6 +46,9 @@ HIDDEN_PRODUCTS = 0.65    # of attention's products, beside its exponentials: 0.
                           # FlashAttention-3 (570 to 620 or 640 TFLOP/s, heads of 128)
 ATTENTION_END_US = 1.5    # of a block's outputs
 ATTENTION_BLOCK_US = 3.5  # of a block with few keys: it has nothing to hide its trips behind
+SECOND_PASS_US = 1.4      # and of another tile of its queries, which are there: 1.1 for 470 instructions
+                          # of 16 warps, counted in sm_90a's code, and two waits for products
+PASSES = {40: (1, 2)}     # tiles of queries that a block can take, by the head
 SCORE_ISSUE = {40: 7.5, 64: 7.3, 80: 7.5, 160: 13.2}  # instructions of attention's loop a score, by
                           # the head, counted in sm_90a's code
 SPARED = {40: 4 / 64}     # exponentials that are polynomials, which those instructions hold
@@ -169,8 +172,9 @@ def attention(a, _):
     floor = max(exponentials, flops_us(4 * pairs * a["head_dim"]), moved)
     blocks = a["rows"] * a["heads"] * divided_up(a["queries"], 128)
     if a["keys"] <= 80:
-        rounds = divided_up(blocks, 2 * MULTIPROCESSORS)
-        return Time("cross-attention", max(rounds * ATTENTION_BLOCK_US, moved), floor)
+        us = min(divided_up(divided_up(blocks, n), 2 * MULTIPROCESSORS) *
+                 (ATTENTION_BLOCK_US + (n - 1) * SECOND_PASS_US) for n in PASSES.get(a["head_dim"], (1,)))
+        return Time("cross-attention", max(us, moved), floor)
     issue = pairs * SCORE_ISSUE[a["head_dim"]] / ISSUED_PER_CLOCK / MULTIPROCESSORS / CLOCK_MHZ
     inside = max(max(exponentials, issue) + (1 - HIDDEN_PRODUCTS) * products / TENSOR_SHARE,
                  products / TENSOR_SHARE)
