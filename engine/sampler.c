@@ -188,23 +188,16 @@ static void show(const struct tick *t, const struct run *run, const float *divis
     op_concat(t->c, &(struct concat_args){ &scaled, &shown, &input });
 }
 
-/* input and timesteps: the samples as each image's scheduler wants them shown to the model. */
+/* input: the samples as each image's scheduler wants them shown to the model. */
 static void fill_input(const struct tick *t) {
-    float timesteps[2 * UNET_CALL_MAX_IMAGES] = { 0 }, divisors[UNET_CALL_MAX_IMAGES];
+    float divisors[UNET_CALL_MAX_IMAGES];
     for (struct run run = { 0 }; next_run(t, always_alike, &run);) {
-        for (int i = 0; i < run.count; i++) {
-            const struct scheduler_evaluation *e = evaluation_of(t->images[run.first + i]);
-            divisors[i] = e->input_divisor;
-            timesteps[t->guided + run.first + i] = e->timestep;
-            if (run.head->guided)
-                timesteps[run.unconditional + i] = e->timestep;
-        }
+        for (int i = 0; i < run.count; i++)
+            divisors[i] = evaluation_of(t->images[run.first + i])->input_divisor;
         if (run.head->guided)
             show(t, &run, divisors, run.unconditional);
         show(t, &run, divisors, t->guided + run.first);
     }
-    struct tensor uploaded = tensor_rows(&t->s->timesteps, 0, t->rows);
-    compute_upload(t->c, timesteps, &uploaded);
 }
 
 /* The rows of text_kv that an image has. */
@@ -293,30 +286,100 @@ static const struct overlay *overlay_of(const struct tick *t, int rows, struct c
     return use_overlay(o, rows);
 }
 
+/* Of the image's evaluations from this one on, as many as there are lines. A dry run makes all, so
+ * that its memory is enough for any schedule. */
+static void encode_timesteps(const struct tick *t, const struct image *image) {
+    struct sampler *s = t->s;
+    float timesteps[SAMPLER_TIME_LINES] = { 0 };
+    const int left = image->plan->count - image->evaluations;
+    const int made = left < SAMPLER_TIME_LINES ? left : SAMPLER_TIME_LINES;
+    const int lines = t->c->dry_run ? SAMPLER_TIME_LINES : made;
+    for (int i = 0; i < made; i++)
+        timesteps[i] = evaluation_of(image)[i].timestep;
+    const struct tensor uploaded = tensor_rows(&s->timesteps, 0, lines);
+    compute_upload(t->c, timesteps, &uploaded);
+    struct tensor table = tensor_rows(&s->time_table, image->row * SAMPLER_TIME_LINES, lines);
+    struct call_overlay overlay;
+    _Static_assert(SAMPLER_TIME_LINES <= UNET_CALL_MAX_ROWS, "a line takes a row of the call");
+    for (int i = 0; i < lines; i++)
+        overlay.rows[i] = image->overlay;
+    t->c->overlay = use_overlay(&overlay, lines);
+    unet_encode_timesteps(s->unet, t->c, &uploaded, &table);
+    t->c->overlay = NULL;
+    if (compute_ok(t->c))
+        s->time_first[image->row] = image->evaluations;
+}
+
+/* The line of the image's next evaluation; made if need be, or copied from an image before it that
+ * has the same schedule and adapters and stands where it does. */
+static int time_line(const struct tick *t, int index) {
+    struct sampler *s = t->s;
+    const struct image *image = t->images[index];
+    int *first = &s->time_first[image->row];
+    const int wanted = image->evaluations;
+    if (*first >= 0 && wanted >= *first && wanted < *first + SAMPLER_TIME_LINES)
+        return image->row * SAMPLER_TIME_LINES + wanted - *first;
+    for (int i = 0; i < index; i++) {
+        const struct image *like = t->images[i];
+        if (like->plan != image->plan || like->overlay != image->overlay ||
+            s->time_first[like->row] != wanted)
+            continue;
+        const struct tensor lines = tensor_rows(
+            &s->time_table, like->row * SAMPLER_TIME_LINES, SAMPLER_TIME_LINES);
+        copy(t->c, &lines,
+            tensor_rows(&s->time_table, image->row * SAMPLER_TIME_LINES, SAMPLER_TIME_LINES));
+        *first = wanted;
+        break;
+    }
+    if (*first != wanted)
+        encode_timesteps(t, image);
+    return image->row * SAMPLER_TIME_LINES;
+}
+
+/* time_ids: of each row the line of its image; of one that nobody reads, that of the last row. */
+static void fill_times(const struct tick *t) {
+    struct sampler *s = t->s;
+    const int rows = recorded_rows(t->c, t->rows);
+    const int pieces = unet_time_pieces(s->unet);
+    int lines[UNET_CALL_MAX_ROWS], unconditional = 0;
+    int32_t ids[UNET_CALL_MAX_ROWS * UNET_TIME_PIECES_MAX];
+    for (int i = 0; i < t->count; i++) {
+        lines[t->guided + i] = time_line(t, i);
+        if (t->images[i]->guided)
+            lines[unconditional++] = lines[t->guided + i];
+    }
+    for (int row = t->rows; row < rows; row++)
+        lines[row] = lines[t->rows - 1];
+    for (int row = 0; row < rows; row++)
+        unet_time_ids(s->unet, lines[row], ids + row * pieces);
+    const struct tensor uploaded = tensor_rows(&s->time_ids, 0, rows);
+    compute_upload(t->c, ids, &uploaded);
+}
+
 struct unet_call {
     const struct unet *unet;
-    struct tensor input, timesteps, kv, lengths, predicted;
+    struct tensor input, time_table, time_ids, kv, lengths, predicted;
 };
 
 static void run_unet(struct compute *c, const void *user) {
     const struct unet_call *call = user;
     struct tensor predicted = call->predicted;
-    unet_forward(
-        call->unet, c, &call->input, &call->timesteps, &call->kv, &call->lengths, &predicted);
+    unet_forward_timed(call->unet, c, &call->input, &call->time_table, &call->time_ids, &call->kv,
+        &call->lengths, &predicted);
 }
 
-/* predicted = unet(input, timesteps, kv): the same calls at every tick of so many rows of a size,
- * so that a device may replay them. */
+/* predicted = unet(input, lines of time_table, kv): the same calls at every tick of so many rows of
+ * a size, so that a device may replay them. */
 static void predict(const struct tick *t) {
     const struct sampler *s = t->s;
     int rows = recorded_rows(t->c, t->rows);
-    const struct unet_call call = { s->unet, tensor_rows(&s->input, 0, rows),
-        tensor_rows(&s->timesteps, 0, rows), tensor_rows(&s->kv, 0, rows),
+    const struct unet_call call = { s->unet, tensor_rows(&s->input, 0, rows), s->time_table,
+        tensor_rows(&s->time_ids, 0, rows), tensor_rows(&s->kv, 0, rows),
         tensor_rows(&s->lengths, 0, rows), tensor_rows(&s->predicted, 0, rows) };
     const uintptr_t key[] = { (uintptr_t)call.unet, (uintptr_t)call.input.data,
-        (uintptr_t)call.timesteps.data, (uintptr_t)call.kv.data, (uintptr_t)call.lengths.data,
-        (uintptr_t)call.predicted.data, (uintptr_t)rows, (uintptr_t)s->size.height,
-        (uintptr_t)s->size.width, (uintptr_t)s->size.tokens };
+        (uintptr_t)call.time_table.data, (uintptr_t)call.time_ids.data, (uintptr_t)call.kv.data,
+        (uintptr_t)call.lengths.data, (uintptr_t)call.predicted.data, (uintptr_t)rows,
+        (uintptr_t)s->size.height, (uintptr_t)s->size.width, (uintptr_t)s->size.tokens };
     struct call_overlay overlay;
     t->c->overlay = overlay_of(t, rows, &overlay);
     compute_recorded(t->c, key, sizeof(key), run_unet, &call);
@@ -490,6 +553,7 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
     const struct tick t = tick_of(c, s, images, count);
     fill_kv(&t);
     fill_input(&t);
+    fill_times(&t);
     predict(&t);
     for (struct run run = { 0 }; next_run(&t, guidance_alike, &run);)
         if (run.head->guided)
@@ -534,7 +598,10 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
     s->text_kv = compute_tensor_3d(c, dtype, 2 * images, tokens, kv);
     s->kv = compute_tensor_3d(c, dtype, rows, tokens, kv);
     s->lengths = compute_tensor_1d(c, DTYPE_I32, rows);
-    s->timesteps = compute_tensor_1d(c, DTYPE_F32, rows);
+    s->time_table = compute_tensor_2d(
+        c, dtype, images * SAMPLER_TIME_LINES, unet_time_channels(unet));
+    s->timesteps = compute_tensor_1d(c, DTYPE_F32, SAMPLER_TIME_LINES);
+    s->time_ids = compute_tensor_2d(c, DTYPE_I32, rows, unet_time_pieces(unet));
     s->terms[TERM_SAMPLE] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
     for (int slot = 0; slot < SCHEDULER_SLOTS; slot++)
         s->terms[TERM_SLOT + slot] = compute_tensor_4d(c, DTYPE_F32, images, h, w, channels);
@@ -555,6 +622,8 @@ void sampler_init(struct compute *c, struct sampler *s, const struct unet *unet,
     s->difference = compute_tensor_4d(c, DTYPE_F32, call, h, w, channels);
     for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
         s->kv_texts[row] = -1;
+    for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
+        s->time_first[row] = -1;
 }
 
 void sampler_move(struct compute *c, struct sampler *s, const struct sampler *from) {
@@ -586,6 +655,7 @@ bool sampler_place(struct sampler *s, struct image *image) {
             image->sampler = s;
             image->row = row;
             image->evaluations = 0;
+            s->time_first[row] = -1;
             return true;
         }
     return false;

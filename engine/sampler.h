@@ -19,6 +19,10 @@
 
 struct sampler;
 
+/* Evaluations whose timesteps are encoded at a time: their layers' weights are as many times read
+ * less often, and the first evaluation waits for all of them. */
+#define SAMPLER_TIME_LINES 16
+
 /* Zeroed where nothing is said. All pointers are borrowed until the image has left. */
 struct image {
     const struct scheduler_plan *plan;
@@ -74,10 +78,14 @@ struct sampler {
     /* [2 images][tokens][...]: without guidance, with the prompt; behind a text's own tokens lies
      * anything. */
     struct tensor text_kv;
+    /* [images * SAMPLER_TIME_LINES][...]: what the timesteps of an image's next evaluations add, by
+     * its own adapters; `timesteps` f32, of those that are being encoded. */
+    struct tensor time_table, timesteps;
+    int time_first[SAMPLER_MAX_IMAGES]; /* the evaluation of an image's first line, -1: none */
     /* One call's, image by image in the order of the tick; `input`, `predicted`, `kv`, `lengths`
-     * (i32, of the texts) and `timesteps` have a row for each row of the UNet call: the
-     * unconditional ones first. */
-    struct tensor input, predicted, kv, lengths, timesteps;
+     * (i32, of the texts) and `time_ids` (of time_table) have a row for each row of the UNet call:
+     * the unconditional ones first. */
+    struct tensor input, predicted, kv, lengths, time_ids;
     struct tensor scaled; /* input without what is shown beside it; only where something is */
     struct tensor difference, guided; /* of guidance: conditional - unconditional, and its output */
     struct tensor noise, drawn;       /* drawn: in torch's order, [images][channels][h][w] */

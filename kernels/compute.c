@@ -276,10 +276,11 @@ static bool embedding_is_right(const struct check *k, const struct embedding_arg
     char text[112], other[112];
     if (!check_tensor(k, "ids", a->ids, 2, 2) || !check_dtype(k, "ids", a->ids, DTYPE_I32, NULL) ||
         !check_activation(k, "table", a->table, 2, 2) ||
-        !check_activation(k, "positions", a->positions, 2, 2) ||
+        (a->positions && !check_activation(k, "positions", a->positions, 2, 2)) ||
         !check_activation(k, "y", a->y, 3, 3))
         return false;
-    if (a->positions->shape[1] != a->table->shape[1] || a->positions->shape[0] < a->ids->shape[1])
+    if (a->positions &&
+        (a->positions->shape[1] != a->table->shape[1] || a->positions->shape[0] < a->ids->shape[1]))
         return check_fail(k, "positions are %s, they must reach ids %s and be as wide as the table",
             tensor_describe(a->positions, text, sizeof(text)),
             tensor_describe(a->ids, other, sizeof(other)));
@@ -288,7 +289,7 @@ static bool embedding_is_right(const struct check *k, const struct embedding_arg
     return check_shape(k, "y", a->y, &want, "ids", a->ids) &&
            check_apart(k, a->y, "ids", a->ids, false) &&
            check_apart(k, a->y, "table", a->table, false) &&
-           check_apart(k, a->y, "positions", a->positions, false);
+           (!a->positions || check_apart(k, a->y, "positions", a->positions, false));
 }
 
 static bool timestep_embedding_is_right(

@@ -149,7 +149,8 @@ static inline int64_t attention_keys(const struct attention_args *args, int64_t 
 }
 
 /* y[row][t] = table[ids[row][t]] + positions[t]. ids i32 [n][t]; table [vocab][c] and positions
- * [t_max][c] in f32 or bf16; every id is checked by the wrapper's caller. */
+ * [t_max][c] in f32 or bf16; positions NULL: table[ids[row][t]] alone, bit for bit where the dtypes
+ * are one. Every id is checked by the wrapper's caller. */
 struct embedding_args {
     const struct tensor *ids, *table, *positions;
     struct tensor *y;

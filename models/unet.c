@@ -308,9 +308,27 @@ static struct tensor new_image(
     return compute_tensor_4d(p->c, p->unet->activation_dtype, n, h, w, channels);
 }
 
+int64_t unet_time_channels(const struct unet *unet) {
+    return unet->time_add_channels;
+}
+
+/* As many as divide the channels: each is a block's work on a device. */
+int unet_time_pieces(const struct unet *unet) {
+    int pieces = UNET_TIME_PIECES_MAX;
+    while (unet->time_add_channels % pieces != 0)
+        pieces--;
+    return pieces;
+}
+
+void unet_time_ids(const struct unet *unet, int line, int32_t *ids) {
+    const int pieces = unet_time_pieces(unet);
+    for (int i = 0; i < pieces; i++)
+        ids[i] = line * pieces + i;
+}
+
 /* Two linear layers on the sinusoid; SiLU stands after both, because each resnet starts its
  * projection of the embedding with one. Then all of those. y [n][time_add_channels]. */
-static void embed_time(
+void unet_encode_timesteps(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y) {
     const size_t mark = arena_mark(c->arena);
     const int64_t n = timesteps->shape[0], c0 = unet->config.block_out_channels[0];
@@ -386,18 +404,14 @@ static struct tensor up_block(
     return out;
 }
 
-void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
-    const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
+/* time_add [n][time_add_channels] */
+static void forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
+    const struct tensor *time_add, const struct tensor *kv, const struct tensor *lengths,
     struct tensor *y) {
     const struct unet_config *config = &unet->config;
-    const size_t mark = arena_mark(c->arena);
     const int64_t n = latents->shape[0], h = latents->shape[1], w = latents->shape[2];
     const int64_t c0 = config->block_out_channels[0];
-
-    struct tensor time_add = compute_tensor_2d(
-        c, unet->activation_dtype, n, unet->time_add_channels);
-    embed_time(unet, c, timesteps, &time_add);
-    struct pass p = { .unet = unet, .c = c, .time_add = &time_add, .context = { kv, lengths } };
+    struct pass p = { .unet = unet, .c = c, .time_add = time_add, .context = { kv, lengths } };
 
     const struct tensor input = layer_to_dtype(c, latents, unet->activation_dtype);
     p.skips[0] = new_image(&p, n, h, w, c0);
@@ -408,9 +422,9 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
 
     struct tensor *last = &p.skips[p.skip_count - 1];
     struct tensor x = new_image(&p, n, last->shape[1], last->shape[2], last->shape[3]);
-    resnet_forward(&unet->mid_resnets[0], c, last, RESNET_KEEP_INPUT, &time_add, &x);
+    resnet_forward(&unet->mid_resnets[0], c, last, RESNET_KEEP_INPUT, time_add, &x);
     transformer_forward(&unet->mid_attention, c, &x, &p.context);
-    resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, &time_add, &x);
+    resnet_forward(&unet->mid_resnets[1], c, &x, RESNET_KEEP_INPUT, time_add, &x);
 
     for (int i = 0; i < config->block_count; i++)
         x = up_block(&p, &unet->up[i], &x);
@@ -425,5 +439,31 @@ void unet_forward(const struct unet *unet, struct compute *c, const struct tenso
                          .y = &x,
                      });
     layer_conv_to_dtype(c, &x, unet->conv_out, y);
+}
+
+void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
+    const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
+    struct tensor *y) {
+    const size_t mark = arena_mark(c->arena);
+    struct tensor time_add = compute_tensor_2d(
+        c, unet->activation_dtype, latents->shape[0], unet->time_add_channels);
+    unet_encode_timesteps(unet, c, timesteps, &time_add);
+    forward(unet, c, latents, &time_add, kv, lengths, y);
+    arena_release(c->arena, mark);
+}
+
+void unet_forward_timed(const struct unet *unet, struct compute *c, const struct tensor *latents,
+    const struct tensor *table, const struct tensor *ids, const struct tensor *kv,
+    const struct tensor *lengths, struct tensor *y) {
+    const size_t mark = arena_mark(c->arena);
+    const int64_t n = latents->shape[0], channels = unet->time_add_channels;
+    const int64_t pieces = unet_time_pieces(unet);
+    struct tensor time_add = compute_tensor_3d(
+        c, unet->activation_dtype, n, pieces, channels / pieces);
+    const struct tensor lines = tensor_2d(
+        table->data, table->dtype, table->shape[0] * pieces, channels / pieces);
+    op_embedding(c, &(struct embedding_args){ .ids = ids, .table = &lines, .y = &time_add });
+    time_add = tensor_2d(time_add.data, time_add.dtype, n, channels);
+    forward(unet, c, latents, &time_add, kv, lengths, y);
     arena_release(c->arena, mark);
 }

@@ -32,11 +32,29 @@ int64_t unet_context_channels(const struct unet *unet);
 void unet_encode_context(
     const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
+/* What timesteps add to the resnets depends on nothing else: a table of it, made once for many
+ * steps, spares each step those layers. Line i of y [n][unet_time_channels], activation dtype,
+ * belongs to timesteps f32 [n] and to row i of an overlay. */
+int64_t unet_time_channels(const struct unet *unet);
+void unet_encode_timesteps(
+    const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y);
+
+/* A row of a call takes its line of a table piece by piece: ids has unet_time_pieces, which
+ * are UNET_TIME_PIECES_MAX at most. */
+#define UNET_TIME_PIECES_MAX 80
+int unet_time_pieces(const struct unet *unet);
+void unet_time_ids(const struct unet *unet, int line, int32_t *ids);
+
 /* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
  * unet_encode_context; lengths i32 [n], how many of its t tokens are each row's text, or NULL where
  * all are; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
     struct tensor *y);
+/* The same bits from a table [lines][unet_time_channels], which unet_encode_timesteps made, without
+ * a tape; ids i32 [n][unet_time_pieces]. */
+void unet_forward_timed(const struct unet *unet, struct compute *c, const struct tensor *latents,
+    const struct tensor *table, const struct tensor *ids, const struct tensor *kv,
+    const struct tensor *lengths, struct tensor *y);
 
 #endif

@@ -38,8 +38,25 @@ bool NAME(add)(const struct add_args *args, struct error *err) {
     return true;
 }
 
+/* y[row][t] = table[ids[row][t]]: lines as they are, or of another dtype. */
+static void gather(const struct embedding_args *args) {
+    const int32_t *ids = args->ids->data;
+    const int64_t tokens = tensor_elements(args->ids), c = args->table->shape[1];
+    const enum dtype from = args->table->dtype, to = args->y->dtype;
+    const size_t from_bytes = dtype_size(from) * (size_t)c, to_bytes = dtype_size(to) * (size_t)c;
+#pragma omp parallel for if (tokens * c >= PARALLEL_MIN)
+    for (int64_t i = 0; i < tokens; i++) {
+        const char *line = (const char *)args->table->data + (size_t)ids[i] * from_bytes;
+        convert_elements((char *)args->y->data + (size_t)i * to_bytes, to, line, from, c);
+    }
+}
+
 bool NAME(embedding)(const struct embedding_args *args, struct error *err) {
     (void)err;
+    if (!args->positions) {
+        gather(args);
+        return true;
+    }
     const int32_t *ids = args->ids->data;
     int64_t t = args->ids->shape[1], tokens = args->ids->shape[0] * t;
     int64_t c = args->table->shape[1];

@@ -38,26 +38,29 @@ struct embedding {
     int tokens, channels; /* tokens of one row */
 };
 
-/* y[row][t] = table[ids[row][t]] + positions[t]; block x is one token of the batch. */
+/* y[row][t] = table[ids[row][t]] + positions[t], or without positions; block x is one token of the
+ * batch. */
 __global__ void __launch_bounds__(THREADS) embedding(const struct embedding e) {
     griddepcontrol_wait();
     griddepcontrol_launch();
     const int64_t token = blockIdx.x, t = token % e.tokens;
     const int64_t entry = e.ids[token];
-    for (int c = (int)threadIdx.x; c < e.channels; c += THREADS)
-        put(e.y, e.dtype, token * e.channels + c,
-            element(e.table, e.table_dtype, entry * e.channels + c) +
-                element(e.positions, e.positions_dtype, t * e.channels + c));
+    for (int c = (int)threadIdx.x; c < e.channels; c += THREADS) {
+        float x = element(e.table, e.table_dtype, entry * e.channels + c);
+        if (e.positions)
+            x += element(e.positions, e.positions_dtype, t * e.channels + c);
+        put(e.y, e.dtype, token * e.channels + c, x);
+    }
 }
 
 extern "C" bool cuda_embedding(const struct embedding_args *args, struct error *err) {
     struct embedding e = {};
     e.ids = (const int *)args->ids->data;
     e.table = args->table->data;
-    e.positions = args->positions->data;
+    e.positions = args->positions ? args->positions->data : NULL;
     e.y = args->y->data;
     e.table_dtype = args->table->dtype;
-    e.positions_dtype = args->positions->dtype;
+    e.positions_dtype = args->positions ? args->positions->dtype : DTYPE_F32;
     e.dtype = args->y->dtype;
     e.tokens = (int)args->ids->shape[1];
     e.channels = (int)args->table->shape[1];

@@ -18,8 +18,9 @@ bool reference_embedding(const struct embedding_args *args, struct error *err) {
         return false;
     for (int64_t i = 0; i < tokens; i++)
         for (int64_t j = 0; j < c; j++)
-            y.data[i * c + j] = element(args->table, ids[i] * c + j) +
-                                element(args->positions, i % t * c + j);
+            y.data[i * c + j] = args->positions ? element(args->table, ids[i] * c + j) +
+                                                      element(args->positions, i % t * c + j)
+                                                : element(args->table, ids[i] * c + j);
     bool ok = float_output_store(&y);
     float_output_finish(&y);
     return ok;

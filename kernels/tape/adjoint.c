@@ -283,8 +283,8 @@ static void attention(struct walk *w, const struct attention_args *a, const stru
 
 static void embedding(struct walk *w, const struct embedding_args *a, const struct tensor *dy) {
     const struct tape_parameter *table = tape_find_parameter(w->tape, TAPE_TABLE, a->table->data);
-    const struct tape_parameter *positions = tape_find_parameter(
-        w->tape, TAPE_TABLE, a->positions->data);
+    const struct tape_parameter *positions =
+        a->positions ? tape_find_parameter(w->tape, TAPE_TABLE, a->positions->data) : NULL;
     struct tensor dtable, dpositions;
     struct embedding_backward_args back = { .ids = a->ids, .dy = dy };
     if (table)
@@ -451,7 +451,8 @@ static bool has_parameter(const struct tape *tape, const struct call *call) {
         return tape_find_parameter(tape, TAPE_NORM, call->args.layer_norm.gamma->data);
     case OPERATION_embedding:
         return tape_find_parameter(tape, TAPE_TABLE, call->args.embedding.table->data) ||
-               tape_find_parameter(tape, TAPE_TABLE, call->args.embedding.positions->data);
+               (call->args.embedding.positions &&
+                   tape_find_parameter(tape, TAPE_TABLE, call->args.embedding.positions->data));
     case OPERATION_low_rank:
         for (int i = 0; i < call->args.low_rank.rows[0].count; i++)
             if (tape_find_pair(tape, &call->args.low_rank.rows[0].terms[i]))

@@ -1,7 +1,10 @@
 /* Images that share UNet calls draw the bits that each draws alone: of other schedulers, steps,
- * guidance, texts and generators, in any order, coming and going while others are on their way. On
- * a small UNet with the weights of tests/models/small_models.h. */
+ * guidance, texts, generators and adapters of the timestep layers, in any order, coming and going
+ * while others are on their way. What each call takes from tables of timesteps is, bit for bit,
+ * what the layers give for the call's own timesteps. On a small UNet with the weights of
+ * tests/models/small_models.h. */
 #include "engine/sampler.h"
+#include "kernels/overlay.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
 
@@ -30,16 +33,17 @@ static const struct {
     enum rng_kind rng;
     int text, negative_text;
     bool has_init;
-    int begins; /* the tick before which it comes, if there is a row */
+    int adapter; /* of the timestep layers; 0: none */
+    int begins;  /* the tick before which it comes, if there is a row */
 } cases[IMAGES] = {
-    { SCHEDULER_DDIM, 4, 0.5, 5, 0, RNG_CPU, 1, 0, false, 0 },
-    { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 0 },
-    { SCHEDULER_PNDM, 6, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 1 },
-    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1 },
-    { SCHEDULER_DDPM, 5, 0, 2, 0, RNG_CUDA, 0, 3, false, 2 },
-    { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 4 },
-    { SCHEDULER_DPMPP_SDE, 3, 0, 4, 0, RNG_CPU, 2, 1, false, 5 },
-    { SCHEDULER_DPMPP_3M_SDE, 5, 1, 1, 0, RNG_CUDA, 1, 0, false, 5 },
+    { SCHEDULER_DDIM, 4, 0.5, 5, 0, RNG_CPU, 1, 0, false, 1, 0 },
+    { SCHEDULER_DDPM, 3, 0, 1, 0, RNG_CPU, 2, 0, false, 2, 0 },
+    { SCHEDULER_PNDM, 18, 0, 7.5, 0.5, RNG_CUDA, 3, 0, false, 0, 1 },
+    { SCHEDULER_DDIM, 2, 0, 3, 0, RNG_CPU, 1, 2, true, 1, 1 },
+    { SCHEDULER_DDPM, 5, 0, 2, 0, RNG_CUDA, 0, 3, false, 2, 2 },
+    { SCHEDULER_DDIM, 3, 1, 1, 0, RNG_CUDA, 3, 0, true, 0, 4 },
+    { SCHEDULER_DPMPP_SDE, 10, 0, 4, 0, RNG_CPU, 2, 1, false, 2, 5 },
+    { SCHEDULER_DPMPP_3M_SDE, 5, 1, 1, 0, RNG_CUDA, 1, 0, false, 1, 5 },
 };
 
 struct run {
@@ -49,13 +53,16 @@ struct run {
     const float *init;
     int first, count; /* the images that take part */
     float (*latents)[ELEMENTS];
-    int calls, rows; /* seen: the most rows of a call */
+    const struct row_overlay *overlays[3]; /* by a case's adapter */
+    int calls, rows;                       /* seen: the most rows of a call */
+    int compared;                          /* rows with what the layers give */
 };
 
 static void fill(const struct run *r, int index, struct image *image) {
     *image = (struct image){
         .plan = r->plans[index],
         .init_latents = cases[index].has_init ? r->init : NULL,
+        .overlay = r->overlays[cases[index].adapter],
         .guided = cases[index].guidance_scale > 1,
         .guidance_scale = cases[index].guidance_scale,
         .guidance_rescale = cases[index].guidance_rescale,
@@ -103,6 +110,48 @@ static int longest_of(int index) {
     return cases[index].guidance_scale > 1 && negative > own ? negative : own;
 }
 
+/* A call's rows before it: their timesteps and what they change of the weights. */
+struct call_rows {
+    float timesteps[2 * IMAGES];
+    const struct row_overlay *overlays[2 * IMAGES];
+    int count;
+};
+
+static struct call_rows rows_before(struct image *const *images, int count) {
+    struct call_rows rows = { .count = 0 };
+    for (int conditional = 0; conditional <= 1; conditional++)
+        for (int i = 0; i < count; i++) {
+            if (!conditional && !images[i]->guided)
+                continue;
+            rows.timesteps[rows.count] =
+                images[i]->plan->evaluations[images[i]->evaluations].timestep;
+            rows.overlays[rows.count++] = images[i]->overlay;
+        }
+    return rows;
+}
+
+/* The call again, by the layers themselves. */
+static void compare_with_layers(
+    struct compute *c, const struct sampler *s, const struct call_rows *rows, int *compared) {
+    const size_t mark = arena_mark(c->arena);
+    const struct tensor input = tensor_rows(&s->input, 0, rows->count);
+    const struct tensor kv = tensor_rows(&s->kv, 0, rows->count);
+    const struct tensor lengths = tensor_rows(&s->lengths, 0, rows->count);
+    const struct tensor predicted = tensor_rows(&s->predicted, 0, rows->count);
+    const struct tensor timesteps = compute_tensor_1d(c, DTYPE_F32, rows->count);
+    struct tensor y = compute_tensor_4d(c, DTYPE_F32, rows->count, HEIGHT, WIDTH, CHANNELS);
+    compute_upload(c, rows->timesteps, &timesteps);
+    c->overlay = &(struct overlay){ rows->overlays, rows->count };
+    unet_forward(s->unet, c, &input, &timesteps, &kv, &lengths, &y);
+    c->overlay = NULL;
+    for (int i = 0; compute_ok(c) && !c->dry_run && i < rows->count; i++, ++*compared)
+        CHECK(memcmp((const float *)y.data + i * ELEMENTS,
+                  (const float *)predicted.data + i * ELEMENTS, sizeof(float) * ELEMENTS) == 0,
+            "row %d of %d at timestep %g, %s, is not what the layers give", i, rows->count,
+            (double)rows->timesteps[i], rows->overlays[i] ? "with an adapter" : "without adapters");
+    arena_release(c->arena, mark);
+}
+
 static void sample(struct compute *c, void *user) {
     struct run *r = user;
     struct sampler s;
@@ -131,7 +180,9 @@ static void sample(struct compute *c, void *user) {
             active[count++] = &images[next];
         }
         r->rows = rows_of(active, count) > r->rows ? rows_of(active, count) : r->rows;
+        const struct call_rows rows = rows_before(active, count);
         sampler_tick(c, &s, active, count);
+        compare_with_layers(c, &s, &rows, &r->compared);
         r->calls++;
         for (int i = count - 1; i >= 0; i--)
             if (image_is_done(active[i])) {
@@ -186,6 +237,41 @@ static struct scheduler_plan *make_plan(int index) {
     return plan;
 }
 
+/* Changes of all timestep layers, of either adapter other ones. */
+#define TIME_LAYERS 3
+struct time_adapter {
+    struct low_rank_pair *pairs[TIME_LAYERS];
+    struct row_overlay *overlay;
+};
+
+static void make_adapter(const struct unet *unet, int which, struct time_adapter *out) {
+    static const char *const layers[TIME_LAYERS] = { "time_embedding.linear_1",
+        "time_embedding.linear_2", "up_blocks.1.resnets.0.time_emb_proj" };
+    struct error err = { 0 };
+    bool ok = row_overlay_create(&out->overlay, &err);
+    for (int i = 0; ok && i < TIME_LAYERS; i++) {
+        const struct named_weight *w = weight_list_find(unet_weights(unet), layers[i]);
+        CHECK(w, "%s", layers[i]);
+        char name[100];
+        snprintf(name, sizeof(name), "%s %d", layers[i], which);
+        float *numbers = rule_signal(name, 2 * (w->k + w->n));
+        const struct tensor down = tensor_2d(numbers, DTYPE_F32, 2, w->k);
+        const struct tensor up = tensor_2d(numbers + 2 * w->k, DTYPE_F32, w->n, 2);
+        ok = low_rank_pair_create(name, w->packed, w->n, &down, &up, &out->pairs[i], &err) &&
+             row_overlay_add_low_rank(out->overlay, w->packed, w->first, out->pairs[i], 0.1f, &err);
+        free(numbers);
+    }
+    CHECK(ok, "%s", err.message);
+    if (!ok)
+        exit(check_done());
+}
+
+static void finish_adapter(struct time_adapter *adapter) {
+    row_overlay_destroy(adapter->overlay);
+    for (int i = 0; i < TIME_LAYERS; i++)
+        low_rank_pair_destroy(adapter->pairs[i]);
+}
+
 static bool never_begin(struct error *err) {
     return error_set(err, ERROR_INTERNAL, "nothing is recorded here");
 }
@@ -198,6 +284,11 @@ static void mates_do_not_change_bits(const struct kernels *kernels, const char *
     float *init = rule_signal("init", ELEMENTS);
     struct run r = { .unet = unet, .contexts = contexts, .init = init, .latents = alone };
     int evaluations = 0;
+    struct time_adapter adapters[2] = { { .overlay = NULL } };
+    for (int i = 0; i < 2; i++) {
+        make_adapter(unet, i, &adapters[i]);
+        r.overlays[i + 1] = adapters[i].overlay;
+    }
     for (int i = 0; i < IMAGES; i++) {
         r.plans[i] = make_plan(i);
         evaluations += r.plans[i]->count;
@@ -222,8 +313,11 @@ static void mates_do_not_change_bits(const struct kernels *kernels, const char *
             what, i, scheduler_kind_name(cases[i].scheduler), cases[i].steps);
         scheduler_plan_destroy((struct scheduler_plan *)(uintptr_t)r.plans[i]);
     }
-    printf("%s: %d images, %d evaluations in %d calls of up to %d rows: the same bits\n", what,
-        IMAGES, evaluations, r.calls, r.rows);
+    printf("%s: %d images, %d evaluations in %d calls of up to %d rows: the same bits; %d rows as "
+           "their timesteps' layers give them\n",
+        what, IMAGES, evaluations, r.calls, r.rows, r.compared);
+    for (int i = 0; i < 2; i++)
+        finish_adapter(&adapters[i]);
     free(contexts);
     free(init);
     unet_destroy(unet);

@@ -343,6 +343,7 @@ static void embeddings_refuse(void) {
     struct tensor y3 = tensor_3d(memory + 300, DTYPE_F32, 2, 5, 3);
     struct embedding_args good = { &ids, &table, &positions, &y };
     ACCEPTS(embedding, good, (void)0);
+    ACCEPTS(embedding, good, a.positions = NULL);
     REFUSES(embedding, good, a.ids = &floats, "ids is f32 [2][5], it must be i32");
     REFUSES(embedding, good, a.positions = &few,
         "embedding: positions are f32 [4][4], they must reach ids i32 [2][5]");

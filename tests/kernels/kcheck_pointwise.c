@@ -96,14 +96,15 @@ double seconds_busy(void) {
 static void run_embedding(
     struct compute *c, const struct subject *s, int64_t row, struct tensor *y) {
     struct tensor ids = subject_row(s, 0, row);
-    op_embedding(c, &(struct embedding_args){ &ids, &s->inputs[1].t, &s->inputs[2].t, y });
+    op_embedding(c, &(struct embedding_args){
+                        &ids, &s->inputs[1].t, s->input_count > 2 ? &s->inputs[2].t : NULL, y });
 }
 
-static void check_embedding_case(
-    struct kcheck *k, int64_t t, int64_t width, enum dtype table, enum dtype dtype) {
+static void check_embedding_case(struct kcheck *k, int64_t t, int64_t width, bool positions,
+    enum dtype table, enum dtype dtype) {
     struct subject s;
-    if (!subject_start(k, &s, "embedding", "3x%lldx%lld %s to %s", (long long)t, (long long)width,
-            dtype_name(table), dtype_name(dtype)))
+    if (!subject_start(k, &s, "embedding", "3x%lldx%lld %s to %s%s", (long long)t, (long long)width,
+            dtype_name(table), dtype_name(dtype), positions ? "" : " without positions"))
         return;
     const int64_t vocabulary = 97;
     struct tensor *ids = subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, 3, t), 1, 0);
@@ -111,7 +112,8 @@ static void check_embedding_case(
     for (int64_t i = 0; i < 3 * t; i++)
         ((int32_t *)ids->data)[i] = (int32_t)random_below(k, vocabulary);
     subject_input(k, &s, tensor_2d(NULL, table, vocabulary, width), 1, 0);
-    subject_input(k, &s, tensor_2d(NULL, table, t + 2, width), 1, 0);
+    if (positions)
+        subject_input(k, &s, tensor_2d(NULL, table, t + 2, width), 1, 0);
     s.y = tensor_3d(NULL, dtype, 3, t, width);
     s.run = run_embedding;
     s.special = -1;
@@ -121,10 +123,13 @@ static void check_embedding_case(
 }
 
 void check_embedding(struct kcheck *k) {
-    check_embedding_case(k, 1, 1, DTYPE_F32, DTYPE_F32);
-    check_embedding_case(k, 7, 19, DTYPE_F32, DTYPE_BF16);
-    check_embedding_case(k, 77, 768, DTYPE_BF16, DTYPE_F32);
-    check_embedding_case(k, 77, 768, DTYPE_BF16, DTYPE_BF16);
+    check_embedding_case(k, 1, 1, true, DTYPE_F32, DTYPE_F32);
+    check_embedding_case(k, 7, 19, true, DTYPE_F32, DTYPE_BF16);
+    check_embedding_case(k, 77, 768, true, DTYPE_BF16, DTYPE_F32);
+    check_embedding_case(k, 77, 768, true, DTYPE_BF16, DTYPE_BF16);
+    check_embedding_case(k, 7, 19, false, DTYPE_F32, DTYPE_BF16);
+    check_embedding_case(k, 63, 320, false, DTYPE_F32, DTYPE_F32);
+    check_embedding_case(k, 63, 320, false, DTYPE_BF16, DTYPE_BF16);
 }
 
 static void run_timesteps(
