@@ -210,7 +210,7 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
         const float *bias = j + i < g.n_out && g.bias ? g.bias + (j + i) * (g.geglu ? 2 : 1) : NULL;
         if (g.geglu)
             v[i] = (sums[2 * i] + (bias ? bias[0] : 0.0f)) *
-                   gelu(sums[2 * i + 1] + (bias ? bias[1] : 0.0f));
+                   gelu_as<T>(sums[2 * i + 1] + (bias ? bias[1] : 0.0f));
         else
             v[i] = sums[i] + (bias ? bias[0] : 0.0f);
     }

@@ -100,7 +100,7 @@ template <bool GEGLU>
 __device__ __forceinline__ float2 gemm_unit(const float *sums, int row, int piece) {
     if constexpr (GEGLU) {
         const float *a = sums + 8 * piece + 2 * row, *b = a + 4;
-        return make_float2(a[0] * gelu(a[1]), b[0] * gelu(b[1]));
+        return make_float2(a[0] * short_gelu(a[1]), b[0] * short_gelu(b[1]));
     } else {
         const float *a = sums + 4 * piece + 2 * row;
         return make_float2(a[0], a[1]);

@@ -1,4 +1,5 @@
 /* What kernels compute by themselves in place of the chip's instructions, against double. */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/attention.cuh"
 #include "tests/check.h"
 
@@ -25,7 +26,23 @@ static void spared_exponentials() {
     CHECK(fabs((double)spared_exp2(1e-4f) - 1) < 2e-4, "%g", (double)spared_exp2(1e-4f));
 }
 
+/* To 1.5e-7 of x/2, which multiplies what erf is off, and rounding. */
+static void short_gelus() {
+    double worst = 0, at = 0;
+    for (int i = -2000000; i <= 2000000; i++) {
+        const double x = (double)i / 100000, want = x * 0.5 * erfc(-x * 0.70710678118654752);
+        const double error = fabs((double)short_gelu((float)x) - want) / fmax(1, fabs(x));
+        if (error > worst)
+            worst = error, at = x;
+    }
+    printf("short_gelu: %.3g off at most for each of x, at %.9g; allowed 3e-7\n", worst, at);
+    CHECK(worst <= 3e-7, "%.3g", worst);
+    CHECK(isnan(short_gelu(NAN)) && short_gelu(INFINITY) == INFINITY && short_gelu(0) == 0, "%g %g",
+        (double)short_gelu(NAN), (double)short_gelu(INFINITY));
+}
+
 int main(void) {
     spared_exponentials();
+    short_gelus();
     return check_done();
 }
