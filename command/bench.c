@@ -211,12 +211,13 @@ static void run_text(struct compute *c, void *user) {
 
 struct unet_run {
     struct bench *bench;
-    struct tensor latents, timesteps, kv, y;
+    struct tensor latents, table, ids, kv, y;
 };
 
 static void run_unet(struct compute *c, void *user) {
     struct unet_run *run = user;
-    unet_forward(run->bench->unet, c, &run->latents, &run->timesteps, &run->kv, NULL, &run->y);
+    unet_forward_timed(
+        run->bench->unet, c, &run->latents, &run->table, &run->ids, &run->kv, NULL, &run->y);
 }
 
 struct vae_run {
@@ -247,16 +248,19 @@ static bool measure_unet(struct bench *b, struct error *err) {
     const int64_t rows = GUIDANCE_ROWS, h = b->latent_h, w = b->latent_w;
     int64_t tokens = text_encoder_get_config(b->text_encoder)->max_position_embeddings;
     struct unet_run run = { .bench = b };
-    const float timesteps[GUIDANCE_ROWS] = { 500, 500 };
+    const int64_t pieces = unet_time_pieces(b->unet);
+    enum dtype activation = unet_activation_dtype(b->unet);
+    int32_t ids[GUIDANCE_ROWS * UNET_TIME_PIECES_MAX];
+    for (int row = 0; row < GUIDANCE_ROWS; row++)
+        unet_time_ids(b->unet, 0, ids + row * pieces);
     bool ok =
         buffer(b, tensor_4d(NULL, DTYPE_F32, rows, h, w, config->in_channels), &run.latents, err) &&
         buffer(b, tensor_4d(NULL, DTYPE_F32, rows, h, w, config->out_channels), &run.y, err) &&
-        buffer(b, tensor_1d(NULL, DTYPE_F32, rows), &run.timesteps, err) &&
-        buffer(b,
-            tensor_3d(
-                NULL, unet_activation_dtype(b->unet), rows, tokens, unet_context_channels(b->unet)),
+        buffer(b, tensor_2d(NULL, activation, 1, unet_time_channels(b->unet)), &run.table, err) &&
+        buffer(b, tensor_2d(NULL, DTYPE_I32, rows, pieces), &run.ids, err) &&
+        buffer(b, tensor_3d(NULL, activation, rows, tokens, unet_context_channels(b->unet)),
             &run.kv, err) &&
-        b->kernels->memory->upload(run.timesteps.data, timesteps, sizeof(timesteps), err) &&
+        b->kernels->memory->upload(run.ids.data, ids, tensor_bytes(&run.ids), err) &&
         measure(b, "UNet step", run_unet, &run, b->options.steps, &b->parts[1], err);
     buffers_release(b);
     return ok;

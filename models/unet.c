@@ -458,12 +458,13 @@ void unet_forward_timed(const struct unet *unet, struct compute *c, const struct
     const size_t mark = arena_mark(c->arena);
     const int64_t n = latents->shape[0], channels = unet->time_add_channels;
     const int64_t pieces = unet_time_pieces(unet);
-    struct tensor time_add = compute_tensor_3d(
-        c, unet->activation_dtype, n, pieces, channels / pieces);
-    const struct tensor lines = tensor_2d(
+    struct tensor time_add = compute_tensor_2d(c, unet->activation_dtype, n, channels);
+    struct tensor lines = tensor_2d(
         table->data, table->dtype, table->shape[0] * pieces, channels / pieces);
-    op_embedding(c, &(struct embedding_args){ .ids = ids, .table = &lines, .y = &time_add });
-    time_add = tensor_2d(time_add.data, time_add.dtype, n, channels);
+    struct tensor taken = tensor_3d(time_add.data, time_add.dtype, n, pieces, channels / pieces);
+    lines.device = table->device;
+    taken.device = time_add.device;
+    op_embedding(c, &(struct embedding_args){ .ids = ids, .table = &lines, .y = &taken });
     forward(unet, c, latents, &time_add, kv, lengths, y);
     arena_release(c->arena, mark);
 }

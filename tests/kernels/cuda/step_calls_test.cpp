@@ -4,7 +4,8 @@
  *
  *   TIMES <tab> OPERATION <tab> KEY=VALUE ... <tab> LAUNCHES
  *
- * which wave_model.py reads, and all launches together with a ceiling.
+ * which wave_model.py reads, and all launches together with a ceiling. OPERATION begins with
+ * "schedule_" where one call encodes the timesteps of LINES steps.
  *
  * usage: step_calls_test TABLE [--write] */
 extern "C" {
@@ -22,11 +23,12 @@ extern "C" {
 #include <vector>
 
 /* What the code takes, which may only sink. */
-#define MOST_LAUNCHES 340
+#define MOST_LAUNCHES 337
 
 #define ROWS 2
 #define SIDE 64   /* of the latents: 512 px */
 #define TOKENS 77 /* of the text */
+#define LINES 16  /* SAMPLER_TIME_LINES of engine/sampler.h */
 
 static const struct unet_config *sd15(void) {
     static struct unet_config c;
@@ -104,8 +106,10 @@ static void forget(struct packed *packed) {
 struct call {
     std::string line;
     int launches;
+    bool every_step;
 };
 static std::vector<struct call> calls;
+static bool encodes_schedule; /* the calls that come now */
 
 static std::string text(const char *format, ...) {
     char buffer[256];
@@ -167,7 +171,8 @@ static bool capture(const char *name, bool (*entry)(const ARGS *args, struct err
     if (!cuda->recorder->end(&recording, err))
         return false;
     calls.push_back(
-        { std::string(name) + "\t" + describe(args), cuda->recorder->launches(recording) });
+        { (encodes_schedule ? "schedule_" : "") + std::string(name) + "\t" + describe(args),
+            cuda->recorder->launches(recording), !encodes_schedule });
     cuda->recorder->destroy(recording);
     return true;
 }
@@ -183,6 +188,7 @@ static bool capture(const char *name, bool (*entry)(const ARGS *args, struct err
     X(layer_norm)                                                                                  \
     X(attention)                                                                                   \
     X(timestep_embedding)                                                                          \
+    X(embedding)                                                                                   \
     X(add)                                                                                         \
     X(concat)                                                                                      \
     X(convert)                                                                                     \
@@ -193,9 +199,14 @@ static void run_step(struct compute *c, void *user) {
     const struct unet *unet = (const struct unet *)user;
     struct tensor latents = compute_tensor_4d(c, DTYPE_F32, ROWS, SIDE, SIDE, 4);
     struct tensor y = compute_tensor_4d(c, DTYPE_F32, ROWS, SIDE, SIDE, 4);
-    struct tensor timesteps = compute_tensor_1d(c, DTYPE_F32, ROWS);
+    struct tensor timesteps = compute_tensor_1d(c, DTYPE_F32, LINES);
+    struct tensor table = compute_tensor_2d(c, DTYPE_BF16, LINES, unet_time_channels(unet));
+    struct tensor ids = compute_tensor_2d(c, DTYPE_I32, ROWS, unet_time_pieces(unet));
     struct tensor kv = compute_tensor_3d(c, DTYPE_BF16, ROWS, TOKENS, unet_context_channels(unet));
-    unet_forward(unet, c, &latents, &timesteps, &kv, NULL, &y);
+    encodes_schedule = true;
+    unet_encode_timesteps(unet, c, &timesteps, &table);
+    encodes_schedule = false;
+    unet_forward_timed(unet, c, &latents, &table, &ids, &kv, NULL, &y);
 }
 
 /* Lists the calls of a step. */
@@ -240,7 +251,7 @@ static std::string table(int *launches) {
         const std::string line = c.line + "\t" + std::to_string(c.launches);
         if (!times[line]++)
             order.push_back(line);
-        *launches += c.launches;
+        *launches += c.every_step ? c.launches : 0;
     }
     std::string all;
     for (const std::string &line : order)
