@@ -132,23 +132,6 @@ template <class T, int V> __device__ __forceinline__ void put_word(T *to, union 
     *(decltype(v.whole) *)to = v.whole;
 }
 
-/* SiLU, to more digits than 16 bits hold: the chip's two approximations alone, without the special
- * cases that tiny numbers would need. */
-__device__ __forceinline__ float quick_silu(float x) {
-    return x * fast_reciprocal(1.0f + fast_exp2(x * -1.4426950408889634f));
-}
-
-/* SiLU of two by three of the chip's approximations instead of four: 1 / a and 1 / b from 1 / (a b).
- * Where a factor would be above 2^60 it stays there, for x below -41: off by 1e-17. */
-__device__ __forceinline__ void quick_silu_2(float *x) {
-    const float c = -1.4426950408889634f;
-    const float a = 1.0f + fast_exp2(fminf(x[0] * c, 60.0f));
-    const float b = 1.0f + fast_exp2(fminf(x[1] * c, 60.0f));
-    const float both = fast_reciprocal(a * b);
-    x[0] *= b * both;
-    x[1] *= a * both;
-}
-
 /* The end of V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. f32,
  * which is for comparisons, takes the mean away first: it would be rounded with beta. */
 template <class T, int V> struct ending {
