@@ -40,7 +40,7 @@ struct measurement {
     int launches; /* kernels, where the device records; else 0 */
 };
 
-#define BUFFERS_MAX 4
+#define BUFFERS_MAX 5
 
 struct bench {
     struct bench_options options;
@@ -83,6 +83,8 @@ static bool buffer(struct bench *b, struct tensor like, struct tensor *out, stru
     void *host = calloc((size_t)n, dtype_size(like.dtype));
     like.device = b->kernels->device;
     bool ok = (numbers && host) || error_set(err, ERROR_NO_MEMORY, "no memory for the benchmark");
+    if (ok && b->buffer_count == BUFFERS_MAX)
+        ok = error_set(err, ERROR_INTERNAL, "a part has more than %d operands", BUFFERS_MAX);
     if (ok && like.dtype != DTYPE_I32) {
         fill(numbers, n);
         convert_elements(host, like.dtype, numbers, DTYPE_F32, n);

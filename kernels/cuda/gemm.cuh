@@ -200,8 +200,9 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
 }
 
 /* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of a GEMM
- * row, channels j to j + 7, with what was loaded to be added to them. */
-template <class T, bool WIDE>
+ * row, channels j to j + 7, with what was loaded to be added to them. The gate is as precise as
+ * GATE is: the plainest kernel has a precise one, also for want of registers. */
+template <class T, bool WIDE, class GATE = T>
 __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, const float *sums) {
     float v[8];
@@ -210,7 +211,7 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
         const float *bias = j + i < g.n_out && g.bias ? g.bias + (j + i) * (g.geglu ? 2 : 1) : NULL;
         if (g.geglu)
             v[i] = (sums[2 * i] + (bias ? bias[0] : 0.0f)) *
-                   gelu_as<T>(sums[2 * i + 1] + (bias ? bias[1] : 0.0f));
+                   gelu_as<GATE>(sums[2 * i + 1] + (bias ? bias[1] : 0.0f));
         else
             v[i] = sums[i] + (bias ? bias[0] : 0.0f);
     }
@@ -218,13 +219,13 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
 }
 
 /* The same of GEMM row m. */
-template <class T>
+template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_store(
     const struct gemm &g, int phase, int m, int j, const float *sums) {
     const struct gemm_place p = gemm_place_of(g, phase, m);
     struct gemm_addends<T> addends = {};
     addends.load(g, p, j);
-    gemm_store_with<T, true>(g, p, j, addends, sums);
+    gemm_store_with<T, true, GATE>(g, p, j, addends, sums);
 }
 
 /* Where part `s` keeps its sums: [phase][part][m][n_partial]. */
@@ -235,11 +236,11 @@ __device__ __forceinline__ float *gemm_partial(
 
 /* The end of a kernel that has its sums one after the other: 8 (16 with GEGLU) at column `column`
  * of GEMM row m. */
-template <class T>
+template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_finish(
     const struct gemm &g, int phase, int s, int m, int column, const float *sums) {
     if (g.split == 1) {
-        gemm_store<T>(g, phase, m, g.geglu ? column / 2 : column, sums);
+        gemm_store<T, GATE>(g, phase, m, g.geglu ? column / 2 : column, sums);
         return;
     }
     float *to = gemm_partial(g, phase, s, m, column);

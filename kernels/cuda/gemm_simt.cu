@@ -94,7 +94,7 @@ template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(con
 #pragma unroll
         for (int e = 0; e < 16; e++)
             v[e] = e < width ? s->sums[r][c + e] : 0.0f;
-        gemm_finish<T>(g, phase, part, m_first + r, n_first + c, v);
+        gemm_finish<T, float>(g, phase, part, m_first + r, n_first + c, v);
     }
 }
 
