@@ -9,6 +9,7 @@
  *
  * usage: step_calls_test TABLE [--write] */
 extern "C" {
+#include "engine/sampler.h"
 #include "models/unet.h"
 }
 #include "kernels/cuda/gemm.h"
@@ -28,7 +29,7 @@ extern "C" {
 #define ROWS 2
 #define SIDE 64   /* of the latents: 512 px */
 #define TOKENS 77 /* of the text */
-#define LINES 16  /* SAMPLER_TIME_LINES of engine/sampler.h */
+#define LINES SAMPLER_TIME_LINES
 
 static const struct unet_config *sd15(void) {
     static struct unet_config c;
@@ -151,6 +152,10 @@ static std::string describe(const struct layer_norm_args *a) {
 static std::string describe(const struct attention_args *a) {
     return text("rows=%lld queries=%lld keys=%lld heads=%d head_dim=%d", at(a->q, 0), at(a->q, 1),
         at(a->k, 1), a->heads, a->head_dim);
+}
+
+static std::string describe(const struct timestep_embedding_args *a) {
+    return text("rows=%lld elements=%lld", at(a->y, 0), (long long)tensor_elements(a->y));
 }
 
 /* Of the small ones only how much they write matters. */

@@ -68,7 +68,6 @@ TILES = [(160, 1, 1, 1), (160, 1, 2, 1), (160, 2, 1, 1), (160, 2, 2, 1), (256, 2
          (64, 1, 1, 2), (80, 2, 2, 2), (80, 2, 4, 2), (80, 1, 8, 2)]
 PIXELS, STEP = 128, 64
 VECTOR_ROWS = 4  # gemm_simt.cu: rows of one token that read a weight together
-TIME_LINES = 16  # engine/sampler.h: steps whose timesteps are encoded at a time
 SPLITS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]
 
 
@@ -223,11 +222,10 @@ def small(a, _):
 
 
 def for_schedule(model):
-    """A call that comes once in TIME_LINES steps: each step's share."""
+    """A call that comes once for the steps whose timesteps are its rows: each step's share."""
     def share(a, with_):
-        t = model(a, with_)
-        return Time("timestep layers", t.us / TIME_LINES, t.floor_us / TIME_LINES, t.launches / TIME_LINES,
-                    f"1 in {TIME_LINES} steps")
+        t, steps = model(a, with_), a["rows"]
+        return Time("timestep layers", t.us / steps, t.floor_us / steps, t.launches / steps, f"1 in {steps} steps")
     return share
 
 
