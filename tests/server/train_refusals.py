@@ -17,6 +17,7 @@ from picture import encode
 from trainer import JOB, Trainer, make_pictures, model, root
 
 SETS = os.path.join(root, "sets")
+ABSOLUTE = os.path.join(root, "absolute.png")  # the path of a file in an archive, where none may be put
 JSON, TAR = {"Content-Type": "application/json"}, {"Content-Type": "application/x-tar"}
 WARM = {"lr_scheduler": "linear"}
 EMA = {"use_ema": True}
@@ -186,7 +187,7 @@ ARCHIVES = [  # what is put as a data set: status, words
     ("new", gzip.compress(tar(("a.png", os.urandom(9000))))[:5000], 400, "cannot be read"),
     ("new", tar(("../a.png", PICTURE)), 400, "../a.png leads out"),
     ("new", tar(("b/../../a.png", PICTURE)), 400, "b/../../a.png leads out"),
-    ("new", tar(("/tmp/a.png", PICTURE)), 400, "/tmp/a.png is absolute"),
+    ("new", tar((ABSOLUTE, PICTURE)), 400, f"{ABSOLUTE} is absolute"),
     ("new", tar(entry("a.png", kind=tarfile.SYMTYPE, link="/etc/passwd")), 400, "symbolic link"),
     ("new", tar(("a.png", PICTURE), entry("b.png", kind=tarfile.LNKTYPE, link="a.png")), 400, "to another file"),
     ("new", tar(entry("a.png", kind=tarfile.CHRTYPE)), 400, "a device"),
@@ -288,7 +289,7 @@ def refused_at_once(d, messages):
         check(r.status == status, f"{name} {words}: {r.status} {r.body[:300]}")
         messages.note(f"an archive: {words}", r.json().get("error", {}), words)
     check(d.get("/jobs").json()["jobs"] == [], "no job is there")
-    check("new" not in os.listdir(SETS) and not os.path.exists("/tmp/a.png"), "and no data set")
+    check("new" not in os.listdir(SETS) and not os.path.exists(ABSOLUTE), "and no data set")
 
 
 def inpainting_checkpoint():
