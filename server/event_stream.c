@@ -6,7 +6,7 @@
 #include "server/deferred.h"
 #include "server/dialect/jobs_json.h"
 #include "server/http/respond.h"
-#include "server/job_watch.h"
+#include "server/jobs/job_watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

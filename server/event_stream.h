@@ -1,9 +1,9 @@
 /* GET /jobs/{id}/events: what happens to a job, as server-sent events (HTML, section 9.2).
  *
  * A client has one buffer, of at most a batch of events. When it has taken that in, the watch's
- * thread (server/job_watch.h) fills it anew with what the queue has kept since; so a slow client
- * costs no more than a quick one, and the connection is suspended whenever there is nothing to
- * send.
+ * thread (server/jobs/job_watch.h) fills it anew with what the queue has kept since; so a slow
+ * client costs no more than a quick one, and the connection is suspended whenever there is nothing
+ * to send.
  */
 #ifndef SERVER_EVENT_STREAM_H
 #define SERVER_EVENT_STREAM_H

@@ -11,7 +11,7 @@
 #include "server/generation/repeats.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/job_watch.h"
+#include "server/jobs/job_watch.h"
 
 #include <stdlib.h>
 #include <string.h>

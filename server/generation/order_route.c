@@ -9,7 +9,7 @@
 #include "server/generation/orders.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 #include "server/task.h"
 
 #include <stdlib.h>

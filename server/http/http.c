@@ -14,7 +14,7 @@
 #include "server/generation/jobs.h"
 #include "server/generation/repeats.h"
 #include "server/http/respond.h"
-#include "server/job_watch.h"
+#include "server/jobs/job_watch.h"
 #include "server/routes.h"
 #include "server/workers.h"
 

@@ -6,9 +6,9 @@
 #include "engine/training_job/folder.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 #include "server/task.h"
-#include "server/train_order.h"
+#include "server/training/train_order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "server/job_watch.h"
+#include "server/jobs/job_watch.h"
 
 #include "base/metrics.h"
 #include "base/monotonic.h"

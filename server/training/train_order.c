@@ -1,9 +1,9 @@
-#include "server/train_order.h"
+#include "server/training/train_order.h"
 
 #include "base/json.h"
 #include "engine/switch.h"
 #include "server/http/query.h"
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 #include "train/config.h"
 
 #include <stdio.h>

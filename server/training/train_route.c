@@ -2,9 +2,9 @@
 #include "base/json.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 #include "server/task.h"
-#include "server/train_order.h"
+#include "server/training/train_order.h"
 #include "train/config.h"
 
 #include <stdlib.h>

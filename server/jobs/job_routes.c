@@ -1,8 +1,8 @@
 /* The jobs over HTTP: GET /jobs, GET and DELETE /jobs/{id}, GET /jobs/{id}/events, and POST
  * /jobs/{id}/cancel, /pause and /resume. What asks the queue is done by a clerk's thread while the
- * connection is suspended; who waits for news is watched (server/job_watch.h).
+ * connection is suspended; who waits for news is watched (server/jobs/job_watch.h).
  */
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 
 #include "base/json.h"
 #include "base/monotonic.h"
@@ -12,7 +12,7 @@
 #include "server/event_stream.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/job_watch.h"
+#include "server/jobs/job_watch.h"
 #include "server/task.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * of generations, for signs of life. One thread for
  * all of them, which looks for each when its job has changed, or when its time has come; so neither
  * the queue nor a thread of the HTTP library ever waits for a client, nor for the disk. */
-#ifndef SERVER_JOB_WATCH_H
-#define SERVER_JOB_WATCH_H
+#ifndef SERVER_JOBS_JOB_WATCH_H
+#define SERVER_JOBS_JOB_WATCH_H
 
 #include "base/error.h"
 

@@ -1,6 +1,6 @@
 /* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
  * plain or gzip: it goes to a file while it comes, and a loader's thread unpacks it. */
-#include "server/dataset_routes.h"
+#include "server/training/dataset_routes.h"
 
 #include "queue/queue.h"
 #include "server/http/query.h"

@@ -1,6 +1,6 @@
 /* What all routes about data sets share. */
-#ifndef SERVER_DATASET_ROUTES_H
-#define SERVER_DATASET_ROUTES_H
+#ifndef SERVER_TRAINING_DATASET_ROUTES_H
+#define SERVER_TRAINING_DATASET_ROUTES_H
 
 #include "base/error.h"
 

@@ -8,7 +8,7 @@
 #include "server/generation/results.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
-#include "server/job_routes.h"
+#include "server/jobs/job_routes.h"
 #include "server/task.h"
 #include "train/report/plot.h"
 

@@ -1,6 +1,6 @@
 /* What all routes that make jobs, or speak of them, share. */
-#ifndef SERVER_JOB_ROUTES_H
-#define SERVER_JOB_ROUTES_H
+#ifndef SERVER_JOBS_JOB_ROUTES_H
+#define SERVER_JOBS_JOB_ROUTES_H
 
 #include "queue/queue.h"
 #include "server/task.h"

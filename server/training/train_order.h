@@ -1,6 +1,6 @@
 /* Orders for training jobs, whoever speaks of them: POST /train, and OpenAI's fine-tuning. */
-#ifndef SERVER_TRAIN_ORDER_H
-#define SERVER_TRAIN_ORDER_H
+#ifndef SERVER_TRAINING_TRAIN_ORDER_H
+#define SERVER_TRAINING_TRAIN_ORDER_H
 
 #include "base/limits.h"
 #include "queue/dispatcher.h"
