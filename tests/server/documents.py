@@ -17,7 +17,7 @@ from png_file import left_half, png_file
 executable, model, pictures = (os.path.abspath(a) for a in sys.argv[1:4])
 # Those that need more than this; each takes its document's blocks as they are taken here.
 ELSEWHERE = {"docs/openai.md": "tests/server/openai/openai_doc.py", "docs/sdapi.md": "tests/server/sdapi/sdapi_doc.py",
-             "docs/training.md": "tests/server/training_walk.py"}
+             "docs/training.md": "tests/server/training/training_walk.py"}
 
 
 def is_png(page, name, words=""):

@@ -11,9 +11,10 @@ import threading
 import time
 import zlib
 
-import picture
-from daemon import check, done, wait_until
-from document import Document, commands
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import picture  # noqa: E402
+from daemon import check, done, wait_until  # noqa: E402
+from document import Document, commands  # noqa: E402
 
 executable, model = (os.path.abspath(path) for path in sys.argv[1:3])
 sys.path.append(os.path.join(model, "train"))

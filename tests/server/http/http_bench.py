@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 
-from daemon import Daemon, generate_bytes
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, generate_bytes  # noqa: E402
 
 BAR_US = 50
 ROWS = [(4, "latent", 1), (25, "latent", 1), (25, "latent", 8), (25, "png", 1)]

@@ -3,9 +3,11 @@ adapters are those of jobs that find everything there.
 usage: training_cache.py EXECUTABLE MODEL"""
 import os
 import shutil
+import sys
 
-from daemon import check, done, wait_until
-from trainer import Trainer, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from trainer import Trainer, make_pictures, root  # noqa: E402
 
 JOB = {"max_train_steps": 3, "checkpointing_steps": 0, "cache_latents": True}
 

@@ -11,11 +11,12 @@ import sys
 import tempfile
 import threading
 
-from daemon import Daemon, check, done, exchange, read_responses, wait_until
-from generate_http import png_texts
-from lora_file import kohya_loha, kohya_lora
-from metrics import read as figures
-from wrong_loras import wrong_loras
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, exchange, read_responses, wait_until  # noqa: E402
+from generate_http import png_texts  # noqa: E402
+from lora_file import kohya_loha, kohya_lora  # noqa: E402
+from metrics import read as figures  # noqa: E402
+from wrong_loras import wrong_loras  # noqa: E402
 
 executable, model = sys.argv[1:3]
 SNOW, INK = kohya_lora(model, 1), kohya_lora(model, 2, rank=8)

@@ -1,10 +1,12 @@
 """Two hundred kinds of garbage, many times over: the daemon serves on, its memory and its open files do
 not grow. usage: garbage.py EXECUTABLE"""
 import json
+import os
 import random
 import sys
 
-from daemon import Daemon, check, done, generate_bytes, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, generate_bytes, wait_until  # noqa: E402
 
 KINDS = 200
 GROWTH_MAX_KB = 1024  # of resident memory, from the first round to the last

@@ -4,11 +4,13 @@ import glob
 import json
 import os
 import shutil
+import sys
 import xml.dom.minidom
 
-from daemon import check, done, wait_until
-from event_source import EventSource
-from trainer import STEPS, Trainer, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from event_source import EventSource  # noqa: E402
+from trainer import STEPS, Trainer, make_pictures, root  # noqa: E402
 
 
 def names(d, prefix="stripes@"):

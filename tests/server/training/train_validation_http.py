@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import struct
+import sys
 
-from daemon import check, done, wait_until
-from event_source import EventSource
-from trainer import STEPS, Trainer, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from event_source import EventSource  # noqa: E402
+from trainer import STEPS, Trainer, make_pictures, root  # noqa: E402
 
 PROMPTS = ["a red house on green hills", "stripes number 2, r\u00f8d"]
 VALUES = {"num_inference_steps": 4, "guidance_scale": 2.5, "negative_prompt": "snow", "scheduler": "euler"}

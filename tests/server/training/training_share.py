@@ -4,10 +4,12 @@ usage: training_share.py EXECUTABLE MODEL"""
 import contextlib
 import os
 import shutil
+import sys
 
-from daemon import check, done, generate_bytes, wait_until
-from metrics import read
-from trainer import DRAW, Trainer, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, generate_bytes, wait_until  # noqa: E402
+from metrics import read  # noqa: E402
+from trainer import DRAW, Trainer, make_pictures, root  # noqa: E402
 
 IMAGES, STEPS = 4, 999
 CALLS = IMAGES * STEPS

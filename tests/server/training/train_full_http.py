@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
-from daemon import Daemon, check, done, wait_until
-from trainer import DRAW, JOB, Trainer, executable, make_pictures, model, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+from trainer import DRAW, JOB, Trainer, executable, make_pictures, model, root  # noqa: E402
 
 FULL = {key: value for key, value in JOB.items() if key not in ("rank", "dropout")} | {
     "method": "full", "learning_rate": 1e-4, "use_ema": True, "gradient_accumulation_steps": 2}

@@ -9,7 +9,8 @@ import sys
 import tarfile
 import tempfile
 
-from daemon import Daemon, check, done, exchange, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, exchange, wait_until  # noqa: E402
 
 executable, pictures = sys.argv[1:3]
 TAR = {"Content-Type": "application/x-tar"}

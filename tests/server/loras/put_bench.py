@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 
-from daemon import Daemon, read_responses
-from lora_file import half_lora
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, read_responses  # noqa: E402
+from lora_file import half_lora  # noqa: E402
 
 BAR_MS = 50
 DRAW = {"prompt": "a", "seed": 1, "num_inference_steps": 1, "guidance_scale": 1, "output": "latent",

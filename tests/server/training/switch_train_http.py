@@ -7,9 +7,11 @@ import resource
 import shutil
 import struct
 import subprocess
+import sys
 
-from daemon import check, done, wait_until
-from trainer import Trainer, executable, make_pictures, model, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from trainer import Trainer, executable, make_pictures, model, root  # noqa: E402
 
 JSON = {"Content-Type": "application/json"}
 models = os.path.join(root, "models")

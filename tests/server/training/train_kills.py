@@ -8,8 +8,9 @@ import shutil
 import sys
 import time
 
-from daemon import check, done, wait_until
-from trainer import Trainer, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from trainer import Trainer, make_pictures, root  # noqa: E402
 
 kills = int(sys.argv[3])
 seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.SystemRandom().randrange(1 << 32)

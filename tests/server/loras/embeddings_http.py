@@ -8,11 +8,12 @@ import shutil
 import sys
 import tempfile
 
-from daemon import Daemon, check, done
-from generate_http import png_texts
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done  # noqa: E402
+from generate_http import png_texts  # noqa: E402
 
 executable, model = sys.argv[1:3]
-FILES = pathlib.Path(__file__).parents[1] / "engine/data/prompts/embeddings"
+FILES = pathlib.Path(__file__).parents[2] / "engine/data/prompts/embeddings"
 DRAW = {"prompt": "a house", "seed": 3, "num_inference_steps": 2, "guidance_scale": 2.5}
 
 

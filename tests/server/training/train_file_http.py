@@ -9,9 +9,10 @@ import struct
 import subprocess
 import sys
 
-import lora_file
-from daemon import Daemon, check, done, wait_until
-from trainer import DRAW, JOB, Trainer, executable, make_pictures, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import lora_file  # noqa: E402
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+from trainer import DRAW, JOB, Trainer, executable, make_pictures, root  # noqa: E402
 
 FULL = {key: value for key, value in JOB.items() if key not in ("rank", "dropout")} | {
     "method": "full", "learning_rate": 1e-3, "use_ema": True, "train_text_encoder": True, "save_precision": "bf16",

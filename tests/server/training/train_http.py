@@ -12,9 +12,10 @@ import threading
 import time
 import zlib
 
-from daemon import Daemon, check, done, wait_until
-from metrics import read
-from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, wait_until  # noqa: E402
+from metrics import read  # noqa: E402
+from trainer import JOB, STEPS, Trainer, executable, make_pictures, model, root  # noqa: E402
 
 
 def train_alone(where="alone", **fields):

@@ -1,8 +1,10 @@
 """What raw bytes get from the real daemon: one row each for what libmicrohttpd 0.9.75 lets through, and
 for the other ways into a server on the loopback address. usage: guard_socket.py EXECUTABLE"""
+import os
 import sys
 
-from daemon import Daemon, check, done, exchange, generate_bytes
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done, exchange, generate_bytes  # noqa: E402
 
 H = b"Host: localhost\r\n"
 J = b"Content-Type: application/json\r\n"

@@ -3,6 +3,7 @@ must be what the version it names draws alone, bit for bit, requests that name n
 were, and memory flat but for the encoded texts that are kept, of which each version has its own, up to
 a limit. usage: loras_soak.py EXECUTABLE MODEL CYCLES"""
 import json
+import os
 import re
 import shutil
 import sys
@@ -10,8 +11,9 @@ import tempfile
 import threading
 import time
 
-from daemon import Daemon, check, done
-from lora_file import kohya_lora
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done  # noqa: E402
+from lora_file import kohya_lora  # noqa: E402
 
 executable, model, cycles = sys.argv[1], sys.argv[2], int(sys.argv[3])
 CLIENTS = 3

@@ -8,9 +8,11 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 
-from daemon import check, done, wait_until
-from trainer import JOB, Trainer, executable, make_pictures, model, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import check, done, wait_until  # noqa: E402
+from trainer import JOB, Trainer, executable, make_pictures, model, root  # noqa: E402
 
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 

@@ -1,12 +1,14 @@
 """Clients that take their time on purpose. The HTTP library's own timeout only sees silence; these send
 a byte now and then, and must lose their connection all the same, while others are served.
 usage: slow_clients.py EXECUTABLE"""
+import os
 import select
 import sys
 import threading
 import time
 
-from daemon import Daemon, check, done
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from daemon import Daemon, check, done  # noqa: E402
 
 HEADER_LIMIT_S = 10  # base/limits.h: HTTP_HEADER_TIMEOUT_MS
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 200

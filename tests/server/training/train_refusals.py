@@ -8,13 +8,15 @@ import os
 import re
 import shutil
 import struct
+import sys
 import tarfile
 import zlib
 
-import lora_file
-from daemon import check, done
-from picture import encode
-from trainer import JOB, Trainer, make_pictures, model, root
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+import lora_file  # noqa: E402
+from daemon import check, done  # noqa: E402
+from picture import encode  # noqa: E402
+from trainer import JOB, Trainer, make_pictures, model, root  # noqa: E402
 
 SETS = os.path.join(root, "sets")
 ABSOLUTE = os.path.join(root, "absolute.png")  # the path of a file in an archive, where none may be put
@@ -142,7 +144,7 @@ for wrong, words, names in (
         ("much", "a number", "min_loss_scale adam_beta1 adam_weight_decay max_grad_value lr_power lr_start_factor "
          "lr_eta_min input_perturbation ema_inv_gamma validation_guidance_scale")):
     FIELDS += [({name: wrong}, 400, name, words) for name in names.split()]
-DOCUMENTED = os.path.join(os.path.dirname(__file__), "../../docs/training-fields.md")
+DOCUMENTED = os.path.join(os.path.dirname(__file__), "../../../docs/training-fields.md")
 GOOD = json.dumps(JOB)
 BODIES = [  # the body as it is sent, its headers, status, words
     (b"", JSON, 400, ""),
