@@ -186,7 +186,8 @@ struct adapter_settings {
     double weight, text_encoder_weight;
     bool has_pinned, pinned; /* a pinned version stays loaded */
 };
-/* A default or pinned adapter is loaded. Waits. */
+/* A default or pinned adapter is loaded, and of a default the copies are made that it needs beside
+ * the other defaults: ERROR_NO_MEMORY where they do not fit, and nothing changes. Waits. */
 bool adapters_set(struct adapters *adapters, const char *name,
     const struct adapter_settings *settings, struct adapter_info *info, struct error *err)
     __attribute__((warn_unused_result));

@@ -133,6 +133,9 @@ bool adapters_set(struct adapters *adapters, const char *name,
     struct adapter_entry *entry = find_or_look(adapters, name, err);
     const bool stays = becomes_default || (settings->has_pinned && settings->pinned);
     bool ok = entry && (!stays || entry->version || entry_load(adapters, entry, err));
+    if (ok && becomes_default)
+        ok = defaults_prepare(
+            adapters, entry, settings->weight, settings->text_encoder_weight, err);
     if (ok) {
         pthread_mutex_lock(&adapters->lock);
         if (settings->has_default) {

@@ -222,6 +222,13 @@ bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct e
 /* Takes the version from the name. */
 void entry_unload(struct adapters *adapters, struct adapter_entry *entry);
 
+/* ---- sets (set.c) ---- */
+
+/* Loads and makes all that a request that names none needs if `changed` becomes a default of these
+ * weights, beside those that are. ERROR_NO_MEMORY if it does not fit. The caller holds `work`. */
+bool defaults_prepare(struct adapters *adapters, const struct adapter_entry *changed, double weight,
+    double text_encoder_weight, struct error *err) __attribute__((warn_unused_result));
+
 /* ---- the folder (folder.c) ---- */
 
 #define ADAPTER_SUFFIX ".safetensors"

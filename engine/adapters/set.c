@@ -267,7 +267,7 @@ static bool blame(const struct asked *asked, const char *name, struct error *err
     return false;
 }
 
-/* The next two hold `work`. */
+/* From here to defaults_prepare they hold `work`. */
 
 static bool load_version(
     struct adapter_set *set, int i, const struct asked *asked, struct error *err) {
@@ -314,14 +314,54 @@ static bool make_copies(struct adapter_set *set, enum component component,
 
 static bool load_all(struct adapter_set *set, const struct asked *asked,
     struct adapter_source *sources, struct error *err) {
-    work_begin(set->adapters);
     set->base_id = set->adapters->base_id;
     bool ok = true;
     for (int i = 0; ok && i < set->count; i++)
         ok = load_version(set, i, asked, err);
     for (int c = 0; ok && c < ADAPTER_COMPONENTS; c++)
         ok = make_copies(set, (enum component)c, sources, err);
-    work_end(set->adapters);
+    return ok;
+}
+
+/* What who names none would ask for if `changed` were a default of these weights. */
+static struct lora_choice *defaults_with(const struct adapters *adapters,
+    const struct adapter_entry *changed, double weight, double text_encoder_weight, int *count) {
+    struct lora_choice *choices = calloc(adapters->entry_count, sizeof(*choices));
+    *count = 0;
+    for (size_t i = 0; choices && i < adapters->entry_count; i++) {
+        const struct adapter_entry *entry = adapters->entries[i];
+        if (entry != changed && !entry->is_default)
+            continue;
+        struct lora_choice *choice = &choices[(*count)++];
+        memcpy(choice->name, entry->name, sizeof(entry->name));
+        choice->weight = entry == changed ? weight : entry->default_weight;
+        choice->text_encoder_weight = entry == changed ? text_encoder_weight
+                                                       : entry->default_text_encoder_weight;
+    }
+    return choices;
+}
+
+bool defaults_prepare(struct adapters *adapters, const struct adapter_entry *changed, double weight,
+    double text_encoder_weight, struct error *err) {
+    int count;
+    bool ok = true;
+    const struct asked asked = { 0 };
+    struct adapter_set *set = NULL;
+    struct adapter_source *sources = NULL;
+    struct lora_choice *choices = defaults_with(
+        adapters, changed, weight, text_encoder_weight, &count);
+    if (choices) {
+        pthread_mutex_lock(&adapters->lock);
+        set = set_begin(adapters, choices, count, true, &ok, err);
+        pthread_mutex_unlock(&adapters->lock);
+        sources = calloc((size_t)count, sizeof(*sources));
+    }
+    if (!sources)
+        ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of adapters");
+    ok = ok && load_all(set, &asked, sources, err);
+    adapter_set_release(set); /* what it had made is kept: it is the next request's */
+    free(sources);
+    free(choices);
     return ok;
 }
 
@@ -420,7 +460,11 @@ bool adapters_resolve(struct adapters *adapters, const struct lora_choice *choic
     if (!sources)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of adapters");
     const struct asked asked = { choices, count, given };
-    ok = ok && (ready || load_all(set, &asked, sources, err));
+    if (ok && !ready) {
+        work_begin(adapters);
+        ok = load_all(set, &asked, sources, err);
+        work_end(adapters);
+    }
     for (int c = 0; ok && c < ADAPTER_COMPONENTS; c++)
         ok = make_overlay(set, (enum component)c, err);
     if (ok) {

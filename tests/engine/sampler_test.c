@@ -237,14 +237,16 @@ static struct scheduler_plan *make_plan(int index) {
     return plan;
 }
 
-/* Changes of all timestep layers, of either adapter other ones. */
+/* Changes of all timestep layers, of either adapter other ones: low rank on the checkpoint's
+ * weights, and on other weights in their place, as of a LoHa. */
 #define TIME_LAYERS 3
 struct time_adapter {
     struct low_rank_pair *pairs[TIME_LAYERS];
     struct row_overlay *overlay;
 };
 
-static void make_adapter(const struct unet *unet, int which, struct time_adapter *out) {
+static void make_adapter(
+    const struct unet *unet, const struct unet *other, int which, struct time_adapter *out) {
     static const char *const layers[TIME_LAYERS] = { "time_embedding.linear_1",
         "time_embedding.linear_2", "up_blocks.1.resnets.0.time_emb_proj" };
     struct error err = { 0 };
@@ -259,6 +261,9 @@ static void make_adapter(const struct unet *unet, int which, struct time_adapter
         const struct tensor up = tensor_2d(numbers + 2 * w->k, DTYPE_F32, w->n, 2);
         ok = low_rank_pair_create(name, w->packed, w->n, &down, &up, &out->pairs[i], &err) &&
              row_overlay_add_low_rank(out->overlay, w->packed, w->first, out->pairs[i], 0.1f, &err);
+        if (ok && other)
+            ok = row_overlay_replace(out->overlay, w->packed,
+                weight_list_find(unet_weights(other), layers[i])->packed, &err);
         free(numbers);
     }
     CHECK(ok, "%s", err.message);
@@ -278,15 +283,15 @@ static bool never_begin(struct error *err) {
 
 static void mates_do_not_change_bits(const struct kernels *kernels, const char *what) {
     static float alone[IMAGES][ELEMENTS], together[IMAGES][ELEMENTS];
-    struct rule_source source = { .gain = 1 };
-    struct unet *unet = make_unet(kernels, &source);
+    struct rule_source source = { .gain = 1 }, other_source = { .gain = 1.25f };
+    struct unet *unet = make_unet(kernels, &source), *other = make_unet(kernels, &other_source);
     float *contexts = rule_signal("contexts", TEXTS * TOKENS * DIM);
     float *init = rule_signal("init", ELEMENTS);
     struct run r = { .unet = unet, .contexts = contexts, .init = init, .latents = alone };
     int evaluations = 0;
     struct time_adapter adapters[2] = { { .overlay = NULL } };
     for (int i = 0; i < 2; i++) {
-        make_adapter(unet, i, &adapters[i]);
+        make_adapter(unet, i == 1 ? other : NULL, i, &adapters[i]);
         r.overlays[i + 1] = adapters[i].overlay;
     }
     for (int i = 0; i < IMAGES; i++) {
@@ -321,7 +326,9 @@ static void mates_do_not_change_bits(const struct kernels *kernels, const char *
     free(contexts);
     free(init);
     unet_destroy(unet);
+    unet_destroy(other);
     rule_source_finish(&source);
+    rule_source_finish(&other_source);
 }
 
 int main(void) {

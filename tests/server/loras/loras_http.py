@@ -266,6 +266,10 @@ def copies_have_to_fit():
         plain, snow, changed = d.latents(), d.latents(loras=[{"name": "snow"}]), d.latents(loras=[{"name": "dense"}])
         check(changed != plain, "where there is room it changes the picture")
         copies = d.get("/loras").json()["resident_bytes"] - before
+        check(d.post("dense", {"default_weight": 0.5}).status == 200, "it becomes a default")
+        made = d.get("/loras").json()["resident_bytes"] - before
+        check(made > copies, f"{made - copies} bytes of copies are there before anyone asks for them")
+        check(d.post("dense", {"default_weight": 1}).status == 200 and d.latents() == changed, "and is drawn with")
     check(copies > 1 << 20, f"copies of {copies} bytes do not fit into 1 MiB")
     with Folder("--lora-memory", "1") as d:
         check(d.put("dense", dense).status == 201 and d.put("snow", SNOW).status == 201, "the files do")
@@ -274,6 +278,11 @@ def copies_have_to_fit():
         needed, used = (int(n) for n in re.search(r" (\d+) KiB are needed, adapters may take 1024 KiB in all, .* (\d+) KiB$",
                                                   said).groups())
         check(1024 < needed + used <= copies >> 10, f"{needed} KiB are needed, {used} are taken")
+        check(d.post("snow", {"default_weight": 1}).status == 200, "a default that fits")
+        said = refused(d.post("dense", {"default_weight": 1}), 507)
+        check("copies" in said, f"one that does not: {said}")
+        check(d.get("/loras/dense").json()["default_weight"] is None and d.latents() == snow, "it is none")
+        check(d.post("snow", {"default_weight": None}).status == 200, "none at all")
         listing = d.get("/loras").json()
         check(listing["limit_bytes"] == 1 << 20 and listing["resident_bytes"] <= 1 << 20, f"{listing}")
         check(all(l["users"] == 0 and l["error"] is None for l in listing["loras"]), f"{listing}")
