@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "server/access/caller.h"
 #include "server/http/exchange.h"
 
 #include <arpa/inet.h>
@@ -58,9 +59,7 @@ void access_log_close(struct access_log *log) {
 }
 
 static const char *peer_text(const struct exchange *exchange, char text[INET6_ADDRSTRLEN]) {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        exchange->http, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *address = info ? info->client_addr : NULL;
+    const struct sockaddr *address = caller_address(exchange);
     if (address && address->sa_family == AF_INET)
         return inet_ntop(
             AF_INET, &((const struct sockaddr_in *)address)->sin_addr, text, INET6_ADDRSTRLEN);

@@ -2,6 +2,7 @@
 
 #include "base/monotonic.h"
 #include "server/access/authorization.h"
+#include "server/access/caller.h"
 #include "server/access/failures.h"
 #include "server/http/respond.h"
 
@@ -32,12 +33,6 @@ void gate_destroy(struct gate *gate) {
         return;
     pthread_mutex_destroy(&gate->mutex);
     free(gate);
-}
-
-static const struct sockaddr *address_of(const struct exchange *exchange) {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(
-        exchange->http, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    return info ? info->client_addr : NULL;
 }
 
 /* Clients of AUTOMATIC1111's API know names and passwords. */
@@ -90,7 +85,7 @@ bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *a
     if (!gate->keys || exchange->admitted)
         return true;
     const char *value = exchange_header(exchange, "Authorization"); /* at most one: the guard */
-    const struct sockaddr *address = address_of(exchange);
+    const struct sockaddr *address = caller_address(exchange);
     const bool open = exchange->route && exchange->route->open;
     struct digest digest;
     if (!value) {

@@ -1,6 +1,7 @@
 /* Key files, what an Authorization header presents (digests by sha256sum, base64 by base64), the
- * comparison over all digests, and the counting of failures. */
+ * comparison over all digests, the counting of failures, and who counts as one caller. */
 #include "server/access/authorization.h"
+#include "server/access/caller.h"
 #include "server/access/failures.h"
 #include "server/access/keys.h"
 
@@ -153,16 +154,22 @@ static void headers_present_keys(void) {
     }
 }
 
+static struct sockaddr_storage address_from(const char *text) {
+    struct sockaddr_storage address = { 0 };
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address;
+    address.ss_family = AF_INET;
+    if (inet_pton(AF_INET, text, &v4->sin_addr) == 1)
+        return address;
+    address.ss_family = AF_INET6;
+    CHECK(inet_pton(AF_INET6, text, &v6->sin6_addr) == 1, "%s", text);
+    return address;
+}
+
 static struct peer peer_from(const char *text, bool *local) {
-    struct sockaddr_in v4 = { .sin_family = AF_INET };
-    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6 };
-    const bool is_v4 = inet_pton(AF_INET, text, &v4.sin_addr) == 1;
-    if (!is_v4)
-        CHECK(inet_pton(AF_INET6, text, &v6.sin6_addr) == 1, "%s", text);
-    const struct sockaddr *address = is_v4 ? (const struct sockaddr *)&v4
-                                           : (const struct sockaddr *)&v6;
-    *local = peer_is_local(address);
-    return peer_of(address);
+    const struct sockaddr_storage address = address_from(text);
+    *local = peer_is_local((const struct sockaddr *)&address);
+    return peer_of((const struct sockaddr *)&address);
 }
 
 static void peers_are_counted_by_address(void) {
@@ -209,6 +216,30 @@ static void failures_make_a_peer_wait_out_its_minute(void) {
     CHECK(failures_wait_ms(&failures, &bad, 64000) > 0, "who fails goes on being known");
 }
 
+static void a_caller_is_a_key_or_else_an_address(void) {
+    static const struct {
+        const char *key, *address, *caller;
+    } rows[] = {
+        { "alice", "10.0.0.1", "key alice" },
+        { "alice", NULL, "key alice" },
+        { "", "10.0.0.1", "ip 10.0.0.1" },
+        { "", "::ffff:10.0.0.1", "ip 10.0.0.1" },
+        { "", "2001:db8:1:2:3:4:5:6", "ip 2001:db8:1:2::/64" },
+        { "", "2001:db8:1:2:ffff::1", "ip 2001:db8:1:2::/64" },
+        { "", "2001:db8:1:3::1", "ip 2001:db8:1:3::/64" },
+        { "", NULL, "unix" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sockaddr_storage address;
+        if (rows[i].address)
+            address = address_from(rows[i].address);
+        const struct caller caller = caller_make(
+            rows[i].key, rows[i].address ? (const struct sockaddr *)&address : NULL);
+        CHECK(strcmp(caller.text, rows[i].caller) == 0, "'%s', not '%s'", rows[i].caller,
+            caller.text);
+    }
+}
+
 int main(void) {
     every_key_is_found_and_no_other();
     equality_looks_at_every_byte();
@@ -216,5 +247,6 @@ int main(void) {
     headers_present_keys();
     peers_are_counted_by_address();
     failures_make_a_peer_wait_out_its_minute();
+    a_caller_is_a_key_or_else_an_address();
     return check_done();
 }

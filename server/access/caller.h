@@ -1,0 +1,29 @@
+/* Who is behind a request, where all callers share what there is: the name of the API key that it
+ * carries, else the address that it comes from. */
+#ifndef SERVER_ACCESS_CALLER_H
+#define SERVER_ACCESS_CALLER_H
+
+#include "base/limits.h"
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct exchange;
+
+/* "key NAME", "ip 192.0.2.7", "ip 2001:db8:1:2::/64" (the first half of an IPv6 address: a client
+ * has the other one to itself), or "unix" for all clients of a unix socket. Never empty. */
+struct caller {
+    char text[4 + KEY_NAME_MAX_BYTES + 1];
+};
+
+/* A key's name counts once the gate has admitted the request (server/access/gate.h). The thread of
+ * the exchange. */
+struct caller caller_of(const struct exchange *exchange);
+/* That of a key's name ("": none) and an address (NULL: not known, as of a unix socket). */
+struct caller caller_make(const char *key_name, const struct sockaddr *address);
+bool caller_equals(const struct caller *a, const struct caller *b);
+
+/* Where the client's connection comes from; NULL: not known. The thread of the exchange. */
+const struct sockaddr *caller_address(const struct exchange *exchange);
+
+#endif
