@@ -302,23 +302,29 @@ static bool draw(struct engine *engine, struct engine_model *model) {
     }
 }
 
-/* The one whose requests are next, or which is drawn with; NULL once the engine stops and no
- * request is left. */
+/* Under the lock: the model of the oldest request, else the one that is drawn with; NULL if there is
+ * neither. */
+static struct engine_model *wanted_model(const struct engine *engine) {
+    if (engine->first && engine->first->model)
+        return (struct engine_model *)engine->first->model; /* the engine's own */
+    return engine->current;
+}
+
+/* Waits for a model to work with. NULL once the engine stops and no request is left, or none that
+ * there is a model for. */
 static struct engine_model *next_model(struct engine *engine) {
     struct engine_model *model = NULL;
     bool stops = false;
     while (!model && !stops) {
         engine_destroy_unused(engine, NULL);
         pthread_mutex_lock(&engine->lock);
-        while (!engine->first && !engine->current && engine->state != ENGINE_STOPPING &&
+        while (!wanted_model(engine) && engine->state != ENGINE_STOPPING &&
                !engine_find_unused(engine, NULL))
             pthread_cond_wait(&engine->changed, &engine->lock);
-        if (engine->first && engine->first->model)
-            model = (struct engine_model *)engine->first->model; /* the engine's own */
-        else if (engine->first || engine->state != ENGINE_STOPPING)
-            model = engine->current;
-        else
-            stops = true;
+        model = wanted_model(engine);
+        if (engine->state == ENGINE_STOPPING && !engine->first)
+            model = NULL;
+        stops = engine->state == ENGINE_STOPPING && !model;
         pthread_mutex_unlock(&engine->lock);
     }
     return model;
