@@ -393,8 +393,8 @@ static bool keep_plainest(struct tune *t, struct error *err) {
             (untuned->state != TUNE_WRONG && untuned->state != TUNE_FAULTED &&
                 *family_faults(t, untuned->name) == 0))
             continue;
-        struct tuner_entry entry = { .candidates = tune_count(p, TUNE_WRONG) };
-        entry.wrong = entry.candidates += tune_count(p, TUNE_FAULTED);
+        const int wrong = tune_count(p, TUNE_WRONG) + tune_count(p, TUNE_FAULTED);
+        struct tuner_entry entry = { .candidates = wrong, .wrong = wrong };
         snprintf(entry.key, sizeof(entry.key), "%s", p->key);
         snprintf(entry.name, sizeof(entry.name), "%s", last->name);
         say(p, last, "is used", "the plainest, though it was not measured");
