@@ -167,8 +167,9 @@ int main(void) {
         { DTYPE_F16, 20, 154, 1, 160, false, false, { 100, 154 } },
         { DTYPE_F16, 77, 77, 1, 64, true, false, { 77, 50 } },
     };
-    if (!device_is_there())
-        return 77;
+    const int missing = device_open();
+    if (missing)
+        return missing;
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         if (cuda->weight_dtypes >> cases[i].dtype & 1)

@@ -63,10 +63,8 @@ static int path_open(int argc, char **argv, void *numbers, size_t bytes) {
         return 2;
     }
     path_device = argc > 1 ? devices_open(&choice, &err) : kernels_reference();
-    if (!path_device) {
-        printf("%s\n", err.message);
-        return 77;
-    }
+    if (!path_device)
+        return check_no_device(err.message);
     path = *path_device;
 #define ENTRY(name) path.name = path_##name;
     ALL_OPERATIONS(ENTRY)

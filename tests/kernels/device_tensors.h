@@ -41,13 +41,11 @@ static double distance(const struct tensor *got, const struct tensor *want) {
     return sqrt(difference / size);
 }
 
-/* Sets `cuda`; false, after saying why, if there is no device. */
-static bool device_is_there(void) {
+/* Sets `cuda`. 0, or what main returns if there is no device. */
+static int device_open(void) {
     struct error err = { 0 };
     cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-    if (!cuda)
-        printf("%s\n", err.message);
-    return cuda != NULL;
+    return cuda ? 0 : check_no_device(err.message);
 }
 
 #endif

@@ -346,8 +346,9 @@ static void the_batch_does_not_change_the_sum(void) {
 /* gemm_test [parts]: those alone */
 int main(int argc, char **argv) {
     (void)argv;
-    if (!device_is_there())
-        return 77;
+    const int missing = device_open();
+    if (missing)
+        return missing;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1) {
         parts_keep_their_order();

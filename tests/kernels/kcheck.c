@@ -3,6 +3,7 @@
  * the CPU's instruction set. */
 #include "tests/kernels/kcheck.h"
 #include "kernels/devices.h"
+#include "tests/check.h"
 #include "tests/kernels/level.h"
 
 #include <stdlib.h>
@@ -87,10 +88,8 @@ int main(int argc, char **argv) {
     if (level_is_missing())
         return 77; /* skipped */
     k.table = devices_open(&device, &err);
-    if (!k.table) {
-        printf("kcheck: %s\n", err.message);
-        return 77; /* skipped */
-    }
+    if (!k.table)
+        return check_no_device(err.message);
     printf("kcheck: %s against %s, level %s, seed %llu\n", k.table->name, kernels_reference()->name,
         cpu_level()->name, (unsigned long long)k.seed);
     if (k.kernel && !k.table->tuner) {

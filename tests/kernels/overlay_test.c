@@ -588,10 +588,8 @@ static void norms_are_each_row_s(const struct kernels *kernels, enum dtype dtype
 static int on_device(void) {
     struct error err = { 0 };
     const struct kernels *cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-    if (!cuda) {
-        printf("%s\n", err.message);
-        return 77; /* skipped */
-    }
+    if (!cuda)
+        return check_no_device(err.message);
     rows_are_like_merged_weights(cuda, DTYPE_F32);
     rows_are_like_merged_weights(cuda, DTYPE_F16);
     norms_are_each_row_s(cuda, DTYPE_F16);

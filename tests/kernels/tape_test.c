@@ -563,10 +563,8 @@ static int on_cuda(void) {
     struct error err = { 0 };
     const struct kernels *device = devices_open(
         &(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-    if (!device) {
-        printf("%s\n", err.message);
-        return 77;
-    }
+    if (!device)
+        return check_no_device(err.message);
     struct kernels cuda = *device;
     struct device_memory counting = *device->memory;
     counted = device->memory;

@@ -593,15 +593,13 @@ static void run_case(const struct kernels *kernels, enum dtype dtype, struct saf
     finish(&s);
 }
 
-/* What the chip computes itself, checked on the smallest. */
-static bool run_on_cuda(struct safetensors *goldens) {
+/* What the chip computes itself, checked on the smallest. Returns what main returns. */
+static int run_on_cuda(struct safetensors *goldens) {
     struct error err = { 0 };
     const struct kernels *device = devices_open(
         &(struct device_choice){ .kind = DEVICE_CUDA }, &err);
-    if (!device) {
-        printf("%s\n", err.message);
-        return false;
-    }
+    if (!device)
+        return check_no_device(err.message);
     struct device_memory counting = *device->memory;
     struct kernels cuda = *device;
     counted = device->memory;
@@ -609,18 +607,18 @@ static bool run_on_cuda(struct safetensors *goldens) {
     cuda.memory = &counting;
     run_case(&cuda, DTYPE_F32, goldens, "unet_sd2.everything.3", NULL);
     run_case(&cuda, DTYPE_F32, goldens, "unet_sd2.full.3", NULL);
-    return true;
+    return check_done();
 }
 
 int main(int argc, char **argv) {
     struct safetensors *goldens = reference_open(argc > 1 ? argv[1] : "gradients.safetensors");
     const struct safetensors_header *header = safetensors_get_header(goldens);
     if (argc > 2 && strcmp(argv[2], "cuda") == 0) {
-        const bool ran = run_on_cuda(goldens);
+        const int status = run_on_cuda(goldens);
         for (int i = 0; i < PROJECTIONS; i++)
             free(vectors[i]);
         safetensors_close(goldens);
-        return ran ? check_done() : 77;
+        return status;
     }
     struct device_memory counting = host_memory;
     counted = &host_memory;

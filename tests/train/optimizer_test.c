@@ -179,10 +179,8 @@ int main(int argc, char **argv) {
     const bool is_cuda = argc == 3;
     table = is_cuda ? devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err)
                     : kernels_cpu();
-    if (!table) {
-        printf("%s\n", err.message);
-        return 77;
-    }
+    if (!table)
+        return check_no_device(err.message);
     json_t *cases = recorded_load(argc, argv), *item;
     size_t i;
     json_array_foreach(cases, i, item) {

@@ -300,11 +300,9 @@ int main(int argc, char **argv) {
         cuda = devices_open(&(struct device_choice){ .kind = DEVICE_CUDA }, &err);
         if (cuda)
             begins_on_cuda(argv[2], file, cuda);
-        else
-            printf("%s\n", err.message);
         remove_folder(cache_path);
         json_decref(file);
-        return cuda ? check_done() : 77;
+        return cuda ? check_done() : check_no_device(err.message);
     }
     load_models(argv[2], kernels_cpu());
     const int fd = mkstemp(save_path);
