@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from daemon import Daemon, check, done, generate_bytes, read_responses, wait_until
+from daemon import Daemon, check, done, generate_bytes, left_out, read_responses, wait_until
 
 executable = sys.argv[1]
 LONG = generate_bytes({"prompt": "a", "seed": 6, "num_inference_steps": 50})
@@ -238,7 +238,7 @@ def ipv6_works():
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
-        print("no IPv6 loopback here")
+        left_out("listening on IPv6: this machine has no IPv6 loopback")
         return
     with Daemon(executable, listen="[::1]:0") as d:
         check(d.get("/health").status == 200, "over IPv6")

@@ -122,11 +122,11 @@ RULES = [("attention_hopper", of_attention), ("gemm_hopper", of_product), ("grou
 
 def main():
     if len(sys.argv) < 2:
-        print("skipped: this build has no nvcc, or no code for sm_90a")
+        print("this build has no nvcc, or no code for sm_90a")
         return 77
     tool = find_tool()
     if not tool:
-        print("skipped: no cuobjdump, neither beside nvcc nor from PyPI (nvidia-cuda-cuobjdump)")
+        print("no cuobjdump, neither beside nvcc nor from PyPI (nvidia-cuda-cuobjdump)")
         return 77
     offences, sizes, checked = [], {}, set()
     for path in sys.argv[1:]:

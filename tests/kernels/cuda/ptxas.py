@@ -9,7 +9,7 @@ import sys
 
 archs, logs = sys.argv[1].split(","), sys.argv[2:]
 if not logs:
-    print("skipped: this build has no nvcc, so no kernel was compiled for a GPU")
+    print("this build has no nvcc, so no kernel was compiled for a GPU")
     sys.exit(77)
 
 offences, kernels = [], {}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import Daemon, check, done, exchange
+from daemon import Daemon, check, done, exchange, left_out
 
 EXECUTABLE = sys.argv[1]
 H = b"Host: localhost\r\n"
@@ -138,7 +138,7 @@ def check_failures_from_afar(work, alice):
     """Who may guess from elsewhere is told to wait, whatever comes next; others are not."""
     address = own_address()
     if not address:
-        print("this machine has no address but the loopback's: peers from afar are left out")
+        left_out("guesses from afar: this machine has no address but the loopback's")
         return
     with Daemon(EXECUTABLE, listen="0.0.0.0:0", ready=False,
                 extra=["--api-keys", f"{work}/keys", "--insecure-no-tls"]) as d:
