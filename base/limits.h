@@ -5,6 +5,11 @@
 
 /* base */
 #define METRICS_LORAS_MAX 64 /* adapters with a series of their own (base/metrics.h) */
+/* For what is sent from outside (base/disk_room.h): set aside at a time, and what of a disk stays
+ * free for jobs: a twentieth, or a GiB where that is less. */
+#define DISK_ROOM_STEP_BYTES ((uint64_t)64 << 20)
+#define DISK_ROOM_KEPT_PART 20
+#define DISK_ROOM_KEPT_BYTES ((uint64_t)1 << 30)
 
 /* kernels */
 #define TENSOR_MAX_RANK 4
@@ -46,7 +51,11 @@
 /* train: data sets (train/data/) */
 #define DATASET_NAME_MAX_BYTES 128
 #define DATASET_PICTURES_MAX (1 << 20)
-#define DATASET_FILES_MAX (4 << 20)             /* of an archive */
+#define DATASET_FILES_MAX (4 << 20)   /* of an archive */
+#define DATASET_EMPTY_FILES_MAX 10000 /* of an archive, and folders, before its first picture */
+/* What an archive may inflate to: so many times its own bytes, and these. */
+#define DATASET_INFLATES_TIMES 100
+#define DATASET_INFLATES_BYTES ((uint64_t)1 << 30)
 #define DATASET_MAX_BYTES ((uint64_t)256 << 30) /* of an archive, and of the files in it */
 #define DATASET_CAPTIONS_MAX (4 << 20)
 #define DATASET_REPEATS_MAX 10000
@@ -154,6 +163,8 @@
 #define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2         /* threads that read adapters and make weights of them */
+#define HTTP_UNPACKERS 2       /* that unpack archives, behind everything else */
+#define HTTP_WALKERS 1         /* that look through the folders of data sets, likewise */
 #define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
 #define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64

@@ -72,6 +72,8 @@ struct http_server {
     struct gate *gate;
     struct workers *encoders;        /* of finished pictures */
     struct workers *loaders;         /* of adapters */
+    struct workers *unpackers;       /* of archives */
+    struct workers *walkers;         /* of whole data sets */
     struct workers *clerks;          /* who ask the queue and write into it; NULL without a queue */
     struct job_watch *job_watch;     /* of jobs, and of streams */
     struct generations *generations; /* that are under way */

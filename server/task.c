@@ -33,6 +33,14 @@ static void destroy(struct deferred *deferred) {
     task->destroy(task);
 }
 
+bool task_is_cancelled(void *argument) {
+    struct deferred *deferred = &((struct task *)argument)->deferred;
+    pthread_mutex_lock(&deferred->mutex);
+    const bool cancelled = deferred->cancelled;
+    pthread_mutex_unlock(&deferred->mutex);
+    return cancelled;
+}
+
 static void run_task(struct work *work) {
     struct task *task = (struct task *)((char *)work - offsetof(struct task, work));
     if (!task->run(task, &task->error) && task->error.code == ERROR_NONE)

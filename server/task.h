@@ -27,6 +27,10 @@ struct task {
     struct error error;
 };
 
+/* Whether the client has left, or the server is in a hurry: what `run` does is for nobody. From any
+ * thread while it runs; `task` is a struct task. */
+bool task_is_cancelled(void *task);
+
 /* Gives a zeroed task to the workers, who free it in the end, also on failure. NULL is answered as
  * a lack of memory. As a route's handler. */
 enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct workers *workers,

@@ -2,6 +2,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define BACKGROUND_NICE 19
 
 /* The mutex guards the list and `stopping`. */
 struct workers {
@@ -9,12 +13,15 @@ struct workers {
     pthread_cond_t changed;
     struct work *first, *last;
     bool stopping;
+    enum workers_kind kind;
     int count;
     pthread_t threads[];
 };
 
 static void *work_on(void *argument) {
     struct workers *workers = argument;
+    if (workers->kind == WORKERS_BACKGROUND) /* of a thread on Linux; it is no harm if refused */
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BACKGROUND_NICE);
     pthread_mutex_lock(&workers->mutex);
     for (;;) {
         while (!workers->first && !workers->stopping)
@@ -33,10 +40,11 @@ static void *work_on(void *argument) {
     return NULL;
 }
 
-bool workers_create(int threads, struct workers **out, struct error *err) {
+bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err) {
     struct workers *workers = calloc(1, sizeof(*workers) + (size_t)threads * sizeof(pthread_t));
     if (!workers)
         return error_set(err, ERROR_NO_MEMORY, "no memory for worker threads");
+    workers->kind = kind;
     pthread_mutex_init(&workers->mutex, NULL);
     pthread_cond_init(&workers->changed, NULL);
     for (; workers->count < threads; workers->count++)

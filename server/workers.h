@@ -16,7 +16,10 @@ struct work {
     struct work *next;
 };
 
-bool workers_create(int threads, struct workers **out, struct error *err)
+/* In the background, they get the processors that nobody else wants. */
+enum workers_kind { WORKERS_PLAIN, WORKERS_BACKGROUND };
+
+bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err)
     __attribute__((warn_unused_result));
 /* Does what was given before, then ends the threads. NULL is fine. */
 void workers_destroy(struct workers *workers);

@@ -1,5 +1,6 @@
 #include "engine/adapters/internal.h"
 
+#include "base/disk_room.h"
 #include "base/file.h"
 #include "base/monotonic.h"
 
@@ -20,6 +21,8 @@ struct adapter_upload {
     char temporary[64]; /* its file's name until it is kept; "": it has the adapter's name */
     int fd;
     uint64_t announced, written; /* bytes; announced 0: nobody said */
+    uint64_t taken;              /* of the disk (base/disk_room.h) */
+    bool is_own;                 /* a job's, for which some of the disk is kept */
 };
 
 static bool too_large(uint64_t bytes, struct error *err) {
@@ -31,16 +34,6 @@ static bool too_large(uint64_t bytes, struct error *err) {
 static bool write_failed(const struct adapter_upload *upload, int reason, struct error *err) {
     return error_set(err, error_code_of_write(reason), "cannot write %s%s: %s", upload->name,
         ADAPTER_SUFFIX, strerror(reason));
-}
-
-/* A full disk is found out now, and not after the last byte. */
-static bool reserve(struct adapter_upload *upload, struct error *err) {
-    if (upload->announced == 0 ||
-        fallocate(upload->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)upload->announced) == 0)
-        return true;
-    const int reason = errno; /* other refusals are a file system's that cannot */
-    return (reason != ENOSPC && reason != EDQUOT && reason != EFBIG) ||
-           write_failed(upload, reason, err);
 }
 
 static double patience_s(const struct adapters *adapters) {
@@ -95,7 +88,7 @@ static void leave(struct adapter_upload *upload) {
     pthread_mutex_unlock(&adapters->lock);
 }
 
-bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
+static bool begin(struct adapters *adapters, const char *name, uint64_t bytes, bool is_own,
     struct adapter_upload **out, struct error *err) {
     if (!adapter_name_check("name", name, err))
         return false;
@@ -109,6 +102,7 @@ bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t 
         return error_set(err, ERROR_NO_MEMORY, "no memory for an upload");
     upload->adapters = adapters;
     upload->announced = bytes;
+    upload->is_own = is_own;
     memccpy(upload->name, name, 0, sizeof(upload->name) - 1);
     upload->fd = -1;
     if (!enter(upload, err)) {
@@ -119,12 +113,18 @@ bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t 
         adapters, upload->temporary, sizeof(upload->temporary), err);
     if (upload->fd < 0)
         upload->temporary[0] = 0;
-    if (upload->fd >= 0 && reserve(upload, err)) {
+    /* A disk that cannot hold it is found out now. */
+    if (upload->fd >= 0 && (is_own || disk_room_check(upload->fd, bytes, upload->name, err))) {
         *out = upload;
         return true;
     }
     adapter_upload_abort(upload);
     return false;
+}
+
+bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
+    struct adapter_upload **out, struct error *err) {
+    return begin(adapters, name, bytes, false, out, err);
 }
 
 bool adapter_upload_write(
@@ -135,6 +135,9 @@ bool adapter_upload_write(
     if (upload->announced && upload->written > upload->announced)
         return error_set(err, ERROR_INVALID, "more than the %llu bytes came that were announced",
             (unsigned long long)upload->announced);
+    if (!upload->is_own && !disk_room_grow(upload->fd, upload->written, upload->announced,
+                               &upload->taken, upload->name, err))
+        return false;
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(upload->fd, (const char *)bytes + done, size - done);
         if (n < 0 && errno == EINTR)
@@ -216,7 +219,7 @@ bool adapters_add_file(
         return adapters_load_file(adapters, name, path, NULL, err);
     if (!file_read(path, ADAPTER_FILE_MAX_BYTES, &bytes, &size, err))
         return false;
-    bool ok = adapter_upload_begin(adapters, name, size, &upload, err);
+    bool ok = begin(adapters, name, size, true, &upload, err);
     if (ok && !adapter_upload_write(upload, bytes, size, err)) {
         adapter_upload_abort(upload);
         ok = false;

@@ -520,7 +520,7 @@ static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
-           (!queue || workers_create(1, &server->clerks, err)) &&
+           (!queue || workers_create(1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
            (!server->options.dispatcher ||
                generation_jobs_create(server, &server->generation_jobs, err));
@@ -542,9 +542,11 @@ bool http_server_create(
     pthread_condattr_destroy(&monotonic);
     if (gate_create(options->keys, &server->gate, err) &&
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
-        workers_create(encoder_threads(), &server->encoders, err) &&
-        workers_create(HTTP_LOADERS, &server->loaders, err) && start_jobs(server, err) &&
-        start_daemon(server, err) &&
+        workers_create(encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
+        workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
+        workers_create(HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
+        workers_create(HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
+        start_jobs(server, err) && start_daemon(server, err) &&
         acceptor_create(options->listen_fd, options->listen_is_inherited, server->connections,
             adopt, server, &server->acceptor, err)) {
         *out = server;
@@ -602,6 +604,8 @@ void http_server_destroy(struct http_server *server) {
     generation_jobs_stop(server->generation_jobs);
     job_watch_destroy(server->job_watch);
     workers_destroy(server->clerks);
+    workers_destroy(server->unpackers);
+    workers_destroy(server->walkers);
     workers_destroy(server->loaders);
     workers_destroy(server->encoders);
     generation_jobs_destroy(server->generation_jobs);

@@ -197,7 +197,8 @@ static bool create(struct task *task, struct error *err) {
     struct dataset_upload *upload = t->upload->upload;
     json_t *report = NULL;
     t->upload->upload = NULL;
-    const bool ok = dataset_upload_end(upload, &report, err);
+    const bool ok = dataset_upload_end(
+        upload, (struct archive_cancel){ task_is_cancelled, task }, &report, err);
     json_decref(report);
     if (!ok && err->code == ERROR_INVALID && !err->param[0])
         snprintf(err->param, sizeof(err->param), "file");
@@ -310,7 +311,7 @@ static enum MHD_Result start(
     if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
     return task_start(
-        (struct task *)new_task(exchange), exchange, exchange->server->loaders, run, destroy);
+        (struct task *)new_task(exchange), exchange, exchange->server->walkers, run, destroy);
 }
 
 static enum MHD_Result handle_create(struct exchange *exchange) {
@@ -326,7 +327,7 @@ static enum MHD_Result handle_create(struct exchange *exchange) {
         t->upload = upload;
     else
         file_upload_destroy(upload);
-    return task_start((struct task *)t, exchange, exchange->server->loaders, create, destroy);
+    return task_start((struct task *)t, exchange, exchange->server->unpackers, create, destroy);
 }
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
@@ -347,7 +348,7 @@ static enum MHD_Result handle_list(struct exchange *exchange) {
         t->other_purpose = fields[3].given && strcmp(fields[3].value, PURPOSE) != 0;
         snprintf(t->after, sizeof(t->after), "%.*s", (int)sizeof(t->after) - 1, fields[0].value);
     }
-    return task_start((struct task *)t, exchange, exchange->server->loaders, list, destroy);
+    return task_start((struct task *)t, exchange, exchange->server->walkers, list, destroy);
 }
 
 static enum MHD_Result handle_get(struct exchange *exchange) {

@@ -1,5 +1,6 @@
 /* Data sets over HTTP: GET /datasets, GET, PUT and DELETE /datasets/{name}. A PUT is a tar archive,
- * plain or gzip: it goes to a file while it comes, and a loader's thread unpacks it. */
+ * plain or gzip: it goes to a file while it comes, and an unpacker's thread takes it apart, until
+ * its client leaves or the server stops. Walkers do what looks at a whole data set. */
 #include "server/training/dataset_routes.h"
 
 #include "queue/queue.h"
@@ -114,7 +115,8 @@ static bool end_upload(struct task *task, struct error *err) {
     struct dataset_upload *upload = t->upload;
     t->upload = NULL;
     task->status = 201;
-    return dataset_upload_end(upload, &task->json, err);
+    return dataset_upload_end(
+        upload, (struct archive_cancel){ task_is_cancelled, task }, &task->json, err);
 }
 
 static bool list(struct task *task, struct error *err) {
@@ -126,7 +128,7 @@ static bool list(struct task *task, struct error *err) {
 }
 
 /* Takes over `upload`. */
-static enum MHD_Result start(struct exchange *exchange,
+static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), bool named, struct dataset_upload *upload) {
     struct error err = { 0 };
     struct dataset_task *t = calloc(1, sizeof(*t));
@@ -140,27 +142,27 @@ static enum MHD_Result start(struct exchange *exchange,
     t->store = store_of(exchange);
     t->queue = exchange->server->options.queue;
     t->upload = upload;
-    return task_start(&t->task, exchange, exchange->server->loaders, run, destroy);
+    return task_start(&t->task, exchange, workers, run, destroy);
 }
 
 /* --- The methods --- */
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
-    return start(exchange, list, false, NULL);
+    return start(exchange, exchange->server->loaders, list, false, NULL);
 }
 
 static enum MHD_Result handle_get(struct exchange *exchange) {
-    return start(exchange, describe, true, NULL);
+    return start(exchange, exchange->server->walkers, describe, true, NULL);
 }
 
 static enum MHD_Result handle_delete(struct exchange *exchange) {
-    return start(exchange, delete_one, true, NULL);
+    return start(exchange, exchange->server->walkers, delete_one, true, NULL);
 }
 
 static enum MHD_Result handle_put(struct exchange *exchange) {
     struct dataset_upload *upload = exchange->upload;
     exchange->upload = NULL;
-    return start(exchange, end_upload, true, upload);
+    return start(exchange, exchange->server->unpackers, end_upload, true, upload);
 }
 
 /* --- PUT's body --- */

@@ -1,7 +1,9 @@
 #include "train/data/archive.h"
 
+#include "base/disk_room.h"
 #include "base/limits.h"
 #include "train/data/metadata.h"
+#include "train/data/scan.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -15,11 +17,21 @@
 
 #define BLOCK_BYTES 65536
 
+/* The disk is asked for room once for so many bytes of files. */
+#define ROOM_STEP_BYTES ((uint64_t)16 << 20)
+
 struct extraction {
     struct archive *archive;
-    int folder; /* borrowed */
+    int fd, folder; /* borrowed */
     uint64_t bytes_left, max_bytes;
+    uint64_t inflated_max; /* bytes behind the filters */
+    uint64_t room;         /* of the disk, that was asked for and not yet used */
+    int empty;             /* files and folders without bytes, until there is a picture */
+    bool has_picture;
+    bool refused; /* `err` says why, whatever libarchive says of it */
+    struct archive_cancel cancel;
     struct error *err;
+    char block[BLOCK_BYTES];
 };
 
 static bool is_hidden(const char *path) {
@@ -37,7 +49,8 @@ static bool not_taken(struct extraction *x, const char *path, const char *what) 
 static bool cannot(struct extraction *x, const char *path, int reason) {
     if (reason == EEXIST || reason == EISDIR || reason == ENOTDIR)
         return error_set(x->err, ERROR_INVALID, "the archive's %.300s comes twice", path);
-    return error_set(x->err, ERROR_IO, "cannot write %.300s: %s", path, strerror(reason));
+    return error_set(
+        x->err, error_code_of_write(reason), "cannot write %.300s: %s", path, strerror(reason));
 }
 
 /* The folder that `path` lies in, made on the way: its descriptor, or -1. We made all that is
@@ -71,9 +84,9 @@ static bool make_folder(struct extraction *x, const char *path) {
     if (parent < 0)
         return false;
     bool ok = mkdirat(parent, last_part(path), 0777) == 0;
-    if (!ok && errno == EEXIST) /* made on the way to a file of its, or said twice */
+    const int reason = errno;
+    if (!ok && reason == EEXIST) /* made on the way to a file of its, or said twice */
         ok = fstatat(parent, last_part(path), &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
-    const int reason = ok ? 0 : EEXIST;
     close(parent);
     return ok || cannot(x, path, reason);
 }
@@ -94,10 +107,61 @@ static bool too_large(struct extraction *x, const char *path) {
         (unsigned long long)x->max_bytes, path);
 }
 
+static bool inflates_too_much(struct extraction *x) {
+    x->refused = true;
+    return error_set(x->err, ERROR_TOO_LARGE,
+        "the archive inflates to more than %llu bytes; %d times its own bytes and %llu GiB are "
+        "allowed, hidden files included",
+        (unsigned long long)x->inflated_max, DATASET_INFLATES_TIMES,
+        (unsigned long long)(DATASET_INFLATES_BYTES >> 30));
+}
+
+/* How far the tar's own bytes have been inflated. */
+static uint64_t inflated(const struct extraction *x) {
+    const la_int64_t bytes = archive_filter_bytes(x->archive, 0);
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* libarchive's callback. A block of gzip holds at most a thousand times its bytes, so that this is
+ * asked often enough, also while libarchive passes over something by itself. */
+static la_ssize_t read_block(struct archive *archive, void *user, const void **block) {
+    struct extraction *x = user;
+    ssize_t n;
+    if (x->cancel.asked && x->cancel.asked(x->cancel.user)) {
+        x->refused = true;
+        error_set(x->err, ERROR_CANCELLED, "the archive is not unpacked: nobody waits for it");
+        return ARCHIVE_FATAL;
+    }
+    if (inflated(x) > x->inflated_max) {
+        inflates_too_much(x);
+        return ARCHIVE_FATAL;
+    }
+    do
+        n = read(x->fd, x->block, sizeof(x->block));
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        archive_set_error(archive, errno, "%s", strerror(errno));
+    *block = x->block;
+    return n < 0 ? ARCHIVE_FATAL : n;
+}
+
 static bool read_error(struct extraction *x) {
+    if (x->refused)
+        return false;
     const char *why = archive_error_string(x->archive);
     return error_set(x->err, archive_errno(x->archive) == ENOMEM ? ERROR_NO_MEMORY : ERROR_INVALID,
         "the archive cannot be read: %s", why ? why : "no reason given");
+}
+
+/* Before so many bytes of a file are written. */
+static bool has_room(struct extraction *x, int fd, size_t size, const char *path) {
+    while (x->room < size) {
+        if (!disk_room_check(fd, ROOM_STEP_BYTES, path, x->err))
+            return false;
+        x->room += ROOM_STEP_BYTES;
+    }
+    x->room -= size;
+    return true;
 }
 
 static bool copy_data(struct extraction *x, int fd, const char *path) {
@@ -116,14 +180,23 @@ static bool copy_data(struct extraction *x, int fd, const char *path) {
             return too_large(x, path);
         x->bytes_left -= size;
         at += (la_int64_t)size;
+        if (!has_room(x, fd, size, path))
+            return false;
         if (!write_all(fd, block, size))
             return cannot(x, path, errno);
     }
 }
 
-static bool make_file(struct extraction *x, const char *path, uint64_t announced) {
+/* Whether a file of so many bytes may be in the archive. */
+static bool is_allowed(struct extraction *x, const char *path, uint64_t announced) {
     if (announced > x->bytes_left)
         return too_large(x, path);
+    return announced <= x->inflated_max || inflates_too_much(x);
+}
+
+static bool make_file(struct extraction *x, const char *path, uint64_t announced) {
+    if (!is_allowed(x, path, announced))
+        return false;
     const int parent = open_parent(x, path);
     if (parent < 0)
         return false;
@@ -141,8 +214,8 @@ static bool make_file(struct extraction *x, const char *path, uint64_t announced
 
 /* A hidden file, which costs the reading of what is in it all the same. */
 static bool skip_file(struct extraction *x, const char *path, uint64_t announced) {
-    if (announced > x->bytes_left)
-        return too_large(x, path);
+    if (!is_allowed(x, path, announced))
+        return false;
     x->bytes_left -= announced;
     return true;
 }
@@ -169,6 +242,18 @@ static const char *kind_refused(struct archive_entry *entry) {
     }
 }
 
+/* Files and folders that hold nothing cost time all the same. A data set has few of them before its
+ * first picture. */
+static bool is_worth_it(struct extraction *x, const char *path, uint64_t size) {
+    x->has_picture = x->has_picture || scan_is_picture(last_part(path));
+    x->empty += size == 0 && !x->has_picture;
+    return x->empty <= DATASET_EMPTY_FILES_MAX ||
+           error_set(x->err, ERROR_INVALID,
+               "the archive begins with more than %d empty files and folders, and no picture is "
+               "among them",
+               DATASET_EMPTY_FILES_MAX);
+}
+
 static bool take(struct extraction *x, struct archive_entry *entry) {
     char path[DATASET_PATH_MAX_BYTES + 2];
     const char *name = archive_entry_pathname_utf8(entry);
@@ -189,6 +274,8 @@ static bool take(struct extraction *x, struct archive_entry *entry) {
         return true;
     const la_int64_t said = archive_entry_size(entry);
     const uint64_t size = said > 0 ? (uint64_t)said : 0;
+    if (!is_worth_it(x, path, size))
+        return false;
     if (is_hidden(path))
         return skip_file(x, path, size);
     if (!data_path_check(path, length, x->err))
@@ -214,18 +301,42 @@ static bool take_all(struct extraction *x) {
     }
 }
 
-bool archive_extract(int fd, int folder, uint64_t max_bytes, struct error *err) {
+static bool open_archive(struct extraction *x) {
+    if (archive_read_support_format_tar(x->archive) != ARCHIVE_OK ||
+        archive_read_support_filter_gzip(x->archive) != ARCHIVE_OK ||
+        archive_read_open(x->archive, x, NULL, read_block, NULL) != ARCHIVE_OK)
+        return read_error(x);
+    /* The file itself counts as one. */
+    return archive_filter_count(x->archive) <= 2 ||
+           error_set(x->err, ERROR_INVALID,
+               "the archive is compressed more than once; a tar may be compressed with gzip, once");
+}
+
+bool archive_extract(
+    int fd, int folder, uint64_t max_bytes, struct archive_cancel cancel, struct error *err) {
     struct error own = { 0 };
     struct stat status;
-    if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == 0)
+    if (fstat(fd, &status) != 0)
+        return error_set(err, ERROR_IO, "cannot read the archive: %s", strerror(errno));
+    if (status.st_size == 0)
         return error_set(err, ERROR_INVALID, "the archive has 0 bytes; a tar has 1024 at least");
-    struct extraction x = { archive_read_new(), folder, max_bytes, max_bytes, err ? err : &own };
-    if (!x.archive)
+    struct extraction *x = calloc(1, sizeof(*x));
+    if (x)
+        *x = (struct extraction){ .archive = archive_read_new(),
+            .fd = fd,
+            .folder = folder,
+            .bytes_left = max_bytes,
+            .max_bytes = max_bytes,
+            .inflated_max = (uint64_t)status.st_size * DATASET_INFLATES_TIMES +
+                            DATASET_INFLATES_BYTES,
+            .cancel = cancel,
+            .err = err ? err : &own };
+    if (!x || !x->archive) {
+        free(x);
         return error_set(err, ERROR_NO_MEMORY, "no memory to read an archive");
-    bool ok = archive_read_support_format_tar(x.archive) == ARCHIVE_OK &&
-              archive_read_support_filter_gzip(x.archive) == ARCHIVE_OK &&
-              archive_read_open_fd(x.archive, fd, BLOCK_BYTES) == ARCHIVE_OK;
-    ok = ok ? take_all(&x) : read_error(&x);
-    archive_read_free(x.archive);
+    }
+    const bool ok = open_archive(x) && take_all(x);
+    archive_read_free(x->archive);
+    free(x);
     return ok;
 }

@@ -95,7 +95,7 @@ static bool is_mask(const char *name) {
     return ends_with(name, MASK_SUFFIX);
 }
 
-static bool is_picture(const char *name) {
+bool scan_is_picture(const char *name) {
     return (ends_with(name, ".png") || ends_with(name, ".jpg") || ends_with(name, ".jpeg")) &&
            !is_mask(name);
 }
@@ -298,7 +298,7 @@ static bool read_flat(struct scanner *s, const char *folder, const struct listin
         return false;
     for (size_t i = 0; i < listing->count; i++) {
         const struct listed *item = &listing->items[i];
-        const bool take = !item->is_folder && is_picture(item->name);
+        const bool take = !item->is_folder && scan_is_picture(item->name);
         if (take ? !read_picture(s, folder, listing, item->name, shared, repeats)
                  : (item->is_folder || !belongs(s, listing, item->name)) &&
                        !pass_over(s, folder, item->name))
@@ -382,7 +382,7 @@ static int entry_by_path(const void *a, const void *b) {
 static bool pass_over_the_rest(struct scanner *s, const struct listing *listing) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct scan_entry key = { .path = listing->items[i].name };
-        if (!listing->items[i].is_folder && is_picture(key.path) &&
+        if (!listing->items[i].is_folder && scan_is_picture(key.path) &&
             !bsearch(&key, s->scan->entries, s->scan->count, sizeof(key), entry_by_path) &&
             !pass_over(s, "", key.path))
             return false;
@@ -412,7 +412,7 @@ static bool has(const struct listing *listing, const char *name, bool is_folder)
 
 static bool has_pictures(const struct listing *listing) {
     for (size_t i = 0; i < listing->count; i++)
-        if (!listing->items[i].is_folder && is_picture(listing->items[i].name))
+        if (!listing->items[i].is_folder && scan_is_picture(listing->items[i].name))
             return true;
     return false;
 }

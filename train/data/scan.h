@@ -14,6 +14,9 @@
 
 #include <stdint.h>
 
+/* By its name: not a folder's, and no mask's. */
+bool scan_is_picture(const char *name);
+
 #define SCAN_NAMES_MAX 16 /* that a report lists of what was passed over */
 
 enum scan_layout { SCAN_METADATA_JSONL, SCAN_METADATA_CSV, SCAN_REPEATS, SCAN_FLAT };

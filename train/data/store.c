@@ -1,5 +1,6 @@
 #include "train/data/store.h"
 
+#include "base/disk_room.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "train/data/archive.h"
@@ -29,8 +30,10 @@ struct dataset_store {
 struct dataset_upload {
     struct dataset_store *store; /* borrowed */
     char name[DATASET_NAME_MAX_BYTES + 1];
-    int fd;                      /* of the archive, which has no name */
-    uint64_t announced, written; /* bytes; announced 0: nobody said */
+    char what[DATASET_NAME_MAX_BYTES + 16]; /* for messages */
+    int fd;                                 /* of the archive, which has no name */
+    uint64_t announced, written;            /* bytes; announced 0: nobody said */
+    uint64_t taken;                         /* of the disk (base/disk_room.h) */
 };
 
 /* --- Folders --- */
@@ -249,7 +252,12 @@ static bool taken(const struct dataset_upload *upload, struct error *err) {
         err, ERROR_CONFLICT, "there is a data set %s already; delete it first", upload->name);
 }
 
-/* A file without a name, which no crash leaves behind. */
+static bool grow(struct dataset_upload *upload, uint64_t size, struct error *err) {
+    return disk_room_grow(upload->fd, size, upload->announced, &upload->taken, upload->what, err);
+}
+
+/* A file without a name, which no crash leaves behind. A disk that cannot hold it is found out now.
+ */
 static bool open_archive(struct dataset_upload *upload, struct error *err) {
     char name[TEMPORARY_BYTES];
     const int folder = upload->store->fd;
@@ -259,12 +267,7 @@ static bool open_archive(struct dataset_upload *upload, struct error *err) {
     if (upload->fd < 0)
         return write_failed(upload, errno, err);
     unlinkat(folder, name, 0);
-    /* A full disk is found out now; other refusals are a file system's that cannot. */
-    if (upload->announced == 0 ||
-        fallocate(upload->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)upload->announced) == 0)
-        return true;
-    return (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) ||
-           write_failed(upload, errno, err);
+    return disk_room_check(upload->fd, upload->announced, upload->what, err);
 }
 
 bool dataset_upload_begin(struct dataset_store *store, const char *name, uint64_t bytes,
@@ -278,6 +281,7 @@ bool dataset_upload_begin(struct dataset_store *store, const char *name, uint64_
         return error_set(err, ERROR_NO_MEMORY, "no memory for an upload");
     *upload = (struct dataset_upload){ .store = store, .fd = -1, .announced = bytes };
     snprintf(upload->name, sizeof(upload->name), "%s", name);
+    snprintf(upload->what, sizeof(upload->what), "the data set %s", name);
     const bool is_taken = fstatat(store->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (is_taken ? taken(upload, err) : open_archive(upload, err)) {
         *out = upload;
@@ -293,6 +297,8 @@ bool dataset_upload_write(
     if (upload->written > upload->store->max_bytes)
         return error_set(err, ERROR_TOO_LARGE, "an archive of more than %llu bytes",
             (unsigned long long)upload->store->max_bytes);
+    if (!grow(upload, upload->written, err))
+        return false;
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(upload->fd, (const char *)bytes + done, size - done);
         if (n < 0 && errno != EINTR)
@@ -323,11 +329,11 @@ static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORAR
 }
 
 /* `fd` is the hidden folder, locked. */
-static bool unpack(
-    struct dataset_upload *upload, int fd, const char *hidden, json_t **report, struct error *err) {
+static bool unpack(struct dataset_upload *upload, int fd, const char *hidden,
+    struct archive_cancel cancel, json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
     char inner[NAME_MAX + TEMPORARY_BYTES + 1];
-    if (!archive_extract(upload->fd, fd, store->max_bytes, err))
+    if (!archive_extract(upload->fd, fd, store->max_bytes, cancel, err))
         return false;
     find_inner(fd, hidden, inner);
     if (!report_of(store, inner, upload->name, report, err))
@@ -343,7 +349,8 @@ static bool unpack(
     return true;
 }
 
-bool dataset_upload_end(struct dataset_upload *upload, json_t **report, struct error *err) {
+bool dataset_upload_end(struct dataset_upload *upload, struct archive_cancel cancel,
+    json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
     char hidden[TEMPORARY_BYTES];
     *report = NULL;
@@ -356,7 +363,8 @@ bool dataset_upload_end(struct dataset_upload *upload, json_t **report, struct e
     if (ok) {
         const int fd = open_folder(store->fd, hidden);
         ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
-        ok = ok ? unpack(upload, fd, hidden, report, err) : write_failed(upload, errno, err);
+        ok = ok ? unpack(upload, fd, hidden, cancel, report, err)
+                : write_failed(upload, errno, err);
         file_remove_tree(store->fd, hidden); /* or what is left of it */
         if (fd >= 0)
             close(fd);

@@ -7,6 +7,7 @@
 #define TRAIN_DATA_STORE_H
 
 #include "base/error.h"
+#include "train/data/archive.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -45,9 +46,10 @@ bool dataset_upload_begin(struct dataset_store *store, const char *name, uint64_
 bool dataset_upload_write(struct dataset_upload *upload, const void *bytes, size_t size,
     struct error *err) __attribute__((warn_unused_result));
 /* Unpacks it and gives it its name; *report as dataset_store_describe. Ends the upload, also after
- * an error: then nothing is left. An archive of one folder is that folder. */
-bool dataset_upload_end(struct dataset_upload *upload, json_t **report, struct error *err)
-    __attribute__((warn_unused_result));
+ * an error: then nothing is left. An archive of one folder is that folder. ERROR_CANCELLED once
+ * `cancel` says so. */
+bool dataset_upload_end(struct dataset_upload *upload, struct archive_cancel cancel,
+    json_t **report, struct error *err) __attribute__((warn_unused_result));
 void dataset_upload_abort(struct dataset_upload *upload); /* NULL is fine */
 
 #endif
