@@ -148,10 +148,17 @@
 #define HTTP_CONNECTIONS_LIMIT_MAX 4096
 #define HTTP_HEADER_TIMEOUT_MS 10000
 #define HTTP_IDLE_TIMEOUT_S 30
-#define HTTP_BODY_TIMEOUT_MS 120000        /* from the end of the headers to the end of the body */
-#define HTTP_UPLOAD_BYTES_PER_MS 64        /* a sent file gets this time on top of that */
-#define HTTP_SEND_TIMEOUT_MS 300000        /* for the client to take the answer */
-#define HTTP_BODIES_MAX_BYTES (256u << 20) /* request bodies held at one time, all connections */
+#define HTTP_BODY_TIMEOUT_MS 120000 /* from the end of the headers to the end of the body */
+#define HTTP_UPLOAD_BYTES_PER_MS 64 /* a sent file gets this time on top of that */
+#define HTTP_SEND_TIMEOUT_MS 300000 /* for the client to take the answer */
+/* Request bodies held at one time, all connections: those of up to HTTP_SMALL_BODY_BYTES have room
+ * of their own (server/http/bodies.c). */
+#define HTTP_BODIES_MAX_BYTES (256u << 20)
+#define HTTP_SMALL_BODY_BYTES (1u << 20)
+#define HTTP_SMALL_BODIES_MAX_BYTES (32u << 20)
+/* Where there is no room left, a large body that took longer for so much gives way. */
+#define HTTP_BODY_STALL_MS 2000
+#define HTTP_BODY_STEP_BYTES (64u << 10)
 #define SDAPI_CANVASES_MAX_BYTES                                                                   \
     (256u << 20) /* of pictures that wait for their drawn part, all requests (server/sdapi) */
 #define HTTP_DRAIN_TIMEOUT_S 30            /* for clients to take their answers when stopping */
@@ -159,8 +166,9 @@
 #define HTTP_CONNECTION_BYTES (128u << 10) /* of memory for a request's head and its answer's */
 #define HTTP_LINGER_MS 5000                /* to read on after a connection's last answer */
 #define HTTP_LINGER_MAX_BYTES (64u << 20)  /* and how much of it */
-#define HTTP_THREADS 2
-#define HTTP_ENCODERS_MIN 2 /* threads that make PNGs: a quarter of the processors, but */
+#define HTTP_THREADS_MIN 2
+#define HTTP_THREAD_CONNECTIONS 126 /* of one thread (server/http/library/threads.c) */
+#define HTTP_ENCODERS_MIN 2         /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
 #define HTTP_LOADERS 2         /* threads that read adapters and make weights of them */
 #define HTTP_UNPACKERS 2       /* that unpack archives, behind everything else */

@@ -22,8 +22,8 @@ struct dispatcher;
 struct gate;
 struct generation_jobs;
 struct generations;
+struct http_threads;
 struct job_watch;
-struct MHD_Daemon;
 struct queue;
 struct repeats;
 struct workers;
@@ -66,7 +66,7 @@ int request_ends_wait_s(const struct request_ends *ends);
 
 struct http_server {
     struct http_options options;
-    struct MHD_Daemon *daemon;
+    struct http_threads *threads;
     struct acceptor *acceptor;
     struct connections *connections;
     struct gate *gate;

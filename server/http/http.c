@@ -9,6 +9,7 @@
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard_head.h"
+#include "server/http/library/threads.h"
 #include "server/deferred.h"
 #include "server/generation/generations.h"
 #include "server/generation/jobs.h"
@@ -105,12 +106,16 @@ static void end_forgotten(struct connection *connection) {
 
 static void on_connection(void *user, struct MHD_Connection *http, void **context,
     enum MHD_ConnectionNotificationCode code) {
-    struct http_server *server = user;
+    struct http_thread *thread = user;
+    struct http_server *server = thread->server;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info = MHD_get_connection_info(
             http, MHD_CONNECTION_INFO_CONNECTION_FD);
         *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
-    } else if (*context) {
+        return;
+    }
+    http_thread_let_go(thread); /* before the place, which the next client takes */
+    if (*context) {
         end_forgotten(*context);
         connections_remove(server->connections, *context);
         *context = NULL;
@@ -134,7 +139,7 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
 /* The request line has come; what we return is the handler's context. `target` is NULL when there
  * is none. It ends at its first NUL, which a request may hold: guard_head.c finds that out. */
 static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
-    struct http_server *server = user;
+    struct http_server *server = ((struct http_thread *)user)->server;
     struct connection *connection = connection_of(http);
     if (connection) {
         end_forgotten(connection);
@@ -149,7 +154,7 @@ static void *on_target(void *user, const char *target, struct MHD_Connection *ht
 
 static void on_completed(
     void *user, struct MHD_Connection *http, void **context, enum MHD_RequestTerminationCode code) {
-    struct http_server *server = user;
+    struct http_server *server = ((struct http_thread *)user)->server;
     struct exchange *exchange = *context;
     (void)http;
     (void)code;
@@ -457,16 +462,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
 
 /* --- The daemon --- */
 
-/* The target stays as it came; we compare it, escaped, with paths that need no escapes. */
-static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) {
-    (void)user;
-    (void)http;
-    return strlen(text);
-}
-
 /* What the library says for itself, above all that it has refused a request. */
 static void on_log(void *user, const char *format, va_list args) {
-    struct http_server *server = user;
+    struct http_server *server = ((struct http_thread *)user)->server;
     char line[256];
     if (!format)
         return;
@@ -482,30 +480,16 @@ static void on_log(void *user, const char *format, va_list args) {
 
 static bool adopt(void *user, int fd, const struct sockaddr *address, socklen_t size) {
     struct http_server *server = user;
-    return MHD_add_connection(server->daemon, fd, address, size) == MHD_YES;
+    return http_threads_adopt(server->threads, fd, address, size);
 }
 
-static bool start_daemon(struct http_server *server, struct error *err) {
-    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
-                           MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    const struct MHD_OptionItem options[] = {
-        { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, server },
-        { MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS, NULL },
-        /* Split among the threads, any of which may get all of ours; the limit is the acceptor's.
-         */
-        { MHD_OPTION_CONNECTION_LIMIT, 2 * HTTP_THREADS * server->options.connections_max, NULL },
-        { MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_TIMEOUT_S, NULL },
-        { MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL },
-        { MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, server },
-        { MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server },
-        { MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server },
-        { MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)keep_escapes, NULL },
-        { MHD_OPTION_END, 0, NULL },
-    };
-    server->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_ARRAY, options, MHD_OPTION_END);
-    return server->daemon || error_set(err, ERROR_IO, "the HTTP server could not be started");
-}
+static const struct http_callbacks callbacks = {
+    .on_request = on_request,
+    .on_connection = on_connection,
+    .on_completed = on_completed,
+    .on_target = on_target,
+    .on_log = on_log,
+};
 
 /* Pictures that end together are not worth all processors, which draw the next ones. */
 static int encoder_threads(void) {
@@ -546,7 +530,8 @@ bool http_server_create(
         workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
         workers_create(HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
         workers_create(HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
-        start_jobs(server, err) && start_daemon(server, err) &&
+        start_jobs(server, err) &&
+        http_threads_create(server, &callbacks, options->connections_max, &server->threads, err) &&
         acceptor_create(options->listen_fd, options->listen_is_inherited, server->connections,
             adopt, server, &server->acceptor, err)) {
         *out = server;
@@ -599,8 +584,7 @@ void http_server_destroy(struct http_server *server) {
     if (!server)
         return;
     acceptor_destroy(server->acceptor);
-    if (server->daemon)
-        MHD_stop_daemon(server->daemon);
+    http_threads_destroy(server->threads);
     generation_jobs_stop(server->generation_jobs);
     job_watch_destroy(server->job_watch);
     workers_destroy(server->clerks);
