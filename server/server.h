@@ -16,6 +16,7 @@
 struct access_log;
 struct acceptor;
 struct api_keys;
+struct bodies;
 struct connections;
 struct dataset_store;
 struct dispatcher;
@@ -70,6 +71,7 @@ struct http_server {
     struct acceptor *acceptor;
     struct connections *connections;
     struct gate *gate;
+    struct bodies *bodies;           /* of requests */
     struct workers *encoders;        /* of finished pictures */
     struct workers *loaders;         /* of adapters */
     struct workers *unpackers;       /* of archives */
@@ -85,7 +87,6 @@ struct http_server {
     bool stopping;
     int pending;              /* answers that somebody works on (server/deferred.h) */
     int owed;                 /* requests that are here in full and not yet answered in full */
-    size_t body_bytes;        /* of all request bodies held */
     struct request_ends ends; /* for Retry-After */
     struct log_limit refusals;
     struct sdapi_settings sdapi; /* of the requests of that dialect */

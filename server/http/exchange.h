@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct body;
 struct connection;
 struct deferred;
 struct dialect;
@@ -26,7 +27,7 @@ struct exchange {
     const struct route_method *method; /* NULL if the path does not answer it */
     const struct dialect *dialect;     /* whose errors it gets; NULL: ours */
     const char *raw_target;            /* where the target lies in the HTTP library's memory */
-    const char *method_name;           /* as it came, "" until the headers are in; the library\'s */
+    const char *method_name;           /* as it came, "" until the headers are in; the library's */
     char *target;                      /* owned: the request target as it came */
     char id[REQUEST_ID_MAX_BYTES + 1];
     /* The name of the API key that it carries, "" where it needs none: who may see what it makes.
@@ -40,8 +41,10 @@ struct exchange {
     int status;    /* of the answer, once it is queued */
     /* How much the client says it sends, BODY_BYTES_UNKNOWN in chunks, and how much it has sent. */
     uint64_t body_bytes, body_received;
-    char *body; /* owned */
-    size_t body_size, body_capacity;
+    struct body
+        *held;        /* owned: what has come of a body that no sink takes (server/http/bodies.h) */
+    const char *body; /* borrowed from that once it is whole, NULL for none */
+    size_t body_size;
     bool body_refused;       /* it was not taken, and the rest was thrown away */
     struct error body_error; /* why */
     bool uploading;          /* a sink has begun with the body and not ended */

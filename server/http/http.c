@@ -3,9 +3,11 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/access/access_log.h"
+#include "server/access/caller.h"
 #include "server/access/cors.h"
 #include "server/access/gate.h"
 #include "server/http/acceptor.h"
+#include "server/http/bodies.h"
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard_head.h"
@@ -61,13 +63,10 @@ static struct exchange *exchange_create(
 
 /* Pictures come in large bodies: others get the room as soon as a handler has read it. */
 static void drop_body(struct exchange *exchange) {
-    struct http_server *server = exchange->server;
-    free(exchange->body);
+    bodies_drop(exchange->server->bodies, exchange->held);
+    exchange->held = NULL;
     exchange->body = NULL;
-    pthread_mutex_lock(&server->mutex);
-    server->body_bytes -= exchange->body_capacity;
-    pthread_mutex_unlock(&server->mutex);
-    exchange->body_size = exchange->body_capacity = 0;
+    exchange->body_size = 0;
 }
 
 static void exchange_destroy(struct exchange *exchange) {
@@ -367,33 +366,18 @@ static enum MHD_Result begin(struct exchange *exchange, const char *method, cons
     return result;
 }
 
-/* Adds to the body. False if it would be over its ceiling, or over that of all bodies together. */
-static bool append_body(struct exchange *exchange, const char *data, size_t size) {
-    struct http_server *server = exchange->server;
-    if (size > HTTP_BODY_MAX_BYTES - exchange->body_size)
-        return false;
-    size_t needed = exchange->body_size + size;
-    if (needed > exchange->body_capacity) {
-        size_t capacity = needed < 4096 ? 4096 : needed * 2;
-        if (capacity > HTTP_BODY_MAX_BYTES)
-            capacity = HTTP_BODY_MAX_BYTES;
-        size_t growth = capacity - exchange->body_capacity;
-        pthread_mutex_lock(&server->mutex);
-        bool fits = server->body_bytes <= HTTP_BODIES_MAX_BYTES - growth;
-        if (fits)
-            server->body_bytes += growth;
-        pthread_mutex_unlock(&server->mutex);
-        if (!fits)
-            return false;
-        exchange->body_capacity = capacity; /* counted, so given back with the body */
-        char *grown = realloc(exchange->body, capacity);
-        if (!grown)
-            return false;
-        exchange->body = grown;
+/* Adds to the body that is held in memory. Its length is known: only sinks take chunks. */
+static bool append_body(
+    struct exchange *exchange, const char *data, size_t size, struct error *err) {
+    struct bodies *bodies = exchange->server->bodies;
+    const int64_t now_ms = monotonic_ms();
+    if (!exchange->held) {
+        const struct caller caller = caller_of(exchange);
+        exchange->held = bodies_add(bodies, (size_t)exchange->body_bytes, &caller, now_ms);
     }
-    memcpy(exchange->body + exchange->body_size, data, size);
-    exchange->body_size = needed;
-    return true;
+    if (!exchange->held)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the body of this request");
+    return bodies_append(bodies, exchange->held, data, size, now_ms, err);
 }
 
 /* A piece of it has come. */
@@ -405,9 +389,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
     if (wanted && sink)
         exchange->body_refused = !sink->write(exchange, data, size, err);
     else if (wanted)
-        exchange->body_refused = !append_body(exchange, data, size) &&
-                                 !error_set(err, ERROR_UNAVAILABLE,
-                                     "too many large requests at the same time");
+        exchange->body_refused = !append_body(exchange, data, size, err);
     if (exchange->body_refused && exchange->uploading) {
         exchange->uploading = false;
         sink->give_up(exchange);
@@ -430,6 +412,9 @@ static enum MHD_Result finish(struct exchange *exchange, const char *method) {
         return exchange->deferred->kind->answer(exchange->deferred, exchange);
     if (!exchange->uploading && answer_early(exchange, method, &result))
         return result;
+    if (exchange->held && !exchange->body_refused)
+        exchange->body_refused = !bodies_complete(exchange->server->bodies, exchange->held,
+            &exchange->body, &exchange->body_size, &exchange->body_error);
     if (exchange->body_refused)
         return respond_error(exchange, &exchange->body_error);
     exchange->uploading = false; /* the handler's now */
@@ -525,6 +510,7 @@ bool http_server_create(
     pthread_cond_init(&server->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (gate_create(options->keys, &server->gate, err) &&
+        bodies_create(HTTP_BODIES_MAX_BYTES, HTTP_SMALL_BODIES_MAX_BYTES, &server->bodies, err) &&
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
         workers_create(encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
         workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
@@ -596,6 +582,7 @@ void http_server_destroy(struct http_server *server) {
     generations_destroy(server->generations);
     repeats_destroy(server->repeats);
     connections_destroy(server->connections);
+    bodies_destroy(server->bodies);
     gate_destroy(server->gate);
     pthread_cond_destroy(&server->idle);
     pthread_mutex_destroy(&server->mutex);
