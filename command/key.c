@@ -2,6 +2,7 @@
 #include "command/command.h"
 
 #include "base/file.h"
+#include "base/secrets.h"
 #include "command/option_forms.h"
 #include "command/options.h"
 #include "server/access/keys.h"
@@ -38,12 +39,12 @@ static const struct command_help help = {
     "  curl -s localhost:8188/info -u anybody:KEY",
 };
 
-/* "latentd_" and 64 hexadecimal digits. */
-static bool make_secret(char out[sizeof("latentd_") + 2 * SECRET_BYTES], struct error *err) {
+/* KEY_PREFIX and 64 hexadecimal digits. */
+static bool make_secret(char out[sizeof(KEY_PREFIX) + 2 * SECRET_BYTES], struct error *err) {
     unsigned char bytes[SECRET_BYTES];
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return error_set(err, ERROR_IO, "no random numbers: %s", strerror(errno));
-    size_t used = (size_t)snprintf(out, sizeof("latentd_"), "latentd_");
+    size_t used = (size_t)snprintf(out, sizeof(KEY_PREFIX), KEY_PREFIX);
     for (size_t i = 0; i < sizeof(bytes); i++, used += 2)
         snprintf(out + used, 3, "%02x", bytes[i]);
     explicit_bzero(bytes, sizeof(bytes));
@@ -95,7 +96,7 @@ int key_main(int argc, char **argv) {
     struct options given;
     struct error err = { 0 };
     struct settings settings = { 0 };
-    char secret[sizeof("latentd_") + 2 * SECRET_BYTES];
+    char secret[sizeof(KEY_PREFIX) + 2 * SECRET_BYTES];
     bool newline;
     if (!options_parse(table, true, argc, argv, &given, &err))
         return options_usage_error("key", &err);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/secrets.h"
 #include "server/access/caller.h"
 #include "server/http/exchange.h"
 
@@ -91,6 +92,8 @@ static char *line_of(const struct exchange *exchange) {
         (double)(monotonic_ms() - exchange->begun_ms) / 1000);
     char *line = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(json);
+    if (line)
+        secrets_mask(line); /* target, id and method are the client's own */
     return line;
 }
 

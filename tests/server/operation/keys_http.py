@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from daemon import Daemon, check, done, exchange, left_out
+from daemon import Daemon, check, done, exchange, left_out, wait_until
 
 EXECUTABLE = sys.argv[1]
 H = b"Host: localhost\r\n"
@@ -161,8 +161,33 @@ def check_curl(d, alice):
         check(got == status, f"curl {arguments[:1]}: {got}")
 
 
+def check_logs(work, d, alice):
+    """A key that comes where none belongs is written down nowhere."""
+    own = b"my-own-secret"
+    strays = [get(b"/info?key=" + alice), get(b"/info?wait=" + alice, b"Bearer " + alice), get(b"/" + alice + b"/x"),
+              get(b"/info?api_key=" + own + b"&a=1"), get(b"/info?a=1&token=" + own), get(b"http://u:" + alice + b"@h/"),
+              get(b"/info?" + b"a" * 60 + b"=" + alice), get(b"/info?" + b"a" * 450 + b"=" + alice),
+              get(b"/jobs?limit=" + alice, b"Bearer " + alice), alice + get(b"/info")[3:],
+              b"GET /info HTTP/1.1\r\n" + H + b"X-Request-Id: " + alice[:64] + b"\r\n\r\n",
+              b"GET /info HTTP/1.1\r\n" + H + b"Content-Length: " + alice + b"\r\n\r\n",
+              b"GET /info?" + alice + b" HTTP/1.1\r\n" + H + alice + b"\r\n\r\n",
+              b"GET /" + alice + b" HTTP/9\r\n\r\n"]
+    secret = alice.removeprefix(b"latentd_").decode()
+    for request in strays:
+        exchange(d, request)
+    wait_until(lambda: len(open(f"{work}/access.log").readlines()) > 10)
+    for what, text in (("log", d.read_log()), ("access log", open(f"{work}/access.log").read())):
+        shown = [line for line in text.splitlines() if secret[:8] in line or own.decode() in line]
+        print(f"{len(strays)} requests with a key in a wrong place: the {what} has {text.count('latentd_*')} times "
+              f"latentd_* and {len(shown)} times the key")
+        check(not shown and "latentd_*" in text and "=*" in text, f"{what}: {shown[:2]}")
+
+
 with tempfile.TemporaryDirectory() as work:
     alice, bob = check_command(work)
+    with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug", "--access-log",
+                                   f"{work}/access.log"]) as d:
+        check_logs(work, d, alice)
     with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug"]) as d:
         check_requests(d, alice, bob)
         check_dialects(d, alice)
