@@ -48,6 +48,13 @@ struct slot {
     int64_t retry_ms;
 };
 
+/* The last that was heard of a running job of which no slot has the claim (yet). */
+struct unclaimed {
+    int64_t number; /* 0: nothing */
+    int attempts;
+    enum job_wish wish;
+};
+
 /* Locked after the queue, and never while the queue is called. A slot's runner never changes. */
 struct dispatcher {
     struct queue *queue;
@@ -57,6 +64,7 @@ struct dispatcher {
     pthread_cond_t changed;
     struct slot slots[DISPATCHER_JOBS_MAX];
     int slot_count;
+    struct unclaimed unclaimed; /* for the job that is being claimed */
     bool stopping;
     unsigned changes; /* so far: one may come while its thread has given the lock back */
 };
@@ -197,9 +205,20 @@ static bool set_wish(struct job_claim *claim, enum job_wish wish) {
     return atomic_exchange(&claim->wish, (int)wish) != (int)wish && claim->end == CLAIM_GOES_ON;
 }
 
+/* Under the lock. A claim begins without a wish; later wishes belong to the job they name. */
+static void note_unclaimed(struct dispatcher *d, const struct job *job) {
+    struct unclaimed *heard = &d->unclaimed;
+    if (job->wish == JOB_GO_ON ||
+        (heard->number == job->number && heard->attempts == job->attempts))
+        *heard = (struct unclaimed){ job->number, job->attempts, job->wish };
+}
+
+/* The queue tells of each change in the order in which it is made. So a wish is taken from here
+ * alone: one that is read from the queue may be older than the last that was told. */
 static void on_change(void *user, const struct job *job, bool deleted) {
     struct dispatcher *d = user;
     const struct job_runner *woken = NULL;
+    bool is_claimed = false;
     if (deleted)
         return;
     pthread_mutex_lock(&d->mutex);
@@ -211,9 +230,14 @@ static void on_change(void *user, const struct job *job, bool deleted) {
             tell(d);
         }
         if (job->state == JOB_RUNNING && claim && claim->job.number == job->number &&
-            claim->job.attempts == job->attempts && set_wish(claim, job->wish))
-            woken = &slot->runner;
+            claim->job.attempts == job->attempts) {
+            is_claimed = true;
+            if (set_wish(claim, job->wish))
+                woken = &slot->runner;
+        }
     }
+    if (job->state == JOB_RUNNING && !is_claimed)
+        note_unclaimed(d, job);
     pthread_mutex_unlock(&d->mutex);
     if (woken)
         woken->wake(woken->user);
@@ -374,13 +398,11 @@ static bool claim_one(struct dispatcher *d, struct slot *slot, int64_t now) {
     if (!found)
         return false;
     slot->claim = claim;
-    set_wish(claim, JOB_GO_ON); /* the daemon may be about to stop */
+    /* It may have been asked to stop since queue_claim, or the daemon be about to. */
+    const struct unclaimed *heard = &d->unclaimed;
+    const bool is_it = heard->number == claim->job.number && heard->attempts == claim->job.attempts;
+    set_wish(claim, is_it ? heard->wish : JOB_GO_ON);
     pthread_mutex_unlock(&d->mutex);
-    /* It may have been asked to stop before we could be told. */
-    if (queue_get(d->queue, claim->job.id, &job, &err)) {
-        on_change(d, &job, false);
-        job_finish(&job);
-    }
     slot->runner.start(slot->runner.user, claim);
     pthread_mutex_lock(&d->mutex);
     return true;

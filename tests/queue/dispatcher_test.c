@@ -232,6 +232,90 @@ static void wishes_reach_the_runner(void) {
     end(&b);
 }
 
+/* --- Between two calls of the dispatcher --- */
+
+typedef bool asked(struct queue *queue, const char *id, struct job *out, struct error *err);
+
+/* What is asked of a job at once after queue_claim or queue_get has returned to the dispatcher,
+ * which has not looked at the answer yet. Only its thread and this one call the queue. */
+static struct between { asked *after_claim[3], *after_get[3]; } between;
+
+static void ask_all(struct queue *queue, const char *id, asked **asks) {
+    for (int i = 0; i < 3 && asks[i]; i++) {
+        struct job job;
+        asked *how = asks[i];
+        asks[i] = NULL;
+        if (how(queue, id, &job, NULL))
+            job_finish(&job);
+    }
+}
+
+bool __real_queue_claim(
+    struct queue *queue, const char *type, struct job *out, bool *found, struct error *err);
+bool __wrap_queue_claim(
+    struct queue *queue, const char *type, struct job *out, bool *found, struct error *err);
+bool __real_queue_get(struct queue *queue, const char *id, struct job *out, struct error *err);
+bool __wrap_queue_get(struct queue *queue, const char *id, struct job *out, struct error *err);
+
+bool __wrap_queue_claim(
+    struct queue *queue, const char *type, struct job *out, bool *found, struct error *err) {
+    const bool ok = __real_queue_claim(queue, type, out, found, err);
+    if (ok && *found)
+        ask_all(queue, out->id, between.after_claim);
+    return ok;
+}
+
+bool __wrap_queue_get(struct queue *queue, const char *id, struct job *out, struct error *err) {
+    const bool ok = __real_queue_get(queue, id, out, err);
+    if (ok)
+        ask_all(queue, id, between.after_get);
+    return ok;
+}
+
+/* The last wish counts, at whatever moment of the claim each comes. */
+static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
+    static const struct {
+        struct between asks;
+        enum job_wish then;
+        const char *what;
+    } cases[] = {
+        { { .after_claim = { queue_cancel } }, JOB_CANCEL, "cancel, before it is read" },
+        { { .after_get = { queue_cancel } }, JOB_CANCEL, "cancel, after it was read" },
+        { { .after_claim = { queue_pause } }, JOB_PAUSE, "pause" },
+        { { .after_get = { queue_pause } }, JOB_PAUSE, "pause, after it was read" },
+        { { .after_claim = { queue_pause, queue_resume } }, JOB_GO_ON, "pause, resume" },
+        { { .after_claim = { queue_pause }, .after_get = { queue_resume } }, JOB_GO_ON,
+            "pause, resume after it was read" },
+        { { .after_claim = { queue_pause, queue_resume, queue_cancel } }, JOB_CANCEL,
+            "pause, resume, cancel" },
+        { { .after_claim = { queue_cancel, queue_pause } }, JOB_CANCEL, "cancel, pause" },
+    };
+    struct bench b;
+    int starts = 0;
+    begin(&b, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char id[JOB_ID_BYTES];
+        between = cases[i].asks;
+        enqueue(&b, id);
+        struct job_claim *claim = await_start(&b.runner, ++starts);
+        const enum job_wish now = job_claim_wish(claim);
+        /* A dispatcher that reads no row has no moment after it: then they come now. */
+        ask_all(b.queue, id, between.after_get);
+        const enum job_wish later = job_claim_wish(claim);
+        CHECK(later == cases[i].then, "%s: wish %d, then %d, not %d", cases[i].what, (int)now,
+            (int)later, (int)cases[i].then);
+        job_claim_stopped(claim);
+        if (cases[i].then == JOB_GO_ON) /* it is given back, and claimed again */
+            job_claim_succeed(await_start(&b.runner, ++starts), NULL);
+        await_state(&b, id,
+            cases[i].then == JOB_CANCEL  ? JOB_CANCELLED
+            : cases[i].then == JOB_PAUSE ? JOB_PAUSED
+                                         : JOB_SUCCEEDED);
+        printf("%s: wish %d\n", cases[i].what, (int)later);
+    }
+    end(&b);
+}
+
 /* Cancels a job as soon as it hears that it runs, which is before its runner does. */
 struct hasty {
     struct queue *queue;
@@ -465,6 +549,7 @@ int main(void) {
     a_job_that_comes_in_the_middle_is_begun();
     wishes_reach_the_runner();
     a_cancel_at_the_moment_of_the_claim_is_heard();
+    wishes_at_the_moment_of_the_claim_keep_their_order();
     a_stop_gives_everything_back();
     who_waits_for_long_has_no_strike();
     what_is_abandoned_begins_again();
