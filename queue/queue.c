@@ -281,8 +281,7 @@ static bool recover(struct queue *queue, struct error *err) {
     return ok;
 }
 
-/* Takes over `store`, also on failure. */
-static bool queue_create(struct store *store, struct queue **out, struct error *err) {
+bool queue_create(struct store *store, struct queue **out, struct error *err) {
     struct queue *queue = calloc(1, sizeof(*queue));
     if (!queue) {
         store->ops->close(store);
@@ -298,11 +297,6 @@ static bool queue_create(struct store *store, struct queue **out, struct error *
     set_metrics(queue);
     *out = queue;
     return true;
-}
-
-bool queue_create_memory(struct queue **out, struct error *err) {
-    struct store *store;
-    return store_create_memory(&store, err) && queue_create(store, out, err);
 }
 
 bool queue_open(const char *folder, struct queue **out, struct error *err) {

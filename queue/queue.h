@@ -16,13 +16,15 @@
 
 struct queue;
 
-bool queue_create_memory(struct queue **out, struct error *err) __attribute__((warn_unused_result));
 /* In FOLDER/jobs.sqlite, which is made if it is not there, and which one process at a time may
  * open. Jobs that were running when the last one ended are queued again; one with which it ended
  * JOB_STRIKES_MAX times in a row, without getting any further, has failed. ERROR_INVALID: the
  * folder is not one to use, or another process does; ERROR_IO: the file is damaged or cannot be
- * written. */
+ * written. NULL: in memory, and gone with the queue. */
 bool queue_open(const char *folder, struct queue **out, struct error *err)
+    __attribute__((warn_unused_result));
+/* The same on any store, which it takes over, also on failure. */
+bool queue_create(struct store *store, struct queue **out, struct error *err)
     __attribute__((warn_unused_result));
 /* NULL is fine. */
 void queue_destroy(struct queue *queue);

@@ -130,6 +130,7 @@ enum statement {
 struct sqlite {
     struct store store; /* the first member */
     char *path;
+    bool is_file; /* or it is in memory */
     int lock_fd;
     dev_t device; /* of the database's file, and no other */
     ino_t inode;
@@ -263,7 +264,8 @@ static bool read_one(
 /* A file that was removed takes what is written with it. */
 static bool is_in_place(const struct sqlite *s, struct error *err) {
     struct stat now;
-    if (stat(s->path, &now) == 0 && now.st_dev == s->device && now.st_ino == s->inode)
+    if (!s->is_file ||
+        (stat(s->path, &now) == 0 && now.st_dev == s->device && now.st_ino == s->inode))
         return true;
     return error_set(
         err, ERROR_IO, "%s was removed or replaced while the daemon ran; start it again", s->path);
@@ -599,6 +601,8 @@ static bool open_database(struct sqlite *s, struct error *err) {
             err) ||
         !check_schema(s, err) || !prepare_all(s, err))
         return false;
+    if (!s->is_file)
+        return true;
     if (stat(s->path, &file) != 0)
         return error_set(err, ERROR_IO, "%s: %s", s->path, strerror(errno));
     s->device = file.st_dev;
@@ -673,11 +677,13 @@ bool store_open_sqlite(const char *folder, struct store **out, struct error *err
         return error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
     s->store.ops = &ops;
     s->lock_fd = -1;
-    s->path = file_join(folder, "jobs.sqlite");
+    s->is_file = folder;
+    s->path = folder ? file_join(folder, "jobs.sqlite") : strdup(":memory:");
     if (!s->path)
         error_set(err, ERROR_NO_MEMORY, "no memory for the queue");
-    else if (make_folder(folder, err) && lock_folder(folder, &s->lock_fd, err) &&
-             make_file(s->path, err) && open_database(s, err)) {
+    else if ((!folder || (make_folder(folder, err) && lock_folder(folder, &s->lock_fd, err) &&
+                             make_file(s->path, err))) &&
+             open_database(s, err)) {
         *out = &s->store;
         return true;
     }

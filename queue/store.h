@@ -1,5 +1,5 @@
-/* Where the queue keeps its rows: in memory (queue/memory.c) or in a file (queue/sqlite.c). What a
- * job may become and when is written once, above it, in queue/queue.c.
+/* Where the queue keeps its rows (queue/sqlite.c). What a job may become and when is written once,
+ * above it, in queue/queue.c.
  *
  * One call at a time. Each call that changes something happens as a whole or not at all, and has
  * reached the disk, where there is one, when it returns true.
@@ -58,14 +58,13 @@ struct store_ops {
         struct error *err);
 };
 
-/* The first member of each kind. */
+/* The first member of each kind of store. */
 struct store {
     const struct store_ops *ops;
 };
 
-bool store_create_memory(struct store **out, struct error *err) __attribute__((warn_unused_result));
 /* A SQLite database in a folder; both are made if they are not there, and locked while it is open.
- * Errors as queue_open's. */
+ * NULL: a database in memory, which touches no file. Errors as queue_open's. */
 bool store_open_sqlite(const char *folder, struct store **out, struct error *err)
     __attribute__((warn_unused_result));
 

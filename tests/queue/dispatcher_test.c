@@ -84,8 +84,7 @@ static void begin(struct bench *b, const char *folder) {
     memset(b, 0, sizeof(*b));
     pthread_mutex_init(&b->runner.mutex, NULL);
     pthread_cond_init(&b->runner.changed, NULL);
-    CHECK(folder ? queue_open(folder, &b->queue, &err) : queue_create_memory(&b->queue, &err), "%s",
-        err.message);
+    CHECK(queue_open(folder, &b->queue, &err), "%s", err.message);
     CHECK(dispatcher_create(b->queue, &b->dispatcher, &err), "%s", err.message);
     const struct job_runner runner = {
         .type = "train", .start = on_start, .wake = on_wake, .user = &b->runner

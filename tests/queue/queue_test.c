@@ -1,5 +1,5 @@
-/* One battery for every kind of queue: what a job may become, in which order jobs are claimed, who
- * may write to them, and what is told of it. The SQLite queue is opened anew between the steps
+/* One battery for every kind of store: what a job may become, in which order jobs are claimed, who
+ * may write to them, and what is told of it. A queue in a file is opened anew between the steps
  * where that must make no difference. */
 #include "queue/queue.h"
 #include "tests/check.h"
@@ -20,8 +20,7 @@ struct kind {
 static struct queue *make(const struct kind *kind) {
     struct error err = { 0 };
     struct queue *queue = NULL;
-    const bool ok = kind->folder[0] ? queue_open(kind->folder, &queue, &err)
-                                    : queue_create_memory(&queue, &err);
+    const bool ok = queue_open(kind->folder[0] ? kind->folder : NULL, &queue, &err);
     CHECK(ok, "%s: %s", kind->name, err.message);
     return queue;
 }
@@ -35,7 +34,7 @@ static struct queue *again(const struct kind *kind, struct queue *queue) {
 }
 
 static void begin(struct kind *kind) {
-    if (strcmp(kind->name, "sqlite") == 0)
+    if (strcmp(kind->name, "sqlite in a file") == 0)
         folder_make(kind->folder);
     printf("%s:", kind->name);
 }
@@ -525,7 +524,7 @@ int main(void) {
         the_queue_is_bounded,
         listeners_hear_of_every_change,
     };
-    struct kind kinds[] = { { "memory", "" }, { "sqlite", "" } };
+    struct kind kinds[] = { { "sqlite in memory", "" }, { "sqlite in a file", "" } };
     for (size_t i = 0; i < sizeof(promises) / sizeof(promises[0]); i++)
         for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
             promises[i](&kinds[k]);
