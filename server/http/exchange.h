@@ -16,6 +16,7 @@ struct body;
 struct connection;
 struct deferred;
 struct dialect;
+struct http_thread;
 
 #define BODY_BYTES_UNKNOWN UINT64_MAX
 
@@ -23,6 +24,7 @@ struct exchange {
     struct http_server *server;
     struct connection *connection;     /* borrowed, NULL if memory was short */
     struct MHD_Connection *http;       /* borrowed */
+    struct http_thread *thread;        /* borrowed: the one that it belongs to */
     const struct route *route;         /* NULL if the path is not known */
     const struct route_method *method; /* NULL if the path does not answer it */
     const struct dialect *dialect;     /* whose errors it gets; NULL: ours */
@@ -50,6 +52,8 @@ struct exchange {
     bool uploading;          /* a sink has begun with the body and not ended */
     void *upload;            /* the sink's */
     int64_t body_begun_ms;
+    bool head_is_coming; /* in its thread's list of those (server/http/library/refusal.h) */
+    struct exchange *previous_head, *next_head;
     struct deferred *deferred; /* owned reference */
     bool accepted;             /* by the engine: whatever comes is no refusal */
 };

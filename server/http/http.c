@@ -11,6 +11,7 @@
 #include "server/http/connections.h"
 #include "server/http/exchange.h"
 #include "server/http/guard_head.h"
+#include "server/http/library/refusal.h"
 #include "server/http/library/threads.h"
 #include "server/deferred.h"
 #include "server/generation/generations.h"
@@ -43,11 +44,12 @@ static struct connection *connection_of(struct MHD_Connection *http) {
 /* --- The life of a connection and of an exchange, as libmicrohttpd tells it --- */
 
 static struct exchange *exchange_create(
-    struct http_server *server, const char *target, struct MHD_Connection *http) {
+    struct http_thread *thread, const char *target, struct MHD_Connection *http) {
     struct exchange *exchange = calloc(1, sizeof(*exchange));
     if (!exchange)
         return NULL;
-    exchange->server = server;
+    exchange->server = thread->server;
+    exchange->thread = thread;
     exchange->http = http;
     exchange->raw_target = target;
     exchange->begun_ms = monotonic_ms();
@@ -71,7 +73,9 @@ static void drop_body(struct exchange *exchange) {
 
 static void exchange_destroy(struct exchange *exchange) {
     struct http_server *server = exchange->server;
-    if (server->options.access_log && exchange->headers_seen)
+    refusal_note(exchange);
+    refusal_head_has_come(exchange->thread, exchange);
+    if (server->options.access_log && (exchange->headers_seen || exchange->status))
         access_log_write(server->options.access_log, exchange);
     deferred_unref(exchange->deferred);
     drop_body(exchange);
@@ -138,13 +142,15 @@ static void leave_whole(const char *target, struct MHD_Connection *http) {
 /* The request line has come; what we return is the handler's context. `target` is NULL when there
  * is none. It ends at its first NUL, which a request may hold: guard_head.c finds that out. */
 static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
-    struct http_server *server = ((struct http_thread *)user)->server;
+    struct http_thread *thread = user;
     struct connection *connection = connection_of(http);
     if (connection) {
         end_forgotten(connection);
-        connections_enter(server->connections, connection, CONNECTION_HEADERS);
+        connections_enter(thread->server->connections, connection, CONNECTION_HEADERS);
     }
-    struct exchange *exchange = exchange_create(server, target, http);
+    struct exchange *exchange = exchange_create(thread, target, http);
+    if (exchange)
+        refusal_expect_head(thread, exchange);
     if (connection)
         connection_set_request(connection, exchange);
     leave_whole(target, http);
@@ -221,6 +227,36 @@ static uint64_t body_max_bytes(const struct exchange *exchange) {
     return sink ? sink->max_bytes(exchange) : HTTP_BODY_MAX_BYTES;
 }
 
+static void find_route(struct exchange *exchange, const char *method) {
+    char *query = strchr(exchange->target, '?');
+    if (query)
+        *query = 0;
+    exchange->route = route_find(exchange->target);
+    exchange->dialect = route_dialect(exchange->route, exchange->target);
+    if (query)
+        *query = '?';
+    if (exchange->route)
+        exchange->method = route_find_method(exchange->route, method);
+}
+
+/* The library refuses its head, which is complete: for its length, or for want of memory. */
+static void refuse_head(struct exchange *exchange, int status) {
+    struct head head = { .form = { .verdict = { 0 } } };
+    struct error err;
+    const char *length = exchange_header(exchange, "Content-Length");
+    MHD_get_connection_values_n(exchange->http, MHD_HEADER_KIND, add_header, &head);
+    choose_id(exchange, &head.headers);
+    find_route(exchange, "");
+    if (length && status != 431)
+        error_field(&err, "Content-Length", length, "one number of bytes, in digits");
+    else
+        error_set(
+            &err, ERROR_TOO_LARGE, "the head of the request is larger than this server takes");
+    if (status == 413)
+        err.code = ERROR_TOO_LARGE;
+    refusal_answer(exchange, status, &err);
+}
+
 static bool is_any_address(const char *host) {
     return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "[::]") == 0;
 }
@@ -253,18 +289,6 @@ static struct guard_verdict guard(
                                : guard_body_bytes(&head.headers);
     const struct guard_verdict form = guard_head_end(&head.form);
     return form.status ? form : guard_check(&request);
-}
-
-static void find_route(struct exchange *exchange, const char *method) {
-    char *query = strchr(exchange->target, '?');
-    if (query)
-        *query = 0;
-    exchange->route = route_find(exchange->target);
-    exchange->dialect = route_dialect(exchange->route, exchange->target);
-    if (query)
-        *query = '?';
-    if (exchange->route)
-        exchange->method = route_find_method(exchange->route, method);
 }
 
 static enum MHD_Result refuse_size(struct exchange *exchange) {
@@ -434,6 +458,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
         return MHD_NO; /* memory was short: the connection is closed */
     if (!exchange->headers_seen) {
         exchange->headers_seen = true;
+        refusal_head_has_come(exchange->thread, exchange);
         exchange->method_name = method;
         return begin(exchange, method, version);
     }
@@ -447,16 +472,24 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
 
 /* --- The daemon --- */
 
-/* What the library says for itself, above all that it has refused a request. */
+/* What the library says for itself, above all that it refuses a request, with the status. */
 static void on_log(void *user, const char *format, va_list args) {
-    struct http_server *server = ((struct http_thread *)user)->server;
+    struct http_thread *thread = user;
     char line[256];
     if (!format)
         return;
-    vsnprintf(line, sizeof(line), format, args);
+    va_list copy;
+    va_copy(copy, args);
+    vsnprintf(line, sizeof(line), format, copy);
+    va_end(copy);
     line[strcspn(line, "\r\n")] = 0;
-    if (strncmp(format, "Error processing request", 24) == 0)
-        server_log_refusal(server, "refused by the HTTP library: %s", line);
+    if (strncmp(format, "Error processing request", 24) == 0) {
+        struct exchange *exchange = refusal_find(thread);
+        if (exchange)
+            refuse_head(exchange, va_arg(args, int));
+        else
+            server_log_refusal(thread->server, "refused by the HTTP library: %s", line);
+    }
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             *p = '?'; /* it may quote the client */

@@ -5,6 +5,7 @@
 #include "server/dialect/dialect.h"
 #include "server/http/connections.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -188,6 +189,35 @@ static enum MHD_Result respond_failure(struct exchange *exchange, const struct e
     json_t *json = dialect ? dialect->error_json(err, code, &status)
                            : native_json(err, code, &status);
     return respond_dump(exchange, status, json, headers, close);
+}
+
+char *respond_error_text(
+    struct exchange *exchange, int status, const struct error *err, size_t *size) {
+    const struct dialect *dialect = exchange->dialect;
+    const char *code = error_code_name(err->code);
+    note_refusal(exchange, status, code, err->message);
+    json_t *json = dialect ? dialect->error_json(err, code, &status)
+                           : native_json(err, code, &status);
+    char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    char *text = NULL;
+    FILE *out = body ? open_memstream(&text, size) : NULL;
+    if (out) {
+        fprintf(out, "HTTP/1.1 %d %s\r\n", status, MHD_get_reason_phrase_for((unsigned)status));
+        for (const struct answer_header *h = always; h->name; h++)
+            fprintf(out, "%s: %s\r\n", h->name, h->value);
+        fprintf(out,
+            "Content-Type: application/json\r\nX-Request-Id: %s\r\nConnection: close\r\n"
+            "Content-Length: %zu\r\n\r\n%s",
+            exchange->id, strlen(body), body);
+        if (fclose(out) != 0) {
+            free(text);
+            text = NULL;
+        }
+    }
+    free(body);
+    exchange->status = status;
+    return text;
 }
 
 /* Whether the same would be refused again; many clients try again whatever they are told. */

@@ -34,6 +34,13 @@ enum MHD_Result respond_error(struct exchange *exchange, const struct error *err
  * memory is short. */
 json_t *respond_error_json(const struct error *err);
 
+/* A whole answer, head and body, with what every answer carries, for a socket that the library is
+ * done with: what respond_error says, with a status of its own. Malloc'd, NULL when memory is
+ * short.
+ */
+char *respond_error_text(
+    struct exchange *exchange, int status, const struct error *err, size_t *size);
+
 /* The code of a 429 to a peer that guesses keys, not to one who finds the queue full. */
 #define RESPOND_TOO_MANY_FAILURES "too_many_failures"
 /* The same with a status and a word of our own, when there is no struct error. Extra headers as in

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
+struct exchange;
 struct http_server;
 
 /* `user` of every callback. */
@@ -31,6 +32,8 @@ struct http_thread {
     struct http_server *server; /* borrowed */
     struct MHD_Daemon *daemon;  /* owned */
     atomic_int connections;
+    struct exchange
+        *heads; /* that are coming, of this thread alone (server/http/library/refusal.h) */
 };
 
 /* As libmicrohttpd has them. */
