@@ -85,6 +85,63 @@ static void what_is_open_is_the_models(void) {
 }
 
 /* "a b " a hundred times and more: two tokens each. */
+/* diffusers' generators of a list of seeds: each image has a seed of its own. */
+static void images_have_seeds_of_their_own(void) {
+    const struct resolve_figures figures = sd15();
+    struct resolved_request r;
+    struct error err = { 0 };
+    request.seed_given = true;
+    request.seed = 7;
+    request.num_images = IMAGES_PER_REQUEST_MAX;
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    for (int i = 0; i < IMAGES_PER_REQUEST_MAX; i++)
+        CHECK(resolved_request_seed(&r, i) == 7 + (uint64_t)i, "image %d has the seed %llu", i,
+            (unsigned long long)resolved_request_seed(&r, i));
+    resolved_request_finish(&r);
+    reset();
+}
+
+/* 64 drawn seeds: each of the 32 bits is set in one and clear in another, which fails by chance
+ * once in 2^58 runs. */
+static void an_open_seed_has_32_random_bits(void) {
+    const struct resolve_figures figures = sd15();
+    uint64_t set = 0, clear = 0;
+    for (int i = 0; i < 64; i++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+        set |= r.asked.seed;
+        clear |= ~r.asked.seed & UINT32_MAX;
+        resolved_request_finish(&r);
+    }
+    CHECK(set == UINT32_MAX && clear == UINT32_MAX, "set %llx, clear %llx", (unsigned long long)set,
+        (unsigned long long)clear);
+    reset();
+}
+
+static void encoded_texts_are_finite(void) {
+    static const float wrong[] = { INFINITY, -INFINITY, NAN };
+    const struct resolve_figures figures = sd15();
+    const int64_t count = 77 * 768;
+    for (int i = 0; i < 4; i++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        free(request.prompts[0]);
+        request.prompt_count = 0;
+        request.prompts[0] = NULL;
+        request.guidance_scale = 1;
+        request.prompt_embeds = (struct encoded_texts){ calloc(count, sizeof(float)), 1, 77, 768 };
+        if (i < 3) {
+            request.prompt_embeds.values[count - 1] = wrong[i];
+            refused(&figures, "prompt_embeds", "not finite", "finite numbers");
+            continue;
+        }
+        CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+        resolved_request_finish(&r);
+        reset();
+    }
+}
+
 static void give_long_prompt(int pairs) {
     free(request.prompts[0]);
     request.prompts[0] = malloc((size_t)pairs * 4 + 1);
@@ -272,6 +329,17 @@ static void strength_leaves_steps(void) {
         CHECK(r.source && !r.asked.init_image.bytes, "the file is not kept");
         resolved_request_finish(&r);
     }
+    /* diffusers' defaults: StableDiffusionImg2ImgPipeline 0.8, StableDiffusionInpaintPipeline 1.0.
+     */
+    for (int masked = 0; masked < 2; masked++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        reset();
+        give_pictures(64, 64, masked);
+        CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+        CHECK_NEAR(r.asked.strength, masked ? 1.0 : 0.8, 0);
+        resolved_request_finish(&r);
+    }
     reset();
     give_pictures(64, 64, false);
     request.strength = 0.039;
@@ -315,6 +383,9 @@ int main(void) {
     scheduler = sd15_scheduler_json();
     reset();
     what_is_open_is_the_models();
+    images_have_seeds_of_their_own();
+    an_open_seed_has_32_random_bits();
+    encoded_texts_are_finite();
     long_texts_become_chunks();
     brackets_become_weights();
     what_prompts_cannot_say_is_refused();
