@@ -12,7 +12,7 @@
 /* jansson recurses up to 2048 levels, when it parses and again when it frees, and makes 40 bytes
  * and more of a value that takes two. Count brackets and commas outside of strings first; whether
  * they are right is jansson's business. */
-static bool is_bounded(const char *text, size_t size, struct error *err) {
+static bool is_bounded(const char *text, size_t size, int values_max, struct error *err) {
     int depth = 0, commas = 0;
     bool in_string = false;
     for (size_t i = 0; i < size; i++) {
@@ -30,15 +30,16 @@ static bool is_bounded(const char *text, size_t size, struct error *err) {
                     "JSON is nested deeper than %d levels at byte %zu", JSON_MAX_DEPTH, i);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
-        } else if (c == ',' && ++commas >= JSON_MAX_VALUES) {
-            return error_set(err, ERROR_INVALID, "JSON of more than %d values", JSON_MAX_VALUES);
+        } else if (c == ',' && ++commas >= values_max) {
+            return error_set(err, ERROR_INVALID, "JSON of more than %d values", values_max);
         }
     }
     return true;
 }
 
-static json_t *parse(const char *text, size_t size, size_t flags, struct error *err) {
-    if (!is_bounded(text, size, err))
+static json_t *parse(
+    const char *text, size_t size, int values_max, size_t flags, struct error *err) {
+    if (!is_bounded(text, size, values_max, err))
         return NULL;
     json_error_t problem;
     json_t *value = json_loadb(
@@ -52,7 +53,11 @@ static json_t *parse(const char *text, size_t size, size_t flags, struct error *
 }
 
 json_t *json_parse(const char *text, size_t size, struct error *err) {
-    return parse(text, size, 0, err);
+    return parse(text, size, JSON_MAX_VALUES, 0, err);
+}
+
+json_t *json_parse_request(const char *text, size_t size, struct error *err) {
+    return parse(text, size, JSON_REQUEST_MAX_VALUES, 0, err);
 }
 
 /* Writes null over Infinity and -Infinity outside of strings. */
@@ -81,7 +86,7 @@ static json_t *parse_file(
     }
     if (from_python)
         write_over_infinities(text, size);
-    json_t *value = parse(text, size, flags, err);
+    json_t *value = parse(text, size, JSON_MAX_VALUES, flags, err);
     free(text);
     if (!value) {
         error_prefix(err, "%s", path);
@@ -114,19 +119,86 @@ bool json_exact_integer(const json_t *value, int64_t *out) {
     return true;
 }
 
-/* Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
+/* Text that fits, and whether there was more. */
+struct cut {
+    char *text;
+    size_t size, used;
+    bool full;
+};
+
+static void put(struct cut *cut, const char *text, size_t length) {
+    const size_t room = cut->size - cut->used;
+    const size_t count = length < room ? length : room;
+    memcpy(cut->text + cut->used, text, count);
+    cut->used += count;
+    cut->full = cut->full || count < length;
+}
+
+static void put_text(struct cut *cut, const char *text) {
+    put(cut, text, strlen(text));
+}
+
+/* All but `end` bytes. Numbers as a person wrote them: 0.1, not 0.10000000000000001. */
+static void put_dumped(struct cut *cut, const json_t *value, size_t end) {
+    char *dump = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+    const char *shown = dump ? dump : "(unprintable)";
+    const size_t length = strlen(shown);
+    put(cut, shown, dump && end < length ? length - end : length);
+    free(dump);
+}
+
+/* No escape makes a text shorter, so that more than the room there is of it is not looked at. */
+static void put_string(struct cut *cut, const char *text, size_t length) {
+    size_t shown = length < cut->size ? length : cut->size;
+    while (shown < length && shown > 0 && ((unsigned char)text[shown] & 0xc0) == 0x80)
+        shown--; /* not inside a character */
+    json_t *string = json_stringn(text, shown);
+    put_dumped(cut, string, shown < length ? 1 : 0); /* without the quote at its end */
+    cut->full = cut->full || shown < length;
+    json_decref(string);
+}
+
+static void put_value(struct cut *cut, const json_t *value) {
+    const char *key;
+    json_t *member;
+    if (json_is_string(value)) {
+        put_string(cut, json_string_value(value), json_string_length(value));
+    } else if (json_is_array(value)) {
+        for (size_t i = 0; i < json_array_size(value) && !cut->full; i++) {
+            put_text(cut, i ? "," : "[");
+            put_value(cut, json_array_get(value, i));
+        }
+        put_text(cut, json_array_size(value) > 0 ? "]" : "[]");
+    } else if (json_is_object(value)) {
+        bool first = true;
+        json_object_foreach((json_t *)value, key, member) {
+            put_text(cut, first ? "{" : ",");
+            first = false;
+            put_string(cut, key, strlen(key));
+            put_text(cut, ":");
+            put_value(cut, member);
+            if (cut->full)
+                break;
+        }
+        put_text(cut, first ? "{}" : "}");
+    } else {
+        put_dumped(cut, value, 0);
+    }
+}
+
 const char *json_describe(const json_t *value, char *text, size_t size) {
-    char *dump = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15))
-                       : NULL;
-    const char *shown = dump ? dump : value ? "(unprintable)" : "(missing)";
-    int length = snprintf(text, size, "%s", shown);
-    if (length >= 0 && (size_t)length >= size && size > 4) {
+    struct cut cut = { .text = text, .size = size - 1 };
+    if (value)
+        put_value(&cut, value);
+    else
+        put_text(&cut, "(missing)");
+    text[cut.used] = 0;
+    if (cut.full && size > 4) {
         size_t end = size - 4;
         while (end > 0 && ((unsigned char)text[end] & 0xc0) == 0x80)
             end--; /* not inside a character */
         memcpy(text + end, "...", 4);
     }
-    free(dump);
     return text;
 }
 

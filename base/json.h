@@ -16,6 +16,11 @@
 json_t *json_parse(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
+/* As json_parse for what a client sends: at most JSON_REQUEST_MAX_VALUES, which are counted before
+ * anything is made of them. */
+json_t *json_parse_request(const char *text, size_t size, struct error *err)
+    __attribute__((warn_unused_result));
+
 /* As json_parse for a file of at most `max_bytes`; errors begin with the path. */
 json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
@@ -34,7 +39,8 @@ json_t *json_parse_python_file(const char *path, size_t max_bytes, struct error 
 /* A number without a fraction (4, 4.0, 4e0), as JSON writers differ in how they spell it. */
 bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_unused_result));
 
-/* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Returns `text`. */
+/* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Costs as much as
+ * what fits, however large the value is. Returns `text`. */
 const char *json_describe(const json_t *value, char *text, size_t size);
 
 /* error_field for a value that is not allowed under this name. Always returns false. */

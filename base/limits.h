@@ -170,10 +170,13 @@
 #define HTTP_THREAD_CONNECTIONS 126 /* of one thread (server/http/library/threads.c) */
 #define HTTP_ENCODERS_MIN 2         /* threads that make PNGs: a quarter of the processors, but */
 #define HTTP_ENCODERS_MAX 8
-#define HTTP_LOADERS 2         /* threads that read adapters and make weights of them */
-#define HTTP_UNPACKERS 2       /* that unpack archives, behind everything else */
-#define HTTP_WALKERS 1         /* that look through the folders of data sets, likewise */
-#define MULTIPART_PARTS_MAX 64 /* of a form (server/http/multipart.c) */
+#define HTTP_LOADERS 2   /* threads that read adapters and make weights of them */
+#define HTTP_UNPACKERS 2 /* that unpack archives, behind everything else */
+#define HTTP_WALKERS 1   /* that look through the folders of data sets, likewise */
+#define HTTP_READERS 2   /* that take large bodies and pictures apart */
+#define HTTP_READ_AT_ONCE_BYTES (64u << 10) /* of a body that needs no reader (server/reading.h)   \
+                                             */
+#define MULTIPART_PARTS_MAX 64              /* of a form (server/http/multipart.c) */
 #define MULTIPART_NAME_MAX_BYTES 128
 #define REQUEST_ID_MAX_BYTES 64
 #define KEYS_MAX 1000 /* of the API */
@@ -182,8 +185,9 @@
 #define KEY_MAX_BYTES 512   /* of what a client presents */
 #define KEY_FAILURES_MAX 10 /* wrong ones of one peer in a minute */
 #define JSON_MAX_DEPTH 16
-#define JSON_MAX_VALUES (2 << 20) /* a tokenizer.json may have so many; they take up to 300 MB */
-#define QUEUE_MAX_REQUESTS 64     /* unless --max-queue says otherwise */
+#define JSON_MAX_VALUES (2 << 20)    /* a tokenizer.json may have so many; they take up to 300 MB */
+#define JSON_REQUEST_MAX_VALUES 4096 /* of a request: only its texts are large */
+#define QUEUE_MAX_REQUESTS 64        /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536
 #define DRAIN_TIMEOUT_MAX_S 86400
 #define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */

@@ -83,7 +83,7 @@ static bool begin_switch(struct task *task, struct error *err) {
 
 static bool parse(
     const char *text, size_t length, char name[MODEL_NAME_MAX_BYTES + 1], struct error *err) {
-    json_t *root = json_parse(text, length, err);
+    json_t *root = json_parse_request(text, length, err);
     bool ok = root || error_prefix(err, "the body");
     const char *key;
     json_t *value;

@@ -482,7 +482,7 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
     struct generate_delivery *delivery, struct error *err) {
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
-    json_t *root = json_parse(text, length, err);
+    json_t *root = json_parse_request(text, length, err);
     if (!root)
         return error_prefix(err, "the body");
     if (!json_is_object(root)) {

@@ -171,7 +171,7 @@ static bool check_previews(
 /* The request, whoever sends it: its body however it was written, and the form of its answer. */
 static bool identify(const struct exchange *exchange, const struct form *form, struct digest *out,
     struct error *err) {
-    json_t *body = json_parse(exchange->body, exchange->body_size, err);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, err);
     struct sha256 sha;
     if (!body)
         return false;

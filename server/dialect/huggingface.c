@@ -50,7 +50,7 @@ static bool parse_parameters(
 
 bool huggingface_parse(
     const char *text, size_t length, struct generate_request *request, struct error *err) {
-    json_t *body = json_parse(text, length, err);
+    json_t *body = json_parse_request(text, length, err);
     if (!body)
         return error_prefix(err, "the body");
     const json_t *inputs = json_object_get(body, "inputs");

@@ -158,7 +158,7 @@ bool lora_change_parse(
     *out = (struct lora_change){ 0 };
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
-    json_t *root = json_parse(text, length, err);
+    json_t *root = json_parse_request(text, length, err);
     if (!root)
         return error_prefix(err, "the body");
     const bool ok = json_object_size(root) > 0

@@ -165,7 +165,7 @@ static bool find_or_make(
 static bool enqueue(struct task *task, struct error *err) {
     struct order_task *t = (struct order_task *)task;
     struct job job;
-    json_t *body = json_parse(t->body, t->body_size, err);
+    json_t *body = json_parse_request(t->body, t->body_size, err);
     if (!body)
         return error_prefix(err, "the body");
     bool ok = find_or_make(t, body, &job, err);

@@ -279,7 +279,7 @@ static bool give_key(struct train_order *order) {
 static enum MHD_Result handle_create(struct exchange *exchange) {
     const struct openai_models models = openai_models_of(exchange);
     struct error err = { 0 };
-    json_t *body = json_parse(exchange->body, exchange->body_size, &err);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, &err);
     json_t *config = body ? fine_tuning_config(body, &models, &err) : NULL;
     struct tuning_task *t = config ? new_task(exchange) : NULL;
     if (config && t) {

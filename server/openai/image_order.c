@@ -378,7 +378,7 @@ bool image_order_from_json(const char *text, size_t length, const struct openai_
     struct image_order *out, struct error *err) {
     if (length == 0)
         return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
-    json_t *root = json_parse(text, length, err);
+    json_t *root = json_parse_request(text, length, err);
     if (!root)
         return error_prefix(err, "the body");
     struct image_order order = { .route = IMAGE_GENERATION };
@@ -409,7 +409,7 @@ static json_t *form_values(const json_t *texts, enum image_route route) {
         json_t *value = NULL;
         if (field &&
             (field->kind == FIELD_JSON || (field->kind == FIELD_EITHER && string[0] == '{')))
-            value = json_parse(string, json_string_length(text), NULL);
+            value = json_parse_request(string, json_string_length(text), NULL);
         if (json_object_set_new(values, key, value ? value : json_incref(text)) != 0) {
             json_decref(values);
             return NULL;

@@ -48,7 +48,7 @@ static bool read_order(const json_t *body, bool loads, struct lora_order *out, s
 bool lora_order_parse(
     const char *text, size_t length, bool loads, struct lora_order *out, struct error *err) {
     *out = (struct lora_order){ 0 };
-    json_t *body = json_parse(text, length, err);
+    json_t *body = json_parse_request(text, length, err);
     const bool ok = body && read_order(body, loads, out, err);
     json_decref(body);
     return ok;

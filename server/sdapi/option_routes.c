@@ -114,7 +114,7 @@ static enum MHD_Result post(struct exchange *exchange) {
     struct error why = { 0 }, err = { 0 };
     char name[MODEL_NAME_MAX_BYTES + 1];
     const char *current = sdapi_model_name(server);
-    json_t *body = json_parse(exchange->body, exchange->body_size, &why);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, &why);
     pthread_mutex_lock(&server->mutex);
     struct sdapi_settings settings = server->sdapi;
     const bool ok = body ? read_options(body, current, &settings, name, &err)

@@ -56,7 +56,7 @@ static void destroy(struct task *task) {
 
 static bool read_picture(struct exchange *exchange, struct picture_file *out, struct error *err) {
     struct error why;
-    json_t *body = json_parse(exchange->body, exchange->body_size, &why);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, &why);
     const json_t *image = json_object_get(body, "image");
     bool ok = body || error_field(err, "body", "what came", "JSON; %.400s", why.message);
     if (ok && !json_is_string(image))

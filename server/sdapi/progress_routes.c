@@ -184,7 +184,7 @@ struct internal_request {
 static bool read_internal(
     const struct exchange *exchange, struct internal_request *out, struct error *err) {
     struct error why;
-    json_t *body = json_parse(exchange->body, exchange->body_size, &why);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, &why);
     const json_t *id = json_object_get(body, "id_task");
     const json_t *preview = json_object_get(body, "id_live_preview");
     bool ok = body || error_field(err, "body", "what came", "JSON; %.400s", why.message);

@@ -462,7 +462,7 @@ bool sdapi_request_parse(enum sdapi_kind kind, const char *text, size_t length,
     const struct sdapi_settings *settings, struct sdapi_request *out, struct error *err) {
     struct sdapi_request request = { .kind = kind, .settings = *settings };
     struct error why;
-    json_t *body = json_parse(text, length, &why);
+    json_t *body = json_parse_request(text, length, &why);
     if (!body)
         return error_field(err, "body", "what came", "JSON; %.400s", why.message);
     generate_request_init(&request.generate);

@@ -33,7 +33,7 @@ static bool enqueue(struct task *task, struct error *err) {
 
 static enum MHD_Result handle(struct exchange *exchange) {
     struct error err = { 0 };
-    json_t *body = json_parse(exchange->body, exchange->body_size, &err);
+    json_t *body = json_parse_request(exchange->body, exchange->body_size, &err);
     if (!body)
         return respond_error(exchange, &err);
     struct order_task *t = calloc(1, sizeof(*t));

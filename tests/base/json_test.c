@@ -77,6 +77,92 @@ static void values_are_bounded(void) {
     free(text);
 }
 
+/* What the next test counts: bytes that jansson asks for. */
+static size_t asked_bytes;
+
+static void *count_malloc(size_t size) {
+    asked_bytes += size;
+    return malloc(size);
+}
+
+static void requests_are_bounded_before_memory_is_spent(void) {
+    struct error err = { 0 };
+    const size_t most = JSON_REQUEST_MAX_VALUES;
+    char *text = malloc(2 * most + 4);
+    text[0] = '[';
+    for (size_t i = 0; i <= most; i++)
+        memcpy(text + 1 + 2 * i, "0,", 2);
+    text[2 * most] = ']';
+    json_t *value = json_parse_request(text, 2 * most + 1, &err);
+    CHECK(json_array_size(value) == most, "%zu values: %zu, %s", most, json_array_size(value),
+        err.message);
+    json_decref(value);
+    text[2 * most] = ',';
+    text[2 * most + 2] = ']';
+    asked_bytes = 0;
+    json_set_alloc_funcs(count_malloc, free);
+    value = json_parse_request(text, 2 * most + 3, &err);
+    json_set_alloc_funcs(malloc, free);
+    printf("%zu values: %zu bytes asked for, '%s'\n", most + 1, asked_bytes, err.message);
+    CHECK(
+        !value && asked_bytes == 0, "one value more is accepted, or costs %zu bytes", asked_bytes);
+    CHECK_CONTAINS(err.message, "JSON of more than 4096 values");
+    CHECK(err.code == ERROR_INVALID, "code %d", err.code);
+    value = json_parse(text, 2 * most + 3, &err);
+    CHECK(value, "a file may have more: %s", err.message);
+    json_decref(value);
+    free(text);
+}
+
+/* As json_dumps has it, which is cut. */
+static void descriptions_are_cut_and_cost_what_they_show(void) {
+    static const char *const texts[] = { "null", "[]", "{}", "0.1", "-7", "true", "\"a\\nb\"",
+        "[1,2,[3,{\"a\":[]}],\"\\u0001\"]", "{\"a\":{\"b\":[0.1,null]},\"c\":\"d\"}",
+        "[\"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\"]",
+        "\"\xf0\x9f\x90\x88\xf0\x9f\x90\x88\xf0\x9f\x90\x88\xf0\x9f\x90\x88\"",
+        "[\"0123456789012345678901234567890123456789\",1,2,3]" };
+    struct error err = { 0 };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        for (size_t size = 8; size < 64; size++) {
+            char text[64], wanted[128];
+            json_t *value = json_parse(texts[i], strlen(texts[i]), &err);
+            char *dump = json_dumps(
+                value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+            snprintf(wanted, size, "%s", dump);
+            if (strlen(dump) >= size) {
+                size_t end = size - 4;
+                while (((unsigned char)dump[end] & 0xc0) == 0x80)
+                    end--;
+                strcpy(wanted + end, "...");
+            }
+            const char *expected = wanted;
+            CHECK_STRING(json_describe(value, text, size), expected);
+            free(dump);
+            json_decref(value);
+        }
+    json_t *large = json_array(), *zero = json_integer(0);
+    char text[128], *long_text = calloc(1, 1 << 20);
+    for (int i = 0; i < 1 << 16; i++)
+        json_array_append(large, zero);
+    memset(long_text, 'a', (1 << 20) - 1);
+    json_t *string = json_string(long_text);
+    json_set_alloc_funcs(count_malloc, free);
+    asked_bytes = 0;
+    json_describe(large, text, sizeof(text));
+    const size_t of_array = asked_bytes;
+    json_describe(string, text, sizeof(text));
+    const size_t of_both = asked_bytes;
+    json_set_alloc_funcs(malloc, free);
+    printf("described: an array of 65536 in %zu bytes, a text of a MiB in %zu\n", of_array,
+        of_both - of_array);
+    CHECK(of_array > 0 && of_array < 65536 && of_both - of_array < 4096, "%zu and %zu bytes",
+        of_array, of_both);
+    json_decref(large);
+    json_decref(zero);
+    json_decref(string);
+    free(long_text);
+}
+
 static void integers_are_exact(void) {
     static const struct {
         const char *text;
@@ -131,6 +217,8 @@ int main(void) {
     stray_bytes_are_replaced();
     nesting_and_repetition_are_bounded();
     values_are_bounded();
+    requests_are_bounded_before_memory_is_spent();
+    descriptions_are_cut_and_cost_what_they_show();
     integers_are_exact();
     return check_done();
 }
