@@ -281,6 +281,7 @@ enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, in
         return respond_error(exchange, &err);
     }
     snprintf(s->watcher.id, sizeof(s->watcher.id), "%s", id);
+    s->watcher.caller = caller_of(exchange);
     s->watcher.look = look;
     s->watcher.release = release;
     s->last = after;

@@ -517,7 +517,7 @@ static int encoder_threads(void) {
                                          : (int)quarter;
 }
 
-/* Who waits for news keeps a connection: half of them are for others. */
+/* Onlookers of jobs keep a connection each: half of them are for others. */
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
     struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */

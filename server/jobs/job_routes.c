@@ -259,6 +259,7 @@ static enum MHD_Result start_wait(struct exchange *exchange, const char *id, lon
         return respond_error(exchange, &err);
     }
     snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);
+    wait->watcher.caller = caller_of(exchange);
     wait->watcher.look = look;
     wait->watcher.release = release;
     wait->deadline_ms = monotonic_ms() + seconds * 1000;

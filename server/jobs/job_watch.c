@@ -17,9 +17,71 @@ struct job_watch {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     struct watcher *first;
-    int count, max;
+    int count;     /* of all */
+    int onlookers; /* of them, but for those that give way */
+    int max;       /* of onlookers */
     bool stopping;
 };
+
+/* --- Giving way --- */
+
+static bool is_onlooker(const struct watcher *w) {
+    return w->id[0] && !w->gives_way;
+}
+
+static bool has_job_of(const struct watcher *a, const struct watcher *b) {
+    return strcmp(a->id, b->id) == 0;
+}
+
+static bool has_caller_of(const struct watcher *a, const struct watcher *b) {
+    return caller_equals(&a->caller, &b->caller);
+}
+
+typedef bool is_alike(const struct watcher *a, const struct watcher *b);
+
+/* How many onlookers are like `one`, and the oldest of them: new ones come before the first. */
+static int count_alike(const struct job_watch *watch, const struct watcher *one, is_alike *alike,
+    struct watcher **oldest) {
+    int count = 0;
+    for (struct watcher *w = watch->first; w; w = w->next)
+        if (is_onlooker(w) && alike(w, one)) {
+            count++;
+            *oldest = w;
+        }
+    return count;
+}
+
+/* The oldest of the job or the caller that has most. */
+static struct watcher *find_most(const struct job_watch *watch) {
+    static is_alike *const kinds[] = { has_job_of, has_caller_of };
+    struct watcher *found = NULL;
+    int most = 0;
+    for (const struct watcher *w = watch->first; w; w = w->next)
+        for (int i = 0; i < 2 && is_onlooker(w); i++) {
+            struct watcher *oldest = NULL;
+            const int count = count_alike(watch, w, kinds[i], &oldest);
+            if (count >= most) { /* of equals the older one, which comes later */
+                most = count;
+                found = oldest;
+            }
+        }
+    return found;
+}
+
+/* Under the lock. */
+static void make_way(struct job_watch *watch, const struct watcher *newcomer) {
+    const int share = watch->max > 1 ? watch->max / 2 : 1;
+    struct watcher *found = NULL;
+    if (count_alike(watch, newcomer, has_job_of, &found) < share &&
+        count_alike(watch, newcomer, has_caller_of, &found) < share)
+        found = watch->onlookers < watch->max ? NULL : find_most(watch);
+    if (!found)
+        return;
+    found->gives_way = found->changed = true;
+    watch->onlookers--;
+}
+
+/* --- Watching --- */
 
 static void on_change(void *user, const struct job *job, bool deleted) {
     struct job_watch *watch = user;
@@ -42,7 +104,7 @@ static int64_t look_at_all(struct job_watch *watch) {
         bool goes_on = true;
         if (w->changed || watch->stopping || (w->due_ms && monotonic_ms() >= w->due_ms)) {
             int64_t due_ms = 0;
-            const bool stopping = watch->stopping;
+            const bool stopping = watch->stopping || w->gives_way;
             w->changed = false;
             pthread_mutex_unlock(&watch->mutex);
             goes_on = w->look(w, stopping, &due_ms);
@@ -54,6 +116,7 @@ static int64_t look_at_all(struct job_watch *watch) {
         if (!goes_on) {
             *at = w->next;
             metric_set(METRIC_job_watchers, --watch->count);
+            watch->onlookers -= is_onlooker(w);
             pthread_mutex_unlock(&watch->mutex);
             w->release(w);
             pthread_mutex_lock(&watch->mutex);
@@ -142,8 +205,12 @@ void job_watch_destroy(struct job_watch *watch) {
 
 bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct error *err) {
     pthread_mutex_lock(&watch->mutex);
-    const bool stopping = watch->stopping, has_room = watch->count < watch->max;
-    if (!stopping && has_room) {
+    const bool stopping = watch->stopping;
+    if (!stopping) {
+        if (is_onlooker(watcher)) {
+            make_way(watch, watcher);
+            watch->onlookers++;
+        }
         watcher->changed = true;
         watcher->next = watch->first;
         watch->first = watcher;
@@ -151,10 +218,7 @@ bool job_watch_add(struct job_watch *watch, struct watcher *watcher, struct erro
         pthread_cond_signal(&watch->changed);
     }
     pthread_mutex_unlock(&watch->mutex);
-    if (stopping)
-        return error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
-    return has_room || error_set(err, ERROR_BUSY,
-                           "%d clients wait for news already; ask without waiting", watch->max);
+    return !stopping || error_set(err, ERROR_UNAVAILABLE, "the server is stopping");
 }
 
 void job_watch_poke(struct job_watch *watch, struct watcher *watcher) {

@@ -1,0 +1,105 @@
+/* Who gives way when there are too many who wait for news of jobs. */
+#include "server/jobs/job_watch.h"
+
+#include "tests/check.h"
+
+#include <pthread.h>
+
+#define MAX 8
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static struct onlooker {
+    struct watcher watcher; /* the first member */
+    bool told, over;        /* to give way; that nobody looks for it any more */
+} onlookers[64];
+
+static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    pthread_mutex_lock(&mutex);
+    ((struct onlooker *)watcher)->told |= stopping;
+    pthread_mutex_unlock(&mutex);
+    *due_ms = 0;
+    return !stopping;
+}
+
+static void release(struct watcher *watcher) {
+    pthread_mutex_lock(&mutex);
+    ((struct onlooker *)watcher)->over = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+}
+
+/* A letter names the job ('-': a drawing's own stream), another one the caller. */
+static void add(struct job_watch *watch, int index, const char *who) {
+    struct error err = { 0 };
+    struct onlooker *o = &onlookers[index];
+    *o = (struct onlooker){ .watcher = { .look = look, .release = release } };
+    if (who[0] != '-')
+        snprintf(o->watcher.id, sizeof(o->watcher.id), "job %c", who[0]);
+    snprintf(o->watcher.caller.text, sizeof(o->watcher.caller.text), "key %c", who[1]);
+    CHECK(job_watch_add(watch, &o->watcher, &err), "%d, %s: %s", index, who, err.message);
+}
+
+/* Waits for the one that is to go; others are told nothing. */
+static void check_gone(int count, const char *gone) {
+    char found[65] = "";
+    for (int i = 0; i < count; i++) {
+        pthread_mutex_lock(&mutex);
+        while (gone[i] == 'x' && !onlookers[i].over)
+            pthread_cond_wait(&changed, &mutex);
+        found[i] = onlookers[i].told ? 'x' : '.';
+        pthread_mutex_unlock(&mutex);
+    }
+    const char *seen = found;
+    CHECK_STRING(seen, gone);
+}
+
+static void the_oldest_of_those_with_most_give_way(void) {
+    static const struct {
+        const char *who[12], *gone;
+    } rows[] = {
+        /* One caller follows many jobs: its own oldest goes, before all places are taken. */
+        { { "aA", "bA", "cA", "dA", "eA" }, "x...." },
+        /* One job has many callers. */
+        { { "zZ", "aA", "aB", "aC", "aD", "aE", "aF" }, ".xx...." },
+        /* All places are taken: of the job with most (b), whoever comes. */
+        { { "aA", "aB", "bA", "bB", "bC", "cC", "dD", "dE", "eF" }, "..x......" },
+        /* Of the caller with most (A). */
+        { { "aB", "bA", "cA", "dA", "eC", "eB", "fD", "gE", "hF" }, ".x......." },
+        /* Drawings' own streams take no place, and keep theirs. */
+        { { "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "-A", "aA", "-A" }, "..........." },
+        { { "-A", "aA", "bA", "-A", "cA", "dA", "-A", "eA", "-A" }, ".x......." },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct error err = { 0 };
+        struct job_watch *watch;
+        int count = 0;
+        CHECK(job_watch_create(NULL, MAX, &watch, &err), "%s", err.message);
+        for (; rows[i].who[count]; count++)
+            add(watch, count, rows[i].who[count]);
+        check_gone(count, rows[i].gone);
+        printf("row %zu: %d came, gave way: %s\n", i, count, rows[i].gone);
+        job_watch_destroy(watch);
+        for (int k = 0; k < count; k++)
+            CHECK(onlookers[k].over, "%d is let go at the end", k);
+    }
+}
+
+/* Whoever has left, or given way, has no place any more. */
+static void places_come_back(void) {
+    struct error err = { 0 };
+    struct job_watch *watch;
+    CHECK(job_watch_create(NULL, 2, &watch, &err), "%s", err.message);
+    static const char *const who[] = { "aA", "bB", "cC", "dD", "eE" };
+    for (int i = 0; i < 5; i++)
+        add(watch, i, who[i]);
+    check_gone(5, "xxx..");
+    job_watch_destroy(watch);
+}
+
+int main(void) {
+    the_oldest_of_those_with_most_give_way();
+    places_come_back();
+    return check_done();
+}
