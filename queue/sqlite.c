@@ -201,19 +201,28 @@ static bool bind_job(
     return ok || refused(s, err);
 }
 
+/* NULL for NULL, and when memory is short. Only for columns of text: others it would convert. */
+static const char *column_text(sqlite3_stmt *statement, int at) {
+    return (const char *)sqlite3_column_text(statement, at);
+}
+
 /* False when memory is short. */
 static bool read_column(sqlite3_stmt *statement, int at, struct job *job, int index) {
     char *member = (char *)job + columns[index].offset;
-    const char *text = (const char *)sqlite3_column_text(statement, at);
-    const bool is_null = sqlite3_column_type(statement, at) == SQLITE_NULL;
+    const char *text;
     switch (columns[index].kind) {
     case COLUMN_ID:
+        text = column_text(statement, at);
         snprintf(job->id, sizeof(job->id), "%s", text ? text : "");
         return text;
     case COLUMN_TEXT:
+        if (sqlite3_column_type(statement, at) == SQLITE_NULL)
+            return true;
+        text = column_text(statement, at);
         *(char **)member = text ? strdup(text) : NULL;
-        return *(char **)member || is_null;
+        return *(char **)member;
     case COLUMN_STATE:
+        text = column_text(statement, at);
         return text && job_state_from_name(text, &job->state);
     case COLUMN_WISH:
         job->wish = (enum job_wish)sqlite3_column_int(statement, at);
@@ -389,7 +398,7 @@ static bool sqlite_count(
         return refused(s, err);
     while ((step = sqlite3_step(statement)) == SQLITE_ROW) {
         enum job_state state;
-        const char *name = (const char *)sqlite3_column_text(statement, 0);
+        const char *name = column_text(statement, 0);
         if (name && job_state_from_name(name, &state))
             counts[state] = sqlite3_column_int(statement, 1);
     }
@@ -467,8 +476,8 @@ static bool sqlite_list_events(struct store *store, int64_t number, int64_t afte
     bool ok = true;
     while (ok && (step = sqlite3_step(statement)) == SQLITE_ROW) {
         const struct job_event event = { sqlite3_column_int64(statement, 0),
-            sqlite3_column_int64(statement, 1), (const char *)sqlite3_column_text(statement, 2),
-            (const char *)sqlite3_column_text(statement, 3) };
+            sqlite3_column_int64(statement, 1), column_text(statement, 2),
+            column_text(statement, 3) };
         if (event.type && event.data)
             ok = visit(user, &event, err);
         else
