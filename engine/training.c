@@ -398,8 +398,7 @@ static void publish(struct training *t) {
     }
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    job_claim_succeed(let_go(t), text);
-    free(text);
+    job_claim_succeed(let_go(t), text); /* takes it over */
 }
 
 /* Not before the engine can work on it, which nobody tells; but one that is wanted back is given

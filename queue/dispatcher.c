@@ -168,19 +168,18 @@ bool job_claim_event(struct job_claim *claim, const char *type, const char *data
 }
 
 static void end_claim(
-    struct job_claim *claim, enum claim_end end, const char *result, const struct error *why) {
+    struct job_claim *claim, enum claim_end end, char *result, const struct error *why) {
     struct dispatcher *d = claim->dispatcher;
-    char *copy = result ? strdup(result) : NULL;
     pthread_mutex_lock(&d->mutex);
     claim->end = end;
-    claim->result = copy;
+    claim->result = result;
     if (why)
         claim->why = *why;
     tell(d);
     pthread_mutex_unlock(&d->mutex);
 }
 
-void job_claim_succeed(struct job_claim *claim, const char *result) {
+void job_claim_succeed(struct job_claim *claim, char *result) {
     end_claim(claim, CLAIM_SUCCEEDED, result, NULL);
 }
 

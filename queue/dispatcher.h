@@ -58,8 +58,8 @@ void job_claim_report(struct job_claim *claim, const struct job_report *report);
  * others are written down. */
 bool job_claim_event(struct job_claim *claim, const char *type, const char *data);
 
-/* The end; the claim is gone then. `result`: a JSON object, or NULL. */
-void job_claim_succeed(struct job_claim *claim, const char *result);
+/* The end; the claim is gone then. `result`: a JSON object, malloc'd and taken over, or NULL. */
+void job_claim_succeed(struct job_claim *claim, char *result);
 void job_claim_fail(struct job_claim *claim, const struct error *why);
 /* All that is worth keeping is on the disk, and it has stopped, as it was asked to. */
 void job_claim_stopped(struct job_claim *claim);

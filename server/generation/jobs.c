@@ -95,16 +95,17 @@ static void finish(struct drawn_job *d, const struct error *err) {
     pthread_mutex_unlock(&jobs->mutex);
     generation_unref(g);
     if (err->code == ERROR_NONE)
-        job_claim_succeed(d->claim, d->result);
+        job_claim_succeed(d->claim, d->result); /* takes it over */
     else if (was_asked_to_stop(d, err))
         job_claim_stopped(d->claim);
     else if (is_lost(d, err))
         job_claim_abandon(d->claim);
     else
         job_claim_fail(d->claim, err);
+    if (err->code != ERROR_NONE)
+        free(d->result);
     if (d->has_order)
         orders_finish(&d->order);
-    free(d->result);
     free(d);
 }
 

@@ -186,7 +186,7 @@ static void jobs_are_done_one_after_the_other(void) {
             if (step == 25)
                 CHECK(job_claim_event(claim, "checkpoint", "{\"step\":25}"), "there is room");
         }
-        job_claim_succeed(claim, "{\"adapter\":\"a\"}");
+        job_claim_succeed(claim, strdup("{\"adapter\":\"a\"}"));
         await_state(&b, ids[i], JOB_SUCCEEDED);
         struct job job = get(&b, ids[i]);
         CHECK(job.step == 50 && job.steps == 50, "the last report: step %d", (int)job.step);
@@ -312,6 +312,35 @@ static void wishes_at_the_moment_of_the_claim_keep_their_order(void) {
                                          : JOB_SUCCEEDED);
         printf("%s: wish %d\n", cases[i].what, (int)later);
     }
+    end(&b);
+}
+
+/* --- Without memory --- */
+
+static _Thread_local bool has_no_memory;
+
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+
+char *__wrap_strdup(const char *text) {
+    return has_no_memory ? NULL : __real_strdup(text);
+}
+
+static void a_result_is_kept_where_memory_is_short(void) {
+    struct bench b;
+    char id[JOB_ID_BYTES];
+    begin(&b, NULL);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    char *result = strdup("{\"adapter\":\"a\"}");
+    has_no_memory = true;
+    job_claim_succeed(claim, result);
+    has_no_memory = false;
+    await_state(&b, id, JOB_SUCCEEDED);
+    struct job job = get(&b, id);
+    CHECK(job.result, "a success without a result");
+    check_same(job.result ? job.result : "", "{\"adapter\":\"a\"}");
+    job_finish(&job);
     end(&b);
 }
 
@@ -510,7 +539,7 @@ static void an_end_is_written_once_there_is_room(void) {
     job_claim_report(claim, &(struct job_report){ 9, 9, 0, NULL });
     pause_ms(200); /* for the first try */
     CHECK(job_claim_event(claim, "checkpoint", "{\"step\":9}"), "there is room");
-    job_claim_succeed(claim, "{\"adapter\":\"a\"}");
+    job_claim_succeed(claim, strdup("{\"adapter\":\"a\"}"));
     pause_ms(20);
     struct job job = get(&b, id);
     CHECK(job.state == JOB_RUNNING && job.step == 0, "nothing can be written");
@@ -537,7 +566,7 @@ static void a_job_that_comes_in_the_middle_is_begun(void) {
         enqueue(&b, id);
         struct job_claim *claim = await_start(&b.runner, i + 1);
         if (claim)
-            job_claim_succeed(claim, "{}");
+            job_claim_succeed(claim, strdup("{}"));
     }
     end(&b);
     folder_remove(folder);
@@ -549,6 +578,7 @@ int main(void) {
     wishes_reach_the_runner();
     a_cancel_at_the_moment_of_the_claim_is_heard();
     wishes_at_the_moment_of_the_claim_keep_their_order();
+    a_result_is_kept_where_memory_is_short();
     a_stop_gives_everything_back();
     who_waits_for_long_has_no_strike();
     what_is_abandoned_begins_again();
