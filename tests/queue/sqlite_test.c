@@ -42,6 +42,85 @@ static bool enqueue(
     return true;
 }
 
+/* Whether another program can execute `sql` on the file; *out is the number in its first row. */
+static bool ask_file(const char *folder, const char *sql, int *out) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    const int opened = sqlite3_open(folder_path(folder, "jobs.sqlite"), &db);
+    bool ok = opened == SQLITE_OK && sqlite3_prepare_v2(db, sql, -1, &statement, NULL) == SQLITE_OK;
+    const int step = ok ? sqlite3_step(statement) : SQLITE_ERROR;
+    if (step == SQLITE_ROW)
+        *out = sqlite3_column_int(statement, 0);
+    ok = step == SQLITE_ROW || step == SQLITE_DONE;
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return ok;
+}
+
+static void a_deleted_job_leaves_no_events(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES], other[JOB_ID_BYTES];
+    struct error err = { 0 };
+    int events = -1, orphans = -1;
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    CHECK(enqueue(queue, "{}", id, &err) && enqueue(queue, "{}", other, &err), "%s", err.message);
+    CHECK(queue_delete(queue, id, &err), "%s", err.message);
+    queue_destroy(queue);
+    CHECK(ask_file(folder, "SELECT count(*) FROM event", &events) && events == 1,
+        "%d events of one job", events);
+    CHECK(ask_file(folder, "SELECT count(*) FROM event WHERE job NOT IN (SELECT number FROM job)",
+              &orphans) &&
+              orphans == 0,
+        "%d events of no job", orphans);
+    printf("%d event of one job, %d of none\n", events, orphans);
+    folder_remove(folder);
+}
+
+/* The file's own lock, beside that of the folder: also a program that knows nothing of latentd does
+ * not write into what a daemon uses. */
+static void nobody_else_uses_the_file(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    struct error err = { 0 };
+    int count = -1;
+    folder_make(folder);
+    struct queue *queue = must_open(folder);
+    CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
+    CHECK(!ask_file(folder, "SELECT count(*) FROM job", &count), "%d jobs were read", count);
+    CHECK(!ask_file(folder, "DELETE FROM job", &count), "the jobs were deleted");
+    queue_destroy(queue);
+    CHECK(ask_file(folder, "SELECT count(*) FROM job", &count) && count == 1, "%d jobs", count);
+    folder_remove(folder);
+}
+
+/* An event that the database refuses, once the job it belongs to has been changed. */
+static void a_change_happens_as_a_whole_or_not_at_all(void) {
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    struct error err = { 0 };
+    struct job job, now = { 0 };
+    bool found;
+    int count;
+    folder_make(folder);
+    queue_destroy(must_open(folder));
+    CHECK(ask_file(folder,
+              "CREATE TRIGGER refuse BEFORE INSERT ON event WHEN NEW.type = 'refused'"
+              " BEGIN SELECT RAISE(FAIL, 'no room'); END",
+              &count),
+        "a trigger");
+    struct queue *queue = must_open(folder);
+    CHECK(enqueue(queue, "{}", id, &err), "%s", err.message);
+    CHECK(queue_claim(queue, "train", &job, &found, &err) && found, "%s", err.message);
+    CHECK(!queue_add_event(queue, id, 1, "refused", "{}", &err), "it was taken");
+    CHECK_CONTAINS(err.message, "no room");
+    CHECK(queue_get(queue, id, &now, &err) && now.events == job.events, "event %d of %d",
+        (int)now.events, (int)job.events);
+    CHECK(queue_add_event(queue, id, 1, "taken", "{}", &err), "and the next: %s", err.message);
+    job_finish(&job), job_finish(&now);
+    queue_destroy(queue);
+    CHECK(ask_file(folder, "SELECT events FROM job", &count) && count == 3, "event %d", count);
+    printf("a refused event changed nothing, the next is number %d\n", count);
+    folder_remove(folder);
+}
+
 /* --- A kill -9 --- */
 
 /* The next job, if there is any, is done, or put back, or kept until the end of the process. */
@@ -357,5 +436,8 @@ int main(int argc, char **argv) {
     damaged_files_are_said_to_be();
     a_full_disk_is_an_error_and_no_more();
     a_removed_file_is_noticed();
+    a_deleted_job_leaves_no_events();
+    nobody_else_uses_the_file();
+    a_change_happens_as_a_whole_or_not_at_all();
     return check_done();
 }
