@@ -53,7 +53,9 @@ struct job {
     int strikes; /* claims since it last got further than ever, of which none ended in order; but
                     not those that only waited for their turn */
     int64_t created_ms, started_ms, finished_ms;
-    int64_t running_ms, since_ms; /* time at work until `since`, from when the rest counts */
+    /* Time at work until `since`, from when the rest counts while it runs: by monotonic_ms, in the
+     * process that has claimed it. */
+    int64_t running_ms, since_ms;
 
     int64_t step, steps; /* 0 of 0: not known yet */
     int64_t furthest;    /* the highest step ever reported */

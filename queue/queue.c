@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/monotonic.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -139,13 +140,20 @@ static bool save_state(
     return save_with(queue, job, before, "state", state_data(job), err);
 }
 
+/* Adds the time at work since this was last done. The system's clock may be set meanwhile. */
+static void add_time_at_work(struct job *job) {
+    const int64_t now = monotonic_ms();
+    job->running_ms += now - job->since_ms;
+    job->since_ms = now;
+}
+
 /* The times that follow from leaving `before` for job->state. */
 static void set_times(struct job *job, enum job_state before) {
     const int64_t now = now_ms();
     if (before == JOB_RUNNING)
-        job->running_ms += now > job->since_ms ? now - job->since_ms : 0;
+        add_time_at_work(job);
     if (job->state == JOB_RUNNING) {
-        job->since_ms = now;
+        job->since_ms = monotonic_ms();
         if (!job->started_ms)
             job->started_ms = now;
     }
@@ -265,7 +273,7 @@ static bool recover(struct queue *queue, struct error *err) {
     bool ok = list_jobs(queue, &running, &list, err);
     for (int i = 0; ok && i < list.count; i++) {
         struct job *job = &list.jobs[i];
-        job->since_ms = now_ms(); /* how long it still ran is not known */
+        job->since_ms = monotonic_ms(); /* how long it still ran is not known */
         struct error why;
         error_set(&why, ERROR_INTERNAL,
             "the daemon ended %d times in a row while it worked on this job, at step %" PRId64
@@ -648,7 +656,6 @@ bool queue_report(struct queue *queue, const char *id, int attempt, const struct
     struct job job = { 0 };
     bool ok = lock_claimed(queue, id, attempt, &job, err);
     if (ok) {
-        const int64_t now = now_ms();
         job.step = report->step;
         job.steps = report->steps;
         job.eta_s = report->eta_s;
@@ -656,8 +663,7 @@ bool queue_report(struct queue *queue, const char *id, int attempt, const struct
             job.furthest = report->step;
             job.strikes = 0;
         }
-        job.running_ms += now > job.since_ms ? now - job.since_ms : 0;
-        job.since_ms = now;
+        add_time_at_work(&job);
         ok = replace_object(&job.metrics, report->metrics, err) &&
              save_with(queue, &job, JOB_RUNNING, "progress", report_data(&job), err);
     }

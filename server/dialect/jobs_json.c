@@ -1,9 +1,9 @@
 #include "server/dialect/jobs_json.h"
 
 #include "base/json.h"
+#include "base/monotonic.h"
 
 #include <string.h>
-#include <time.h>
 
 static json_t *time_json(int64_t ms) {
     return ms ? json_real((double)ms * 1e-3) : json_null();
@@ -17,12 +17,8 @@ static json_t *text_json(const char *text) {
 
 static double seconds_at_work(const struct job *job) {
     int64_t ms = job->running_ms;
-    if (job->state == JOB_RUNNING) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        const int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-        ms += now_ms > job->since_ms ? now_ms - job->since_ms : 0;
-    }
+    if (job->state == JOB_RUNNING)
+        ms += monotonic_ms() - job->since_ms;
     return (double)ms * 1e-3;
 }
 

@@ -6,10 +6,23 @@
 #include "tests/queue/folder.h"
 
 #include <jansson.h>
+#include <time.h>
 
 /* CHECK_STRING for arrays too. */
 static void check_same(const char *a, const char *b) {
     CHECK_STRING(a, b);
+}
+
+/* How far the clocks are put forward. */
+static struct { int64_t system_s, monotonic_s; } put_forward;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out) {
+    const int result = __real_clock_gettime(clock, out);
+    out->tv_sec += clock == CLOCK_REALTIME ? put_forward.system_s : put_forward.monotonic_s;
+    return result;
 }
 
 struct kind {
@@ -351,6 +364,70 @@ static void a_failed_job_can_be_resumed(struct kind *kind) {
     end(kind, queue, "a second attempt");
 }
 
+#define YEAR_S (365LL * 86400)
+
+static void check_seconds(const struct job *job, int64_t expected, const char *when) {
+    const double seconds = (double)job->running_ms * 1e-3;
+    CHECK(seconds >= (double)expected && seconds < (double)expected + 100,
+        "%s: %.3f s at work, not %d", when, seconds, (int)expected);
+    printf(" %.3f s", seconds);
+}
+
+/* The test itself takes less than the 100 s that are added to each of these times. */
+static void time_at_work_is_what_has_passed(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train");
+    put_forward.monotonic_s += 5000;
+    put_forward.system_s += 40 * YEAR_S;
+    CHECK(queue_report(queue, job.id, 1, &(struct job_report){ 1, 9, -1, NULL }, &err), "%s",
+        err.message);
+    struct job now = get(queue, job.id);
+    check_seconds(&now, 5000, "40 years ahead");
+    job_finish(&now);
+    put_forward.monotonic_s += 2000; /* of which nobody hears, should the daemon end now */
+    put_forward.system_s -= 60 * YEAR_S;
+    queue = again(kind, queue);
+    int attempt = 1;
+    if (kind->folder[0]) {
+        now = get(queue, job.id);
+        CHECK(now.state == JOB_QUEUED, "it is %s", job_state_name(now.state));
+        check_seconds(&now, 5000, "the daemon ended");
+        job_finish(&now), job_finish(&job);
+        job = claim(queue, "train");
+        attempt = 2;
+        put_forward.monotonic_s += 2000;
+    }
+    CHECK(queue_succeed(queue, job.id, attempt, NULL, &err), "%s", err.message);
+    now = get(queue, job.id);
+    check_seconds(&now, 7000, "20 years behind");
+    job_finish(&now), job_finish(&job), job_finish(&queued);
+    put_forward.system_s = put_forward.monotonic_s = 0;
+    end(kind, queue, "at work");
+}
+
+/* The id of a job is one of a kind: the second insertion is refused halfway. */
+static void a_refused_change_leaves_nothing_behind(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job first = enqueue(queue, "train", 0), second = { 0 };
+    const struct job_order same = { .type = "train", .request = "{}", .id = first.id };
+    bool known;
+    CHECK(!queue_enqueue(queue, &same, &second, &known, &err), "two jobs of one id");
+    second = enqueue(queue, "train", 0);
+    CHECK(queue_delete(queue, first.id, &err), "%s", err.message);
+    queue = again(kind, queue);
+    struct job_list list = { 0 };
+    CHECK(queue_list(queue, &(struct job_filter){ 0 }, &list, &err) && list.count == 1,
+        "%d jobs, not the second alone", list.count);
+    CHECK(list.count != 1 || strcmp(list.jobs[0].id, second.id) == 0, "another one");
+    job_list_finish(&list);
+    job_finish(&first), job_finish(&second);
+    end(kind, queue, "one refusal, one more job");
+}
+
 struct log {
     char text[2048];
     int64_t last;
@@ -519,6 +596,8 @@ int main(void) {
         a_job_moves_as_it_is_asked_to,
         what_succeeded_has_taken_all_its_steps,
         a_failed_job_can_be_resumed,
+        time_at_work_is_what_has_passed,
+        a_refused_change_leaves_nothing_behind,
         events_are_numbered_and_kept,
         lists_have_pages,
         the_queue_is_bounded,
