@@ -189,7 +189,7 @@ static void finish(struct work *work) {
         log_error("%s: %s", g->id, g->error.message);
     generate_result_finish(&g->result);
     remember_end(g->server, total_s);
-    generations_remove(g->server->generations, g);
+    generations_remove(g->server->generations, g, true);
     g->owner->ended(g);
     generation_unref(g);
 }
@@ -310,7 +310,7 @@ bool generation_admit(struct generation *g, struct error *err) {
         }
     }
     if (!ok) {
-        generations_remove(g->server->generations, g);
+        generations_remove(g->server->generations, g, false);
         return false;
     }
     pthread_mutex_lock(&g->mutex);

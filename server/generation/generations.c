@@ -37,6 +37,10 @@ void generations_destroy(struct generations *list) {
 
 void generations_add(struct generations *list, struct generation *g) {
     pthread_mutex_lock(&list->mutex);
+    /* A job that was paused, and begins anew. */
+    for (int i = 0; i < GENERATIONS_REMEMBERED; i++)
+        if (strcmp(list->ended[i].id, g->id) == 0 && strcmp(list->ended[i].caller, g->caller) == 0)
+            list->ended[i] = (struct remembered){ 0 };
     struct generation **at = &list->first;
     while (*at)
         at = &(*at)->next;
@@ -45,13 +49,14 @@ void generations_add(struct generations *list, struct generation *g) {
     pthread_mutex_unlock(&list->mutex);
 }
 
-void generations_remove(struct generations *list, struct generation *g) {
+void generations_remove(struct generations *list, struct generation *g, bool has_ended) {
     pthread_mutex_lock(&list->mutex);
     struct generation **at = &list->first;
     while (*at && *at != g)
         at = &(*at)->next;
-    if (*at) {
+    if (*at)
         *at = g->next;
+    if (has_ended) {
         struct remembered *slot = &list->ended[list->next_ended++ % GENERATIONS_REMEMBERED];
         memcpy(slot->caller, g->caller, sizeof(slot->caller));
         memcpy(slot->id, g->id, sizeof(slot->id));

@@ -47,8 +47,9 @@ bool generations_cancel(struct generations *list, const char *caller, const char
 /* Of all that wait, in the order in which they came: 1 is the first; 0: it is running. */
 int generations_position(struct generations *list, struct generation *g);
 
-/* For server/generation: it is under way from here to generations_remove. */
+/* For server/generation: it is under way from here to generations_remove, which remembers it among
+ * those that have ended, or not: one that the engine did not take never began. */
 void generations_add(struct generations *list, struct generation *g);
-void generations_remove(struct generations *list, struct generation *g);
+void generations_remove(struct generations *list, struct generation *g, bool has_ended);
 
 #endif

@@ -16,6 +16,7 @@ JSON = {"Content-Type": "application/json"}
 OLD, NEW = "fake,step_ms=6", "fake,step_ms=1"
 ENDLESS = {"num_inference_steps": 999, "num_images": 4}
 HEAVY, HEAVIER, BROKEN = "fake,heavy,step_ms=6", "fake,heavy,step_ms=1", "fake,heavy,fail_load"
+SLOW = "fake,heavy,load_ms=4000"
 
 
 class Switched(Daemon):
@@ -60,7 +61,7 @@ class Switched(Daemon):
 
 def prepare():
     folder = tempfile.mkdtemp(dir=root)
-    for model in (OLD, NEW, HEAVY, HEAVIER, BROKEN):
+    for model in (OLD, NEW, HEAVY, HEAVIER, BROKEN, SLOW):
         os.makedirs(f"{folder}/models/{model}/unet")
         for name in ("config.json", "w.safetensors"):
             with open(f"{folder}/models/{model}/unet/{name}", "w", encoding="utf-8") as f:
@@ -132,6 +133,30 @@ def a_load_that_fails():
         d.over()
 
 
+def what_waits_has_not_ended():
+    """A job that finds no checkpoint is begun again and again, until there is one."""
+    with Switched(prepare(), HEAVY) as d:
+        paused = d.accepted(num_inference_steps=999)
+        check(wait_until(lambda: d.job(paused)["step"] > 0), "it is drawn")
+        d.ask(paused, "pause")
+        check(d.job(paused, 30)["state"] == "paused", "and set aside")
+        finished = d.accepted()
+        check(d.job(finished, 60)["state"] == "succeeded", "another one is done")
+        d.put(SLOW)
+        check(wait_until(lambda: f"the model {HEAVY} is unloaded" in d.read_log(), 60), "there is none")
+        d.ask(paused, "resume")
+        check(wait_until(lambda: d.job(paused)["state"] == "running"), "it is begun")
+        looks = []
+        while d.switch()["state"] == "loading":
+            looks.append([d.request("POST", "/internal/progress", json.dumps({"id_task": id}), JSON).json()["completed"]
+                          for id in (paused, finished)])
+        print(f"{len(looks)} looks while the next checkpoint was loaded: {sum(a for a, _ in looks)} said that the one "
+              f"that waits is completed, {sum(b for _, b in looks)} that the other one is")
+        check(looks and not any(a for a, _ in looks), "who waits is not completed")
+        check(all(b for _, b in looks), "and who is done is not forgotten")
+        d.over()
+
+
 def it_stops_meanwhile():
     """Also with somebody who waits for the end of the switch."""
     folder = prepare()
@@ -176,6 +201,7 @@ try:
     what_was_accepted_is_finished(OLD, NEW)
     what_was_accepted_is_finished(HEAVY, HEAVIER)
     a_load_that_fails()
+    what_waits_has_not_ended()
     it_stops_meanwhile()
     it_comes_back_with_another(prepare())
 finally:
