@@ -98,6 +98,8 @@
 #define UNET_CALL_MAX_ROWS (2 * UNET_CALL_MAX_IMAGES)
 /* Images of one latent size that are between their first and their last step. */
 #define SAMPLER_MAX_IMAGES 16
+/* Callers without a request whose share of the work so far is known on (engine/turns.h). */
+#define CALLERS_REMEMBERED_MAX 256
 
 /* engine: encoded texts that are kept (engine/text_cache.c); one of SD-1.5 takes 118 KB in bf16 */
 #define TEXT_CACHE_ENTRIES 512

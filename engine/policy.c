@@ -8,6 +8,8 @@ double policy_rank(double work_s, double waited_s, int priority) {
 }
 
 static bool goes_before(const struct policy_image *a, const struct policy_image *b) {
+    if (a->turn != b->turn)
+        return a->turn < b->turn;
     if (a->rank != b->rank)
         return a->rank < b->rank;
     return a->state < b->state;

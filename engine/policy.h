@@ -6,7 +6,10 @@
  * request with w seconds of work left is passed by those only that come within w / POLICY_AGEING
  * after it. Priorities multiply the work that is left. A decode is the last piece of an image's
  * work like any other, and sizes take turns by the same rule: the first image decides what the call
- * is, those behind it that can be in the same call come along. */
+ * is, those behind it that can be in the same call come along.
+ *
+ * That is the order of one caller's requests; turns (engine/turns.h) put those of several callers
+ * into one order. */
 #ifndef ENGINE_POLICY_H
 #define ENGINE_POLICY_H
 
@@ -27,7 +30,7 @@ enum policy_state {
 };
 
 struct policy_image {
-    double rank; /* its request's */
+    double turn, rank; /* its request's: the rank decides between equal turns */
     enum policy_state state;
     int size;        /* images of other sizes share no UNet call */
     int rows;        /* of a UNet call */
@@ -41,9 +44,10 @@ struct policy_call {
     int images[UNET_CALL_MAX_IMAGES]; /* indices, the first ranked first */
 };
 
-/* Among images of the same rank, those whose latents are there go before those on their way, and
- * these before new ones, else the first in the list. A UNet call has at most `call_rows` rows, but
- * for a first image that has more alone. With `no_new` new images are passed over. */
+/* The least turn goes first. Among images of the same turn and rank, those whose latents are there
+ * go before those on their way, and these before new ones, else the first in the list. A UNet call
+ * has at most `call_rows` rows, but for a first image that has more alone. With `no_new` new images
+ * are passed over. */
 void policy_choose(const struct policy_image *images, int count, int call_rows, bool no_new,
     struct policy_call *out);
 

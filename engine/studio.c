@@ -4,7 +4,9 @@
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/policy.h"
+#include "engine/turns.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +37,8 @@ struct drawing {
     float *moments;         /* owned: what they came to */
     float *previews; /* owned: [request->images] latents on their way; NULL: none are wanted */
     int evaluations, pictures_done, previews_decoded;
+    double served;      /* work that was done for it */
+    double turn, rank;  /* as engine/policy.h has them */
     int64_t rows;       /* of all UNet calls that it was in */
     uint64_t last_call; /* the last of them */
     struct error error; /* why it ends */
@@ -50,11 +54,14 @@ struct studio {
     struct stages stages;
     int call_rows;
     struct drawing *first, *last;
-    int images;                /* of all drawings */
-    struct policy_image *list; /* with `places`, owned, [capacity]: the images of the next choice */
-    struct place *places;
+    int images;                     /* of all drawings */
+    struct turns turns;             /* of those who asked for them */
+    struct policy_image *list;      /* the next three owned, [capacity]: for the next choice, */
+    struct place *places;           /* image by image, */
+    struct turns_request *requests; /* request by request */
     int capacity;
     double seconds, flops; /* of the latest units */
+    double request_flops;  /* of one of the latest requests */
     uint64_t calls;
     bool one_at_a_time;
     bool wants_colours, has_colours;
@@ -81,6 +88,8 @@ void studio_destroy(struct studio *studio) {
         return;
     free(studio->list);
     free(studio->places);
+    free(studio->requests);
+    turns_finish(&studio->turns);
     free(studio);
 }
 
@@ -104,7 +113,11 @@ static bool make_room(struct studio *studio, int images, struct error *err) {
     struct place *places = realloc(studio->places, sizeof(*studio->places) * (size_t)capacity);
     if (places)
         studio->places = places;
-    if (!list || !places)
+    struct turns_request *requests = realloc(
+        studio->requests, sizeof(*studio->requests) * (size_t)capacity);
+    if (requests)
+        studio->requests = requests;
+    if (!list || !places || !requests)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     studio->capacity = capacity;
     return true;
@@ -114,6 +127,17 @@ static int pictures_to_encode(const struct resolved_request *r) {
     return r->source ? source_encode_count(r->source) : 0;
 }
 
+static double seconds_per_flop(const struct studio *studio) {
+    return studio->flops > 0 ? studio->seconds / studio->flops : 0;
+}
+
+/* All of it, previews aside. */
+static double work_of(const struct drawing *d) {
+    const double decodes = d->request->asked.latent_output ? 0 : d->request->images;
+    return (pictures_to_encode(d->request) > 0 ? d->work.encode : 0) +
+           total_evaluations(d) * d->work.evaluation + decodes * d->work.decode;
+}
+
 bool studio_admit(struct studio *studio, const struct resolved_request *request,
     const struct studio_hooks *hooks, double begun_s, struct error *err) {
     struct stage_work work;
@@ -121,14 +145,18 @@ bool studio_admit(struct studio *studio, const struct resolved_request *request,
         !studio->stages.measure(studio->stages.user, request, &work, err))
         return false;
     struct drawing *d = calloc(1, sizeof(*d));
-    if (!d)
+    if (!d || !turns_enter(&studio->turns, hooks->caller, err)) {
+        free(d);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
     d->request = request;
     d->hooks = *hooks;
     d->begun_s = begun_s;
     d->deadline_s = request->asked.timeout_s > 0 ? begun_s + request->asked.timeout_s : 0;
     d->work = work;
     d->encoded = pictures_to_encode(request) == 0;
+    studio->request_flops += (studio->request_flops > 0 ? RATE_SHARE : 1) *
+                             (work_of(d) - studio->request_flops);
     if (hooks->preview_every > 0 && !hooks->preview_decodes && studio->stages.colours)
         studio->wants_colours = true;
     *(studio->last ? &studio->last->next : &studio->first) = d;
@@ -147,6 +175,11 @@ static void unlink_drawing(struct studio *studio, struct drawing *d) {
     studio->images -= d->request->images;
 }
 
+/* Each level of priority halves work, each below 0 doubles it. */
+static double weighted(const struct drawing *d, double work) {
+    return ldexp(work, -d->request->asked.priority);
+}
+
 /* With its result, or d->error. */
 static void end_drawing(struct studio *studio, struct drawing *d) {
     const bool ok = d->error.code == ERROR_NONE;
@@ -156,6 +189,7 @@ static void end_drawing(struct studio *studio, struct drawing *d) {
         if (d->pictures[i].state == PICTURE_STEPPING)
             studio->stages.leave(studio->stages.user, &d->pictures[i].image);
     unlink_drawing(studio, d);
+    turns_leave(&studio->turns, d->hooks.caller, weighted(d, d->served));
     d->result.timings.total_s = monotonic_seconds() - d->begun_s;
     if (d->result.timings.steps)
         d->result.timings.batch_rows_mean = (double)d->rows / d->result.timings.steps;
@@ -275,6 +309,14 @@ static double work_left(const struct drawing *d) {
     return (total_evaluations(d) - d->evaluations) * d->work.evaluation + decodes * d->work.decode;
 }
 
+double studio_visit_work(const struct studio *studio,
+    void (*visit)(uint64_t caller, double left_s, void *user), void *user) {
+    const double s_per_flop = seconds_per_flop(studio);
+    for (const struct drawing *d = studio->first; d; d = d->next)
+        visit(d->hooks.caller, (d->encoded ? work_left(d) : work_of(d)) * s_per_flop, user);
+    return studio->request_flops * s_per_flop;
+}
+
 static enum policy_state policy_state(enum picture_state state, bool preview_waits) {
     return preview_waits               ? POLICY_CODING
            : state == PICTURE_NEW      ? POLICY_NEW
@@ -282,16 +324,37 @@ static enum policy_state policy_state(enum picture_state state, bool preview_wai
                                        : POLICY_CODING;
 }
 
+/* Of all drawings. */
+static void take_turns(struct studio *studio, double now) {
+    const double s_per_flop = seconds_per_flop(studio);
+    int count = 0;
+    for (struct drawing *d = studio->first; d; d = d->next, count++)
+        studio->requests[count] = (struct turns_request){ .caller = d->hooks.caller,
+            .rank = policy_rank(
+                work_left(d) * s_per_flop, now - d->begun_s, d->request->asked.priority),
+            .left = weighted(d, work_left(d)),
+            .served = weighted(d, d->served),
+            .index = count,
+            .of = d };
+    turns_take(&studio->turns, studio->requests, count);
+    for (int i = 0; i < count; i++) {
+        struct drawing *d = studio->requests[i].of;
+        d->turn = studio->requests[i].turn;
+        d->rank = studio->requests[i].rank;
+    }
+}
+
 /* The images that are not done, in order of admission. */
 static int list_images(struct studio *studio, double now) {
-    const double s_per_flop = studio->flops > 0 ? studio->seconds / studio->flops : 0;
     int count = 0;
+    take_turns(studio, now);
     for (struct drawing *d = studio->first; d; d = d->next) {
         if (studio->one_at_a_time && count > 0)
             break;
         const struct resolved_request *r = d->request;
         const struct policy_image like = {
-            .rank = policy_rank(work_left(d) * s_per_flop, now - d->begun_s, r->asked.priority),
+            .turn = d->turn,
+            .rank = d->rank,
             .size = r->latent_height << 16 | r->latent_width,
             .rows = r->guided ? 2 : 1,
             .call_images = studio->stages.call_images(studio->stages.user, r),
@@ -319,6 +382,7 @@ static struct frame *picture_at(const struct place *place) {
 static void count_work(struct studio *studio, double flops, double seconds) {
     studio->seconds += RATE_SHARE * (seconds - studio->seconds);
     studio->flops += RATE_SHARE * (flops - studio->flops);
+    turns_move_clock(&studio->turns, flops);
 }
 
 /* --- beginning --- */
@@ -482,6 +546,7 @@ static bool after_call(struct studio *studio, const struct place *places, int co
     for (int i = 0; i < count && !lost; i++) {
         struct drawing *d = places[i].drawing;
         d->evaluations++;
+        d->served += d->work.evaluation;
         flops += d->work.evaluation;
         rows += d->request->guided ? 2 : 1;
         if (picture_at(&places[i])->image.preview)
@@ -558,6 +623,7 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     d->result.timings.vae_s += seconds;
     metric_observe(METRIC_vae_seconds, seconds);
     count_work(studio, d->work.decode, seconds);
+    d->served += d->work.decode;
     p->state = PICTURE_DONE;
     d->pictures_done++;
     end_ended(studio);
@@ -586,6 +652,7 @@ static bool decode_preview(struct studio *studio, const struct place *place, str
     d->result.timings.vae_s += seconds;
     if (ok)
         count_work(studio, d->work.decode, seconds);
+    d->served += d->work.decode;
     return true;
 }
 
@@ -604,6 +671,7 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
     d->result.timings.vae_s += seconds;
     metric_observe(METRIC_vae_seconds, seconds);
     count_work(studio, d->work.encode, seconds);
+    d->served += d->work.encode;
     d->encoded = true;
     return true;
 }

@@ -36,6 +36,7 @@ struct studio_preview {
 
 /* Called by studio_work; all but `done` may be NULL. */
 struct studio_hooks {
+    uint64_t caller; /* who asked for it (engine/turns.h) */
     /* Asked between units: true ends the request with ERROR_CANCELLED. */
     bool (*is_cancelled)(void *user);
     void (*begun)(void *user); /* before the first work for it */
@@ -62,6 +63,12 @@ bool studio_admit(struct studio *studio, const struct resolved_request *request,
 
 /* Whether no request is there. */
 bool studio_is_idle(const struct studio *studio);
+
+/* Shows each request to `visit`: who asked for it, and the work that it has before it, in seconds
+ * by the pace of the latest units; 0 before there is one. Returns what a request takes from its
+ * beginning to its end, on the average of the latest that were admitted. */
+double studio_visit_work(const struct studio *studio,
+    void (*visit)(uint64_t caller, double left_s, void *user), void *user);
 
 /* Ends what is to end, then does one unit of work, if there is any. False and why if the device was
  * lost: all requests have ended with that error then. */

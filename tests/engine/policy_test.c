@@ -1,7 +1,9 @@
 /* Who is in the next call: by hand for small cases, and by simulation for what a rule is for, with
- * Poisson arrivals, half of 4 and half of 30 evaluations, against one request after the other. Time
- * is simulated, so the figures are the same on every machine. */
+ * Poisson arrivals, half of 4 and half of 30 evaluations, against one request after the other; and
+ * for one caller beside others who flood. Time is simulated, so the figures are the same on every
+ * machine. */
 #include "engine/policy.h"
+#include "engine/turns.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -81,12 +83,14 @@ static void small_cases(void) {
 #define LONG 30
 #define WAITING_MAX 4096
 
-enum rule { ONE_AT_A_TIME, LEAST_WORK, AGEING };
-static const char *const rule_names[] = { "one at a time", "least work", "least work, ageing" };
+enum rule { ONE_AT_A_TIME, LEAST_WORK, AGEING, TURNS };
+static const char *const rule_names[] = { "one at a time", "least work", "least work, ageing",
+    "and turns" };
 
 struct request {
     double arrived;
     int size, left, priority;
+    uint64_t caller;
 };
 
 /* A device and its load. Evaluations of one image take 1; of n in one call less than n each, with a
@@ -98,6 +102,7 @@ struct load {
     double work; /* that arrives, of what one at a time does */
     int limit;   /* requests there at a time; others are refused */
     int requests;
+    int callers; /* 0: each request has one of its own */
 };
 
 struct latencies {
@@ -123,13 +128,39 @@ static struct request draw_request(const struct load *load, double after, uint64
     const double rate = load->work / ((SHORT + LONG) / 2.0);
     const double arrived = after - log(1 - uniform(state)) / rate;
     const int size = uniform(state) < 0.5 ? SHORT : LONG;
-    return (struct request){ arrived, size, size, 0 };
+    return (struct request){ arrived, size, size, 0, 0 };
+}
+
+static struct turns turns; /* of the simulation that is under way */
+
+static struct request enter(struct request r) {
+    struct error err = { 0 };
+    CHECK(turns_enter(&turns, r.caller, &err), "%s", err.message);
+    return r;
 }
 
 static double rank_of(const struct request *r, enum rule rule, double now) {
     return rule == ONE_AT_A_TIME ? r->arrived
            : rule == LEAST_WORK  ? ldexp(r->left, -r->priority)
                                  : policy_rank(r->left, now - r->arrived, r->priority);
+}
+
+static double weighted(const struct request *r, int work) {
+    return ldexp(work, -r->priority);
+}
+
+static void take_turns(const struct request *there, int count, struct policy_image *images) {
+    static struct turns_request requests[WAITING_MAX];
+    for (int i = 0; i < count; i++)
+        requests[i] = (struct turns_request){ .caller = there[i].caller,
+            .rank = images[i].rank,
+            .left = weighted(&there[i], there[i].left),
+            .served = weighted(&there[i], there[i].size - there[i].left),
+            .index = i,
+            .of = &images[i] };
+    turns_take(&turns, requests, count);
+    for (int i = 0; i < count; i++)
+        ((struct policy_image *)requests[i].of)->turn = requests[i].turn;
 }
 
 /* One call; the requests that it ends are marked with left 0. The time it takes. */
@@ -141,15 +172,20 @@ static double one_call(const struct load *load, struct request *there, int count
             .state = there[i].left < there[i].size ? POLICY_STEPPING : POLICY_NEW,
             .rows = 2,
             .call_images = load->width };
+    if (load->rule == TURNS)
+        take_turns(there, count, images);
     policy_choose(images, count, UNET_CALL_MAX_ROWS, false, &call);
     for (int i = 0; i < call.count; i++)
-        there[call.images[i]].left--;
+        if (--there[call.images[i]].left == 0)
+            turns_leave(&turns, there[call.images[i]].caller,
+                weighted(&there[call.images[i]], there[call.images[i]].size));
+    turns_move_clock(&turns, call.count);
     return call_seconds(load, call.count);
 }
 
 static void simulate(const struct load *load, struct latencies *out) {
     static struct request there[WAITING_MAX];
-    uint64_t state = 1;
+    uint64_t state = 1, callers_state = 2;
     int count = 0, drawn = 0;
     double now = 0;
     struct request next = draw_request(load, 0, &state);
@@ -158,8 +194,10 @@ static void simulate(const struct load *load, struct latencies *out) {
         if (!count && next.arrived > now)
             now = next.arrived;
         for (; drawn < load->requests && next.arrived <= now; drawn++) {
+            next.caller = load->callers ? (uint64_t)(uniform(&callers_state) * load->callers)
+                                        : (uint64_t)drawn;
             if (count < load->limit)
-                there[count++] = next;
+                there[count++] = enter(next);
             else
                 out->refused++;
             next = draw_request(load, next.arrived, &state);
@@ -176,6 +214,7 @@ static void simulate(const struct load *load, struct latencies *out) {
         count = kept;
     }
     out->end = now;
+    turns_finish(&turns);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -208,10 +247,11 @@ static struct summary run(struct load load, enum rule rule) {
     s.short_p95 = p95(l.values[0], l.count[0]);
     s.long_p95 = p95(l.values[1], l.count[1]);
     s.per_second = count / l.end;
-    printf("%-20s gain %.1f load %.1f: mean %6.1f p95 %6.1f, short p95 %6.1f, long p95 %6.1f, %.4f "
+    printf("%-20s gain %.1f load %.1f, %d callers: mean %6.1f p95 %6.1f, short p95 %6.1f, long p95 "
+           "%6.1f, %.4f "
            "images a unit of time, %d refused\n",
-        rule_names[rule], load.gain, load.work, s.mean, s.p95, s.short_p95, s.long_p95,
-        s.per_second, l.refused);
+        rule_names[rule], load.gain, load.work, load.callers, s.mean, s.p95, s.short_p95,
+        s.long_p95, s.per_second, l.refused);
     return s;
 }
 
@@ -252,6 +292,194 @@ static void gains_where_the_device_does(void) {
     at_most("long requests' p95", ours.long_p95, 1, one.long_p95);
 }
 
+/* --- among callers --- */
+
+struct turn_case {
+    const char *what;
+    double clock;
+    struct turns_account accounts[2]; /* of the callers 0 and 1 */
+    struct turns_request requests[4]; /* callers from 0, the rest 0 */
+    int count;
+    double want[4]; /* turns, in the order of `index` */
+};
+
+static const struct turn_case turn_cases[] = {
+    { "one caller: its requests behind each other, in the order of their ranks", 0, { { 0, 3, 7 } },
+        { { 0, 5, 10, 0, 0, NULL, 0 }, { 0, 1, 4, 0, 1, NULL, 0 }, { 0, 9, 2, 0, 2, NULL, 0 } }, 3,
+        { 7 + 4 + 10, 7 + 4, 7 + 4 + 10 + 2 } },
+    { "two callers with one each: by what is left", 0, { { 0, 1, 5 }, { 1, 1, 5 } },
+        { { 0, 0, 10, 0, 0, NULL, 0 }, { 1, 0, 4, 0, 1, NULL, 0 } }, 2, { 15, 9 } },
+    { "the second of one is behind the first of the other", 0, { { 0, 2, 0 }, { 1, 1, 0 } },
+        { { 0, 0, 4, 0, 0, NULL, 0 }, { 0, 1, 4, 0, 1, NULL, 0 }, { 1, 0, 5, 0, 2, NULL, 0 } }, 3,
+        { 4, 8, 5 } },
+    { "who has had more is behind", 0, { { 0, 1, 20 }, { 1, 1, 3 } },
+        { { 0, 0, 1, 0, 0, NULL, 0 }, { 1, 0, 15, 0, 1, NULL, 0 } }, 2, { 21, 18 } },
+    { "what the first has had does not count, what the others have had does", 0, { { 0, 2, 0 } },
+        { { 0, 0, 2, 8, 0, NULL, 0 }, { 0, 1, 5, 3, 1, NULL, 0 } }, 2, { 3 + 2, 3 + 2 + 5 } },
+    { "equal ranks in the order of the list", 0, { { 0, 2, 0 } },
+        { { 0, 1, 6, 0, 0, NULL, 0 }, { 0, 1, 2, 0, 1, NULL, 0 } }, 2, { 6, 8 } },
+};
+
+static void small_turns(void) {
+    for (size_t i = 0; i < sizeof(turn_cases) / sizeof(turn_cases[0]); i++) {
+        const struct turn_case *c = &turn_cases[i];
+        struct turns_account accounts[2];
+        struct turns_request requests[4];
+        memcpy(accounts, c->accounts, sizeof(accounts));
+        memcpy(requests, c->requests, sizeof(requests));
+        const struct turns given = { accounts, 2, 2, c->clock };
+        turns_take(&given, requests, c->count);
+        for (int k = 0; k < c->count; k++)
+            CHECK(requests[k].turn == c->want[requests[k].index], "%s: request %d at %g, not %g",
+                c->what, requests[k].index, requests[k].turn, c->want[requests[k].index]);
+    }
+}
+
+static double account_of(uint64_t caller) {
+    for (int i = 0; i < turns.count; i++)
+        if (turns.accounts[i].caller == caller)
+            return turns.accounts[i].served;
+    return -1;
+}
+
+/* A caller who comes begins where the least of the others is; one who comes back, where it was, if
+ * that is further; and of those who are gone no more is known than there is room for. */
+static void accounts_come_and_go(void) {
+    struct error err = { 0 };
+    CHECK(turns_enter(&turns, 7, &err) && turns_enter(&turns, 7, &err), "%s", err.message);
+    turns_leave(&turns, 7, 50);
+    CHECK(turns.clock == 50, "alone with its work the clock goes with it: %g", turns.clock);
+    CHECK(turns_enter(&turns, 8, &err), "%s", err.message);
+    CHECK(account_of(8) == 50, "what the other has had before is not held against it: %g",
+        account_of(8));
+    turns_leave(&turns, 8, 30);
+    CHECK(account_of(8) == 80 && turns.clock == 50, "%g, %g", account_of(8), turns.clock);
+    CHECK(turns_enter(&turns, 8, &err) && account_of(8) == 80, "back with what it had: %g",
+        account_of(8));
+    turns_move_clock(&turns, 1000);
+    CHECK(turns.clock == 50 + 1000 * POLICY_AGEING, "work moves the clock: %g", turns.clock);
+    turns_leave(&turns, 8, 0);
+    CHECK(account_of(8) == -1, "behind the clock it is like others: %g", account_of(8));
+    for (uint64_t i = 100; i < 100 + 3 * CALLERS_REMEMBERED_MAX; i++) {
+        CHECK(turns_enter(&turns, i, &err), "%s", err.message);
+        turns_leave(&turns, i, (double)i);
+    }
+    CHECK(turns.count == CALLERS_REMEMBERED_MAX + 1 && account_of(7) == 50 &&
+              account_of(99 + 3 * CALLERS_REMEMBERED_MAX) > 0 && account_of(100) == -1,
+        "%d are known", turns.count);
+    turns_leave(&turns, 7, 0);
+    CHECK(turns.count == 0, "%d are known when nobody is there", turns.count);
+    turns_finish(&turns);
+}
+
+static void equal(const char *what, struct summary a, struct summary b) {
+    CHECK(a.mean == b.mean && a.p95 == b.p95 && a.short_p95 == b.short_p95 &&
+              a.long_p95 == b.long_p95 && a.per_second == b.per_second,
+        "%s: mean %g and %g, p95 %g and %g", what, a.mean, b.mean, a.p95, b.p95);
+}
+
+/* One caller's requests keep their order, to the last bit of every wait. Where each has one
+ * request, and nobody asks twice, waits are what they were; but that in calls that gain, two
+ * evaluations are done where the rank's clock goes on by one (the studio's rank takes seconds of
+ * such calls). */
+static void turns_cost_nothing(void) {
+    for (int gains = 0; gains < 2; gains++) {
+        struct load load = { .gain = 0.6 * gains, .width = gains ? 8 : 1, .requests = 30000 };
+        static const double works[2][3] = { { 0.3, 0.8, 2 }, { 0.6, 1.6, 4 } };
+        for (int i = 0; i < 3; i++) {
+            load.work = works[gains][i];
+            load.limit = i == 2 ? 16 : WAITING_MAX;
+            load.callers = 1;
+            const struct summary before = run(load, AGEING);
+            equal("one caller", before, run(load, TURNS));
+            load.callers = 0;
+            const struct summary each = run(load, TURNS);
+            at_most("mean, each its own caller", each.mean, 1.01, before.mean);
+            at_most("p95, each its own caller", each.p95, 1.02, before.p95);
+            at_most("short requests' p95, each its own caller", each.short_p95, gains ? 2.1 : 1.02,
+                before.short_p95);
+            load.callers = 4;
+            at_most("mean of four callers", run(load, TURNS).mean, 1.05, before.mean);
+        }
+    }
+}
+
+struct flood {
+    enum rule rule;
+    int callers, each; /* who flood, and how many requests each of them has at any time */
+    int size;          /* of these */
+    int asks;          /* the size of what one more caller asks for, one at a time */
+    double pause;      /* between these */
+    double gain;
+};
+
+/* The median of what that caller waits, in times of what it waits alone. */
+static double times_alone(struct flood f) {
+    static struct request there[WAITING_MAX];
+    static double waits[100000];
+    const struct load load = { .rule = f.rule, .gain = f.gain, .width = f.gain > 0 ? 8 : 1 };
+    const double alone = f.asks * call_seconds(&load, 1);
+    int count = 0, asked = 0;
+    double now = 0, asks_at = 100;
+    bool waits_now = false;
+    while (now < 8000) {
+        for (int k = 1; k <= f.callers; k++) {
+            int own = 0;
+            for (int i = 0; i < count; i++)
+                own += there[i].caller == (uint64_t)k;
+            for (; own < f.each; own++)
+                there[count++] = enter((struct request){ now, f.size, f.size, 0, (uint64_t)k });
+        }
+        if (!waits_now && now >= asks_at) {
+            there[count++] = enter((struct request){ now, f.asks, f.asks, 0, 0 });
+            waits_now = true;
+        }
+        now += one_call(&load, there, count, now);
+        int kept = 0;
+        for (int i = 0; i < count; i++) {
+            if (there[i].left == 0 && there[i].caller == 0) {
+                waits[asked++] = now - there[i].arrived;
+                waits_now = false;
+                asks_at = now + f.pause;
+            }
+            if (there[i].left)
+                there[kept++] = there[i];
+        }
+        count = kept;
+    }
+    turns_finish(&turns);
+    qsort(waits, (size_t)asked, sizeof(double), ascending);
+    return asked ? waits[asked / 2] / alone : INFINITY;
+}
+
+/* Beside one who floods it takes twice as long at most, and beside three four times and a little,
+ * since what it got before its turn the last time is made good; on a device that gains from wider
+ * calls, what such a call takes. */
+static void a_flood_is_the_flooders(void) {
+    static const int sizes[] = { SHORT, 12, LONG, 100 };
+    const struct load full = { .gain = 0.6 };
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 3; k++)
+            for (int pause = 0; pause <= 20; pause += 20) {
+                struct flood f = { TURNS, 1, 64, sizes[i], sizes[k], pause, 0 };
+                const double ours = times_alone(f);
+                f.rule = AGEING;
+                const double before = times_alone(f);
+                f = (struct flood){ TURNS, 3, 16, sizes[i], sizes[k], pause, 0 };
+                const double three = times_alone(f);
+                f.gain = full.gain;
+                const double wide = times_alone(f);
+                printf("a flood of %d evaluations each, one of %d asks, pause %d: %.2f times alone "
+                       "(%.1f without turns), beside three floods %.2f, in wide calls %.2f\n",
+                    f.size, f.asks, pause, ours, before, three, wide);
+                CHECK(ours <= 2.1, "%.2f times alone", ours);
+                CHECK(f.size > f.asks || before >= 10,
+                    "without turns it would be %.1f, or this proves nothing", before);
+                CHECK(three <= 5, "beside three: %.2f times", three);
+                CHECK(wide <= 1.3 * call_seconds(&full, 8), "in wide calls: %.2f times", wide);
+            }
+}
+
 /* --- nobody starves --- */
 
 /* When a request of `size` evaluations is done that comes at 0 and from then on meets a short one
@@ -261,10 +489,12 @@ static double under_siege(enum rule rule, int size, int priority, int limit, dou
     const struct load load = { .rule = rule, .width = 1 };
     int count = 0;
     double now = 0;
-    there[count++] = (struct request){ 0, size, size, priority };
+    uint64_t caller = 0; /* each has its own */
+    turns_finish(&turns);
+    there[count++] = enter((struct request){ 0, size, size, priority, caller });
     while (now < horizon) {
         while (count < limit)
-            there[count++] = (struct request){ now, SHORT, SHORT, 0 };
+            there[count++] = enter((struct request){ now, SHORT, SHORT, 0, ++caller });
         now += one_call(&load, there, count, now);
         if (there[0].left == 0)
             return now;
@@ -287,9 +517,11 @@ static void nobody_starves(void) {
                 const double work = ldexp(sizes[i], -priority);
                 const double bound = work / POLICY_AGEING + limits[k] * SHORT + sizes[i];
                 const double done = under_siege(AGEING, sizes[i], priority, limits[k], 10 * bound);
-                CHECK(done <= bound,
-                    "%d evaluations, priority %d, %d there: done after %g, the bound is %g",
-                    sizes[i], priority, limits[k], done, bound);
+                const double turned = under_siege(TURNS, sizes[i], priority, limits[k], 10 * bound);
+                CHECK(done <= bound && turned <= bound,
+                    "%d evaluations, priority %d, %d there: done after %g, by turns after %g, the "
+                    "bound is %g",
+                    sizes[i], priority, limits[k], done, turned, bound);
                 if (priority == 0)
                     printf("%d evaluations among %d short ones that never end: done after %g, the "
                            "bound is %g\n",
@@ -297,12 +529,17 @@ static void nobody_starves(void) {
             }
     CHECK(under_siege(LEAST_WORK, LONG, 0, 16, 1e5) == 1e5,
         "without ageing it would wait for ever, or this proves nothing");
+    turns_finish(&turns);
 }
 
 int main(void) {
     small_cases();
     beats_one_at_a_time();
     gains_where_the_device_does();
+    small_turns();
+    accounts_come_and_go();
+    turns_cost_nothing();
+    a_flood_is_the_flooders();
     nobody_starves();
     return check_done();
 }

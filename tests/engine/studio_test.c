@@ -7,6 +7,7 @@
 #include "base/monotonic.h"
 #include "tests/check.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -26,7 +27,8 @@ static _Thread_local struct {
     int images_seen[UNET_CALL_MAX_IMAGES + 1]; /* calls with so many */
     uint64_t order[64];                        /* seeds, as they began */
     int ordered;
-    bool mixed; /* a call had images of two sizes */
+    bool mixed;     /* a call had images of two sizes */
+    uint64_t large; /* the seed of an image that takes the room of two */
 } stage;
 
 static const struct scheduler_plan plan = { .count = STEPS };
@@ -43,15 +45,19 @@ static int call_images(void *user, const struct resolved_request *request) {
     return stage.call_images;
 }
 
+static int room_of(uint64_t seed) {
+    return stage.large && seed == stage.large ? 2 : 1;
+}
+
 /* Its seed and its size are kept where its generator's would be. */
 static enum stage_begun begin(void *user, const struct resolved_request *request, int index,
     struct image *image, struct error *err) {
     (void)user;
-    if (stage.begun == stage.room) {
+    if (stage.begun + room_of(resolved_request_seed(request, index)) > stage.room) {
         error_set(err, ERROR_NO_MEMORY, "no room for more than %d", stage.room);
         return STAGE_NO_ROOM;
     }
-    stage.begun++;
+    stage.begun += room_of(resolved_request_seed(request, index));
     stage.most_begun = stage.begun > stage.most_begun ? stage.begun : stage.most_begun;
     image->plan = request->plan;
     image->guided = request->guided;
@@ -85,8 +91,8 @@ static bool step(void *user, struct image *const *images, int count, struct erro
 }
 
 static void leave(void *user, struct image *image) {
-    (void)user, (void)image;
-    stage.begun--;
+    (void)user;
+    stage.begun -= room_of(image->generator.seed);
 }
 
 static bool take(void *user, struct image *image, struct error *err) {
@@ -118,6 +124,7 @@ static const struct stages stages = { .measure = measure,
 
 static _Thread_local struct client {
     struct resolved_request request;
+    uint64_t caller;
     int begun, done, step;
     enum error_code code;
     int ended_as; /* the how-manieth */
@@ -178,7 +185,8 @@ static struct studio *open_studio(int call_images_, int images_each) {
 }
 
 static void admit(struct studio *studio, int index) {
-    const struct studio_hooks hooks = { .is_cancelled = is_cancelled,
+    const struct studio_hooks hooks = { .caller = clients[index].caller,
+        .is_cancelled = is_cancelled,
         .begun = on_begun,
         .progress = on_progress,
         .done = on_done,
@@ -300,6 +308,81 @@ static void room_comes_when_others_leave(void) {
         check_code("no room", i, ERROR_NO_MEMORY);
 }
 
+/* One that has no room keeps it from those behind it, who would have enough: else it would wait for
+ * as long as others come. */
+static void room_is_kept_for_whose_turn_it_is(void) {
+    struct studio *studio = open_studio(4, 1);
+    struct error err = { 0 };
+    stage.room = 2;
+    stage.large = clients[1].request.asked.seed;
+    admit(studio, 0);
+    CHECK(studio_work(studio, &err), "%s", err.message);
+    for (int i = 1; i < REQUESTS; i++)
+        admit(studio, i);
+    CHECK(studio_work(studio, &err) && stage.ordered == 1,
+        "%d have begun: the second needs room for two, and the third may not take half of it",
+        stage.ordered);
+    finish(studio, "a large one");
+    for (int i = 0; i < REQUESTS; i++) {
+        check_code("a large one", i, ERROR_NONE);
+        CHECK(stage.order[i] == clients[i].request.asked.seed, "request %d began as number %d",
+            (int)stage.order[i] / 10 - 1, i);
+    }
+}
+
+/* Three of one caller came first, and one of another: as much work as each of these, and then as
+ * two and a half of them. */
+static void callers_take_turns(void) {
+    static const int widths[] = { 1, 3 }, want[][REQUESTS] = { { 0, 2, 3, 1 }, { 0, 1, 3, 2 } };
+    for (int k = 0; k < 2; k++) {
+        struct studio *studio = open_studio(1, 1);
+        clients[3].caller = 1;
+        clients[3].request.latent_width = widths[k];
+        for (int i = 0; i < REQUESTS; i++)
+            admit(studio, i);
+        finish(studio, "two callers");
+        for (int i = 0; i < REQUESTS; i++)
+            CHECK(clients[i].ended_as == want[k][i],
+                "width %d: request %d ended as number %d, not "
+                "%d",
+                widths[k], i, clients[i].ended_as, want[k][i]);
+    }
+}
+
+struct seen {
+    double left_s[2];
+    int requests[2];
+};
+
+static void see(uint64_t caller, double left_s, void *user) {
+    struct seen *seen = user;
+    seen->left_s[caller] += left_s;
+    seen->requests[caller]++;
+}
+
+/* By the pace of what is done: what is left of each shrinks with the evaluations. */
+static void work_can_be_looked_at(void) {
+    struct studio *studio = open_studio(1, 1);
+    struct error err = { 0 };
+    struct seen seen = { 0 };
+    clients[3].caller = 1;
+    for (int i = 0; i < REQUESTS; i++)
+        admit(studio, i);
+    studio_visit_work(studio, see, &seen);
+    CHECK(seen.requests[0] == 3 && seen.requests[1] == 1 && seen.left_s[0] == 0,
+        "%d and %d requests, %g s before anything was done", seen.requests[0], seen.requests[1],
+        seen.left_s[0]);
+    CHECK(studio_work(studio, &err), "%s", err.message);
+    seen = (struct seen){ 0 };
+    const double one_s = studio_visit_work(studio, see, &seen);
+    CHECK(one_s > 0 && fabs(seen.left_s[1] / one_s - 1) < 1e-9, "one: %g s, not %g", seen.left_s[1],
+        one_s);
+    const double of_three = (3.0 * (STEPS + 1) - 1) / (STEPS + 1);
+    CHECK(fabs(seen.left_s[0] / one_s - of_three) < 1e-9, "three less an evaluation: %g times one",
+        seen.left_s[0] / one_s);
+    finish(studio, "looked at");
+}
+
 static void who_gives_up_ends_alone(void) {
     struct studio *studio = open_studio(1, 1);
     struct error err = { 0 };
@@ -357,6 +440,9 @@ static void *one_studio(void *unused) {
     a_failed_call_is_the_culprits();
     damaged_latents_are_their_own();
     room_comes_when_others_leave();
+    room_is_kept_for_whose_turn_it_is();
+    callers_take_turns();
+    work_can_be_looked_at();
     who_gives_up_ends_alone();
     a_lost_device_ends_all();
     images_of_a_request();

@@ -1,0 +1,119 @@
+#include "engine/turns.h"
+
+#include "base/limits.h"
+#include "engine/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void turns_finish(struct turns *turns) {
+    free(turns->accounts);
+    memset(turns, 0, sizeof(*turns));
+}
+
+static struct turns_account *find(const struct turns *turns, uint64_t caller) {
+    for (int i = 0; i < turns->count; i++)
+        if (turns->accounts[i].caller == caller)
+            return &turns->accounts[i];
+    return NULL;
+}
+
+static bool make_room(struct turns *turns, struct error *err) {
+    if (turns->count < turns->capacity)
+        return true;
+    const int capacity = turns->capacity ? 2 * turns->capacity : 16;
+    struct turns_account *accounts = realloc(turns->accounts, sizeof(*accounts) * (size_t)capacity);
+    if (!accounts)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    turns->accounts = accounts;
+    turns->capacity = capacity;
+    return true;
+}
+
+bool turns_enter(struct turns *turns, uint64_t caller, struct error *err) {
+    struct turns_account *account = find(turns, caller);
+    if (!account) {
+        if (!make_room(turns, err))
+            return false;
+        account = &turns->accounts[turns->count++];
+        *account = (struct turns_account){ .caller = caller, .served = turns->clock };
+    }
+    if (account->requests++ == 0 && account->served < turns->clock)
+        account->served = turns->clock;
+    return true;
+}
+
+/* At least the least account of the callers with requests. */
+static void catch_up(struct turns *turns) {
+    const struct turns_account *least = NULL;
+    for (int i = 0; i < turns->count; i++) {
+        const struct turns_account *account = &turns->accounts[i];
+        if (account->requests > 0 && (!least || account->served < least->served))
+            least = account;
+    }
+    if (!least) { /* the device is everybody's again */
+        turns->count = 0;
+        turns->clock = 0;
+    } else if (least->served > turns->clock) {
+        turns->clock = least->served;
+    }
+}
+
+/* Accounts of callers without requests are kept while they are ahead of the clock, the furthest
+ * ahead before others. */
+static void forget(struct turns *turns) {
+    int kept = 0, gone = 0;
+    for (int i = 0; i < turns->count; i++) {
+        const struct turns_account *account = &turns->accounts[i];
+        if (account->requests == 0 && account->served <= turns->clock)
+            continue;
+        gone += account->requests == 0;
+        turns->accounts[kept++] = *account;
+    }
+    turns->count = kept;
+    if (gone <= CALLERS_REMEMBERED_MAX)
+        return;
+    int least = -1;
+    for (int i = 0; i < turns->count; i++)
+        if (turns->accounts[i].requests == 0 &&
+            (least < 0 || turns->accounts[i].served < turns->accounts[least].served))
+            least = i;
+    turns->accounts[least] = turns->accounts[--turns->count];
+}
+
+void turns_leave(struct turns *turns, uint64_t caller, double served) {
+    struct turns_account *account = find(turns, caller);
+    if (!account)
+        return;
+    account->requests--;
+    account->served += served;
+    catch_up(turns);
+    forget(turns);
+}
+
+void turns_move_clock(struct turns *turns, double work) {
+    turns->clock += POLICY_AGEING * work;
+}
+
+static int by_caller_and_rank(const void *a, const void *b) {
+    const struct turns_request *x = a, *y = b;
+    if (x->caller != y->caller)
+        return x->caller < y->caller ? -1 : 1;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* What was done for the first one in the order does not count: it would hold against it that it is
+ * nearly done. */
+void turns_take(const struct turns *turns, struct turns_request *requests, int count) {
+    qsort(requests, (size_t)count, sizeof(*requests), by_caller_and_rank);
+    for (int i = 0, end; i < count; i = end) {
+        const struct turns_account *account = find(turns, requests[i].caller);
+        double turn = account ? account->served : turns->clock;
+        for (end = i + 1; end < count && requests[end].caller == requests[i].caller; end++)
+            turn += requests[end].served;
+        for (int k = i; k < end; k++)
+            requests[k].turn = turn += requests[k].left;
+    }
+}
