@@ -94,7 +94,8 @@ static void on_begun(void *user) {
     ticket->running = true;
     pthread_mutex_lock(&ticket->engine->lock);
     ticket->engine->running++;
-    ticket->engine->queued_elsewhere -= ticket->callbacks.has_queue;
+    if (!ticket->callbacks.has_queue)
+        queue_share_begin(&ticket->engine->share, ticket->callbacks.caller);
     pthread_mutex_unlock(&ticket->engine->lock);
 }
 
@@ -118,7 +119,8 @@ static void on_done(struct generate_result *result, const struct error *err, voi
     pthread_mutex_lock(&engine->lock);
     engine->accepted--;
     engine->running -= ticket->running;
-    engine->queued_elsewhere -= !ticket->running && ticket->callbacks.has_queue;
+    queue_share_leave(
+        &engine->share, ticket->callbacks.caller, !ticket->running && !ticket->callbacks.has_queue);
     pthread_mutex_unlock(&engine->lock);
     ticket->callbacks.done(result, err, ticket->callbacks.user);
     ticket_unref(ticket);
@@ -172,6 +174,7 @@ static void admit(struct engine_model *model, struct engine_ticket *ticket) {
     struct studio_hooks hooks = like;
     struct error err = { 0 };
     hooks.user = ticket;
+    hooks.caller = ticket->callbacks.caller;
     if (ticket->callbacks.preview) {
         hooks.preview = on_preview;
         hooks.preview_every = ticket->callbacks.preview_every;
@@ -275,6 +278,18 @@ static bool is_left(struct engine *engine, const struct engine_model *model) {
     return left;
 }
 
+static void look_at_request(uint64_t caller, double left_s, void *user) {
+    queue_share_look(user, caller, left_s);
+}
+
+/* For those who want to know how long the queue takes, and must not wait for this thread. */
+static void look_at_work(struct engine *engine, const struct studio *studio) {
+    pthread_mutex_lock(&engine->lock);
+    queue_share_begin_look(&engine->share);
+    engine->share.request_s = studio_visit_work(studio, look_at_request, &engine->share);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 /* Until there is nothing left to do with this model: the engine stops, or another is the current
  * one. False if the device was lost. */
 static bool draw(struct engine *engine, struct engine_model *model) {
@@ -294,6 +309,7 @@ static bool draw(struct engine *engine, struct engine_model *model) {
         }
         engine_destroy_unused(engine, model);
         renew_figures(engine, model);
+        look_at_work(engine, studio);
         if (!work_once(engine, model, studio, &turns, &err)) {
             set_failed(engine, &err);
             end_all(engine, &err);
@@ -387,6 +403,7 @@ static void engine_free(struct engine *engine) {
     free(engine->model_name);
     free(engine->model_root);
     free(engine->switch_path);
+    queue_share_finish(&engine->share);
     while (engine->kept) {
         struct kept_info *kept = engine->kept;
         engine->kept = kept->next;
@@ -570,14 +587,23 @@ int engine_queue_depth(struct engine *engine) {
     return waiting + drawing;
 }
 
-/* Under the lock. */
-static bool accepts(const struct engine *engine, bool has_queue, struct error *err) {
-    if (!engine_state_takes(engine->state, &engine->why_failed, err))
-        return false;
-    const int waiting = engine->accepted - engine->running - engine->queued_elsewhere;
-    return has_queue || waiting < engine->queue_max ||
-           error_set(err, ERROR_BUSY, "the queue is full: %d requests wait, %d may", waiting,
-               engine->queue_max);
+double engine_wait_s(struct engine *engine, uint64_t caller) {
+    pthread_mutex_lock(&engine->lock);
+    double seconds = queue_share_wait_s(&engine->share, caller);
+    if (engine->background_waits) /* which has its part of the time too */
+        seconds /= 1 - engine->background.share;
+    pthread_mutex_unlock(&engine->lock);
+    return seconds;
+}
+
+/* Under the lock; counted from here on if it is. */
+static bool accept(
+    struct engine *engine, const struct engine_callbacks *callbacks, struct error *err) {
+    const bool waits = !callbacks->has_queue;
+    return engine_state_takes(engine->state, &engine->why_failed, err) &&
+           (!waits ||
+               queue_share_takes(&engine->share, callbacks->caller, engine->queue_max, err)) &&
+           queue_share_enter(&engine->share, callbacks->caller, waits, err);
 }
 
 /* Under the lock: the request may name the model that is there. */
@@ -663,9 +689,8 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
     atomic_init(&own->references, ticket ? 2 : 1);
     atomic_init(&own->cancelled, false);
     pthread_mutex_lock(&engine->lock);
-    bool accepted = accepts(engine, callbacks->has_queue, err);
+    bool accepted = accept(engine, callbacks, err);
     if (accepted) {
-        engine->queued_elsewhere += callbacks->has_queue;
         *(engine->last ? &engine->last->next : &engine->first) = own;
         engine->last = own;
         engine->accepted++;

@@ -23,7 +23,8 @@ struct engine_options {
     struct pipeline_options pipeline;
     const char *model_name; /* what its checkpoint is called; NULL: it has no name */
     const char *model_root; /* of those that can be switched to; NULL: none can */
-    int queue_max;          /* requests waiting, not counting those for which something was done */
+    int queue_max; /* requests waiting, not counting those for which something was done; more only
+                      of callers whose share others have filled (engine/queue_share.h) */
 };
 
 /* Starts the thread and returns at once; loading goes on behind (engine_get_state). */
@@ -46,6 +47,9 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
 /* Requests accepted and not done. */
 int engine_queue_depth(struct engine *engine);
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing);
+/* Seconds until all that the caller has asked for is done, by the work that it is and the pace of
+ * the latest calls; 0: nothing is there, or nothing is known yet. */
+double engine_wait_s(struct engine *engine, uint64_t caller);
 
 /* NULL until the checkpoint is loaded; the same as long as the engine, whatever it draws with. */
 struct adapters *engine_get_adapters(struct engine *engine);
@@ -86,6 +90,7 @@ struct engine_callbacks {
     bool preview_decodes;
     /* It has waited in a queue of its own: the engine's length is not for it, nor does it count. */
     bool has_queue;
+    uint64_t caller; /* who asked for it: a number that means nothing here (engine/turns.h) */
     void *user;
 };
 
@@ -95,8 +100,9 @@ struct engine_callbacks {
 bool engine_resolve(struct engine *engine, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Borrows the request until its `done`. ERROR_BUSY when the queue is full, ERROR_UNAVAILABLE while
- * loading or stopping. *ticket (if wanted) is valid until engine_ticket_release. */
+/* Borrows the request until its `done`. ERROR_BUSY when the caller's part of the queue is full
+ * (engine/queue_share.h), ERROR_UNAVAILABLE while loading or stopping. *ticket (if wanted) is valid
+ * until engine_ticket_release. */
 bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)
     __attribute__((warn_unused_result));

@@ -3,6 +3,7 @@
 #ifndef ENGINE_ENGINE_INTERNAL_H
 #define ENGINE_ENGINE_INTERNAL_H
 
+#include "engine/queue_share.h"
 #include "engine/switch.h"
 
 #include <pthread.h>
@@ -53,7 +54,7 @@ struct engine {
     bool figures_wanted;
     struct engine_ticket *first, *last;  /* not yet in the studio */
     int accepted, running;               /* requests that are not done; those that have begun */
-    int queued_elsewhere;                /* callbacks.has_queue, and not begun */
+    struct queue_share share;            /* of those, caller by caller */
     struct engine_background background; /* no `work`: none was set */
     bool background_waits;               /* for a piece of the engine's time */
     bool background_ended;               /* gets none any more */

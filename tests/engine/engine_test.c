@@ -93,6 +93,8 @@ static void on_progress(int step, int steps, void *user) {
     atomic_fetch_add(&((struct outcome *)user)->progress_count, 1);
 }
 
+static uint64_t caller; /* of the next request */
+
 static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struct outcome *outcome,
     struct engine_ticket **ticket, struct error *err) {
     *outcome = (struct outcome){ .request = {
@@ -107,7 +109,7 @@ static bool submit(struct engine *engine, uint64_t seed, double timeout_s, struc
                                  } };
     sem_init(&outcome->ended, 0, 0);
     const struct engine_callbacks callbacks = {
-        .done = on_done, .progress = on_progress, .user = outcome
+        .done = on_done, .progress = on_progress, .caller = caller, .user = outcome
     };
     return engine_submit(engine, &outcome->request, &callbacks, ticket, err);
 }
@@ -193,6 +195,50 @@ static void order_bound_and_results(void) {
     }
     CHECK(engine_queue_depth(engine) == 0, "%d", engine_queue_depth(engine));
     engine_destroy(engine, true);
+}
+
+/* Of six places one caller has all; another gets two beside them, and what it asks for is drawn
+ * before what the first has more of; what comes free is not for the first. */
+static void callers_have_shares(void) {
+    struct error err = { 0 };
+    struct outcome first[8], second[3], refused;
+    struct engine *engine = start(6, true);
+    CHECK(engine_wait_s(engine, 0) == 0, "nothing is there: %g s", engine_wait_s(engine, 0));
+    caller = 1;
+    CHECK(submit(engine, 0, 0, &first[0], NULL, &err), "%s", err.message);
+    sem_wait(&fake.step_begun); /* being drawn: it has no place in the queue */
+    for (int i = 1; i < 7; i++)
+        CHECK(submit(engine, (uint64_t)i, 0, &first[i], NULL, &err), "%d: %s", i, err.message);
+    CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a seventh waits");
+    caller = 2;
+    for (int i = 0; i < 2; i++)
+        CHECK(submit(engine, 20, 0, &second[i], NULL, &err), "%d: %s", i, err.message);
+    CHECK(!submit(engine, 22, 0, &refused, NULL, &err) && err.code == ERROR_BUSY, "a third waits");
+    CHECK_CONTAINS(err.message, "2 of your requests wait, 2 may");
+    sem_post(&fake.may_step);
+    let_steps(2 * STEPS - 1); /* the first is done, and the first of the second caller */
+    sem_wait(&second[0].ended);
+    sem_wait(&fake.step_begun); /* the next of the first caller, or the second of the second */
+    caller = 1;
+    CHECK(!submit(engine, 7, 0, &refused, NULL, &err) && err.code == ERROR_BUSY,
+        "a free place is for those who have less");
+    caller = 2;
+    const double mine_s = engine_wait_s(engine, 2), all_s = engine_wait_s(engine, 1);
+    CHECK(mine_s > 0 && all_s > mine_s && engine_wait_s(engine, 3) == 0,
+        "%g s for the one, %g for the other", all_s, mine_s);
+    printf("with 6 and 1 requests left: %.2g s for who has one, %.2g s for who has six\n", mine_s,
+        all_s);
+    CHECK(submit(engine, 22, 0, &second[2], NULL, &err), "%s", err.message);
+    atomic_store(&fake.free_running, true);
+    sem_post(&fake.may_step);
+    caller = 0;
+    engine_destroy(engine, true);
+    CHECK(first[0].order == 0 && second[0].order == 1 && second[1].order < first[2].order &&
+              second[2].order < first[3].order,
+        "the second caller's ended as %d, %d and %d", second[0].order, second[1].order,
+        second[2].order);
+    for (int i = 0; i < 7; i++)
+        CHECK(first[i].code == ERROR_NONE && first[i].done_count == 1, "%d", i);
 }
 
 static void cancel_and_timeout(void) {
@@ -410,6 +456,7 @@ int main(void) {
     sem_init(&background.may_go, 0, 0);
     loading_and_failing_refuse();
     order_bound_and_results();
+    callers_have_shares();
     cancel_and_timeout();
     stopping_drains_or_cancels();
     many_threads_get_one_done_each();
