@@ -129,18 +129,41 @@ static bool sync_folder(const char *path, struct error *err) {
     return ok;
 }
 
-/* Puts the finished folder `fresh` in the place of `path`, which may be there. */
+/* Gives `fresh` the name `path`. What had that name is called `fresh` or `old` afterwards. After a
+ * failure both are called as before. */
+static bool take_name(const char *fresh, const char *path, const char *old) {
+    if (renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
+        return true;
+    if (errno == ENOENT) /* there is no `path` */
+        return rename(fresh, path) == 0;
+    if ((errno != EINVAL && errno != ENOSYS) || rename(path, old) != 0)
+        return false;
+    /* This file system cannot exchange two names. */
+    if (rename(fresh, path) == 0)
+        return true;
+    const int why = errno;
+    if (rename(old, path) != 0)
+        log_warning("the checkpoint %s is called %s now: %s", path, old, strerror(errno));
+    errno = why;
+    return false;
+}
+
+/* Puts the finished folder `fresh` in the place of `path`, which may be there: a failure leaves
+ * what was there. */
 static bool put_in_place(
     const char *folder, const char *fresh, const char *path, struct error *err) {
     char *old = NULL;
     if (asprintf(&old, "%s" DELETING, path) < 0)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a file name");
     delete_folder(old);
-    bool ok = rename(path, old) == 0 || errno == ENOENT;
-    ok = (ok && rename(fresh, path) == 0) ||
-         error_set(err, error_code_of_write(errno), "cannot make %s: %s", path, strerror(errno));
-    ok = ok && sync_folder(folder, err);
-    delete_folder(old);
+    const bool named = take_name(fresh, path, old) ||
+                       error_set(err, error_code_of_write(errno), "cannot make %s: %s", path,
+                           strerror(errno));
+    const bool ok = named && sync_folder(folder, err);
+    if (named) {
+        delete_folder(fresh);
+        delete_folder(old);
+    }
     free(old);
     return ok;
 }

@@ -10,6 +10,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Stand in for the C library's (-Wl,--wrap): a file system that exchanges no names, and one that
+ * refuses to rename what is finished. */
+static bool exchanges = true, refuses;
+int __real_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
+int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags);
+int __wrap_renameat2(int from, const char *a, int to, const char *b, unsigned flags) {
+    if (exchanges && !refuses)
+        return __real_renameat2(from, a, to, b, flags);
+    errno = exchanges ? EIO : EINVAL;
+    return -1;
+}
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to) {
+    const char *suffix = strstr(from, ".writing");
+    if (!refuses || !suffix || strcmp(suffix, ".writing") != 0)
+        return __real_rename(from, to);
+    errno = EIO;
+    return -1;
+}
+
 static char folder[64];
 static float values[1000], read_values[1000];
 static int32_t words[7], read_words[7];
@@ -160,6 +181,32 @@ static void a_failure_leaves_the_last_one(void) {
     json_decref(state.numbers);
 }
 
+/* The same step is written again, as after a resume: what was there stays until the new one has its
+ * name, on any file system. */
+static void one_takes_the_place_of_another(void) {
+    for (int i = 0; i < 2; i++) {
+        struct checkpoint_state state = { NULL, 0, json_object() };
+        struct error err = { 0 };
+        exchanges = i == 0;
+        write_step(55, 0);
+        expect_last(55, exchanges ? "names are exchanged" : "names are not exchanged");
+        refuses = true;
+        CHECK(!checkpoint_write(folder, 55, &state, 0, NULL, NULL, &err) &&
+                  strstr(err.message, "checkpoint-55: Input/output error"),
+            "%s", err.message);
+        refuses = false;
+        expect_last(55, "the last one could not be replaced");
+        CHECK(checkpoint_write(folder, 55, &state, 0, puts_a_file, (char[]){ "adapter" }, &err),
+            "%s", err.message);
+        char path[200];
+        snprintf(path, sizeof(path), "%s/checkpoint-55/adapter", folder);
+        CHECK(file_exists(path), "%s is missing", path);
+        json_decref(state.numbers);
+        expect_steps("30 50 55 ");
+    }
+    exchanges = true;
+}
+
 static void limits_hold(void) {
     for (int64_t step = 60; step <= 120; step += 20)
         write_step(step, 3);
@@ -209,6 +256,7 @@ int main(void) {
     CHECK(read_last(&err) == -1, "an empty folder has none: %s", err.message);
     damage_is_told();
     a_failure_leaves_the_last_one();
+    one_takes_the_place_of_another();
     limits_hold();
     one_can_be_named();
     char command[100];
