@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "engine/engine_internal.h"
@@ -437,11 +438,7 @@ bool engine_create(const struct engine_options *options, struct engine **out, st
     if (!engine)
         return error_set(err, ERROR_NO_MEMORY, "no memory for an engine");
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_init(&engine->changed);
     engine->queue_max = options->queue_max;
     engine->pipeline_options = options->pipeline;
     engine->pipeline_options.opened = on_opened;

@@ -1,5 +1,6 @@
 #include "engine/switch.h"
 
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/engine_internal.h"
@@ -340,11 +341,10 @@ static bool engine_ended(struct error *err) {
 /* For a moment; false if the engine stops or fails. */
 static bool pause_a_moment(struct engine *engine) {
     const int64_t until_ms = monotonic_ms() + LOOK_MS;
-    const struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000L };
-    int failed = 0;
     pthread_mutex_lock(&engine->lock);
-    while (engine->state == ENGINE_READY && failed == 0)
-        failed = pthread_cond_timedwait(&engine->changed, &engine->lock, &until);
+    while (engine->state == ENGINE_READY &&
+           condition_wait_until(&engine->changed, &engine->lock, until_ms))
+        ;
     const bool ok = engine->state == ENGINE_READY;
     pthread_mutex_unlock(&engine->lock);
     return ok;

@@ -5,9 +5,11 @@
  * has it may read and write `job`, `config` and `result` without the lock. */
 #include "engine/training.h"
 
+#include "base/condition.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "engine/checkpoint_names.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"
@@ -17,7 +19,6 @@
 #include "train/cache.h"
 #include "train/data/scan.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -359,8 +360,9 @@ static void open_next(struct training *t) {
         return;
     }
     if (!open_job(t, &err) || !load_job(t, &err)) {
-        /* The model may have been taken away since it was looked at (may_open). */
-        const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model;
+        /* The model may have been taken away since it was looked at (may_open): nothing is open
+         * then, and the claim waits for the next model. */
+        const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model && !t->job;
         if (is_late && !has_engine_ended(t)) {
             train_config_finish(&t->config);
             t->config = (struct train_config){ 0 };
@@ -453,17 +455,11 @@ static void trim_cache(struct training *t) {
 /* Waits for something that is this thread's to do; `soon_ms` at most while something waits for the
  * engine, else 0. */
 static enum stage wait_for_work(struct training *t, int soon_ms) {
-    struct timespec soon;
-    clock_gettime(CLOCK_REALTIME, &soon);
-    const int64_t ns = soon.tv_nsec + soon_ms * INT64_C(1000000);
-    soon.tv_sec += ns / 1000000000;
-    soon.tv_nsec = ns % 1000000000;
+    const int64_t due_ms = soon_ms ? monotonic_ms() + soon_ms : INT64_MAX;
     pthread_mutex_lock(&t->lock);
     while (!t->ending && t->stage != STAGE_TO_PUBLISH && !t->changed_folder &&
            !t->validated_folder && !t->cache_grew && (t->stage != STAGE_TO_OPEN || soon_ms)) {
-        if (!soon_ms)
-            pthread_cond_wait(&t->changed, &t->lock);
-        else if (pthread_cond_timedwait(&t->changed, &t->lock, &soon) == ETIMEDOUT)
+        if (!condition_wait_until(&t->changed, &t->lock, due_ms))
             break;
     }
     const enum stage stage = t->stage;
@@ -574,7 +570,7 @@ bool training_create(
     t->options = *options;
     t->cache_grew = true;
     pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->changed, NULL);
+    condition_init(&t->changed);
     const int failed = pthread_create(&t->thread, NULL, open_and_publish, t);
     t->has_thread = !failed;
     const struct job_runner runner = {

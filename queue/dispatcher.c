@@ -1,5 +1,6 @@
 #include "queue/dispatcher.h"
 
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 
@@ -446,11 +447,7 @@ static void *run(void *user) {
         const unsigned changes = d->changes;
         if (work(d, &wait_ms) || d->changes != changes)
             continue;
-        const struct timespec until = { wait_ms / 1000, wait_ms % 1000 * 1000000L };
-        if (wait_ms == INT64_MAX)
-            pthread_cond_wait(&d->changed, &d->mutex);
-        else
-            pthread_cond_timedwait(&d->changed, &d->mutex, &until);
+        (void)condition_wait_until(&d->changed, &d->mutex, wait_ms);
     }
     pthread_mutex_unlock(&d->mutex);
     return NULL;
@@ -464,12 +461,8 @@ bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct erro
         return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
     d->queue = queue;
     d->listener = (struct queue_listener){ .changed = on_change, .user = d };
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&d->mutex, NULL);
-    pthread_cond_init(&d->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_init(&d->changed);
     queue_listen(queue, &d->listener);
     if (pthread_create(&d->thread, NULL, run, d) == 0) {
         *out = d;

@@ -1,6 +1,7 @@
 #include "server/generation/jobs.h"
 
 #include "base/base64.h"
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "engine/switch.h"
@@ -446,8 +447,7 @@ static void *keep(void *user) {
             continue;
         if (jobs->stopping && !jobs->first && !jobs->chores)
             break;
-        const struct timespec until = { due_ms / 1000, due_ms % 1000 * 1000000L };
-        pthread_cond_timedwait(&jobs->changed, &jobs->mutex, &until);
+        (void)condition_wait_until(&jobs->changed, &jobs->mutex, due_ms);
     }
     pthread_mutex_unlock(&jobs->mutex);
     return NULL;
@@ -458,12 +458,8 @@ bool generation_jobs_create(
     struct generation_jobs *jobs = calloc(1, sizeof(*jobs));
     if (!jobs)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the jobs");
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&jobs->mutex, NULL);
-    pthread_cond_init(&jobs->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_init(&jobs->changed);
     jobs->server = server;
     jobs->listener = (struct queue_listener){ .changed = on_change, .user = jobs };
     results_remove_orphans(queue_of(jobs), server->options.state_folder);

@@ -1,5 +1,6 @@
 #include "server/http/http.h"
 
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/access/access_log.h"
@@ -536,12 +537,8 @@ bool http_server_create(
     server->options = *options;
     sdapi_settings_init(&server->sdapi);
     server->started = time(NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&server->mutex, NULL);
-    pthread_cond_init(&server->idle, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_init(&server->idle);
     if (gate_create(options->keys, &server->gate, err) &&
         bodies_create(HTTP_BODIES_MAX_BYTES, HTTP_SMALL_BODIES_MAX_BYTES, &server->bodies, err) &&
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
@@ -560,20 +557,17 @@ bool http_server_create(
     return false;
 }
 
-/* Waits until *count is 0; false if it is not by then. At `deadline_ms` 0 there is no such time.
+/* Waits until *count is 0; false if it is not by then. At INT64_MAX there is no such time.
  * Under the lock. */
 static bool wait_for_none(struct http_server *server, const int *count, int64_t deadline_ms) {
-    const struct timespec deadline = { deadline_ms / 1000, deadline_ms % 1000 * 1000000L };
-    int failed = 0;
-    while (*count > 0 && failed == 0)
-        failed = deadline_ms ? pthread_cond_timedwait(&server->idle, &server->mutex, &deadline)
-                             : pthread_cond_wait(&server->idle, &server->mutex);
+    while (*count > 0 && condition_wait_until(&server->idle, &server->mutex, deadline_ms))
+        ;
     return *count == 0;
 }
 
 void http_server_drain(struct http_server *server) {
     const int limit_s = server->options.drain_timeout_s;
-    const int64_t deadline_ms = limit_s ? monotonic_ms() + limit_s * INT64_C(1000) : 0;
+    const int64_t deadline_ms = limit_s ? monotonic_ms() + limit_s * INT64_C(1000) : INT64_MAX;
     pthread_mutex_lock(&server->mutex);
     server->stopping = true;
     pthread_mutex_unlock(&server->mutex);
@@ -587,12 +581,12 @@ void http_server_drain(struct http_server *server) {
         pthread_mutex_unlock(&server->mutex);
         connections_cancel_all(server->connections);
         pthread_mutex_lock(&server->mutex);
-        (void)wait_for_none(server, &server->pending, 0);
+        (void)wait_for_none(server, &server->pending, INT64_MAX);
     }
     /* The step that was under way may have ended long after the deadline. */
     const int64_t now_ms = monotonic_ms();
     int64_t sent_by_ms = now_ms + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
-    if (deadline_ms && deadline_ms < sent_by_ms)
+    if (deadline_ms < sent_by_ms)
         sent_by_ms = (deadline_ms > now_ms ? deadline_ms : now_ms) + HTTP_LAST_WORDS_MS;
     if (!wait_for_none(server, &server->owed, sent_by_ms))
         log_warning("%d clients do not take their answers", server->owed);

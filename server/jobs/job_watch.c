@@ -1,5 +1,6 @@
 #include "server/jobs/job_watch.h"
 
+#include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "queue/queue.h"
@@ -148,11 +149,7 @@ static void *run(void *user) {
             continue;
         if (watch->stopping)
             break;
-        const struct timespec until = { next_ms / 1000, next_ms % 1000 * 1000000L };
-        if (next_ms == INT64_MAX)
-            pthread_cond_wait(&watch->changed, &watch->mutex);
-        else
-            pthread_cond_timedwait(&watch->changed, &watch->mutex, &until);
+        (void)condition_wait_until(&watch->changed, &watch->mutex, next_ms);
     }
     pthread_mutex_unlock(&watch->mutex);
     return NULL;
@@ -165,12 +162,8 @@ bool job_watch_create(struct queue *queue, int max, struct job_watch **out, stru
     watch->queue = queue;
     watch->max = max;
     watch->listener = (struct queue_listener){ .changed = on_change, .user = watch };
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&watch->mutex, NULL);
-    pthread_cond_init(&watch->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    condition_init(&watch->changed);
     metric_set(METRIC_job_watchers, 0);
     if (pthread_create(&watch->thread, NULL, run, watch) != 0) {
         pthread_cond_destroy(&watch->changed);
