@@ -1,5 +1,5 @@
 """What systemd says of the units (verify, and security below 3.0), and that the daemon understands the
-options that they start it with. usage: units.py EXECUTABLE FOLDER_OF_UNITS"""
+options that they start it with. usage: units.py EXECUTABLE FOLDER_OF_UNITS BINDIR SYSCONFDIR"""
 import json
 import os
 import re
@@ -10,7 +10,7 @@ import tempfile
 
 from daemon import check, done
 
-EXECUTABLE, UNITS = sys.argv[1:3]
+EXECUTABLE, UNITS, BINDIR, SYSCONFDIR = sys.argv[1:5]
 if not shutil.which("systemd-analyze"):
     print("there is no systemd-analyze here")
     sys.exit(77)
@@ -22,8 +22,8 @@ def run(*arguments):
 
 with tempfile.TemporaryDirectory() as root:
     os.makedirs(f"{root}/lib/systemd/system")
-    os.makedirs(f"{root}/usr/bin")
-    shutil.copy(EXECUTABLE, f"{root}/usr/bin/latentd")
+    os.makedirs(root + BINDIR)
+    shutil.copy(EXECUTABLE, f"{root}{BINDIR}/latentd")
     for unit in ("latentd.service", "latentd.socket"):
         shutil.copy(f"{UNITS}/{unit}", f"{root}/lib/systemd/system")
     r = run("systemd-analyze", "verify", "--man=no", f"--root={root}", "latentd.service", "latentd.socket")
@@ -43,7 +43,7 @@ with tempfile.TemporaryDirectory() as root:
     print(f"exposure {found and found[1]}")
     with open(f"{UNITS}/latentd.json") as f:
         options = json.load(f)
-    check("/etc/latentd/latentd.json" in service, "the unit names the file of options")
+    check(f"{SYSCONFDIR}/latentd/latentd.json" in service, "the unit names the file of options")
     for key in options:
         if key.endswith(("-dir", "-root", "model")) and options[key].startswith("/var"):
             options[key] = f"{root}/state{options[key]}"
@@ -51,7 +51,7 @@ with tempfile.TemporaryDirectory() as root:
     options["model"] = "no such model"
     with open(f"{root}/latentd.json", "w") as f:
         json.dump(options, f)
-    arguments = re.search(r"^ExecStart=/usr/bin/latentd (.*)$", service, re.M)[1].split()
+    arguments = re.search(rf"^ExecStart={BINDIR}/latentd (.*)$", service, re.M)[1].split()
     arguments[arguments.index("--config") + 1] = f"{root}/latentd.json"
     r = run(EXECUTABLE, *arguments, "--listen", "127.0.0.1:0")
     check(r.returncode == 1 and "no such model" in r.stderr, f"every option is one: {r.returncode} {r.stderr}")
