@@ -75,8 +75,14 @@ static bool open_standard_descriptors(void) {
 /* The status, or 1 if what was printed did not all arrive. */
 static int end_output(int status) {
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return status;
+    if (fflush(stdout) == 0) {
+        if (!ferror(stdout))
+            return status;
+        /* An earlier write failed, and nobody kept its reason: one more write fails likewise. */
+        clearerr(stdout);
+        if (putchar('\n') == '\n')
+            (void)fflush(stdout);
+    }
     fprintf(stderr, "latentd: standard output could not be written%s%s\n", errno ? ": " : "",
         errno ? strerror(errno) : "");
     return status ? status : 1;

@@ -281,6 +281,12 @@ def lost_output():
             check(r.returncode == 1 and "No space left" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
             r = run(*args, preexec_fn=lambda: os.close(1), **more)
             check(r.returncode == 1 and "standard output" in r.stderr, f"{args}: {r.returncode} {r.stderr}")
+        # Whatever the length: one byte behind a full buffer, nothing is left for the last flush to fail with.
+        lora = MODEL + "/loras/snow.safetensors"
+        size = len(run("inspect", lora).stdout)
+        for length in range(4090, 4104):
+            r = run("inspect", "/" * (length - size) + lora, stdout=full, **more)
+            check(r.returncode == 1 and "No space left" in r.stderr, f"{length} bytes: {r.returncode} {r.stderr}")
     r = draw("--prompt", "-", "-o", "-", preexec_fn=lambda: os.close(0))
     check(r.returncode == 1 and "cannot read standard input" in r.stderr, r.stderr)
     print(f"{len(rows)} commands without an output")
