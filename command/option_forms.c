@@ -38,7 +38,7 @@ static void print_man(FILE *out, const struct command_help *help, const struct o
         }
         fprintf(out, "\n");
         print_roff(out, spec->help);
-        fprintf(out, "%s\n", spec->required ? " (required)" : "");
+        options_print_notes(out, spec, "\n(with ");
     }
     if (help->examples) {
         fprintf(out, ".PP\n.nf\n");

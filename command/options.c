@@ -81,6 +81,13 @@ void options_finish(struct options *options) {
     options->config = NULL;
 }
 
+const char *options_get(const struct options *options, const char *name) {
+    for (int i = 0; options->table[i].name; i++)
+        if (strcmp(options->table[i].name, name) == 0)
+            return options->values[i];
+    return NULL;
+}
+
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) {
     memset(out, 0, sizeof(*out));
@@ -108,13 +115,6 @@ bool options_parse(const struct option_spec *table, bool takes_argument, int arg
             return error_set(
                 err, ERROR_INVALID, "--%s %s is required", table[i].name, table[i].metavar);
     return true;
-}
-
-const char *options_get(const struct options *options, const char *name) {
-    for (int i = 0; options->table[i].name; i++)
-        if (strcmp(options->table[i].name, name) == 0)
-            return options->values[i];
-    return NULL;
 }
 
 int options_count(const struct options *options, const char *name) {
@@ -214,13 +214,32 @@ static bool fill_one(
     return true;
 }
 
+static bool check_needs(const struct options *options, struct error *err) {
+    for (int i = 0; options->table[i].name; i++) {
+        const struct option_spec *spec = &options->table[i];
+        for (int k = 0; k < OPTION_NEEDS_MAX && spec->needs[k] && options->values[i]; k++)
+            if (!options_get(options, spec->needs[k]))
+                return error_set(err, ERROR_INVALID, "--%s has no effect without --%s", spec->name,
+                    spec->needs[k]);
+    }
+    return true;
+}
+
 bool options_fill(const struct options *options, void *target, struct error *err) {
     for (int i = 0; options->table[i].name; i++) {
         const struct option_spec *spec = &options->table[i];
         if (!fill_one(spec, options->values[i], (char *)target + spec->to.offset, err))
             return false;
     }
-    return true;
+    return check_needs(options, err);
+}
+
+void options_print_notes(FILE *out, const struct option_spec *spec, const char *gap) {
+    if (spec->required)
+        fprintf(out, " (required)");
+    for (int k = 0; k < OPTION_NEEDS_MAX && spec->needs[k]; k++)
+        fprintf(out, "%s--%s", k == 0 ? gap : " and ", spec->needs[k]);
+    fprintf(out, "%s\n", spec->needs[0] ? ")" : "");
 }
 
 void options_print_help(
@@ -241,7 +260,7 @@ void options_print_help(
             if (*p == '\n')
                 fprintf(out, "%-32s", "");
         }
-        fprintf(out, "%s\n", spec->required ? " (required)" : "");
+        options_print_notes(out, spec, "\n                                (with ");
     }
     if (help->examples)
         fprintf(out, "\nexamples:\n%s\n", help->examples);

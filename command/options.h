@@ -14,6 +14,7 @@
 #include <stdio.h>
 
 #define OPTIONS_MAX 72
+#define OPTION_NEEDS_MAX 2
 #define OPTIONS_REPEATS_MAX LORAS_PER_REQUEST_MAX
 
 /* Where an option's value goes: a member of the struct that options_fill is given, which has the
@@ -62,6 +63,8 @@ struct option_spec {
     struct option_target to;
     bool repeats;       /* may be given often: options_get_nth. Goes nowhere by itself */
     bool holds_options; /* a configuration file with values of the others */
+    /* Other options without which it has no effect: it is refused where one of them is missing. */
+    const char *needs[OPTION_NEEDS_MAX];
 };
 
 /* What every command that loads a model takes. */
@@ -174,13 +177,17 @@ const char *options_get_nth(const struct options *options, const char *name, int
 
 /* Puts every value that was given where its row says, in `target`, a struct of the type that the
  * table was written for; what was not given stays, but for a device and a dtype, which are chosen
- * automatically then. ERROR_INVALID names the option, its value and what is allowed. */
+ * automatically then. ERROR_INVALID names the option, its value and what is allowed, or the option
+ * that is missing (`needs`). */
 bool options_fill(const struct options *options, void *target, struct error *err)
     __attribute__((warn_unused_result));
 
 /* "--NAME: VALUE is not allowed; ALLOWED". Returns false. */
 bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err);
 
+/* " (required)", or the options that the row needs behind `gap` ("... (with "), and the end of the
+ * line. */
+void options_print_notes(FILE *out, const struct option_spec *spec, const char *gap);
 void options_print_help(
     FILE *out, const struct command_help *help, const struct option_spec *table);
 

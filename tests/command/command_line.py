@@ -12,6 +12,7 @@ from daemon import check, done, wait_until
 
 executable = os.path.abspath(sys.argv[1])
 MODEL = os.path.abspath(sys.argv[2])
+JOBS = ["--state-dir", "state", "--dataset-root", "data"]
 
 
 def run(*args, cwd=None, **more):
@@ -66,10 +67,15 @@ def wrong_command_lines():
         (["serve", "--model", "fake", "--listen", "127.0.0.1:65536"], "HOST:PORT"),
         (["serve", "--model", "fake", "--listen", "127.0.0.1:-1"], "HOST:PORT"),
         (["serve", "--model", "fake", "--listen", "example.com:80"], "HOST:PORT"),
-        (["serve", "--model", "fake", "--training-share", "1"],
+        (["serve", "--model", "fake", "--lora-memory", "9"], "--lora-memory has no effect without --lora-dir"),
+        (["serve", "--model", "fake", "--merge-loras"], "--merge-loras has no effect without --lora-dir"),
+        (["serve", "--model", "fake", "--training-share", "0.5", "--state-dir", "s"],
+         "--training-share has no effect without --dataset-root"),
+        (["serve", "--model", "fake", "--results-max-age", "9"], "--results-max-age has no effect without --state-dir"),
+        (["serve", "--model", "fake", *JOBS, "--training-share", "1"],
          "--training-share: 1 is not allowed; a number from 0 to 0.9"),
-        (["serve", "--model", "fake", "--training-share", "-0.1"], "a number from 0 to 0.9"),
-        (["serve", "--model", "fake", "--training-share", "nan"], "--training-share: nan is not allowed; a number"),
+        (["serve", "--model", "fake", *JOBS, "--training-share", "-0.1"], "a number from 0 to 0.9"),
+        (["serve", "--model", "fake", *JOBS, "--training-share", "nan"], "--training-share: nan is not allowed; a number"),
         (["serve", "--model", "fake", "--cache-max-bytes", "-1"], "--cache-max-bytes: -1 is not allowed; a whole number"),
         (["serve", "--model", "fake", "--cache-max-bytes", "1e9"], "--cache-max-bytes: 1e9 is not allowed"),
         (["generate", "--model", "fake", "-o", "x.png"], "--prompt-file FILE and --prompt-embeds FILE is required"),

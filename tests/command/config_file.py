@@ -26,10 +26,11 @@ def refused(folder, value, *arguments):
 
 
 with tempfile.TemporaryDirectory() as work:
-    os.mkdir(f"{work}/loras")
+    for folder in ("loras", "data"):
+        os.mkdir(f"{work}/{folder}")
     settings = {"max-queue": 7, "drain-timeout": "5", "merge-loras": True, "one-at-a-time": False,
                 "lora-dir": f"{work}/loras", "host": ["a.example", "b.example"], "training-share": 0.5,
-                "max-connections": 40}
+                "state-dir": f"{work}/state", "dataset-root": f"{work}/data", "max-connections": 40}
     with Daemon(EXECUTABLE, extra=["--config", write(work, settings)]) as d:
         info = d.get("/info").json()
         check(info["queue"]["max"] == 7, f"{info['queue']}")
