@@ -46,6 +46,8 @@ struct job {
     int priority;   /* larger ones first */
     char *request;
     char *key, *body; /* of a request that can be repeated: its key, and what it must equal then */
+    /* The caller that ordered it, the name of an API key; "": one without a name. */
+    char owner[KEY_NAME_MAX_BYTES + 1];
 
     enum job_state state;
     enum job_wish wish; /* of a running one */

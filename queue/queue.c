@@ -341,7 +341,8 @@ static bool find_known(struct queue *queue, const struct job_order *order, struc
     *known = false;
     if (!order->key)
         return true;
-    if (!queue->store->ops->find_key(queue->store, order->key, out, known, err))
+    const char *owner = order->owner ? order->owner : "";
+    if (!queue->store->ops->find_key(queue->store, owner, order->type, order->key, out, known, err))
         return false;
     if (!*known || (out->body && strcmp(out->body, order->body) == 0))
         return true;
@@ -395,6 +396,7 @@ static bool insert(
     const struct job_event event = { 1, job->created_ms, "state", data };
     if (order->id)
         snprintf(job->id, sizeof(job->id), "%s", order->id);
+    snprintf(job->owner, sizeof(job->owner), "%s", order->owner ? order->owner : "");
     const bool ok = (data || no_memory(err)) && (order->id || queue_make_id(job->id, err)) &&
                     queue->store->ops->insert(queue->store, job, &event, err);
     free(data);

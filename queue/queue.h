@@ -35,8 +35,9 @@ struct job_order {
     const char *type, *request; /* the request is JSON */
     const char *id;             /* of queue_make_id, for who keeps files under it; NULL: any */
     int priority;
-    /* A request with the same key is the same one, sent again. `body` is compared; both NULL where
-     * there is no key. */
+    const char *owner; /* as struct job has it; NULL is "" */
+    /* A request of the same owner and type with the same key is the same one, sent again. `body` is
+     * compared; both NULL where there is no key. */
     const char *key, *body;
 };
 /* An id that no job has; JOB_ID_BYTES. */

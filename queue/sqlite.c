@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define SQL_MAX_BYTES 1024
 
 static const char schema[] =
@@ -29,8 +29,9 @@ static const char schema[] =
     " type TEXT NOT NULL,"
     " priority INTEGER NOT NULL,"
     " request TEXT NOT NULL,"
-    " idempotency_key TEXT UNIQUE,"
+    " idempotency_key TEXT,"
     " body TEXT,"
+    " owner TEXT NOT NULL DEFAULT '',"
     " state TEXT NOT NULL CHECK (state IN"
     "  ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled')),"
     " wish INTEGER NOT NULL,"
@@ -52,6 +53,7 @@ static const char schema[] =
     ") STRICT;"
     "CREATE INDEX job_ready ON job (type, priority DESC, number) WHERE state = 'queued';"
     "CREATE INDEX job_state ON job (state, number);"
+    "CREATE UNIQUE INDEX job_key ON job (owner, type, idempotency_key);"
     "CREATE TABLE event ("
     " job INTEGER NOT NULL REFERENCES job (number) ON DELETE CASCADE,"
     " number INTEGER NOT NULL,"
@@ -60,12 +62,32 @@ static const char schema[] =
     " data TEXT NOT NULL,"
     " PRIMARY KEY (job, number)"
     ") STRICT, WITHOUT ROWID;"
-    "PRAGMA user_version = 1;";
+    "PRAGMA user_version = 2;";
+
+/* Version 1 had no owners, and keys were unique by themselves: the plain one of a training job, and
+ * "generate OWNER KEY", without any other space, of a job of pictures. Its tables give way to those
+ * of `schema`, which take over their rows; numbers stay, and none is used again. */
+static const char sets_version_1_aside[] = "ALTER TABLE job RENAME TO old_job;"
+                                           "ALTER TABLE event RENAME TO old_event;"
+                                           "DROP INDEX job_ready;"
+                                           "DROP INDEX job_state;";
+static const char takes_over_version_1[] =
+    "INSERT INTO event SELECT * FROM old_event;"
+    "DELETE FROM sqlite_sequence WHERE name = 'job';"
+    "UPDATE sqlite_sequence SET name = 'job' WHERE name = 'old_job';"
+    "DROP TABLE old_event;"
+    "DROP TABLE old_job;"
+    "UPDATE job SET"
+    " owner = substr(idempotency_key, 10, instr(substr(idempotency_key, 10), ' ') - 1),"
+    " idempotency_key ="
+    "  substr(idempotency_key, 10 + instr(substr(idempotency_key, 10), ' '))"
+    " WHERE idempotency_key GLOB 'generate * *';";
 
 /* --- How a job lies in its row --- */
 
 enum column_kind {
     COLUMN_ID,
+    COLUMN_OWNER,
     COLUMN_TEXT,
     COLUMN_STATE,
     COLUMN_WISH,
@@ -89,6 +111,7 @@ static const struct column {
     COLUMN(TEXT, request, true),
     { "idempotency_key", COLUMN_TEXT, offsetof(struct job, key), true },
     COLUMN(TEXT, body, true),
+    COLUMN(OWNER, owner, true),
     COLUMN(STATE, state, false),
     COLUMN(WISH, wish, false),
     COLUMN(INT, attempts, false),
@@ -173,6 +196,7 @@ static int bind_column(sqlite3_stmt *statement, int at, const struct job *job, i
     const char *member = (const char *)job + columns[index].offset;
     switch (columns[index].kind) {
     case COLUMN_ID:
+    case COLUMN_OWNER:
         return sqlite3_bind_text(statement, at, member, -1, SQLITE_STATIC);
     case COLUMN_TEXT:
         return sqlite3_bind_text(statement, at, *(char *const *)member, -1, SQLITE_STATIC);
@@ -214,6 +238,10 @@ static bool read_column(sqlite3_stmt *statement, int at, struct job *job, int in
     case COLUMN_ID:
         text = column_text(statement, at);
         snprintf(job->id, sizeof(job->id), "%s", text ? text : "");
+        return text;
+    case COLUMN_OWNER:
+        text = column_text(statement, at);
+        snprintf(job->owner, sizeof(job->owner), "%s", text ? text : "");
         return text;
     case COLUMN_TEXT:
         if (sqlite3_column_type(statement, at) == SQLITE_NULL)
@@ -364,8 +392,13 @@ static bool sqlite_find(
     return find_by(store, FIND, id, out, found, err);
 }
 
-static bool sqlite_find_key(
-    struct store *store, const char *key, struct job *out, bool *found, struct error *err) {
+static bool sqlite_find_key(struct store *store, const char *owner, const char *type,
+    const char *key, struct job *out, bool *found, struct error *err) {
+    struct sqlite *s = sqlite_of(store);
+    sqlite3_stmt *statement = s->statements[FIND_KEY];
+    if (sqlite3_bind_text(statement, 2, owner, -1, SQLITE_STATIC) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 3, type, -1, SQLITE_STATIC) != SQLITE_OK)
+        return refused(s, err);
     return find_by(store, FIND_KEY, key, out, found, err);
 }
 
@@ -438,7 +471,7 @@ static bool sqlite_list(struct store *store, const struct job_filter *filter,
             append(sql, "%s'%s'", comma, job_state_name((enum job_state)i));
             comma = ", ";
         }
-    append(sql, ") AND (?1 IS NULL OR type = ?1)");
+    append(sql, ") AND (?1 IS NULL OR type = ?1) AND (?2 IS NULL OR owner = ?2)");
     if (filter->after)
         append(sql, " AND number %s %" PRId64, filter->newest_first ? "<" : ">", filter->after);
     append(sql, " ORDER BY number %s", filter->newest_first ? "DESC" : "ASC");
@@ -448,7 +481,8 @@ static bool sqlite_list(struct store *store, const struct job_filter *filter,
     if (sqlite3_prepare_v2(s->db, sql, -1, &statement, NULL) != SQLITE_OK)
         return refused(s, err);
     int step = SQLITE_MISUSE;
-    bool ok = sqlite3_bind_text(statement, 1, filter->type, -1, SQLITE_STATIC) == SQLITE_OK;
+    bool ok = sqlite3_bind_text(statement, 1, filter->type, -1, SQLITE_STATIC) == SQLITE_OK &&
+              sqlite3_bind_text(statement, 2, filter->owner, -1, SQLITE_STATIC) == SQLITE_OK;
     while (ok && (step = sqlite3_step(statement)) == SQLITE_ROW) {
         struct job job;
         ok = read_job(statement, &job, err);
@@ -535,7 +569,8 @@ static bool prepare_all(struct sqlite *s, struct error *err) {
            prepare(s, INSERT_EVENT, "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5)", err) &&
            prepare(s, DROP_EVENTS, "DELETE FROM event WHERE job = ?1 AND number <= ?2", err) &&
            prepare_select(s, FIND, "WHERE id = ?1", err) &&
-           prepare_select(s, FIND_KEY, "WHERE idempotency_key = ?1", err) &&
+           prepare_select(
+               s, FIND_KEY, "WHERE idempotency_key = ?1 AND owner = ?2 AND type = ?3", err) &&
            prepare_select(s, FIND_NEXT,
                "WHERE state = 'queued' AND type = ?1 ORDER BY priority DESC, number LIMIT 1",
                err) &&
@@ -565,6 +600,26 @@ static bool ask(struct sqlite *s, const char *sql, char *out, size_t size, struc
     return ok;
 }
 
+/* "number, id, ...", but for the owner, of which version 1 knew nothing. */
+static void append_old_columns(char *sql) {
+    append(sql, "number");
+    for (int i = 0; i < COLUMN_COUNT; i++)
+        if (columns[i].kind != COLUMN_OWNER)
+            append(sql, ", %s", columns[i].name);
+}
+
+/* As a whole or not at all: the file is closed after an error. */
+static bool upgrade(struct sqlite *s, struct error *err) {
+    char sql[SQL_MAX_BYTES] = "INSERT INTO job (";
+    append_old_columns(sql);
+    append(sql, ") SELECT ");
+    append_old_columns(sql);
+    append(sql, " FROM old_job");
+    return execute(s, "BEGIN IMMEDIATE", err) && execute(s, sets_version_1_aside, err) &&
+           execute(s, schema, err) && execute(s, sql, err) &&
+           execute(s, takes_over_version_1, err) && execute(s, "COMMIT", err);
+}
+
 static bool check_schema(struct sqlite *s, struct error *err) {
     char text[256];
     if (!ask(s, "PRAGMA user_version", text, sizeof(text), err))
@@ -579,10 +634,11 @@ static bool check_schema(struct sqlite *s, struct error *err) {
                execute(s, "COMMIT", err);
     if (!ask(s, "PRAGMA integrity_check(1)", text, sizeof(text), err))
         return false;
-    return strcmp(text, "ok") == 0 ||
-           error_set(err, ERROR_IO,
-               "%s is damaged (%s); move it away, and the daemon begins with an empty queue",
-               s->path, text);
+    if (strcmp(text, "ok") != 0)
+        return error_set(err, ERROR_IO,
+            "%s is damaged (%s); move it away, and the daemon begins with an empty queue", s->path,
+            text);
+    return version == SCHEMA_VERSION || upgrade(s, err);
 }
 
 /* Makes it, if it is not there, for its owner alone; what SQLite puts beside it gets the same mode.

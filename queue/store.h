@@ -13,8 +13,9 @@
 
 /* Which jobs; zeroed: all of them, oldest first. */
 struct job_filter {
-    unsigned states;  /* a bit (1u << state) each; 0: any */
-    const char *type; /* NULL: any */
+    unsigned states;   /* a bit (1u << state) each; 0: any */
+    const char *type;  /* NULL: any */
+    const char *owner; /* as struct job has it; NULL: any */
     bool newest_first;
     int64_t after; /* the number that the one before the first has; 0: from the beginning */
     int limit;     /* 0: none */
@@ -34,12 +35,13 @@ struct store_ops {
         struct error *err);
     bool (*erase)(struct store *store, int64_t number, struct error *err);
 
-    /* *found says whether *out is one, the caller's to finish. By its id, by its key, or the next
-     * queued one of a type: the highest priority, and of those the oldest. */
+    /* *found says whether *out is one, the caller's to finish. By its id, by the key that its owner
+     * gave it among those of its type, or the next queued one of a type: the highest priority, and
+     * of those the oldest. */
     bool (*find)(
         struct store *store, const char *id, struct job *out, bool *found, struct error *err);
-    bool (*find_key)(
-        struct store *store, const char *key, struct job *out, bool *found, struct error *err);
+    bool (*find_key)(struct store *store, const char *owner, const char *type, const char *key,
+        struct job *out, bool *found, struct error *err);
     bool (*find_next)(
         struct store *store, const char *type, struct job *out, bool *found, struct error *err);
 

@@ -139,8 +139,8 @@ static bool make(const struct order_task *t, const json_t *body, struct job_orde
 /* The job of the request: the one that it was when it came before, or a new one. */
 static bool find_or_make(
     const struct order_task *t, const json_t *body, struct job *job, struct error *err) {
-    struct job_order order = { .type = GENERATE_JOB_TYPE };
-    char key[sizeof(t->key) + sizeof(t->caller) + 16], digest[DIGEST_TEXT_BYTES];
+    struct job_order order = { .type = GENERATE_JOB_TYPE, .owner = t->caller };
+    char digest[DIGEST_TEXT_BYTES];
     bool known = false;
     if (t->key[0]) {
         char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
@@ -149,17 +149,11 @@ static bool find_or_make(
         const struct digest sum = sha256_of(canonical, strlen(canonical));
         free(canonical);
         digest_to_text(&sum, digest);
-        /* A key has no spaces, so that no other kind's is the same. */
-        snprintf(key, sizeof(key), "generate %s %s", t->caller, t->key);
-        order.key = key;
+        order.key = t->key;
         order.body = digest;
     }
-    const bool ok = queue_find_known(t->server->options.queue, &order, job, &known, err) &&
-                    (known || make(t, body, &order, job, &known, err));
-    if (!ok && err->code == ERROR_CONFLICT && t->key[0])
-        error_set(err, ERROR_CONFLICT, "Idempotency-Key %s was sent before, with another request",
-            t->key);
-    return ok;
+    return queue_find_known(t->server->options.queue, &order, job, &known, err) &&
+           (known || make(t, body, &order, job, &known, err));
 }
 
 static bool enqueue(struct task *task, struct error *err) {

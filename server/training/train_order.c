@@ -87,7 +87,7 @@ static bool make(const struct train_order *order, const json_t *config, struct j
 
 bool train_order_place(const struct train_order *order, const json_t *body, const json_t *config,
     struct job *job, struct error *err) {
-    struct job_order job_order = { .type = JOB_TYPE_TRAIN };
+    struct job_order job_order = { .type = JOB_TYPE_TRAIN, .owner = order->owner };
     bool known = false;
     char *canonical = NULL; /* the same however it was written */
     if (order->key[0]) {
@@ -129,6 +129,7 @@ void train_order_init(struct train_order *order, const struct exchange *exchange
     order->queue = exchange->server->options.queue;
     order->engine = exchange->server->options.engine;
     order->runner = find_runner(exchange);
+    snprintf(order->owner, sizeof(order->owner), "%s", exchange->caller);
     if (!jobs_read_key(exchange, order->key, NULL))
         order->key[0] = 0; /* it was refused before */
 }

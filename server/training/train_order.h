@@ -18,6 +18,7 @@ struct train_order {
     struct engine *engine;           /* borrowed */
     const struct job_runner *runner; /* borrowed */
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
+    char owner[KEY_NAME_MAX_BYTES + 1];
 };
 /* After train_order_may_come. */
 void train_order_init(struct train_order *order, const struct exchange *exchange);

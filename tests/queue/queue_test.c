@@ -198,6 +198,43 @@ static void a_key_stands_for_one_request(struct kind *kind) {
     end(kind, queue, "two keys, two bodies");
 }
 
+/* Each of two owners, and nobody in particular, has the key "k" for each of two types. */
+static void a_key_belongs_to_its_owner_and_type(struct kind *kind) {
+    static const char *const owners[] = { "alice", "bob", NULL }, *const types[] = { "train",
+        "draw" };
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    struct job jobs[6];
+    bool known;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 6; i++) {
+            const char *owner = owners[i % 3];
+            struct job job = { 0 };
+            const struct job_order order = { .type = types[i / 3],
+                .request = "{}",
+                .owner = owner,
+                .key = "k",
+                .body = owner ? owner : "nobody" };
+            CHECK(queue_enqueue(queue, &order, &job, &known, &err) && known == (round == 1),
+                "%s's %s: %s", order.body, order.type, known ? "it is known" : err.message);
+            check_same(job.owner, owner ? owner : "");
+            if (round == 1) {
+                check_same(job.id, jobs[i].id);
+                job_finish(&jobs[i]);
+            }
+            jobs[i] = job;
+        }
+        queue = again(kind, queue);
+    }
+    for (int i = 0; i < 6; i++) {
+        struct job job = get(queue, jobs[i].id);
+        check_same(job.owner, owners[i % 3] ? owners[i % 3] : "");
+        job_finish(&job), job_finish(&jobs[i]);
+    }
+    end(kind, queue, "one key, three owners, two types: six jobs");
+}
+
 static void what_is_reported_stays(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -528,6 +565,32 @@ static void lists_have_pages(struct kind *kind) {
     end(kind, queue, "nine lists");
 }
 
+static void lists_are_of_one_owner_or_of_all(struct kind *kind) {
+    static const char *const owners[] = { "alice", "bob", "", "alice", NULL, "bob", "Alice" };
+    begin(kind);
+    struct queue *queue = make(kind);
+    struct error err = { 0 };
+    for (int i = 0; i < 7; i++) {
+        struct job job;
+        bool known;
+        const struct job_order order = {
+            .type = i < 4 ? "train" : "draw", .request = "{}", .owner = owners[i]
+        };
+        CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%s", err.message);
+        job_finish(&job);
+    }
+    queue = again(kind, queue);
+    check_list(queue, &(struct job_filter){ 0 }, "1 2 3 4 5 6 7 ", false);
+    check_list(queue, &(struct job_filter){ .owner = "alice" }, "1 4 ", false);
+    check_list(queue, &(struct job_filter){ .owner = "Alice" }, "7 ", false);
+    check_list(queue, &(struct job_filter){ .owner = "" }, "3 5 ", false);
+    check_list(queue, &(struct job_filter){ .owner = "bob", .type = "draw" }, "6 ", false);
+    check_list(queue, &(struct job_filter){ .owner = "bob", .newest_first = true, .limit = 1 },
+        "6 ", true);
+    check_list(queue, &(struct job_filter){ .owner = "carol" }, "", false);
+    end(kind, queue, "seven lists of four owners");
+}
+
 static void the_queue_is_bounded(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -590,6 +653,8 @@ int main(void) {
     static void (*const promises[])(struct kind * kind) = {
         jobs_are_claimed_by_priority_then_age,
         a_key_stands_for_one_request,
+        a_key_belongs_to_its_owner_and_type,
+        lists_are_of_one_owner_or_of_all,
         what_is_reported_stays,
         who_lost_a_job_cannot_write_to_it,
         who_only_waits_has_no_strike,

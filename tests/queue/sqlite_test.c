@@ -121,6 +121,160 @@ static void a_change_happens_as_a_whole_or_not_at_all(void) {
     folder_remove(folder);
 }
 
+static bool is_sound(const char *folder) {
+    sqlite3 *db = NULL;
+    sqlite3_stmt *statement = NULL;
+    bool sound = sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
+                 sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &statement, NULL) ==
+                     SQLITE_OK &&
+                 sqlite3_step(statement) == SQLITE_ROW &&
+                 strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return sound;
+}
+
+/* --- Files of version 1 --- */
+
+/* As a daemon of that version made it, word for word. */
+static const char version_1[] =
+    "CREATE TABLE job ("
+    " number INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE,"
+    " type TEXT NOT NULL,"
+    " priority INTEGER NOT NULL,"
+    " request TEXT NOT NULL,"
+    " idempotency_key TEXT UNIQUE,"
+    " body TEXT,"
+    " state TEXT NOT NULL CHECK (state IN"
+    "  ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled')),"
+    " wish INTEGER NOT NULL,"
+    " attempts INTEGER NOT NULL,"
+    " strikes INTEGER NOT NULL,"
+    " created_ms INTEGER NOT NULL,"
+    " started_ms INTEGER NOT NULL,"
+    " finished_ms INTEGER NOT NULL,"
+    " running_ms INTEGER NOT NULL,"
+    " since_ms INTEGER NOT NULL,"
+    " step INTEGER NOT NULL,"
+    " steps INTEGER NOT NULL,"
+    " furthest INTEGER NOT NULL,"
+    " eta_s REAL NOT NULL,"
+    " metrics TEXT,"
+    " result TEXT,"
+    " error TEXT,"
+    " events INTEGER NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX job_ready ON job (type, priority DESC, number) WHERE state = 'queued';"
+    "CREATE INDEX job_state ON job (state, number);"
+    "CREATE TABLE event ("
+    " job INTEGER NOT NULL REFERENCES job (number) ON DELETE CASCADE,"
+    " number INTEGER NOT NULL,"
+    " at_ms INTEGER NOT NULL,"
+    " type TEXT NOT NULL,"
+    " data TEXT NOT NULL,"
+    " PRIMARY KEY (job, number)"
+    ") STRICT, WITHOUT ROWID;"
+    "PRAGMA user_version = 1;";
+
+#define VERSION_1_JOB(number, type, key, state)                                                    \
+    "INSERT INTO job VALUES (" number ", 'id" number "', '" type "', 0, '{}', " key                \
+    ", 'the body', '" state "', 0, 1, 0, 1, 1, 0, 0, 0, 3, 9, 3, -1, NULL, NULL, NULL, 2);"        \
+    "INSERT INTO event VALUES (" number ", 1, 1, 'state', '{}'), (" number ", 2, 1, 'a', '{}');"
+
+/* No key is like another: those of pictures have the name of an API key in them. Of jobs 1 to 9
+ * four are left. */
+static const char *const rows_of_version_1[] = {
+    VERSION_1_JOB("3", "train", "'monday'", "running"),
+    VERSION_1_JOB("5", "generate", "'generate alice monday'", "succeeded"),
+    VERSION_1_JOB("6", "generate", "'generate  monday'", "queued"),
+    VERSION_1_JOB("7", "generate", "NULL", "paused"),
+    VERSION_1_JOB("9", "train", "'tuesday'", "failed"),
+    "DELETE FROM event WHERE job = 9; DELETE FROM job WHERE number = 9",
+};
+
+static void execute(const char *folder, const char *sql) {
+    sqlite3 *db = NULL;
+    char *message = NULL;
+    CHECK(sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
+              sqlite3_exec(db, sql, NULL, NULL, &message) == SQLITE_OK,
+        "%s", message ? message : "no file");
+    sqlite3_free(message);
+    sqlite3_close(db);
+}
+
+/* The job that a request of this owner with the key "monday" is; "": a new one. */
+static void check_known(
+    struct queue *queue, const char *owner, const char *type, const char *expected) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    bool known = false;
+    const struct job_order order = {
+        .type = type, .request = "{}", .owner = owner, .key = "monday", .body = "the body"
+    };
+    CHECK(queue_find_known(queue, &order, &job, &known, &err), "%s", err.message);
+    CHECK(known ? strcmp(job.id, expected) == 0 : !expected[0], "%s's %s is \"%s\", not \"%s\"",
+        owner, type, known ? job.id : "", expected);
+    job_finish(&job);
+}
+
+static void a_file_of_version_1_is_taken_over(void) {
+    static const struct {
+        const char *id, *owner;
+        enum job_state state;
+        int events;
+    } jobs[] = {
+        { "id3", "", JOB_QUEUED, 3 }, /* it ran when its daemon ended */
+        { "id5", "alice", JOB_SUCCEEDED, 2 },
+        { "id6", "", JOB_QUEUED, 2 },
+        { "id7", "", JOB_PAUSED, 2 },
+    };
+    char folder[FOLDER_BYTES], id[JOB_ID_BYTES];
+    struct error err = { 0 };
+    int count = 0, version = 0;
+    folder_make(folder);
+    execute(folder, version_1);
+    for (size_t i = 0; i < sizeof(rows_of_version_1) / sizeof(rows_of_version_1[0]); i++)
+        execute(folder, rows_of_version_1[i]);
+    /* Something in the way of the last step but a few: all is as it was. */
+    execute(folder, "CREATE INDEX job_key ON event (type)");
+    opens_not(folder, ERROR_IO, "job_key already exists");
+    CHECK(ask_file(folder, "PRAGMA user_version", &version) && version == 1, "%d", version);
+    CHECK(ask_file(folder, "SELECT count(*) FROM event", &count) && count == 8, "%d", count);
+    execute(folder, "DROP INDEX job_key");
+    for (int round = 0; round < 2; round++) {
+        struct queue *queue = must_open(folder);
+        for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+            struct job job = { 0 };
+            CHECK(queue_get(queue, jobs[i].id, &job, &err), "%s", err.message);
+            CHECK(strcmp(job.owner, jobs[i].owner) == 0 && job.state == jobs[i].state &&
+                      job.events == jobs[i].events && job.step == 3 && job.steps == 9,
+                "%s of \"%s\" is %s, %d events", job.id, job.owner, job_state_name(job.state),
+                (int)job.events);
+            job_finish(&job);
+        }
+        check_known(queue, "", "train", "id3");
+        check_known(queue, "alice", "train", "");
+        check_known(queue, "alice", "generate", "id5");
+        check_known(queue, "", "generate", "id6");
+        check_known(queue, "bob", "generate", "");
+        queue_destroy(queue);
+    }
+    struct queue *queue = must_open(folder);
+    struct job job = { 0 };
+    CHECK(enqueue(queue, "{}", id, &err) && queue_get(queue, id, &job, &err), "%s", err.message);
+    CHECK(job.number == 10, "number %d, but 9 was the last", (int)job.number);
+    job_finish(&job);
+    queue_destroy(queue);
+    CHECK(is_sound(folder), "the file is sound");
+    CHECK(ask_file(folder, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%old%'", &count) &&
+              count == 0,
+        "%d tables are left", count);
+    CHECK(ask_file(folder, "SELECT count(*) FROM event", &count) && count == 10, "%d", count);
+    printf("4 jobs of version 1 with %d events, and one more\n", count);
+    folder_remove(folder);
+}
+
 /* --- A kill -9 --- */
 
 /* The next job, if there is any, is done, or put back, or kept until the end of the process. */
@@ -150,19 +304,6 @@ static void enqueue_for_ever(const char *folder, int fd) {
         work_on_one(queue, n % 3);
         work_on_one(queue, 0);
     }
-}
-
-static bool is_sound(const char *folder) {
-    sqlite3 *db = NULL;
-    sqlite3_stmt *statement = NULL;
-    bool sound = sqlite3_open(folder_path(folder, "jobs.sqlite"), &db) == SQLITE_OK &&
-                 sqlite3_prepare_v2(db, "PRAGMA integrity_check", -1, &statement, NULL) ==
-                     SQLITE_OK &&
-                 sqlite3_step(statement) == SQLITE_ROW &&
-                 strcmp((const char *)sqlite3_column_text(statement, 0), "ok") == 0;
-    sqlite3_finalize(statement);
-    sqlite3_close(db);
-    return sound;
 }
 
 static void kill9_loses_no_acknowledged_job(int rounds) {
@@ -436,6 +577,7 @@ int main(int argc, char **argv) {
     damaged_files_are_said_to_be();
     a_full_disk_is_an_error_and_no_more();
     a_removed_file_is_noticed();
+    a_file_of_version_1_is_taken_over();
     a_deleted_job_leaves_no_events();
     nobody_else_uses_the_file();
     a_change_happens_as_a_whole_or_not_at_all();
