@@ -86,19 +86,6 @@ static bool is_running(struct generation *g) {
     return running;
 }
 
-static struct generation *find_oldest(struct generations *list, const char *caller) {
-    struct generation *waiting = NULL;
-    for (struct generation *g = list->first; g; g = g->next) {
-        if (strcmp(g->caller, caller) != 0)
-            continue;
-        if (is_running(g))
-            return g;
-        if (!waiting)
-            waiting = g;
-    }
-    return waiting;
-}
-
 /* Of all that wait, in the order in which they came. */
 static int position_of(struct generations *list, const struct generation *wanted) {
     int position = 1;
@@ -145,16 +132,6 @@ bool generations_find(
     return g;
 }
 
-bool generations_find_oldest(
-    struct generations *list, const char *caller, struct generation_look *out) {
-    pthread_mutex_lock(&list->mutex);
-    struct generation *g = find_oldest(list, caller);
-    if (g && out)
-        look_at(list, g, out);
-    pthread_mutex_unlock(&list->mutex);
-    return g;
-}
-
 int generations_list(struct generations *list, const char *caller, struct generation_look **out) {
     int count = 0;
     pthread_mutex_lock(&list->mutex);
@@ -182,7 +159,7 @@ bool generations_has_ended(struct generations *list, const char *caller, const c
 
 bool generations_cancel(struct generations *list, const char *caller, const char *id) {
     pthread_mutex_lock(&list->mutex);
-    struct generation *g = id ? find(list, caller, id) : find_oldest(list, caller);
+    struct generation *g = find(list, caller, id);
     if (g)
         generation_ref(g);
     pthread_mutex_unlock(&list->mutex);

@@ -27,9 +27,6 @@ void generation_look_finish(struct generation_look *look); /* zeroed is fine */
 /* By its id or its task id. False: no such one is under way. `out` may be NULL. */
 bool generations_find(
     struct generations *list, const char *caller, const char *id, struct generation_look *out);
-/* The caller's that has been running for longest; if none runs, the one that has waited longest. */
-bool generations_find_oldest(
-    struct generations *list, const char *caller, struct generation_look *out);
 /* All of the caller's, in the order in which they came; *out is malloc'd, each to be finished.
  * Returns how many, -1 when memory is short. */
 int generations_list(struct generations *list, const char *caller, struct generation_look **out);
@@ -38,8 +35,7 @@ int generations_list(struct generations *list, const char *caller, struct genera
 bool generations_has_ended(struct generations *list, const char *caller, const char *id);
 
 /* Asks it to end: it stops before its next unit of work, and its client is told ERROR_CANCELLED. By
- * id or task id, or, with NULL, the one that generations_find_oldest finds. False: there is none.
- */
+ * its id or its task id. False: there is none. */
 bool generations_cancel(struct generations *list, const char *caller, const char *id);
 
 #define GENERATIONS_REMEMBERED 64
