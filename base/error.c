@@ -12,6 +12,7 @@ static const struct {
 } codes[] = {
     [ERROR_NONE] = { "ok", 200 },
     [ERROR_INVALID] = { "invalid_request", 400 },
+    [ERROR_FORBIDDEN] = { "forbidden", 403 },
     [ERROR_NOT_FOUND] = { "not_found", 404 },
     [ERROR_CONFLICT] = { "conflict", 409 },
     [ERROR_TOO_LARGE] = { "too_large", 413 },

@@ -16,6 +16,7 @@
 enum error_code {
     ERROR_NONE = 0,
     ERROR_INVALID,     /* the request or file is wrong: 400 */
+    ERROR_FORBIDDEN,   /* right, but not for this caller: 403 */
     ERROR_NOT_FOUND,   /* no such thing: 404 */
     ERROR_CONFLICT,    /* not in the state it is in: 409 */
     ERROR_TOO_LARGE,   /* over a limit in bytes: 413 */

@@ -132,6 +132,7 @@
 #define JOB_EVENT_MAX_BYTES (16u << 10) /* of what a job's runner says in one */
 #define JOB_EVENTS_PENDING_MAX 256      /* said and not yet written down */
 #define JOB_KEY_MAX_BYTES 255           /* of an Idempotency-Key */
+#define JOB_CALLER_MAX_BYTES 79         /* of struct caller (server/access/caller.h) */
 /* A job with which the daemon ended so often in a row, without getting further than ever, fails. */
 #define JOB_STRIKES_MAX 5
 
@@ -191,6 +192,7 @@
 #define JSON_REQUEST_MAX_VALUES 4096 /* of a request: only its texts are large */
 #define QUEUE_MAX_REQUESTS 64        /* unless --max-queue says otherwise */
 #define QUEUE_LIMIT_MAX 65536
+#define RETRY_AFTER_MAX_S 3600
 #define DRAIN_TIMEOUT_MAX_S 86400
 #define HTTP_HEARTBEAT_S 15 /* unless --heartbeat says otherwise */
 #define HTTP_HEARTBEAT_MAX_S 3600

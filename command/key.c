@@ -19,22 +19,27 @@
 #define SECRET_BYTES 32
 
 struct settings {
-    const char *file;
+    const char *file, *may;
 };
 
 static const struct option_spec table[] = {
     { "api-keys", 0, "FILE", "to which its digest is added; made if it is not there", true,
         OPTION_TO_TEXT(struct settings, file) },
+    { "may", 0, "RIGHTS",
+        "what it may do beyond others: priority (above 0), all-jobs (see and\n"
+        "control those of every key), or both with a comma [nothing]",
+        .to = OPTION_TO_TEXT(struct settings, may) },
     { 0 },
 };
 
 static const struct command_help help = {
     "latentd key NAME --api-keys FILE",
     "Makes an API key of 256 random bits and prints it, once: only its SHA-256 is kept, in a line\n"
-    "`NAME SHA256` of the file. A daemon reads the file when it starts. NAME is what logs call "
-    "who\n"
-    "has the key; to take a key away, delete its line and restart the daemon.",
+    "`NAME SHA256 RIGHTS` of the file. A daemon reads the file when it starts. Logs call the "
+    "key's\n"
+    "holder NAME. To take a key away, delete its line and restart the daemon.",
     "  latentd key alice --api-keys /etc/latentd/api-keys\n"
+    "  latentd key operator --may priority,all-jobs --api-keys /etc/latentd/api-keys\n"
     "  curl -s localhost:8188/info -H 'Authorization: Bearer KEY'\n"
     "  curl -s localhost:8188/info -u anybody:KEY",
 };
@@ -76,12 +81,14 @@ static bool check_file(const char *path, const char *name, bool *needs_newline, 
 }
 
 /* One write at the end of the file: another key that is added at the same time has its own line. */
-static bool append(
-    const char *path, const char *name, const char *secret, bool newline, struct error *err) {
-    char digest[DIGEST_TEXT_BYTES], line[KEY_NAME_MAX_BYTES + DIGEST_TEXT_BYTES + 4];
+static bool append(const struct settings *settings, const char *name, const char *secret,
+    bool newline, struct error *err) {
+    const char *path = settings->file;
+    char digest[DIGEST_TEXT_BYTES], line[KEY_NAME_MAX_BYTES + DIGEST_TEXT_BYTES + 40];
     const struct digest of = sha256_of(secret, strlen(secret));
     digest_to_text(&of, digest);
-    const int length = snprintf(line, sizeof(line), "%s%s %s\n", newline ? "\n" : "", name, digest);
+    const int length = snprintf(line, sizeof(line), "%s%s %s%s%s\n", newline ? "\n" : "", name,
+        digest, settings->may ? " " : "", settings->may ? settings->may : "");
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
@@ -110,10 +117,15 @@ int key_main(int argc, char **argv) {
             "1 to %d letters, digits, '.', '_' and '-'", KEY_NAME_MAX_BYTES);
         return options_usage_error("key", &err);
     }
+    unsigned rights;
     if (!options_fill(&given, &settings, &err))
         return options_usage_error("key", &err);
+    if (settings.may && !key_rights_parse(settings.may, strlen(settings.may), &rights)) {
+        options_refuse("may", settings.may, KEY_RIGHTS_ALLOWED, &err);
+        return options_usage_error("key", &err);
+    }
     if (!check_file(settings.file, name, &newline, &err) || !make_secret(secret, &err) ||
-        !append(settings.file, name, secret, newline, &err)) {
+        !append(&settings, name, secret, newline, &err)) {
         fprintf(stderr, "latentd key: %s\n", err.message);
         return 1;
     }

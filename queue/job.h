@@ -48,6 +48,8 @@ struct job {
     char *key, *body; /* of a request that can be repeated: its key, and what it must equal then */
     /* The caller that ordered it, the name of an API key; "": one without a name. */
     char owner[KEY_NAME_MAX_BYTES + 1];
+    /* What turns are dealt out by: jobs with the same text share theirs. */
+    char caller[JOB_CALLER_MAX_BYTES + 1];
 
     enum job_state state;
     enum job_wish wish; /* of a running one */

@@ -397,6 +397,7 @@ static bool insert(
     if (order->id)
         snprintf(job->id, sizeof(job->id), "%s", order->id);
     snprintf(job->owner, sizeof(job->owner), "%s", order->owner ? order->owner : "");
+    snprintf(job->caller, sizeof(job->caller), "%s", order->caller ? order->caller : "");
     const bool ok = (data || no_memory(err)) && (order->id || queue_make_id(job->id, err)) &&
                     queue->store->ops->insert(queue->store, job, &event, err);
     free(data);

@@ -35,7 +35,7 @@ struct job_order {
     const char *type, *request; /* the request is JSON */
     const char *id;             /* of queue_make_id, for who keeps files under it; NULL: any */
     int priority;
-    const char *owner; /* as struct job has it; NULL is "" */
+    const char *owner, *caller; /* as struct job has them; NULL is "" */
     /* A request of the same owner and type with the same key is the same one, sent again. `body` is
      * compared; both NULL where there is no key. */
     const char *key, *body;

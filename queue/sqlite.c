@@ -32,6 +32,7 @@ static const char schema[] =
     " idempotency_key TEXT,"
     " body TEXT,"
     " owner TEXT NOT NULL DEFAULT '',"
+    " caller TEXT NOT NULL DEFAULT '',"
     " state TEXT NOT NULL CHECK (state IN"
     "  ('queued', 'running', 'paused', 'succeeded', 'failed', 'cancelled')),"
     " wish INTEGER NOT NULL,"
@@ -53,6 +54,7 @@ static const char schema[] =
     ") STRICT;"
     "CREATE INDEX job_ready ON job (type, priority DESC, number) WHERE state = 'queued';"
     "CREATE INDEX job_state ON job (state, number);"
+    "CREATE INDEX job_turn ON job (type, caller, started_ms);"
     "CREATE UNIQUE INDEX job_key ON job (owner, type, idempotency_key);"
     "CREATE TABLE event ("
     " job INTEGER NOT NULL REFERENCES job (number) ON DELETE CASCADE,"
@@ -64,9 +66,10 @@ static const char schema[] =
     ") STRICT, WITHOUT ROWID;"
     "PRAGMA user_version = 2;";
 
-/* Version 1 had no owners, and keys were unique by themselves: the plain one of a training job, and
- * "generate OWNER KEY", without any other space, of a job of pictures. Its tables give way to those
- * of `schema`, which take over their rows; numbers stay, and none is used again. */
+/* Version 1 had no owners and callers, and keys were unique by themselves: the plain one of a
+ * training job, and "generate OWNER KEY", without any other space, of a job of pictures. Its tables
+ * give way to those of `schema`, which take over their rows; numbers stay, and none is used again.
+ */
 static const char sets_version_1_aside[] = "ALTER TABLE job RENAME TO old_job;"
                                            "ALTER TABLE event RENAME TO old_event;"
                                            "DROP INDEX job_ready;"
@@ -86,9 +89,8 @@ static const char takes_over_version_1[] =
 /* --- How a job lies in its row --- */
 
 enum column_kind {
-    COLUMN_ID,
-    COLUMN_OWNER,
-    COLUMN_TEXT,
+    COLUMN_CHARS, /* a member that is an array, of `size` */
+    COLUMN_TEXT,  /* one that is owned, or NULL */
     COLUMN_STATE,
     COLUMN_WISH,
     COLUMN_INT,
@@ -102,16 +104,24 @@ static const struct column {
     enum column_kind kind;
     size_t offset;
     bool is_fixed; /* from its insertion on */
+    size_t size;
+    int since; /* the version that brought it; 0: it was always there */
 } columns[] = {
+#define CHARS(name, since)                                                                         \
+    {                                                                                              \
+#name, COLUMN_CHARS, offsetof(struct job, name), true, sizeof(((struct job *)0)->name),    \
+            since                                                                                  \
+    }
 #define COLUMN(kind, name, is_fixed)                                                               \
-    { #name, COLUMN_##kind, offsetof(struct job, name), is_fixed }
-    COLUMN(ID, id, true),
+    { #name, COLUMN_##kind, offsetof(struct job, name), is_fixed, 0, 0 }
+    CHARS(id, 0),
     COLUMN(TEXT, type, true),
     COLUMN(INT, priority, true),
     COLUMN(TEXT, request, true),
-    { "idempotency_key", COLUMN_TEXT, offsetof(struct job, key), true },
+    { "idempotency_key", COLUMN_TEXT, offsetof(struct job, key), true, 0, 0 },
     COLUMN(TEXT, body, true),
-    COLUMN(OWNER, owner, true),
+    CHARS(owner, 2),
+    CHARS(caller, 2),
     COLUMN(STATE, state, false),
     COLUMN(WISH, wish, false),
     COLUMN(INT, attempts, false),
@@ -130,6 +140,7 @@ static const struct column {
     COLUMN(TEXT, error, false),
     COLUMN(INT64, events, false),
 #undef COLUMN
+#undef CHARS
 };
 #define COLUMN_COUNT ((int)(sizeof(columns) / sizeof(columns[0])))
 
@@ -195,8 +206,7 @@ static bool execute(struct sqlite *s, const char *sql, struct error *err) {
 static int bind_column(sqlite3_stmt *statement, int at, const struct job *job, int index) {
     const char *member = (const char *)job + columns[index].offset;
     switch (columns[index].kind) {
-    case COLUMN_ID:
-    case COLUMN_OWNER:
+    case COLUMN_CHARS:
         return sqlite3_bind_text(statement, at, member, -1, SQLITE_STATIC);
     case COLUMN_TEXT:
         return sqlite3_bind_text(statement, at, *(char *const *)member, -1, SQLITE_STATIC);
@@ -235,13 +245,9 @@ static bool read_column(sqlite3_stmt *statement, int at, struct job *job, int in
     char *member = (char *)job + columns[index].offset;
     const char *text;
     switch (columns[index].kind) {
-    case COLUMN_ID:
+    case COLUMN_CHARS:
         text = column_text(statement, at);
-        snprintf(job->id, sizeof(job->id), "%s", text ? text : "");
-        return text;
-    case COLUMN_OWNER:
-        text = column_text(statement, at);
-        snprintf(job->owner, sizeof(job->owner), "%s", text ? text : "");
+        snprintf(member, columns[index].size, "%s", text ? text : "");
         return text;
     case COLUMN_TEXT:
         if (sqlite3_column_type(statement, at) == SQLITE_NULL)
@@ -562,6 +568,19 @@ static bool prepare_update(struct sqlite *s, struct error *err) {
     return prepare(s, UPDATE_JOB, sql, err);
 }
 
+/* The oldest job of each caller among those of the highest priority, and of these one. The plus
+ * signs keep SQLite to the index by state, by which the few running jobs are found at once. */
+static const char next_of_type[] =
+    "WHERE number = (SELECT head.number FROM"
+    " (SELECT caller, MIN(number) AS number FROM job WHERE state = 'queued' AND type = ?1"
+    "  AND priority = (SELECT MAX(priority) FROM job WHERE state = 'queued' AND type = ?1)"
+    "  GROUP BY caller) AS head ORDER BY"
+    " (SELECT COUNT(*) FROM job AS r"
+    "  WHERE r.state = 'running' AND +r.type = ?1 AND +r.caller = head.caller),"
+    " (SELECT r.started_ms FROM job AS r WHERE r.type = ?1 AND r.caller = head.caller"
+    "  ORDER BY r.started_ms DESC LIMIT 1),"
+    " head.number LIMIT 1)";
+
 static bool prepare_all(struct sqlite *s, struct error *err) {
     return prepare(s, BEGIN, "BEGIN IMMEDIATE", err) && prepare(s, COMMIT, "COMMIT", err) &&
            prepare_insert(s, err) && prepare_update(s, err) &&
@@ -571,9 +590,7 @@ static bool prepare_all(struct sqlite *s, struct error *err) {
            prepare_select(s, FIND, "WHERE id = ?1", err) &&
            prepare_select(
                s, FIND_KEY, "WHERE idempotency_key = ?1 AND owner = ?2 AND type = ?3", err) &&
-           prepare_select(s, FIND_NEXT,
-               "WHERE state = 'queued' AND type = ?1 ORDER BY priority DESC, number LIMIT 1",
-               err) &&
+           prepare_select(s, FIND_NEXT, next_of_type, err) &&
            prepare(s, COUNT_BEFORE,
                "SELECT COUNT(*) FROM job WHERE state = 'queued' AND type = ?1"
                " AND (priority > ?2 OR (priority = ?2 AND number < ?3))",
@@ -600,11 +617,11 @@ static bool ask(struct sqlite *s, const char *sql, char *out, size_t size, struc
     return ok;
 }
 
-/* "number, id, ...", but for the owner, of which version 1 knew nothing. */
+/* "number, id, ...", the columns of version 1. */
 static void append_old_columns(char *sql) {
     append(sql, "number");
     for (int i = 0; i < COLUMN_COUNT; i++)
-        if (columns[i].kind != COLUMN_OWNER)
+        if (!columns[i].since)
             append(sql, ", %s", columns[i].name);
 }
 

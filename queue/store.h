@@ -36,8 +36,9 @@ struct store_ops {
     bool (*erase)(struct store *store, int64_t number, struct error *err);
 
     /* *found says whether *out is one, the caller's to finish. By its id, by the key that its owner
-     * gave it among those of its type, or the next queued one of a type: the highest priority, and
-     * of those the oldest. */
+     * gave it among those of its type, or the next queued one of a type: the highest priority; of
+     * those one of the caller with the fewest running jobs of that type, or, of several such
+     * callers, the one whose last job began longest ago; of that caller's the oldest. */
     bool (*find)(
         struct store *store, const char *id, struct job *out, bool *found, struct error *err);
     bool (*find_key)(struct store *store, const char *owner, const char *type, const char *key,

@@ -1,5 +1,8 @@
 #include "server/server.h"
 
+#include "base/limits.h"
+#include "server/access/caller.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,26 +24,9 @@ bool server_takes(struct http_server *server, struct error *err) {
     return engine_state_takes(state, &why, err);
 }
 
-#define ENDS_REMEMBERED 8 /* about so many decide the mean */
-
-void request_ends_add(struct request_ends *ends, double now_s, double total_s) {
-    const double begun_s = now_s - total_s;
-    const double since_s = ends->last_s > begun_s ? ends->last_s : begun_s;
-    const double took_s = now_s - since_s;
-    ends->mean_s = ends->last_s == 0 ? took_s
-                                     : ends->mean_s + (took_s - ends->mean_s) / ENDS_REMEMBERED;
-    ends->last_s = now_s;
-}
-
-int request_ends_wait_s(const struct request_ends *ends) {
-    return ends->mean_s <= 1 ? 1 : ends->mean_s >= 60 ? 60 : (int)ceil(ends->mean_s);
-}
-
-int server_retry_after_s(struct http_server *server) {
-    pthread_mutex_lock(&server->mutex);
-    const int seconds = request_ends_wait_s(&server->ends);
-    pthread_mutex_unlock(&server->mutex);
-    return seconds;
+int server_retry_after_s(struct http_server *server, const char *caller) {
+    const double wait_s = engine_wait_s(server->options.engine, caller_number(caller));
+    return wait_s <= 1 ? 1 : wait_s >= RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (int)ceil(wait_s);
 }
 
 void server_log_refusal(struct http_server *server, const char *format, ...) {

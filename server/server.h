@@ -54,17 +54,6 @@ struct http_options {
     int drain_timeout_s; /* for all that is accepted when it stops; 0: until the last is drawn */
 };
 
-/* How often requests end: each end makes room for another request. Zeroed: none has ended. */
-struct request_ends {
-    double last_s; /* by the monotonic clock */
-    double mean_s; /* from one to the next while there was something to draw; the late ones weigh
-                      more */
-};
-/* One ended at now_s that was accepted total_s before. */
-void request_ends_add(struct request_ends *ends, double now_s, double total_s);
-/* Whole seconds until there is room again, 1 to 60. */
-int request_ends_wait_s(const struct request_ends *ends);
-
 struct http_server {
     struct http_options options;
     struct http_threads *threads;
@@ -85,9 +74,8 @@ struct http_server {
     pthread_cond_t idle; /* signalled when pending or owed fall to 0 */
     time_t started;
     bool stopping;
-    int pending;              /* answers that somebody works on (server/deferred.h) */
-    int owed;                 /* requests that are here in full and not yet answered in full */
-    struct request_ends ends; /* for Retry-After */
+    int pending; /* answers that somebody works on (server/deferred.h) */
+    int owed;    /* requests that are here in full and not yet answered in full */
     struct log_limit refusals;
     struct sdapi_settings sdapi; /* of the requests of that dialect */
     size_t canvas_bytes;         /* of all their canvases (server/sdapi/inpaint.h) */
@@ -99,8 +87,9 @@ enum engine_state server_state(struct http_server *server);
 bool server_takes(struct http_server *server, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whole seconds that a client should wait before it tries again. */
-int server_retry_after_s(struct http_server *server);
+/* Whole seconds that a client should wait before it tries again: until what the caller (struct
+ * caller's text) has asked for is done, 1 to RETRY_AFTER_MAX_S. */
+int server_retry_after_s(struct http_server *server, const char *caller);
 
 /* One line for a request that was refused, at a bounded rate; what the client sent is made
  * printable. */

@@ -1,5 +1,6 @@
 #include "server/access/caller.h"
 
+#include "base/sha256.h"
 #include "server/http/exchange.h"
 
 #include <arpa/inet.h>
@@ -45,6 +46,13 @@ struct caller caller_make(const char *key_name, const struct sockaddr *address) 
 
 struct caller caller_of(const struct exchange *exchange) {
     return caller_make(exchange->caller, caller_address(exchange));
+}
+
+uint64_t caller_number(const char *text) {
+    const struct digest digest = sha256_of(text, strlen(text));
+    uint64_t number;
+    memcpy(&number, digest.bytes, sizeof(number));
+    return number;
 }
 
 bool caller_equals(const struct caller *a, const struct caller *b) {

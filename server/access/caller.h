@@ -6,6 +6,7 @@
 #include "base/limits.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct exchange;
@@ -13,7 +14,7 @@ struct exchange;
 /* "key NAME", "ip 192.0.2.7", "ip 2001:db8:1:2::/64" (the first half of an IPv6 address: a client
  * has the other one to itself), or "unix" for all clients of a unix socket. Never empty. */
 struct caller {
-    char text[4 + KEY_NAME_MAX_BYTES + 1];
+    char text[JOB_CALLER_MAX_BYTES + 1];
 };
 
 /* A key's name counts once the gate has admitted the request (server/access/gate.h). The thread of
@@ -21,6 +22,9 @@ struct caller {
 struct caller caller_of(const struct exchange *exchange);
 /* That of a key's name ("": none) and an address (NULL: not known, as of a unix socket). */
 struct caller caller_make(const char *key_name, const struct sockaddr *address);
+/* What the engine knows it by (engine/turns.h): a number of `text`, which nobody can choose an
+ * address or a name for. */
+uint64_t caller_number(const char *text);
 bool caller_equals(const struct caller *a, const struct caller *b);
 
 /* Where the client's connection comes from; NULL: not known. The thread of the exchange. */

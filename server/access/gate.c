@@ -4,6 +4,7 @@
 #include "server/access/authorization.h"
 #include "server/access/caller.h"
 #include "server/access/failures.h"
+#include "server/access/keys.h"
 #include "server/http/respond.h"
 
 #include <inttypes.h>
@@ -82,6 +83,8 @@ static int64_t wait_of(struct gate *gate, const struct sockaddr *address) {
 }
 
 bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *answered) {
+    if (!gate->keys)
+        exchange->rights = KEY_MAY_EVERYTHING;
     if (!gate->keys || exchange->admitted)
         return true;
     const char *value = exchange_header(exchange, "Authorization"); /* at most one: the guard */
@@ -95,7 +98,7 @@ bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *a
     }
     int64_t wait_ms = peer_is_local(address) ? 0 : wait_of(gate, address);
     const char *name = wait_ms == 0 && authorization_digest(value, strlen(value), &digest)
-                           ? api_keys_find(gate->keys, &digest)
+                           ? api_keys_find(gate->keys, &digest, &exchange->rights)
                            : NULL;
     if (name) {
         snprintf(exchange->caller, sizeof(exchange->caller), "%s", name);

@@ -11,6 +11,7 @@
 struct api_key {
     char name[KEY_NAME_MAX_BYTES + 1];
     struct digest digest;
+    unsigned rights;
 };
 
 struct api_keys {
@@ -24,6 +25,27 @@ bool api_key_name_is_valid(const char *name, size_t length) {
     for (size_t i = 0; i < length; i++)
         if (!name[i] || (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i])))
             return false;
+    return true;
+}
+
+bool key_rights_parse(const char *text, size_t length, unsigned *out) {
+    static const struct {
+        const char *name;
+        enum key_right right;
+    } rights[] = { { "priority", KEY_MAY_PRIORITY }, { "all-jobs", KEY_MAY_ALL_JOBS } };
+    *out = 0;
+    for (size_t at = 0; at <= length;) {
+        const char *comma = memchr(text + at, ',', length - at);
+        const size_t size = comma ? (size_t)(comma - text) - at : length - at;
+        const unsigned before = *out;
+        for (size_t i = 0; i < sizeof(rights) / sizeof(rights[0]); i++)
+            if (strlen(rights[i].name) == size && memcmp(rights[i].name, text + at, size) == 0 &&
+                !(before & rights[i].right))
+                *out |= rights[i].right;
+        if (*out == before)
+            return false;
+        at += size + 1;
+    }
     return true;
 }
 
@@ -58,6 +80,19 @@ static bool bad_line(int number, const char *allowed, struct error *err) {
     return error_set(err, ERROR_INVALID, "line %d: %s", number, allowed);
 }
 
+/* Where the word ends that begins at `at`, and where the next one begins. */
+static size_t word_at(const char *line, size_t at, size_t length) {
+    while (at < length && !isspace((unsigned char)line[at]))
+        at++;
+    return at;
+}
+
+static size_t skip_space(const char *line, size_t at, size_t length) {
+    while (at < length && isspace((unsigned char)line[at]))
+        at++;
+    return at;
+}
+
 /* One line without its end. */
 static bool parse_line(
     struct api_keys *keys, const char *line, size_t length, int number, struct error *err) {
@@ -70,17 +105,18 @@ static bool parse_line(
     if (keys->count == KEYS_MAX)
         return error_set(err, ERROR_INVALID, "more than %d keys", KEYS_MAX);
     struct api_key *key = &keys->keys[keys->count];
-    size_t name = 0, digest;
-    while (name < length && !isspace((unsigned char)line[name]))
-        name++;
-    for (digest = name; digest < length && isspace((unsigned char)line[digest]);)
-        digest++;
+    const size_t name = word_at(line, 0, length);
+    const size_t digest = skip_space(line, name, length);
+    const size_t digest_end = word_at(line, digest, length);
+    const size_t rights = skip_space(line, digest_end, length);
     if (!api_key_name_is_valid(line, name))
         return bad_line(number, "a name is 1 to 64 letters, digits, '.', '_' and '-'", err);
-    if (!parse_digest(line + digest, length - digest, &key->digest))
+    if (!parse_digest(line + digest, digest_end - digest, &key->digest))
         return bad_line(number,
             "behind the name come the 64 hexadecimal digits of a SHA-256; latentd key makes them",
             err);
+    if (rights < length && !key_rights_parse(line + rights, length - rights, &key->rights))
+        return bad_line(number, "behind the digest may come " KEY_RIGHTS_ALLOWED, err);
     memcpy(key->name, line, name);
     key->name[name] = 0;
     if (api_keys_has_name(keys, key->name))
@@ -138,12 +174,14 @@ bool digest_equals(const struct digest *a, const struct digest *b) {
     return difference(a, b) == 0;
 }
 
-const char *api_keys_find(const struct api_keys *keys, const struct digest *digest) {
+const char *api_keys_find(
+    const struct api_keys *keys, const struct digest *digest, unsigned *rights) {
     volatile unsigned found = 0; /* 1 + the index */
     for (int i = 0; i < keys->count; i++) {
         const unsigned other = difference(&keys->keys[i].digest, digest); /* 0 to 255 */
         const unsigned mask = ((other - 1) >> 8) & UINT32_C(0xffffff);    /* 0 if other > 0 */
         found = found | (mask & (unsigned)(i + 1));
     }
+    *rights = found ? keys->keys[found - 1].rights : 0;
     return found ? keys->keys[found - 1].name : NULL;
 }

@@ -1,6 +1,7 @@
-/* API keys: who may call the daemon. A file has a line for each, `NAME SHA256`: a name for logs and
- * for telling callers apart, and the digest of what the client presents, in 64 hexadecimal digits.
- * Empty lines and lines that begin with # are passed over. `latentd key` adds a line.
+/* API keys: who may call the daemon. A file has a line for each, `NAME SHA256 [RIGHT,...]`: a name
+ * for logs and for telling callers apart, the digest of what the client presents, in 64 hexadecimal
+ * digits, and what this key may do beyond others. Empty lines and lines that begin with # are
+ * passed over. `latentd key` adds a line.
  */
 #ifndef SERVER_ACCESS_KEYS_H
 #define SERVER_ACCESS_KEYS_H
@@ -14,6 +15,18 @@
 
 struct api_keys;
 
+enum key_right {
+    KEY_MAY_PRIORITY = 1, /* "priority": its requests may have a priority above 0 */
+    KEY_MAY_ALL_JOBS = 2, /* "all-jobs": it sees and controls the jobs of all callers */
+};
+#define KEY_MAY_EVERYTHING (KEY_MAY_PRIORITY | KEY_MAY_ALL_JOBS)
+#define KEY_RIGHTS_ALLOWED "priority and all-jobs, with a comma between two"
+
+/* "priority,all-jobs" to a set of enum key_right. False if a word is none of them, or is there
+ * twice. */
+bool key_rights_parse(const char *text, size_t length, unsigned *out)
+    __attribute__((warn_unused_result));
+
 /* ERROR_INVALID names the line. A file without a key is none. */
 bool api_keys_parse(const char *text, size_t size, struct api_keys **out, struct error *err)
     __attribute__((warn_unused_result));
@@ -24,9 +37,11 @@ void api_keys_destroy(struct api_keys *keys); /* NULL is fine */
 int api_keys_count(const struct api_keys *keys);
 bool api_keys_has_name(const struct api_keys *keys, const char *name);
 
-/* The name of the key with this digest, or NULL. Every digest is compared, to its last byte: how
- * long it takes says neither which key nearly was right nor how nearly. */
-const char *api_keys_find(const struct api_keys *keys, const struct digest *digest);
+/* The name of the key with this digest, and its rights, a set of enum key_right; or NULL. Every
+ * digest is compared, to its last byte: how long it takes says neither which key nearly was right
+ * nor how nearly. */
+const char *api_keys_find(
+    const struct api_keys *keys, const struct digest *digest, unsigned *rights);
 
 /* Whether two digests are the same, in the same time whatever they are. */
 bool digest_equals(const struct digest *a, const struct digest *b);

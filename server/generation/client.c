@@ -5,6 +5,8 @@
  * previews, are written when the client has taken what came before. */
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "server/access/caller.h"
+#include "server/access/keys.h"
 #include "server/deferred.h"
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
@@ -389,10 +391,13 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
         return respond_error(exchange, &err);
     }
     client->repeat = options->repeat;
+    const struct caller caller = caller_of(exchange);
     const struct generation_order order = {
         .server = exchange->server,
         .id = exchange->id,
         .caller = exchange->caller,
+        .account = caller.text,
+        .may_prioritize = exchange->rights & KEY_MAY_PRIORITY,
         .asked = asked,
         .kind = kind,
         .user = user,

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "server/access/caller.h"
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
 
@@ -31,6 +32,8 @@ struct generation *generation_create(const struct generation_order *order, struc
     g->created_s = monotonic_seconds();
     g->owner = order->owner;
     g->owned_by = order->owned_by;
+    g->account = caller_number(order->account);
+    g->may_prioritize = order->may_prioritize;
     g->preview_every = options->preview_every;
     g->preview_kind = options->preview;
     g->asked = *order->asked;
@@ -164,13 +167,6 @@ static void count_end(const struct generation *g) {
     }
 }
 
-static void remember_end(struct http_server *server, double total_s) {
-    pthread_mutex_lock(&server->mutex);
-    if (total_s > 0)
-        request_ends_add(&server->ends, monotonic_seconds(), total_s);
-    pthread_mutex_unlock(&server->mutex);
-}
-
 static void finish(struct work *work) {
     struct generation *g = (struct generation *)((char *)work - offsetof(struct generation, work));
     const double total_s = g->result.timings.total_s;
@@ -188,7 +184,6 @@ static void finish(struct work *work) {
     else if (error_http_status(g->error.code) >= 500)
         log_error("%s: %s", g->id, g->error.message);
     generate_result_finish(&g->result);
-    remember_end(g->server, total_s);
     generations_remove(g->server->generations, g, true);
     g->owner->ended(g);
     generation_unref(g);
@@ -282,6 +277,19 @@ static bool resolve(struct generation *g, struct error *err) {
            error_set(err, ERROR_CANCELLED, "the request was cancelled before it waited");
 }
 
+bool generation_check_priority(
+    bool may_prioritize, const struct generate_request *asked, struct error *err) {
+    char value[16];
+    if (asked->priority <= 0 || may_prioritize)
+        return true;
+    snprintf(value, sizeof(value), "%d", asked->priority);
+    error_field(err, "priority", value,
+        "0 or less with this API key; the operator makes keys that may more: latentd key --may "
+        "priority");
+    err->code = ERROR_FORBIDDEN;
+    return false;
+}
+
 bool generation_admit(struct generation *g, struct error *err) {
     struct engine *engine = g->server->options.engine;
     const struct engine_callbacks callbacks = {
@@ -291,10 +299,11 @@ bool generation_admit(struct generation *g, struct error *err) {
         .preview_every = g->preview_every,
         .preview_decodes = g->preview_kind == PREVIEW_VAE,
         .has_queue = g->owner->has_queue,
+        .caller = g->account,
         .user = g,
     };
     struct engine_ticket *ticket = NULL;
-    bool ok = resolve(g, err);
+    bool ok = generation_check_priority(g->may_prioritize, &g->asked, err) && resolve(g, err);
     if (ok) {
         pthread_mutex_lock(&g->mutex);
         g->images = g->request.images;

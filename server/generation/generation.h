@@ -136,6 +136,8 @@ struct generation {
     /* The rest is server/generation's (internal.h). */
     const struct generation_owner *owner;
     void *owned_by;                /* the owner's */
+    uint64_t account;              /* caller_number: whose turns it takes */
+    bool may_prioritize;           /* its priority may be above 0 */
     struct generate_request asked; /* until it is resolved */
     struct error error;            /* why it ended; ERROR_NONE: with a result */
     int preview_every;

@@ -22,6 +22,8 @@ struct generation_owner {
 struct generation_order {
     struct http_server *server;
     const char *id, *caller;
+    const char *account;            /* the text of struct caller: whose turns it takes */
+    bool may_prioritize;            /* its priority may be above 0 */
     struct generate_request *asked; /* taken over, also on failure */
     const struct generation_kind *kind;
     void *user; /* the same */
@@ -35,6 +37,10 @@ struct generation *generation_create(const struct generation_order *order, struc
     __attribute__((warn_unused_result));
 void generation_ref(struct generation *g);
 void generation_unref(struct generation *g); /* NULL is fine */
+
+/* Whether its caller may ask for its priority; ERROR_FORBIDDEN names it. */
+bool generation_check_priority(bool may_prioritize, const struct generate_request *asked,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* Whether admitting it would decode pictures, read an adapter's file, or make weights of one. */
 bool generation_would_wait(const struct generation *g);

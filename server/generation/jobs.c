@@ -252,6 +252,8 @@ static bool draw(struct drawn_job *d, struct error *err) {
         .server = jobs->server,
         .id = job_claim_job(d->claim)->id,
         .caller = d->order.caller,
+        .account = job_claim_job(d->claim)->caller,
+        .may_prioritize = true, /* it was asked for when it was ordered */
         .asked = &d->order.request,
         .kind = &kind,
         .options = &options,

@@ -5,7 +5,10 @@
 #include "base/sha256.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"
+#include "server/access/caller.h"
+#include "server/access/keys.h"
 #include "server/dialect/generate_json.h"
+#include "server/generation/internal.h"
 #include "server/generation/orders.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
@@ -22,6 +25,8 @@ struct order_task {
     char *body; /* owned, as it came */
     size_t body_size;
     char caller[KEY_NAME_MAX_BYTES + 1];
+    struct caller account;
+    unsigned rights;
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
 };
 
@@ -71,7 +76,8 @@ static bool read_request(const struct order_task *t, struct generate_request *re
     snprintf(value, sizeof(value), "%d", request->quality);
     if (ok && request->quality && (request->latent_output || request->format == PICTURE_PNG))
         ok = error_field(err, "quality", value, "only with output \"jpeg\" or \"webp\"");
-    ok = ok && engine_resolve(t->server->options.engine, request, resolved, err);
+    ok = ok && generation_check_priority(t->rights & KEY_MAY_PRIORITY, request, err) &&
+         engine_resolve(t->server->options.engine, request, resolved, err);
     if (!ok)
         generate_request_finish(request);
     return ok;
@@ -139,7 +145,9 @@ static bool make(const struct order_task *t, const json_t *body, struct job_orde
 /* The job of the request: the one that it was when it came before, or a new one. */
 static bool find_or_make(
     const struct order_task *t, const json_t *body, struct job *job, struct error *err) {
-    struct job_order order = { .type = GENERATE_JOB_TYPE, .owner = t->caller };
+    struct job_order order = {
+        .type = GENERATE_JOB_TYPE, .owner = t->caller, .caller = t->account.text
+    };
     char digest[DIGEST_TEXT_BYTES];
     bool known = false;
     if (t->key[0]) {
@@ -186,6 +194,8 @@ enum MHD_Result generation_order(struct exchange *exchange, const char *key) {
         t->body_size = exchange->body_size;
         t->server = exchange->server;
         snprintf(t->caller, sizeof(t->caller), "%s", exchange->caller);
+        t->account = caller_of(exchange);
+        t->rights = exchange->rights;
         snprintf(t->key, sizeof(t->key), "%s", key);
     } else {
         free(t);

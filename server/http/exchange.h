@@ -35,6 +35,7 @@ struct exchange {
     /* The name of the API key that it carries, "" where it needs none: who may see what it makes.
      */
     char caller[KEY_NAME_MAX_BYTES + 1];
+    unsigned rights; /* of that key, enum key_right; all of them where there are no keys */
     const char *cors_origin; /* that of the page that sends it, where it is listed; or NULL */
     int64_t begun_ms;
     bool headers_seen;

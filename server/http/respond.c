@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/metrics.h"
+#include "server/access/caller.h"
 #include "server/dialect/dialect.h"
 #include "server/http/connections.h"
 
@@ -228,9 +229,14 @@ static bool is_final(int status) {
 enum MHD_Result respond_error(struct exchange *exchange, const struct error *err) {
     const int status = error_http_status(err->code);
     char seconds[16];
-    snprintf(seconds, sizeof(seconds), "%d", server_retry_after_s(exchange->server));
+    const bool again = status == 429 || status == 503;
+    if (again) {
+        const struct caller caller = caller_of(exchange);
+        snprintf(seconds, sizeof(seconds), "%d",
+            server_retry_after_s(exchange->server, caller.text));
+    }
     const struct answer_header headers[] = {
-        { "Retry-After", status == 429 || status == 503 ? seconds : NULL },
+        { "Retry-After", again ? seconds : NULL },
         { "X-Should-Retry", is_final(status) ? "false" : NULL },
         { NULL, NULL },
     };

@@ -87,7 +87,9 @@ static bool make(const struct train_order *order, const json_t *config, struct j
 
 bool train_order_place(const struct train_order *order, const json_t *body, const json_t *config,
     struct job *job, struct error *err) {
-    struct job_order job_order = { .type = JOB_TYPE_TRAIN, .owner = order->owner };
+    struct job_order job_order = {
+        .type = JOB_TYPE_TRAIN, .owner = order->owner, .caller = order->caller.text
+    };
     bool known = false;
     char *canonical = NULL; /* the same however it was written */
     if (order->key[0]) {
@@ -130,6 +132,7 @@ void train_order_init(struct train_order *order, const struct exchange *exchange
     order->engine = exchange->server->options.engine;
     order->runner = find_runner(exchange);
     snprintf(order->owner, sizeof(order->owner), "%s", exchange->caller);
+    order->caller = caller_of(exchange);
     if (!jobs_read_key(exchange, order->key, NULL))
         order->key[0] = 0; /* it was refused before */
 }

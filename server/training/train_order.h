@@ -4,6 +4,7 @@
 
 #include "base/limits.h"
 #include "queue/dispatcher.h"
+#include "server/access/caller.h"
 #include "server/http/exchange.h"
 
 #include <jansson.h>
@@ -19,6 +20,7 @@ struct train_order {
     const struct job_runner *runner; /* borrowed */
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
     char owner[KEY_NAME_MAX_BYTES + 1];
+    struct caller caller;
 };
 /* After train_order_may_come. */
 void train_order_init(struct train_order *order, const struct exchange *exchange);

@@ -173,6 +173,49 @@ static void jobs_are_claimed_by_priority_then_age(struct kind *kind) {
     end(kind, queue, "three priorities, two types");
 }
 
+static struct job enqueue_for(struct queue *queue, const char *caller, int priority) {
+    struct error err = { 0 };
+    struct job job = { 0 };
+    bool known;
+    const struct job_order order = {
+        .type = "draw", .request = "{}", .priority = priority, .caller = caller
+    };
+    CHECK(queue_enqueue(queue, &order, &job, &known, &err), "%s", err.message);
+    return job;
+}
+
+/* Whose jobs are claimed, one letter each; `ends`: each before the next. */
+static void expect_turns(struct kind *kind, struct queue **queue, bool ends, const char *expected) {
+    char seen[16] = "";
+    struct error err = { 0 };
+    for (size_t i = 0; i < strlen(expected); i++) {
+        *queue = ends ? again(kind, *queue) : *queue;
+        struct job job = claim(*queue, "draw");
+        seen[i] = job.caller[strlen(job.caller) - 1];
+        usleep(2000); /* when they begin is kept in milliseconds */
+        CHECK(!ends || queue_succeed(*queue, job.id, 1, NULL, &err), "%s", err.message);
+        job_finish(&job);
+    }
+    CHECK(strcmp(seen, expected) == 0, "turns %s, not %s", seen, expected);
+}
+
+static void callers_take_turns(struct kind *kind) {
+    static const char *const callers[] = { "key a", "key a", "key a", "key a", "key b", "ip 1",
+        "key b", "key a" };
+    struct job jobs[8];
+    for (int ends = 0; ends < 2; ends++) {
+        begin(kind);
+        struct queue *queue = make(kind);
+        for (int i = 0; i < 8; i++)
+            jobs[i] = enqueue_for(queue, callers[i], i == 7);
+        /* The one with a higher priority first, then whoever has the fewest, each its oldest. */
+        expect_turns(kind, &queue, ends, "ab1aba");
+        for (int i = 0; i < 8; i++)
+            job_finish(&jobs[i]);
+        end(kind, queue, ends ? "three callers, one job at a time" : "three callers, all at once");
+    }
+}
+
 static void a_key_stands_for_one_request(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -652,6 +695,7 @@ static void listeners_hear_of_every_change(struct kind *kind) {
 int main(void) {
     static void (*const promises[])(struct kind * kind) = {
         jobs_are_claimed_by_priority_then_age,
+        callers_take_turns,
         a_key_stands_for_one_request,
         a_key_belongs_to_its_owner_and_type,
         lists_are_of_one_owner_or_of_all,

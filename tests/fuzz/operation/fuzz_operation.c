@@ -63,8 +63,10 @@ static void read_keys(const char *text, size_t size) {
         return;
     }
     const struct digest digest = sha256_of(text, size);
-    const char *name = api_keys_find(keys, &digest);
+    unsigned rights;
+    const char *name = api_keys_find(keys, &digest, &rights);
     promise(api_keys_count(keys) >= 0 && api_keys_count(keys) <= KEYS_MAX);
+    promise(rights == 0 || (name && (rights & ~KEY_MAY_EVERYTHING) == 0));
     promise(!name || (api_key_name_is_valid(name, strlen(name)) && api_keys_has_name(keys, name)));
     api_keys_destroy(keys);
 }

@@ -1,6 +1,7 @@
 """API keys on the real daemon, by raw sockets and by curl. usage: keys_http.py EXECUTABLE"""
 import base64
 import hashlib
+import json
 import os
 import re
 import socket
@@ -42,6 +43,9 @@ def check_command(folder):
     check(os.stat(f"{folder}/keys").st_mode & 0o777 == 0o600, "nobody else reads it")
     again = make_key(folder, "alice")
     check(again.returncode == 1 and "there is a key alice already" in again.stderr, again.stderr)
+    for rights in ("", "priorities", "priority,", "priority all-jobs"):
+        wrong = make_key(folder, "carol", "--may", rights)
+        check(wrong.returncode == 2 and "--may" in wrong.stderr, f"{rights!r}: {wrong.stderr}")
     for name in ("", "a b", "a:b", "é", ".a", "x" * 65):
         wrong = make_key(folder, name)
         check(wrong.returncode == 2 and "NAME" in wrong.stderr, f"{name!r}: {wrong.stderr}")
@@ -110,6 +114,27 @@ def check_bodies(d, alice):
     check([r.status for r in responses] == [401] and closed, "an upload is refused before it comes")
     responses, closed = exchange(d, get(b"/info") + get(b"/info", b"Bearer " + alice), count=2)
     check([r.status for r in responses] == [401, 200] and not closed, "one connection, asked and told")
+
+
+def check_rights(d, alice, operator):
+    """A priority above 0 is for keys that may: in each dialect that has one, and for jobs."""
+    def asks(key, path, fields):
+        return d.request("POST", path, json.dumps(fields),
+                         {"Content-Type": "application/json", "Authorization": f"Bearer {key.decode()}"})
+
+    drawing = {"prompt": "a", "num_inference_steps": 1}
+    for path, fields in (("/generate", drawing), ("/generate?async=1", drawing),
+                         ("/v1/images/generations", {**drawing, "size": "64x64"})):
+        done_by = 202 if "async" in path else 200
+        for priority, status in ((1, 403), (3, 403), (0, done_by), (-3, done_by)):
+            r = asks(alice, path, {**fields, "priority": priority})
+            check(r.status == status, f"{path} with priority {priority}: {r.status} {r.body[:200]}")
+            if status == 403:
+                error = r.error()
+                check(error["param"] == "priority" and f"priority: {priority} is not allowed; 0 or less" in
+                      error["message"] and error["code"] == "forbidden", f"{path}: {error}")
+        r = asks(operator, path, {**fields, "priority": 3})
+        check(r.status == done_by, f"{path} with a key that may: {r.status} {r.body[:200]}")
 
 
 def check_failures(d, alice):
@@ -185,13 +210,16 @@ def check_logs(work, d, alice):
 
 with tempfile.TemporaryDirectory() as work:
     alice, bob = check_command(work)
+    operator = make_key(work, "operator", "--may", "priority,all-jobs").stdout.strip().encode()
     with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug", "--access-log",
                                    f"{work}/access.log"]) as d:
         check_logs(work, d, alice)
-    with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug"]) as d:
+    with Daemon(EXECUTABLE, extra=["--api-keys", f"{work}/keys", "--log-level", "debug", "--state-dir",
+                                   f"{work}/state"]) as d:
         check_requests(d, alice, bob)
         check_dialects(d, alice)
         check_bodies(d, alice)
+        check_rights(d, alice, operator)
         check_failures(d, alice)
         check_curl(d, alice)
         metrics = exchange(d, get(b"/metrics", b"Bearer " + alice))[0][0].body.decode()

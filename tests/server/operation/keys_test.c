@@ -36,23 +36,24 @@ static void every_key_is_found_and_no_other(void) {
     CHECK(api_keys_parse(text, strlen(text), &keys, &err), "%s", err.message);
     CHECK(api_keys_count(keys) == count, "%d keys", api_keys_count(keys));
     int found = 0, flipped = 0;
+    unsigned rights;
     for (int i = 0; i < count; i++) {
         char secret[32], name[32];
         snprintf(secret, sizeof(secret), "secret %d", i);
         snprintf(name, sizeof(name), "key%d", i);
         struct digest digest = sha256_of(secret, strlen(secret));
-        const char *is = api_keys_find(keys, &digest);
+        const char *is = api_keys_find(keys, &digest, &rights);
         found += is && strcmp(is, name) == 0;
         for (int bit = 0; bit < 256; bit++) { /* each bit of each byte counts */
             digest.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-            flipped += api_keys_find(keys, &digest) != NULL;
+            flipped += api_keys_find(keys, &digest, &rights) != NULL;
             digest.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         }
     }
     CHECK(found == count, "%d of %d found", found, count);
     CHECK(flipped == 0, "%d digests with one other bit found", flipped);
     const struct digest zero = { { 0 } };
-    CHECK(!api_keys_find(keys, &zero), "a digest of zeros is found");
+    CHECK(!api_keys_find(keys, &zero, &rights), "a digest of zeros is found");
     printf("%d keys found by name, %d digests one bit away are not\n", found, count * 256);
     api_keys_destroy(keys);
     free(text);
@@ -78,7 +79,10 @@ static void wrong_files_are_refused_by_line(void) {
         { "alice", "line 1: behind the name" },
         { "alice 12", "line 1: behind the name" },
         { "# all\n\nalice " ALICE "0\n", "line 3: behind the name" },
-        { "alice " ALICE " more\n", "line 1: behind the name" },
+        { "alice " ALICE " more\n", "line 1: behind the digest may come priority and all-jobs" },
+        { "alice " ALICE " priority all-jobs\n", "line 1: behind the digest" },
+        { "alice " ALICE " priority,\n", "line 1: behind the digest" },
+        { "alice " ALICE " priority,priority\n", "line 1: behind the digest" },
         { "ali:ce " ALICE "\n", "line 1: a name is" },
         { ".alice " ALICE "\n", "line 1: a name is" },
         { "al\xc3\xa9 " ALICE "\n", "line 1: a name is" },
@@ -103,6 +107,33 @@ static void wrong_files_are_refused_by_line(void) {
     api_keys_destroy(keys);
     CHECK(api_keys_parse("", 0, &keys, &err) && api_keys_count(keys) == 0, "an empty file");
     api_keys_destroy(keys);
+}
+
+static void keys_have_rights(void) {
+    static const struct {
+        const char *text;
+        unsigned rights;
+    } rows[] = {
+        { "", 0 },
+        { " priority", KEY_MAY_PRIORITY },
+        { "\t all-jobs \r", KEY_MAY_ALL_JOBS },
+        { " priority,all-jobs", KEY_MAY_EVERYTHING },
+        { " all-jobs,priority", KEY_MAY_EVERYTHING },
+    };
+    const struct digest digest = sha256_of("secret", 6);
+    char text[DIGEST_TEXT_BYTES], line[200];
+    digest_to_text(&digest, text);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct api_keys *keys = NULL;
+        struct error err = { 0 };
+        unsigned rights = 99;
+        snprintf(line, sizeof(line), "alice %s%s\n", text, rows[i].text);
+        CHECK(api_keys_parse(line, strlen(line), &keys, &err), "row %zu: %s", i, err.message);
+        CHECK(keys && api_keys_find(keys, &digest, &rights) && rights == rows[i].rights,
+            "row %zu: rights %u, not %u", i, rights, rows[i].rights);
+        api_keys_destroy(keys);
+    }
+    printf("%zu sets of rights\n", sizeof(rows) / sizeof(rows[0]));
 }
 
 static void headers_present_keys(void) {
@@ -244,6 +275,7 @@ int main(void) {
     every_key_is_found_and_no_other();
     equality_looks_at_every_byte();
     wrong_files_are_refused_by_line();
+    keys_have_rights();
     headers_present_keys();
     peers_are_counted_by_address();
     failures_make_a_peer_wait_out_its_minute();
