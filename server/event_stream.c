@@ -6,6 +6,7 @@
 #include "server/deferred.h"
 #include "server/dialect/jobs_json.h"
 #include "server/http/respond.h"
+#include "server/jobs/job_routes.h"
 #include "server/jobs/job_watch.h"
 
 #include <inttypes.h>
@@ -136,7 +137,7 @@ static bool visit(void *user, const struct job_event *event, struct error *err) 
 /* What the client has not seen of this job. *ended: there is nothing more to come. */
 static bool fill(struct stream *s, struct batch *b, bool *ended, struct error *err) {
     struct job job;
-    if (!queue_get(queue_of(s), s->watcher.id, &job, err))
+    if (!jobs_get(queue_of(s), s->watcher.id, &s->watcher.viewer, &job, err))
         return false;
     bool ok = true;
     if (s->last < 0 || s->last > job.events)
@@ -282,6 +283,7 @@ enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, in
     }
     snprintf(s->watcher.id, sizeof(s->watcher.id), "%s", id);
     s->watcher.caller = caller_of(exchange);
+    s->watcher.viewer = viewer_of(exchange);
     s->watcher.look = look;
     s->watcher.release = release;
     s->last = after;

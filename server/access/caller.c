@@ -1,6 +1,7 @@
 #include "server/access/caller.h"
 
 #include "base/sha256.h"
+#include "server/access/keys.h"
 #include "server/http/exchange.h"
 
 #include <arpa/inet.h>
@@ -53,6 +54,16 @@ uint64_t caller_number(const char *text) {
     uint64_t number;
     memcpy(&number, digest.bytes, sizeof(number));
     return number;
+}
+
+struct viewer viewer_of(const struct exchange *exchange) {
+    struct viewer viewer = { .sees_all = exchange->rights & KEY_MAY_ALL_JOBS };
+    snprintf(viewer.name, sizeof(viewer.name), "%s", exchange->caller);
+    return viewer;
+}
+
+bool viewer_sees(const struct viewer *viewer, const char *owner) {
+    return viewer->sees_all || strcmp(viewer->name, owner) == 0;
 }
 
 bool caller_equals(const struct caller *a, const struct caller *b) {

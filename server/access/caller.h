@@ -27,6 +27,17 @@ struct caller caller_make(const char *key_name, const struct sockaddr *address);
 uint64_t caller_number(const char *text);
 bool caller_equals(const struct caller *a, const struct caller *b);
 
+/* On whose behalf a request asks for what callers have made: jobs, drawings and what they left. To
+ * anybody else than its owner, that is not there. */
+struct viewer {
+    char name[KEY_NAME_MAX_BYTES + 1]; /* of the API key that it carries; "": of none */
+    bool sees_all;                     /* whoever the owner is: its key may (KEY_MAY_ALL_JOBS) */
+};
+/* As caller_of. */
+struct viewer viewer_of(const struct exchange *exchange);
+/* Whether what this owner has made (a key's name, or "") is there for the viewer. */
+bool viewer_sees(const struct viewer *viewer, const char *owner);
+
 /* Where the client's connection comes from; NULL: not known. The thread of the exchange. */
 const struct sockaddr *caller_address(const struct exchange *exchange);
 

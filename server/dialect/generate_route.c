@@ -263,7 +263,8 @@ static enum MHD_Result handle_cancel(struct exchange *exchange) {
     snprintf(id, sizeof(id), "%.*s", (int)(length < sizeof(id) ? length : 0), piece);
     if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
-    if (generations_cancel(exchange->server->generations, exchange->caller, id))
+    const struct viewer viewer = viewer_of(exchange);
+    if (generations_cancel(exchange->server->generations, &viewer, id))
         return respond_json(exchange, 200, json_pack("{s:s, s:s}", "id", id, "asked_to", "cancel"));
     error_set(&err, ERROR_NOT_FOUND, "no request of yours with this id is under way");
     return respond_error(exchange, &err);

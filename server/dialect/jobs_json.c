@@ -33,13 +33,14 @@ json_t *job_summary_json(const struct job *job, int position) {
     snprintf(url, sizeof(url), "/jobs/%s", job->id);
     snprintf(events_url, sizeof(events_url), "%s/events", url);
     const bool has_eta = job->state == JOB_RUNNING && job->eta_s >= 0;
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:o, s:f, s:o, s:i, s:o, s:o, s:o,"
-                     " s:o, s:o, s:s, s:s}",
-        "id", job->id, "type", job->type, "state", job_state_name(job->state), "asked_to",
-        wish_json(job), "position", position ? json_integer(position) : json_null(), "priority",
-        job->priority, "step", (json_int_t)job->step, "steps", (json_int_t)job->steps, "eta_s",
-        has_eta ? json_real(job->eta_s) : json_null(), "seconds", seconds_at_work(job), "metrics",
-        text_json(job->metrics), "attempts", job->attempts, "created_at",
+    return json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:i, s:I, s:I, s:o, s:f, s:o, s:i, s:o, s:o, s:o,"
+        " s:o, s:o, s:s, s:s}",
+        "id", job->id, "type", job->type, "owner", job->owner, "state", job_state_name(job->state),
+        "asked_to", wish_json(job), "position", position ? json_integer(position) : json_null(),
+        "priority", job->priority, "step", (json_int_t)job->step, "steps", (json_int_t)job->steps,
+        "eta_s", has_eta ? json_real(job->eta_s) : json_null(), "seconds", seconds_at_work(job),
+        "metrics", text_json(job->metrics), "attempts", job->attempts, "created_at",
         time_json(job->created_ms), "started_at", time_json(job->started_ms), "finished_at",
         time_json(job->finished_ms), "result", text_json(job->result), "error",
         text_json(job->error), "url", url, "events_url", events_url);

@@ -72,11 +72,18 @@ static bool is_called(const char *id, const char *own_id, const char *task_id) {
 }
 
 /* Under the lock; NULL: there is none. */
-static struct generation *find(struct generations *list, const char *caller, const char *id) {
-    struct generation *g = list->first;
-    while (g && !(strcmp(g->caller, caller) == 0 && is_called(id, g->id, g->task_id)))
-        g = g->next;
-    return g;
+static struct generation *find(
+    struct generations *list, const struct viewer *viewer, const char *id) {
+    struct generation *found = NULL;
+    for (struct generation *g = list->first; g; g = g->next) {
+        if (!viewer_sees(viewer, g->caller) || !is_called(id, g->id, g->task_id))
+            continue;
+        if (strcmp(g->caller, viewer->name) == 0)
+            return g;
+        if (!found)
+            found = g;
+    }
+    return found;
 }
 
 static bool is_running(struct generation *g) {
@@ -122,10 +129,10 @@ void generation_look_finish(struct generation_look *look) {
     memset(look, 0, sizeof(*look));
 }
 
-bool generations_find(
-    struct generations *list, const char *caller, const char *id, struct generation_look *out) {
+bool generations_find(struct generations *list, const struct viewer *viewer, const char *id,
+    struct generation_look *out) {
     pthread_mutex_lock(&list->mutex);
-    struct generation *g = find(list, caller, id);
+    struct generation *g = find(list, viewer, id);
     if (g && out)
         look_at(list, g, out);
     pthread_mutex_unlock(&list->mutex);
@@ -157,9 +164,9 @@ bool generations_has_ended(struct generations *list, const char *caller, const c
     return found;
 }
 
-bool generations_cancel(struct generations *list, const char *caller, const char *id) {
+bool generations_cancel(struct generations *list, const struct viewer *viewer, const char *id) {
     pthread_mutex_lock(&list->mutex);
-    struct generation *g = find(list, caller, id);
+    struct generation *g = find(list, viewer, id);
     if (g)
         generation_ref(g);
     pthread_mutex_unlock(&list->mutex);

@@ -1,9 +1,10 @@
 /* All generations that are under way, of every dialect, and those of jobs: for who wants to see how
- * far one is, or to cancel it. A caller sees its own only: those that came with the same key ("" is
- * everybody where the daemon has none). Any thread; nothing waits. */
+ * far one is, or to cancel it. A caller is the name of an API key, "" where the daemon has none. An
+ * id is the caller's own: others may use the same. Any thread; nothing waits. */
 #ifndef SERVER_GENERATION_GENERATIONS_H
 #define SERVER_GENERATION_GENERATIONS_H
 
+#include "server/access/caller.h"
 #include "server/generation/generation.h"
 
 struct generations;
@@ -24,9 +25,10 @@ struct generation_look {
 };
 void generation_look_finish(struct generation_look *look); /* zeroed is fine */
 
-/* By its id or its task id. False: no such one is under way. `out` may be NULL. */
-bool generations_find(
-    struct generations *list, const char *caller, const char *id, struct generation_look *out);
+/* By its id or its task id: the viewer's own, else another that it sees. False: no such one is
+ * under way. `out` may be NULL. */
+bool generations_find(struct generations *list, const struct viewer *viewer, const char *id,
+    struct generation_look *out);
 /* All of the caller's, in the order in which they came; *out is malloc'd, each to be finished.
  * Returns how many, -1 when memory is short. */
 int generations_list(struct generations *list, const char *caller, struct generation_look **out);
@@ -35,8 +37,8 @@ int generations_list(struct generations *list, const char *caller, struct genera
 bool generations_has_ended(struct generations *list, const char *caller, const char *id);
 
 /* Asks it to end: it stops before its next unit of work, and its client is told ERROR_CANCELLED. By
- * its id or its task id. False: there is none. */
-bool generations_cancel(struct generations *list, const char *caller, const char *id);
+ * its id or its task id, as generations_find. False: there is none. */
+bool generations_cancel(struct generations *list, const struct viewer *viewer, const char *id);
 
 #define GENERATIONS_REMEMBERED 64
 

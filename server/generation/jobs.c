@@ -251,7 +251,7 @@ static bool draw(struct drawn_job *d, struct error *err) {
     const struct generation_order order = {
         .server = jobs->server,
         .id = job_claim_job(d->claim)->id,
-        .caller = d->order.caller,
+        .caller = job_claim_job(d->claim)->owner,
         .account = job_claim_job(d->claim)->caller,
         .may_prioritize = true, /* it was asked for when it was ordered */
         .asked = &d->order.request,

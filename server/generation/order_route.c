@@ -100,7 +100,7 @@ static bool write_and_enqueue(const struct order_task *t, const char *folder, co
     struct error *err) {
     json_t *shown = NULL;
     bool ok = make_folder(folder, err) &&
-              orders_write(folder, &t->server->options, body, resolved, t->caller, &shown, err);
+              orders_write(folder, &t->server->options, body, resolved, &shown, err);
     char *text = ok ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(shown);
     if (ok && !text)

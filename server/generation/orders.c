@@ -113,13 +113,12 @@ static json_t *show(const json_t *body) {
 }
 
 bool orders_write(const char *folder, const struct http_options *options, const json_t *body,
-    const struct resolved_request *resolved, const char *caller, json_t **shown,
-    struct error *err) {
+    const struct resolved_request *resolved, json_t **shown, struct error *err) {
     json_t *decided = json_copy((json_t *)body);
     bool ok = decided && decide(decided, resolved);
     *shown = ok ? show(decided) : NULL;
-    json_t *root = *shown ? json_pack("{s:O, s:s, s:o}", "body", decided, "caller", caller,
-                                "adapters", adapters_json(options, resolved))
+    json_t *root = *shown ? json_pack("{s:O, s:o}", "body", decided, "adapters",
+                                adapters_json(options, resolved))
                           : NULL;
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     char *path = file_join(folder, FILE_NAME);
@@ -175,8 +174,6 @@ bool orders_read(const char *folder, struct generation_order_file *out, struct e
     free(path);
     if (!root)
         return false;
-    const char *caller = json_string_value(json_object_get(root, "caller"));
-    snprintf(out->caller, sizeof(out->caller), "%s", caller ? caller : "");
     const bool ok = read_adapters(json_object_get(root, "adapters"), out, err) &&
                     read_body(json_object_get(root, "body"), out, err);
     json_decref(root);

@@ -1,6 +1,6 @@
 /* What a job of type "generate" is asked to draw, as it lies in the job's folder: request.json, a
- * body for POST /generate with everything decided that was left open (seed, model, adapters), and
- * who sent it. So a job draws the same however often it is begun. */
+ * body for POST /generate with everything decided that was left open (seed, model, adapters). So a
+ * job draws the same however often it is begun. */
 #ifndef SERVER_GENERATION_ORDERS_H
 #define SERVER_GENERATION_ORDERS_H
 
@@ -19,7 +19,6 @@ struct order_adapter {
 struct generation_order_file {
     struct generate_request request; /* what is in it is owned */
     struct generate_delivery delivery;
-    char caller[KEY_NAME_MAX_BYTES + 1];
     struct order_adapter adapters[LORAS_PER_REQUEST_MAX];
     int adapter_count;
 };
@@ -27,7 +26,7 @@ struct generation_order_file {
 /* Writes FOLDER/request.json, which is on the disk then. `body` is what was sent, `resolved` what
  * it came to. *shown: a new reference, the body with pictures' sizes in their place. */
 bool orders_write(const char *folder, const struct http_options *options, const json_t *body,
-    const struct resolved_request *resolved, const char *caller, json_t **shown, struct error *err)
+    const struct resolved_request *resolved, json_t **shown, struct error *err)
     __attribute__((warn_unused_result));
 
 /* *out is finished by the caller on success. */

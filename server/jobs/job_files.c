@@ -24,6 +24,7 @@ struct files_task {
     struct queue *queue;
     const char *state_folder;
     char id[ID_BYTES], name[NAME_BYTES];
+    struct viewer viewer;
     int64_t after;
     bool (*read)(
         struct files_task *t, const struct job *job, const char *folder, struct error *err);
@@ -37,7 +38,7 @@ static void destroy(struct task *task) {
 static bool run(struct task *task, struct error *err) {
     struct files_task *t = (struct files_task *)task;
     struct job job;
-    if (!queue_get(t->queue, t->id, &job, err))
+    if (!jobs_get(t->queue, t->id, &t->viewer, &job, err))
         return false;
     char *folder = job_folder_path(t->state_folder, job.id);
     const bool ok = folder && t->read(t, &job, folder, err);
@@ -196,6 +197,7 @@ static enum MHD_Result start(
         piece = route_below(exchange->route, exchange->target, &length);
         copy_piece(t->name, sizeof(t->name), piece, length);
         t->queue = exchange->server->options.queue;
+        t->viewer = viewer_of(exchange);
         t->state_folder = exchange->server->options.state_folder;
         t->after = step;
         t->read = read;
@@ -237,7 +239,8 @@ static enum MHD_Result handle_preview(struct exchange *exchange) {
     copy_piece(id, sizeof(id), piece, length);
     if (!query_none(exchange->target, &err))
         return respond_error(exchange, &err);
-    const bool found = generations_find(exchange->server->generations, exchange->caller, id, &look);
+    const struct viewer viewer = viewer_of(exchange);
+    const bool found = generations_find(exchange->server->generations, &viewer, id, &look);
     const size_t size = look.preview ? look.preview->size : 0;
     uint8_t *bytes = look.preview ? malloc(size) : NULL;
     if (bytes)

@@ -28,6 +28,7 @@ struct job_task {
     const char *state_folder;  /* borrowed */
     struct adapters *adapters; /* NULL until there are any */
     char id[ID_BYTES];         /* of the job, or of the one before a page */
+    struct viewer viewer;
     job_change *change;
     struct job_filter filter;
     char type[ID_BYTES];
@@ -47,6 +48,7 @@ static struct job_task *new_task(const struct exchange *exchange) {
         t->queue = exchange->server->options.queue;
         t->state_folder = exchange->server->options.state_folder;
         t->adapters = engine_get_adapters(exchange->server->options.engine);
+        t->viewer = viewer_of(exchange);
     }
     return t;
 }
@@ -101,6 +103,16 @@ static void read_id(const struct exchange *exchange, char id[ID_BYTES]) {
 
 /* --- What clerks do --- */
 
+bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
+    struct error *err) {
+    if (!queue_get(queue, id, out, err))
+        return false;
+    if (viewer_sees(viewer, out->owner))
+        return true;
+    job_finish(out);
+    return error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
+}
+
 bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err) {
     int position;
     if (!queue_position(queue, job, &position, err))
@@ -112,7 +124,7 @@ bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, st
 static bool describe(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
     struct job job;
-    if (!queue_get(t->queue, t->id, &job, err))
+    if (!jobs_get(t->queue, t->id, &t->viewer, &job, err))
         return false;
     const bool ok = jobs_tell(task, t->queue, &job, err);
     job_finish(&job);
@@ -122,6 +134,9 @@ static bool describe(struct task *task, struct error *err) {
 static bool change_one(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
     struct job job;
+    if (!jobs_get(t->queue, t->id, &t->viewer, &job, err))
+        return false;
+    job_finish(&job);
     if (!t->change(t->queue, t->id, &job, err))
         return false;
     const bool ok = jobs_tell(task, t->queue, &job, err);
@@ -134,7 +149,7 @@ static bool change_one(struct task *task, struct error *err) {
 static bool delete_one(struct task *task, struct error *err) {
     struct job_task *t = task_of(task);
     struct job job;
-    if (!queue_get(t->queue, t->id, &job, err))
+    if (!jobs_get(t->queue, t->id, &t->viewer, &job, err))
         return false;
     bool ok = queue_delete(t->queue, t->id, err);
     if (ok) {
@@ -167,13 +182,14 @@ static bool list_some(struct task *task, struct error *err) {
     struct job_list list;
     struct job before;
     if (t->id[0]) {
-        if (!queue_get(t->queue, t->id, &before, err))
+        if (!jobs_get(t->queue, t->id, &t->viewer, &before, err))
             return err->code == ERROR_NOT_FOUND
                        ? error_field(err, "after", t->id, "the id of a job")
                        : false;
         t->filter.after = before.number;
         job_finish(&before);
     }
+    t->filter.owner = t->viewer.sees_all ? NULL : t->viewer.name;
     if (!queue_list(t->queue, &t->filter, &list, err))
         return false;
     json_t *jobs = json_array();
@@ -209,7 +225,7 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
     pthread_mutex_lock(&wait->deferred.mutex);
     const bool gone = wait->deferred.cancelled;
     pthread_mutex_unlock(&wait->deferred.mutex);
-    bool ok = queue_get(queue, watcher->id, &job, &wait->error);
+    bool ok = jobs_get(queue, watcher->id, &watcher->viewer, &job, &wait->error);
     const bool rests = ok && (job_state_is_end(job.state) || job.state == JOB_PAUSED);
     if (ok && !rests && !gone && !stopping && monotonic_ms() < wait->deadline_ms) {
         *due_ms = wait->deadline_ms;
@@ -260,6 +276,7 @@ static enum MHD_Result start_wait(struct exchange *exchange, const char *id, lon
     }
     snprintf(wait->watcher.id, sizeof(wait->watcher.id), "%s", id);
     wait->watcher.caller = caller_of(exchange);
+    wait->watcher.viewer = viewer_of(exchange);
     wait->watcher.look = look;
     wait->watcher.release = release;
     wait->deadline_ms = monotonic_ms() + seconds * 1000;
@@ -375,7 +392,7 @@ static enum MHD_Result handle_events(struct exchange *exchange) {
 
 const struct route route_jobs = { .path = "/jobs",
     .methods = { { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-        .about = "the jobs, newest first", .query = "state type limit after" } } };
+        .about = "the caller's jobs, newest first", .query = "state type limit after" } } };
 
 const struct route route_job_events = { .path = PREFIX,
     .piece = "id",

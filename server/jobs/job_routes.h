@@ -3,6 +3,7 @@
 #define SERVER_JOBS_JOB_ROUTES_H
 
 #include "queue/queue.h"
+#include "server/access/caller.h"
 #include "server/task.h"
 
 /* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
@@ -16,6 +17,10 @@ job_change *jobs_change_of(const struct route *route);
 
 /* The Idempotency-Key of a request, "" if it has none; ERROR_INVALID for one that cannot be. */
 bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],
+    struct error *err) __attribute__((warn_unused_result));
+
+/* As queue_get, for a viewer: ERROR_NOT_FOUND also for a job that it does not see. */
+bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
     struct error *err) __attribute__((warn_unused_result));
 
 /* Makes the job the task's answer. */

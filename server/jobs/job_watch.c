@@ -31,7 +31,7 @@ static bool is_onlooker(const struct watcher *w) {
 }
 
 static bool has_job_of(const struct watcher *a, const struct watcher *b) {
-    return strcmp(a->id, b->id) == 0;
+    return strcmp(a->id, b->id) == 0 && strcmp(a->viewer.name, b->viewer.name) == 0;
 }
 
 static bool has_caller_of(const struct watcher *a, const struct watcher *b) {

@@ -5,8 +5,9 @@
  *
  * Of onlookers there may be `max`, of one job or of one caller half of that. One more is always
  * taken, and another gives way: the oldest of its job or of its caller, where that has its half;
- * else the oldest of the job or the caller that has most. The streams of generations do not count:
- * the engine's queue bounds them. */
+ * else the oldest of the job or the caller that has most. A job is another one for each key, so
+ * that nobody gives way to a key that may not see it. The streams of generations do not count: the
+ * engine's queue bounds them. */
 #ifndef SERVER_JOBS_JOB_WATCH_H
 #define SERVER_JOBS_JOB_WATCH_H
 
@@ -22,6 +23,7 @@ struct queue;
 struct watcher {
     char id[64];          /* of the job; "": of none, and it is no onlooker */
     struct caller caller; /* of an onlooker */
+    struct viewer viewer; /* the same, who may see the job or not */
     /* Constant once it is watched; from the watch's thread. Says whether it goes on, and if not, it
      * is no longer watched. `stopping`: it must not. *due_ms, by the monotonic clock, is when it
      * wants to be called again at the latest; 0: whenever. */

@@ -1,6 +1,7 @@
 /* OpenAI's /v1/files over the data sets (docs/datasets.md): a file is a tar archive, plain or gzip,
  * that becomes a data set while it comes, and goes by its name. What is kept is what was in it. */
 #include "queue/queue.h"
+#include "server/access/caller.h"
 #include "server/http/multipart.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
@@ -171,6 +172,7 @@ struct file_task {
     struct task task; /* the first member */
     struct dataset_store *store;
     struct queue *queue;
+    struct viewer viewer;
     struct file_upload *upload; /* owned */
     char name[NAME_BYTES];      /* of the data set; "": there is none of that id */
     char id[ID_BYTES], after[ID_BYTES];
@@ -218,7 +220,8 @@ static bool delete_one(struct task *task, struct error *err) {
     struct file_task *t = task_of(task);
     if (!t->name[0])
         return no_such_file(t->id, err);
-    if (!dataset_is_unused(t->queue, t->name, err) || !dataset_store_delete(t->store, t->name, err))
+    if (!dataset_is_unused(t->queue, t->name, &t->viewer, err) ||
+        !dataset_store_delete(t->store, t->name, err))
         return err->code == ERROR_NOT_FOUND ? no_such_file(t->id, err) : false;
     task->json = json_pack("{s:s, s:s, s:b}", "id", t->id, "object", "file", "deleted", 1);
     return task->json;
@@ -295,6 +298,7 @@ static struct file_task *new_task(const struct exchange *exchange) {
         return NULL;
     t->store = store_of(exchange);
     t->queue = exchange->server->options.queue;
+    t->viewer = viewer_of(exchange);
     if (!exchange->route->is_prefix && !exchange->route->suffix)
         return t;
     const char *piece = route_piece(exchange->route, exchange->target, &length);

@@ -27,6 +27,7 @@ struct tuning_task {
     const char *state_folder;
     char model[256];
     char id[ID_BYTES], after[2 * ID_BYTES]; /* of the job; of what stands before a page */
+    struct viewer viewer;
     int limit;
     job_change *change;
 };
@@ -50,7 +51,7 @@ static bool no_such_job(const char *id, struct error *err) {
 /* Only those that train. */
 static bool get(const struct tuning_task *t, struct job *job, struct error *err) {
     const char *id = fine_tuning_job_of(t->id);
-    if (!id || !queue_get(t->queue, id, job, err))
+    if (!id || !jobs_get(t->queue, id, &t->viewer, job, err))
         return (id && err && err->code != ERROR_NOT_FOUND) ? false : no_such_job(t->id, err);
     if (strcmp(job->type, JOB_TYPE_TRAIN) == 0)
         return true;
@@ -101,12 +102,15 @@ static bool wrong_after(const struct tuning_task *t, const char *what, struct er
 
 static bool list_jobs(struct task *task, struct error *err) {
     struct tuning_task *t = task_of(task);
-    struct job_filter filter = { .type = JOB_TYPE_TRAIN, .newest_first = true, .limit = t->limit };
+    struct job_filter filter = { .type = JOB_TYPE_TRAIN,
+        .owner = t->viewer.sees_all ? NULL : t->viewer.name,
+        .newest_first = true,
+        .limit = t->limit };
     struct job_list list;
     struct job before;
     if (t->after[0]) {
         const char *id = fine_tuning_job_of(t->after);
-        if (!id || !queue_get(t->queue, id, &before, err))
+        if (!id || !jobs_get(t->queue, id, &t->viewer, &before, err))
             return id && err->code != ERROR_NOT_FOUND ? false : wrong_after(t, "a job", err);
         filter.after = before.number;
         job_finish(&before);
@@ -229,6 +233,7 @@ static struct tuning_task *new_task(const struct exchange *exchange) {
     if (!t)
         return NULL;
     t->queue = exchange->server->options.queue;
+    t->viewer = viewer_of(exchange);
     t->state_folder = exchange->server->options.state_folder;
     snprintf(t->model, sizeof(t->model), "%s", openai_models_of(exchange).loaded);
     if (exchange->route->is_prefix || exchange->route->suffix) {
@@ -330,7 +335,7 @@ const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .methods = { { "POST", content_types_json, may_order, handle_create,
                      .about = "trains, as OpenAI's clients ask for it" },
         { "GET", .may_come = jobs_are_kept, .handle = handle_list,
-            .about = "training jobs, newest first", .query = "after limit" } } };
+            .about = "the caller's training jobs, newest first", .query = "after limit" } } };
 
 #define ROUTE(name, suffix_, method, handler, ...)                                                 \
     const struct route name = { .path = PREFIX,                                                    \

@@ -166,9 +166,10 @@ static enum MHD_Result progress(struct exchange *exchange) {
 static enum MHD_Result interrupt(struct exchange *exchange) {
     struct generation_look look = { 0 };
     char id[TASK_ID_BYTES];
+    const struct viewer viewer = viewer_of(exchange);
     read_query(exchange->target, "task_id", id, sizeof(id));
     if (choose(exchange, id, &look))
-        generations_cancel(exchange->server->generations, exchange->caller, look.id);
+        generations_cancel(exchange->server->generations, &viewer, look.id);
     generation_look_finish(&look);
     return respond_json(exchange, 200, json_object());
 }

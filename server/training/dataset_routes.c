@@ -4,6 +4,7 @@
 #include "server/training/dataset_routes.h"
 
 #include "queue/queue.h"
+#include "server/access/caller.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
@@ -17,6 +18,7 @@ struct dataset_task {
     struct task task;            /* the first member */
     struct dataset_store *store; /* borrowed */
     struct queue *queue;         /* borrowed; NULL: no jobs are kept */
+    struct viewer viewer;
     char name[DATASET_NAME_MAX_BYTES + 1];
     struct dataset_upload *upload; /* owned until it ends */
 };
@@ -74,17 +76,25 @@ static bool names(const json_t *request, const char *key, const char *dataset) {
            (text[length] == 0 || text[length] == '/');
 }
 
-static bool refuse_use(const struct job *job, const char *dataset, struct error *err) {
+static bool refuse_use(
+    const struct job *job, const char *dataset, const struct viewer *viewer, struct error *err) {
     json_t *request = json_loads(job->request, 0, NULL);
     const bool used = names(request, "dataset", dataset) ||
                       names(request, "class_data_dir", dataset);
     json_decref(request);
-    return !used || error_set(err, ERROR_CONFLICT,
-                        "data set %s is used by job %s, which is %s; cancel the job first", dataset,
-                        job->id, job_state_name(job->state));
+    if (!used)
+        return true;
+    const char *state = job_state_name(job->state);
+    if (!viewer_sees(viewer, job->owner))
+        return error_set(err, ERROR_CONFLICT,
+            "data set %s is used by a job of another caller, which is %s", dataset, state);
+    return error_set(err, ERROR_CONFLICT,
+        "data set %s is used by job %s, which is %s; cancel the job first", dataset, job->id,
+        state);
 }
 
-bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *err) {
+bool dataset_is_unused(
+    struct queue *queue, const char *dataset, const struct viewer *viewer, struct error *err) {
     struct job_filter filter = { .states = 1u << JOB_QUEUED | 1u << JOB_RUNNING | 1u << JOB_PAUSED,
         .type = JOB_TYPE_TRAIN,
         .limit = JOBS_PAGE_MAX };
@@ -94,7 +104,7 @@ bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *e
         if (!queue_list(queue, &filter, &list, err))
             return false;
         for (int i = 0; ok && i < list.count; i++) {
-            ok = refuse_use(&list.jobs[i], dataset, err);
+            ok = refuse_use(&list.jobs[i], dataset, viewer, err);
             filter.after = list.jobs[i].number;
         }
         more = list.has_more;
@@ -106,7 +116,7 @@ bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *e
 static bool delete_one(struct task *task, struct error *err) {
     struct dataset_task *t = task_of(task);
     task->status = 204;
-    return dataset_is_unused(t->queue, t->name, err) &&
+    return dataset_is_unused(t->queue, t->name, &t->viewer, err) &&
            dataset_store_delete(t->store, t->name, err);
 }
 
@@ -141,6 +151,7 @@ static enum MHD_Result start(struct exchange *exchange, struct workers *workers,
     }
     t->store = store_of(exchange);
     t->queue = exchange->server->options.queue;
+    t->viewer = viewer_of(exchange);
     t->upload = upload;
     return task_start(&t->task, exchange, workers, run, destroy);
 }

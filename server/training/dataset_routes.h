@@ -7,10 +7,11 @@
 #include <stdbool.h>
 
 struct queue;
+struct viewer;
 
-/* ERROR_CONFLICT where a job will read it, a paused one too. NULL: no jobs are kept. Waits for the
- * disk. */
-bool dataset_is_unused(struct queue *queue, const char *dataset, struct error *err)
-    __attribute__((warn_unused_result));
+/* ERROR_CONFLICT where a job will read it, a paused one too; it names the job if the viewer may see
+ * it. `queue` NULL: no jobs are kept. Waits for the disk. */
+bool dataset_is_unused(struct queue *queue, const char *dataset, const struct viewer *viewer,
+    struct error *err) __attribute__((warn_unused_result));
 
 #endif

@@ -62,7 +62,9 @@ static bool name_is_free(const struct train_order *order, const char *request, s
         json_t *other = adapter_name(list.jobs[i].request);
         if (other && json_equal(name, other)) {
             ok = error_field(err, "name", json_string_value(name),
-                "a name that no other job has: %s makes an adapter of that name", list.jobs[i].id);
+                "a name that no other job has: %s makes an adapter of that name",
+                viewer_sees(&order->viewer, list.jobs[i].owner) ? list.jobs[i].id
+                                                                : "a job of another caller");
             if (err)
                 err->code = ERROR_CONFLICT;
         }
@@ -88,7 +90,7 @@ static bool make(const struct train_order *order, const json_t *config, struct j
 bool train_order_place(const struct train_order *order, const json_t *body, const json_t *config,
     struct job *job, struct error *err) {
     struct job_order job_order = {
-        .type = JOB_TYPE_TRAIN, .owner = order->owner, .caller = order->caller.text
+        .type = JOB_TYPE_TRAIN, .owner = order->viewer.name, .caller = order->caller.text
     };
     bool known = false;
     char *canonical = NULL; /* the same however it was written */
@@ -131,7 +133,7 @@ void train_order_init(struct train_order *order, const struct exchange *exchange
     order->queue = exchange->server->options.queue;
     order->engine = exchange->server->options.engine;
     order->runner = find_runner(exchange);
-    snprintf(order->owner, sizeof(order->owner), "%s", exchange->caller);
+    order->viewer = viewer_of(exchange);
     order->caller = caller_of(exchange);
     if (!jobs_read_key(exchange, order->key, NULL))
         order->key[0] = 0; /* it was refused before */

@@ -19,8 +19,8 @@ struct train_order {
     struct engine *engine;           /* borrowed */
     const struct job_runner *runner; /* borrowed */
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
-    char owner[KEY_NAME_MAX_BYTES + 1];
-    struct caller caller;
+    struct viewer viewer;            /* who orders */
+    struct caller caller;            /* the same, for turns */
 };
 /* After train_order_may_come. */
 void train_order_init(struct train_order *order, const struct exchange *exchange);

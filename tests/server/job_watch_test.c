@@ -30,7 +30,8 @@ static void release(struct watcher *watcher) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* A letter names the job ('-': a drawing's own stream), another one the caller. */
+/* A letter names the job ('-': a drawing's own stream), another one the caller; a third one its
+ * key. */
 static void add(struct job_watch *watch, int index, const char *who) {
     struct error err = { 0 };
     struct onlooker *o = &onlookers[index];
@@ -38,6 +39,7 @@ static void add(struct job_watch *watch, int index, const char *who) {
     if (who[0] != '-')
         snprintf(o->watcher.id, sizeof(o->watcher.id), "job %c", who[0]);
     snprintf(o->watcher.caller.text, sizeof(o->watcher.caller.text), "key %c", who[1]);
+    snprintf(o->watcher.viewer.name, sizeof(o->watcher.viewer.name), "%s", who + 2);
     CHECK(job_watch_add(watch, &o->watcher, &err), "%d, %s: %s", index, who, err.message);
 }
 
@@ -63,6 +65,8 @@ static void the_oldest_of_those_with_most_give_way(void) {
         { { "aA", "bA", "cA", "dA", "eA" }, "x...." },
         /* One job has many callers. */
         { { "zZ", "aA", "aB", "aC", "aD", "aE", "aF" }, ".xx...." },
+        /* To another key it is another job. */
+        { { "aAk", "aBk", "aCk", "aDk", "aEl", "aFk" }, "x....." },
         /* All places are taken: of the job with most (b), whoever comes. */
         { { "aA", "aB", "bA", "bB", "bC", "cC", "dD", "dE", "eF" }, "..x......" },
         /* Of the caller with most (A). */

@@ -1,0 +1,293 @@
+"""Two callers, each with an API key: what one of them has made is to the other as if it were not there, on every
+route and every query that takes an id, and an Idempotency-Key is its caller's own. The routes are those of
+GET /openapi.json: one that takes an id, a query or a POST that this test knows nothing of fails it.
+usage: callers_http.py EXECUTABLE"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+
+from daemon import Daemon, check, done, wait_until
+from png_file import gradient, png_file
+
+EXECUTABLE = sys.argv[1]
+NOBODYS = "0123456789abcdef"
+# What all callers share, by name (docs/operation.md).
+SHARED = ("/datasets/{name}", "/loras/{name}", "/v1/files/{id}", "/v1/files/{id}/content", "/v1/models/{id}",
+          "/web/{name}")
+# Names in queries. Of those below an id each is tried with a value.
+QUERIES = {"after": "1", "wait": "1", "limit": "1"}
+# Of those without an id in their path: what callers have made, or not.
+LISTS = {("/jobs", "after"), ("/v1/fine_tuning/jobs", "after")}
+TASKS = {("/sdapi/v1/progress", "task_id"), ("/sdapi/v1/interrupt", "task_id"), ("/sdapi/v1/skip", "task_id")}
+NO_IDS = {("/generate", "async"), ("/jobs", "state"), ("/jobs", "type"), ("/jobs", "limit"), ("/v1/files", "after"),
+          ("/v1/files", "limit"), ("/v1/files", "order"), ("/v1/files", "purpose"),
+          ("/v1/fine_tuning/jobs", "limit"), ("/sdapi/v1/progress", "skip_current_image")}
+# POST without an id in the path: those that take an Idempotency-Key, those that take an id in their body, those that
+# refuse a key (sdapi_http.py, models_clients.py, sdk_images.py), and those that do the same however often they are
+# asked.
+KEYED = {"/generate", "/train", "/v1/fine_tuning/jobs"}
+NAMES_A_TASK = {"/internal/progress"}
+UNKEYED = {"/hf", "/v1/images/generations", "/v1/images/edits", "/v1/images/variations", "/sdapi/v1/img2img",
+           "/sdapi/v1/txt2img"}
+SAME_AGAIN = {"/embeddings/rescan", "/loras/rescan", "/v1/files", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+              "/sdapi/v1/interrupt", "/sdapi/v1/skip", "/sdapi/v1/options", "/sdapi/v1/png-info",
+              "/sdapi/v1/refresh-loras"}
+
+SHORT = {"prompt": "a boat", "num_inference_steps": 2}
+LONG = {"prompt": "a boat", "num_inference_steps": 900, "seed": 1}
+SLOW = "fake,step_ms=20"
+MODEL = "fake,step_ms=5,images=4"  # four at a time
+
+
+class Caller:
+    def __init__(self, folder, name):
+        made = subprocess.run([EXECUTABLE, "key", name, "--api-keys", f"{folder}/keys"], capture_output=True,
+                              text=True, check=True)
+        self.name, self.key, self.daemon = name, made.stdout.strip(), None
+
+    def ask(self, method, path, body=None, **headers):
+        own = {"Authorization": f"Bearer {self.key}"}
+        if body is not None:
+            own["Content-Type"] = "application/json"
+        own.update({k.replace("_", "-"): v for k, v in headers.items()})
+        return self.daemon.request(method, path, None if body is None else json.dumps(body), own)
+
+    def job(self, job):
+        return self.ask("GET", f"/jobs/{job}").json()
+
+
+def told(response, *ids):
+    """What an answer says, whichever of the ids it is about, and whenever."""
+    text = response.body.decode(errors="replace")
+    for name in ids:
+        text = text.replace(name, "ID")
+    return response.status, re.sub(r'("request_id": ?)"[^"]*"', r"\1ID", text)
+
+
+def every_route_is_known(alice):
+    paths = alice.ask("GET", "/openapi.json").json()["paths"]
+    queries, posts = set(), set()
+    for path, methods in paths.items():
+        for method, said in methods.items():
+            names = [p["name"] for p in said.get("parameters", ()) if p["in"] == "query"]
+            if "{" not in path:
+                queries |= {(path, name) for name in names}
+                posts |= {path} if method == "post" else set()
+            elif path not in SHARED:
+                check(set(names) <= set(QUERIES), f"{path}: a query without a value here: {names}")
+    for what, found, known in (("query", queries, LISTS | TASKS | NO_IDS),
+                               ("POST", posts, KEYED | NAMES_A_TASK | UNKEYED | SAME_AGAIN)):
+        check(found == known, f"{what}: no row for {found - known}; no route for {known - found}")
+    print(f"{len(queries)} queries and {len(posts)} POSTs without an id in their path, all known")
+    return paths
+
+
+def routes_with_ids(paths, alice, bob, ids):
+    """`ids`: what stands for {id}, of alice and of nobody, by the beginning of the path; what stands for {file}."""
+    before = {job: alice.job(job) for job in ids["all"]}
+    rows, used = 0, set()
+    for path, methods in paths.items():
+        if "{" not in path or path in SHARED:
+            continue
+        begin = max((b for b in ids if path.startswith(b)), key=len, default=None)
+        if not check(begin, f"{path} has no row here: is it its caller's own?"):
+            continue
+        used.add(begin)
+        own, nobodys = ids[begin]
+        for method, said in methods.items():
+            queries = [f"?{p['name']}={QUERIES[p['name']]}" for p in said.get("parameters", ()) if p["in"] == "query"]
+            for query in ["", *queries]:
+                def asked(caller, name):
+                    url = path.replace("{id}", name).replace("{file}", "0.png") + query
+                    return told(caller.ask(method.upper(), url), own, nobodys)
+                others, none = asked(bob, own), asked(bob, nobodys)
+                rows += 1
+                what = f"{method} {path}{query}"
+                check(others == none and others[0] == 404, f"{what}: another's is {others}, none is {none}")
+                if method == "get" and not path.endswith("/events"):
+                    mine = asked(alice, own)
+                    check(mine != none, f"{what}: her own is {mine}")
+    for job, was in before.items():
+        now = alice.job(job)
+        check(now["state"] == was["state"] and now["asked_to"] is None, f"{job} was {was['state']}: {now}")
+    print(f"{rows} requests with an id: another's is as if it were not there")
+    check(used == set(ids) - {"all"}, f"rows without a route: {set(ids) - used}")
+
+
+def drawings_are_their_callers(alice, bob):
+    """Both use one X-Request-Id."""
+    answers = {}
+
+    def draw(caller):
+        answers[caller.name] = caller.ask("POST", "/generate", LONG, X_Request_Id="drawing-7")
+
+    threads = {}
+    for caller, drawing in ((alice, 1), (bob, 2)):
+        none = told(bob.ask("POST", "/generate/drawing-7/cancel"), "drawing-7")
+        nobodys = told(bob.ask("POST", "/generate/drawing-8/cancel"), "drawing-8")
+        check(none == nobodys and none[0] == 404, f"another's drawing: {none}, nobody's: {nobodys}")
+        threads[caller.name] = threading.Thread(target=draw, args=(caller,))
+        threads[caller.name].start()
+        check(alice.daemon.is_drawing(drawing), f"{caller.name} draws")
+    check(bob.ask("POST", "/generate/drawing-7/cancel").status == 200, "bob cancels his own")
+    threads["bob"].join()
+    check(answers["bob"].status == 499, f"bob's: {answers['bob'].status}")
+    check(threads["alice"].is_alive() and bob.ask("POST", "/generate/drawing-7/cancel").status == 404,
+          "alice's goes on, and bob has none any more")
+    check(alice.ask("POST", "/generate/drawing-7/cancel").status == 200, "alice cancels hers")
+    threads["alice"].join()
+    check(answers["alice"].status == 499, f"alice's: {answers['alice'].status}")
+
+
+def tasks_are_their_callers(alice, bob):
+    """AUTOMATIC1111's routes, which also speak of what has no id: the caller's oldest."""
+    answer = []
+    drawing = threading.Thread(target=lambda: answer.append(alice.ask("POST", "/sdapi/v1/txt2img", {
+        "prompt": "a boat", "steps": 140, "width": 64, "height": 64, "force_task_id": "task(alices)"})))
+    drawing.start()
+    check(alice.daemon.is_drawing(), "alice draws")
+    rows = 0
+    for method, path, body in [("GET", "/sdapi/v1/progress", None), ("GET", "/internal/pending-tasks", None),
+                               ("POST", "/sdapi/v1/interrupt", {}), ("POST", "/sdapi/v1/skip", {}),
+                               *(("GET" if "progress" in path else "POST", f"{path}?task_id=", None)
+                                 for path, _ in sorted(TASKS)),
+                               ("POST", "/internal/progress", {"id_task": "", "live_preview": False})]:
+        def asked(name):
+            tail = name if path.endswith("=") else ""
+            own = {**body, "id_task": name} if body and "id_task" in body else body
+            return told(bob.ask(method, path + tail, own), name)
+        others, none = asked("task(alices)"), asked("task(nobodys)")
+        rows += 1
+        check(others == none and others[0] == 200 and "task(alices)" not in others[1],
+              f"{path}: another's task: {others}, nobody's: {none}")
+    seen = alice.ask("POST", "/internal/progress", {"id_task": "task(alices)", "live_preview": False}).json()
+    check(drawing.is_alive() and seen["active"], f"alice's goes on: {seen}")
+    check(alice.ask("GET", "/sdapi/v1/progress?task_id=task(alices)").json()["progress"] > 0, "and she sees it")
+    alice.ask("POST", "/sdapi/v1/interrupt?task_id=task(alices)")
+    drawing.join()
+    ended = [c.ask("POST", "/internal/progress", {"id_task": "task(alices)"}).json()["completed"] for c in (alice, bob)]
+    check(ended == [True, False], f"it has ended: {ended}")
+    print(f"{rows} questions about another's task")
+
+
+def keys_are_their_callers(alice, bob, file, model):
+    """What each of them ordered: [path, alice's, bob's]."""
+    def tuning(caller):
+        return {"model": model, "training_file": file, "suffix": f"tuned-{caller.name}"}
+
+    def training(caller):
+        return {"name": f"trained-{caller.name}", "dataset": SLOW, "max_train_steps": 5000}
+
+    # A training job has one key, however it is asked for.
+    rows = (("/generate", "monday", lambda caller: SHORT), ("/generate?async=1", "monday", lambda caller: SHORT),
+            ("/train", "monday", training), ("/v1/fine_tuning/jobs", "tuesday", tuning))
+    ordered = []
+    check({path.partition("?")[0] for path, *_ in rows} == KEYED, "all that take a key")
+    for path, key, body in rows:
+        answers = []
+        for caller in (alice, bob, alice, bob):
+            r = caller.ask("POST", path, body(caller), Idempotency_Key=key)
+            check(r.status in (200, 202), f"{path}: {caller.name}: {r.status} {r.body[:300]}")
+            answers.append(r.json().get("id"))  # of a job, or of the request that was drawn
+        check(answers[:2] == answers[2:] and answers[0] != answers[1], f"{path}: {answers}")
+        # It is bob's key that another request is not.
+        other = bob.ask("POST", path, {**body(bob), "seed": 99}, Idempotency_Key=key)
+        check(other.status == 409 and f"Idempotency-Key {key} was sent before" in other.json()["error"]["message"],
+              f"{path}: another body: {other.status} {other.body[:300]}")
+        ordered.append((path, *answers[:2]))
+    print(f"{len(ordered)} routes: alice's key is not bob's")
+    return ordered
+
+
+def lists_are_their_callers(alice, bob, jobs, tunings):
+    """`jobs`, `tunings`: ids of alice and of bob."""
+    for path, ids, listed in (("/jobs", jobs, lambda r: [j["id"] for j in r["jobs"]]),
+                              ("/v1/fine_tuning/jobs", tunings, lambda r: [j["id"] for j in r["data"]])):
+        for caller, own, others in ((alice, *ids), (bob, *reversed(ids))):
+            found = listed(caller.ask("GET", f"{path}?limit=50").json())
+            check(set(own) <= set(found) and not set(others) & set(found),
+                  f"{path}: {caller.name} has {own}, sees {found}")
+        behind = [told(bob.ask("GET", f"{path}?after={job}"), job) for job in (ids[0][0], ids[0][0][:-16] + NOBODYS)]
+        check(behind[0] == behind[1] and behind[0][0] == 400, f"{path}: a page behind another's job: {behind}")
+    owners = {j["owner"] for j in alice.ask("GET", "/jobs").json()["jobs"]}
+    check(owners == {"alice"}, f"whose they are: {owners}")
+
+
+def names_are_everybodys(alice, bob, trained, tuned):
+    """Data sets are everybody's. That a job of alice's has taken a name each is told, and only she which job it is."""
+    for path in ("/datasets/fake", "/v1/files/file-fake"):
+        seen = [told(c.ask("GET", path)) for c in (alice, bob)]
+        check(seen[0] == seen[1] and seen[0][0] == 200, f"{path}: {seen}")
+    for caller, shows in ((alice, True), (bob, False)):
+        for job, r in ((trained, caller.ask("POST", "/train", {
+                           "name": "trained-alice", "dataset": SLOW, "max_train_steps": 3})),
+                       (tuned, caller.ask("DELETE", "/datasets/fake")),
+                       (tuned, caller.ask("DELETE", "/v1/files/file-fake"))):
+            said = r.json()["error"]["message"]
+            check(r.status == 409 and (job in said) == shows and ("another caller" in said) != shows,
+                  f"{caller.name}: {r.status} {said}")
+
+
+def start(daemon, *callers):
+    for caller in callers:
+        caller.daemon = daemon
+    daemon.get = lambda path, headers=None: callers[0].ask("GET", path)  # for is_drawing
+
+
+def main(work):
+    os.makedirs(f"{work}/loras")
+    os.makedirs(f"{work}/data/fake")
+    with open(f"{work}/data/fake/0.png", "wb") as f:
+        f.write(png_file(16, 16, gradient))
+    plain = ["--state-dir", f"{work}/state", "--lora-dir", f"{work}/loras", "--dataset-root", f"{work}/data"]
+    alice, bob = Caller(work, "alice"), Caller(work, "bob")
+    with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
+        start(daemon, alice, bob)
+        paths = every_route_is_known(alice)
+        model = alice.ask("GET", "/v1/models").json()["data"][0]["id"]
+        ordered = {path: ids for path, *ids in keys_are_their_callers(alice, bob, "file-fake", model)}
+        trained, tuned = ordered["/train"], ordered["/v1/fine_tuning/jobs"]
+        names_are_everybodys(alice, bob, trained[0], tuned[0].rpartition("-")[2])
+        drawings_are_their_callers(alice, bob)
+        tasks_are_their_callers(alice, bob)
+        drawn = ordered["/generate?async=1"][0]
+        check(alice.ask("GET", f"/jobs/{drawn}?wait=30").json()["state"] == "succeeded", "her pictures are there")
+        drawing = alice.ask("POST", "/generate?async=1", {**LONG, "preview_every": 1}).json()["id"]
+        check(wait_until(lambda: alice.ask("GET", f"/jobs/{drawing}/preview").status == 200), "it is drawn")
+        check(wait_until(lambda: alice.job(trained[0])["state"] == "running"), "it trains")
+        routes_with_ids(paths, alice, bob, {
+            "all": (trained[0], drawn, drawing), "/generate/": (drawing, NOBODYS), "/jobs/": (trained[0], NOBODYS),
+            "/jobs/{id}/images": (drawn, NOBODYS), "/jobs/{id}/preview": (drawing, NOBODYS),
+            "/v1/fine_tuning/jobs/": (f"ftjob-{trained[0]}", f"ftjob-{NOBODYS}")})
+        check(alice.ask("GET", f"/jobs/{drawn}/images/0.png").status == 200, "her picture")
+        check(alice.ask("DELETE", f"/jobs/{drawing}").status == 409, "her job, which runs")
+        check(alice.ask("POST", f"/jobs/{drawing}/cancel").status == 200, "and which she cancels")
+        lists_are_their_callers(alice, bob, ([trained[0], drawn], [trained[1]]), ([tuned[0]], [tuned[1]]))
+    with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
+        start(daemon, alice, bob)
+        lists_are_their_callers(alice, bob, ([trained[0], drawn], [trained[1]]), ([tuned[0]], [tuned[1]]))
+        again = alice.ask("POST", "/train", {"name": "trained-alice", "dataset": SLOW, "max_train_steps": 5000},
+                          Idempotency_Key="monday").json()
+        check(again["id"] == trained[0], f"her key is kept: {again}")
+    # Without keys whoever reaches the daemon has all of it, and what they order belongs to no name.
+    with Daemon(EXECUTABLE, MODEL, extra=plain) as daemon:
+        listed = {j["id"]: j["owner"] for j in daemon.get("/jobs?limit=50").json()["jobs"]}
+        check(listed[trained[0]] == "alice" and listed[trained[1]] == "bob", f"without keys: {listed}")
+        r = daemon.request("POST", f"/jobs/{trained[0]}/cancel")
+        check(r.status == 200, f"and cancels all of it: {r.status}")
+        nobodys = daemon.request("POST", "/train", json.dumps({"name": "n", "dataset": SLOW, "max_train_steps": 5000}),
+                                 {"Content-Type": "application/json"}).json()
+        check(nobodys["owner"] == "", f"{nobodys}")
+    with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
+        start(daemon, alice, bob)
+        check([c.ask("GET", f"/jobs/{nobodys['id']}").status for c in (alice, bob)] == [404, 404],
+              "a job of no name is nobody's who has a key")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    main(folder)
+done()
