@@ -71,9 +71,11 @@ static char *folder_of(const struct drawn_job *d) {
 
 /* --- The end of a job --- */
 
+/* Only a wish cancels the drawing of a job. It may have been taken back meanwhile: then the job is
+ * queued again. */
 static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err) {
-    return job_claim_wish(d->claim) != JOB_GO_ON &&
-           (err->code == ERROR_CANCELLED || err->code == ERROR_UNAVAILABLE);
+    return err->code == ERROR_CANCELLED ||
+           (err->code == ERROR_UNAVAILABLE && job_claim_wish(d->claim) != JOB_GO_ON);
 }
 
 /* The daemon is about to end with status 70, to be started again. */

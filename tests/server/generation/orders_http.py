@@ -158,6 +158,22 @@ def cancels_and_pauses(folder):
             check(d.end(id)["state"] == "cancelled", "all end")
 
 
+def a_pause_that_is_taken_back_ends_no_job(folder):
+    """Before the drawing has stopped, which it does between two steps."""
+    with Orders(folder, step_ms=100, settings=",images=4") as d:
+        running = [d.accepted(num_inference_steps=10) for _ in range(4)]
+        check(wait_until(lambda: all(d.state(id) == "running" for id in running)), "all are drawn")
+        for id in running:
+            for change in ("pause", "resume"):
+                r = d.request("POST", f"/jobs/{id}/{change}")
+                check(r.status == 200 and r.json()["state"] == "running", f"{change}: {r.body[:300]}")
+        ends = [d.end(id) for id in running]
+        for job in ends:
+            check(job["state"] == "succeeded", f"{job['state']} after {job['attempts']} attempts: {job['error']}")
+        again = sum(job["attempts"] > 1 for job in ends)
+        print(f"4 pauses taken back at once, {again} jobs began anew: {[job['state'] for job in ends]}")
+
+
 def deadlines(folder):
     with Orders(folder, step_ms=20) as d:
         job = d.end(d.accepted(num_inference_steps=800, timeout_s=3))
@@ -340,6 +356,7 @@ try:
         latents_are_a_file(d)
         a_failure_has_its_reason(d)
     cancels_and_pauses(os.path.join(root, "two"))
+    a_pause_that_is_taken_back_ends_no_job(os.path.join(root, "two-b"))
     deadlines(os.path.join(root, "three"))
     kills_lose_nothing(os.path.join(root, "four"))
     pictures_expire(os.path.join(root, "five"))
