@@ -1,12 +1,12 @@
-/* JPEG by stb_image, which nobody keeps secure. So it gets only files that were walked through here
- * first, marker by marker; its memory has a ceiling and is all freed here, whatever it forgets; and
- * an assertion of its that fails is an error of ours. */
+/* JPEG by libjpeg-turbo, with the settings of Pillow, whose pixels come out. A file is walked
+ * through here first, marker by marker: what the walk refuses costs no memory, and it knows how
+ * much the rest may cost. */
 #include "pictures/formats.h"
 
 #include "base/limits.h"
 #include "pictures/exif.h"
+#include "pictures/jpeg_failure.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,6 @@ enum {
     EOI = 0xd9,
     SOS = 0xda,
     APP1 = 0xe1,
-    APP14 = 0xee,
     TEM = 0x01,
 };
 
@@ -34,8 +33,8 @@ struct walk {
     size_t size, at;
     const uint8_t *data; /* of the segment, without its length */
     size_t length;
-    bool has_frame, progressive, has_adobe;
-    int components, adobe_transform;
+    bool has_frame, progressive;
+    int components;
 };
 
 static bool is_frame(int marker) {
@@ -102,41 +101,14 @@ static bool read_frame(struct walk *w, int marker, struct picture_info *out, str
     out->height = (int)read_16(w->data + 1);
     out->width = (int)read_16(w->data + 3);
     w->components = w->data[5];
+    if (w->components != 1 && w->components != 3 && w->components != 4)
+        return error_set(
+            err, ERROR_INVALID, "a JPEG of %d colours; grey, RGB and CMYK are read", w->components);
     w->has_frame = true;
     w->progressive = marker == SOF2;
     if (out->width == 0 || out->height == 0)
         return error_set(
             err, ERROR_INVALID, "the JPEG says that it has %dx%d px", out->width, out->height);
-    return true;
-}
-
-/* Colours that stb would take for others. */
-static bool colours_are_right(const struct walk *w, struct error *err) {
-    if (w->components == 1 || w->components == 3)
-        return true;
-    if (w->components != 4)
-        return error_set(
-            err, ERROR_INVALID, "a JPEG of %d colours; grey, RGB and CMYK are read", w->components);
-    if (w->has_adobe && (w->adobe_transform == 0 || w->adobe_transform == 2))
-        return true;
-    return error_set(err, ERROR_INVALID,
-        "a JPEG of 4 colours that does not say which (Adobe's marker, transform 0 or 2)");
-}
-
-/* Huffman tables: stb writes past its own where one has more than 256 codes. */
-static bool tables_are_right(const struct walk *w, struct error *err) {
-    const uint8_t *data = w->data;
-    size_t left = w->length;
-    while (left > 0) {
-        size_t codes = 0;
-        for (size_t i = 1; i <= 16 && i < left; i++)
-            codes += data[i];
-        if (left < 17 || codes > 256 || codes > left - 17)
-            return error_set(err, ERROR_INVALID,
-                "the JPEG is damaged: a Huffman table of %zu codes in %zu bytes", codes, left);
-        data += 17 + codes;
-        left -= 17 + codes;
-    }
     return true;
 }
 
@@ -149,38 +121,35 @@ static bool walk_head(struct walk *w, struct picture_info *out, struct error *er
         if (is_frame(marker)) {
             if (!read_frame(w, marker, out, err))
                 return false;
-        } else if (marker == DHT) {
-            if (!tables_are_right(w, err))
-                return false;
         } else if (marker == APP1 && w->length > 6 && memcmp(w->data, "Exif\0\0", 6) == 0) {
             out->orientation = exif_orientation(w->data + 6, w->length - 6);
-        } else if (marker == APP14 && w->length >= 12 && memcmp(w->data, "Adobe", 5) == 0) {
-            w->has_adobe = true;
-            w->adobe_transform = w->data[11];
         } else if (marker == EOI) {
             return error_set(err, ERROR_INVALID, "the JPEG is damaged: it has no pixels");
         } else if (marker == SOS) {
             break;
         }
     }
-    if (!w->has_frame)
-        return error_set(err, ERROR_INVALID, "the JPEG is damaged: its pixels have no frame");
-    return colours_are_right(w, err);
+    return w->has_frame ||
+           error_set(err, ERROR_INVALID, "the JPEG is damaged: its pixels have no frame");
 }
 
 bool jpeg_examine(const uint8_t *file, size_t size, struct picture_info *out, struct error *err) {
     struct walk w = { .file = file, .size = size };
     if (!walk_head(&w, out, err))
         return false;
-    /* stb: a byte a sample, two more of a coefficient's if progressive, and the picture, which is
-     * then copied; blocks of up to 32x32 px are filled up. */
-    const size_t samples = ((size_t)out->width + 32) * ((size_t)out->height + 32);
-    out->decode_bytes = samples * ((size_t)w.components * (w.progressive ? 3 : 1) + 6) + (1 << 20);
+    /* The picture and one turned; a coefficient of two bytes a sample where the picture comes in
+     * several scans; and two rows of blocks of up to 32x32 px, in all the forms they pass through.
+     */
+    const size_t width = (size_t)out->width + 32, height = (size_t)out->height + 32;
+    const size_t components = (size_t)w.components;
+    const bool is_in_scans = w.progressive || (w.length > 0 && w.data[0] < w.components);
+    out->decode_bytes = width * height * (6 + (is_in_scans ? 2 * components : 0)) +
+                        width * components * 256 + (1 << 20);
     return true;
 }
 
-/* On from the first scan to the end: each scan costs a pass over the whole picture, and stb takes
- * what is missing for grey. */
+/* On from the first scan to the end: each scan costs a pass over the whole picture, and libjpeg
+ * takes what is missing for grey. */
 static bool walk_scans(struct walk *w, struct error *err) {
     for (int scans = 1, marker = SOS; marker != EOI;) {
         while (w->at < w->size) { /* coded pixels: FF 00 is FF, and restarts belong to them */
@@ -198,8 +167,6 @@ static bool walk_scans(struct walk *w, struct error *err) {
                 return false;
             if (is_frame(marker))
                 return error_set(err, ERROR_INVALID, "the JPEG is damaged: it has two frames");
-            if (marker == DHT && !tables_are_right(w, err))
-                return false;
         } while (marker != SOS && marker != EOI);
         if (marker == SOS && ++scans > JPEG_SCANS_MAX)
             return error_set(err, ERROR_INVALID, "a JPEG of more than %d scans", JPEG_SCANS_MAX);
@@ -207,116 +174,77 @@ static bool walk_scans(struct walk *w, struct error *err) {
     return true;
 }
 
-/* --- stb's surroundings --- */
-
-struct block {
-    struct block *next, **link; /* link: what points here */
-    size_t bytes;
-    max_align_t data[];
-};
-
-/* Of the decoding under way on this thread. */
-static _Thread_local struct {
-    struct block *blocks;
-    size_t bytes, max_bytes;
-    jmp_buf out;
-} decoding;
-
-/* Zeros: of a component without a scan, stb would show what lay there. */
-static void *give(size_t bytes) {
-    struct block *block = NULL;
-    if (bytes <= decoding.max_bytes - decoding.bytes)
-        block = calloc(1, sizeof(*block) + bytes);
-    if (!block)
-        return NULL;
-    *block = (struct block){ decoding.blocks, &decoding.blocks, bytes };
-    if (block->next)
-        block->next->link = &block->next;
-    decoding.blocks = block;
-    decoding.bytes += bytes;
-    return block->data;
-}
-
-static void take_back(void *data) {
-    if (!data)
-        return;
-    struct block *block = (struct block *)((char *)data - offsetof(struct block, data));
-    *block->link = block->next;
-    if (block->next)
-        block->next->link = block->link;
-    decoding.bytes -= block->bytes;
-    free(block);
-}
-
-static _Noreturn void assertion_failed(void) {
-    longjmp(decoding.out, 1);
-}
-
-#define STB_IMAGE_STATIC
-#define STB_IMAGE_IMPLEMENTATION
-#define STBI_ONLY_JPEG
-#define STBI_NO_STDIO
-#define STBI_NO_LINEAR
-#define STBI_NO_HDR
-#define STBI_MAX_DIMENSIONS PICTURE_SIDE_MAX_PX
-#define STBI_MALLOC(bytes) give(bytes)
-#define STBI_REALLOC(data, bytes) NULL /* not used for JPEG */
-#define STBI_FREE(data) take_back(data)
-#define STBI_ASSERT(x) ((x) ? (void)0 : assertion_failed())
-#pragma GCC diagnostic ignored "-Wunused-function" /* of it, to this file's end */
-/* Where codes end before a marker does, it shifts a 0 by more than 31 bits. */
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((no_sanitize("shift"))), apply_to = function)
-#endif
-#include <stb/stb_image.h>
-#ifdef __clang__
-#pragma clang attribute pop
-#endif
-
 /* --- Decoding --- */
 
-static const char *stb_reason(void) {
-    const char *reason = stbi_failure_reason();
-    return reason ? reason : "no reason given";
+struct job {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_failure failure;
+    const uint8_t *file;
+    size_t size, memory_bytes; /* memory_bytes: what libjpeg may take */
+    const struct picture *out; /* to be filled */
+};
+
+/* a * b / 255, rounded, as Pillow has it. */
+static int multiply_255(int a, int b) {
+    const int product = a * b + 128;
+    return ((product >> 8) + product) >> 8;
 }
 
-/* NULL, or what is wrong. May be jumped out of, so it is no part of run_stb, whose locals would
- * have to survive that. */
-static __attribute__((noinline)) const char *load(
-    const uint8_t *file, size_t size, struct picture *out) {
-    int width = 0, height = 0, components = 0;
-    if (!stbi_info_from_memory(file, (int)size, &width, &height, &components))
-        return stb_reason();
-    if (width != out->width || height != out->height)
-        return "its size changes";
-    const stbi_uc *pixels = stbi_load_from_memory(file, (int)size, &width, &height, &components, 3);
-    if (!pixels)
-        return stb_reason();
-    if (width != out->width || height != out->height)
-        return "its size changes";
-    memcpy(out->pixels, pixels, (size_t)width * (size_t)height * 3);
-    return NULL;
+/* ink: [width][4], inverted as Adobe writes it and Pillow expects it of all; out: [width][3]. */
+static void cmyk_to_rgb(const uint8_t *ink, int width, uint8_t *out) {
+    for (int x = 0; x < width; x++, ink += 4, out += 3)
+        for (int c = 0; c < 3; c++)
+            out[c] = (uint8_t)(ink[3] - multiply_255(255 - ink[c], ink[3]));
 }
 
-static const char *run_stb(const uint8_t *file, size_t size, struct picture *out) {
-    return setjmp(decoding.out) ? "stb_image's assertion" : load(file, size, out);
+/* All that libjpeg may jump out of. No local of ours lives across the jump. */
+static bool decompress(struct job *job) {
+    struct jpeg_decompress_struct *jpeg = &job->jpeg;
+    const struct picture *out = job->out;
+    if (setjmp(job->failure.jump))
+        return false;
+    jpeg_create_decompress(jpeg);
+    jpeg->mem->max_memory_to_use = (long)job->memory_bytes;
+    jpeg_mem_src(jpeg, job->file, job->size);
+    jpeg_read_header(jpeg, TRUE);
+    jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(jpeg);
+    if ((int)jpeg->output_width != out->width || (int)jpeg->output_height != out->height) {
+        snprintf(job->failure.message, sizeof(job->failure.message), "its size changes");
+        return false;
+    }
+    JSAMPARRAY ink = jpeg->mem->alloc_sarray(
+        (j_common_ptr)jpeg, JPOOL_IMAGE, jpeg->output_width * 4, 1);
+    while (jpeg->output_scanline < jpeg->output_height) {
+        JSAMPROW row = out->pixels + (size_t)jpeg->output_scanline * (size_t)out->width * 3;
+        const bool is_cmyk = jpeg->out_color_space == JCS_CMYK;
+        jpeg_read_scanlines(jpeg, is_cmyk ? ink : &row, 1);
+        if (is_cmyk)
+            cmyk_to_rgb(ink[0], out->width, row);
+    }
+    jpeg_finish_decompress(jpeg);
+    return true;
 }
 
 bool jpeg_decode(const uint8_t *file, size_t size, const struct picture_info *info,
     struct picture *out, struct error *err) {
     struct walk w = { .file = file, .size = size };
     struct picture_info again;
-    if (size > INT32_MAX)
-        return error_set(err, ERROR_TOO_LARGE, "a JPEG of more than 2 GiB");
     if (!walk_head(&w, &again, err) || !walk_scans(&w, err))
         return false;
-    decoding.max_bytes = info->decode_bytes;
-    const char *why = run_stb(file, w.at, out); /* what follows the end is none of stb's business */
-    while (decoding.blocks)
-        take_back(decoding.blocks->data);
-    if (!why)
-        return true;
-    const bool memory = strcmp(why, "outofmem") == 0;
-    return error_set(err, memory ? ERROR_NO_MEMORY : ERROR_INVALID,
-        memory ? "no memory to read a JPEG (%s)" : "the JPEG is damaged: %s", why);
+    struct job *job = calloc(1, sizeof(*job));
+    if (!job)
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read a JPEG");
+    /* What follows the end is none of libjpeg's business. */
+    *job = (struct job){ .file = file, .size = w.at, .out = out };
+    job->memory_bytes = info->decode_bytes - (size_t)out->width * (size_t)out->height * 3;
+    job->jpeg.err = jpeg_failure_init(&job->failure);
+    const bool ok = decompress(job) ||
+                    error_set(err, job->failure.is_of_memory ? ERROR_NO_MEMORY : ERROR_INVALID,
+                        job->failure.is_of_memory ? "no memory to read a JPEG (%s)"
+                                                  : "the JPEG is damaged: %s",
+                        job->failure.message);
+    jpeg_destroy_decompress(&job->jpeg);
+    free(job);
+    return ok;
 }

@@ -1,34 +1,15 @@
 #include "pictures/jpeg_encode.h"
 
-/* jpeglib.h wants FILE. */
-#include <stdio.h>
+#include "pictures/jpeg_failure.h"
 
-#include <jpeglib.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define EXIF_MARKER (JPEG_APP0 + 1)
 
-struct failure {
-    struct jpeg_error_mgr base; /* the first member */
-    jmp_buf jump;
-    int code;
-};
-
-static void on_error(j_common_ptr jpeg) {
-    struct failure *failure = (struct failure *)jpeg->err;
-    failure->code = jpeg->err->msg_code;
-    longjmp(failure->jump, 1);
-}
-
-static void on_message(j_common_ptr jpeg) {
-    (void)jpeg;
-}
-
 struct job {
     struct jpeg_compress_struct jpeg;
-    struct failure failure;
+    struct jpeg_failure failure;
     unsigned char *bytes;
     unsigned long size;
     uint8_t *marker; /* "Exif", two zeros, the data */
@@ -83,9 +64,7 @@ bool jpeg_encode(const uint8_t *rgb, int width, int height, int quality, const u
     struct job *job = calloc(1, sizeof(*job));
     if (!job)
         return error_set(err, ERROR_NO_MEMORY, "no memory to write a JPEG");
-    job->jpeg.err = jpeg_std_error(&job->failure.base);
-    job->failure.base.error_exit = on_error;
-    job->failure.base.output_message = on_message;
+    job->jpeg.err = jpeg_failure_init(&job->failure);
     const bool ok = copy_exif(job, exif, exif_size) && compress(job, rgb, width, height, quality);
     jpeg_destroy_compress(&job->jpeg);
     if (ok) {
@@ -93,7 +72,7 @@ bool jpeg_encode(const uint8_t *rgb, int width, int height, int quality, const u
         *out_size = job->size;
     } else {
         free(job->bytes);
-        error_set(err, ERROR_NO_MEMORY, "no memory to write a JPEG (%d)", job->failure.code);
+        error_set(err, ERROR_NO_MEMORY, "no memory to write a JPEG (%s)", job->failure.message);
     }
     free(job->marker);
     free(job);

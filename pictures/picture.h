@@ -1,4 +1,4 @@
-/* Pictures from files: PNG (libpng) and JPEG (stb_image) to 8-bit RGB, the right way up.
+/* Pictures from files: PNG (libpng) and JPEG (libjpeg-turbo) to 8-bit RGB, the right way up.
  *
  * The files are anybody's. A picture's size is known and checked before anything is allocated, what
  * else is no PNG or JPEG, or is one that we cannot read right, is refused by name, and nothing in a
@@ -35,7 +35,8 @@ bool picture_examine(const void *file, size_t size, struct picture_info *out, st
 
 /* All of it, as Pillow's convert("RGB") after ImageOps.exif_transpose: alpha is dropped, grey is
  * repeated, of 16 bits the upper 8 stay (of grey too, which Pillow would make white). ERROR_INVALID
- * where the file is damaged or cut short. */
+ * where the file is damaged or cut short; but a JPEG's pixels have no sums, and damage to them that
+ * libjpeg can read over is taken as Pillow takes it. */
 bool picture_decode(const void *file, size_t size, struct picture *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* JPEG and WebP files, as the readers of others see them: stb_image, and libwebp's own. */
+/* JPEG and WebP files, as their readers see them. */
 #include "pictures/encode.h"
 #include "pictures/exif.h"
 #include "tests/check.h"

@@ -156,9 +156,6 @@ def broken():
     small = jpeg(Image.fromarray(smooth(8, 8)[:, :, 0]))
     scan = small.index(b"\xff\xda")
     yield "scans.jpg", small[:scan] + small[scan:-2] * 70 + b"\xff\xd9", "more than 64 scans"
-    cmyk = jpeg(Image.fromarray(smooth(9, 9)).convert("CMYK"))
-    adobe = cmyk.index(b"\xff\xee")
-    yield "no_adobe.jpg", cmyk[:adobe] + cmyk[adobe + 16:], "4 colours"
     tables = good_jpeg.index(b"\xff\xc4")
     yield "no_tables.jpg", good_jpeg[:tables + 5] + b"\xff" * 16 + good_jpeg[tables + 21:], "damaged"
 
