@@ -1,18 +1,18 @@
-/* SHA-256 (FIPS 180-4): names for what follows from bytes that anybody may have chosen. */
+/* SHA-256 (FIPS 180-4): names for what follows from bytes that anybody may have chosen. By nettle,
+ * which uses the processor's instructions for it where there are such. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
+#include <nettle/sha2.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct digest {
-    uint8_t bytes[32];
+    uint8_t bytes[SHA256_DIGEST_SIZE];
 };
 
 struct sha256 {
-    uint32_t state[8];
-    uint64_t length; /* bytes so far */
-    uint8_t block[64];
+    struct sha256_ctx state;
 };
 
 void sha256_begin(struct sha256 *sha);
