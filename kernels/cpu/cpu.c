@@ -1,8 +1,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/scratch.h"
 
-#include "kernels/cpu/amx.h"
-#include "kernels/cpu/attention_pairs.h"
 #include "kernels/cpu/layers.h"
 
 #include <pthread.h>
@@ -10,33 +8,8 @@
 /* bf16 goes to the level's own attention, if that takes it. */
 static bool cpu_attention(const struct attention_args *args, struct error *err) {
     const struct cpu_level *level = cpu_level();
-    switch (level->attention) {
-    case ATTENTION_F32:
-        break;
-#if defined(__x86_64__)
-    case ATTENTION_PAIRS:
-        if (attention_pairs_takes(args))
-            return attention_pairs(args, err);
-        break;
-    case ATTENTION_TILES:
-        if (attention_tiles_takes(args))
-            return attention_tiles(args, err);
-        break;
-#else
-    case ATTENTION_PAIRS:
-    case ATTENTION_TILES:
-        break;
-#endif
-    case ATTENTION_PAIRS_TWIN:
-        if (attention_pairs_takes(args))
-            return attention_pairs_twin(args, err);
-        break;
-    case ATTENTION_TILES_TWIN:
-        if (attention_tiles_takes(args))
-            return attention_tiles_twin(args, err);
-        break;
-    }
-    return level->simd->attention(args, err);
+    const struct own_attention *own = level->attention;
+    return own && own->takes(args) ? own->compute(args, err) : level->simd->attention(args, err);
 }
 
 static bool cpu_geglu(const struct geglu_args *args, struct error *err) {
@@ -78,7 +51,7 @@ static void list_implementations(enum dtype activation_dtype, struct implementat
             layer_code_name(layers_code(
                 layers[i].is_conv, layers[i].kind, layers[i].c_out, 320, activation_dtype)) };
     *out++ = (struct implementation){ "attention",
-        attention_code_name(f32 ? ATTENTION_F32 : level->attention) };
+        f32 || !level->attention ? "f32" : level->attention->name };
 }
 
 static const struct implementation *cpu_implementations(enum dtype weight_dtype) {

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/attention_pairs.h"
 
 #include <oneapi/dnnl/dnnl.h>
 
@@ -15,30 +16,42 @@ extern const struct matmul matmul_table_portable;
 #if defined(__x86_64__)
 extern const struct simd simd_table_avx2, simd_table_avx512;
 extern const struct matmul matmul_table_avx2, matmul_table_avx512;
+
+static const struct own_attention pairs = { "bf16 pairs", attention_pairs_takes, attention_pairs };
+static const struct own_attention tiles = { "AMX tiles", attention_tiles_takes, attention_tiles };
 #endif
-#if defined(NARROWED) /* for tests: AVX-512's code in AVX2's instructions */
+
+/* Two programs of tests have levels for processors that are not here (kernels/meson.build). */
+#if defined(TWINS) /* attention on twins of their instructions in plain C */
+static const struct own_attention pairs_twin = { "bf16 pairs' twin", attention_pairs_takes,
+    attention_pairs_twin };
+static const struct own_attention tiles_twin = { "AMX tiles' twin", attention_tiles_takes,
+    attention_tiles_twin };
+#endif
+#if defined(NARROWED) /* AVX-512's code in AVX2's instructions */
 extern const struct simd simd_table_wide;
 extern const struct matmul matmul_table_wide;
 #endif
 
 /* clang-format off */
 
-/* Best first; those for tests, which nobody gets without asking, last. What was measured stands in
+/* Best first; those of tests, which nobody gets without asking, last. What was measured stands in
  * docs/performance-log.md. */
 static const struct cpu_level all[] = {
-/*    name                vectors               f32 products            bf16?  linear        3x3             3x3 deep        3x3 up          attention             oneDNN at most */
+/*    name                vectors               f32 products            bf16?  linear        3x3             3x3 deep        3x3 up          attention    oneDNN at most */
 #if defined(__x86_64__)
-    { "amx",              &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_ONEDNN,   LAYER_ONEDNN,   LAYER_PHASES,   ATTENTION_TILES,      0 /* no limit */ },
-    { "avx512_bf16",      &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_WINOGRAD, LAYER_ONEDNN,   LAYER_PHASES,   ATTENTION_PAIRS,      dnnl_cpu_isa_avx512_core_bf16 },
-    { "avx512",           &simd_table_avx512,   &matmul_table_avx512,   false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx512_core },
-    { "avx2",             &simd_table_avx2,     &matmul_table_avx2,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx2 },
+    { "amx",              &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_ONEDNN,   LAYER_ONEDNN,   LAYER_PHASES,   &tiles,      0 /* no limit */ },
+    { "avx512_bf16",      &simd_table_avx512,   &matmul_table_avx512,   true,  LAYER_ONEDNN, LAYER_WINOGRAD, LAYER_ONEDNN,   LAYER_PHASES,   &pairs,      dnnl_cpu_isa_avx512_core_bf16 },
+    { "avx512",           &simd_table_avx512,   &matmul_table_avx512,   false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, NULL,        dnnl_cpu_isa_avx512_core },
+    { "avx2",             &simd_table_avx2,     &matmul_table_avx2,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, NULL,        dnnl_cpu_isa_avx2 },
 #endif
-    { "portable",         &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_sse41 },
-    /* Attention for processors that are not here, on twins of their instructions in plain C. */
-    { "amx_twin",         &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_TILES_TWIN, dnnl_cpu_isa_sse41 },
-    { "avx512_bf16_twin", &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_PAIRS_TWIN, dnnl_cpu_isa_sse41 },
+    { "portable",         &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, NULL,        dnnl_cpu_isa_sse41 },
+#if defined(TWINS)
+    { "amx_twin",         &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, &tiles_twin, dnnl_cpu_isa_sse41 },
+    { "avx512_bf16_twin", &simd_table_portable, &matmul_table_portable, false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, &pairs_twin, dnnl_cpu_isa_sse41 },
+#endif
 #if defined(NARROWED)
-    { "avx512_narrow",    &simd_table_wide,     &matmul_table_wide,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, ATTENTION_F32,        dnnl_cpu_isa_avx2 },
+    { "avx512_narrow",    &simd_table_wide,     &matmul_table_wide,     false, LAYER_F32,    LAYER_WINOGRAD, LAYER_WINOGRAD, LAYER_WINOGRAD, NULL,        dnnl_cpu_isa_avx2 },
 #endif
 };
 
@@ -58,8 +71,12 @@ static void processor_has(const char *name, bool *can, bool *fast) {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (strcmp(name, "avx2") == 0 || strcmp(name, "avx512_narrow") == 0)
+    if (strcmp(name, "avx2") == 0)
         *can = *fast = avx2;
+#if defined(NARROWED)
+    if (strcmp(name, "avx512_narrow") == 0)
+        *can = *fast = avx2;
+#endif
     if (strcmp(name, "avx512") == 0)
         *can = *fast = avx512;
     if (strcmp(name, "avx512_bf16") == 0) {
@@ -74,7 +91,7 @@ static void processor_has(const char *name, bool *can, bool *fast) {
 }
 
 static void choose(void) {
-    char names[64] = "";
+    char names[128] = "";
     const char *wish = getenv("LATENTD_CPU");
     const struct cpu_level *best = NULL, *wished = NULL;
     for (int i = 0; i < COUNT; i++) {
@@ -87,8 +104,6 @@ static void choose(void) {
             best = &all[i];
         if (wish && strcmp(wish, all[i].name) == 0)
             wished = &all[i];
-        if (all[i].attention == ATTENTION_TILES_TWIN || all[i].attention == ATTENTION_PAIRS_TWIN)
-            continue;
         size_t used = strlen(names);
         snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "", all[i].name);
     }
@@ -117,11 +132,5 @@ const struct cpu_level *const *cpu_levels(void) {
 const char *layer_code_name(enum layer_code code) {
     static const char *const names[] = { "f32", "f32, Winograd's form", "oneDNN, bf16",
         "oneDNN, bf16, four phases" };
-    return names[code];
-}
-
-const char *attention_code_name(enum attention_code code) {
-    static const char *const names[] = { "f32", "bf16 pairs", "AMX tiles", "bf16 pairs' twin",
-        "AMX tiles' twin" };
     return names[code];
 }

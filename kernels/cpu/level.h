@@ -20,12 +20,11 @@ enum layer_code {
     LAYER_PHASES,   /* upsampling as four of oneDNN's 2x2 convolutions (phases.c) */
 };
 
-enum attention_code {
-    ATTENTION_F32,        /* attention.c */
-    ATTENTION_PAIRS,      /* attention_pairs.c: vdpbf16ps */
-    ATTENTION_TILES,      /* attention_tiles.c: AMX */
-    ATTENTION_PAIRS_TWIN, /* both again, in plain C for tests */
-    ATTENTION_TILES_TWIN,
+/* An attention of bf16 in instructions that others do not have. */
+struct own_attention {
+    const char *name; /* words for people */
+    bool (*takes)(const struct attention_args *args);
+    bool (*compute)(const struct attention_args *args, struct error *err); /* if it takes them */
 };
 
 struct cpu_level {
@@ -37,8 +36,8 @@ struct cpu_level {
     enum layer_code conv3x3;     /* stride 1, to fewer than LEVEL_DEEP channels */
     enum layer_code conv3x3_deep;
     enum layer_code conv3x3_up;
-    enum attention_code attention; /* of bf16 */
-    int dnnl_isa;                  /* oneDNN's limit, a dnnl_cpu_isa_t */
+    const struct own_attention *attention; /* NULL: bf16 goes to `simd` too */
+    int dnnl_isa;                          /* oneDNN's limit, a dnnl_cpu_isa_t */
 };
 
 /* From this many output channels on, a 3x3 convolution works on so few pixels that transforming its
@@ -53,6 +52,5 @@ const struct cpu_level *const *cpu_levels(void);
 
 /* Words for people. */
 const char *layer_code_name(enum layer_code code);
-const char *attention_code_name(enum attention_code code);
 
 #endif

@@ -182,7 +182,7 @@ static struct tolerance attention_tolerance(const struct kernels *table, enum dt
     static const struct tolerance bf16 = { 4e-3, "weights rounded to bf16 (2^-9), then y" };
     static const struct tolerance f16 = { 5e-4, "weights rounded to f16 (2^-12), then y" };
     const bool rounded = table->device == DEVICE_CUDA ||
-                         (table->device == DEVICE_CPU && cpu_level()->attention != ATTENTION_F32);
+                         (table->device == DEVICE_CPU && cpu_level()->attention);
     if (rounded && dtype != DTYPE_F32)
         return dtype == DTYPE_BF16 ? bf16 : f16;
     return tolerance_for("attention", dtype, dtype);
