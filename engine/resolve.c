@@ -211,6 +211,31 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     return true;
 }
 
+/* Guidance is off: what was given for it has no effect, as in diffusers, which is silent about it.
+ */
+static bool warn_without_guidance(struct resolved_request *r, struct error *err) {
+    const struct generate_request *asked = &r->asked;
+    const struct {
+        const char *field;
+        bool given;
+    } of_guidance[] = {
+        { "negative_prompt", asked->negative_prompt && asked->negative_prompt[0] },
+        { "negative_prompt_embeds", asked->negative_prompt_embeds.values != NULL },
+        { "guidance_rescale", asked->guidance_rescale != 0 },
+    };
+    for (size_t i = 0; i < sizeof(of_guidance) / sizeof(of_guidance[0]); i++) {
+        char *text = NULL;
+        if (!of_guidance[i].given)
+            continue;
+        if (asprintf(&text, "%s has no effect: guidance_scale is %g, and only above 1 is it used",
+                of_guidance[i].field, asked->guidance_scale) < 0)
+            text = NULL;
+        if (!add_warning(r, text, err))
+            return false;
+    }
+    return true;
+}
+
 /* What is wrong with loras[i], if a tag has named it, is wrong with the prompt. */
 static bool blame_tag(const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
@@ -376,7 +401,8 @@ bool resolve_request(const struct resolve_figures *figures, const struct generat
     if (check_kind(figures, r, err) && resolve_size(figures, r, err) &&
         check_init_latents(r, err) && resolve_clip_skip(figures, r, err) &&
         resolve_strength(r, err) && resolve_scheduler(figures, r, err) &&
-        resolve_source(figures, r, err) && resolve_seed(r, err) && make_texts(figures, r, err) &&
+        resolve_source(figures, r, err) && resolve_seed(r, err) &&
+        (r->guided || warn_without_guidance(r, err)) && make_texts(figures, r, err) &&
         resolve_loras(figures, r, err))
         return true;
     resolved_request_finish(r);

@@ -45,7 +45,7 @@ struct resolved_request {
     bool vectors;                     /* some of them are in a text */
     int tokens;                       /* of a chunk: what the text encoder takes at a time */
     int chunks;                       /* of the longest text */
-    char **warnings;                  /* texts that were cut, for one */
+    char **warnings;                  /* of texts that were cut, fields without effect */
     int warning_count;
     struct adapter_set *adapters; /* NULL: the base alone */
     /* Of the checkpoint for which it was resolved, whose owner may want to know how long it is

@@ -502,6 +502,9 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
     }
     if (ok && !json_object_get(root, "prompt") && !json_object_get(root, "prompt_embeds"))
         ok = error_field(err, "prompt", "", "it is required: a string or a list of strings");
+    const json_t *preview = json_object_get(root, "preview");
+    if (ok && preview && delivery->preview_every == 0)
+        ok = json_bad_field("preview", preview, "only with a preview_every above 0", err);
     ok = ok && check_ranges(root, &request, err);
     json_decref(root);
     if (ok)

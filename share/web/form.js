@@ -179,6 +179,8 @@ export function createForm(info, schedulers) {
             for (const one of plain)
                 if (one.get() !== undefined)
                     fields[one.name] = one.get();
+            if (!fields.preview_every)
+                delete fields.preview; /* is refused where there are none */
             return { fields, kept: begun.kept };
         },
         async set(parameters, kept) {

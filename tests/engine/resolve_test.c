@@ -84,6 +84,41 @@ static void what_is_open_is_the_models(void) {
     reset();
 }
 
+/* Diffusers draws the same with them and without. */
+static void fields_without_effect_are_said(void) {
+    static const struct {
+        double guidance_scale;
+        int warnings;
+    } rows[] = { { 1, 2 }, { 0.5, 2 }, { 1.5, 0 } };
+    const struct resolve_figures figures = sd15();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct resolved_request r;
+        struct error err = { 0 };
+        request.guidance_scale = rows[i].guidance_scale;
+        request.negative_prompt = strdup("blurry");
+        request.guidance_rescale = 0.7;
+        CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+        CHECK(r.warning_count == rows[i].warnings, "guidance_scale %g: %d warnings",
+            rows[i].guidance_scale, r.warning_count);
+        for (int n = 0; n < r.warning_count; n++)
+            printf("guidance_scale %g: %s\n", rows[i].guidance_scale, r.warnings[n]);
+        if (r.warning_count == 2) {
+            CHECK_CONTAINS(r.warnings[0], "negative_prompt has no effect");
+            CHECK_CONTAINS(r.warnings[1], "guidance_rescale has no effect");
+        }
+        resolved_request_finish(&r);
+        reset();
+    }
+    struct resolved_request r;
+    struct error err = { 0 };
+    request.guidance_scale = 1;
+    request.negative_prompt = strdup("");
+    CHECK(resolve_request(&figures, &request, &r, &err), "%s", err.message);
+    CHECK(r.warning_count == 0, "nothing was given: %d warnings", r.warning_count);
+    resolved_request_finish(&r);
+    reset();
+}
+
 /* "a b " a hundred times and more: two tokens each. */
 /* diffusers' generators of a list of seeds: each image has a seed of its own. */
 static void images_have_seeds_of_their_own(void) {
@@ -383,6 +418,7 @@ int main(void) {
     scheduler = sd15_scheduler_json();
     reset();
     what_is_open_is_the_models();
+    fields_without_effect_are_said();
     images_have_seeds_of_their_own();
     an_open_seed_has_32_random_bits();
     encoded_texts_are_finite();

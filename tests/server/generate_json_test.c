@@ -191,6 +191,8 @@ static const struct {
     { "\"preview_every\": -1", "preview_every", "-1", "an integer from 0 (none) to 1000" },
     { "\"preview_every\": 2.5", "preview_every", "2.5", "an integer from 0 (none) to 1000" },
     { "\"preview\": \"taesd\"", "preview", "\"taesd\"", "\"rgb\"" },
+    { "\"preview\": \"vae\"", "preview", "\"vae\"", "only with a preview_every above 0" },
+    { "\"preview\": \"rgb\", \"preview_every\": 0", "preview", "\"rgb\"", "only with" },
 };
 
 static void wrong_fields_are_named(void) {
