@@ -169,7 +169,7 @@ static bool read_schedule(json_t *from, json_t *job, struct error *err) {
     }
     if (ok)
         json_object_set_new(job, "lr_scheduler",
-            json_string(strcmp(word, "log") == 0 ? "warmup_log" : "constant_with_warmup"));
+            json_string(strcmp(word, "log") == 0 ? "warmup_log" : "warmup_linear"));
     if (ok && steps)
         json_object_set(job, "lr_warmup_steps", steps);
     json_decref(type);

@@ -6,7 +6,7 @@
 
 const char *const learning_rate_names[] = { "constant", "constant_with_warmup", "linear", "cosine",
     "cosine_with_restarts", "polynomial", "piecewise_constant", "warmup_cosine", "warmup_log",
-    NULL };
+    "warmup_linear", NULL };
 
 static double at_least_1(int64_t steps) {
     return steps > 1 ? (double)steps : 1;
@@ -27,9 +27,16 @@ static double piecewise(const struct learning_rate *r, int64_t step) {
     return r->rules[i].multiple;
 }
 
-static double warmup_log(const struct learning_rate *r, int64_t step) {
+/* Its count of batches is -1 while the first step is taken, where the rate is 0 by decree. */
+static double deepspeed_warmup(const struct learning_rate *r, int64_t step) {
     const int64_t warmup = r->warmup_steps > 2 ? r->warmup_steps : 2; /* ln 1 is no divisor */
-    return step < warmup ? log((double)step + 1) / log((double)warmup) : 1;
+    const int64_t batch = step - 1;
+    if (batch < 0)
+        return 0;
+    if (batch >= warmup)
+        return 1;
+    return r->kind == LEARNING_RATE_WARMUP_LOG ? log((double)batch + 1) / log((double)warmup)
+                                               : (double)batch / (double)warmup;
 }
 
 static double warmup_cosine(const struct learning_rate *r, double base, int64_t step) {
@@ -50,7 +57,8 @@ double learning_rate_at(const struct learning_rate *r, double base, int64_t step
     case LEARNING_RATE_WARMUP_COSINE:
         return warmup_cosine(r, base, step);
     case LEARNING_RATE_WARMUP_LOG:
-        return base * warmup_log(r, step);
+    case LEARNING_RATE_WARMUP_LINEAR:
+        return base * deepspeed_warmup(r, step);
     default:
         break;
     }

@@ -3,7 +3,8 @@
  *
  * The first six and piecewise_constant are diffusers' get_scheduler, quirks included: a warm-up
  * starts at 0, and "constant" knows no warm-up. warmup_cosine is torch's LinearLR from a start
- * factor, then CosineAnnealingLR to eta_min. warmup_log is DeepSpeed's WarmupLR.
+ * factor, then CosineAnnealingLR to eta_min. warmup_log and warmup_linear are DeepSpeed's WarmupLR,
+ * which takes the first step at 0 and only then begins to count, so that the second is at 0 too.
  *
  *   s: the step from 0, w: warm-up steps, N: all steps, p = (s - w) / max(1, N - w)
  *   constant               1
@@ -14,7 +15,8 @@
  *   polynomial             ((lr - end) (1 - p)^power + end) / lr, and end / lr after N
  *   piecewise_constant     the multiple of the first rule that ends after s
  *   warmup_cosine          f + (1 - f) s / w, then from 1 to eta_min / base in half a cosine
- *   warmup_log             ln(s + 1) / ln(w), then 1
+ *   warmup_log             0, then ln(s) / ln(w) up to s = w, then 1   (w: 2 at least, as below)
+ *   warmup_linear          0, then (s - 1) / w up to s = w, then 1
  */
 #ifndef TRAIN_LEARNING_RATE_H
 #define TRAIN_LEARNING_RATE_H
@@ -33,6 +35,7 @@ enum learning_rate_kind {
     LEARNING_RATE_PIECEWISE_CONSTANT,
     LEARNING_RATE_WARMUP_COSINE,
     LEARNING_RATE_WARMUP_LOG,
+    LEARNING_RATE_WARMUP_LINEAR,
 };
 /* In the order of the enum, NULL-terminated. */
 extern const char *const learning_rate_names[];
@@ -47,7 +50,7 @@ struct learning_rate_rule {
 struct learning_rate {
     enum learning_rate_kind kind;
     int64_t warmup_steps, total_steps;
-    double lr;                    /* the job's own, which polynomial's end is measured against */
+    double lr;                    /* the job's own, scaled: what polynomial's end is measured by */
     double num_cycles;            /* cosine: 0.5; cosine_with_restarts: 1, whole */
     double power, end;            /* polynomial */
     double start_factor, eta_min; /* warmup_cosine */

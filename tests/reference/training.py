@@ -3,7 +3,7 @@ scales, loss weights, random draws and orders, for the tests of train/.
 
 usage: python tests/reference/training.py [NAME...]
 (torch 2.15.0, diffusers 0.42.1, accelerate 1.15.0, peft 0.21.2, and bitsandbytes 0.50.2 for adamw_8bit alone;
-WarmupLR and DeepSpeed's loss scaler are written down here as deepspeed 0.18 defines them, because that package
+WarmupLR and DeepSpeed's loss scaler are written down here as deepspeed 0.19 defines them, because that package
 is not needed for anything else)
 """
 
@@ -44,9 +44,17 @@ def rates_of(opt, schedule, steps):
     return out
 
 
-def warmup_log(bases, warmup, step):
-    gamma = math.log(step + 1) / math.log(max(2, warmup)) if step < max(2, warmup) else 1.0
-    return [base * gamma for base in bases]
+def deepspeed_warmup(bases, warmup, kind, steps):
+    """What WarmupLR with warmup_min_lr 0 gives the optimizer at its steps 0, 1, ...: its count of batches is -1 when
+    it is made, where it sets the least rate, and the engine lets it count after each step of the optimizer."""
+    warmup = max(2, warmup)
+    out = []
+    for count in range(-1, steps - 1):
+        share = 0.0 if count < 0 else 1.0
+        if 0 <= count < warmup:
+            share = math.log(count + 1) / math.log(warmup) if kind == "log" else count / warmup
+        out.append([base * share for base in bases])
+    return out
 
 
 def learning_rate():
@@ -76,8 +84,9 @@ def learning_rate():
                     milestones=[warmup])
                 cases.append(dict(kind="warmup_cosine", bases=bases, start_factor=start, eta_min=eta_min,
                                   rates=rates_of(opt, schedule, total + 1), **plain))
-        cases.append(dict(kind="warmup_log", bases=bases, **plain,
-                          rates=[warmup_log(bases, warmup, i) for i in range(total + 3)]))
+        for kind in ("log", "linear"):
+            cases.append(dict(kind="warmup_" + kind, bases=bases, **plain,
+                              rates=deepspeed_warmup(bases, warmup, kind, total + 3)))
     return cases
 
 

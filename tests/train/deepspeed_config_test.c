@@ -113,7 +113,7 @@ static void small_ones_keep_their_meaning(void) {
     struct train_config c;
     CHECK(train_config_parse(job, &c, &err), "%s", err.message);
     CHECK(c.method == TRAIN_FULL && c.mixed_precision == TRAIN_PRECISION_BF16 &&
-              c.lr_scheduler == LEARNING_RATE_CONSTANT_WITH_WARMUP && c.max_train_steps == 7 &&
+              c.lr_scheduler == LEARNING_RATE_WARMUP_LINEAR && c.max_train_steps == 7 &&
               !c.resume_from_checkpoint,
         "a full job in bf16");
     static const char *const unused[] = { "use_lora.rank", "use_fp16.hysteresis",
