@@ -780,6 +780,12 @@ json_t *train_config_schema(void) {
         "name", "dataset");
 }
 
+bool train_config_predicts_v(const struct train_config *config, bool model_does) {
+    return config->prediction_type == TRAIN_PREDICTION_OF_MODEL
+               ? model_does
+               : config->prediction_type == TRAIN_PREDICTION_V;
+}
+
 enum dtype train_save_dtype(const struct train_config *config) {
     static const enum dtype dtypes[] = {
         [TRAIN_SAVE_F32] = DTYPE_F32, [TRAIN_SAVE_F16] = DTYPE_F16, [TRAIN_SAVE_BF16] = DTYPE_BF16

@@ -260,6 +260,10 @@ bool train_config_line(size_t index, struct train_config_line *out);
  */
 json_t *train_config_schema(void);
 
+/* Whether the job trains the model to predict v, not the noise; `model_does`: the checkpoint says so,
+ * which a job without a prediction_type of its own follows. */
+bool train_config_predicts_v(const struct train_config *config, bool model_does);
+
 /* What save_precision says. */
 enum dtype train_save_dtype(const struct train_config *config);
 

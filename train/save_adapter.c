@@ -153,7 +153,7 @@ static void add_peft(json_t *to, const char *component, const struct train_confi
         (json_int_t)c->rank, "lora_alpha",
         c->alpha == (double)(json_int_t)c->alpha ? json_integer((json_int_t)c->alpha)
                                                  : json_real(c->alpha),
-        "lora_dropout", c->dropout, "bias", "none", "init_lora_weights", gaussian, "target_modules",
+        "lora_dropout", 0.0, "bias", "none", "init_lora_weights", gaussian, "target_modules",
         list_of(targets));
     const char *key;
     json_t *value;
@@ -165,7 +165,25 @@ static void add_peft(json_t *to, const char *component, const struct train_confi
     json_decref(config);
 }
 
-static json_t *diffusers_metadata(const struct train_config *c) {
+static void say(json_t *metadata, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(json_t *metadata, const char *key, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    json_object_set_new(metadata, key, json_vsprintf(format, args));
+    va_end(args);
+}
+
+/* What both formats tell, in the words of kohya's scripts. */
+static void add_training(
+    json_t *to, const struct train_config *c, const struct adapter_facts *facts) {
+    say(to, "modelspec.prediction_type", "%s",
+        train_config_predicts_v(c, facts->v_prediction) ? "v" : "epsilon");
+    say(to, "ss_network_dropout", "%.15g", c->dropout);
+}
+
+static json_t *diffusers_metadata(
+    const struct train_config *c, const struct adapter_facts *facts) {
     json_t *peft = json_object();
     add_peft(peft, "unet", c, &c->target_modules);
     if (c->train_text_encoder)
@@ -175,16 +193,9 @@ static json_t *diffusers_metadata(const struct train_config *c) {
         dumped ? json_pack("{s:s, s:s}", "format", "pt", "lora_adapter_metadata", dumped) : NULL;
     free(dumped);
     json_decref(peft);
+    if (metadata)
+        add_training(metadata, c, facts);
     return metadata;
-}
-
-static void say(json_t *metadata, const char *key, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(json_t *metadata, const char *key, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    json_object_set_new(metadata, key, json_vsprintf(format, args));
-    va_end(args);
 }
 
 /* Python's words, which kohya's scripts write. */
@@ -200,12 +211,11 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
     say(m, "ss_output_name", "%s", c->name);
     say(m, "ss_sd_model_name", "%s", facts->model);
     say(m, "ss_base_model_version", "%s%s", facts->is_sd2 ? "sd_v2" : "sd_v1",
-        facts->is_sd2 && facts->v_prediction ? "_v" : "");
+        train_config_predicts_v(c, facts->v_prediction) ? "_v" : "");
     say(m, "ss_v2", "%s", python(facts->is_sd2));
     say(m, "ss_network_module", "networks.lora");
     say(m, "ss_network_dim", "%lld", (long long)c->rank);
     say(m, "ss_network_alpha", "%.15g", c->alpha);
-    say(m, "ss_network_dropout", "%.15g", c->dropout);
     say(m, "ss_learning_rate", "%.15g", c->learning_rate);
     say(m, "ss_unet_lr", "%.15g", c->learning_rate);
     say(m, "ss_text_encoder_lr", "%.15g",
@@ -234,6 +244,7 @@ static json_t *kohya_metadata(const struct train_config *c, const struct adapter
     say(m, "ss_prior_loss_weight", "%.15g", c->prior_loss_weight);
     say(m, "ss_caption_dropout_rate", "%.15g", c->caption_dropout);
     say(m, "ss_clip_skip", "None");
+    add_training(m, c, facts);
     return m;
 }
 
@@ -244,7 +255,7 @@ bool save_adapter(const char *path, enum train_save_format format, const struct 
     struct error *err) {
     struct file f = { .items = calloc(3 * (p->count ? p->count : 1), sizeof(*f.items)) };
     json_t *metadata = format == TRAIN_SAVE_KOHYA ? kohya_metadata(config, facts)
-                                                  : diffusers_metadata(config);
+                                                  : diffusers_metadata(config, facts);
     bool ok = (f.items && metadata) ||
               error_set(err, ERROR_NO_MEMORY, "no memory to write an adapter");
     for (size_t i = 0; ok && i < p->count; i++)

@@ -6,8 +6,11 @@
  * because diffusers cannot read the mixture that it writes then. peft's configuration stands in the
  * metadata, which alone says alpha. kohya's format, which AUTOMATIC1111 and stable-diffusion.cpp
  * read, has "lora_unet_LAYER.lora_down.weight" with underscores in the name, an alpha for each
- * layer, and how it was trained in metadata that begins with ss_. Neither holds a time or a host,
- * so that the same job gives the same bytes. */
+ * layer, and how it was trained in metadata that begins with ss_. Both say what the model was
+ * trained to predict (modelspec.prediction_type, "epsilon" or "v") and the dropout that it was
+ * trained with (ss_network_dropout). peft's configuration has a lora_dropout of 0: diffusers leaves
+ * the layers of a larger one dropping while it draws. Neither holds a time or a host, so that the
+ * same job gives the same bytes. */
 #ifndef TRAIN_SAVE_ADAPTER_H
 #define TRAIN_SAVE_ADAPTER_H
 
@@ -17,7 +20,8 @@
 struct adapter_facts {
     const char *model; /* what was trained, borrowed */
     int64_t steps, epochs, pictures;
-    bool is_sd2, v_prediction;
+    bool is_sd2;
+    bool v_prediction; /* the checkpoint says so; the job may train something else */
     bool linear_projection; /* proj_in and proj_out are linear layers, not 1x1 convolutions */
 };
 

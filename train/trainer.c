@@ -177,12 +177,6 @@ static bool make_largest_pass(struct trainer *t, struct error *err) {
         t, samples < batch ? rows / batch * samples : rows, largest.height, largest.width, err);
 }
 
-static bool predicts_v(const struct trainer *t) {
-    return t->config->prediction_type == TRAIN_PREDICTION_OF_MODEL
-               ? t->options.models.v_prediction
-               : t->config->prediction_type == TRAIN_PREDICTION_V;
-}
-
 static bool make_encoded(struct trainer *t, struct error *err) {
     const struct train_config *c = t->config;
     const struct trainer_models *m = &t->options.models;
@@ -219,7 +213,7 @@ static struct batch_options batch_options_of(const struct trainer *t) {
         .vae = m->vae,
         .alphas_cumprod = m->alphas_cumprod,
         .num_train_timesteps = m->num_train_timesteps,
-        .v_prediction = predicts_v(t),
+        .v_prediction = train_config_predicts_v(t->config, m->v_prediction),
         .inpainting = t->inpainting,
     };
 }

@@ -150,6 +150,74 @@ static void kohya(const char *path) {
     safetensors_close(file);
 }
 
+static char *metadata_of(const char *path, const char *key) {
+    struct safetensors *file;
+    struct error err = { 0 };
+    CHECK(safetensors_open(path, &file, &err), "%s", err.message);
+    const json_t *metadata = safetensors_get_header(file)->metadata;
+    const char *value = json_string_value(json_object_get(metadata, key));
+    char *copy = strdup(value ? value : "(missing)");
+    safetensors_close(file);
+    return copy;
+}
+
+static void says(const char *path, const char *key, const char *expected) {
+    char *value = metadata_of(path, key);
+    CHECK(strcmp(value, expected) == 0, "%s is %s, not %s", key, value, expected);
+    free(value);
+}
+
+/* diffusers makes layers that drop of a lora_dropout above 0, and leaves them in training mode. */
+static void dropout_is_told_where_nothing_drops(const char *path) {
+    job.config.dropout = 0.2;
+    save(path, TRAIN_SAVE_DIFFUSERS);
+    char *text = metadata_of(path, "lora_adapter_metadata");
+    json_t *peft = json_loads(text, 0, NULL);
+    static const char *const keys[] = { "unet.lora_dropout", "text_encoder.lora_dropout" };
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *said = json_object_get(peft, keys[i]);
+        CHECK(json_is_real(said) && json_real_value(said) == 0, "%s: %g", keys[i],
+            json_number_value(said));
+    }
+    json_decref(peft);
+    free(text);
+    says(path, "ss_network_dropout", "0.2");
+    save(path, TRAIN_SAVE_KOHYA);
+    says(path, "ss_network_dropout", "0.2");
+    job.config.dropout = 0;
+    printf("a dropout of 0.2 is in ss_network_dropout, lora_dropout is 0\n");
+}
+
+/* In the words of kohya's scripts (get_model_version_str_for_sd1_sd2, sai_model_spec). */
+static void the_prediction_type_is_that_of_the_job(const char *path) {
+    static const struct {
+        enum train_prediction job;
+        bool checkpoint, is_sd2;
+        const char *predicts, *version;
+    } cases[] = {
+        { TRAIN_PREDICTION_OF_MODEL, false, false, "epsilon", "sd_v1" },
+        { TRAIN_PREDICTION_OF_MODEL, true, true, "v", "sd_v2_v" },
+        { TRAIN_PREDICTION_V, false, false, "v", "sd_v1_v" },
+        { TRAIN_PREDICTION_EPSILON, true, true, "epsilon", "sd_v2" },
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct adapter_facts f = facts;
+        struct error err = { 0 };
+        f.v_prediction = cases[i].checkpoint;
+        f.is_sd2 = cases[i].is_sd2;
+        job.config.prediction_type = (int)cases[i].job;
+        for (int format = TRAIN_SAVE_DIFFUSERS; format <= TRAIN_SAVE_KOHYA; format++) {
+            CHECK(save_adapter(path, (enum train_save_format)format, job.parameters,
+                      job.parameters->values, &job.config, &f, &err),
+                "%s", err.message);
+            says(path, "modelspec.prediction_type", cases[i].predicts);
+        }
+        says(path, "ss_base_model_version", cases[i].version);
+        printf("%s: %s\n", cases[i].version, cases[i].predicts);
+    }
+    job.config.prediction_type = TRAIN_PREDICTION_OF_MODEL;
+}
+
 static void attention_alone(const char *path, const json_t *recorded) {
     struct safetensors *file;
     struct error err = { 0 };
@@ -189,6 +257,8 @@ int main(int argc, char **argv) {
     configuration_is_pefts(json_array_get(cases, 0), file);
     safetensors_close(file);
     kohya(path);
+    dropout_is_told_where_nothing_drops(path);
+    the_prediction_type_is_that_of_the_job(path);
     job.config.save_precision = TRAIN_SAVE_F16;
     save(path, TRAIN_SAVE_DIFFUSERS);
     const double rounded = read_back(path, 2);
