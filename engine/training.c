@@ -251,6 +251,10 @@ static void on_kept(void *user, int64_t step) {
     say(t, "checkpoint", json);
 }
 
+static void on_warned(void *user, const char *text) {
+    say(user, "warning", json_pack("{s:o}", "message", json_lenient_string(text)));
+}
+
 /* What there is of it; the other thread draws the grid. */
 static void on_validated(void *user, int64_t step) {
     struct training *t = user;
@@ -331,6 +335,7 @@ static bool open_job(struct training *t, struct error *err) {
         .dtype = ok ? info.dtype : DTYPE_F32,
         .stepped = on_stepped,
         .kept = on_kept,
+        .warned = on_warned,
         .between = between,
         .validated = on_validated,
         .user = t,

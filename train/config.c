@@ -57,6 +57,7 @@ static const struct {
     { "batch_size", "train_batch_size" },
     { "num_epochs", "num_train_epochs" },
     { "weight_decay", "adam_weight_decay" },
+    { "r", "rank" },
     { "lora_alpha", "alpha" },
     { "lora_dropout", "dropout" },
     { "resume_from", "resume_from_checkpoint" },

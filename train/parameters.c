@@ -32,8 +32,8 @@ bool parameters_name_fits(const char *name, const char *pattern) {
     }
 }
 
-static bool refuse_target(
-    const char *field, const char *target, const struct weight_list *list, struct error *err) {
+static bool refuse_targets(const char *field, const struct train_texts *targets,
+    const struct weight_list *list, struct error *err) {
     const char *leafs[48];
     size_t count = 0;
     for (size_t i = 0; i < list->count && count < sizeof(leafs) / sizeof(leafs[0]); i++) {
@@ -45,8 +45,9 @@ static bool refuse_target(
         if (known == count)
             leafs[count++] = leaf;
     }
-    char text[ERROR_ALLOWED_BYTES - 64];
-    return error_field(err, field, target, "the end of a layer's name: %s",
+    char text[ERROR_ALLOWED_BYTES - 64], given[100];
+    words_list(given, sizeof(given), (const char *const *)targets->items, targets->count, "", ", ");
+    return error_field(err, field, given, "the end of a layer's name: %s",
         words_list(text, sizeof(text), leafs, count, "", " or "));
 }
 
@@ -55,16 +56,20 @@ static int by_module_order(const void *a, const void *b) {
     return module_order(x->target->name, y->target->name);
 }
 
+static bool is_there(const struct weight_list *list, const char *target) {
+    size_t i = 0;
+    while (i < list->count && !is_target(list->items[i].name, target))
+        i++;
+    return i < list->count;
+}
+
+/* As peft: one of them is enough. */
 static bool are_there(const struct weight_list *list, const struct train_texts *targets,
     const char *field, struct error *err) {
-    for (size_t t = 0; t < targets->count; t++) {
-        bool found = false;
-        for (size_t i = 0; i < list->count && !found; i++)
-            found = is_target(list->items[i].name, targets->items[t]);
-        if (!found)
-            return refuse_target(field, targets->items[t], list, err);
-    }
-    return true;
+    size_t t = 0;
+    while (t < targets->count && !is_there(list, targets->items[t]))
+        t++;
+    return t < targets->count || refuse_targets(field, targets, list, err);
 }
 
 bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
@@ -72,6 +77,14 @@ bool parameters_are_there(const struct train_config *config, const struct weight
     return are_there(unet, &config->target_modules, "target_modules", err) &&
            (!text_encoder || are_there(text_encoder, &config->text_encoder_target_modules,
                                  "text_encoder_target_modules", err));
+}
+
+const char *parameters_unused_target(
+    const struct weight_list *list, const struct train_texts *targets, size_t index) {
+    for (size_t t = 0; t < targets->count; t++)
+        if (!is_there(list, targets->items[t]) && index-- == 0)
+            return targets->items[t];
+    return NULL;
 }
 
 static void collect(struct parameters *p, enum component component, const struct weight_list *list,

@@ -77,8 +77,8 @@ struct parameters {
     float *values, *gradients; /* owned, device memory; values may be NULL */
 };
 
-/* `text_encoder` is NULL unless it is trained. ERROR_INVALID names a target that no layer's name
- * ends with. The generator moves on as torch's does when peft makes the adapter. */
+/* `text_encoder` is NULL unless it is trained. ERROR_INVALID names the targets of a model if no
+ * layer's name ends with any of them, as in peft. The generator moves on as torch's does when peft makes the adapter. */
 bool parameters_create(const struct kernels *kernels, const struct train_config *config,
     const struct weight_list *unet, const struct weight_list *text_encoder,
     struct noise_generator *generator, struct parameters **out, struct error *err)
@@ -94,10 +94,14 @@ bool parameters_create_full(const struct kernels *kernels, const struct train_co
     struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 void parameters_destroy(struct parameters *parameters); /* NULL is fine */
 
-/* Whether each target is the end of a layer's name, of models that were only checked too. As
- * parameters_create. */
+/* Whether parameters_create would find layers to train; the models may have been made by
+ * weights.check_only. The same ERROR_INVALID. */
 bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, struct error *err) __attribute__((warn_unused_result));
+/* Target number `index`, from 0, of those that are the end of no layer's name and so train nothing;
+ * NULL behind the last one. Borrowed from the targets. */
+const char *parameters_unused_target(
+    const struct weight_list *list, const struct train_texts *targets, size_t index);
 
 /* Bytes of device memory that both buffers take, before there are any. */
 bool parameters_measure(const struct train_config *config, const struct weight_list *unet,

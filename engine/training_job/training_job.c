@@ -159,6 +159,30 @@ static bool create_trainer(struct training_job *t, struct error *err) {
     return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
 }
 
+/* The layers that a list names beside others, and the model does not have: peft trains without. */
+static void warn_of_targets(struct training_job *t, const char *model, const char *field,
+    const struct weight_list *list, const struct train_texts *targets) {
+    const char *target;
+    for (size_t i = 0; (target = parameters_unused_target(list, targets, i)); i++) {
+        char text[300];
+        snprintf(text, sizeof(text), "%s: the %s has no layer %.100s; nothing is trained for it",
+            field, model, target);
+        log_warning("%s: %s", t->options.config->name, text);
+        if (t->options.warned)
+            t->options.warned(t->options.user, text);
+    }
+}
+
+static void warn_of_all_targets(struct training_job *t) {
+    const struct train_config *c = t->options.config;
+    if (c->method != TRAIN_LORA)
+        return;
+    warn_of_targets(t, "UNet", "target_modules", unet_weights(t->unet), &c->target_modules);
+    if (c->train_text_encoder)
+        warn_of_targets(t, "text encoder", "text_encoder_target_modules",
+            text_encoder_weights(t->text_encoder), &c->text_encoder_target_modules);
+}
+
 /* Plans, and goes on from a checkpoint. */
 static bool make_trainer(struct training_job *t, struct error *err) {
     bool resumed, ok = create_trainer(t, err);
@@ -176,6 +200,7 @@ static bool make_trainer(struct training_job *t, struct error *err) {
         resumed ? ", going on" : "", m.parameters >> 20, m.optimizer >> 20, m.pass >> 20,
         m.encoded.device >> 20, (unsigned long long)(m.encoded.disk >> 20));
     t->kept_step = resumed ? trainer_step(t->trainer) : -1;
+    warn_of_all_targets(t);
     return true;
 }
 

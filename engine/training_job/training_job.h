@@ -39,6 +39,9 @@ struct training_job_options {
     void (*stepped)(void *user, const struct train_record *record, int64_t steps);
     /* A checkpoint has been written, and older ones may have been removed; may be NULL. */
     void (*kept)(void *user, int64_t step);
+    /* Something that the job does without, said before its first step; it is in the log too. May be
+     * NULL. */
+    void (*warned)(void *user, const char *text);
     /* Between the pieces of loading, each as long as one weight is packed: false ends it with
      * ERROR_CANCELLED. May be NULL. */
     bool (*between)(void *user);

@@ -111,10 +111,43 @@ static void names_fit_patterns(void) {
     CHECK(!parameters_name_fits(name, pattern), "and another");
 }
 
-static void a_target_that_is_nowhere_is_named(void) {
+/* `first` and what diffusers' scripts name besides, of which this model has nothing. */
+static struct train_config config_of_targets(const char *first) {
     struct train_config config = small_job_config(", \"rank\": 4");
-    free(config.target_modules.items[3]);
-    config.target_modules.items[3] = strdup("o_out.0");
+    const char *const names[] = { first, "add_k_proj", "o_out.0" };
+    for (size_t i = 0; i < config.target_modules.count; i++)
+        free(config.target_modules.items[i]);
+    config.target_modules.count = sizeof(names) / sizeof(names[0]);
+    for (size_t i = 0; i < config.target_modules.count; i++)
+        config.target_modules.items[i] = strdup(names[i]);
+    return config;
+}
+
+/* As in peft: what other targets of the list name is trained. */
+static void some_targets_may_be_nowhere(void) {
+    const struct weight_list *list = unet_weights(job.unet);
+    struct train_config config = config_of_targets("to_q");
+    struct noise_generator generator;
+    noise_init(&generator, RNG_CPU, 0);
+    struct parameters *p;
+    struct error err = { 0 };
+    CHECK(parameters_create(kernels_reference(), &config, list, NULL, &generator, &p, &err), "%s",
+        err.message);
+    for (size_t i = 0; p && i < p->count; i++)
+        CHECK(strstr(p->modules[i].target->name, "to_q"), "%s", p->modules[i].target->name);
+    CHECK(p && p->count == 8, "%zu layers", p ? p->count : 0);
+    const struct train_texts *targets = &config.target_modules;
+    CHECK_STRING(parameters_unused_target(list, targets, 0), "add_k_proj");
+    CHECK_STRING(parameters_unused_target(list, targets, 1), "o_out.0");
+    CHECK(!parameters_unused_target(list, targets, 2), "a third one");
+    printf("%zu layers are trained, %s and %s are no layer's name\n", p ? p->count : 0,
+        targets->items[1], targets->items[2]);
+    parameters_destroy(p);
+    train_config_finish(&config);
+}
+
+static void targets_that_are_all_nowhere_are_named(void) {
+    struct train_config config = config_of_targets("o_q");
     struct noise_generator generator;
     noise_init(&generator, RNG_CPU, 0);
     struct parameters *p;
@@ -123,8 +156,8 @@ static void a_target_that_is_nowhere_is_named(void) {
               kernels_reference(), &config, unet_weights(job.unet), NULL, &generator, &p, &err) &&
               !p,
         "it was taken");
-    CHECK(strcmp(err.param, "target_modules") == 0 && strcmp(err.value, "o_out.0") == 0 &&
-              strstr(err.allowed, "to_q"),
+    CHECK(strcmp(err.param, "target_modules") == 0 &&
+              strcmp(err.value, "o_q, add_k_proj, o_out.0") == 0 && strstr(err.allowed, "to_q"),
         "%s", err.message);
     train_config_finish(&config);
 }
@@ -138,7 +171,8 @@ int main(int argc, char **argv) {
     json_decref(cases);
     groups_have_their_rates();
     names_fit_patterns();
-    a_target_that_is_nowhere_is_named();
+    some_targets_may_be_nowhere();
+    targets_that_are_all_nowhere_are_named();
     small_job_finish(&job);
     return check_done();
 }

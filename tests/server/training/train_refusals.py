@@ -66,7 +66,7 @@ FIELDS = [
     ({"target_modules": []}, 400, "target_modules", "a list"),
     ({"target_modules": "to_q"}, 400, "target_modules", "a list"),
     ({"target_modules": ["to_q", 3]}, 400, "target_modules", "a list"),
-    ({"target_modules": ["to_q", "no_such_layer"]}, 400, "target_modules", "a layer's name: "),
+    ({"target_modules": ["to_qq", "no_such_layer"]}, 400, "target_modules", "a layer's name: "),
     ({"train_text_encoder": True, "text_encoder_target_modules": ["to_q"]}, 400, "text_encoder_target_modules",
      "q_proj"),
     ({"init_lora_weights": "pissa"}, 400, "init_lora_weights", "kaiming"),
