@@ -44,9 +44,9 @@ MODEL = "fake,step_ms=5,images=4"  # four at a time
 
 
 class Caller:
-    def __init__(self, folder, name):
-        made = subprocess.run([EXECUTABLE, "key", name, "--api-keys", f"{folder}/keys"], capture_output=True,
-                              text=True, check=True)
+    def __init__(self, folder, name, *rights):
+        made = subprocess.run([EXECUTABLE, "key", name, "--api-keys", f"{folder}/keys", *rights],
+                              capture_output=True, text=True, check=True)
         self.name, self.key, self.daemon = name, made.stdout.strip(), None
 
     def ask(self, method, path, body=None, **headers):
@@ -232,6 +232,16 @@ def names_are_everybodys(alice, bob, trained, tuned):
                   f"{caller.name}: {r.status} {said}")
 
 
+def an_operator_sees_all(operator, jobs):
+    """A key that may see all jobs: those of both, and of nobody."""
+    found = {j["id"]: j["owner"] for j in operator.ask("GET", "/jobs?limit=50").json()["jobs"]}
+    for job, owner in jobs.items():
+        check(found.get(job) == owner and operator.job(job)["owner"] == owner, f"{owner!r}'s {job}: {found}")
+        r = operator.ask("POST", f"/jobs/{job}/cancel")
+        check(r.status in (200, 409), f"the operator cancels {job}: {r.status}")
+    print(f"an operator sees {len(found)} jobs")
+
+
 def start(daemon, *callers):
     for caller in callers:
         caller.daemon = daemon
@@ -244,7 +254,8 @@ def main(work):
     with open(f"{work}/data/fake/0.png", "wb") as f:
         f.write(png_file(16, 16, gradient))
     plain = ["--state-dir", f"{work}/state", "--lora-dir", f"{work}/loras", "--dataset-root", f"{work}/data"]
-    alice, bob = Caller(work, "alice"), Caller(work, "bob")
+    alice, bob = Caller(work, "alice"), Caller(work, "bob", "--may", "priority")
+    operator = Caller(work, "operator", "--may", "all-jobs")
     with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
         start(daemon, alice, bob)
         paths = every_route_is_known(alice)
@@ -283,7 +294,8 @@ def main(work):
                                  {"Content-Type": "application/json"}).json()
         check(nobodys["owner"] == "", f"{nobodys}")
     with Daemon(EXECUTABLE, MODEL, extra=[*plain, "--api-keys", f"{work}/keys"]) as daemon:
-        start(daemon, alice, bob)
+        start(daemon, alice, bob, operator)
+        an_operator_sees_all(operator, {trained[0]: "alice", trained[1]: "bob", nobodys["id"]: ""})
         check([c.ask("GET", f"/jobs/{nobodys['id']}").status for c in (alice, bob)] == [404, 404],
               "a job of no name is nobody's who has a key")
 
