@@ -1,5 +1,5 @@
-"""The examples of a Markdown file, run in order as they stand, in a folder of their own that has `share/tiny-sd` and
-`build/latentd` as the source tree has them; `latentd serve` starts the daemon, and `localhost:8188` is where it
+"""The examples of a Markdown file, run in order as they stand, in a folder of their own that has `share/tiny-sd`,
+`share/pictures` and `build/latentd` as the source tree has them; `latentd serve` starts the daemon, and `localhost:8188` is where it
 listens. A test takes each block by its first words, so a new one fails until a test has it:
 
     with Document(executable, model, "docs/x.md") as page:
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,7 @@ class Document:
         for folder in ("share", "build"):
             os.mkdir(self.at(folder))
         os.symlink(self.model, self.at("share/tiny-sd"))
+        shutil.copytree(os.path.join(ROOT, "share/pictures"), self.at("share/pictures"))
         os.symlink(self.executable, self.at("build/latentd"))
         return self
 
