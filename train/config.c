@@ -5,6 +5,7 @@
 #include "kernels/dtype.h"
 #include "train/checkpoint.h"
 #include "train/learning_rate.h"
+#include "train/parameters.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -469,9 +470,11 @@ static bool fits(const struct train_config *c, struct error *err) {
         snprintf(text, sizeof(text), "%g", c->lr_warmup_ratio);
         return error_field(err, "lr_warmup_ratio", text, "0 beside lr_warmup_steps");
     }
-    if (c->lr_scheduler == LEARNING_RATE_POLYNOMIAL && c->lr_end >= c->learning_rate) {
+    const double rate = c->learning_rate * parameters_rate_scale(c);
+    if (c->lr_scheduler == LEARNING_RATE_POLYNOMIAL && c->lr_end >= rate) {
         snprintf(text, sizeof(text), "%g", c->lr_end);
-        return error_field(err, "lr_end", text, "below the learning_rate, %g", c->learning_rate);
+        return error_field(err, "lr_end", text, "below the learning_rate, %g%s", rate,
+            c->scale_lr ? " as scale_lr makes it" : "");
     }
     if (c->use_ema && c->ema_min_decay > c->ema_decay) {
         snprintf(text, sizeof(text), "%g", c->ema_min_decay);

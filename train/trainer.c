@@ -18,7 +18,7 @@ static struct learning_rate schedule_of(const struct train_config *c, int64_t st
         .warmup_steps = c->lr_warmup_ratio > 0 ? (int64_t)(c->lr_warmup_ratio * (double)steps)
                                                : c->lr_warmup_steps,
         .total_steps = steps,
-        .lr = c->learning_rate,
+        .lr = c->learning_rate * parameters_rate_scale(c),
         .num_cycles = c->lr_scheduler == LEARNING_RATE_COSINE ? 0.5 : (double)c->lr_num_cycles,
         .power = c->lr_power,
         .end = c->lr_end,

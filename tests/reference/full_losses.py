@@ -2,7 +2,7 @@
 tests/train/full_test.c, what a rounding of the start moves them by, and a few of the numbers that are saved in the
 end: the averaged ones with EMA.
 
-usage: python tests/reference/full_losses.py
+usage: python tests/reference/full_losses.py [NAME...]     (of cases; the others stay as they are recorded)
 (torch 2.15.0, diffusers 0.42.1, transformers 5.23.0; float32 on the CPU, "bf16" in autocast)
 
 The loop is that of train_text_to_image.py, random as train_losses.py says. The UNet is the bundled checkpoint's, or

@@ -141,8 +141,8 @@ def relative(a, b):
 def adapters_agree(build, folder, name):
     config = train_losses.CASES[name]
     file, ours_losses = train_with_latentd(build, config, folder)
-    losses, _, trained = train_losses.run(config, steps=STEPS, picture=picture)
-    _, _, moved = train_losses.run(config, nudge=train_losses.ROUNDING, steps=STEPS, picture=picture)
+    losses, _, _, trained = train_losses.run(config, steps=STEPS, picture=picture)
+    _, _, _, moved = train_losses.run(config, nudge=train_losses.ROUNDING, steps=STEPS, picture=picture)
     reference = draw(trained)
     ours = draw_with_latentd(build, file, folder)
     difference = relative(ours, reference)

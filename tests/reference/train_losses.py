@@ -1,7 +1,7 @@
 """Writes tests/train/data/train_losses.json: the first 20 losses of LoRA jobs in diffusers + peft, for
 tests/train/trainer_test.c, and what a rounding of the start moves them by.
 
-usage: python tests/reference/train_losses.py
+usage: python tests/reference/train_losses.py [NAME...]     (of cases; the others stay as they are recorded)
 (torch 2.15.0, diffusers 0.42.1, peft 0.21.2; the bundled checkpoint in float32 on the CPU; train_agreement.py
 runs the same loop for longer)
 
@@ -17,12 +17,13 @@ import itertools
 import json
 import pathlib
 import random
+import sys
 
 import numpy
 import torch
 from accelerate.data_loader import SeedableRandomSampler
 from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
-from diffusers.optimization import get_scheduler
+from diffusers.optimization import get_polynomial_decay_schedule_with_warmup, get_scheduler
 from diffusers.training_utils import compute_snr
 from peft import LoraConfig
 from transformers import CLIPTextModel, CLIPTokenizer
@@ -56,6 +57,12 @@ CASES = {
     "inpaint": {"train_batch_size": 2, "_inpainting": True, "_shape": [72, 64]},
     "masks": {"train_batch_size": 2, "_inpainting": True, "masks": "files", "random_flip": True,
               "snr_gamma": 5.0},
+    # The optimizer has the scaled rate, 4e-3, of which polynomial decay begins; lr_end is above the plain one.
+    "scaled": {"train_batch_size": 2, "gradient_accumulation_steps": 2, "scale_lr": True,
+               "lr_scheduler": "polynomial", "lr_warmup_steps": 3, "lr_power": 2.0, "lr_end": 2e-3},
+    # train_dreambooth_lora.py's list, of which Stable Diffusion has no add_k_proj and add_v_proj.
+    "targets": {"train_batch_size": 2, "rank": 4,
+                "target_modules": ["to_k", "to_q", "to_v", "to_out.0", "add_k_proj", "add_v_proj"]},
 }
 
 
@@ -131,16 +138,27 @@ def endless(count, config, seed):
 
 def write(file, record, cases, run_case):
     """The record with what each of the cases came to, and what a rounding of its start moves it by."""
-    record = {"captions": CAPTIONS, "seed": SEED, "size": SIZE, "block": BLOCK} | record | {"cases": {}}
-    for name, config in cases.items():
+    path = ROOT / "tests/train/data" / file
+    names = sys.argv[1:] or list(cases)
+    kept = json.loads(path.read_text(encoding="utf-8"))["cases"] if sys.argv[1:] else {}
+    record = {"captions": CAPTIONS, "seed": SEED, "size": SIZE, "block": BLOCK} | record | {"cases": kept}
+    for name in names:
+        config = cases[name]
         result = run_case(name, config, 0.0)
         moved, losses = run_case(name, config, ROUNDING)["losses"], result["losses"]
         worst = max(abs(a / b - 1) for a, b in zip(moved, losses))
         print(f"{name}: {losses[0]:.6g} to {losses[-1]:.6g}; one rounding moves losses by {worst:.2g}", flush=True)
         record["cases"][name] = result | {"moved": worst}
-    path = ROOT / "tests/train/data" / file
     path.write_text(json.dumps(record, indent=0) + "\n", encoding="utf-8")
     print(path.stat().st_size, "bytes")
+
+
+def schedule_of(optimizer, config, steps):
+    lengths = {"num_warmup_steps": config.get("lr_warmup_steps", 0), "num_training_steps": steps}
+    if config.get("lr_scheduler") == "polynomial":  # get_scheduler takes no lr_end
+        return get_polynomial_decay_schedule_with_warmup(
+            optimizer, lr_end=config["lr_end"], power=config["lr_power"], **lengths)
+    return get_scheduler(config.get("lr_scheduler", "constant"), optimizer, **lengths)
 
 
 def run(config, nudge=0.0, steps=STEPS, picture=picture):
@@ -151,6 +169,8 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
     unet = load_unet(config)
     scheduler = DDPMScheduler.from_pretrained(MODEL / "scheduler")
     rate = 1e-3
+    if config.get("scale_lr"):
+        rate *= config["train_batch_size"] * config.get("gradient_accumulation_steps", 1)
     torch.manual_seed(SEED)
     random.seed(SEED)
     groups = [{"params": add_adapter(unet, config, config.get("target_modules",
@@ -163,10 +183,9 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
         with torch.no_grad():
             for p in params:
                 p.mul_(1 + nudge)
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8,
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.999), eps=1e-8,
                                   weight_decay=config.get("adam_weight_decay", 1e-2), foreach=False)
-    schedule = get_scheduler(config.get("lr_scheduler", "constant"), optimizer,
-                             num_warmup_steps=config.get("lr_warmup_steps", 0), num_training_steps=steps)
+    schedule = schedule_of(optimizer, config, steps)
     prior = config.get("with_prior_preservation")
     count = CLASS_COUNT if prior else len(CAPTIONS)
     shape = config.get("_shape", [SIZE, SIZE])
@@ -181,7 +200,7 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
                         return_tensors="pt").input_ids
         return text_encoder(ids)[0]
 
-    losses, window, norms = [], [], []
+    losses, window, norms, rates = [], [], [], []
     for batch, ends in endless(count, config, SEED):
         instances, classes = [], []
         for item in batch:
@@ -222,6 +241,7 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
         window.append(loss.item())
         if ends:
             norms.append(torch.nn.utils.clip_grad_norm_(params, config.get("max_grad_norm", 1.0)).item())
+            rates.append(optimizer.param_groups[0]["lr"])
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
@@ -229,14 +249,14 @@ def run(config, nudge=0.0, steps=STEPS, picture=picture):
             window = []
             if len(losses) == steps:
                 break
-    return losses, norms, {"unet": unet, "text_encoder": text_encoder}
+    return losses, norms, rates, {"unet": unet, "text_encoder": text_encoder}
 
 
 def run_case(_, config, nudge):
-    losses, norms, _ = run(config, nudge)
+    losses, norms, rates, _ = run(config, nudge)
     return {"config": {k: v for k, v in config.items() if k[0] != "_"},
             "shape": config.get("_shape", [SIZE, SIZE]), "inpainting": config.get("_inpainting", False),
-            "losses": losses, "grad_norms": norms}
+            "losses": losses, "grad_norms": norms} | ({"rates": rates} if config.get("scale_lr") else {})
 
 
 if __name__ == "__main__":

@@ -43,6 +43,18 @@ static void defaults_are_diffusers(void) {
     train_config_finish(&c);
 }
 
+/* Of polynomial decay; diffusers' lr_init is the scaled rate. */
+static void the_end_may_be_below_the_scaled_rate_only(void) {
+    struct train_config c;
+    struct error err = { 0 };
+    CHECK(parse("{" LEAST ", \"lr_scheduler\": \"polynomial\", \"lr_end\": 2e-4, "
+                "\"scale_lr\": true, \"gradient_accumulation_steps\": 4}",
+              &c, &err) &&
+              c.lr_end > c.learning_rate,
+        "%s", err.message);
+    train_config_finish(&c);
+}
+
 /* Everything at once, through JSON and back. */
 static void what_is_read_comes_back(void) {
     static const char text[] =
@@ -156,7 +168,10 @@ static const struct {
         "lr_warmup_ratio", "0.1", "lr_warmup_steps" },
     { "{" LEAST ", \"lr_power\": 2}", "lr_power", "2", "lr_scheduler \"polynomial\"" },
     { "{" LEAST ", \"lr_scheduler\": \"polynomial\", \"lr_end\": 1}", "lr_end", "1",
-        "below the learning_rate" },
+        "below the learning_rate, 0.0001" },
+    { "{" LEAST ", \"lr_scheduler\": \"polynomial\", \"lr_end\": 4e-4, \"scale_lr\": true, "
+      "\"gradient_accumulation_steps\": 2, \"train_batch_size\": 2}",
+        "lr_end", "0.0004", "below the learning_rate, 0.0004 as scale_lr makes it" },
     { "{" LEAST ", \"lr_scheduler\": \"piecewise_constant\"}", "lr_step_rules", "(missing)",
         "MULTIPLE:STEP" },
     { "{" LEAST ", \"lr_scheduler\": \"piecewise_constant\", \"lr_step_rules\": \"1:10\"}",
@@ -326,6 +341,7 @@ int main(int argc, char **argv) {
     if (argc < 2)
         return 2;
     defaults_are_diffusers();
+    the_end_may_be_below_the_scaled_rate_only();
     what_is_read_comes_back();
     wrong_fields_have_errors_of_their_own();
     a_long_key_is_refused();

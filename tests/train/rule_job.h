@@ -204,7 +204,7 @@ static inline struct train_source rule_source_of(struct rule_pictures *pictures)
 /* --- what a job said --- */
 
 struct rule_steps {
-    double losses[STEPS], norms[STEPS];
+    double losses[STEPS], norms[STEPS], rates[STEPS];
     int count;
 };
 
@@ -214,6 +214,7 @@ static inline void rule_stepped(void *user, const struct train_record *record) {
     if (steps->count == STEPS)
         return;
     steps->losses[steps->count] = record->loss;
+    steps->rates[steps->count] = record->learning_rate;
     steps->norms[steps->count++] = record->grad_norm;
 }
 

@@ -248,9 +248,21 @@ static void check_losses(
     CHECK(norm <= 1e-3, "norms of %s: %g", name, norm);
 }
 
+/* Where the reference's are recorded: the rate of each step is the optimizer's there. */
+static void check_rates(const char *name, const struct rule_steps *steps, const json_t *rates) {
+    double worst = 0;
+    for (size_t i = 0; i < json_array_size(rates); i++)
+        worst = fmax(worst, recorded_difference(steps->rates[i], recorded_at(rates, i)));
+    if (rates)
+        printf("%-7s %zu rates from %g to %g differ by %.2g at most\n", name,
+            json_array_size(rates), steps->rates[0], steps->rates[STEPS - 1], worst);
+    CHECK(worst <= 1e-12, "rates of %s: %g", name, worst);
+}
+
 static void agrees(const char *name, const json_t *file, const json_t *record) {
     struct run run = run_job(file, record, false, 0, NULL);
     check_losses(name, &run.steps, STEPS, record);
+    check_rates(name, &run.steps, json_object_get(record, "rates"));
     struct run again = run_job(file, record, true, EXPECTED_MAX, NULL);
     if (again.reads)
         printf("%-7s %d of %d pictures are expected before they are read\n", name, again.foretold,
