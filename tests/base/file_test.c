@@ -15,6 +15,36 @@
 
 static char folder[] = "/tmp/file_test.XXXXXX";
 
+/* What has come to the disk, and in which order: the linker puts these two in the place of the C
+ * library's. */
+static struct {
+    ino_t synced;           /* the last that was */
+    int renames, too_early; /* too_early: what had a new name was not synced */
+    bool is_folder_synced;  /* since the last rename */
+} disk;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+int __wrap_fsync(int fd) {
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+        disk.is_folder_synced = true;
+    else
+        disk.synced = st.st_ino;
+    return __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to) {
+    struct stat st;
+    disk.renames++;
+    disk.too_early += stat(from, &st) != 0 || st.st_ino != disk.synced;
+    disk.is_folder_synced = false;
+    return __real_rename(from, to);
+}
+
 static const char *in_folder(const char *name) {
     static char paths[4][128];
     static int next;
@@ -79,6 +109,17 @@ static void a_reader_keeps_the_old_file(void) {
         read(fd, got, 5) == 5 && memcmp(got, "again", 5) == 0, "\"%s\" through the old name", got);
     close(fd);
     check_content(path, "other");
+}
+
+/* Power may fail at any moment: the name stands for all of the old bytes or all of the new ones. */
+static void a_name_comes_after_its_bytes(void) {
+    struct error err = { 0 };
+    disk.renames = disk.too_early = 0;
+    CHECK(write_text(in_folder("mode"), "durable", &err), "%s", err.message);
+    printf("a file is written by %d rename(s), %d of them before its bytes were synced; the folder "
+           "is %s\n",
+        disk.renames, disk.too_early, disk.is_folder_synced ? "synced" : "not synced");
+    CHECK(disk.renames == 1 && disk.too_early == 0 && disk.is_folder_synced, "the order");
 }
 
 static void links_stay_links(void) {
@@ -317,6 +358,7 @@ int main(void) {
         return 1;
     modes_are_those_of_the_umask_or_of_the_old_file();
     a_reader_keeps_the_old_file();
+    a_name_comes_after_its_bytes();
     links_stay_links();
     fifos_and_devices_are_written_through();
     a_failure_leaves_the_old_file();
