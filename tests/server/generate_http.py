@@ -140,6 +140,42 @@ def other_formats(d):
         r = d.generate({"prompt": "a", "output": word}, {"Accept": "image/png"})
         check(r.status == 400 and r.error()["param"] == "output", f"{r.body}")
     check(d.generate({"prompt": "a"}, {"Accept": "image/*"}).headers["content-type"] == "image/png", "PNG first")
+    default_quality(d)
+
+
+def quantization(jpeg):
+    """The quantization tables of a JPEG, from its DQT segments."""
+    at, tables = 2, []
+    while jpeg[at + 1] != 0xda:  # the scan
+        size = struct.unpack(">H", jpeg[at + 2:at + 4])[0]
+        if jpeg[at + 1] == 0xdb:
+            tables += jpeg[at + 4:at + 2 + size]
+        at += 2 + size
+    return tables
+
+
+def vp8(webp):
+    """What a WebP file has beside its metadata."""
+    at = 12
+    while webp[at:at + 4] != b"VP8 ":
+        size = struct.unpack("<I", webp[at + 4:at + 8])[0]
+        at += 8 + size + size % 2
+    return webp[at:at + 8 + struct.unpack("<I", webp[at + 4:at + 8])[0]]
+
+
+def default_quality(d):
+    """90, as docs/images.md says. The standard's table begins with 16, and libjpeg scales it by 200 - 2 quality
+    percent: 3."""
+    for word, of in (("jpeg", quantization), ("webp", vp8)):
+        def drawn(**quality):
+            r = d.generate({"prompt": "a", "seed": 3, **quality}, {"Accept": f"image/{word}"})
+            check(r.status == 200, f"{r.body[:200]}")
+            return of(r.body)
+        default = drawn()
+        same = [q for q in (70, 80, 85, 90, 95, 100) if drawn(quality=q) == default]
+        print(f"{word}: the default is that of quality {same}")
+        check(same == [90], f"{word}: {same}")
+        check(word != "jpeg" or default[1] == (16 * (200 - 2 * 90) + 50) // 100, f"{default[:4]}")
 
 
 def latent_answer(d):
