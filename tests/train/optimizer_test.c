@@ -117,6 +117,45 @@ static void compare(const json_t *item, double loss_scale) {
     rig_finish(&rig);
 }
 
+/* Norms near torch's 1e-6: clip_grad_norm_ multiplies by max_norm / (norm + 1e-6) where that is
+ * below
+ * 1. The same gradients, multiplied here, take the same steps. */
+static void tiny_gradients_are_clipped_as_torch_does(void) {
+    const double max_norm = 2e-7;
+    struct train_config config = config_of(max_norm, 0, false), plain = config_of(0, 0, false);
+    struct rig clipped, multiplied;
+    config.adam_epsilon = plain.adam_epsilon = 1e-15;
+    rig_init(&clipped, &config);
+    rig_init(&multiplied, &plain);
+    for (int step = 0; step < STEPS; step++) {
+        struct optimizer_report report;
+        struct error err = { 0 };
+        float gradients[COUNT];
+        double squares = 0;
+        set_gradients(gradients, step, 1e-6);
+        for (int i = 0; i < COUNT; i++)
+            squares += (double)gradients[i] * (double)gradients[i];
+        const double norm = sqrt(squares), factor = fmin(max_norm / (norm + 1e-6), 1);
+        put(clipped.parameters.gradients, gradients);
+        for (int i = 0; i < COUNT; i++)
+            gradients[i] = (float)(factor * (double)gradients[i]);
+        put(multiplied.parameters.gradients, gradients);
+        CHECK(optimizer_step(&clipped.optimizer, &cosine, step, 1, &report, &err) &&
+                  optimizer_step(&multiplied.optimizer, &cosine, step, 1, &report, &err),
+            "%s", err.message);
+    }
+    float expected[COUNT];
+    double worst = 0;
+    memcpy(expected, get(multiplied.parameters.values), sizeof(expected));
+    const float *got = get(clipped.parameters.values);
+    for (int i = 0; i < COUNT; i++)
+        worst = fmax(worst, fabs((double)got[i] - (double)expected[i]));
+    printf("norms of about 1e-6, clipped to %g: values within %.2g\n", max_norm, worst);
+    CHECK(worst <= 5e-7, "%.3g", worst);
+    rig_finish(&clipped);
+    rig_finish(&multiplied);
+}
+
 static void refuses(const char *what, float first, float second, int64_t broken) {
     const struct train_config config = config_of(1, 0, false);
     struct rig rig;
@@ -188,6 +227,7 @@ int main(int argc, char **argv) {
         compare(item, 1024);
     }
     CHECK(i == 4, "%zu cases", i);
+    tiny_gradients_are_clipped_as_torch_does();
     a_broken_gradient_changes_nothing();
     if (is_cuda)
         eight_bits_are_refused();
