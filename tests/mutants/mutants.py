@@ -2,7 +2,8 @@
 
 Each *.toml beside this file is a list of [[fault]]:
 
-    name   = what is wrong, in words; no two alike
+    id     = a letter and a number, no two alike
+    name   = what is wrong, in words
     file   = the file that it is planted in
     old    = text that stands there exactly once
     new    = what takes its place
@@ -10,53 +11,71 @@ Each *.toml beside this file is a list of [[fault]]:
     device = true: the tests are those of the emulated CUDA device
     survives = why no test can see it; such a fault must survive
 
-A fault is CAUGHT when one of its tests fails, SURVIVED when all pass, STALE when its text is not there
-once, BROKEN when it does not compile. More than MOST_SURVIVORS survivors, or one that is stale or broken,
-is a failure.
+First all these tests run without a fault: one that fails or is skipped then tells nothing. A fault is
+CAUGHT when one of its tests fails, SURVIVED when all pass, STALE when its text does not stand there once,
+BROKEN when it does not compile, UNTRIED when its tests tell nothing here. More than MOST_SURVIVORS
+survivors, or one that is stale, broken or untried, is a failure.
 
-usage: mutants.py FOLDER [--list] [--only PART_OF_A_NAME]...
-FOLDER keeps the copy and its builds from one run to the next.
+usage: mutants.py FOLDER [--list] [--only WORD]...
+FOLDER keeps the copy and its builds from one run to the next. --list says which faults there are, and which
+are stale. WORD: an id, or part of a file's path.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
 import tomllib
 
 MOST_SURVIVORS = 3
+PATIENCE = "4"  # times a test's own limit: a machine with other work
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-KEYS = {"name", "file", "old", "new", "tests", "device", "survives"}
+KEYS = {"id", "name", "file", "old", "new", "tests", "device", "survives"}
+# Meson takes ccache by itself where there is one.
 OPTIONS = {False: ["--buildtype", "release", "-Dcuda=disabled"],
            True: ["-Doptimization=2", "-Ddebug=false", "-Db_lundef=false", "-Dcuda=emulated"]}
 
 
-def read_faults(parts):
+def is_device(fault):
+    return fault.get("device", False)
+
+
+def read_faults(words):
     faults = []
     for path in sorted(HERE.glob("*.toml")):
         with open(path, "rb") as f:
             for fault in tomllib.load(f)["fault"]:
-                unknown = set(fault) - KEYS
-                if unknown or not KEYS - {"device", "survives"} <= set(fault):
-                    sys.exit(f"{path.name}: {fault.get('name')}: its keys are {sorted(fault)}")
+                if set(fault) - KEYS or KEYS - {"device", "survives"} - set(fault):
+                    sys.exit(f"{path.name}: {fault.get('id')}: its keys are {sorted(fault)}")
                 faults.append(fault)
-    names = [fault["name"] for fault in faults]
-    twice = {name for name in names if names.count(name) > 1}
+    ids = [fault["id"] for fault in faults]
+    twice = sorted({i for i in ids if ids.count(i) > 1})
     if twice:
-        sys.exit(f"two faults are called {sorted(twice)}")
-    chosen = [f for f in faults if not parts or any(part in f["name"] or part in f["file"] for part in parts)]
+        sys.exit(f"two faults are called {', '.join(twice)}")
+    chosen = [f for f in faults if not words or any(word == f["id"] or word in f["file"] for word in words)]
     # Neighbours rebuild the same things.
-    return sorted(chosen, key=lambda f: (f.get("device", False), f["file"]))
+    return sorted(chosen, key=lambda f: (is_device(f), f["file"]))
+
+
+def why_stale(tree, fault):
+    """What is wrong with its text; "" if nothing is."""
+    path = tree / fault["file"]
+    times = path.read_text().count(fault["old"]) if path.exists() else 0
+    if fault["old"] == fault["new"]:
+        return "it changes nothing"
+    return "" if times == 1 else f"its text stands {times} times in {fault['file']}"
 
 
 def copy_tree(tree):
-    """The files that git tracks, as they are in the working tree; others keep their time, for ninja."""
-    tracked = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                             capture_output=True, check=True).stdout.decode().split("\0")
-    wanted = {name for name in tracked if name and (ROOT / name).is_file()}
+    """The files that git tracks or would, as they are in the working tree; others keep their time, for ninja."""
+    names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                           capture_output=True, check=True).stdout.decode().split("\0")
+    wanted = {name for name in names if name and (ROOT / name).is_file()}
     for name in wanted:
         source, target = ROOT / name, tree / name
         data = source.read_bytes()
@@ -67,7 +86,7 @@ def copy_tree(tree):
     for path in tree.rglob("*"):
         name = path.relative_to(tree)
         if path.is_file() and not name.parts[0].startswith("build") and str(name) not in wanted and \
-                "__pycache__" not in name.parts:
+                "__pycache__" not in name.parts and ".venv-clients" not in name.parts:
             path.unlink()
     clients = ROOT / ".venv-clients"
     if clients.exists() and not (tree / ".venv-clients").exists():
@@ -78,61 +97,81 @@ class Build:
     def __init__(self, tree, device):
         self.folder = tree / ("build-device" if device else "build")
         if not (self.folder / "build.ninja").exists():
-            subprocess.run(["meson", "setup", str(self.folder), *OPTIONS[device]], cwd=tree, check=True,
-                           stdout=subprocess.DEVNULL)
-        self.refresh()
-
-    def refresh(self):
-        """Which files each test needs."""
-        subprocess.run(["ninja", "-C", str(self.folder), "build.ninja"], check=True, stdout=subprocess.DEVNULL)
+            self.call("meson", "setup", str(self.folder), str(tree), *OPTIONS[device])
+        self.call("ninja", "-C", str(self.folder), "build.ninja")
 
         def introspect(what):
-            return json.loads(subprocess.run(["meson", "introspect", what, str(self.folder)], check=True,
-                                             capture_output=True).stdout)
+            return json.loads(self.call("meson", "introspect", what, str(self.folder)))
         files = {t["id"]: [os.path.relpath(name, self.folder) for name in t["filename"]]
                  for t in introspect("--targets")}
         self.needs = {t["name"]: [name for d in t["depends"] for name in files.get(d, [])]
                       for t in introspect("--tests")}
 
+    @staticmethod
+    def call(*command):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
     def make(self, tests):
-        """True if it builds."""
+        """What ninja says if it does not build; "" if it does."""
         targets = sorted({name for test in tests for name in self.needs[test]})
         done = subprocess.run(["ninja", "-C", str(self.folder), *targets], capture_output=True, text=True)
-        self.log = done.stdout[-3000:]
-        return done.returncode == 0
+        return "" if done.returncode == 0 else done.stdout[-3000:]
 
     def run(self, tests):
-        """The names of those that fail, []: all pass."""
+        """{test: what became of it, in Meson's words}"""
         log = self.folder / "meson-logs" / "mutants.json"
         log.unlink(missing_ok=True)
         subprocess.run(["meson", "test", "-C", str(self.folder), "--no-rebuild", "--logbase", "mutants",
-                        "--timeout-multiplier", "4", *tests], capture_output=True,
+                        "--timeout-multiplier", PATIENCE, *tests], capture_output=True,
                        env={**os.environ, "OMP_WAIT_POLICY": "passive"})
-        failed, seen = [], 0
-        for line in log.read_text().splitlines():
-            test = json.loads(line)
-            seen += 1
-            if test["result"] not in ("OK", "EXPECTEDFAIL", "SKIP"):
-                failed.append(test["name"].rpartition(" / ")[2])
-        if seen < len(tests):
-            sys.exit(f"of {tests} only {seen} ran")
-        return failed
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        results = {line["name"].rpartition(" / ")[2]: line["result"] for line in lines}
+        if set(results) != set(tests):
+            sys.exit(f"asked for {sorted(tests)}, these ran: {sorted(results)}")
+        return results
 
 
-def plant(tree, build, fault):
+PASSES = ("OK", "EXPECTEDFAIL")
+
+
+def try_without_fault(build, faults):
+    """The tests that tell nothing here, and why."""
+    tests = sorted({t for f in faults for t in f["tests"]})
+    unknown = [t for t in tests if t not in build.needs]
+    if unknown:
+        sys.exit(f"there are no tests called {', '.join(unknown)}")
+    said = build.make(tests)
+    if said:
+        sys.exit(f"the tree does not build: {said}")
+    mute = {t: result for t, result in build.run(tests).items() if result not in PASSES}
+    print(f"without any fault {len(tests) - len(mute)} of {len(tests)} tests pass" +
+          "".join(f"; {t}: {result}" for t, result in mute.items()), flush=True)
+    return mute
+
+
+def plant(tree, build, fault, mute):
     """What becomes of it: (word, detail). The tree is as it was when this returns."""
+    stale = why_stale(tree, fault)
+    if stale:
+        return "STALE", stale
+    tests = [t for t in fault["tests"] if t not in mute]
+    if not tests:
+        return "UNTRIED", ", ".join(f"{t}: {mute[t]} without any fault" for t in fault["tests"])
     path = tree / fault["file"]
-    text = path.read_text() if path.exists() else ""
-    if text.count(fault["old"]) != 1 or fault["old"] == fault["new"]:
-        return "STALE", f"its text stands {text.count(fault['old'])} times in {fault['file']}"
+    text = path.read_text()
     path.write_text(text.replace(fault["old"], fault["new"]))
     try:
-        if not build.make(fault["tests"]):
-            return "BROKEN", build.log
-        for test in fault["tests"]:
-            if build.run([test]):
-                return "CAUGHT", test
-        return "SURVIVED", ", ".join(fault["tests"])
+        said = build.make(tests)
+        if said:
+            return "BROKEN", said
+        for test in tests:
+            result = build.run([test])[test]
+            if result not in PASSES:
+                return "CAUGHT", test if result == "FAIL" else f"{test} ({result})"
+        return "SURVIVED", ", ".join(tests)
     finally:
         path.write_text(text)
 
@@ -143,40 +182,41 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # takes the fault out again
     faults = read_faults(asked.only)
     if asked.list:
         for fault in faults:
-            print(f"{fault['file']}: {fault['name']}  <- {', '.join(fault['tests'])}")
-        print(f"{len(faults)} faults")
-        return 0
+            stale = why_stale(ROOT, fault)
+            print(f"{fault['id']:4} {fault['file']}: {fault['name']}  <- {', '.join(fault['tests'])}" +
+                  (f"  STALE: {stale}" if stale else ""))
+        stale = sum(why_stale(ROOT, fault) != "" for fault in faults)
+        print(f"{len(faults)} faults, {stale} stale")
+        return stale > 0
     tree = asked.folder.resolve() / "tree"
     copy_tree(tree)
-    count = {word: 0 for word in ("CAUGHT", "SURVIVED", "EXPECTED", "STALE", "BROKEN")}
-    builds = {}
-    for device in sorted({f.get("device", False) for f in faults}):
-        build = builds[device] = Build(tree, device)
-        tests = sorted({t for f in faults if f.get("device", False) == device for t in f["tests"]})
-        unknown = [t for t in tests if t not in build.needs]
-        if unknown:
-            sys.exit(f"there are no tests called {', '.join(unknown)}")
-        if not build.make(tests):
-            sys.exit(f"the tree does not build: {build.log}")
-        failed = build.run(tests)
-        if failed:
-            sys.exit(f"without any fault these fail: {', '.join(failed)}")
-        print(f"without any fault {len(tests)} tests pass", flush=True)
-    for fault in faults:
-        begun = time.monotonic()
-        word, detail = plant(tree, builds[fault.get("device", False)], fault)
-        if "survives" in fault:
-            word = {"SURVIVED": "EXPECTED", "CAUGHT": "STALE"}.get(word, word)
-            detail = fault["survives"] if word == "EXPECTED" else f"it was to survive, but: {detail}"
-        count[word] += 1
-        print(f"{word:8} {fault['name']}  <- {detail} ({time.monotonic() - begun:.0f} s)", flush=True)
+    count = collections.Counter()
+    left = []
+    for device in sorted({is_device(f) for f in faults}):
+        build = Build(tree, device)
+        group = [f for f in faults if is_device(f) == device]
+        mute = try_without_fault(build, group)
+        for fault in group:
+            begun = time.monotonic()
+            word, detail = plant(tree, build, fault, mute)
+            if "survives" in fault and word == "SURVIVED":
+                word, detail = "EXPECTED", fault["survives"]
+            elif "survives" in fault and word == "CAUGHT":
+                word, detail = "STALE", f"it was to survive, but {detail} sees it"
+            count[word] += 1
+            line = f"{word:8} {fault['id']:4} {fault['name']}  <- {detail} ({time.monotonic() - begun:.0f} s)"
+            print(line, flush=True)
+            if word != "CAUGHT":
+                left.append(line)
     survivors = count["SURVIVED"] + count["EXPECTED"]
-    print(f"{len(faults)} faults: {count['CAUGHT']} caught, {survivors} survived, {count['EXPECTED']} of these for a "
-          f"reason, {count['STALE']} stale, {count['BROKEN']} broken")
-    return 1 if survivors > MOST_SURVIVORS or count["STALE"] or count["BROKEN"] else 0
+    print(f"\n{len(faults)} faults: {count['CAUGHT']} caught, {survivors} survived ({count['EXPECTED']} for a "
+          f"reason), {count['STALE']} stale, {count['BROKEN']} broken, {count['UNTRIED']} untried")
+    print("\n".join(left))
+    return survivors > MOST_SURVIVORS or bool(count["STALE"] + count["BROKEN"] + count["UNTRIED"])
 
 
 sys.exit(main())
