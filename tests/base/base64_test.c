@@ -58,8 +58,32 @@ static void what_is_wrong_is_found(void) {
     }
 }
 
+/* RFC 4648, 3.5: the bits of the last digit that no byte takes are 0, four of "XX==" and two of
+ * "XXX=". */
+static void bits_that_no_byte_takes_are_zero(void) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    int taken[3] = { 0 };
+    for (int padding = 1; padding <= 2; padding++)
+        for (int value = 0; value < 64; value++) {
+            char text[5] = "QQ==";
+            size_t size, wrong;
+            void *bytes;
+            if (padding == 1)
+                text[2] = 'Q';
+            text[3 - padding] = digits[value];
+            const bool ok = base64_decode(text, 4, &bytes, &size, &wrong);
+            const int rest = value & (padding == 2 ? 15 : 3);
+            CHECK(ok == (rest == 0), "\"%s\" was %s", text, ok ? "taken" : "refused");
+            taken[padding] += ok;
+            if (ok)
+                free(bytes);
+        }
+    printf("of 64 last digits %d are taken before \"==\", %d before \"=\"\n", taken[2], taken[1]);
+}
+
 int main(void) {
     vectors_both_ways();
+    bits_that_no_byte_takes_are_zero();
     all_bytes_come_back();
     what_is_wrong_is_found();
     return check_done();

@@ -349,6 +349,10 @@ static void a_tree_goes_and_what_its_links_lead_to_stays(void) {
     file_remove_tree(at, "tree");
     CHECK(!file_is_folder(in_folder("tree")), "it is gone");
     CHECK(file_exists(in_folder("outside/x")), "what its links led to is not");
+    /* What has the name of a tree may be a link too. */
+    CHECK(symlinkat("outside", at, "tree") == 0, "a link in its place");
+    file_remove_tree(at, "tree");
+    CHECK(file_exists(in_folder("outside/x")), "what a link leads to is not");
     file_remove_tree(at, "none");
     close(at);
 }

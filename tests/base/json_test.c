@@ -57,6 +57,10 @@ static void nesting_and_repetition_are_bounded(void) {
     value = json_parse(brackets, sizeof(brackets) - 1, &err);
     CHECK(json_is_string(value), "brackets in a string are text: %s", err.message);
     json_decref(value);
+    const char quoted[] = "\"\\\"[[[[[[[[[[[[[[[[[[[[\"";
+    value = json_parse(quoted, sizeof(quoted) - 1, &err);
+    CHECK(json_is_string(value), "also behind a quote that ends none: %s", err.message);
+    json_decref(value);
 }
 
 /* [,,,...], which is not JSON either: nobody reads as far as to see that. */
