@@ -32,6 +32,7 @@ import time
 import tomllib
 
 MOST_SURVIVORS = 3
+PASSES = ("OK", "EXPECTEDFAIL")
 PATIENCE = "4"  # times a test's own limit: a machine with other work
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -104,8 +105,9 @@ class Build:
             return json.loads(self.call("meson", "introspect", what, str(self.folder)))
         files = {t["id"]: [os.path.relpath(name, self.folder) for name in t["filename"]]
                  for t in introspect("--targets")}
-        self.needs = {t["name"]: [name for d in t["depends"] for name in files.get(d, [])]
-                      for t in introspect("--tests")}
+        self.needs = collections.defaultdict(list)  # two tests may have one name
+        for t in introspect("--tests"):
+            self.needs[t["name"]] += [name for d in t["depends"] for name in files.get(d, [])]
 
     @staticmethod
     def call(*command):
@@ -121,32 +123,31 @@ class Build:
         return "" if done.returncode == 0 else done.stdout[-3000:]
 
     def run(self, tests):
-        """{test: what became of it, in Meson's words}"""
+        """{test: what became of it, in Meson's words; of two of one name the worse}"""
         log = self.folder / "meson-logs" / "mutants.json"
         log.unlink(missing_ok=True)
-        subprocess.run(["meson", "test", "-C", str(self.folder), "--no-rebuild", "--logbase", "mutants",
-                        "--timeout-multiplier", PATIENCE, *tests], capture_output=True,
-                       env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+        done = subprocess.run(["meson", "test", "-C", str(self.folder), "--no-rebuild", "--logbase", "mutants",
+                               "--timeout-multiplier", PATIENCE, *tests], capture_output=True, text=True,
+                              env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+        if not log.exists():
+            sys.exit(f"no test ran: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         lines = [json.loads(line) for line in log.read_text().splitlines()]
+        lines.sort(key=lambda line: line["result"] not in PASSES)
         results = {line["name"].rpartition(" / ")[2]: line["result"] for line in lines}
         if set(results) != set(tests):
             sys.exit(f"asked for {sorted(tests)}, these ran: {sorted(results)}")
         return results
 
 
-PASSES = ("OK", "EXPECTEDFAIL")
-
-
 def try_without_fault(build, faults):
     """The tests that tell nothing here, and why."""
     tests = sorted({t for f in faults for t in f["tests"]})
-    unknown = [t for t in tests if t not in build.needs]
-    if unknown:
-        sys.exit(f"there are no tests called {', '.join(unknown)}")
-    said = build.make(tests)
+    mute = {t: "no such test" for t in tests if t not in build.needs}
+    there = [t for t in tests if t not in mute]
+    said = build.make(there)
     if said:
         sys.exit(f"the tree does not build: {said}")
-    mute = {t: result for t, result in build.run(tests).items() if result not in PASSES}
+    mute |= {t: result for t, result in build.run(there).items() if result not in PASSES}
     print(f"without any fault {len(tests) - len(mute)} of {len(tests)} tests pass" +
           "".join(f"; {t}: {result}" for t, result in mute.items()), flush=True)
     return mute
@@ -159,7 +160,7 @@ def plant(tree, build, fault, mute):
         return "STALE", stale
     tests = [t for t in fault["tests"] if t not in mute]
     if not tests:
-        return "UNTRIED", ", ".join(f"{t}: {mute[t]} without any fault" for t in fault["tests"])
+        return "UNTRIED", ", ".join(f"{t}: {mute[t]}, without any fault" for t in fault["tests"])
     path = tree / fault["file"]
     text = path.read_text()
     path.write_text(text.replace(fault["old"], fault["new"]))
