@@ -312,15 +312,16 @@ static size_t files_in_folder(void) {
     return count;
 }
 
-/* Sends the file at `path` as `name`, `cut` bytes less of it. */
-static bool upload(const char *name, const char *path, long cut, struct adapter_info *info) {
+/* Sends the file at `path` as `name`, `cut` bytes less of it, and says that `more` are to come. */
+static bool announce_and_upload(
+    const char *name, const char *path, long cut, long more, struct adapter_info *info) {
     struct adapter_upload *upload;
     FILE *f = fopen(path, "rb");
     fseek(f, 0, SEEK_END);
     const long bytes = ftell(f) - cut;
     rewind(f);
     err = (struct error){ 0 };
-    bool ok = adapter_upload_begin(rig.adapters, name, (uint64_t)bytes, &upload, &err);
+    bool ok = adapter_upload_begin(rig.adapters, name, (uint64_t)(bytes + more), &upload, &err);
     const bool begun = ok;
     char piece[1000];
     for (long done = 0; ok && done < bytes;) {
@@ -333,6 +334,10 @@ static bool upload(const char *name, const char *path, long cut, struct adapter_
     if (begun && !ok)
         adapter_upload_abort(upload);
     return ok && adapter_upload_end(upload, info, &err);
+}
+
+static bool upload(const char *name, const char *path, long cut, struct adapter_info *info) {
+    return announce_and_upload(name, path, cut, 0, info);
 }
 
 static void a_file_can_be_sent(void) {
@@ -354,6 +359,10 @@ static void a_file_can_be_sent(void) {
     CHECK(!upload("sent", other, 100, &info), "a file that was cut short is taken");
     printf("cut: %s\n", err.message);
     CHECK(!upload("fresh", other, 100, &info), "a file that was cut short is taken");
+    CHECK(!announce_and_upload("fresh", other, 0, 1, &info) && err.code == ERROR_INVALID,
+        "a file of which a byte is still to come is taken");
+    CHECK_CONTAINS(err.message, "that were announced");
+    printf("a byte less than was announced: %s\n", err.message);
     float *still = with("sent", 1, NULL, 0);
     CHECK(same_bits(still, sent), "a failed upload changed the version");
     CHECK(files_in_folder() == files + 1, "%zu files, %zu before", files_in_folder(), files);
