@@ -13,8 +13,13 @@
 
 /* What is allowed whatever the recording says of itself: a share of the root mean square. */
 #define TOLERANCE 1e-4
-/* A drawing rounds at every operation, the recorded figure at the start alone. */
-#define MOVES 10
+/* A drawing rounds at every operation, the recorded figure at the start alone: drawings with AVX2
+ * were seen 5.5 times as far away (unipc, v_prediction), all others less. */
+#define MOVES 8
+/* And never more than this share of the root mean square, at which the picture is still the same.
+ * Only dpm2_ancestral down Beta's sigmas comes near it: its last steps make 8 % of one rounding of
+ * the start. It was seen 0.5 % (AVX-512) and 3.5 % (AVX2) away. */
+#define MOST 0.1
 
 static double number(const json_t *item, const char *key) {
     return json_number_value(json_object_get(item, key));
@@ -94,14 +99,14 @@ static double difference(const struct generate_result *result, const struct tens
 }
 
 /* A latent may differ by TOLERANCE of the root mean square, or MOVES times as far as diffusers' own
- * latents move when their start moves by one rounding. */
+ * latents move when their start moves by one rounding, but by MOST of it at most. */
 static double allowed(const json_t *item, const struct tensor *expected) {
     const float *values = expected->data;
     double squares = 0;
     for (int64_t i = 0; i < tensor_elements(expected); i++)
         squares += (double)values[i] * values[i];
-    double share = TOLERANCE * sqrt(squares / (double)tensor_elements(expected));
-    return fmax(share, MOVES * number(item, "moved"));
+    const double mean = sqrt(squares / (double)tensor_elements(expected));
+    return fmin(fmax(TOLERANCE * mean, MOVES * number(item, "moved")), MOST * mean);
 }
 
 static bool recorded(
