@@ -13,6 +13,7 @@
 #include "kernels/operations.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 /* With the ending zero. Words without tabs and newlines. */
 #define TUNER_KEY_BYTES 128
@@ -52,6 +53,8 @@ struct tuner {
     /* False only if nothing more can be tried in this process (a lost device). What all candidates
      * of a problem need is kept until another problem's is tried, or `end`. */
     bool (*try_candidate)(int problem, int candidate, struct tuner_result *out, struct error *err);
+    /* Prints what the device says of itself that plans of it rest on. */
+    void (*print_facts)(FILE *out);
     /* Gives back what try_candidate keeps. */
     void (*end)(void);
     /* Uses the candidate `name` for the problem `key`, once that is called for the first time.

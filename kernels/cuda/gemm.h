@@ -80,6 +80,9 @@ bool gemm_hopper_has(int tile, const struct gemm_shape *shape);
 /* Whether the open device has room for a cluster of all parts of the candidate's sum, of up to 16
  * blocks: more than every device takes. */
 bool gemm_hopper_clusters(const struct gemm_candidate *candidate);
+/* Prints how many tiles of Hopper's kernel the device runs, and for each how many blocks at once, in
+ * clusters of each size. */
+void gemm_hopper_facts(FILE *out);
 
 /* Each launches g with a candidate of its path (gemm_simt_run: GEMM_SIMT and GEMM_VECTOR). */
 bool gemm_mma_run(const struct gemm_candidate *candidate, const struct gemm *g, enum dtype dtype,

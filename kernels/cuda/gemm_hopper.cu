@@ -416,17 +416,17 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
 /* Asked once for each number of parts of a tile: 0: not yet. */
 enum room { ROOM_UNKNOWN, ROOM_NONE, ROOM_SOME };
 
-static enum room cluster_room(const struct gemm_candidate *c) {
-    const struct gemm_tile *tile = &tiles[c->tile];
-    const struct hopper_entry *entry = &entries[c->tile];
-    const hopper_kernel kernel = entry->bf16[GEMM_END_PARTS]; /* f16's takes the same */
+/* Clusters of all parts of a tile that the device runs at once; 0 where it refuses them. */
+static int active_clusters(int which, int split) {
+    const struct gemm_tile *tile = &tiles[which];
+    const hopper_kernel kernel = entries[which].bf16[GEMM_END_PARTS]; /* f16's takes the same */
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = (unsigned)tile->cluster;
     cluster.val.clusterDim.y = 1;
-    cluster.val.clusterDim.z = (unsigned)c->split;
+    cluster.val.clusterDim.z = (unsigned)split;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)tile->cluster, 1, (unsigned)c->split);
+    config.gridDim = dim3((unsigned)tile->cluster, 1, (unsigned)split);
     config.blockDim = dim3((unsigned)tile->threads);
     config.dynamicSmemBytes = tile->shared_bytes;
     config.attrs = &cluster;
@@ -438,7 +438,20 @@ static enum room cluster_room(const struct gemm_candidate *c) {
                            (int)tile->shared_bytes) == cudaSuccess &&
                        cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess;
     (void)cudaGetLastError(); /* a device that refuses has no room */
-    return known && count > 0 ? ROOM_SOME : ROOM_NONE;
+    return known ? count : 0;
+}
+
+extern "C" void gemm_hopper_facts(FILE *out) {
+    const struct cuda_properties *device = cuda_get_properties();
+    const int count = (int)(sizeof(tiles) / sizeof(tiles[0]));
+    const bool has = device->capability == 90 && device->code == 90;
+    fprintf(out, "hopper tiles: %d of %d\n", has ? count : 0, count);
+    for (int i = 0; has && i < count; i++)
+        for (int split = 1; tiles[i].cluster * split <= HOPPER_CLUSTER; split *= 2) {
+            const int blocks = tiles[i].cluster * split;
+            fprintf(out, "tile %s split %d: %d blocks at once in clusters of %d\n", tiles[i].name,
+                split, active_clusters(i, split) * blocks, blocks);
+        }
 }
 
 extern "C" bool gemm_hopper_clusters(const struct gemm_candidate *c) {
@@ -447,7 +460,7 @@ extern "C" bool gemm_hopper_clusters(const struct gemm_candidate *c) {
         return false;
     enum room *room = &rooms[c->tile][c->split];
     if (*room == ROOM_UNKNOWN)
-        *room = cluster_room(c);
+        *room = active_clusters(c->tile, c->split) > 0 ? ROOM_SOME : ROOM_NONE;
     return *room == ROOM_SOME;
 }
 

@@ -2,6 +2,7 @@
  * before. trial.cu measures. */
 #include "kernels/cuda/tuner.h"
 
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/room.cuh"
 
 extern "C" {
@@ -186,6 +187,15 @@ static bool try_candidate(int problem, int candidate, struct tuner_result *out, 
     return trial_of(&tuner.problems[problem], candidate, out, err);
 }
 
+static void print_facts(FILE *out) {
+    const struct cuda_properties *p = cuda_get_properties();
+    fprintf(out, "device: %s, sm_%d, code for sm_%d, %d multiprocessors\n", p->name, p->capability,
+        p->code, p->multiprocessors);
+    fprintf(out, "shared memory of a block: %zu bytes; L2: %zu bytes\n", p->shared_bytes_per_block,
+        p->l2_bytes);
+    gemm_hopper_facts(out);
+}
+
 const struct tuner cuda_tuner = {
     identity,
     tunables_note,
@@ -194,6 +204,7 @@ const struct tuner cuda_tuner = {
     candidate_count,
     candidate_name,
     try_candidate,
+    print_facts,
     trial_end,
     choose,
     prefer,
