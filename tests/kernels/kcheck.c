@@ -1,6 +1,6 @@
-/* kcheck [--device D] [--seed N] [--filter TEXT] [--quick|--channels] [--kernel NAME] [--bench]:
- * see kcheck.h. The environment variable LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses
- * the CPU's instruction set. */
+/* kcheck [--device D] [--seed N] [--filter TEXT] [--operation NAME] [--quick|--channels]
+ * [--kernel NAME] [--names] [--bench]: see kcheck.h. The environment variable
+ * LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses the CPU's instruction set. */
 #include "tests/kernels/kcheck.h"
 #include "kernels/devices.h"
 #include "tests/check.h"
@@ -12,10 +12,15 @@
 
 static int usage(void) {
     printf("usage: kcheck [--device cpu|cuda[:N]] [--seed N] [--filter TEXT] [--quick|--channels]\n"
-           "              [--kernel NAME] [--bench]\n"
+           "              [--operation NAME] [--kernel NAME] [--names] [--bench]\n"
+           "       kcheck --list\n"
            "  --device D     whose operations (default: cpu)\n"
            "  --seed N       the same random numbers again (default: from the clock)\n"
            "  --filter TEXT  only what has TEXT in \"operation shape\"\n"
+           "  --operation NAME  this operation alone\n"
+           "  --names        say which subject comes before it runs\n"
+           "  --list         the operations' names, and end\n"
+           "  --facts        what the device says of itself, and end\n"
            "  --quick        small shapes only\n"
            "  --channels     and real channel counts on small images\n"
            "  --kernel NAME  where a kernel's name begins so, that one (\"hopper\", \"cublaslt\")\n"
@@ -48,6 +53,13 @@ static void check_entry(struct kcheck *k, const char *op) {
     k->failed++;
 }
 
+static int list_operations(void) {
+#define LIST_OPERATION(name) puts(#name);
+    ALL_OPERATIONS(LIST_OPERATION)
+#undef LIST_OPERATION
+    return 0;
+}
+
 static bool is_absent(const struct kcheck *k, const char *op) {
     return k->table->device == DEVICE_CUDA && is_in(absent_on_cuda, op);
 }
@@ -65,6 +77,7 @@ int main(int argc, char **argv) {
     struct kcheck k = { .seed = (uint64_t)time(NULL) };
     struct device_choice device = { .kind = DEVICE_CPU };
     struct error err = { 0 };
+    bool facts = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             k.seed = strtoull(argv[++i], NULL, 10);
@@ -79,6 +92,14 @@ int main(int argc, char **argv) {
             k.channels = true;
         else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc)
             k.kernel = argv[++i];
+        else if (strcmp(argv[i], "--operation") == 0 && i + 1 < argc)
+            k.operation = argv[++i];
+        else if (strcmp(argv[i], "--names") == 0)
+            k.names = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            return list_operations();
+        else if (strcmp(argv[i], "--facts") == 0)
+            facts = true;
         else if (strcmp(argv[i], "--bench") == 0)
             k.bench = true;
         else
@@ -96,12 +117,17 @@ int main(int argc, char **argv) {
         printf("kcheck: on the %s there are no kernels to choose between\n", k.table->name);
         return 2;
     }
+    if (facts) {
+        if (k.table->tuner)
+            k.table->tuner->print_facts(stdout);
+        return 0;
+    }
     if (k.kernel)
         (void)k.table->tuner->prefer(k.kernel);
     if (k.bench)
         measure_peaks(&k);
 #define CHECK_OPERATION(name)                                                                      \
-    {                                                                                              \
+    if (!k.operation || strcmp(k.operation, #name) == 0) {                                         \
         const int checked = k.checked, absent = k.absent;                                          \
         check_entry(&k, #name);                                                                    \
         if (!k.bench || !is_absent(&k, #name))                                                     \
@@ -111,8 +137,8 @@ int main(int argc, char **argv) {
     ALL_OPERATIONS(CHECK_OPERATION)
 #undef CHECK_OPERATION
     if (!k.checked) {
-        printf("FAIL: no subject that %s computes itself has \"%s\" in its name\n", k.table->name,
-            k.filter ? k.filter : "");
+        printf("FAIL: no subject of %s that %s computes itself has \"%s\" in its name\n",
+            k.operation ? k.operation : "any operation", k.table->name, k.filter ? k.filter : "");
         return 1;
     }
     if (k.bench)

@@ -68,9 +68,10 @@ struct peaks {
 struct kcheck {
     const struct kernels *table; /* under test */
     uint64_t seed, state;
-    const char *filter; /* part of "op shape", or NULL */
-    const char *kernel; /* the beginning of the wanted kernel's name, or NULL */
-    bool quick, channels, bench;
+    const char *filter;    /* part of "op shape", or NULL */
+    const char *kernel;    /* the beginning of the wanted kernel's name, or NULL */
+    const char *operation; /* alone, or NULL */
+    bool quick, channels, bench, names;
     int checked, failed, absent;
     struct peaks peaks; /* with --bench */
 };

@@ -85,7 +85,10 @@ bool subject_start(struct kcheck *k, struct subject *s, const char *op, const ch
     k->state = k->seed;
     for (const char *p = name; *p; p++)
         k->state = k->state * 31 + (unsigned char)*p;
-    return entry_differs(k, op) && (!k->filter || strstr(name, k->filter));
+    const bool wanted = entry_differs(k, op) && (!k->filter || strstr(name, k->filter));
+    if (wanted && k->names)
+        printf("subject %s\n", name);
+    return wanted;
 }
 
 struct tensor *subject_input(
@@ -298,6 +301,10 @@ static bool run(struct kcheck *k, struct subject *s, const struct kernels *table
     s->is_absent = c.error.code == ERROR_UNSUPPORTED;
     if (!compute_ok(&c) && !s->is_absent)
         complain(k, s, "%s", c.error.message);
+    if (c.error.code == ERROR_DEVICE_LOST) {
+        printf("kcheck: nothing more can be checked in this process\n");
+        exit(1);
+    }
     return compute_ok(&c);
 }
 
