@@ -10,6 +10,9 @@
 #include "kernels/cuda/ptx.cuh"
 
 #include <cuda.h>
+#ifdef CUDA_WATCHED
+#include <stdio.h>
+#endif
 
 /* Set where wgmma and its kin are known: sm_90a alone. Kernels that use them are compiled for every
  * architecture, begin with "if (!HOPPER_CODE) return;" and so are empty on the others: what can
@@ -91,9 +94,44 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsig
 #endif
 }
 
+#ifdef CUDA_WATCHED
+/* A build to look for hangs with (-Dgpu-watch=true): a wait gives up after so long, says where it
+ * was and ends the kernel, so that a hang becomes a fault with a name. */
+#define WATCH_MAX_NS 2000000000ull
+
+__device__ __forceinline__ uint64_t watch_ns() {
+    uint64_t ns;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+static __device__ __noinline__ void mbarrier_give_up(unsigned barrier, unsigned parity) {
+    printf("hang: block %u %u %u, warp %u, lane %u: the phase of parity %u of the barrier at shared "
+           "address %u does not end\n",
+        blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x / 32, threadIdx.x % 32, parity, barrier);
+    __trap();
+}
+#endif
+
 /* Waits until the phase of this parity has ended. */
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && defined(CUDA_WATCHED)
+    unsigned done = 0;
+    for (uint64_t begun = 0; !done;) {
+        HOPPER_ASM("{\n"
+                   ".reg .pred done;\n"
+                   "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                   "selp.u32 %0, 1, 0, done;\n"
+                   "}"
+                   : "=r"(done)
+                   : "r"(shared_address(barrier)), "r"(parity)
+                   : "memory");
+        const uint64_t now = done ? 0 : watch_ns();
+        begun = begun ? begun : now;
+        if (!done && now - begun > WATCH_MAX_NS)
+            mbarrier_give_up(shared_address(barrier), parity);
+    }
+#elif defined(__CUDACC__)
     HOPPER_ASM("{\n"
                ".reg .pred done;\n"
                "again:\n"
