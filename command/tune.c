@@ -47,7 +47,7 @@ static const struct command_help help = {
     "first compared with the plainest one on random data, in a process of its own, so that a\n"
     "wrong or faulting kernel is found here and never used. What is chosen is kept in\n"
     "$XDG_CACHE_HOME/latentd (or LATENTD_TUNER_CACHE, a file) and used by every later start on\n"
-    "the same GPU with the same driver and build. The candidates expected to be the fastest are\n"
+    "the same GPU with the same driver and kernels. The candidates expected to be the fastest are\n"
     "tried first, and what has never been measured before what has: a run that was cut short\n"
     "loses nothing and is continued by the next. On the CPU there is nothing to measure: it says\n"
     "what computes what.",

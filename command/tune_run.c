@@ -226,7 +226,7 @@ static bool worker_list(struct tune *t, struct worker *w, struct error *err) {
     char text[TUNER_IDENTITY_BYTES], key[TUNER_KEY_BYTES], name[TUNER_NAME_BYTES], why[64];
     int listed = 0;
     while (worker_read(w, SILENCE_MAX_S)) {
-        if (sscanf(w->line, "identity\t%255[^\n]", text) == 1) {
+        if (sscanf(w->line, "identity\t%767[^\n]", text) == 1) {
             if (!on_identity(t, text, err))
                 return false;
         } else if (sscanf(w->line, "nothing\t%159[^\n]", name) == 1) {

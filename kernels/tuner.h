@@ -18,7 +18,7 @@
 /* With the ending zero. Words without tabs and newlines. */
 #define TUNER_KEY_BYTES 128
 #define TUNER_NAME_BYTES 160
-#define TUNER_IDENTITY_BYTES 256
+#define TUNER_IDENTITY_BYTES 768
 
 enum tuner_verdict {
     TUNER_RIGHT,
@@ -37,7 +37,8 @@ struct tuner_result {
 };
 
 struct tuner {
-    /* For what measurements hold: the chip, its driver and this very build. */
+    /* For what measurements hold, in parts that ", " separates: the chip first, then its driver and
+     * the code of the kernels. All programs with the same kernels say the same. */
     void (*identity)(char text[TUNER_IDENTITY_BYTES]);
     /* Makes the shape of a call, and its number of rows, known without computing it. args: the
      * operation's, checked; tensors need no memory. An operation that one kernel alone computes is

@@ -14,6 +14,7 @@
 
 #define FORMAT "latentd-tuner 1"
 #define FILE_MAX_BYTES (4u << 20)
+#define WHY_BYTES 1024
 
 void tuner_cache_init(struct tuner_cache *cache, const char *identity) {
     memset(cache, 0, sizeof(*cache));
@@ -25,10 +26,51 @@ void tuner_cache_finish(struct tuner_cache *cache) {
     memset(cache, 0, sizeof(*cache));
 }
 
+/* --- identities --- */
+
+static size_t part_length(const char *at) {
+    const char *end = strstr(at, ", ");
+    return end ? (size_t)(end - at) : strlen(at);
+}
+
+/* The part behind this one, or NULL. */
+static const char *next_part(const char *at) {
+    at += part_length(at);
+    return *at ? at + 2 : NULL;
+}
+
+static bool has_part(const char *identity, const char *part) {
+    const size_t length = part_length(part);
+    for (; identity; identity = next_part(identity))
+        if (part_length(identity) == length && memcmp(identity, part, length) == 0)
+            return true;
+    return false;
+}
+
+/* Appends `word` and the parts of `of` that `other` does not have, if there are any. */
+static void list_parts(
+    const char *word, const char *of, const char *other, char *text, size_t size) {
+    for (; of; of = next_part(of)) {
+        const size_t used = strlen(text);
+        if (has_part(other, of))
+            continue;
+        snprintf(text + used, size - used, "%s%.*s", word, (int)part_length(of), of);
+        word = ", ";
+    }
+}
+
+static void say_difference(const char *theirs, const char *ours, char *why, size_t size) {
+    snprintf(why, size, "it was measured");
+    list_parts(" with ", theirs, ours, why, size);
+    list_parts(strstr(why, " with ") ? "; this is " : " without ", ours, theirs, why, size);
+}
+
+/* --- files --- */
+
 bool tuner_cache_path(const char *identity, char *path, size_t size) {
     const char *given = getenv("LATENTD_TUNER_CACHE");
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    uint64_t h = hash_fnv1a(identity, strlen(identity));
+    const uint64_t h = hash_fnv1a(identity, part_length(identity));
     int used;
     if (given && *given)
         used = snprintf(path, size, "%s", given);
@@ -86,17 +128,18 @@ static bool take_number(const char **at, char end, double *out) {
 }
 
 /* The first line says what it is, the last how many lines there are and what they sum to. */
-static bool parse(struct tuner_cache *cache, const char *text, size_t size, const char **why) {
+static bool parse(struct tuner_cache *cache, const char *text, size_t size, char *why) {
     char word[TUNER_IDENTITY_BYTES], tail[64];
     const char *at = text;
-    *why = "it is no file of this version";
+    snprintf(why, WHY_BYTES, "it is no file of this version");
     if (!take(&at, '\t', word, sizeof(word)) || strcmp(word, FORMAT) != 0 ||
         !take(&at, '\n', word, sizeof(word)))
         return false;
-    *why = "it was measured on another device, driver or build";
-    if (strcmp(word, cache->identity) != 0)
+    if (strcmp(word, cache->identity) != 0) {
+        say_difference(word, cache->identity, why, WHY_BYTES);
         return false;
-    *why = "it is damaged";
+    }
+    snprintf(why, WHY_BYTES, "it is damaged");
     while (strncmp(at, "end\t", 4) != 0) {
         struct tuner_entry e = { 0 };
         double candidates, wrong;
@@ -118,13 +161,14 @@ void tuner_cache_load(struct tuner_cache *cache, const char *path) {
     char *text = NULL;
     size_t size = 0;
     struct error err = { 0 };
-    const char *why = err.message;
-    if (file_read(path, FILE_MAX_BYTES, &text, &size, &err) && parse(cache, text, size, &why)) {
+    char why[WHY_BYTES];
+    const bool is_read = file_read(path, FILE_MAX_BYTES, &text, &size, &err);
+    if (is_read && parse(cache, text, size, why)) {
         free(text);
         return;
     }
     if (err.code != ERROR_NOT_FOUND)
-        log_warning("%s: ignored, %s", path, why);
+        log_warning("%s: ignored, %s", path, is_read ? why : err.message);
     free(text);
     free(cache->entries);
     cache->entries = NULL;

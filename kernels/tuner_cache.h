@@ -1,6 +1,7 @@
 /* The file of what a tuner measured: one line for each problem, with the figures, for one identity.
  * It is written whole under another name and then renamed; a file that is damaged, of another
- * version or of another identity counts as empty, and a log line says so. */
+ * version or of another identity counts as empty, and a log line says so, with the parts of the
+ * identity that differ. */
 #ifndef KERNELS_TUNER_CACHE_H
 #define KERNELS_TUNER_CACHE_H
 
@@ -24,7 +25,8 @@ void tuner_cache_init(struct tuner_cache *cache, const char *identity);
 void tuner_cache_finish(struct tuner_cache *cache);
 
 /* LATENTD_TUNER_CACHE, or $XDG_CACHE_HOME/latentd/tuner-HASH.txt (~/.cache/... without), where the
- * hash is the identity's. False without a home. */
+ * hash is that of the identity's first part, the chip: what was measured there with other code is
+ * found, and refused by name. False without a home. */
 bool tuner_cache_path(const char *identity, char *path, size_t size);
 
 /* Fills an initialised cache; leaves it empty where there is no usable file. */

@@ -9,7 +9,6 @@ extern "C" {
 #include "base/log.h"
 }
 
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,36 +150,10 @@ static bool choose(const char *key, const char *name) {
 
 /* --- identity --- */
 
-/* The linker's build id of the program itself, in hexadecimal. */
-static int read_build_id(struct dl_phdr_info *info, size_t size, void *user) {
-    char *out = (char *)user;
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        if (segment->p_type != PT_NOTE)
-            continue;
-        const char *at = (const char *)(info->dlpi_addr + segment->p_vaddr);
-        const char *end = at + segment->p_memsz;
-        while (at + sizeof(ElfW(Nhdr)) <= end) {
-            const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)at;
-            const char *name = at + sizeof(*note);
-            const unsigned char *bytes = (const unsigned char *)name + (note->n_namesz + 3) / 4 * 4;
-            if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
-                memcmp(name, "GNU", 4) == 0)
-                for (unsigned b = 0; b < note->n_descsz && b < 20; b++)
-                    snprintf(out + 2 * b, 3, "%02x", bytes[b]);
-            at = (const char *)bytes + (note->n_descsz + 3) / 4 * 4;
-        }
-    }
-    return 1; /* the first is the program; no others */
-}
-
 static void identity(char text[TUNER_IDENTITY_BYTES]) {
     const struct cuda_properties *p = cuda_get_properties();
-    char build[64] = "without an id";
-    dl_iterate_phdr(read_build_id, build);
-    snprintf(text, TUNER_IDENTITY_BYTES, "%s sm_%d x%d, driver %d, runtime %d, build %s", p->name,
-        p->capability, p->multiprocessors, p->driver_version, p->runtime_version, build);
+    snprintf(text, TUNER_IDENTITY_BYTES, "%s sm_%d x%d, driver %d, runtime %d, %s", p->name,
+        p->capability, p->multiprocessors, p->driver_version, p->runtime_version, cuda_tuned_code);
 }
 
 static bool try_candidate(int problem, int candidate, struct tuner_result *out, struct error *err) {

@@ -73,6 +73,10 @@ bool trial_input(struct trial *trial, struct tensor like, struct error *err);
 bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum conv_kind kind,
     bool geglu, enum dtype dtype, struct error *err);
 
+/* The compiler and each file of kernels that the tuner chooses between, with digests: made by the
+ * build (scripts/code-digest). */
+extern const char cuda_tuned_code[];
+
 extern const struct tuner cuda_tuner;
 
 /* The kinds; a call of one is made known as struct tuner's note says. */

@@ -60,7 +60,7 @@ def a_damaged_file_is_said_and_replaced():
         whole = f.read()
     for text, why in ((whole[:-9], "damaged"), (whole.replace("20.000", "19.000"), "damaged"),
                       (whole.replace("tuner 1", "tuner 2"), "version"), ("", "version"),
-                      (whole.replace("build 1", "build 2"), "another device, driver or build"),
+                      (whole.replace("build 1", "build 2"), "measured with build 2; this is build 1"),
                       (whole.replace("\t5\t3", ""), "damaged"), ("\0" * 4096, "version")):
         with open(cache, "w", encoding="utf-8") as f:
             f.write(text)

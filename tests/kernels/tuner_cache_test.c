@@ -33,11 +33,11 @@ static void the_path_follows_the_specification(void) {
         const char *own, *xdg, *home, *path;
     } rows[] = {
         { "x/t", "/c", "/h", "x/t" },
-        { NULL, "/c", "/h", "/c/latentd/tuner-cafc6266c65dbf36.txt" },
-        { "", "/c", "/h", "/c/latentd/tuner-cafc6266c65dbf36.txt" },
-        { NULL, NULL, "/h", "/h/.cache/latentd/tuner-cafc6266c65dbf36.txt" },
-        { NULL, "", "/h", "/h/.cache/latentd/tuner-cafc6266c65dbf36.txt" },
-        { NULL, "c", "/h", "/h/.cache/latentd/tuner-cafc6266c65dbf36.txt" },
+        { NULL, "/c", "/h", "/c/latentd/tuner-f28881910b44586f.txt" },
+        { "", "/c", "/h", "/c/latentd/tuner-f28881910b44586f.txt" },
+        { NULL, NULL, "/h", "/h/.cache/latentd/tuner-f28881910b44586f.txt" },
+        { NULL, "", "/h", "/h/.cache/latentd/tuner-f28881910b44586f.txt" },
+        { NULL, "c", "/h", "/h/.cache/latentd/tuner-f28881910b44586f.txt" },
         { NULL, NULL, NULL, NULL },
         { NULL, "c", "h", NULL },
     };
@@ -114,12 +114,50 @@ static void a_damaged_file_counts_as_empty(void) {
     dup2(kept, STDERR_FILENO);
     close(kept);
     CHECK(accepted == 0, "%d damaged files are used", accepted);
-    tuner_cache_init(&cache, "another chip");
+}
+
+/* What a load says to standard error. */
+static void load_and_listen(struct tuner_cache *cache, char *said, size_t size) {
+    char name[80];
+    snprintf(name, sizeof(name), "%s.log", path);
+    fflush(stderr);
+    const int kept = dup(STDERR_FILENO);
+    CHECK(freopen(name, "w+", stderr), "%s", name);
+    tuner_cache_load(cache, path);
+    rewind(stderr);
+    said[fread(said, 1, size - 1, stderr)] = 0;
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    unlink(name);
+}
+
+/* The parts of an identity that differ are named, theirs and ours. */
+static void another_identity_is_refused_by_name(void) {
+    static const struct {
+        const char *ours, *said;
+    } rows[] = {
+        { IDENTITY, "" },
+        { "another chip, build 1", "measured with chip; this is another chip\n" },
+        { "chip, build 2", "measured with build 1; this is build 2\n" },
+        { "chip, build", "measured with build 1; this is build\n" },
+        { "chip, build 1, a.cu 9", "measured without a.cu 9\n" },
+        { "c, b", "measured with chip, build 1; this is c, b\n" },
+    };
     const struct file_part whole = { text, sizeof(text) - 1 };
+    struct error err = { 0 };
     CHECK(file_write(path, &whole, 1, &err), "%s", err.message);
-    tuner_cache_load(&cache, path);
-    CHECK(cache.count == 0, "of another device: %d", cache.count);
-    tuner_cache_finish(&cache);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tuner_cache cache;
+        char said[512];
+        tuner_cache_init(&cache, rows[i].ours);
+        load_and_listen(&cache, said, sizeof(said));
+        printf("%s: %d choices%s%s", rows[i].ours, cache.count, *said ? ", " : "\n",
+            *said ? strstr(said, "ignored") : "");
+        CHECK(cache.count == (*rows[i].said ? 0 : 2), "%d choices", cache.count);
+        CHECK(*rows[i].said ? strstr(said, rows[i].said) != NULL : !*said, "%s", said);
+        tuner_cache_finish(&cache);
+    }
 }
 
 static void there_is_a_ceiling(void) {
@@ -167,6 +205,7 @@ int main(void) {
     the_path_follows_the_specification();
     what_is_put_is_written_and_read();
     a_damaged_file_counts_as_empty();
+    another_identity_is_refused_by_name();
     there_is_a_ceiling();
     choices_are_given_to_the_tuner();
     char command[64];

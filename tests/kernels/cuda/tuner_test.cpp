@@ -271,6 +271,8 @@ static void choices_are_used() {
     cuda_tuner.identity(identity);
     printf("%s\n", identity);
     CHECK_CONTAINS(identity, "sm_80");
+    CHECK_CONTAINS(identity, ", gemm_hopper.cu ");
+    CHECK(strlen(identity) < TUNER_IDENTITY_BYTES - 1, "%zu characters", strlen(identity));
 }
 
 int main(int argc, char **) {

@@ -1,0 +1,55 @@
+"""One file of choices for all programs: what `latentd tune` measured is used by kcheck and model_tool, as they say
+themselves, and refused by name by all three once a kernel has changed.
+usage: choices.py LATENTD KCHECK MODEL_TOOL CHECKPOINT"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+latentd, kcheck, model_tool, checkpoint = sys.argv[1:]
+folder = tempfile.mkdtemp()
+cache = os.path.join(folder, "tuner.txt")
+environment = dict(os.environ, LATENTD_TUNER_CACHE=cache)
+failed = 0
+
+
+def check(right, what):
+    global failed
+    failed += not right
+    print(("" if right else "FAIL: ") + what)
+
+
+def said(*command):
+    """What a program says to standard error. It need not get far: a bad input file ends model_tool."""
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500).stderr
+
+
+def tune(minutes):
+    return said(latentd, "tune", "--model", checkpoint, "--device", "cuda", "--dtype", "bf16", "--width", "64",
+                "--height", "64", "--minutes", minutes)
+
+
+def programs():
+    yield "kcheck", said(kcheck, "--device", "cuda", "--quick", "--seed", "1", "--operation", "add")
+    yield "model_tool", said(model_tool, "--model", checkpoint, "--dtype", "bf16", "--device", "cuda", "--component",
+                             "text", "--input", os.devnull, "--output", os.path.join(folder, "out"))
+
+
+log = tune("0.2")
+with open(cache, encoding="utf-8") as f:
+    lines = f.read().splitlines()
+check(len(lines) > 2, f"latentd tune kept {len(lines) - 2} choices {log[-300:] if len(lines) < 3 else ''}")
+for name, text in programs():
+    found = re.search(r"kernels for (\d+) shapes as measured \((.*)\)", text)
+    check(bool(found) and found.groups() == (str(len(lines) - 2), cache),
+          f"{name}: {found[0] if found else text[:500]}")
+ours = re.search(r"gemm_mma\.cu [0-9a-f]{8}", lines[0])[0]
+lines[0] = lines[0].replace(ours, "gemm_mma.cu 01234567")
+with open(cache, "w", encoding="utf-8") as f:
+    f.write("\n".join(lines) + "\n")
+refusal = f"{cache}: ignored, it was measured with gemm_mma.cu 01234567; this is {ours}"
+for name, text in (*programs(), ("latentd tune", tune("0.01"))):
+    check(refusal in text, f"{name}: {refusal if refusal in text else text[:500]}")
+    check("as measured" not in text, f"{name} uses none of it")
+sys.exit(failed != 0)

@@ -1,0 +1,60 @@
+"""What the tuner's choices are kept under: one changed kernel gets another digest, and no other file does; a header
+changes those that include it; comments and blanks change nothing. usage: code_digest.py SCRIPT ROOT"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+script, root = sys.argv[1:]
+FILES = ("attention_flash.cu", "attention_hopper.cu", "gemm_hopper.cu", "gemm_simt.cu", "group_norm.cu")
+failed = 0
+
+
+def check(right, what):
+    global failed
+    failed += not right
+    print(("" if right else "FAIL: ") + what)
+
+
+def digests(folder, compiler="nvcc"):
+    """{name: digest}, and what the dependencies name."""
+    out, depfile = os.path.join(folder, "out.c"), os.path.join(folder, "out.d")
+    subprocess.run([sys.executable, script, out, depfile, folder, "code", compiler,
+                    *(os.path.join(folder, "kernels/cuda", name) for name in FILES)], check=True)
+    with open(out, encoding="utf-8") as f:
+        text = f.read().split('"')[1]
+    with open(depfile, encoding="utf-8") as f:
+        return dict(part.rsplit(" ", 1) for part in text.split(", ")), f.read()
+
+
+def edit(folder, name, before, after):
+    path = os.path.join(folder, "kernels/cuda", name)
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    assert before in text, f"{name} has no {before!r}"
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace(before, after, 1))
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = os.path.realpath(folder)
+    shutil.copytree(os.path.join(root, "kernels/cuda"), os.path.join(folder, "kernels/cuda"))
+    first, reads = digests(folder)
+    check(list(first) == ["compiler", *FILES] and all(len(word) == 8 for word in first.values()), f"{first}")
+    check(f"{folder}/kernels/cuda/ptx_hopper.cuh" in reads, "headers are dependencies of the build's step")
+    for what, name, before, after, changed in (
+            ("a number in a kernel", "gemm_hopper.cu", "#define HOPPER_CLUSTER 16", "#define HOPPER_CLUSTER 8",
+             ["gemm_hopper.cu"]),
+            ("a comment", "gemm_hopper.cu", "/* One thread asks", "/* One thread alone asks", []),
+            ("a blank line", "group_norm.cu", "\n\n", "\n\n\n", []),
+            ("an instruction in a string", "ptx_hopper.cuh", "prefetch.tensormap [%0]", "prefetch.tensormap  [%0]",
+             ["attention_hopper.cu", "gemm_hopper.cu", "group_norm.cu"])):
+        edit(folder, name, before, after)
+        now, _ = digests(folder)
+        other = [key for key in first if now[key] != first[key]]
+        check(other == changed, f"{what} of {name} changes {other or 'nothing'}")
+        first = now
+    other = [key for key, word in digests(folder, "nvcc 14")[0].items() if word != first[key]]
+    check(other == ["compiler"], f"another compiler changes {other}")
+sys.exit(failed != 0)
