@@ -43,7 +43,9 @@ static struct {
     char key[TUNER_KEY_BYTES]; /* of the problem; empty: nothing is kept */
     struct trial trial;
     struct guarded y, plain, alone; /* alone: one row */
-    int64_t rows[2];                /* to be timed on; the second 0 if there is one number only */
+    struct guarded first;           /* what the candidate on trial computed before it was timed */
+    uint32_t *differs; /* owned, device: not 0 once a timed call came out with other bits */
+    int64_t rows[2];   /* to be timed on; the second 0 if there is one number only */
     double best_us[2];
     void *flush; /* owned, device: larger than the second-level cache */
     size_t flush_bytes;
@@ -263,6 +265,27 @@ static bool compare(const struct tensor *y, const struct tensor *p, int64_t coun
     return seen != NULL;
 }
 
+/* Counts at least one where two results of `count` halves of words have other bits. */
+__global__ void __launch_bounds__(COMPARE_THREADS)
+    differs_kernel(const uint16_t *a, const uint16_t *b, int64_t count, uint32_t *differs) {
+    for (int64_t i = (int64_t)blockIdx.x * COMPARE_THREADS + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * COMPARE_THREADS)
+        if (a[i] != b[i])
+            *differs = 1; /* by whoever: all write the same */
+}
+
+/* Queued behind a timed call of `rows` rows. */
+static bool note_bits(int64_t rows, struct error *err) {
+    const struct tensor y = tensor_rows(&kept.y.y, 0, rows);
+    const int64_t count = (int64_t)(tensor_bytes(&y) / sizeof(uint16_t));
+    const int64_t wanted = (count + 8 * COMPARE_THREADS - 1) / (8 * COMPARE_THREADS);
+    struct launch_shape shape = {};
+    shape.grid = dim3(wanted < COMPARE_BLOCKS ? (unsigned)wanted : COMPARE_BLOCKS);
+    shape.block = dim3(COMPARE_THREADS);
+    return launch_kernel(&shape, "differs", err, differs_kernel, (const uint16_t *)y.data,
+        (const uint16_t *)kept.first.y.data, count, kept.differs);
+}
+
 /* Two kernels that are right differ by rounding their sums and, once, their result. */
 static double allowed_error(enum dtype dtype) {
     return dtype == DTYPE_F32 ? 2e-5 : dtype == DTYPE_F16 ? 2e-3 : 1.2e-2;
@@ -295,6 +318,8 @@ static void kept_finish(void) {
     guarded_finish(&kept.y);
     guarded_finish(&kept.plain);
     guarded_finish(&kept.alone);
+    guarded_finish(&kept.first);
+    cuda_memory.release(MEMORY_ACTIVATIONS, kept.differs, sizeof(*kept.differs));
     cuda_memory.release(MEMORY_ACTIVATIONS, kept.flush, kept.flush_bytes);
     memset(&kept, 0, sizeof(kept));
 }
@@ -318,6 +343,9 @@ static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) 
     const size_t flush_bytes = 2 * cuda_get_properties()->l2_bytes;
     if (!guarded_init(&kept.y, &kept.trial.y, err) ||
         !guarded_init(&kept.plain, &kept.trial.y, err) || !guarded_init(&kept.alone, &row, err) ||
+        !guarded_init(&kept.first, &kept.trial.y, err) ||
+        !cuda_memory.alloc(
+            MEMORY_ACTIVATIONS, sizeof(*kept.differs), (void **)&kept.differs, err) ||
         (flush_bytes && !cuda_memory.alloc(MEMORY_ACTIVATIONS, flush_bytes, &kept.flush, err)))
         return false;
     kept.flush_bytes = kept.flush ? flush_bytes : 0;
@@ -390,14 +418,16 @@ static bool fill_cache(int i, int64_t rows, struct error *err) {
     return true;
 }
 
-/* `count` calls, each with a cache as fill_cache leaves it, in milliseconds. */
+/* `count` calls, each with a cache as fill_cache leaves it, in milliseconds. The bits of each are
+ * compared with the first's. */
 static bool time_calls(const struct problem *p, int candidate, int64_t rows, int count,
     cudaEvent_t (*events)[2], float *ms, struct error *err) {
     for (int i = 0; i < count; i++)
         if (!fill_cache(i, rows, err) ||
             !cuda_ok(cudaEventRecord(events[i][0], cuda_stream()), "timing", err) ||
             !p->tunable->run(p->shape, candidate, &kept.trial, rows, &kept.y.y, err) ||
-            !cuda_ok(cudaEventRecord(events[i][1], cuda_stream()), "timing", err))
+            !cuda_ok(cudaEventRecord(events[i][1], cuda_stream()), "timing", err) ||
+            !note_bits(rows, err))
             return false;
     if (!cuda_memory.synchronize(err))
         return false;
@@ -487,6 +517,25 @@ static bool check(
     return out->verdict != TUNER_RIGHT || check_rows(p, candidate, out, err);
 }
 
+/* Times a candidate that is right, and finds one whose calls are not all alike: a race. */
+static bool time_and_watch(
+    const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
+    const size_t bytes = tensor_bytes(&kept.y.y);
+    /* All rows as the candidate computes them; check_rows has left other calls' first two. */
+    if (!p->tunable->run(p->shape, candidate, &kept.trial, kept.trial.rows, &kept.y.y, err) ||
+        !cuda_memory.copy(kept.first.y.data, kept.y.y.data, bytes, err) ||
+        !cuda_memory.zero(kept.differs, sizeof(*kept.differs), err) ||
+        !timed(p, candidate, &out->us, err))
+        return false;
+    const uint32_t *differs = (const uint32_t *)cuda_memory.view(
+        kept.differs, sizeof(*kept.differs), err);
+    if (differs && *differs) {
+        out->verdict = TUNER_WRONG;
+        snprintf(out->why, sizeof(out->why), "its bits differ from call to call");
+    }
+    return differs != NULL;
+}
+
 bool trial_of(
     const struct problem *problem, int candidate, struct tuner_result *out, struct error *err) {
     struct error own = {};
@@ -494,7 +543,7 @@ bool trial_of(
     bool ok = cuda_enter(&own) && kept_prepare(problem, &own);
     if (ok) {
         ok = check(problem, candidate, out, &own) &&
-             (out->verdict != TUNER_RIGHT || timed(problem, candidate, &out->us, &own));
+             (out->verdict != TUNER_RIGHT || time_and_watch(problem, candidate, out, &own));
         out->flops = kept.trial.flops / (double)kept.trial.rows * (double)kept.rows[0];
     }
     if (ok)
