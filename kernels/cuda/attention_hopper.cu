@@ -218,6 +218,7 @@ template <class T, class TILE> struct hopper_warp {
         clear_fragments<TILE::KF>(scores);
         clear_fragments<TILE::DF>(sums);
         mbarrier_wait(b.q_full + pass, 0);
+        __syncwarp(); /* lanes leave the wait by themselves; a turn takes whole warps */
         if (TILE::TURNS && group == TILE::GROUPS - 1)
             turn_give(1); /* the first one's first */
         wait_turn();

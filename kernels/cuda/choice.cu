@@ -70,7 +70,7 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
 bool gemm_is_clustered(const struct gemm_candidate *c) {
     int count;
     const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
-    if (c->split == 1 || tiles[c->tile].cluster == 0 ||
+    if (c->split == 1 || tiles[c->tile].cluster == 0 || cuda_get_properties()->no_clusters ||
         !GEMM_PARTS_MEET(cuda_get_properties()->code))
         return false;
     return tiles[c->tile].cluster * c->split <= CUDA_PORTABLE_CLUSTER ||

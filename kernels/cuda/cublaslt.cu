@@ -353,6 +353,7 @@ bool cublaslt_run(const struct gemm_candidate *candidate, const struct gemm *g, 
     if (!is_aligned(g->x) || !is_aligned(g->y) || !is_aligned(g->residual))
         return error_set(
             err, ERROR_INTERNAL, "cuBLASLt: operands off the %d-byte grid", ALIGNMENT_BYTES);
+    cuda_forbid_overlap();
     return cuda_ok(cudaSuccess, "cublasLtMatmul", err) &&
            describe(dtype, g->m, g->n, g->k, g->rounded_bias, err) &&
            check(lt.f.cublasLtMatmul(lt.handle, lt.product, &one, g->weight, lt.weight, g->x, lt.x,

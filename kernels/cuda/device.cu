@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CAPABILITY_MIN 75
@@ -105,6 +106,20 @@ static bool read_properties(int index, struct cuda_properties *out, struct error
                "cudaDeviceGetPCIBusId", err);
 }
 
+/* A switch of the environment that is on unless it says 0: for measurements of what it is worth,
+ * and to find out what a fault comes from. */
+static bool is_off(const char *name, bool *off, struct error *err) {
+    const char *text = getenv(name);
+    *off = text && strcmp(text, "0") == 0;
+    return !text || *off || strcmp(text, "1") == 0 ||
+           error_set(err, ERROR_INVALID, "%s is \"%.40s\"; it can be 0 or 1", name, text);
+}
+
+static bool read_switches(struct cuda_properties *out, struct error *err) {
+    return is_off("LATENTD_CUDA_OVERLAP", &out->no_overlap, err) &&
+           is_off("LATENTD_CUDA_CLUSTERS", &out->no_clusters, err);
+}
+
 /* Whether there is such a device at all. */
 static bool find(int index, struct error *err) {
     int count = 0;
@@ -158,7 +173,8 @@ bool cuda_open(int index, struct error *err) {
     cudaStream_t stream = NULL;
     void *workspace = NULL;
     if (!find(index, err) || !read_properties(index, &properties, err) ||
-        !cuda_ok(cudaSetDevice(index), "cudaSetDevice", err) || !check_chip(&properties, err))
+        !read_switches(&properties, err) || !cuda_ok(cudaSetDevice(index), "cudaSetDevice", err) ||
+        !check_chip(&properties, err))
         return false;
     if (!cuda_ok(
             cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", err) ||
@@ -184,9 +200,14 @@ cudaStream_t cuda_stream(void) {
 }
 
 bool cuda_may_overlap(bool wanted) {
-    const bool may = wanted && device.overlapping && device.properties.code >= 90;
+    const bool may = wanted && device.overlapping && device.properties.code >= 90 &&
+                     !device.properties.no_overlap;
     device.overlapping = wanted;
     return may;
+}
+
+void cuda_forbid_overlap(void) {
+    device.overlapping = false;
 }
 
 void *cuda_workspace(size_t bytes) {

@@ -37,6 +37,7 @@ struct cuda_properties {
     int code;       /* what the code that was loaded was written for, likewise: below capability for
                        a chip that this build has no own code for, which translates older PTX */
     int multiprocessors;
+    bool no_overlap, no_clusters;  /* LATENTD_CUDA_OVERLAP=0, LATENTD_CUDA_CLUSTERS=0 */
     size_t shared_bytes_per_block; /* with the opt-in of cudaFuncSetAttribute */
     size_t l2_bytes;
     size_t memory_bytes;
@@ -45,7 +46,8 @@ struct cuda_properties {
 };
 
 /* Opens the device for the rest of the process. ERROR_NOT_FOUND without a driver or such a device,
- * ERROR_UNSUPPORTED for a chip this build has no code for. A second call is fine for the same index
+ * ERROR_UNSUPPORTED for a chip this build has no code for, ERROR_INVALID for a switch in the
+ * environment that is neither 0 nor 1. A second call is fine for the same index
  * and an error for another. */
 bool cuda_open(int index, struct error *err) __attribute__((warn_unused_result));
 /* Of the open device. */
@@ -62,9 +64,13 @@ cudaStream_t cuda_stream(void);
 
 /* Called for every launch, in order: whether this kernel may start while the one before it is still
  * ending. `wanted`: the kernel is written for that. It never may with code for chips before sm_90,
- * which lack griddepcontrol, nor directly after a kernel that was not written for it: that one may
- * have written memory which others read without waiting first, as gemm_hopper reads weights. */
+ * which lack griddepcontrol, nor with LATENTD_CUDA_OVERLAP=0, nor directly after a kernel that was
+ * not written for it: that one may have written memory which others read without waiting first, as
+ * gemm_hopper reads weights. */
 bool cuda_may_overlap(bool wanted);
+
+/* Called where anything but a kernel is queued: the next kernel starts when that has ended. */
+void cuda_forbid_overlap(void);
 
 /* Scratch of the entries, CUDA_WORKSPACE_BYTES of device memory that nobody owns: whatever is
  * queued next may overwrite it. A kernel that starts before the one ahead of it has ended

@@ -199,6 +199,15 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
         }
     }
     griddepcontrol_launch();
+    /* Nothing orders what other blocks say to this block's barriers before the cluster's end: it is
+     * awaited, of all steps but the last, after which nobody says anything. */
+    for (int i = 1; TILE::READERS > 1 && i < early; i++) {
+        mbarrier_wait(&b.empty[stage], parity);
+        if (++stage == TILE::STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
 }
 
 /* A warp is done with a stage: says so to every block that fetches parts of it. */
@@ -407,7 +416,7 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
     /* sm_90a's instructions are Hopper's alone, and older PTX that was translated for Hopper has
      * none of them. An image read as twice as large has no boxes. */
     return device->capability == 90 && device->code == 90 && shape->k % 8 == 0 &&
-           shape->k_shortcut % 8 == 0 &&
+           shape->k_shortcut % 8 == 0 && (tiles[tile].cluster == 1 || !device->no_clusters) &&
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
            !(shape->is_conv && shape->kind == CONV_3X3_UP && !gemm_is_phased(shape)) &&
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;

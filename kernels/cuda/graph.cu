@@ -18,7 +18,7 @@ bool cuda_is_recording(void) {
 static bool graph_begin(struct error *err) {
     if (!cuda_enter(err))
         return false;
-    (void)cuda_may_overlap(false); /* what comes before the first kernel is not known */
+    cuda_forbid_overlap(); /* what comes before the first kernel is not known */
     /* Other threads may ask for memory figures meanwhile. */
     recording_now = cuda_ok(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal),
         "starting a graph", err);
@@ -69,6 +69,7 @@ static bool graph_end(struct recording **out, struct error *err) {
 }
 
 static bool graph_replay(const struct recording *recording, struct error *err) {
+    cuda_forbid_overlap();
     return cuda_enter(err) &&
            cuda_ok(cudaGraphLaunch(recording->exec, cuda_stream()), "launching a graph", err);
 }

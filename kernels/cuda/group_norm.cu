@@ -423,7 +423,7 @@ extern "C" int group_norm_candidates(const struct group_norm_shape *shape,
     const size_t size = dtype_size(shape->dtype), room = device->shared_bytes_per_block;
     const bool fits = kept_bytes(shape->pixels, width, 1, size) <= room;
     int count = 0;
-    if (device->capability >= 90 && device->code >= 90 &&
+    if (device->capability >= 90 && device->code >= 90 && !device->no_clusters &&
         kept_bytes(shape->pixels, width, CLUSTER, size) <= room) {
         /* Words of 4 bytes, as the narrowest groups have. */
         const bool is_large = shape->pixels * width * (int64_t)size >= 4 * CLUSTER_WORDS;

@@ -161,8 +161,9 @@ static void pool_available(struct available *out) {
         return;
     }
     out->bytes = free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : 0;
-    snprintf(out->why, sizeof(out->why), "the device has %zu MiB free, the driver needs %zu of them",
-        free_bytes >> 20, SPARE_BYTES >> 20);
+    snprintf(out->why, sizeof(out->why),
+        "the device has %zu MiB free, the driver needs %zu of them", free_bytes >> 20,
+        SPARE_BYTES >> 20);
 }
 
 /* --- copies --- */
@@ -190,6 +191,7 @@ static bool not_while_recording(const char *what, struct error *err) {
 bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err) {
     if (!cuda_enter(err) || !not_while_recording("an upload", err) || !ring_open(err))
         return false;
+    cuda_forbid_overlap();
     for (size_t done = 0; done < bytes;) {
         size_t piece = bytes - done < SLOT_BYTES ? bytes - done : SLOT_BYTES;
         int slot = memory.ring_next;
@@ -229,6 +231,7 @@ static bool memory_synchronize(struct error *err) {
 }
 
 static const void *memory_view(const void *from, size_t bytes, struct error *err) {
+    cuda_forbid_overlap();
     if (!cuda_enter(err) || !not_while_recording("reading back", err) ||
         !view_reserve(bytes, err) ||
         !cuda_ok(cudaMemcpyAsync(memory.view, from, bytes, cudaMemcpyDeviceToHost, cuda_stream()),
@@ -256,12 +259,14 @@ static bool memory_pace(struct error *err) {
 }
 
 static bool memory_copy_within(void *to, const void *from, size_t bytes, struct error *err) {
+    cuda_forbid_overlap();
     return cuda_enter(err) &&
            cuda_ok(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_stream()),
                "a copy on the GPU", err);
 }
 
 static bool memory_zero(void *to, size_t bytes, struct error *err) {
+    cuda_forbid_overlap();
     return cuda_enter(err) &&
            cuda_ok(cudaMemsetAsync(to, 0, bytes, cuda_stream()), "clearing memory of the GPU", err);
 }

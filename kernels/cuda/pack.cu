@@ -182,6 +182,7 @@ extern "C" void gemm_packed_destroy(struct packed *packed) {
 /* What cuBLASLt adds to a plain product: it takes a bias in the result's dtype alone. */
 static bool pack_rounded_bias(
     struct cuda_packed *p, const struct tensor *bias, enum dtype dtype, struct error *err) {
+    cuda_forbid_overlap();
     return cuda_weights_alloc(p->rounded_bytes, &p->rounded_bias, err) &&
            (bias ? upload(bias, 1, 1, false, dtype, p->rounded_bias, NULL, err)
                  : cuda_ok(cudaMemsetAsync(p->rounded_bias, 0, p->rounded_bytes, cuda_stream()),

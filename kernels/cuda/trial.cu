@@ -110,6 +110,7 @@ bool trial_input(struct trial *trial, struct tensor like, struct error *err) {
         return false;
     trial->inputs[trial->input_count++] = like;
     int64_t at = 7919 * trial->input_count;
+    cuda_forbid_overlap();
     for (int64_t done = 0; done < count; at = 0) {
         const int64_t n = count - done < PATTERN_COUNT - at ? count - done : PATTERN_COUNT - at;
         if (!cuda_ok(
@@ -166,6 +167,7 @@ static bool guarded_init(struct guarded *g, const struct tensor *like, struct er
 
 /* Whole guards, and NaN between them. */
 static bool guarded_poison(struct guarded *g, struct error *err) {
+    cuda_forbid_overlap();
     return cuda_ok(cudaMemsetAsync(g->block, GUARD, g->bytes, cuda_stream()), "filling", err) &&
            cuda_ok(cudaMemsetAsync(g->y.data, 0xff, tensor_bytes(&g->y), cuda_stream()), "filling",
                err);
@@ -401,6 +403,7 @@ __global__ void __launch_bounds__(COMPARE_THREADS)
 static bool fill_cache(int i, int64_t rows, struct error *err) {
     if (!kept.flush)
         return true;
+    cuda_forbid_overlap();
     if (!cuda_ok(cudaMemsetAsync(kept.flush, i, kept.flush_bytes, cuda_stream()),
             "filling the cache", err))
         return false;
