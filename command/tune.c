@@ -104,13 +104,31 @@ static void print_table(const struct tune *t) {
             untried);
 }
 
+/* Of every candidate that was tried: its time and its error, or why it has none. */
+static json_t *trials_json(const struct tune_problem *p) {
+    static const char *const states[] = { "untried", "right", "wrong", "faulted", "skipped" };
+    json_t *trials = json_array();
+    for (int i = 0; i < p->count; i++) {
+        const struct tune_candidate *c = &p->candidates[i];
+        if (c->state == TUNE_RIGHT)
+            json_array_append_new(
+                trials, json_pack("{s:s, s:s, s:f, s:f}", "name", c->name, "state",
+                            states[c->state], "us", c->us, "error", c->error));
+        else if (c->state != TUNE_UNTRIED)
+            json_array_append_new(trials, json_pack("{s:s, s:s, s:s}", "name", c->name, "state",
+                                              states[c->state], "why", c->why));
+    }
+    return trials;
+}
+
 static json_t *problem_json(const struct tune_problem *p) {
     const struct tune_candidate *best = tune_best(p);
-    return json_pack("{s:s, s:s?, s:s, s:f, s:f, s:f, s:i, s:i, s:i, s:i}", "problem", p->key,
+    return json_pack("{s:s, s:s?, s:s, s:f, s:f, s:f, s:i, s:i, s:i, s:i, s:o}", "problem", p->key,
         "chosen", best ? best->name : NULL, "untuned", p->candidates[0].name, "us",
         best ? best->us : 0.0, "untuned_us", untuned_us(p), "tflops",
         tflops(p, best ? best->us : 0.0), "candidates", tried_count(p), "wrong", wrong_count(p),
-        "skipped", tune_count(p, TUNE_SKIPPED), "untried", tune_count(p, TUNE_UNTRIED));
+        "skipped", tune_count(p, TUNE_SKIPPED), "untried", tune_count(p, TUNE_UNTRIED), "trials",
+        trials_json(p));
 }
 
 /* Takes it. */

@@ -41,7 +41,8 @@ int tune_work(const struct tune_options *options, bool all);
 struct tune_candidate {
     char name[TUNER_NAME_BYTES];
     enum { TUNE_UNTRIED, TUNE_RIGHT, TUNE_WRONG, TUNE_FAULTED, TUNE_SKIPPED } state;
-    double us;
+    double us, error; /* if right; the error is relative to the plainest */
+    char why[128];    /* if wrong, faulted or skipped */
 };
 
 struct tune_problem {

@@ -27,9 +27,12 @@
 #define FAULTS_MAX 40
 #define SILENCE_MAX_S 120 /* loading a checkpoint is the longest that a worker says nothing */
 /* A trial hangs that takes longer than this, and than so many of the longest one that ended; until
- * one has, it may take as long as loading. */
+ * one has, than the third, which loading kernels is part of. The last may take TRIAL_MAX_S beyond
+ * the end of the time. */
 #define TRIAL_MAX_S 5
 #define TRIAL_MAX_LONGEST 10
+#define FIRST_TRIAL_MAX_S 30
+#define END_MAX_S 5 /* that a killed worker is waited for: it may be stuck in the driver */
 #define LINE_MAX_BYTES 1024
 #define WORKER_ARGUMENTS_MAX 20
 
@@ -167,10 +170,14 @@ static bool worker_read(struct worker *w, double most_s) {
 static int worker_end(struct worker *w, bool at_once) {
     int status = 0;
     close(w->to);
-    if (at_once || w->silent)
+    const bool killed = at_once || w->silent;
+    if (killed)
         kill(w->pid, SIGKILL);
     close(w->from);
-    waitpid(w->pid, &status, 0);
+    const double begun = monotonic_seconds();
+    while (waitpid(w->pid, &status, killed ? WNOHANG : 0) == 0 &&
+           monotonic_seconds() - begun < END_MAX_S)
+        (void)usleep(1000);
     w->pid = -1;
     return status;
 }
@@ -282,14 +289,30 @@ static void say(const struct tune_problem *p, const struct tune_candidate *c, co
     fprintf(stderr, "latentd tune: %s: %s %s: %s\n", p->key, c->name, what, why);
 }
 
-/* Of a worker that gave no answer. */
+/* Ends a candidate that has no time. */
+static void give_up(
+    const struct tune_problem *p, struct tune_candidate *c, int state, const char *why) {
+    c->state = state;
+    snprintf(c->why, sizeof(c->why), "%s", why);
+    say(p, c, state == TUNE_SKIPPED ? "could not be tried" : "is wrong and will not be used", why);
+}
+
+static double trial_limit(const struct tune *t) {
+    const double limit = TRIAL_MAX_LONGEST * t->longest_s;
+    return t->longest_s == 0 ? FIRST_TRIAL_MAX_S : limit < TRIAL_MAX_S ? TRIAL_MAX_S : limit;
+}
+
+/* Of a worker that gave no answer. If it was only cut short by the end of the time, its candidate
+ * stays untried. */
 static bool on_fault(struct tune *t, struct worker *w, struct tune_problem *p,
-    struct tune_candidate *c, struct error *err) {
+    struct tune_candidate *c, double asked_s, struct error *err) {
     char why[64];
+    const bool in_time = asked_s < trial_limit(t);
     const int status = worker_end(w, false);
+    if (w->silent && in_time)
+        return true;
     describe_end(w, status, why, sizeof(why));
-    c->state = TUNE_FAULTED;
-    say(p, c, "is wrong and will not be used", why);
+    give_up(p, c, TUNE_FAULTED, why);
     p->faults++;
     int *faults = family_faults(t, c->name);
     if (++*faults == FAMILY_FAULTS_MAX)
@@ -305,20 +328,14 @@ static void on_answer(struct tune_problem *p, struct tune_candidate *c, const ch
     if (sscanf(line, "right\t%lf\t%lf\t%lf", &us, &error, &flops) == 3) {
         c->state = TUNE_RIGHT;
         c->us = us;
+        c->error = error;
         p->flops = flops;
     } else if (sscanf(line, "skipped\t%255[^\n]", why) == 1) {
-        c->state = TUNE_SKIPPED;
-        say(p, c, "could not be tried", why);
+        give_up(p, c, TUNE_SKIPPED, why);
     } else {
         (void)sscanf(line, "wrong\t%255[^\n]", why);
-        c->state = TUNE_WRONG;
-        say(p, c, "is wrong and will not be used", why);
+        give_up(p, c, TUNE_WRONG, why);
     }
-}
-
-static double trial_limit(const struct tune *t) {
-    const double limit = TRIAL_MAX_LONGEST * t->longest_s;
-    return t->longest_s == 0 ? SILENCE_MAX_S : limit < TRIAL_MAX_S ? TRIAL_MAX_S : limit;
 }
 
 /* Tries one, in the worker there is or a new one. False if nothing more can be tried. */
@@ -328,13 +345,16 @@ static bool try_one(
     struct tune_candidate *c = &p->candidates[candidate];
     if (*family_faults(t, c->name) >= FAMILY_FAULTS_MAX || p->faults >= PROBLEM_FAULTS_MAX) {
         c->state = TUNE_SKIPPED;
+        snprintf(c->why, sizeof(c->why), "left out after faults");
         return true;
     }
     if (w->pid < 0 && (!worker_start(t, w, err) || !worker_list(t, w, err)))
         return false;
     const double begin = monotonic_seconds();
-    if (dprintf(w->to, "%d\t%d\n", problem, candidate) < 0 || !worker_read(w, trial_limit(t)))
-        return on_fault(t, w, p, c, err);
+    const double limit = trial_limit(t), left = t->deadline_s - begin + TRIAL_MAX_S;
+    const double asked = limit < left ? limit : left;
+    if (dprintf(w->to, "%d\t%d\n", problem, candidate) < 0 || !worker_read(w, asked))
+        return on_fault(t, w, p, c, asked, err);
     const double took = monotonic_seconds() - begin;
     t->longest_s = took > t->longest_s ? took : t->longest_s;
     on_answer(p, c, w->line);

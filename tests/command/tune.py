@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 from daemon import Daemon, check, done, wait_until
 
@@ -37,6 +38,11 @@ def the_fastest_right_one_is_kept():
           [("gemm linear bf16 n8 k8", "mma good", "simt", 20, 50),
            ("attention bf16 d40", "plain", "flash", 70, 0)], f"{rows}")
     check([(r["candidates"], r["wrong"]) for r in rows] == [(5, 3), (2, 1)], f"{rows}")
+    trials = {trial["name"]: trial for trial in rows[0]["trials"]}
+    check(list(trials) == ["simt", "mma fast", "mma faults", "mma good", "mma lost"], f"{list(trials)}")
+    check(trials["mma good"] == {"name": "mma good", "state": "right", "us": 20, "error": 0.001}, f"{trials}")
+    check(trials["mma fast"] == {"name": "mma fast", "state": "wrong", "why": "error 0.5, allowed 0.01"}, f"{trials}")
+    check(trials["mma faults"]["state"] == "faulted" and "signal 9" in trials["mma faults"]["why"], f"{trials}")
     check(abs(rows[0]["tflops"] - 1e9 / 20e-6 * 1e-12) < 1e-6, f"{rows[0]['tflops']} TFLOP/s")
     check(tried()[1] == 4, "each fault costs one worker")
     for text in ("mma fast is wrong and will not be used: error 0.5",
@@ -125,6 +131,20 @@ def a_run_that_is_cut_short_is_continued():
     for wrong in ("0", "-1", "nan", "x", "1441"):
         p = tune("--minutes", wrong, model="fake,slow")
         check(p.returncode == 2 and "minutes" in p.stderr, f"{wrong}: {p.stderr}")
+
+
+def the_end_of_the_time_ends_a_hang():
+    """A candidate that is at work when the time is over gets a few seconds, is not called wrong, and costs
+    nothing that was found before it."""
+    begun = time.monotonic()
+    p = tune("--json", "--minutes", "0.01", model="fake,late")
+    took = time.monotonic() - begun
+    one = json.loads(p.stdout)["problems"][0]
+    check(p.returncode == 0 and one["chosen"] == "flash" and one["untried"] == 1, f"{one} {p.stderr}")
+    check("is wrong" not in p.stderr, p.stderr)
+    print(f"a hang at the end of 0.6 s: {took:.1f} s, {one['chosen']} kept, {one['untried']} untried")
+    tried()
+    os.remove(cache)
 
 
 def a_worker_does_not_outlive_its_parent():

@@ -1,6 +1,6 @@
 /* Stands in for command/tune_worker.c in fake_latentd: a device some of whose candidates are
  * wrong, fault, find no memory or end the process, so that `latentd tune` has to cope. The model
- * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", or "fake,no_worker",
+ * path says which device: "fake", "fake,faults", "fake,many", "fake,slow", "fake,late", or "fake,no_worker",
  * which ends at once, or "fake,cpu", where there is nothing to try. What is tried is written to the
  * file FAKE_TUNE_LOG, after the process's id.
  */
@@ -16,7 +16,7 @@
 struct candidate {
     const char *device, *key, *name;
     double us;
-    const char *fate; /* "right", "SIGNAL", "STATUS", "skipped ..." or a reason for wrong */
+    const char *fate; /* "right", "SIGNAL", "STATUS", "HANG", "skipped ..." or a reason for wrong */
 };
 
 static const struct candidate table[] = {
@@ -39,6 +39,8 @@ static const struct candidate table[] = {
     { "fake,faults", "three", "x 2", 1, "SIGNAL" },
     { "fake,faults", "three", "x 3", 1, "STATUS" },
     { "fake,faults", "three", "x 4", 1, "right" },
+    { "fake,late", "one", "flash", 9, "right" },
+    { "fake,late", "one", "plain", 1, "HANG" },
 };
 
 #define MANY 28
@@ -115,6 +117,8 @@ int tune_work(const struct tune_options *options, bool everything) {
             raise(SIGKILL);
         if (strcmp(c->fate, "STATUS") == 0)
             return 70;
+        if (strcmp(c->fate, "HANG") == 0)
+            pause();
         if (strcmp(c->fate, "right") == 0)
             printf("right\t%.3f\t0.001\t1e9\n", c->us);
         else if (strncmp(c->fate, "skipped ", 8) == 0)
