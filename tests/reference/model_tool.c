@@ -2,7 +2,7 @@
  *
  *   model_tool --model PATH --dtype f32|f16|bf16 --component text|unet|vae-decode|vae-encode
  *              [--device cpu|cuda[:N]] --input IN.safetensors --output OUT.safetensors
- *              [--input ... --output ...]
+ *              [--input ... --output ...] [--replays N [--graphs on|off]]
  *   model_tool --model PATH --dtype f32|bf16 --serve
  *
  * --lora FILE:WEIGHT, as often as wanted, changes the UNet as it does for a request of the daemon.
@@ -12,6 +12,9 @@
  *   unet        latents [n][h][w][c], timesteps [n], context     -> noise_pred [n][h][w][c]
  *   vae-decode  latents                                          -> image [n][8h][8w][3]
  *   vae-encode  image                                            -> moments [n][h][w][2c]
+ *
+ * --replays calls the model N times more, as the daemon does: recorded and replayed where the
+ * device records, unless graphs are off. It fails at the first call that has other bits.
  *
  * --serve speaks the protocol of bench_peer.py: it loads text encoder, UNet and VAE decoder, then
  * answers each line "text", "step" or "decode" with the seconds that it took. "text" is all that is
@@ -23,6 +26,7 @@
 #include "kernels/compute.h"
 #include "kernels/devices.h"
 #include "kernels/overlay.h"
+#include "kernels/recordings.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/checkpoint/safetensors.h"
 #include "models/text_encoder.h"
@@ -37,6 +41,7 @@
 #define SERVE_LATENT 64
 #define LORAS_MAX 4
 #define ROWS_MAX 16
+#define REPLAYS_MAX 100000
 
 enum part { PART_TEXT, PART_UNET, PART_VAE_DECODE, PART_VAE_ENCODE, PART_COUNT };
 
@@ -54,6 +59,8 @@ struct tool {
     struct adapter_set *set;
     const struct row_overlay *overlay_rows[ROWS_MAX];
     struct overlay overlay; /* of all rows of a call */
+    int replays;            /* more calls, compared with the first */
+    bool no_graphs;
 };
 
 /* One call of a model: borrowed inputs, and an output in memory of its own. */
@@ -213,6 +220,49 @@ static bool job_run(struct job *job, struct error *err) {
     return true;
 }
 
+static void run_again(struct compute *c, const void *user) {
+    run_job(c, (void *)user);
+}
+
+/* One more call. */
+static bool replay_one(struct job *job, const void *first, int call, struct error *err) {
+    struct compute *c = &job->tool->compute;
+    const int key = (int)job->part; /* all tensors of the job stay where they are */
+    compute_recorded(c, &key, sizeof(key), run_again, job);
+    const unsigned char *seen = compute_view(c, &job->out), *before = first;
+    if (!compute_ok(c)) {
+        *err = c->error;
+        return false;
+    }
+    for (size_t i = 0; i < tensor_bytes(&job->out); i++)
+        if (seen[i] != before[i])
+            return error_set(err, ERROR_DEVICE,
+                "call %d of %d has other bits than the first, from element %zu on", call + 2,
+                job->tool->replays + 1, i / sizeof(float));
+    return true;
+}
+
+/* Calls the model again and again; `first`: the first call's output. */
+static bool job_replay(struct job *job, const void *first, struct error *err) {
+    struct tool *tool = job->tool;
+    struct recordings_figures figures = { 0 };
+    struct recordings *recordings = NULL;
+    if (!tool->no_graphs && !recordings_create(tool->compute.kernels, &recordings, err))
+        return false;
+    tool->compute.recordings = recordings;
+    bool ok = true;
+    for (int i = 0; ok && i < tool->replays; i++)
+        ok = replay_one(job, first, i, err);
+    if (recordings)
+        recordings_get_figures(recordings, &figures);
+    tool->compute.recordings = NULL;
+    recordings_destroy(recordings);
+    if (ok)
+        printf("%d calls with the same bits, %lld of them replayed\n", tool->replays + 1,
+            (long long)figures.replayed);
+    return ok;
+}
+
 /* Zeroed memory for a tensor of this shape; the caller frees its data. */
 static bool tensor_own(struct tensor *t, struct error *err) {
     t->data = calloc(1, tensor_bytes(t));
@@ -281,6 +331,19 @@ static bool device_tensor(
            (!from || kernels->memory->upload(t->data, from, tensor_bytes(t), err));
 }
 
+/* What --replays asks for; `seen` is a view, which the next call replaces. */
+static bool job_replays(struct job *job, const struct tensor *seen, struct error *err) {
+    if (!job->tool->replays)
+        return true;
+    void *first = malloc(tensor_bytes(seen));
+    if (!first)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", tensor_bytes(seen));
+    memcpy(first, seen->data, tensor_bytes(seen));
+    const bool ok = job_replay(job, first, err);
+    free(first);
+    return ok;
+}
+
 static bool run_files(
     struct tool *tool, enum part part, const char *input, const char *output, struct error *err) {
     static const char *const output_names[PART_COUNT] = { "context", "noise_pred", "image",
@@ -311,7 +374,7 @@ static bool run_files(
         seen.device = DEVICE_CPU;
         const struct safetensors_item item = { output_names[part], seen };
         if (seen.data) {
-            ok = safetensors_write(output, &item, 1, NULL, err);
+            ok = safetensors_write(output, &item, 1, NULL, err) && job_replays(&job, &seen, err);
         } else {
             *err = tool->compute.error;
             ok = false;
@@ -429,6 +492,8 @@ struct options {
     struct device_choice device; /* the CPU if not given */
     enum part part;              /* PART_COUNT with --serve */
     struct loras loras;
+    int replays;
+    bool no_graphs;
 };
 
 /* FILE:WEIGHT */
@@ -483,6 +548,16 @@ static bool options_parse(int argc, char **argv, struct options *options, struct
             if (options->part == PART_COUNT) {
                 return error_field(err, name, value, "text, unet, vae-decode or vae-encode");
             }
+        } else if (strcmp(name, "--replays") == 0) {
+            options->replays = (int)strtol(value, NULL, 10);
+            if (options->replays < 1 || options->replays > REPLAYS_MAX) {
+                return error_field(err, name, value, "1 to %d", REPLAYS_MAX);
+            }
+        } else if (strcmp(name, "--graphs") == 0) {
+            options->no_graphs = strcmp(value, "off") == 0;
+            if (!options->no_graphs && strcmp(value, "on") != 0) {
+                return error_field(err, name, value, "on or off");
+            }
         } else if (strcmp(name, "--input") != 0 && strcmp(name, "--output") != 0) {
             return error_set(err, ERROR_INVALID, "unknown option %s", name);
         }
@@ -527,6 +602,8 @@ int main(int argc, char **argv) {
             kernels = NULL;
             error_set(&err, ERROR_UNSUPPORTED, "--serve is for the CPU; see latentd bench");
         }
+        tool.replays = options.replays;
+        tool.no_graphs = options.no_graphs;
         ok = kernels &&
              tool_init(&tool, options.model, kernels, options.dtype, parts, &options.loras, &err) &&
              (serving ? serve(&tool, started, options.dtype, &err)
