@@ -5,7 +5,11 @@
  * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once),
  * CUDA_EMULATOR_CUBLASLT=0 (the library is not installed),
  * CUDA_EMULATOR_LARGEST_CLUSTER (blocks that the chip has room for; 16 if unset),
- * CUDA_EMULATOR_FAIL (NAME,NTH,ERROR or NAME,NTH,ERROR,sticky: a fault as by emulator_fail).
+ * CUDA_EMULATOR_FAIL (NAME,NTH,ERROR or NAME,NTH,ERROR,sticky: a fault as by emulator_fail),
+ * CUDA_EMULATOR_PLANT (KIND,NAME,N or KIND,NAME,N,tuned: every Nth kernel whose name begins so
+ * hangs
+ * ("hang") or leaves wrong numbers ("wrong"); tuned: only in a process that has the tuner's choices
+ * and does not tune).
  */
 #ifndef TESTS_CUDA_EMULATOR_EMULATOR_H
 #define TESTS_CUDA_EMULATOR_EMULATOR_H

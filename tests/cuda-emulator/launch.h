@@ -10,15 +10,38 @@
 /* The name for messages of the next launch: borrowed, it must live on. */
 extern "C" void emulator_name_kernel(const char *name);
 
-cudaError_t emulator_launch(
-    const cudaLaunchConfig_t *config, const void *function, std::function<void()> kernel);
+/* result: where the kernel writes, as far as its parameters say so, or NULL. */
+cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *function, void *result,
+    std::function<void()> kernel);
+
+/* A pointer to what may be written, or the y of a structure, its own or its g's. */
+template <class T> static inline void *emulator_written(T *pointer, int) {
+    return std::is_const_v<T> ? NULL : (void *)pointer;
+}
+template <class T>
+static inline auto emulator_written(const T &s, int) -> decltype((void *)s.y, (void *)NULL) {
+    return (void *)s.y;
+}
+template <class T>
+static inline auto emulator_written(const T &s, int) -> decltype((void *)s.g.y, (void *)NULL) {
+    return (void *)s.g.y;
+}
+template <class T> static inline void *emulator_written(const T &, long) {
+    return NULL;
+}
 
 /* The arguments are copied now, as the driver does; the kernel runs when its stream does. */
 template <class... Parameters, class... Arguments>
 static inline cudaError_t cudaLaunchKernelEx(
     const cudaLaunchConfig_t *config, void (*kernel)(Parameters...), Arguments &&...arguments) {
     std::tuple<Parameters...> copies((Parameters)arguments...);
-    return emulator_launch(config, (const void *)kernel, [kernel, copies] {
+    void *result = NULL;
+    std::apply(
+        [&result](const Parameters &...each) {
+            ((result = emulator_written(each, 0) ? emulator_written(each, 0) : result), ...);
+        },
+        copies);
+    return emulator_launch(config, (const void *)kernel, result, [kernel, copies] {
         /* Each thread has its own copy of the parameters. */
         std::tuple<Parameters...> mine = copies;
         std::apply(kernel, mine);
