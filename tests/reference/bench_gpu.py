@@ -2,7 +2,7 @@
 
     scripts/bench-gpu pack FILE.tar.xz [--archs 90a]   on a machine with nvcc: build and pack
     scripts/bench-gpu [run] [--bundle FILE.tar.xz] [--parts a,b,... | --resume] [--minutes 9]
-                      [--out FOLDER] [--work FOLDER] [--sdcpp PATH]
+                      [--out FOLDER] [--work FOLDER] [--sdcpp PATH] [--operations a,b,...]
     scripts/bench-gpu --list
 
 What runs needs a GPU with its driver, python3 with torch, and nothing else of this project's: the
@@ -11,10 +11,13 @@ folder: latentd-bench/scripts/bench-gpu. Without --bundle the programs of --buil
 (default: build-gpu). No network is used.
 
 The parts run in the order of their weight, each within a limit of its own; what is not done when
-the minutes are over is not begun, and the report says so. Every part's result is written as soon
-as it is there, into gpu-NAME.md and .json of --out. The work folder keeps the random model, the
-tuner's choices, compiled code and the results, so that a second call with --resume runs what the
-first had no time for, and adds to its report.
+the minutes are over is not begun, and the report says so. Nothing is waited for without a limit: a
+program that hangs costs its own, and one that does not even end when it is killed (stuck in the driver)
+is left behind and named. Every part's result is written as soon as it is there, into gpu-NAME.md and
+.json of --out, and all that the programs said, with clocks and power, into gpu-NAME-logs.tar.xz. The work
+folder keeps the random model, the tuner's choices, compiled code, the logs and the results, so that a second
+call with --resume runs what the first had no time for, or what the end of a lease cut off, and adds to its
+report.
 
 --emulated walks through it all on a build with -Dcuda=emulated and the bundled checkpoint, to test
 this script: its figures mean nothing.
@@ -26,6 +29,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -35,6 +39,9 @@ import bench_gpu_report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+
+
+END_S = 5  # that a process is waited for which was killed
 
 
 def kill_group(process):
@@ -73,9 +80,14 @@ class Bench:
         self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
                                 TORCHINDUCTOR_CACHE_DIR=os.path.join(self.work, "inductor"))
         self.environment.setdefault("LATENTD_TUNER_CACHE", os.path.join(self.work, "tuner.txt"))
-        self.children = set()
+        self.children, self.stuck = set(), []
         self.lock = threading.Lock()
         self.model_writer = None
+        self.logs = os.path.join(self.work, "logs")
+        os.makedirs(self.logs, exist_ok=True)
+        self.log_count = len(os.listdir(self.logs))
+        self.part, self.closed = "start", False
+        self.patience = options.patience or (20 if options.emulated else 1)
 
     def left(self):
         return self.options.minutes * 60 - (time.monotonic() - self.began)
@@ -92,45 +104,105 @@ class Bench:
             environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
         return environment
 
-    def start(self, command, **streams):
+    def start(self, command, environment=None, **streams):
         """A process in a group of its own, ended with this script."""
         command = [str(word) for word in command]
-        process = subprocess.Popen(command, env=self.environment_of(command), cwd=ROOT,
+        process = subprocess.Popen(command, env=dict(self.environment_of(command), **environment or {}), cwd=ROOT,
                                    start_new_session=True, stdin=subprocess.DEVNULL, **streams)
         with self.lock:
             self.children.add(process)
         return process
 
     def stop(self, process):
+        """Ends it; False if even that is too much for it, as in the driver."""
         kill_group(process)
-        process.wait()
+        ended = True
+        try:
+            process.wait(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            ended = False
         with self.lock:
             self.children.discard(process)
+            if not ended:
+                self.stuck.append(f"{self.part}: process {process.pid}, {' '.join(process.args)[:200]}")
+        return ended
 
-    def run(self, *command, limit):
-        """(exit status, standard output, standard error); 124 if it was cut short after `limit`
-        seconds, or after what is left; what it had written by then is returned."""
-        limit = max(1, min(limit * (20 if self.options.emulated else 1), self.left()))
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
+    def log_path(self):
+        with self.lock:
+            self.log_count += 1
+            return os.path.join(self.logs, f"{self.log_count:04d}-{self.part}")
+
+    def run(self, *command, limit, silence=None, environment=None):
+        """(exit status, standard output, standard error); 124 if it was cut short after `limit` seconds, or
+        after what is left, or when it had said nothing for `silence` seconds; what it had written by then is
+        returned, and all of it is kept among the logs."""
+        limit = max(1, min(limit * self.patience, self.left()))
+        silence = silence * self.patience if silence else limit
+        if self.closed:
+            return 124, "", "bench-gpu is ending"
+        path = self.log_path()
+        with open(path + ".out", "wb") as out, open(path + ".err", "wb") as error:
             try:
-                process = self.start(command, stdout=out, stderr=error)
+                process = self.start(command, environment, stdout=out, stderr=error)
             except OSError as e:
                 return 127, "", f"{command[0]}: {e.strerror}"
+            status, word = 124, ""
             try:
-                status, word = process.wait(timeout=limit), ""
-            except subprocess.TimeoutExpired:
-                status, word = 124, f"\ncut short after {limit:.0f} s"
+                status, word = wait_for(process, limit, silence, (path + ".out", path + ".err"))
             finally:
-                self.stop(process)
-            texts = []
-            for stream in (out, error):
-                stream.seek(0)
-                texts.append(stream.read().decode(errors="replace"))
-        return status, texts[0], texts[1] + word
+                if not self.stop(process):
+                    word += f"; it does not end when it is killed, and was left after {END_S} s"
+        texts = []
+        for name in (".out", ".err"):
+            with open(path + name, encoding="utf-8", errors="replace") as f:
+                texts.append(f.read())
+        with open(path + ".err", "a", encoding="utf-8") as f:
+            f.write(f"\n{' '.join(map(str, command))}\nstatus {status}{word}\n")
+        return status, texts[0], texts[1] + ("\n" + word if word else "")
 
     def close(self):
+        self.closed = True
         for process in list(self.children):
             self.stop(process)
+
+
+def wait_for(process, limit, silence, paths):
+    """(its status or 124, why it was cut short) once it ended, or so many seconds later, or when its files have
+    not grown for that long."""
+    begun = heard = time.monotonic()
+    size = 0
+    while True:
+        try:
+            return process.wait(timeout=0.1), ""
+        except subprocess.TimeoutExpired:
+            pass
+        now, grown = time.monotonic(), sum(os.path.getsize(path) for path in paths)
+        heard, size = (now, grown) if grown != size else (heard, size)
+        if now - begun > limit:
+            return 124, f"cut short after {limit:.0f} s"
+        if now - heard > silence:
+            return 124, f"cut short: it said nothing for {silence:.0f} s"
+
+
+def start_sampling(bench):
+    """Clocks, power and temperature into a log of their own while parts run; None without nvidia-smi."""
+    log = open(os.path.join(bench.logs, f"clocks-{int(time.time())}.csv"), "wb")
+    try:
+        return bench.start(
+            ["nvidia-smi", "--query-gpu=timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu",
+             "--format=csv", "-lms", "200"], stdout=log, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    finally:
+        log.close()
+
+
+def pack_logs(bench, path):
+    """All logs of all calls, beside the report."""
+    part = path + ".part"
+    with tarfile.open(part, "w:xz", preset=1) as tar:
+        tar.add(bench.logs, "logs")
+    os.replace(part, path)
 
 
 def make_work_folder(path):
@@ -145,12 +217,16 @@ def run_part(bench, name):
     import bench_gpu_parts
 
     begun = time.monotonic()
+    bench.part, stuck = name, len(bench.stuck)
     if bench.left() < 5:
         return {"not_run": "no time was left"}
     try:
         part = bench_gpu_parts.PARTS[name](bench)
     except Exception as e:  # one part must not end the others
         part = {"failed": f"{type(e).__name__}: {e}"}
+    if len(bench.stuck) > stuck:
+        part["stuck"] = bench.stuck[stuck:]
+        part.setdefault("failed", "left behind: " + "; ".join(part["stuck"]))
     return dict(part, seconds=round(time.monotonic() - begun, 1))
 
 
@@ -162,14 +238,23 @@ def run(options):
         raise SystemExit(f"bench-gpu: no part {', '.join(unknown)}; there are "
                          f"{', '.join(bench_gpu_parts.PARTS)}")
     bench = Bench(options)
+
+    def end(*_):
+        bench.close()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, end)
     report = bench_gpu_report.Report(bench.work, options)
-    failed = False
+    failed, path = False, None
+    report.begin()
+    start_sampling(bench)
     try:
         for name in bench_gpu_parts.PARTS:
             if name not in options.parts and (name != "device" or report.has("device")):
                 continue
             if options.resume and report.has(name) and name != "device":
                 continue
+            report.now(name)
             part = run_part(bench, name)
             failed = failed or "failed" in part or "wrong" in part
             path = report.add(name, part, time.monotonic() - bench.began)
@@ -177,9 +262,17 @@ def run(options):
                          ("failed", "wrong", "not_run", "skipped") if key in part), "done")
             word = " ".join(word.split())[:600]
             print(f"{name}: {part.get('seconds', 0)} s, {word}", flush=True)
+            report.now(None)
+        skipped = [name for name in bench_gpu_parts.PARTS if "not_run" in report.parts.get(name, {})]
         print(f"{report.text()}\n{path}.md and .json, {time.monotonic() - bench.began:.1f} s in all")
+        if skipped:
+            print(f"skipped for want of time: {', '.join(skipped)}; --resume runs them")
+        if bench.stuck:
+            print("left behind: " + "; ".join(bench.stuck))
     finally:
         bench.close()
+        if path:
+            pack_logs(bench, path + "-logs.tar.xz")
     return 1 if failed else 0
 
 
@@ -203,9 +296,12 @@ def main():
     parser.add_argument("--wheels", help="a folder with diffusers' wheel and what it needs")
     parser.add_argument("--sdcpp", help="stable-diffusion.cpp: its program, or its source folder")
     parser.add_argument("--emulated", action="store_true", help="walk through without a GPU")
+    parser.add_argument("--operations", help="smoke and kcheck: these alone, as a,b,...")
+    parser.add_argument("--patience", type=float, help="a factor of all limits [1; 20 with --emulated]")
     parser.add_argument("--list", action="store_true", help="the parts, and end")
     options = parser.parse_args()
     options.parts = options.parts.split(",")
+    options.operations = options.operations.split(",") if options.operations else None
     options.build = os.path.abspath(options.build)
     if options.list:
         for name, part in bench_gpu_parts.PARTS.items():
@@ -215,7 +311,6 @@ def main():
         if not options.file:
             parser.error("pack needs the file to write")
         return bench_gpu_pack.pack(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return run(options)
 
 

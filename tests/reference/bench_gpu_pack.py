@@ -17,7 +17,9 @@ NAME = "latentd-bench"
 MARK = "BUNDLE"  # only an unpacked bundle has this file
 LIMIT_MIB = 40
 PROGRAMS = ("latentd", "tests/kernels/kcheck", "tests/kernels/attention_test",
-            "tests/kernels/gemm_test", "tests/reference/model_tool")
+            "tests/kernels/gemm_test", "tests/reference/model_tool", "tests/train/trainer_test")
+# Of a second build, whose waits for barriers give up and say where they were.
+WATCHED = ("tests/kernels/kcheck",)
 FILES = (
     "scripts/bench-gpu",
     "share/tiny-sd/model_index.json",
@@ -26,8 +28,10 @@ FILES = (
     "share/tiny-sd/tokenizer",
     "share/tiny-sd/unet",
     "share/tiny-sd/vae",
+    "tests/train/data/train_losses.json",
     "tests/models/data/sd15_tensors.tsv",
     "tests/reference/bench_gpu.py",
+    "tests/reference/bench_gpu_checks.py",
     "tests/reference/bench_gpu_pack.py",
     "tests/reference/bench_gpu_parts.py",
     "tests/reference/bench_gpu_peer.py",
@@ -66,11 +70,20 @@ def stripped(path, folder):
     return path
 
 
+def build(folder, programs, *settings):
+    """{program: its path}; the folder is made if there is none."""
+    if not os.path.isdir(folder):
+        subprocess.run(["meson", "setup", folder, ROOT, "--buildtype=release", "-Dcuda=enabled", *settings],
+                       check=True)
+    subprocess.run(["ninja", "-C", folder, *programs], check=True)
+    return {program: os.path.join(folder, program) for program in programs}
+
+
 def pack(options):
-    if not os.path.isdir(options.build):
-        subprocess.run(["meson", "setup", options.build, ROOT, "--buildtype=release", "-Dcuda=enabled",
-                        f"-Dgpu-archs={options.archs}"], check=True)
-    subprocess.run(["ninja", "-C", options.build, *PROGRAMS], check=True)
+    programs = build(options.build, PROGRAMS, f"-Dgpu-archs={options.archs}")
+    if not options.emulated:  # the emulator says where a wait hangs in any build
+        programs.update({os.path.join("watched", name): path for name, path in build(
+            options.build + "-watched", WATCHED, f"-Dgpu-archs={options.archs}", "-Dgpu-watch=true").items()})
     libraries = {}
     with tempfile.TemporaryDirectory() as scratch:
         wheels = options.wheels
@@ -85,8 +98,7 @@ def pack(options):
             with open(mark, "w", encoding="utf-8") as f:
                 f.write(f"compute capabilities {options.archs}\n")
             tar.add(mark, os.path.join(NAME, MARK))
-            for program in PROGRAMS:
-                path = os.path.join(options.build, program)
+            for program, path in programs.items():
                 libraries.update(libraries_of(path))
                 tar.add(stripped(path, scratch), os.path.join(NAME, program))
             for library, path in sorted(libraries.items()):

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 
+import bench_gpu_checks
 import bench_gpu_shapes
 import sd15
 
@@ -86,6 +87,17 @@ def version_of(package):
         return "none"
 
 
+def facts(bench, out):
+    """What the device says of itself; no kernel for Hopper on a Hopper is a fault of the build, not to be measured
+    past."""
+    status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda", "--facts", limit=60)
+    out["facts"] = text.splitlines()
+    if status != 0:
+        out.update(bad_end(status, error or text))
+    elif "sm_90," in text and re.search(r"^hopper tiles: 0 ", text, re.M):
+        out["wrong"] = "this is a Hopper, and the build has no kernel for it: 0 Hopper candidates"
+
+
 def part_device(bench):
     """The GPU, its driver, and the versions of what is there."""
     out = {"machine": platform.machine(), "python": platform.python_version()}
@@ -100,6 +112,7 @@ def part_device(bench):
     begin_model(bench)
     status, text, error = bench.run("nvidia-smi", "--query-gpu=name,driver_version,memory.total,"
                                     "clocks.max.sm", "--format=csv,noheader", limit=20)
+    facts(bench, out)
     if status == 0:
         name, driver, memory, clock = [t.strip() for t in text.splitlines()[0].split(",")]
         out.update(name=name, driver=driver, memory=memory, max_clock=clock)
@@ -109,51 +122,6 @@ def part_device(bench):
 
 
 # --- is it right ---
-
-
-# What holds the kernels to the reference: as they are chosen by rule, then with one kind in charge
-# wherever it can be, then the tests that choose each tile themselves.
-CHECKERS = {
-    "kcheck": ("tests/kernels/kcheck", "--device", "cuda", "--channels", "--seed", 1),
-    "kcheck hopper": ("tests/kernels/kcheck", "--device", "cuda", "--channels", "--seed", 2,
-                      "--kernel", "hopper"),
-    "kcheck cublaslt": ("tests/kernels/kcheck", "--device", "cuda", "--quick", "--seed", 3, "--filter",
-                        "linear", "--kernel", "cublaslt"),
-    "attention_test": ("tests/kernels/attention_test",),
-    "gemm_test": ("tests/kernels/gemm_test",),
-}
-EMULATED_CHECKERS = {"kcheck": ("tests/kernels/kcheck", "--device", "cuda", "--quick", "--filter",
-                                "concat", "--seed", 1)}
-
-
-def part_kcheck(bench):
-    """Every operation, and every tile of products and attention, against the reference."""
-    out = {}
-
-    def check(name, program, *arguments):  # the time goes into the reference, on one core each
-        status, text, error = bench.run(bench.program(program), *arguments, limit=100)
-        failures = [line for line in text.splitlines() if line.startswith("FAIL")]
-        out[name] = {"status": status, "summary": " ".join(last_lines(text + error, 1)),
-                     "failures": failures[:40], "failed": len(failures)}
-
-    checkers = EMULATED_CHECKERS if bench.options.emulated else CHECKERS
-    threads = [threading.Thread(target=check, args=(name, *command))
-               for name, command in checkers.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    part = {"runs": {name: out[name] for name in checkers}}
-    if all(run["status"] == 77 for run in out.values()):
-        return {"skipped": out["kcheck"]["summary"]}
-    wrong = [f"{name}: {run['failed']} failures, {(run['failures'] or [run['summary']])[0]}"
-             for name, run in part["runs"].items() if run["status"] not in (0, 77, 124, 127)]
-    missing = [f"{name}: {run['summary']}" for name, run in part["runs"].items()
-               if run["status"] in (124, 127)]
-    part["summary"] = "; ".join(f"{name}: {run['summary']}" for name, run in part["runs"].items())
-    if missing:
-        part["failed"] = "; ".join(missing)
-    return dict(part, wrong="; ".join(wrong)) if wrong else part
 
 
 def read_latents(path):
@@ -230,11 +198,11 @@ def part_parity(bench):
 
 
 def tune(bench, dtype, limit):
-    if bench.options.emulated:
-        return {"skipped": "it takes hours on the emulator"}
+    size = ("--width", 64, "--height", 64) if bench.options.emulated else ()
+    minutes = 0.3 if bench.options.emulated else min(limit, bench.left()) / 60 * 0.7
     status, text, error = bench.run(
         bench.program("latentd"), "tune", "--model", model(bench), "--device", "cuda", "--dtype", dtype,
-        "--json", "--minutes", limit / 60 * 0.8, *TOKENIZER, limit=limit)
+        "--json", "--minutes", minutes, *TOKENIZER, *size, limit=limit)
     wrong = [line for line in error.splitlines() if "is wrong and will not be used" in line]
     out = {"wrong_candidates": wrong}
     try:
@@ -251,16 +219,17 @@ def tune(bench, dtype, limit):
 
 
 def part_tune(bench):
-    """Which kernel is the fastest for each shape in bf16; wrong ones are listed."""
-    return tune(bench, "bf16", 120)
+    """Which kernel is the fastest for each shape in bf16, with every candidate's time and error; wrong ones are
+    listed."""
+    return tune(bench, "bf16", 150)
 
 
-def bench_dtype(bench, dtype, *more):
+def bench_dtype(bench, dtype, *more, environment=None):
     if bench.options.emulated:
         return {"skipped": "its largest product takes hours on the emulator"}
     status, text, error = bench.run(
         bench.program("latentd"), "bench", "--model", model(bench), "--device", "cuda", "--dtype", dtype,
-        "--steps", 50, "--json", *more, limit=60)
+        "--steps", 50, "--json", *more, environment=environment, limit=60)
     try:
         return json.loads(text)
     except ValueError:
@@ -268,10 +237,20 @@ def bench_dtype(bench, dtype, *more):
 
 
 def part_bench(bench):
-    """The parts of a picture: step, decode, launches, TFLOP/s; with and without graphs."""
+    """The parts of a picture: step, decode, launches, TFLOP/s; what tuning, graphs, overlap and clusters are
+    worth."""
     out = bench_dtype(bench, "bf16")
     if "parts" in out:
-        out["without_graphs"] = bench_dtype(bench, "bf16", "--no-graphs").get("parts")
+        nothing = os.path.join(bench.work, "no-choices.txt")
+        for name, more, environment in (
+                ("by_rule", (), {"LATENTD_TUNER_CACHE": nothing}), ("without_graphs", ("--no-graphs",), {}),
+                ("without_overlap", (), {"LATENTD_CUDA_OVERLAP": "0"}),
+                ("without_clusters", (), {"LATENTD_CUDA_CLUSTERS": "0"})):
+            out[name] = bench_dtype(bench, "bf16", *more, environment=environment).get("parts")
+        steps = {name: out[name]["UNet step"]["median_s"] * 1e3 for name in
+                 ("parts", "by_rule", "without_graphs", "without_overlap", "without_clusters") if out[name]}
+        out["summary"] = "step " + ", ".join(
+            f"{ms:.3f} ms {'tuned' if name == 'parts' else name.replace('_', ' ')}" for name, ms in steps.items())
     return out
 
 
@@ -546,7 +525,8 @@ def part_sanitize(bench):
     return dict(out, wrong="; ".join(wrong)) if wrong else out
 
 
-PARTS = {"device": part_device, "kcheck": part_kcheck, "tiny": part_tiny, "parity": part_parity,
-         "tune": part_tune, "bench": part_bench, "pictures": part_pictures, "eager": part_eager,
-         "kernels": part_kernels, "sanitize": part_sanitize, "f16": part_f16,
+PARTS = {"device": part_device, "smoke": bench_gpu_checks.part_smoke, "kcheck": bench_gpu_checks.part_kcheck,
+         "tiny": part_tiny, "tune": part_tune, "tuned": bench_gpu_checks.part_tuned, "bench": part_bench,
+         "parity": part_parity, "pictures": part_pictures, "eager": part_eager, "kernels": part_kernels,
+         "sanitize": part_sanitize, "f16": part_f16,
          "sdcpp": part_sdcpp, "compiled": part_compiled}

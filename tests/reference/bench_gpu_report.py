@@ -187,6 +187,9 @@ def markdown(about, parts, emulated):
         for name, part in parts.items()]), *kernel_table(parts), ""]
     lines += ["Random weights of a trained network's scale, 512x512 pixels, guidance (two UNet rows an"
               " image), ddim; medians of warm runs. Everything measured is in the JSON file.", ""]
+    skipped = [name for name, part in parts.items() if "not_run" in part]
+    if skipped:
+        lines += [f"Skipped for want of time: {', '.join(skipped)}.", ""]
     return "\n".join(lines)
 
 
@@ -218,6 +221,19 @@ class Report:
         """Whether the part came to its end in this or an earlier call."""
         part = self.parts.get(name)
         return bool(part) and not {"failed", "not_run", "skipped"} & part.keys()
+
+    def begin(self):
+        """Whatever an earlier call was at when it ended, as a lease ends, was cut off there."""
+        name = self.content.pop("now", None)
+        if name and not self.has(name):
+            self.parts[name] = {"failed": "the process, or the machine, ended while it ran",
+                                "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime())}
+
+    def now(self, name):
+        """What is about to run; None: nothing is."""
+        self.content["now"] = name
+        os.makedirs(os.path.dirname(self.state), exist_ok=True)
+        write(self.state, json.dumps(clean(self.content), indent=1, allow_nan=False) + "\n")
 
     def add(self, name, part, seconds):
         if "not_run" not in part or not self.has(name):

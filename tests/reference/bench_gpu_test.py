@@ -5,9 +5,11 @@ the report on planted figures."""
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import types
@@ -49,15 +51,53 @@ elif a[0] == "generate":
         open(value("--save-latents"), "wb").write(struct.pack("<Q", len(head)) + head + data)
 '''
 KCHECK = r'''
-import sys
-if "--bench" in sys.argv:
+import os, sys, time
+def value(name):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+operation, planted = value("--operation"), os.environ.get("PLANTED", "add wrong").split()
+if "--list" in sys.argv:
+    print("add\nlinear\ngroup_norm")
+elif "--facts" in sys.argv:
+    print("device: Fake GPU, sm_90, code for sm_90, 132 multiprocessors")
+    print("hopper tiles: TILES of 16")
+elif operation:
+    print(f"subject {operation} 3x5", flush=True)
+    if value("--kernel") or operation != planted[0]:
+        print("7 subjects checked, 0 failed\n" + f"3 shapes by \"{value('--kernel')}\"" * bool(value("--kernel")))
+    elif planted[1] == "hangs":
+        time.sleep(100)
+    elif planted[1] == "faults":
+        print("hang: block 1 0 0, warp 8, lane 0: the phase of parity 1 of the barrier at shared address 64 does not end")
+        os._exit(1)
+    else:
+        print(f"FAIL {operation} 3x5: a planted one\n7 subjects checked, 1 failed")
+        sys.exit(1)
+elif "--bench" in sys.argv:
     print("peak of the device: bf16 700.0 TFLOP/s, memory 4000.0 GB/s")
     print("conv2d   3x3 2x64x64x320 to 320 bias bf16      0.0300 ms   503.32 TFLOP/s,  71.9 % of peak")
     print("attention  2x4096 to 4096 8 heads of 40 fused size 1 bf16    0.1000 ms   429.50 TFLOP/s")
-else:
-    print("FAIL add 3x5: a planted one")
-    print("7 subjects checked, 1 failed")
-    sys.exit(1)
+'''
+# Numbers that are right, but for what is planted: PLANTED is "WAY KIND".
+MODEL_TOOL = r'''
+import array, json, os, struct, sys
+a = sys.argv[1:]
+def value(name):
+    return a[a.index(name) + 1] if name in a else None
+way = ("no overlap" if os.environ.get("LATENTD_CUDA_OVERLAP") == "0" else
+       "no clusters" if os.environ.get("LATENTD_CUDA_CLUSTERS") == "0" else
+       "no graphs" if value("--graphs") == "off" else "graphs")
+way, planted = way.replace(" ", "-"), os.environ.get("PLANTED", "none none").split()
+numbers = array.array("f", range(1, 65))
+if value("--device") == "cuda":
+    sys.stderr.write("cuda:0: kernels for 12 shapes as measured (tuner.txt)\n")
+    if planted[0] == way and planted[1] == "race":
+        sys.stderr.write("model_tool: call 30 of 101 has other bits than the first, from element 0 on\n")
+        sys.exit(1)
+    if planted[0] == way:
+        numbers[0] += {"bits": 1e-5, "wrong": 100.0}[planted[1]]
+head = json.dumps({"x": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}}).encode()
+with open(value("--output"), "wb") as f:
+    f.write(struct.pack("<Q", len(head)) + head + numbers.tobytes())
 '''
 SMI = r'''
 case $1 in *name*) echo 'Fake GPU, 580.1, 143771 MiB, 1980 MHz' ;; *) echo 512 ;; esac
@@ -73,12 +113,13 @@ def pretend(folder, name, text, interpreter=sys.executable):
     return path
 
 
-def programs(folder, where=0):
+def programs(folder, where=0, tiles=16):
     pretend(folder, "latentd", LATENTD.replace("WHERE", str(where)))
-    pretend(folder, "tests/kernels/kcheck", KCHECK)
+    pretend(folder, "tests/kernels/kcheck", KCHECK.replace("TILES", str(tiles)))
+    pretend(folder, "tests/train/trainer_test", "echo 3 losses differ by 0", "/bin/sh")
     pretend(folder, "tests/kernels/attention_test", "echo 4 passed, 0 failed", "/bin/sh")
     pretend(folder, "tests/kernels/gemm_test", "echo 4 passed, 0 failed", "/bin/sh")
-    pretend(folder, "tests/reference/model_tool", "raise SystemExit('no')")
+    pretend(folder, "tests/reference/model_tool", MODEL_TOOL)
     pretend(folder, "bin/nvidia-smi", SMI, "/bin/sh")
     pretend(folder, "bin/compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'", "/bin/sh")
     pretend(folder, "sd", "echo 'sampling completed, taking 2.50s'\n"
@@ -86,17 +127,29 @@ def programs(folder, where=0):
     return folder
 
 
+def pretend_model(work):
+    """What is read of a checkpoint, so that no torch is needed."""
+    os.makedirs(os.path.join(work, "sd15"))
+    for name in ("sd15/model_index.json", "sd15.safetensors"):
+        with open(os.path.join(work, name), "w", encoding="utf-8"):
+            pass
+    for part in ("text_encoder", "unet", "vae"):
+        shutil.copytree(os.path.join(bench_gpu.ROOT, "share/tiny-sd", part), os.path.join(work, "sd15", part),
+                        ignore=shutil.ignore_patterns("*.safetensors"))
+
+
 def whole_run(folder):
     build = programs(os.path.join(folder, "build"))
     work, out = os.path.join(folder, "work"), os.path.join(folder, "out")
-    os.makedirs(os.path.join(work, "sd15"))
-    for name in ("sd15/model_index.json", "sd15.safetensors"):  # so that no torch is needed
-        with open(os.path.join(work, name), "w", encoding="utf-8"):
-            pass
+    pretend_model(work)
     environment = dict(os.environ, PATH=os.path.join(build, "bin") + os.pathsep + os.environ["PATH"])
 
-    def call(*more):
+    def call(*more, planted=None):
         begun = time.monotonic()
+        if planted:
+            environment["PLANTED"] = planted
+        else:
+            environment.pop("PLANTED", None)
         r = subprocess.run(
             [sys.executable, os.path.join(HERE, "bench_gpu.py"), "--build", build, "--work", work,
              "--out", out, "--sdcpp", os.path.join(build, "sd"), *more], capture_output=True, text=True,
@@ -129,10 +182,85 @@ def whole_run(folder):
     rows = [line for line in text.splitlines() if line.startswith("|")]
     check(all(line.endswith("|") for line in rows) and "4e+00 ms" not in text, "a table")
     print(f"a whole run on programs that pretend: {len(parts)} parts, {took:.1f} s")
+    with tarfile.open(os.path.join(out, "gpu-fake-gpu-logs.tar.xz")) as tar:
+        names = tar.getnames()
+    check(sum("-tune.err" in name for name in names) == 1 and any("-smoke.out" in name for name in names),
+          f"what every program said is kept: {names[:20]}")
+    planted_faults(call)
+    the_end_of_a_lease(call, work)
+    programs(build, tiles=0)
+    r, report, _ = call("--parts", "device")
+    check("0 Hopper candidates" in report["parts"]["device"]["wrong"] and r.returncode == 1, f"{r.stdout}")
     programs(build, where=1)
     r, report, _ = call("--parts", "tiny")
     check("wrong" in report["parts"]["tiny"] and r.returncode == 1, "other bits in a batch are found")
     check(set(report["parts"]) == {"device", "tiny"}, "another build begins a new report")
+
+
+def planted_faults(call):
+    """Each is named, and everything else of its part is measured."""
+    for part, planted, words, others in (
+            ("smoke", "linear hangs", ("linear hangs at linear 3x5",), 8),
+            ("smoke", "linear faults", ("linear faults at linear 3x5", "block 1 0 0, warp 8", "parity 1"), 8),
+            ("smoke", "group_norm wrong", ("group_norm is wrong 1 failures", "a planted one"), 8),
+            ("tuned", "graphs race", ("unet, graphs: call 30 of 101 has other bits",), 9),
+            ("tuned", "no-overlap bits", ("unet, no overlap: other bits than with graphs",), 9),
+            ("tuned", "no-clusters bits", (), 12), ("tuned", "no-graphs wrong", ("text, no graphs: error ",), 9)):
+        r, report, took = call("--parts", part, "--patience", "0.3", planted=planted)
+        found = report["parts"][part]
+        said = found.get("wrong", "")
+        check(all(word in said for word in words) and bool(words) == bool(said), f"{planted}: {said}")
+        if part == "smoke":
+            right = sum(run["verdict"] == "right" for run in found["runs"].values())
+        else:
+            right = 12 - sum(len({line.split(":")[0] for line in c["wrong"]})
+                             for c in found["components"].values())
+        check(right == others, f"{planted}: {right} right: {found}")
+        check(r.returncode == (1 if words else 0) and took < 60, f"{planted}: {r.returncode} after {took:.0f} s")
+        print(f"{part}, planted {planted}: {said[:150] or 'nothing is wrong'}; {right} others right")
+
+
+def the_end_of_a_lease(call, work):
+    """The machine goes while a part runs: the next call says so of that part, and runs it again."""
+    state = os.path.join(work, "results.json")
+    with open(state, encoding="utf-8") as f:
+        content = json.load(f)
+    for name in ("smoke", "tuned"):
+        content["parts"].pop(name)
+    with open(state, "w", encoding="utf-8") as f:
+        json.dump(dict(content, now="smoke"), f)
+    r, report, _ = call("--parts", "device", "--resume")
+    check("ended while it ran" in report["parts"]["smoke"]["failed"], f"{report['parts']['smoke']}")
+    r, report, _ = call("--resume", "--minutes", "0")
+    check("skipped for want of time: " in r.stdout and "tuned" in r.stdout.rsplit("skipped", 1)[1], r.stdout)
+    r, report, _ = call("--resume")
+    check("wrong" not in report["parts"]["tuned"] and "add is wrong" in report["parts"]["smoke"]["wrong"],
+          f"{report['parts']['smoke']}")
+    print("a lease that ends: said of the part it cut off, and resumed")
+
+
+class Stuck:
+    """Stands in for a process in the driver, that no signal ends."""
+    args, pid = ["kcheck", "--device", "cuda"], 0
+
+    def wait(self, timeout):
+        raise subprocess.TimeoutExpired(self.args, timeout)
+
+
+def stuck(folder):
+    options = types.SimpleNamespace(minutes=1, work=os.path.join(folder, "s"), build=folder, bundle=None,
+                                    wheels=None, emulated=False, patience=None)
+    bench = bench_gpu.Bench(options)
+    bench.start = lambda *_, **__: Stuck()
+    kill, bench_gpu.kill_group, bench_gpu.END_S = bench_gpu.kill_group, lambda process: None, 0.1
+    try:
+        bench_gpu_parts.PARTS["stuck"] = lambda bench: dict(zip(("status", "text", "error"), bench.run("x", limit=1)))
+        part = bench_gpu.run_part(bench, "stuck")
+    finally:
+        bench_gpu.kill_group = kill
+        bench_gpu_parts.PARTS.pop("stuck")
+    check(part["status"] == 124 and "kcheck --device cuda" in part["failed"], f"{part}")
+    print(f"a process that no signal ends: {part['failed']}")
 
 
 def hang(folder):
@@ -140,7 +268,7 @@ def hang(folder):
     # A shell, which is up at once on a busy machine too, and a limit far below its 100 seconds.
     pretend(folder, "hangs", f"sleep 100 &\necho $! > {pid}\necho so far\nwait", "/bin/sh")
     options = types.SimpleNamespace(minutes=1, work=os.path.join(folder, "w"), build=folder,
-                                    bundle=None, wheels=None, emulated=False)
+                                    bundle=None, wheels=None, emulated=False, patience=None)
     bench = bench_gpu.Bench(options)
     begun = time.monotonic()
     status, text, error = bench.run(bench.program("hangs"), limit=5)
@@ -218,7 +346,7 @@ def limit_of_a_bundle(folder):
     path, old = os.path.join(folder, "f.tar.xz"), (os.environ["PATH"], bench_gpu_pack.LIMIT_MIB)
     files, bench_gpu_pack.FILES = bench_gpu_pack.FILES, ("scripts/bench-gpu",)
     os.environ["PATH"] = os.path.join(folder, "bin") + os.pathsep + old[0]
-    options = types.SimpleNamespace(file=path, build=build, wheels=wheels, archs="90a")
+    options = types.SimpleNamespace(file=path, build=build, wheels=wheels, archs="90a", emulated=True)
     try:
         check(bench_gpu_pack.pack(options) == 0 and os.path.exists(path), "a small one is kept")
         unpacked = bench_gpu_pack.unpack(path, folder)
@@ -248,6 +376,7 @@ def files_of_the_bundle():
 with tempfile.TemporaryDirectory() as temporary:
     whole_run(temporary)
     hang(temporary)
+    stuck(temporary)
     limit_of_a_bundle(temporary)
 report_of_figures()
 files_of_the_bundle()
