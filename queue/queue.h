@@ -53,7 +53,8 @@ bool queue_find_known(struct queue *queue, const struct job_order *order, struct
 
 bool queue_get(struct queue *queue, const char *id, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
-/* 1 for the next to be claimed of its type; 0 if it is not queued. */
+/* 1 for the next to be claimed of its type; 0 if it is not queued. What comes later, and running
+ * jobs that end, may change the turns of other jobs. */
 bool queue_position(struct queue *queue, const struct job *job, int *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -52,7 +52,7 @@ static const char schema[] =
     " error TEXT,"
     " events INTEGER NOT NULL"
     ") STRICT;"
-    "CREATE INDEX job_ready ON job (type, priority DESC, number) WHERE state = 'queued';"
+    "CREATE INDEX job_ready ON job (type, priority DESC, caller, number) WHERE state = 'queued';"
     "CREATE INDEX job_state ON job (state, number);"
     "CREATE INDEX job_turn ON job (type, caller, started_ms);"
     "CREATE UNIQUE INDEX job_key ON job (owner, type, idempotency_key);"
@@ -419,7 +419,8 @@ static bool sqlite_count_before(
     sqlite3_stmt *statement = s->statements[COUNT_BEFORE];
     if (sqlite3_bind_text(statement, 1, job->type, -1, SQLITE_STATIC) != SQLITE_OK ||
         sqlite3_bind_int(statement, 2, job->priority) != SQLITE_OK ||
-        sqlite3_bind_int64(statement, 3, job->number) != SQLITE_OK)
+        sqlite3_bind_int64(statement, 3, job->number) != SQLITE_OK ||
+        sqlite3_bind_text(statement, 4, job->caller, -1, SQLITE_STATIC) != SQLITE_OK)
         return refused(s, err);
     const bool ok = sqlite3_step(statement) == SQLITE_ROW || refused(s, err);
     *out = ok ? sqlite3_column_int(statement, 0) : 0;
@@ -581,6 +582,28 @@ static const char next_of_type[] =
     "  ORDER BY r.started_ms DESC LIMIT 1),"
     " head.number LIMIT 1)";
 
+/* What next_of_type comes to, job after job, if no running job ends meanwhile: job ?3 of caller ?4
+ * goes after all of higher priority. Of its own priority ?2, a caller's k-th job begins when that
+ * caller has `lead` + k jobs, and fewer go first. Where two have as many, the one with the larger
+ * `lead` got there before the other, whose last job then began later. */
+static const char count_before[] =
+    "WITH standing AS MATERIALIZED (SELECT q.caller, COUNT(*) AS waiting, MIN(q.number) AS head,"
+    " (SELECT COUNT(*) FROM job AS r"
+    "  WHERE r.state = 'running' AND +r.type = ?1 AND +r.caller = q.caller) +"
+    " (SELECT COUNT(*) FROM job AS r WHERE r.state = 'queued' AND r.type = ?1"
+    "  AND r.priority > ?2 AND r.caller = q.caller) AS lead,"
+    " (SELECT r.started_ms FROM job AS r WHERE r.type = ?1 AND r.caller = q.caller"
+    "  ORDER BY r.started_ms DESC LIMIT 1) AS started_ms"
+    " FROM job AS q WHERE q.state = 'queued' AND q.type = ?1 AND q.priority = ?2"
+    " GROUP BY q.caller)"
+    "SELECT"
+    " (SELECT COUNT(*) FROM job WHERE state = 'queued' AND type = ?1 AND priority > ?2) +"
+    " (SELECT COALESCE(SUM(MAX(0, MIN(their.waiting, my.lead - their.lead +"
+    "   (SELECT COUNT(*) FROM job WHERE state = 'queued' AND type = ?1 AND priority = ?2"
+    "    AND caller = ?4 AND number < ?3) +"
+    "   ((-their.lead, their.started_ms, their.head) < (-my.lead, my.started_ms, my.head))"
+    "  ))), 0) FROM standing AS my, standing AS their WHERE my.caller = ?4)";
+
 static bool prepare_all(struct sqlite *s, struct error *err) {
     return prepare(s, BEGIN, "BEGIN IMMEDIATE", err) && prepare(s, COMMIT, "COMMIT", err) &&
            prepare_insert(s, err) && prepare_update(s, err) &&
@@ -591,10 +614,7 @@ static bool prepare_all(struct sqlite *s, struct error *err) {
            prepare_select(
                s, FIND_KEY, "WHERE idempotency_key = ?1 AND owner = ?2 AND type = ?3", err) &&
            prepare_select(s, FIND_NEXT, next_of_type, err) &&
-           prepare(s, COUNT_BEFORE,
-               "SELECT COUNT(*) FROM job WHERE state = 'queued' AND type = ?1"
-               " AND (priority > ?2 OR (priority = ?2 AND number < ?3))",
-               err) &&
+           prepare(s, COUNT_BEFORE, count_before, err) &&
            prepare(s, COUNT,
                "SELECT state, COUNT(*) FROM job WHERE ?1 IS NULL OR type = ?1 GROUP BY state",
                err) &&

@@ -46,7 +46,8 @@ struct store_ops {
     bool (*find_next)(
         struct store *store, const char *type, struct job *out, bool *found, struct error *err);
 
-    /* How many queued jobs of its type come before this one. */
+    /* How many queued jobs of its type find_next would take before this one, if no running job
+     * ended meanwhile. */
     bool (*count_before)(struct store *store, const struct job *job, int *out, struct error *err);
     /* Of one type; NULL: of all. */
     bool (*count)(

@@ -184,14 +184,36 @@ static struct job enqueue_for(struct queue *queue, const char *caller, int prior
     return job;
 }
 
-/* Whose jobs are claimed, one letter each; `ends`: each before the next. */
-static void expect_turns(struct kind *kind, struct queue **queue, bool ends, const char *expected) {
-    char seen[16] = "";
+#define TURNS 8
+
+/* What each job says about when its turn is, once `claimed` jobs have been claimed. */
+static void look_at_positions(
+    struct queue *queue, const struct job jobs[TURNS], int claimed, int said[TURNS][TURNS]) {
     struct error err = { 0 };
-    for (size_t i = 0; i < strlen(expected); i++) {
+    for (int i = 0; i < TURNS; i++) {
+        struct job now = get(queue, jobs[i].id);
+        CHECK(queue_position(queue, &now, &said[claimed][i], &err), "%s", err.message);
+        job_finish(&now);
+    }
+}
+
+/* Whose jobs are claimed, one letter each, and that all of them said so from the beginning; `ends`:
+ * each before the next. */
+static void expect_turns(struct kind *kind, struct queue **queue, const struct job jobs[TURNS],
+    bool ends, const char *expected) {
+    char seen[TURNS + 1] = "";
+    int said[TURNS][TURNS];
+    struct error err = { 0 };
+    for (int turn = 0; turn < TURNS; turn++) {
         *queue = ends ? again(kind, *queue) : *queue;
+        look_at_positions(*queue, jobs, turn, said);
         struct job job = claim(*queue, "draw");
-        seen[i] = job.caller[strlen(job.caller) - 1];
+        seen[turn] = job.caller[strlen(job.caller) - 1];
+        for (int i = 0; i < TURNS; i++)
+            for (int at = 0; at <= turn && strcmp(job.id, jobs[i].id) == 0; at++)
+                CHECK(said[at][i] == turn - at + 1,
+                    "turn %d: after %d claims this job of %s was number %d, not %d", turn, at,
+                    job.caller, said[at][i], turn - at + 1);
         usleep(2000); /* when they begin is kept in milliseconds */
         CHECK(!ends || queue_succeed(*queue, job.id, 1, NULL, &err), "%s", err.message);
         job_finish(&job);
@@ -200,17 +222,17 @@ static void expect_turns(struct kind *kind, struct queue **queue, bool ends, con
 }
 
 static void callers_take_turns(struct kind *kind) {
-    static const char *const callers[] = { "key a", "key a", "key a", "key a", "key b", "ip 1",
+    static const char *const callers[TURNS] = { "key a", "key a", "key a", "key a", "key b", "ip 1",
         "key b", "key a" };
-    struct job jobs[8];
+    struct job jobs[TURNS];
     for (int ends = 0; ends < 2; ends++) {
         begin(kind);
         struct queue *queue = make(kind);
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < TURNS; i++)
             jobs[i] = enqueue_for(queue, callers[i], i == 7);
         /* The one with a higher priority first, then whoever has the fewest, each its oldest. */
-        expect_turns(kind, &queue, ends, "ab1aba");
-        for (int i = 0; i < 8; i++)
+        expect_turns(kind, &queue, jobs, ends, "ab1abaaa");
+        for (int i = 0; i < TURNS; i++)
             job_finish(&jobs[i]);
         end(kind, queue, ends ? "three callers, one job at a time" : "three callers, all at once");
     }
