@@ -369,19 +369,20 @@ static bool average_values(struct trainer *t, struct error *err) {
     return host && (values == p->values || parameters_clear_gradients(p, err));
 }
 
-/* The rate that this step was taken with. */
-static double rate_of(const struct trainer *t, double base) {
-    return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), t->step - 1);
+/* The rate at a step of the schedule. */
+static double rate_of(const struct trainer *t, double base, int64_t schedule_step) {
+    return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), schedule_step);
 }
 
 /* Those of groups that have one of their own. */
-static size_t group_rates(const struct trainer *t, struct train_rate rates[TRAIN_TEXTS_MAX]) {
+static size_t group_rates(
+    const struct trainer *t, int64_t schedule_step, struct train_rate rates[TRAIN_TEXTS_MAX]) {
     size_t count = 0;
     for (size_t i = 0; i < t->config->parameter_groups.count; i++) {
         const struct train_group *group = &t->config->parameter_groups.items[i];
         if (!isnan(group->learning_rate))
             rates[count++] = (struct train_rate){ group->pattern,
-                rate_of(t, group->learning_rate) };
+                rate_of(t, group->learning_rate, schedule_step) };
     }
     return count;
 }
@@ -391,7 +392,8 @@ static bool scales_loss(const struct trainer *t) {
     return t->config->mixed_precision == TRAIN_PRECISION_FP16;
 }
 
-static void report(struct trainer *t, double grad_norm) {
+/* Of the step that was just tried with the schedule's rates of `schedule_step`. */
+static void report(struct trainer *t, int64_t schedule_step, double grad_norm) {
     const struct train_config *c = t->config;
     const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
     const double text = c->text_encoder_learning_rate > 0 ? c->text_encoder_learning_rate
@@ -401,15 +403,15 @@ static void report(struct trainer *t, double grad_norm) {
         .step = t->step,
         .epoch = (double)t->epoch + (double)(t->batch + 1) / (double)t->batches,
         .loss = t->loss / (double)t->loss_batches,
-        .learning_rate = rate_of(t, c->learning_rate),
-        .text_encoder_learning_rate = c->train_text_encoder ? rate_of(t, text) : NAN,
+        .learning_rate = rate_of(t, c->learning_rate, schedule_step),
+        .text_encoder_learning_rate = c->train_text_encoder ? rate_of(t, text, schedule_step) : NAN,
         .grad_norm = grad_norm,
         .loss_scale = scales_loss(t) ? t->scaler.scale : NAN,
         .images_per_s = (double)t->images / took_s,
         .eta_s = took_s * (double)(t->steps - t->step),
         .validation_loss = NAN,
         .rates = rates,
-        .rate_count = group_rates(t, rates),
+        .rate_count = group_rates(t, schedule_step, rates),
     };
     metric_add(METRIC_train_steps_total, 1);
     metric_observe(METRIC_train_step_seconds, took_s);
@@ -431,8 +433,8 @@ static bool not_finite(const struct trainer *t, const char *what, struct error *
 static bool step_optimizer(struct trainer *t, struct error *err) {
     struct optimizer_report got;
     /* The schedule stands still where a step is skipped, as accelerate's does. */
-    if (!optimizer_step(
-            &t->optimizer, &t->schedule, t->optimizer.steps, t->scaler.scale, &got, err))
+    const int64_t schedule_step = t->optimizer.steps;
+    if (!optimizer_step(&t->optimizer, &t->schedule, schedule_step, t->scaler.scale, &got, err))
         return false;
     if (!got.stepped && !scales_loss(t))
         return not_finite(
@@ -441,7 +443,7 @@ static bool step_optimizer(struct trainer *t, struct error *err) {
     t->step++;
     if (!average_values(t, err))
         return false;
-    report(t, got.grad_norm);
+    report(t, schedule_step, got.grad_norm);
     return true;
 }
 
