@@ -346,6 +346,7 @@ static const struct {
     const char *name;
     parse_field *parse;
     const char *types; /* of JSON, for GET /openapi.json, with spaces between; NULL: any */
+    const char *about; /* the same: what types do not say; or NULL */
 } fields[] = {
     { "prompt", parse_prompt, "string array" },
     { "negative_prompt", parse_negative_prompt, "string" },
@@ -367,7 +368,8 @@ static const struct {
     { "quality", parse_quality, "integer" },
     { "timeout_s", parse_timeout, "number" },
     { "loras", parse_loras, "array" },
-    { "priority", parse_priority, "integer" },
+    { "priority", parse_priority, "integer",
+        "larger ones are drawn sooner; above 0 with an API key that may, where there are keys" },
     { "init_image", parse_init_image, "string" },
     { "strength", parse_strength, "number" },
     { "mask_image", parse_mask_image, "string" },
@@ -435,13 +437,21 @@ static json_t *types_schema(const char *types) {
     return json_object();
 }
 
+static json_t *field_schema(const char *types, const char *about) {
+    json_t *schema = types_schema(types);
+    if (about)
+        json_object_set_new(schema, "description", json_string(about));
+    return schema;
+}
+
 json_t *generate_json_schema(void) {
     json_t *properties = json_object();
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (fields[i].parse == parse_scheduler)
             json_object_set_new(properties, fields[i].name, scheduler_choice_schema());
         else
-            json_object_set_new(properties, fields[i].name, types_schema(fields[i].types));
+            json_object_set_new(
+                properties, fields[i].name, field_schema(fields[i].types, fields[i].about));
     for (size_t i = 0; i < sizeof(deliveries) / sizeof(deliveries[0]); i++)
         json_object_set_new(properties, deliveries[i].name, types_schema(deliveries[i].types));
     return json_pack("{s:s, s:o, s:[{s:[s]}, {s:[s]}]}", "type", "object", "properties", properties,

@@ -124,16 +124,21 @@ def check_rights(d, alice, operator):
 
     drawing = {"prompt": "a", "num_inference_steps": 1}
     for path, fields in (("/generate", drawing), ("/generate?async=1", drawing),
-                         ("/v1/images/generations", {**drawing, "size": "64x64"})):
+                         ("/v1/images/generations", {**drawing, "size": "64x64"}),
+                         ("/hf", {"inputs": "a", "parameters": {"num_inference_steps": 1}})):
+        def asked(priority):
+            of = {**fields.get("parameters", fields), "priority": priority}
+            return {**fields, "parameters": of} if "parameters" in fields else of
         done_by = 202 if "async" in path else 200
         for priority, status in ((1, 403), (3, 403), (0, done_by), (-3, done_by)):
-            r = asks(alice, path, {**fields, "priority": priority})
+            r = asks(alice, path, asked(priority))
             check(r.status == status, f"{path} with priority {priority}: {r.status} {r.body[:200]}")
             if status == 403:
                 error = r.error()
-                check(error["param"] == "priority" and f"priority: {priority} is not allowed; 0 or less" in
-                      error["message"] and error["code"] == "forbidden", f"{path}: {error}")
-        r = asks(operator, path, {**fields, "priority": 3})
+                says = f"priority: {priority} is not allowed; 0 or less"
+                check(says in error if path == "/hf" else says in error["message"] and
+                      error["param"] == "priority" and error["code"] == "forbidden", f"{path}: {error}")
+        r = asks(operator, path, asked(3))
         check(r.status == done_by, f"{path} with a key that may: {r.status} {r.body[:200]}")
 
 
