@@ -9,6 +9,9 @@ the same clients at the same moments, in rounds that take turns. A load is a sha
 does one at a time, measured first. A wait counts from the moment the client came to its answer's
 last byte; who got a 429 is counted apart. Both latentds' pictures are compared byte for byte.
 
+In the end one caller (an address) floods latentd, and sends again what is refused, while another one
+asks for one picture at a time: how much longer than alone it waits.
+
 Writes OUT/serving-<processor>.md and .json; exits with 1 when a bar is missed.
 """
 
@@ -44,6 +47,9 @@ BARS = [
     (2.0, "mean", ("all", "mean"), "at most", 1.05),
     (2.0, "p95 of 30 steps", ("long", "p95"), "at most", 1.35),
 ]
+FLOOD, FLOODER = 200, "127.0.0.2"  # requests at a time, and where they come from
+FLOOD_ROUNDS = 15  # pictures, one after the other
+FLOOD_BAR = 3.0  # times alone
 
 
 class Server:
@@ -72,12 +78,13 @@ class Server:
         self.process.wait(60)
         self.process.stdout.close()
 
-    def ask(self, kind, number):
-        """(status, body) of one request; `number` chooses its prompt and seed."""
+    def ask(self, kind, number, address="127.0.0.1"):
+        """(status, body) of one request from this address; `number` chooses its prompt and seed."""
         body = json.dumps({"prompt": PROMPTS[number % len(PROMPTS)], "seed": number,
                            "num_inference_steps": STEPS[kind], "guidance_scale": 2.5,
                            "width": 128, "height": 128})
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300,
+                                                source_address=(address, 0))
         try:
             connection.request("POST", self.path, body,
                                {"Content-Type": "application/json", "Accept": "image/png"})
@@ -158,6 +165,68 @@ def capacity(server, seconds):
     return 2 / sum(medians.values()), medians
 
 
+class Flood:
+    """FLOOD requests of one caller at a time for 30 steps, in the background; what is refused is sent
+    again a second later."""
+
+    def __init__(self, server):
+        self.server, self.ended, self.refused, self.failed = server, False, 0, []
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(FLOOD)]
+
+    def run(self, number):
+        while not self.ended:
+            try:
+                status = self.server.ask("long", number, FLOODER)[0]
+            except OSError as e:
+                status = repr(e)
+            with self.lock:
+                self.refused += status == 429
+                if status not in (200, 429):
+                    self.failed.append(status)
+            if status != 200:
+                time.sleep(1)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        while self.refused < FLOOD // 2 and not self.failed:  # so the queue is full
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *args):
+        self.ended = True
+        for thread in self.threads:
+            thread.join()
+
+
+def fairness(server, rounds):
+    """The waits of a caller for 30 steps, one picture at a time: alone, and beside a flood."""
+    def waits():
+        out = []
+        for number in range(rounds):
+            begin = time.monotonic()
+            status = server.ask("long", number)[0]
+            if status != 200:
+                raise SystemExit(f"{server.name}: {status} to a caller that asks for one picture at a time")
+            out.append(time.monotonic() - begin)
+        return figures(out)
+    alone = waits()
+    with Flood(server) as flood:
+        beside = waits()
+    if flood.failed:
+        raise SystemExit(f"{server.name}: {len(flood.failed)} of the flood failed: {flood.failed[0]}")
+    note(f"alone {alone['p50']:.3f} s, beside the flood {beside['p50']:.3f} s, {flood.refused} refused")
+    return {"alone": alone, "beside": beside, "refused": flood.refused}
+
+
+def check_fairness(measured):
+    """As check_bars, of medians."""
+    ratio = measured["beside"]["p50"] / measured["alone"]["p50"]
+    return {"load": "flood", "bar": f"p50 of another caller: at most {FLOOD_BAR:g}x alone", "ratio": ratio,
+            "met": ratio <= FLOOD_BAR}
+
+
 def compare(first, second):
     """How many pictures both drew, and how many of them differ."""
     pairs = [(a["hash"], b["hash"]) for a, b in zip(first, second) if a["hash"] and b["hash"]]
@@ -215,6 +284,11 @@ def report(record):
         lines += [row(load, name, r) for name, r in servers.items()]
     lines += ["", f"{record['compared']} pictures were drawn by both latentds; "
               f"{record['different']} of them differ."]
+    alone, beside = record["fairness"]["alone"], record["fairness"]["beside"]
+    lines += ["", f"Flood: beside {FLOOD} requests at a time of another address, which sends again what is "
+              f"refused ({record['fairness']['refused']} times), a caller that asks for one picture of 30 steps "
+              f"at a time waits {beside['p50']:.3f} s for it (p95 {beside['p95']:.3f}); alone {alone['p50']:.3f} s "
+              f"(p95 {alone['p95']:.3f})."]
     if record["bars"]:
         lines += ["", "| load | bar | measured | |", "|---|---|---|---|"]
         for bar in record["bars"]:
@@ -249,6 +323,7 @@ def measure(options, record):
                 compared, different = compare(*both)
                 record["compared"] += compared
                 record["different"] += different
+        record["fairness"] = fairness(ours, FLOOD_ROUNDS)
     record["results"] = {
         str(load): {name: summary(got) for (at, name), got in rounds.items() if at == load and got}
         for load in options.loads}
@@ -274,7 +349,7 @@ def main():
               "peer_rounds": options.peer_rounds, "max_queue": options.max_queue, "compared": 0,
               "different": 0}
     measure(options, record)
-    record["bars"] = check_bars(record["results"])
+    record["bars"] = check_bars(record["results"]) + [check_fairness(record["fairness"])]
     base = os.path.join(options.out, f"serving-{processor_slug(record['machine'])}")
     for ending, text in ((".md", report(record)), (".json", json.dumps(record, indent=2) + "\n")):
         with open(base + ending, "w", encoding="utf-8") as file:
