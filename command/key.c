@@ -96,6 +96,8 @@ static bool append(const struct settings *settings, const char *name, const char
     if (!ok)
         error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
     close(fd);
+    if (ok)
+        file_sync_folder_of(path); /* which may be new */
     return ok;
 }
 

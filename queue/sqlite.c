@@ -715,7 +715,10 @@ static bool open_database(struct sqlite *s, struct error *err) {
 static bool make_folder(const char *folder, struct error *err) {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return error_set(err, ERROR_INVALID, "%s: %s", folder, strerror(errno));
-    return file_is_folder(folder) || error_set(err, ERROR_INVALID, "%s is not a folder", folder);
+    if (!file_is_folder(folder))
+        return error_set(err, ERROR_INVALID, "%s is not a folder", folder);
+    file_sync_folder_of(folder); /* or a power cut takes it, and every job in it */
+    return true;
 }
 
 /* Held as long as the process lives, however it ends. The file says which one it is. */

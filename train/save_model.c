@@ -24,7 +24,8 @@ static bool convert(const struct trained_tensor *t, const float *values, enum dt
     return true;
 }
 
-/* A folder that is not whole has another name. */
+/* A folder that is not whole has another name. Each file and folder in it is synced as it is made,
+ * and the rename here: what is said to be saved survives a power cut. */
 static bool write_folder(struct checkpoint *checkpoint, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err) {
     char *fresh = NULL;
@@ -37,7 +38,9 @@ static bool write_folder(struct checkpoint *checkpoint, const char *path,
     const bool ok = written &&
                     (rename(fresh, out) == 0 || error_set(err, error_code_of_write(errno),
                                                     "cannot make %s: %s", out, strerror(errno)));
-    if (!ok)
+    if (ok)
+        file_sync_folder_of(out);
+    else
         file_remove_tree(AT_FDCWD, fresh);
     free(fresh);
     return ok;

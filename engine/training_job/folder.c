@@ -28,7 +28,12 @@ bool job_folder_make(const char *folder, struct error *err) {
     char *parent = slash ? strndup(folder, (size_t)(slash - folder)) : NULL;
     if (slash && !parent)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
-    const bool ok = (!parent || !*parent || make_one(parent, err)) && make_one(folder, err);
+    const bool has_parent = parent && *parent;
+    const bool ok = (!has_parent || make_one(parent, err)) && make_one(folder, err);
+    if (ok)
+        file_sync_folder_of(folder);
+    if (ok && has_parent)
+        file_sync_folder_of(parent);
     free(parent);
     return ok;
 }

@@ -15,7 +15,7 @@
 /* Where a daemon with this state folder keeps the job's: STATE/jobs/ID; malloc'd, NULL when memory
  * ran out. */
 char *job_folder_path(const char *state_folder, const char *id);
-/* Makes it, and what it lies in. */
+/* Makes it, and what it lies in; both names are on the disk then. */
 bool job_folder_make(const char *folder, struct error *err) __attribute__((warn_unused_result));
 /* Removes it with all that is in it. */
 void job_folder_remove(const char *folder);

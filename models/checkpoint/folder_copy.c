@@ -70,6 +70,7 @@ static bool copy_folder(
     struct stat st;
     if (mkdir(to, 0777) != 0 || stat(to, &st) != 0)
         return error_set(err, ERROR_IO, "cannot make the folder %s: %s", to, strerror(errno));
+    file_sync_folder_of(to);
     if (depth == 0) {
         w->out_device = st.st_dev;
         w->out_inode = st.st_ino;

@@ -1,6 +1,5 @@
 #include "server/generation/order_route.h"
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/sha256.h"
 #include "engine/switch.h"
@@ -83,23 +82,12 @@ static bool read_request(const struct order_task *t, struct generate_request *re
     return ok;
 }
 
-static bool make_folder(const char *folder, struct error *err) {
-    if (!job_folder_make(folder, err))
-        return false;
-    file_sync_folder_of(folder); /* it, and what it lies in */
-    char *parent = strndup(folder, (size_t)(strrchr(folder, '/') - folder));
-    if (parent)
-        file_sync_folder_of(parent);
-    free(parent);
-    return parent || no_memory(err);
-}
-
 /* The files first: a job that is there can be begun. */
 static bool write_and_enqueue(const struct order_task *t, const char *folder, const json_t *body,
     const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
     struct error *err) {
     json_t *shown = NULL;
-    bool ok = make_folder(folder, err) &&
+    bool ok = job_folder_make(folder, err) &&
               orders_write(folder, &t->server->options, body, resolved, &shown, err);
     char *text = ok ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(shown);

@@ -234,8 +234,10 @@ bool dataset_store_delete(struct dataset_store *store, const char *name, struct 
                                : error_set(err, ERROR_INVALID, "%s is no folder of ours", name);
     const bool ok = renameat(store->fd, name, store->fd, hidden) == 0 ||
                     error_set(err, ERROR_IO, "cannot remove %s: %s", name, strerror(errno));
-    if (ok)
+    if (ok) {
+        fsync(store->fd); /* before its files go: a name must not come back with half of them */
         file_remove_tree(store->fd, hidden);
+    }
     close(fd);
     return ok;
 }
