@@ -141,7 +141,8 @@
 #define TRAIN_CACHE_BYTES ((uint64_t)20 << 30) /* where nobody says otherwise */
 #define TRAIN_BATCH_MAX 256
 #define TRAIN_STEPS_MAX 100000000
-#define TRAIN_TEXTS_MAX 64 /* target modules, prompts, groups of parameters */
+#define TRAIN_TEXTS_MAX 64               /* target modules, prompts, groups of parameters */
+#define TRAIN_VALIDATION_STEPS_MAX 32768 /* of all pictures of one validation */
 
 /* server */
 #define HTTP_BODY_MAX_BYTES (32u << 20)

@@ -3,6 +3,7 @@
 #include "engine/training_job/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* What is missing of the class would have to be drawn. */
 static bool has_class(const struct train_config *c, const char *class_folder, struct error *err) {
@@ -18,18 +19,77 @@ static bool has_class(const struct train_config *c, const char *class_folder, st
                (long long)(c->num_class_images - missing));
 }
 
-bool training_job_suits(const struct train_config *c, const struct checkpoint *checkpoint,
-    const char *class_folder, struct error *err) {
+/* The loss of a model that predicts the picture itself is none of diffusers' scripts' either. */
+static bool can_be_trained(
+    const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
+    const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
+    struct scheduler_config config;
+    if (!scheduler_config_resolve(checkpoint_scheduler_json(checkpoint), &ddpm, &config, err))
+        return false;
+    return c->prediction_type != TRAIN_PREDICTION_OF_MODEL ||
+           config.values.prediction_type != PREDICTION_SAMPLE ||
+           error_field(err, "prediction_type", "model",
+               "\"epsilon\" or \"v_prediction\": this checkpoint predicts \"sample\", which cannot "
+               "be trained");
+}
+
+/* The steps of all pictures of one validation. */
+static bool validation_is_short(const struct train_config *c, struct error *err) {
+    const int64_t pictures = (int64_t)c->validation_prompts.count * c->num_validation_images;
+    const int64_t most = TRAIN_VALIDATION_STEPS_MAX / pictures;
+    char value[24];
+    snprintf(value, sizeof(value), "%lld", (long long)c->validation_inference_steps);
+    return c->validation_inference_steps <= most ||
+           error_field(err, "validation_inference_steps", value,
+               "at most %lld for %lld pictures: all pictures of a validation together have at most "
+               "%d steps",
+               (long long)most, (long long)pictures, TRAIN_VALIDATION_STEPS_MAX);
+}
+
+/* What the scheduler says of its steps, under the names of the job's fields. */
+static bool scheduler_can(
+    const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
+    const struct scheduler_choice choice = validation_scheduler(c);
+    struct scheduler_config config;
+    struct scheduler_plan *plan = NULL;
+    struct error why = { 0 };
+    const bool ok = scheduler_config_resolve(
+                        checkpoint_scheduler_json(checkpoint), &choice, &config, &why) &&
+                    scheduler_plan_create(&config, (int)c->validation_inference_steps, &plan, &why);
+    scheduler_plan_destroy(plan);
+    if (ok)
+        return true;
+    if (strcmp(why.param, "num_inference_steps") == 0)
+        return error_field(err, "validation_inference_steps", why.value, "%s", why.allowed);
+    if (why.code == ERROR_INVALID)
+        return error_field(err, "validation_scheduler",
+            c->validation_scheduler ? c->validation_scheduler : "(the checkpoint's)",
+            "one that can draw: %s", why.message);
+    *err = why;
+    return error_prefix(err, "validation pictures");
+}
+
+static bool validation_is_possible(
+    const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
     const struct unet_config *unet = checkpoint_unet_config(checkpoint);
-    const bool inpaints = unet->in_channels != unet->out_channels;
     enum scheduler_kind kind;
     if (c->validation_scheduler && !scheduler_kind_from_name(c->validation_scheduler, &kind))
         return error_field(err, "validation_scheduler", c->validation_scheduler,
             "the name of a scheduler: GET /schedulers lists them");
-    if (c->validation_prompts.count && inpaints)
+    if (!c->validation_prompts.count)
+        return true;
+    if (unet->in_channels != unet->out_channels)
         return error_field(err, "validation_prompts", c->validation_prompts.items[0],
             "none: this checkpoint inpaints, and draws from no prompt alone");
-    return !c->with_prior_preservation || !inpaints || has_class(c, class_folder, err);
+    return validation_is_short(c, err) && scheduler_can(c, checkpoint, err);
+}
+
+bool training_job_suits(const struct train_config *c, const struct checkpoint *checkpoint,
+    const char *class_folder, struct error *err) {
+    const struct unet_config *unet = checkpoint_unet_config(checkpoint);
+    return can_be_trained(c, checkpoint, err) && validation_is_possible(c, checkpoint, err) &&
+           (!c->with_prior_preservation || unet->in_channels == unet->out_channels ||
+               has_class(c, class_folder, err));
 }
 
 /* By the tensors' names and shapes: nothing is loaded. */

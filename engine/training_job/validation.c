@@ -28,6 +28,16 @@ struct validation {
 
 /* --- one prompt's request --- */
 
+struct scheduler_choice validation_scheduler(const struct train_config *c) {
+    struct scheduler_choice choice = { 0 };
+    choice.has_kind = c->validation_scheduler &&
+                      scheduler_kind_from_name(c->validation_scheduler, &choice.kind);
+    if (c->prediction_type != TRAIN_PREDICTION_OF_MODEL)
+        scheduler_choose(&choice, OPTION_PREDICTION_TYPE,
+            c->prediction_type == TRAIN_PREDICTION_V ? PREDICTION_V : PREDICTION_EPSILON);
+    return choice;
+}
+
 static struct generate_request request_of(const struct train_config *c, size_t prompt) {
     struct generate_request r;
     generate_request_init(&r);
@@ -37,8 +47,7 @@ static struct generate_request request_of(const struct train_config *c, size_t p
     r.width = r.height = (int)c->resolution;
     r.num_inference_steps = (int)c->validation_inference_steps;
     r.guidance_scale = c->validation_guidance_scale;
-    r.scheduler.has_kind = c->validation_scheduler &&
-                           scheduler_kind_from_name(c->validation_scheduler, &r.scheduler.kind);
+    r.scheduler = validation_scheduler(c);
     r.seed = (uint64_t)(c->validation_seed ? c->validation_seed : c->seed);
     r.seed_given = true;
     r.num_images = (int)c->num_validation_images;
@@ -50,13 +59,12 @@ static char *describe(const struct validation *v, int index) {
     const struct generate_request *asked = &v->request.asked;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     const bool named = job_folder_checkpoint_name(v->options.config->name, v->step, name);
-    const char *scheduler = v->options.config->validation_scheduler;
-    json_t *json = json_pack("{s:s, s:s, s:I, s:i, s:f, s:i, s:i, s:s*, s:[{s:s, s:i}]}", "prompt",
+    json_t *json = json_pack("{s:s, s:s, s:I, s:i, s:f, s:i, s:i, s:o, s:[{s:s, s:i}]}", "prompt",
         asked->prompts[0], "negative_prompt", asked->negative_prompt ? asked->negative_prompt : "",
         "seed", (json_int_t)resolved_request_seed(&v->request, index), "num_inference_steps",
         asked->num_inference_steps, "guidance_scale", asked->guidance_scale, "width", asked->width,
-        "height", asked->height, "scheduler", scheduler, "loras", "name",
-        named ? name : v->options.config->name, "weight", 1);
+        "height", asked->height, "scheduler", scheduler_config_to_json(&v->request.scheduler),
+        "loras", "name", named ? name : v->options.config->name, "weight", 1);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     return text;

@@ -15,6 +15,10 @@
 #include "train/config.h"
 #include "train/report/events.h"
 
+/* What the pictures are drawn by: the job's scheduler, or the checkpoint's, with the prediction
+ * type that the job trains. */
+struct scheduler_choice validation_scheduler(const struct train_config *config);
+
 struct validation;
 
 struct validation_options { /* all borrowed */

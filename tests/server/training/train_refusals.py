@@ -336,6 +336,24 @@ def refused_for_the_checkpoint(messages):
         check(d.get("/jobs").json()["jobs"] == [], "no job is there")
 
 
+def refused_for_what_the_checkpoint_predicts(messages):
+    """As diffusers' scripts: "Unknown prediction type sample", unless the job names another."""
+    path = os.path.join(root, "predicts-sample")
+    shutil.copytree(model, path, ignore=shutil.ignore_patterns("loras", "train"))
+    config = os.path.join(path, "scheduler", "scheduler_config.json")
+    with open(config, encoding="utf-8") as f:
+        fields = json.load(f)
+    with open(config, "w", encoding="utf-8") as f:
+        json.dump({**fields, "_class_name": "DDIMScheduler", "prediction_type": "sample"}, f)
+    with Trainer(model=path) as d:
+        r = d.train()
+        check(r.status == 400, f"refused: {r.status} {r.body[:300]}")
+        messages.note("a checkpoint that predicts sample", r.json().get("error", {}), 'predicts "sample"',
+                      "prediction_type")
+        check(d.get("/jobs").json()["jobs"] == [], "no job is there")
+        d.wait(d.start(prediction_type="epsilon", max_train_steps=1))
+
+
 def data_sets_refused_at_once(d, messages):
     for name, (_, words) in FOLDERS.items():
         r = d.train(dataset=name)
@@ -365,6 +383,7 @@ def main():
         refused_at_once(d, messages)
         data_sets_refused_at_once(d, messages)
         refused_for_the_checkpoint(messages)
+        refused_for_what_the_checkpoint_predicts(messages)
         refused = len(messages.seen)
         too_large_to_be_decoded_at_once(d, messages)
         check(d.get("/health").status == 200 and d.picture(loras=[]) == plain, "the daemon draws as before")

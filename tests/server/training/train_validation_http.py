@@ -136,8 +136,30 @@ def held_out_pictures_are_measured_alike(d):
     print(f"held out: {losses[4]:.6f} before, {a[16]:.6f} after")
 
 
+def they_are_drawn_as_the_job_trains(d):
+    """To predict v, on a checkpoint that predicts epsilon."""
+    d.forget()
+    id = d.start(**SHOWN, prediction_type="v_prediction", checkpointing_steps=8)
+    d.wait(id)
+    v = d.get(f"/jobs/{id}/validation").json()["validation"][0]
+    for p in v["pictures"]:
+        r = d.get(p["url"])
+        as_v, as_epsilon = (d.picture(**{**VALUES, "scheduler": {"name": "euler", "prediction_type": kind}},
+                                      prompt=p["prompt"], seed=p["seed"], loras=[{"name": f"stripes@{v['step']}"}])
+                            for kind in ("v_prediction", "epsilon"))
+        check(pixels(r.body) == pixels(as_v) != pixels(as_epsilon), f"{p['file']}: drawn as v")
+        text = next(data for kind, data in chunks(r.body) if data.startswith(b"latentd\0"))
+        request = json.loads(text.split(b"\0", 1)[1].decode("latin-1"))
+        check(pixels(d.picture(**request)) == pixels(as_v), f"what it says of itself draws it: {request}")
+    print(f"{len(v['pictures'])} pictures are those of requests for v")
+
+
 def wrong_fields_are_named(d):
     for fields, param in (({"validation_scheduler": "eulr"}, "validation_scheduler"),
+                          ({"validation_scheduler": None, "validation_inference_steps": 1000},
+                           "validation_inference_steps"),
+                          ({"validation_prompts": ["x"] * 64, "num_validation_images": 16,
+                            "validation_inference_steps": 33}, "validation_inference_steps"),
                           ({"validation_prompts": None}, "num_validation_images"),
                           ({"validation_steps": None}, "validation_steps"),
                           ({"validation_guidance_scale": 101}, "validation_guidance_scale"),
@@ -155,6 +177,7 @@ try:
         shown_and_unshown_are_alike(daemon, job_id)
         saved = daemon.file(job_id)
         held_out_pictures_are_measured_alike(daemon)
+        they_are_drawn_as_the_job_trains(daemon)
     a_kill_and_a_pause_leave_them_whole(first, saved)
 finally:
     shutil.rmtree(root, ignore_errors=True)
