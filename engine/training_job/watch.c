@@ -37,6 +37,20 @@ static bool begin_pictures(struct training_job *t, double loss, struct error *er
     return training_job_leave_validation(t, err);
 }
 
+/* `measured`: a loss of this step that is written down already, and neither measured nor written
+ * again; NAN for none. */
+static bool begin(struct training_job *t, double measured, struct error *err) {
+    if (!trainer_swap_average(t->trainer, err))
+        return false;
+    t->shows_average = true;
+    t->measures = isnan(measured) && trainer_holds_out(t->trainer);
+    return t->measures || begin_pictures(t, measured, err);
+}
+
+bool training_job_begin_validation(struct training_job *t, struct error *err) {
+    return begin(t, NAN, err);
+}
+
 bool training_job_open_validation(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const struct validation_options options = {
@@ -50,15 +64,7 @@ bool training_job_open_validation(struct training_job *t, struct error *err) {
     if (!validation_create(&options, &t->validation, err))
         return false;
     return !training_job_validation_is_due(t) || is_complete(t) ||
-           training_job_begin_validation(t, err);
-}
-
-bool training_job_begin_validation(struct training_job *t, struct error *err) {
-    if (!trainer_swap_average(t->trainer, err))
-        return false;
-    t->shows_average = true;
-    t->measures = trainer_holds_out(t->trainer);
-    return t->measures || begin_pictures(t, NAN, err);
+           begin(t, records_measured(t->records), err);
 }
 
 bool training_job_is_validating(const struct training_job *t) {

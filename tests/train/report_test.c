@@ -16,11 +16,12 @@
 static char folder[] = "/tmp/latentd-report-XXXXXX";
 
 /* Four events at 1700000000.25 and so on, made by tensorboard 2.21's RecordWriter of its Event
- * messages: the version; SessionLog START at step 300 (at the same moment); loss 0.125 and
- * learning_rate 1e-4 at 301; a picture of 300x2 whose "PNG" is "PNG!" at 301. */
+ * messages: the version; SessionLog START at step 301 (at the same moment), as TensorBoard drops
+ * what earlier files say of that step too; loss 0.125 and learning_rate 1e-4 at 301; a picture of
+ * 300x2 whose "PNG" is "PNG!" at 301. */
 static const char recorded[] =
     "1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9100000000000"
-    "000095fbfe180900001040fc54d94110ac023a0208016b3b88f131000000000000009d8383e9090000a040fc54d9"
+    "000095fbfe180900001040fc54d94110ad023a020801cb79b93b31000000000000009d8383e9090000a040fc54d9"
     "4110ad022a230a0b0a046c6f7373150000003e0a140a0d6c6561726e696e675f726174651517b7d1387f89a3d62d"
     "000000000000003c418afb090000e040fc54d94110ad022a1f0a1d0a0c76616c69646174696f6e2f30220d080210"
     "ac0218032204504e47213583c6ba";
@@ -100,7 +101,11 @@ static void lines_survive_a_kill_and_a_resume(void) {
         "what is not there is NAN");
     CHECK_NEAR(got[6].loss, 1.0 / 7, 1e-9);
     free(got);
+    CHECK(records_open(folder, 10, &records, &err) && records_measured(records) == 0.3,
+        "what step 10 measured is there");
+    records_close(records);
     CHECK(records_open(folder, 7, &records, &err), "%s", err.message); /* the last checkpoint's */
+    CHECK(isnan(records_measured(records)), "step 7 measured nothing");
     const struct train_record again = record_at(8);
     CHECK(records_add(records, &again, &err), "%s", err.message);
     CHECK(records_read(folder, &got, &count, &err) && count == 8 && got[7].step == 8, "%zu lines",

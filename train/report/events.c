@@ -189,9 +189,10 @@ static bool begin_file(
         return false;
     if (!resumed_step)
         return true;
-    /* SessionLog with status START: readers drop what earlier files say of later steps. */
+    /* SessionLog with status START: readers drop what earlier files say of its step and later
+     * ones. */
     static const unsigned char start[] = { 1 << 3 | WIRE_VARINT, 1 };
-    w = event(wall_time_s, resumed_step);
+    w = event(wall_time_s, resumed_step + 1);
     wire_text(&w, EVENT_LOG, start, sizeof(start));
     return event_end(e, &w, err);
 }

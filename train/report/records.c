@@ -18,7 +18,8 @@ static const char file_name[] = "metrics.jsonl";
 struct records {
     int fd;
     off_t end;
-    char *path; /* owned */
+    double measured; /* records_measured */
+    char *path;      /* owned */
 };
 
 static const struct member {
@@ -171,16 +172,30 @@ bool records_lines(const char *folder, int64_t after, char **out, size_t *size, 
     return true;
 }
 
-/* Where the lines of steps up to `resumed_step` end. */
-static bool find_end(const char *path, int64_t resumed_step, off_t *end, struct error *err) {
+/* What is looked for in the lines of steps up to `resumed_step`. */
+struct lookup {
+    int64_t resumed_step;
+    double measured;
+};
+
+static bool is_kept(const struct train_record *record, void *user) {
+    struct lookup *l = user;
+    if (record->step == l->resumed_step && isfinite(record->validation_loss))
+        l->measured = record->validation_loss;
+    return record->step <= l->resumed_step;
+}
+
+/* Where the lines of steps up to `resumed_step` end, and what the last one's measured. */
+static bool find_end(struct records *r, int64_t resumed_step, struct error *err) {
+    struct lookup lookup = { resumed_step, NAN };
     char *text;
     size_t size;
-    *end = 0;
-    if (!resumed_step || !file_exists(path))
+    if (!resumed_step || !file_exists(r->path))
         return true;
-    if (!file_read(path, FILE_MAX_BYTES, &text, &size, err))
+    if (!file_read(r->path, FILE_MAX_BYTES, &text, &size, err))
         return false;
-    *end = (off_t)each_line(text, size, is_before, &resumed_step);
+    r->end = (off_t)each_line(text, size, is_kept, &lookup);
+    r->measured = lookup.measured;
     free(text);
     return true;
 }
@@ -194,7 +209,8 @@ bool records_open(
         return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
     }
     r->fd = -1;
-    if (!find_end(r->path, resumed_step, &r->end, err)) {
+    r->measured = NAN;
+    if (!find_end(r, resumed_step, err)) {
         records_close(r);
         return false;
     }
@@ -215,6 +231,10 @@ void records_close(struct records *records) {
         close(records->fd);
     free(records->path);
     free(records);
+}
+
+double records_measured(const struct records *records) {
+    return records->measured;
 }
 
 bool records_add(struct records *records, const struct train_record *record, struct error *err) {

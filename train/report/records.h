@@ -39,6 +39,8 @@ struct records;
 bool records_open(const char *folder, int64_t resumed_step, struct records **out, struct error *err)
     __attribute__((warn_unused_result));
 void records_close(struct records *records); /* NULL is fine */
+/* The validation_loss of `resumed_step`, where the file has it already; else NAN. */
+double records_measured(const struct records *records);
 /* Appends a line; after a failure the file ends as before. */
 bool records_add(struct records *records, const struct train_record *record, struct error *err)
     __attribute__((warn_unused_result));

@@ -154,6 +154,38 @@ def they_are_drawn_as_the_job_trains(d):
     print(f"{len(v['pictures'])} pictures are those of requests for v")
 
 
+def a_loss_is_written_once():
+    """Paused while the pictures of a step are drawn, whose loss is there already."""
+    held = {**SHOWN, "validation_share": 0.4, "checkpointing_steps": 8, "num_validation_images": 4,
+            "validation_inference_steps": 40}
+    with Trainer() as d:
+        id = d.start(**held)
+        step = os.path.join(d.state, "jobs", id, "validation", "step-8")
+        check(wait_until(lambda: os.path.exists(step), 60), "pictures are being drawn")
+        d.request("POST", f"/jobs/{id}/pause")
+        paused = d.wait(id, "paused")
+        check(paused["step"] == 8 and not os.path.exists(os.path.join(step, "pictures.json")),
+              f"in the middle of them: {paused['step']}")
+        before = d.get(f"/jobs/{id}/metrics").body.splitlines()
+        check(sum(b"validation_loss" in line for line in before) == 1, f"the loss is there: {before}")
+        d.request("POST", f"/jobs/{id}/resume")
+        d.wait(id)
+        records = [json.loads(line) for line in d.get(f"/jobs/{id}/metrics").body.splitlines()]
+        losses = [(r["step"], r["validation_loss"]) for r in records if "validation_loss" in r]
+        print(f"held out: {losses}")
+        check([step for step, _ in losses] == [8, 16], f"a line for each step that was measured: {losses}")
+        told = d.get(f"/jobs/{id}/validation").json()["validation"]
+        check([(v["step"], v["loss"], len(v["pictures"])) for v in told] == [(8, losses[0][1], 8), (16, losses[1][1], 8)],
+              f"and the pictures have it: {told}")
+        files = glob.glob(os.path.join(d.state, "jobs", id, "events.out.tfevents.*"))
+        events = b""
+        for name in files:
+            with open(name, "rb") as f:
+                events += f.read()
+        check(len(files) == 2 and events.count(b"validation_loss") == 2,
+              f"once for TensorBoard: {events.count(b'validation_loss')} in {len(files)} files")
+
+
 def wrong_fields_are_named(d):
     for fields, param in (({"validation_scheduler": "eulr"}, "validation_scheduler"),
                           ({"validation_scheduler": None, "validation_inference_steps": 1000},
@@ -179,6 +211,7 @@ try:
         held_out_pictures_are_measured_alike(daemon)
         they_are_drawn_as_the_job_trains(daemon)
     a_kill_and_a_pause_leave_them_whole(first, saved)
+    a_loss_is_written_once()
 finally:
     shutil.rmtree(root, ignore_errors=True)
 done()
