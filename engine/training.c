@@ -390,14 +390,28 @@ static void open_next(struct training *t) {
         engine_wake_background(t->options.engine);
 }
 
+/* What a finished job tells of itself; NULL when memory is short. */
+static json_t *result_json(const struct training *t) {
+    if (t->config.method == TRAIN_FULL)
+        return json_pack("{s:s}", "model", t->result);
+    char *folder = t->config.save_format == TRAIN_SAVE_BOTH
+                       ? job_folder_path(t->options.folder, job_claim_job(t->claim)->id)
+                       : NULL;
+    char *second = folder ? job_folder_adapter(folder, t->config.name, true) : NULL;
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s*}", "adapter", t->config.name, "file", t->result, "kohya_file", second);
+    free(second);
+    free(folder);
+    return json;
+}
+
 /* The adapter among the engine's, under the job's name; the job has succeeded also if it cannot be
  * there. A model is served by who starts a daemon with it. */
 static void publish(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     struct error err = { 0 };
     const bool full = t->config.method == TRAIN_FULL;
-    json_t *json = full ? json_pack("{s:s}", "model", t->result)
-                        : json_pack("{s:s, s:s}", "adapter", t->config.name, "file", t->result);
+    json_t *json = result_json(t);
     if (!full && (!adapters || !adapters_add_file(adapters, t->config.name, t->result, &err))) {
         log_warning("%s: %s", t->config.name, err.message);
         if (json)

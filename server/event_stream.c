@@ -63,6 +63,7 @@ static void release(struct watcher *watcher) {
 
 struct batch {
     struct stream *stream;
+    const struct job *job; /* while its events are visited */
     char *text;
     size_t size, capacity;
     int events;
@@ -114,6 +115,25 @@ static bool put_job(struct batch *b, const struct job *job, struct error *err) {
     return ok;
 }
 
+/* As GET /jobs/{id}/validation has it: with urls, which a job itself knows nothing of. */
+static bool put_validation(struct batch *b, const struct job_event *event, struct error *err) {
+    json_t *json = json_loads(event->data, 0, NULL);
+    char *text = json && jobs_add_validation_urls(b->job, json)
+                     ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9))
+                     : NULL;
+    json_decref(json);
+    const bool ok = text ? put_event(b, event->type, event->number, text, err)
+                         : error_set(err, ERROR_NO_MEMORY, "no memory for events");
+    free(text);
+    return ok;
+}
+
+static bool put_one(struct batch *b, const struct job_event *event, struct error *err) {
+    if (strcmp(b->job->type, JOB_TYPE_TRAIN) == 0 && strcmp(event->type, "validation") == 0)
+        return put_validation(b, event, err);
+    return put_event(b, event->type, event->number, event->data, err);
+}
+
 static bool visit(void *user, const struct job_event *event, struct error *err) {
     struct batch *b = user;
     if (b->size > 0 && b->size + strlen(event->data) > BATCH_BYTES) {
@@ -127,7 +147,7 @@ static bool visit(void *user, const struct job_event *event, struct error *err) 
         if (!put_event(b, "gap", -1, data, err))
             return false;
     }
-    if (!put_event(b, event->type, event->number, event->data, err))
+    if (!put_one(b, event, err))
         return false;
     b->stream->last = event->number;
     b->full = ++b->events == BATCH_EVENTS;
@@ -140,11 +160,13 @@ static bool fill(struct stream *s, struct batch *b, bool *ended, struct error *e
     if (!jobs_get(queue_of(s), s->watcher.id, &s->watcher.viewer, &job, err))
         return false;
     bool ok = true;
+    b->job = &job;
     if (s->last < 0 || s->last > job.events)
         ok = put_job(b, &job, err);
     if (ok && s->last < job.events)
         ok = queue_events(queue_of(s), &job, s->last, BATCH_EVENTS, visit, b, err) || b->full;
     *ended = ok && !b->full && job_state_is_end(job.state) && s->last >= job.events;
+    b->job = NULL;
     job_finish(&job);
     return ok;
 }

@@ -28,6 +28,7 @@
     X(route_job_validations)                                                                       \
     X(route_job_validation_file)                                                                   \
     X(route_job_adapter)                                                                           \
+    X(route_job_kohya)                                                                             \
     X(route_job)                                                                                   \
     X(route_loras)                                                                                 \
     X(route_loras_rescan)                                                                          \

@@ -54,6 +54,13 @@ bool job_folder_adapter_name(const char *folder, char out[ADAPTER_NAME_MAX_BYTES
     return ok;
 }
 
+char *job_folder_adapter(const char *folder, const char *name, bool is_second) {
+    char *path;
+    return asprintf(&path, "%s/%s%s.safetensors", folder, name, is_second ? ".kohya" : "") < 0
+               ? NULL
+               : path;
+}
+
 bool job_folder_checkpoint_name(
     const char *adapter, int64_t step, char out[ADAPTER_NAME_MAX_BYTES + 1]) {
     const int length = snprintf(

@@ -22,6 +22,9 @@ void job_folder_remove(const char *folder);
 
 /* The adapter's name, as the folder's config.json has it; false if there is none. */
 bool job_folder_adapter_name(const char *folder, char out[ADAPTER_NAME_MAX_BYTES + 1]);
+/* FOLDER/NAME.safetensors, the finished adapter; is_second: FOLDER/NAME.kohya.safetensors, which
+ * save_format "both" writes beside it. malloc'd, NULL when memory ran out. */
+char *job_folder_adapter(const char *folder, const char *name, bool is_second);
 /* What a checkpoint's adapter is called: "NAME@STEP". False if that is too long for a name. */
 bool job_folder_checkpoint_name(
     const char *adapter, int64_t step, char out[ADAPTER_NAME_MAX_BYTES + 1]);

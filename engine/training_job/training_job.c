@@ -226,14 +226,17 @@ static bool save(struct training_job *t, struct error *err) {
     if (t->options.config->method == TRAIN_FULL)
         return training_job_save_model(t, err);
     t->facts.steps = trainer_step(t->trainer);
-    char kohya[4096];
-    snprintf(kohya, sizeof(kohya), "%.*s.kohya.safetensors",
-        (int)(strlen(t->result) - strlen(".safetensors")), t->result);
-    return (format == TRAIN_SAVE_KOHYA ||
-               trainer_save(t->trainer, t->result, TRAIN_SAVE_DIFFUSERS, &t->facts, err)) &&
-           (format == TRAIN_SAVE_DIFFUSERS ||
-               trainer_save(t->trainer, format == TRAIN_SAVE_KOHYA ? t->result : kohya,
-                   TRAIN_SAVE_KOHYA, &t->facts, err));
+    if (format == TRAIN_SAVE_KOHYA)
+        return trainer_save(t->trainer, t->result, TRAIN_SAVE_KOHYA, &t->facts, err);
+    if (!trainer_save(t->trainer, t->result, TRAIN_SAVE_DIFFUSERS, &t->facts, err))
+        return false;
+    if (format == TRAIN_SAVE_DIFFUSERS)
+        return true;
+    char *second = job_folder_adapter(t->options.folder, t->options.config->name, true);
+    const bool ok = second ? trainer_save(t->trainer, second, TRAIN_SAVE_KOHYA, &t->facts, err)
+                           : error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    free(second);
+    return ok;
 }
 
 /* After a step of the optimizer, or where there is none to come. */

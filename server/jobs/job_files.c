@@ -89,8 +89,7 @@ static bool read_checkpoints(
     return t->task.json;
 }
 
-/* Where each of its pictures can be had. */
-static bool add_urls(const struct job *job, json_t *validation) {
+bool jobs_add_validation_urls(const struct job *job, json_t *validation) {
     const json_int_t step = json_integer_value(json_object_get(validation, "step"));
     json_t *picture;
     size_t i;
@@ -111,7 +110,7 @@ static bool read_validations(
     if (!job_folder_validations(folder, &list, err))
         return false;
     bool ok = true;
-    json_array_foreach(list, i, item) ok = ok && add_urls(job, item);
+    json_array_foreach(list, i, item) ok = ok && jobs_add_validation_urls(job, item);
     char *grid = job_folder_validation_file(folder, "grid.png");
     json_t *url = grid && file_exists(grid) ? json_sprintf("/jobs/%s/validation/grid.png", job->id)
                                             : json_null();
@@ -140,19 +139,34 @@ static bool read_validation_file(
     return ok;
 }
 
-static bool read_adapter(
-    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+static bool give_adapter(struct files_task *t, const struct job *job, const char *folder,
+    bool is_second, struct error *err) {
     char name[ADAPTER_NAME_MAX_BYTES + 1], *path = NULL;
     if (job_folder_adapter_name(folder, name) &&
-        asprintf(&path, "%s/%s.safetensors", folder, name) < 0)
-        return false;
-    const bool is_there = path && file_exists(path);
-    const bool ok = is_there ? give_file(t, "application/octet-stream", path, err)
-                             : error_set(err, ERROR_NOT_FOUND,
-                                   "job %s has no adapter yet: its state is %s", job->id,
-                                   job_state_name(job->state));
+        !(path = job_folder_adapter(folder, name, is_second)))
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a path");
+    bool ok = false;
+    if (path && file_exists(path))
+        ok = give_file(t, "application/octet-stream", path, err);
+    else if (is_second && job->state == JOB_SUCCEEDED)
+        error_set(err, ERROR_NOT_FOUND,
+            "job %s has no second file: save_format \"both\" writes one in kohya's format",
+            job->id);
+    else
+        error_set(err, ERROR_NOT_FOUND, "job %s has no adapter yet: its state is %s", job->id,
+            job_state_name(job->state));
     free(path);
     return ok;
+}
+
+static bool read_adapter(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    return give_adapter(t, job, folder, false, err);
+}
+
+static bool read_kohya(
+    struct files_task *t, const struct job *job, const char *folder, struct error *err) {
+    return give_adapter(t, job, folder, true, err);
 }
 
 static bool read_image(
@@ -257,6 +271,10 @@ static enum MHD_Result handle_adapter(struct exchange *exchange) {
     return start(exchange, read_adapter);
 }
 
+static enum MHD_Result handle_kohya(struct exchange *exchange) {
+    return start(exchange, read_kohya);
+}
+
 #define GET_ROUTE(name, suffix_, handler, ...)                                                     \
     const struct route name = { .path = PREFIX,                                                    \
         .piece = "id",                                                                             \
@@ -272,6 +290,9 @@ GET_ROUTE(route_job_validations, "/validation", handle_validations, .about = "wh
 GET_ROUTE(route_job_validation_file, "/validation/", handle_validation_file,
     .about = "one of those pictures, or grid.png", .answers = "image/png");
 GET_ROUTE(route_job_adapter, "/adapter", handle_adapter, .about = "the finished adapter's file",
+    .answers = "application/octet-stream");
+GET_ROUTE(route_job_kohya, "/adapter/kohya", handle_kohya,
+    .about = "the finished adapter in kohya's format, of save_format both",
     .answers = "application/octet-stream");
 GET_ROUTE(route_job_image, "/images/", handle_image,
     .about = "one of the pictures that it has drawn",

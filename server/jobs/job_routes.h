@@ -19,6 +19,11 @@ job_change *jobs_change_of(const struct route *route);
 bool jobs_read_key(const struct exchange *exchange, char out[JOB_KEY_MAX_BYTES + 1],
     struct error *err) __attribute__((warn_unused_result));
 
+/* Adds to each picture of a validation, {"step", "pictures": [{"file"}]}, the `url` where it can be
+ * had. False when memory is short. */
+bool jobs_add_validation_urls(const struct job *job, json_t *validation)
+    __attribute__((warn_unused_result));
+
 /* As queue_get, for a viewer: ERROR_NOT_FOUND also for a job that it does not see. */
 bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
     struct error *err) __attribute__((warn_unused_result));

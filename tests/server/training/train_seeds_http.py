@@ -50,7 +50,10 @@ def tensors(file):
 
 def a_lora_config_trains_what_the_model_has(d):
     id = d.start(**LORA_CONFIG, **OURS_LEFT_OUT)
-    d.wait(id)
+    job = d.wait(id)
+    r = d.get(f"/jobs/{id}/adapter/kohya")
+    check(r.status == 404 and 'save_format "both"' in r.error()["message"] and "kohya_file" not in job["result"],
+          f"one file: {r.status} {r.body} {job['result']}")
     warned = [json.loads(e.data)["message"] for e in EventSource(d, f"/jobs/{id}/events", 0).follow()
               if e.kind == "warning"]
     print(warned)
@@ -58,8 +61,14 @@ def a_lora_config_trains_what_the_model_has(d):
           f"each layer that is not there is said: {warned}")
     got = d.file(id)
     d.forget()
-    id = d.start(**{**LORA_CONFIG, "target_modules": ATTENTION}, **OURS_LEFT_OUT)
-    d.wait(id)
+    id = d.start(**{**LORA_CONFIG, "target_modules": ATTENTION}, **OURS_LEFT_OUT, save_format="both")
+    job = d.wait(id)
+    with open(job["result"]["kohya_file"], "rb") as f:
+        second = f.read()
+    r = d.get(f"/jobs/{id}/adapter/kohya")
+    check(r.status == 200 and r.body == second and b"lora_unet_" in second, f"kohya's file too: {r.status}")
+    check(d.get(f"/jobs/{id}/adapter").body == d.file(id) != second, "beside diffusers'")
+    print(f"{len(second)} bytes in kohya's format, {len(d.file(id))} in diffusers'")
     check(tensors(got) == tensors(d.file(id)), "the tensors are those of the four that are there")
     r = d.train(name="none", target_modules=["add_k_proj", "add_v_proj"])
     check(r.status == 400 and r.error()["param"] == "target_modules" and

@@ -70,6 +70,7 @@ def pictures_are_those_of_generate(d, id):
     told = [json.loads(e.data) for e in EventSource(d, f"/jobs/{id}/events", 0).follow()
             if e.kind == "validation"]
     check([(t["step"], len(t["pictures"])) for t in told] == [(8, 4), (16, 4)], f"events: {told}")
+    check(told == answer["validation"], f"which have the urls of GET /jobs/ID/validation: {told}")
     return shown
 
 
