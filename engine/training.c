@@ -288,6 +288,11 @@ static bool has_engine_ended(struct training *t) {
     return ended;
 }
 
+static bool is_wanted(void *user) {
+    const struct training *t = user;
+    return job_claim_wish(t->claim) == JOB_GO_ON;
+}
+
 /* While it loads: requests have the device in between. */
 static bool between(void *user) {
     struct training *t = user;
@@ -337,6 +342,7 @@ static bool open_job(struct training *t, struct error *err) {
         .kept = on_kept,
         .warned = on_warned,
         .between = between,
+        .is_wanted = is_wanted,
         .validated = on_validated,
         .user = t,
     };
@@ -554,11 +560,13 @@ static bool work(bool *more, void *user, struct error *err) {
     const enum job_wish wish = job_claim_wish(t->claim);
     if (wish != JOB_GO_ON) {
         give_back(t, wish);
-    } else if (!training_job_advance(t->job, &done, &why)) {
+    } else if (!training_job_advance(t->job, &done, &why) && why.code != ERROR_CANCELLED) {
         if (why.code == ERROR_DEVICE_LOST && err)
             *err = why;
         job_claim_fail(let_go(t), &why);
         return why.code != ERROR_DEVICE_LOST;
+    } else if (why.code == ERROR_CANCELLED) {
+        job_claim_stopped(let_go(t));
     } else if (done) {
         finish(t);
     }

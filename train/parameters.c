@@ -213,9 +213,11 @@ static void draw_down(const struct train_config *config, const struct trained_mo
 }
 
 static bool initialize(const struct train_config *config, struct noise_generator *generator,
-    struct parameters *p, struct error *err) {
+    bool (*is_wanted)(void *user), void *user, struct parameters *p, struct error *err) {
     const struct device_memory *memory = p->kernels->memory;
     for (size_t i = 0; i < p->count; i++) {
+        if (is_wanted && !is_wanted(user))
+            return error_set(err, ERROR_CANCELLED, "the job is wanted back");
         const struct trained_module *m = &p->modules[i];
         const int64_t taps = taps_of(m->target), k = m->target->k;
         float *plain = malloc((size_t)(config->rank * k * taps) * sizeof(float));
@@ -274,7 +276,8 @@ static bool make_pairs(struct parameters *p, struct error *err) {
 
 bool parameters_create(const struct kernels *kernels, const struct train_config *config,
     const struct weight_list *unet, const struct weight_list *text_encoder,
-    struct noise_generator *generator, struct parameters **out, struct error *err) {
+    struct noise_generator *generator, bool (*is_wanted)(void *user), void *user,
+    struct parameters **out, struct error *err) {
     *out = NULL;
     struct parameters *p = calloc(1, sizeof(*p));
     if (!p)
@@ -285,7 +288,7 @@ bool parameters_create(const struct kernels *kernels, const struct train_config 
     ok = ok && kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->values, err) &&
          kernels->memory->alloc(MEMORY_WEIGHTS, bytes, (void **)&p->gradients, err) &&
          kernels->memory->zero(p->gradients, bytes, err) && make_pairs(p, err) &&
-         initialize(config, generator, p, err);
+         initialize(config, generator, is_wanted, user, p, err);
     if (!ok) {
         parameters_destroy(p);
         return false;

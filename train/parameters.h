@@ -77,12 +77,16 @@ struct parameters {
     float *values, *gradients; /* owned, device memory; values may be NULL */
 };
 
-/* `text_encoder` is NULL unless it is trained. ERROR_INVALID names the targets of a model if no
- * layer's name ends with any of them, as in peft. The generator moves on as torch's does when peft makes the adapter. */
+/* Drawing the first values of a large rank takes seconds: before each layer `is_wanted` is asked,
+ * unless it is NULL, and false ends it with ERROR_CANCELLED.
+ *
+ * `text_encoder` is NULL unless it is trained. ERROR_INVALID names the targets of a model if no
+ * layer's name ends with any of them, as in peft. The generator moves on as torch's does when peft
+ * makes the adapter. */
 bool parameters_create(const struct kernels *kernels, const struct train_config *config,
     const struct weight_list *unet, const struct weight_list *text_encoder,
-    struct noise_generator *generator, struct parameters **out, struct error *err)
-    __attribute__((warn_unused_result));
+    struct noise_generator *generator, bool (*is_wanted)(void *user), void *user,
+    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
 /* A model of which everything is trained. */
 struct trained_model {
     const struct weight_list *list; /* its weights are written to */

@@ -92,8 +92,8 @@ static bool create_parameters(struct trainer *t, struct error *err) {
     const bool text = t->config->train_text_encoder;
     if (t->config->method == TRAIN_LORA)
         return parameters_create(m->kernels, t->config, unet_weights(m->unet),
-            text ? text_encoder_weights(m->text_encoder) : NULL, &t->generator, &t->parameters,
-            err);
+            text ? text_encoder_weights(m->text_encoder) : NULL, &t->generator,
+            t->options.is_wanted, t->options.user, &t->parameters, err);
     const struct trained_model unet = { unet_weights(m->unet), m->unet_source };
     const struct trained_model encoder = { text_encoder_weights(m->text_encoder),
         m->text_encoder_source };

@@ -48,6 +48,9 @@ struct trainer_options {
     /* Where the cache loses what is needed after trainer_encodes said no: brings the weights back
      * that were dropped since, in a piece. NULL: none are. */
     bool (*load_encoders)(void *user, struct error *err);
+    /* Asked while trainer_create draws the first values: false ends it with ERROR_CANCELLED. May be
+     * NULL. */
+    bool (*is_wanted)(void *user);
     /* After every step of the optimizer; may be NULL. */
     void (*stepped)(void *user, const struct train_record *record);
     void *user;

@@ -141,6 +141,11 @@ bool training_job_load(struct training_job *t, struct error *err) {
     return t->loaded;
 }
 
+static bool is_wanted(void *user) {
+    const struct training_job *t = user;
+    return !t->options.is_wanted || t->options.is_wanted(t->options.user);
+}
+
 static bool create_trainer(struct training_job *t, struct error *err) {
     const struct trainer_options options = {
         .config = t->options.config,
@@ -151,6 +156,7 @@ static bool create_trainer(struct training_job *t, struct error *err) {
             &t->text_encoder_source },
         .cache = t->options.cache,
         .load_encoders = training_job_load_encoders,
+        .is_wanted = is_wanted,
         .stepped = training_job_stepped,
         .user = t,
     };

@@ -45,6 +45,9 @@ struct training_job_options {
     /* Between the pieces of loading, each as long as one weight is packed: false ends it with
      * ERROR_CANCELLED. May be NULL. */
     bool (*between)(void *user);
+    /* Whether the job still is: asked by training_job_advance within its longest piece, which
+     * false ends with ERROR_CANCELLED. May be NULL. */
+    bool (*is_wanted)(void *user);
     /* What there is of the step's validation is in the folder (folder.h), but for the grid, which
      * is the caller's to draw (validation_draw_grid); may be NULL. */
     void (*validated)(void *user, int64_t step);

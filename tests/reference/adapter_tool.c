@@ -45,8 +45,8 @@ static bool run(char **argv, struct error *err) {
         return false;
     noise_init(&generator, RNG_CPU, (uint64_t)config.seed);
     if (!parameters_create(kernels, &config, unet_weights(unet),
-            config.train_text_encoder ? text_encoder_weights(text_encoder) : NULL, &generator,
-            &parameters, err))
+            config.train_text_encoder ? text_encoder_weights(text_encoder) : NULL, &generator, NULL,
+            NULL, &parameters, err))
         return false;
     fill_up(parameters, &generator);
     const struct adapter_facts facts = { .model = argv[1],

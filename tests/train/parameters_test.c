@@ -131,8 +131,9 @@ static void some_targets_may_be_nowhere(void) {
     noise_init(&generator, RNG_CPU, 0);
     struct parameters *p;
     struct error err = { 0 };
-    CHECK(parameters_create(kernels_reference(), &config, list, NULL, &generator, &p, &err), "%s",
-        err.message);
+    CHECK(parameters_create(
+              kernels_reference(), &config, list, NULL, &generator, NULL, NULL, &p, &err),
+        "%s", err.message);
     for (size_t i = 0; p && i < p->count; i++)
         CHECK(strstr(p->modules[i].target->name, "to_q"), "%s", p->modules[i].target->name);
     CHECK(p && p->count == 8, "%zu layers", p ? p->count : 0);
@@ -152,13 +153,33 @@ static void targets_that_are_all_nowhere_are_named(void) {
     noise_init(&generator, RNG_CPU, 0);
     struct parameters *p;
     struct error err = { 0 };
-    CHECK(!parameters_create(
-              kernels_reference(), &config, unet_weights(job.unet), NULL, &generator, &p, &err) &&
+    CHECK(!parameters_create(kernels_reference(), &config, unet_weights(job.unet), NULL, &generator,
+              NULL, NULL, &p, &err) &&
               !p,
         "it was taken");
     CHECK(strcmp(err.param, "target_modules") == 0 &&
               strcmp(err.value, "o_q, add_k_proj, o_out.0") == 0 && strstr(err.allowed, "to_q"),
         "%s", err.message);
+    train_config_finish(&config);
+}
+
+static bool twice(void *user) {
+    return ++*(int *)user <= 2;
+}
+
+/* Before each layer, of which it is said no before the third. */
+static void it_can_be_called_back_between_layers(void) {
+    struct train_config config = small_job_config(", \"rank\": 4");
+    struct noise_generator generator;
+    noise_init(&generator, RNG_CPU, 0);
+    struct parameters *p;
+    struct error err = { 0 };
+    int asked = 0;
+    CHECK(!parameters_create(kernels_reference(), &config, unet_weights(job.unet), NULL, &generator,
+              twice, &asked, &p, &err) &&
+              !p && err.code == ERROR_CANCELLED && asked == 3,
+        "asked %d times: %s", asked, err.message);
+    printf("called back: asked %d times, %s\n", asked, err.message);
     train_config_finish(&config);
 }
 
@@ -173,6 +194,7 @@ int main(int argc, char **argv) {
     names_fit_patterns();
     some_targets_may_be_nowhere();
     targets_that_are_all_nowhere_are_named();
+    it_can_be_called_back_between_layers();
     small_job_finish(&job);
     return check_done();
 }

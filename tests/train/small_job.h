@@ -65,7 +65,8 @@ static inline void small_job_parameters(struct small_job *job, uint64_t seed) {
     struct error err = { 0 };
     noise_init(&job->generator, RNG_CPU, seed);
     CHECK(parameters_create(kernels_reference(), &job->config, unet_weights(job->unet),
-              text_encoder_weights(job->text_encoder), &job->generator, &job->parameters, &err),
+              text_encoder_weights(job->text_encoder), &job->generator, NULL, NULL,
+              &job->parameters, &err),
         "%s", err.message);
 }
 
