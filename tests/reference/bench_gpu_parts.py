@@ -199,7 +199,7 @@ def part_parity(bench):
 
 def tune(bench, dtype, limit):
     size = ("--width", 64, "--height", 64) if bench.options.emulated else ()
-    minutes = 0.3 if bench.options.emulated else min(limit, bench.left()) / 60 * 0.7
+    minutes = 0.3 * bench.patience if bench.options.emulated else min(limit, bench.left()) / 60 * 0.7
     status, text, error = bench.run(
         bench.program("latentd"), "tune", "--model", model(bench), "--device", "cuda", "--dtype", dtype,
         "--json", "--minutes", minutes, *TOKENIZER, *size, limit=limit)

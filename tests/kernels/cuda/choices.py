@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 latentd, kcheck, model_tool, checkpoint = sys.argv[1:]
 folder = tempfile.mkdtemp()
@@ -25,9 +26,16 @@ def said(*command):
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500).stderr
 
 
-def tune(minutes):
-    return said(latentd, "tune", "--model", checkpoint, "--device", "cuda", "--dtype", "bf16", "--width", "64",
-                "--height", "64", "--minutes", minutes)
+TUNE = (latentd, "tune", "--model", checkpoint, "--device", "cuda", "--dtype", "bf16", "--width", "64", "--height", "64")
+
+
+def tune_until_it_keeps():
+    """Ends it once there are choices: trying everything takes the emulator hours."""
+    with subprocess.Popen(TUNE, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        begun = time.monotonic()
+        while not os.path.exists(cache) and process.poll() is None and time.monotonic() - begun < 250:
+            time.sleep(0.1)
+        process.kill()
 
 
 def programs():
@@ -36,10 +44,10 @@ def programs():
                              "text", "--input", os.devnull, "--output", os.path.join(folder, "out"))
 
 
-log = tune("0.2")
+tune_until_it_keeps()
 with open(cache, encoding="utf-8") as f:
     lines = f.read().splitlines()
-check(len(lines) > 2, f"latentd tune kept {len(lines) - 2} choices {log[-300:] if len(lines) < 3 else ''}")
+check(len(lines) > 2, f"latentd tune kept {len(lines) - 2} choices")
 for name, text in programs():
     found = re.search(r"kernels for (\d+) shapes as measured \((.*)\)", text)
     check(bool(found) and found.groups() == (str(len(lines) - 2), cache),
@@ -49,7 +57,7 @@ lines[0] = lines[0].replace(ours, "gemm_mma.cu 01234567")
 with open(cache, "w", encoding="utf-8") as f:
     f.write("\n".join(lines) + "\n")
 refusal = f"{cache}: ignored, it was measured with gemm_mma.cu 01234567; this is {ours}"
-for name, text in (*programs(), ("latentd tune", tune("0.01"))):
+for name, text in (*programs(), ("latentd tune", said(*TUNE, "--minutes", "0.001"))):
     check(refusal in text, f"{name}: {refusal if refusal in text else text[:500]}")
-    check("as measured" not in text, f"{name} uses none of it")
+    check("shapes as measured" not in text, f"{name} uses none of it")
 sys.exit(failed != 0)
