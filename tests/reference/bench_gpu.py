@@ -297,10 +297,12 @@ def main():
     parser.add_argument("--sdcpp", help="stable-diffusion.cpp: its program, or its source folder")
     parser.add_argument("--emulated", action="store_true", help="walk through without a GPU")
     parser.add_argument("--operations", help="smoke and kcheck: these alone, as a,b,...")
+    parser.add_argument("--components", help="tuned: these alone, of text,unet,vae-decode")
     parser.add_argument("--patience", type=float, help="a factor of all limits [1; 20 with --emulated]")
     parser.add_argument("--list", action="store_true", help="the parts, and end")
     options = parser.parse_args()
     options.parts = options.parts.split(",")
+    options.components = options.components.split(",") if options.components else None
     options.operations = options.operations.split(",") if options.operations else None
     options.build = os.path.abspath(options.build)
     if options.list:

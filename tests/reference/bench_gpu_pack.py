@@ -92,7 +92,8 @@ def pack(options):
             download_wheels(wheels)
         part = options.file + ".part"
         # The programs hold the same kernels: with a window over all of them xz stores those once.
-        filters = [{"id": lzma.FILTER_LZMA2, "preset": 4, "dict_size": 1 << 27}]
+        preset = 0 if options.emulated else 4  # what is not carried need not be small
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": 1 << 27}]
         with lzma.open(part, "wb", filters=filters) as xz, tarfile.open(fileobj=xz, mode="w") as tar:
             mark = os.path.join(scratch, MARK)
             with open(mark, "w", encoding="utf-8") as f:
@@ -110,7 +111,7 @@ def pack(options):
                     tar.add(os.path.join(wheels, name), os.path.join(NAME, "wheels", name))
     size = os.path.getsize(part) / 2**20
     print(f"{options.file}: {size:.1f} MiB, {len(libraries)} libraries")
-    if size > LIMIT_MIB:
+    if size > LIMIT_MIB * (4 if options.emulated else 1):
         os.remove(part)
         print(f"it is larger than the {LIMIT_MIB} MiB that can be carried, and was not kept: "
               "fewer --archs make it smaller", file=sys.stderr)

@@ -340,7 +340,7 @@ def limit_of_a_bundle(folder):
     wheels = os.path.join(folder, "wheels")
     os.makedirs(wheels)
     with open(os.path.join(wheels, "large.whl"), "wb") as f:
-        f.write(os.urandom(2 << 20))
+        f.write(os.urandom(5 << 20))
     pretend(folder, "bin/ninja", "", "/bin/sh")
     pretend(folder, "bin/ldd", "echo 'libc.so.6 => /lib/libc.so.6 (0x0)'", "/bin/sh")
     path, old = os.path.join(folder, "f.tar.xz"), (os.environ["PATH"], bench_gpu_pack.LIMIT_MIB)
