@@ -1,6 +1,7 @@
 /* What respond.c hands to libmicrohttpd, whose functions stand in for it here. */
 #include "server/http/respond.h"
 
+#include "server/access/caller.h"
 #include "server/dialect/dialect.h"
 #include "tests/check.h"
 
@@ -46,6 +47,23 @@ enum MHD_Result MHD_queue_response(
 
 void MHD_destroy_response(struct MHD_Response *response) {
     (void)response;
+}
+
+const union MHD_ConnectionInfo *MHD_get_connection_info(
+    struct MHD_Connection *connection, enum MHD_ConnectionInfoType type, ...) {
+    (void)connection;
+    (void)type;
+    return NULL;
+}
+
+/* The engine's, which is not there (-Wl,--wrap). */
+static double wait_s;
+static uint64_t asked_for;
+double __wrap_engine_wait_s(struct engine *engine, uint64_t caller);
+double __wrap_engine_wait_s(struct engine *engine, uint64_t caller) {
+    (void)engine;
+    asked_for = caller;
+    return wait_s;
 }
 
 /* The values of a header, joined by '|'. */
@@ -149,7 +167,37 @@ static void what_would_be_refused_again_says_so(void) {
     }
 }
 
+static void a_refusal_says_how_long_the_caller_s_work_takes(void) {
+    static const struct {
+        enum error_code code;
+        double wait_s;
+        const char *header;
+    } rows[] = {
+        { ERROR_BUSY, 0, "1" },
+        { ERROR_BUSY, 7.2, "8" },
+        { ERROR_UNAVAILABLE, 150, "150" },
+        { ERROR_BUSY, 1e9, "3600" },
+        { ERROR_INVALID, 7.2, "" },
+        { ERROR_FORBIDDEN, 7.2, "" },
+    };
+    struct http_server server = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    char target[] = "/generate";
+    struct exchange exchange = {
+        .server = &server, .method_name = "POST", .target = target, .caller = "alice"
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct error err;
+        wait_s = rows[i].wait_s;
+        error_set(&err, rows[i].code, "no");
+        CHECK(respond_error(&exchange, &err) == MHD_YES, "nothing was answered");
+        CHECK_STRING(values("Retry-After"), rows[i].header);
+    }
+    CHECK(asked_for == caller_number("key alice"), "somebody else's work");
+    wait_s = 0;
+}
+
 int main(void) {
+    a_refusal_says_how_long_the_caller_s_work_takes();
     no_memory_for_the_answer_is_a_500();
     a_route_s_headers_replace_the_usual_ones();
     a_dialect_has_errors_of_its_own();
