@@ -63,6 +63,7 @@ struct http_server {
     struct bodies *bodies;           /* of requests */
     struct workers *encoders;        /* of finished pictures */
     struct workers *loaders;         /* of adapters */
+    struct workers *readers;         /* of large bodies, and of pictures to draw from */
     struct workers *unpackers;       /* of archives */
     struct workers *walkers;         /* of whole data sets */
     struct workers *clerks;          /* who ask the queue and write into it; NULL without a queue */

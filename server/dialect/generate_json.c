@@ -488,24 +488,17 @@ static bool check_ranges(
     return false;
 }
 
-bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
+bool generate_json_read(const json_t *root, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) {
-    if (length == 0)
-        return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
-    json_t *root = json_parse_request(text, length, err);
-    if (!root)
-        return error_prefix(err, "the body");
-    if (!json_is_object(root)) {
-        json_decref(root);
+    if (!json_is_object(root))
         return error_set(err, ERROR_INVALID, "the body must be a JSON object");
-    }
     struct generate_request request = { 0 };
     *delivery = (struct generate_delivery){ 0 };
     generate_request_init(&request);
     bool ok = true;
     const char *key;
     json_t *value;
-    json_object_foreach(root, key, value) {
+    json_object_foreach((json_t *)root, key, value) {
         ok = parse_one(key, value, &request, delivery, err);
         if (!ok)
             break;
@@ -516,10 +509,21 @@ bool generate_json_parse(const char *text, size_t length, struct generate_reques
     if (ok && preview && delivery->preview_every == 0)
         ok = json_bad_field("preview", preview, "only with a preview_every above 0", err);
     ok = ok && check_ranges(root, &request, err);
-    json_decref(root);
     if (ok)
         *out = request;
     else
         generate_request_finish(&request);
+    return ok;
+}
+
+bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
+    struct generate_delivery *delivery, struct error *err) {
+    if (length == 0)
+        return error_set(err, ERROR_INVALID, "the body is empty; it must be a JSON object");
+    json_t *root = json_parse_request(text, length, err);
+    if (!root)
+        return error_prefix(err, "the body");
+    const bool ok = generate_json_read(root, out, delivery, err);
+    json_decref(root);
     return ok;
 }

@@ -23,6 +23,10 @@ struct generate_delivery {
 bool generate_json_parse(const char *text, size_t length, struct generate_request *out,
     struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
 
+/* The same of a body that was parsed already. */
+bool generate_json_read(const json_t *root, struct generate_request *out,
+    struct generate_delivery *delivery, struct error *err) __attribute__((warn_unused_result));
+
 /* One field of it into a request that was initialised, for dialects whose bodies have some of the
  * same. Ranges are not checked. */
 bool generate_json_parse_field(const char *key, const json_t *value,

@@ -11,6 +11,7 @@
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
+#include "server/reading.h"
 
 #include <stdlib.h>
 
@@ -118,7 +119,7 @@ static bool may_come(const struct exchange *exchange, struct error *err) {
 
 /* What form the client wants; false if none. JSON where it is as good as a picture, and of these
  * the first in the order of enum picture_format; events only where nothing else is as good. */
-static bool negotiate(struct exchange *exchange, struct form *form) {
+static bool negotiate(const struct exchange *exchange, struct form *form) {
     const char *accept = exchange_header(exchange, "Accept");
     const int json = accept_quality(accept, "application/json");
     const int events = accept_quality(accept, "text/event-stream");
@@ -187,25 +188,52 @@ static bool identify(const struct exchange *exchange, const struct form *form, s
     return true;
 }
 
-/* *repeat: the drawing that others with the same key wait for; *known: it is under way or done. */
-static bool find_repeat(struct exchange *exchange, const struct form *form, const char *key,
-    struct repeat **repeat, bool *known, struct error *err) {
-    struct digest digest;
-    *repeat = NULL;
-    *known = false;
-    if (!key[0])
-        return true;
-    if (form->events)
-        return error_field(err, "Idempotency-Key", key,
+/* A body that has been read. */
+struct drawing {
+    struct generate_request request; /* owned */
+    struct generate_delivery delivery;
+    struct form form;
+    char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
+    struct digest digest;            /* of what is asked for, where there is a key */
+};
+
+static bool read_drawing(const struct exchange *exchange, void *out, struct error *err) {
+    struct drawing *d = out;
+    if (!jobs_read_key(exchange, d->key, err) ||
+        !generate_json_parse(exchange->body, exchange->body_size, &d->request, &d->delivery, err))
+        return false;
+    (void)negotiate(exchange, &d->form); /* there is one: handle() has seen it */
+    d->form.events = d->form.events || d->delivery.stream;
+    bool ok = true;
+    if (d->key[0] && d->form.events)
+        ok = error_field(err, "Idempotency-Key", d->key,
             "none with a stream, which nobody can take up again; async=1 makes a job that can be "
             "followed twice");
-    return identify(exchange, form, &digest, err) &&
-           repeats_begin(
-               exchange->server->repeats, exchange->caller, key, &digest, repeat, known, err);
+    else if (d->key[0])
+        ok = identify(exchange, &d->form, &d->digest, err);
+    if (!ok)
+        generate_request_finish(&d->request);
+    return ok;
 }
 
-static enum MHD_Result start(struct exchange *exchange, struct generate_request *request,
-    const struct generate_delivery *delivery, const struct form *form, const char *key) {
+static void finish_drawing(void *read) {
+    generate_request_finish(&((struct drawing *)read)->request);
+}
+
+/* *repeat: the drawing that others with the same key wait for; *known: it is under way or done. */
+static bool find_repeat(struct exchange *exchange, const struct drawing *d, struct repeat **repeat,
+    bool *known, struct error *err) {
+    *repeat = NULL;
+    *known = false;
+    return !d->key[0] || repeats_begin(exchange->server->repeats, exchange->caller, d->key,
+                             &d->digest, repeat, known, err);
+}
+
+static enum MHD_Result start_drawing(struct exchange *exchange, void *read) {
+    struct drawing *d = read;
+    struct generate_request *request = &d->request;
+    const struct generate_delivery *delivery = &d->delivery;
+    const struct form *form = &d->form;
     struct generation_options options = {
         .stream = form->events,
         .preview_every = delivery->preview_every,
@@ -217,7 +245,7 @@ static enum MHD_Result start(struct exchange *exchange, struct generate_request 
     if (!own)
         error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
     else if (choose_format(request, form, &err) && check_previews(delivery, form, &err) &&
-             find_repeat(exchange, form, key, &options.repeat, &known, &err) && !known) {
+             find_repeat(exchange, d, &options.repeat, &known, &err) && !known) {
         *own = *form;
         return generation_start(exchange, request, &kind, own, &options);
     }
@@ -226,30 +254,32 @@ static enum MHD_Result start(struct exchange *exchange, struct generate_request 
     return known ? repeat_answer(exchange, options.repeat) : respond_error(exchange, &err);
 }
 
+static const struct reading_kind drawing = {
+    .size = sizeof(struct drawing),
+    .read = read_drawing,
+    .handle = start_drawing,
+    .finish = finish_drawing,
+};
+
 static enum MHD_Result handle(struct exchange *exchange) {
     struct form form = { 0 };
     struct error err = { 0 };
-    char key[JOB_KEY_MAX_BYTES + 1];
     bool is_order;
-    if (!generation_is_order(exchange, &is_order, &err) || !jobs_read_key(exchange, key, &err))
+    if (!generation_is_order(exchange, &is_order, &err))
         return respond_error(exchange, &err);
     if (is_order)
-        return generation_order(exchange, key);
+        return generation_order(exchange);
     if (!negotiate(exchange, &form))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with application/json, image/png, image/jpeg, image/webp or "
             "text/event-stream",
             NULL, false);
-    struct generate_request request;
-    struct generate_delivery delivery;
-    if (!generate_json_parse(exchange->body, exchange->body_size, &request, &delivery, &err))
-        return respond_error(exchange, &err);
-    form.events = form.events || delivery.stream;
-    return start(exchange, &request, &delivery, &form, key);
+    return reading_start(exchange, &drawing);
 }
 
 const struct route route_generate = { .path = "/generate",
-    .methods = { { "POST", content_types_json, may_come, handle, .about = "draws", .query = "async",
+    .methods = { { "POST", content_types_json, may_come, handle, .large = true, .about = "draws",
+        .query = "async",
         .answers = "application/json image/png image/jpeg image/webp text/event-stream",
         .schema = generate_json_schema } } };
 

@@ -8,6 +8,7 @@
 #include "server/generation/answer.h"
 #include "server/http/accept.h"
 #include "server/http/respond.h"
+#include "server/reading.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,22 +83,41 @@ static bool choose_format(const struct exchange *exchange, struct generate_reque
     return best > 0;
 }
 
+static bool read_request(const struct exchange *exchange, void *out, struct error *err) {
+    struct generate_request *request = out;
+    generate_request_init(request);
+    (void)choose_format(exchange, request); /* there is one: handle() has seen it */
+    if (huggingface_parse(exchange->body, exchange->body_size, request, err))
+        return true;
+    generate_request_finish(request);
+    return false;
+}
+
+static enum MHD_Result start(struct exchange *exchange, void *read) {
+    const struct generation_options options = { 0 };
+    return generation_start(exchange, read, &kind, NULL, &options);
+}
+
+static void finish(void *read) {
+    generate_request_finish(read);
+}
+
 static enum MHD_Result handle(struct exchange *exchange) {
-    struct error err = { 0 };
+    static const struct reading_kind reading = {
+        .size = sizeof(struct generate_request),
+        .read = read_request,
+        .handle = start,
+        .finish = finish,
+    };
     struct generate_request request = { 0 };
-    generate_request_init(&request);
     if (!choose_format(exchange, &request))
         return respond_refusal(exchange, 406, "not_acceptable",
             "this route answers with image/png, image/jpeg or image/webp", NULL, false);
-    const struct generation_options options = { 0 };
-    if (huggingface_parse(exchange->body, exchange->body_size, &request, &err))
-        return generation_start(exchange, &request, &kind, NULL, &options);
-    generate_request_finish(&request);
-    return respond_error(exchange, &err);
+    return reading_start(exchange, &reading);
 }
 
 const struct route route_huggingface = { .path = "/hf",
     .dialect = &dialect_huggingface,
-    .methods = { { "POST", content_types_json, generation_may_come, handle,
+    .methods = { { "POST", content_types_json, generation_may_come, handle, .large = true,
         .about = "draws, as Hugging Face's clients ask for it",
         .answers = "image/png image/jpeg image/webp" } } };

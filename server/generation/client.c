@@ -318,7 +318,7 @@ static void refuse(struct client *client) {
         job_watch_poke(client->deferred.server->job_watch, &client->watcher);
 }
 
-/* On a loader's thread, with the worker's reference. */
+/* On a loader's or a reader's thread, with the worker's reference. */
 static void admit_later(struct work *work) {
     struct client *client = (struct client *)((char *)work - offsetof(struct client, work));
     struct deferred *deferred = &client->deferred;
@@ -411,7 +411,7 @@ enum MHD_Result generation_start(struct exchange *exchange, struct generate_requ
     if (generation_would_wait(client->g)) {
         deferred_suspend(&client->deferred, exchange); /* nobody can be done with it yet */
         client->work.run = admit_later;
-        workers_give(exchange->server->loaders, &client->work);
+        workers_give(generation_workers(client->g), &client->work);
         return MHD_YES;
     }
     if (!generation_admit(client->g, &err))

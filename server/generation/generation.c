@@ -267,7 +267,14 @@ bool generation_would_wait(const struct generation *g) {
     return resolve_would_wait(engine_get_adapters(g->server->options.engine), &g->asked);
 }
 
+struct workers *generation_workers(const struct generation *g) {
+    return g->asked.init_image.bytes || g->asked.mask_image.bytes ? g->server->readers
+                                                                  : g->server->loaders;
+}
+
 static bool resolve(struct generation *g, struct error *err) {
+    if (is_cancelled(g)) /* before pictures are decoded for nobody */
+        return error_set(err, ERROR_CANCELLED, "the request was cancelled before it began");
     if ((g->kind->prepare && !g->kind->prepare(g, &g->asked, err)) ||
         !engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
         (g->kind->check && !g->kind->check(g, err)))

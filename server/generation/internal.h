@@ -44,6 +44,9 @@ bool generation_check_priority(bool may_prioritize, const struct generate_reques
 
 /* Whether admitting it would decode pictures, read an adapter's file, or make weights of one. */
 bool generation_would_wait(const struct generation *g);
+/* Who admits it then: readers where there are pictures, which keep no loader from others. Before
+ * it is admitted. */
+struct workers *generation_workers(const struct generation *g);
 /* All that can be wrong with the request is said here, whoever waits. On success the engine has it,
  * and owner->ended will be called, maybe before this returns; if not, it has ended now. */
 bool generation_admit(struct generation *g, struct error *err) __attribute__((warn_unused_result));

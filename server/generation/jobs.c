@@ -22,8 +22,8 @@
 #define PREVIEW_MS 250 /* the least time between two previews that become events */
 #define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of one that stands in its event */
 
-/* A job that is being worked on. One thread after the other: a loader's, the engine's, an
- * encoder's; what others may see of it is under the mutex. */
+/* A job that is being worked on. One thread after the other: a loader's or a reader's, the
+ * engine's, an encoder's; what others may see of it is under the mutex. */
 struct drawn_job {
     struct work work;
     struct generation_jobs *jobs;
@@ -203,7 +203,7 @@ static const struct generation_owner owner = {
 };
 static const struct generation_kind kind = { .dialect = "job", .check = check };
 
-/* --- The beginning of a job, on a loader's thread --- */
+/* --- The beginning of a job, on a loader's thread, and with pictures on a reader's --- */
 
 /* timeout_s counts from when the job was accepted, however often it was begun. */
 static bool use_deadline(struct drawn_job *d, struct error *err) {
@@ -243,8 +243,8 @@ static bool check_model(const struct drawn_job *d, struct error *err) {
         meant, now.model_name, job_claim_job(d->claim)->id);
 }
 
-/* True once the engine has it, or it has ended. False and why if it never began. */
-static bool draw(struct drawn_job *d, struct error *err) {
+/* d->g, if this is true. */
+static bool make_generation(struct drawn_job *d, struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     if (!read_order(d, err) || !use_deadline(d, err) || !check_model(d, err))
         return false;
@@ -265,16 +265,13 @@ static bool draw(struct drawn_job *d, struct error *err) {
     struct generation *g = generation_create(&order, err);
     if (!g)
         return false;
-    generation_ref(g); /* ours, while it is admitted */
     pthread_mutex_lock(&jobs->mutex);
     d->g = g;
     pthread_mutex_unlock(&jobs->mutex);
-    if (job_claim_wish(d->claim) != JOB_GO_ON)
-        generation_cancel(g);
-    const bool ok = generation_admit(g, err);
-    generation_unref(g);
-    return ok;
+    return true;
 }
+
+static void begin(struct work *work);
 
 /* The engine takes no requests now, but will again: the keeper begins it anew. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
@@ -287,6 +284,7 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     pthread_mutex_lock(&jobs->mutex);
     struct generation *g = d->g;
     d->g = NULL;
+    d->work.run = begin;
     d->again_ms = monotonic_ms() + LOOK_MS;
     pthread_cond_broadcast(&jobs->changed);
     pthread_mutex_unlock(&jobs->mutex);
@@ -294,14 +292,31 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     return true;
 }
 
+/* Of a job that has its generation: afterwards the engine has it, or it waits, or has ended. */
+static void admit(struct work *work) {
+    struct drawn_job *d = (struct drawn_job *)work;
+    struct generation *g = d->g;
+    struct error err = { 0 };
+    generation_ref(g); /* ours, while it is admitted */
+    if (job_claim_wish(d->claim) != JOB_GO_ON)
+        generation_cancel(g);
+    if (!generation_admit(g, &err) && !put_off(d, &err))
+        finish(d, &err);
+    generation_unref(g);
+}
+
 static void begin(struct work *work) {
     struct drawn_job *d = (struct drawn_job *)work;
     struct error err = { 0 };
-    if (job_claim_wish(d->claim) != JOB_GO_ON)
+    if (job_claim_wish(d->claim) != JOB_GO_ON) {
         error_set(&err, ERROR_CANCELLED, "the job was asked to stop before it began");
-    else if (draw(d, &err) || put_off(d, &err))
-        return;
-    finish(d, &err);
+        finish(d, &err);
+    } else if (make_generation(d, &err)) {
+        d->work.run = admit;
+        workers_give(generation_workers(d->g), work);
+    } else if (!put_off(d, &err)) {
+        finish(d, &err);
+    }
 }
 
 /* --- What the dispatcher says --- */

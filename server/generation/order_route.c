@@ -12,6 +12,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
+#include "server/reading.h"
 #include "server/task.h"
 
 #include <stdlib.h>
@@ -21,8 +22,7 @@
 struct order_task {
     struct task task; /* the first member */
     struct http_server *server;
-    char *body; /* owned, as it came */
-    size_t body_size;
+    json_t *body; /* owned, as it came */
     char caller[KEY_NAME_MAX_BYTES + 1];
     struct caller account;
     unsigned rights;
@@ -30,7 +30,7 @@ struct order_task {
 };
 
 static void destroy(struct task *task) {
-    free(((struct order_task *)task)->body);
+    json_decref(((struct order_task *)task)->body);
     free(task);
 }
 
@@ -61,13 +61,13 @@ bool generation_is_order(const struct exchange *exchange, bool *out, struct erro
     return true;
 }
 
-/* --- What an order comes to, on a loader's thread --- */
+/* --- What an order comes to, on a loader's or a reader's thread --- */
 
 static bool read_request(const struct order_task *t, struct generate_request *request,
     struct resolved_request *resolved, struct error *err) {
     struct generate_delivery delivery;
     char value[16];
-    if (!generate_json_parse(t->body, t->body_size, request, &delivery, err))
+    if (!generate_json_read(t->body, request, &delivery, err))
         return false;
     bool ok = !delivery.stream ||
               error_field(err, "stream", "true",
@@ -83,12 +83,12 @@ static bool read_request(const struct order_task *t, struct generate_request *re
 }
 
 /* The files first: a job that is there can be begun. */
-static bool write_and_enqueue(const struct order_task *t, const char *folder, const json_t *body,
+static bool write_and_enqueue(const struct order_task *t, const char *folder,
     const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
     struct error *err) {
     json_t *shown = NULL;
     bool ok = job_folder_make(folder, err) &&
-              orders_write(folder, &t->server->options, body, resolved, &shown, err);
+              orders_write(folder, &t->server->options, t->body, resolved, &shown, err);
     char *text = ok ? json_dumps(shown, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(shown);
     if (ok && !text)
@@ -103,8 +103,8 @@ static bool write_and_enqueue(const struct order_task *t, const char *folder, co
 }
 
 /* Resolved and written down, while no switch leaves the model. */
-static bool make_now(const struct order_task *t, const json_t *body, struct job_order *order,
-    struct job *job, bool *known, struct error *err) {
+static bool make_now(const struct order_task *t, struct job_order *order, struct job *job,
+    bool *known, struct error *err) {
     struct generate_request request;
     struct resolved_request resolved;
     char id[JOB_ID_BYTES];
@@ -112,7 +112,7 @@ static bool make_now(const struct order_task *t, const json_t *body, struct job_
         return false;
     order->id = id;
     char *folder = job_folder_path(t->server->options.state_folder, id);
-    const bool ok = folder ? write_and_enqueue(t, folder, body, &resolved, order, job, known, err)
+    const bool ok = folder ? write_and_enqueue(t, folder, &resolved, order, job, known, err)
                            : no_memory(err);
     free(folder);
     resolved_request_finish(&resolved);
@@ -120,26 +120,25 @@ static bool make_now(const struct order_task *t, const json_t *body, struct job_
     return ok;
 }
 
-static bool make(const struct order_task *t, const json_t *body, struct job_order *order,
-    struct job *job, bool *known, struct error *err) {
+static bool make(const struct order_task *t, struct job_order *order, struct job *job, bool *known,
+    struct error *err) {
     struct engine *engine = t->server->options.engine;
     if (!engine_begin_order(engine, err))
         return false;
-    const bool ok = make_now(t, body, order, job, known, err);
+    const bool ok = make_now(t, order, job, known, err);
     engine_end_order(engine);
     return ok;
 }
 
 /* The job of the request: the one that it was when it came before, or a new one. */
-static bool find_or_make(
-    const struct order_task *t, const json_t *body, struct job *job, struct error *err) {
+static bool find_or_make(const struct order_task *t, struct job *job, struct error *err) {
     struct job_order order = {
         .type = GENERATE_JOB_TYPE, .owner = t->caller, .caller = t->account.text
     };
     char digest[DIGEST_TEXT_BYTES];
     bool known = false;
     if (t->key[0]) {
-        char *canonical = json_dumps(body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        char *canonical = json_dumps(t->body, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
         if (!canonical)
             return no_memory(err);
         const struct digest sum = sha256_of(canonical, strlen(canonical));
@@ -149,45 +148,71 @@ static bool find_or_make(
         order.body = digest;
     }
     return queue_find_known(t->server->options.queue, &order, job, &known, err) &&
-           (known || make(t, body, &order, job, &known, err));
+           (known || make(t, &order, job, &known, err));
 }
 
 static bool enqueue(struct task *task, struct error *err) {
     struct order_task *t = (struct order_task *)task;
     struct job job;
-    json_t *body = json_parse_request(t->body, t->body_size, err);
-    if (!body)
-        return error_prefix(err, "the body");
-    bool ok = find_or_make(t, body, &job, err);
-    json_decref(body);
-    if (!ok)
+    if (!find_or_make(t, &job, err))
         return false;
     task->status = 202;
-    ok = jobs_tell(task, t->server->options.queue, &job, err);
+    const bool ok = jobs_tell(task, t->server->options.queue, &job, err);
     job_finish(&job);
     return ok;
 }
 
-enum MHD_Result generation_order(struct exchange *exchange, const char *key) {
+/* --- What is asked for --- */
+
+struct order {
+    json_t *body; /* owned */
+};
+
+static bool read_body(const struct exchange *exchange, void *out, struct error *err) {
+    struct order *order = out;
+    order->body = json_parse_request(exchange->body, exchange->body_size, err);
+    return order->body || error_prefix(err, "the body");
+}
+
+static void finish_body(void *read) {
+    json_decref(((struct order *)read)->body);
+}
+
+/* Pictures are decoded where they keep nobody from ordering without them. */
+static struct workers *workers_for(struct http_server *server, const json_t *body) {
+    const bool has_picture = json_object_get(body, "init_image") ||
+                             json_object_get(body, "mask_image");
+    return has_picture ? server->readers : server->loaders;
+}
+
+static enum MHD_Result start(struct exchange *exchange, void *read) {
+    struct order *order = read;
     struct error err = { 0 };
-    if (!jobs_are_kept(exchange, &err))
+    char key[JOB_KEY_MAX_BYTES + 1];
+    struct order_task *t = NULL;
+    if (!jobs_read_key(exchange, key, &err)) {
+        json_decref(order->body);
         return respond_error(exchange, &err);
-    struct order_task *t = calloc(1, sizeof(*t));
-    char *body = t ? malloc(exchange->body_size + 1) : NULL;
-    if (body) {
-        if (exchange->body_size > 0)
-            memcpy(body, exchange->body, exchange->body_size);
-        body[exchange->body_size] = 0;
-        t->body = body;
-        t->body_size = exchange->body_size;
-        t->server = exchange->server;
-        snprintf(t->caller, sizeof(t->caller), "%s", exchange->caller);
-        t->account = caller_of(exchange);
-        t->rights = exchange->rights;
-        snprintf(t->key, sizeof(t->key), "%s", key);
-    } else {
-        free(t);
-        t = NULL;
     }
-    return task_start((struct task *)t, exchange, exchange->server->loaders, enqueue, destroy);
+    t = calloc(1, sizeof(*t));
+    if (!t) {
+        json_decref(order->body);
+        return task_start(NULL, exchange, NULL, enqueue, destroy);
+    }
+    t->body = order->body;
+    t->server = exchange->server;
+    snprintf(t->caller, sizeof(t->caller), "%s", exchange->caller);
+    t->account = caller_of(exchange);
+    t->rights = exchange->rights;
+    snprintf(t->key, sizeof(t->key), "%s", key);
+    return task_start(&t->task, exchange, workers_for(exchange->server, t->body), enqueue, destroy);
+}
+
+enum MHD_Result generation_order(struct exchange *exchange) {
+    static const struct reading_kind kind = {
+        .size = sizeof(struct order), .read = read_body, .handle = start, .finish = finish_body
+    };
+    struct error err = { 0 };
+    return jobs_are_kept(exchange, &err) ? reading_start(exchange, &kind)
+                                         : respond_error(exchange, &err);
 }

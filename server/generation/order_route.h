@@ -8,7 +8,7 @@
 bool generation_is_order(const struct exchange *exchange, bool *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* As a route's handler, once the whole body is there; `key` as jobs_read_key has it. */
-enum MHD_Result generation_order(struct exchange *exchange, const char *key);
+/* As a route's handler, once the whole body is there. Its method is marked `large`. */
+enum MHD_Result generation_order(struct exchange *exchange);
 
 #endif

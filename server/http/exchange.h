@@ -48,7 +48,8 @@ struct exchange {
         *held;        /* owned: what has come of a body that no sink takes (server/http/bodies.h) */
     const char *body; /* borrowed from that once it is whole, NULL for none */
     size_t body_size;
-    bool body_refused;       /* it was not taken, and the rest was thrown away */
+    bool reads;        /* a reader takes the body apart, which therefore stays (server/reading.h) */
+    bool body_refused; /* it was not taken, and the rest was thrown away */
     struct error body_error; /* why */
     bool uploading;          /* a sink has begun with the body and not ended */
     void *upload;            /* the sink's */

@@ -224,8 +224,10 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
 
 /* The route is known already, and it has a say in this. */
 static uint64_t body_max_bytes(const struct exchange *exchange) {
-    const struct body_sink *sink = exchange->method ? exchange->method->sink : NULL;
-    return sink ? sink->max_bytes(exchange) : HTTP_BODY_MAX_BYTES;
+    const struct route_method *method = exchange->method;
+    if (method && method->sink)
+        return method->sink->max_bytes(exchange);
+    return !method || method->large ? HTTP_BODY_MAX_BYTES : HTTP_READ_AT_ONCE_BYTES;
 }
 
 static void find_route(struct exchange *exchange, const char *method) {
@@ -433,8 +435,11 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
     owe_answer(exchange);
-    if (exchange->deferred) /* the connection was suspended, and the answer is there */
-        return exchange->deferred->kind->answer(exchange->deferred, exchange);
+    if (exchange->deferred) { /* the connection was suspended, and the answer is there */
+        result = exchange->deferred->kind->answer(exchange->deferred, exchange);
+        drop_body(exchange);
+        return result;
+    }
     if (!exchange->uploading && answer_early(exchange, method, &result))
         return result;
     if (exchange->held && !exchange->body_refused)
@@ -444,7 +449,8 @@ static enum MHD_Result finish(struct exchange *exchange, const char *method) {
         return respond_error(exchange, &exchange->body_error);
     exchange->uploading = false; /* the handler's now */
     result = exchange->method->handle(exchange);
-    drop_body(exchange);
+    if (!exchange->reads)
+        drop_body(exchange);
     return result;
 }
 
@@ -544,6 +550,7 @@ bool http_server_create(
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
         workers_create(encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
         workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
+        workers_create(HTTP_READERS, WORKERS_PLAIN, &server->readers, err) &&
         workers_create(HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
         workers_create(HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
         start_jobs(server, err) &&
@@ -604,6 +611,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->unpackers);
     workers_destroy(server->walkers);
     workers_destroy(server->loaders);
+    workers_destroy(server->readers); /* to whom the others give what has pictures */
     workers_destroy(server->encoders);
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);

@@ -46,6 +46,9 @@ struct route_method {
      * The media types of its answer in the same way; NULL: application/json. */
     const char *about, *query, *answers;
     struct json_t *(*schema)(void); /* of its JSON body, a new reference; NULL: anything */
+    /* Its body may have HTTP_BODY_MAX_BYTES, since `handle` leaves it to server/reading.h. Others
+     * that are held in memory may have HTTP_READ_AT_ONCE_BYTES. */
+    bool large;
 };
 
 struct route {

@@ -7,6 +7,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
+#include "server/reading.h"
 #include "server/task.h"
 #include "server/training/train_order.h"
 
@@ -281,27 +282,51 @@ static bool give_key(struct train_order *order) {
     return true;
 }
 
-static enum MHD_Result handle_create(struct exchange *exchange) {
+struct read_order {
+    json_t *body, *config; /* owned */
+};
+
+static bool read_order(const struct exchange *exchange, void *out, struct error *err) {
+    struct read_order *order = out;
     const struct openai_models models = openai_models_of(exchange);
+    order->body = json_parse_request(exchange->body, exchange->body_size, err);
+    order->config = order->body ? fine_tuning_config(order->body, &models, err) : NULL;
+    if (!order->config)
+        json_decref(order->body);
+    return order->config;
+}
+
+static void finish_order(void *read) {
+    json_decref(((struct read_order *)read)->body);
+    json_decref(((struct read_order *)read)->config);
+}
+
+static enum MHD_Result start_order(struct exchange *exchange, void *read) {
+    struct read_order *order = read;
     struct error err = { 0 };
-    json_t *body = json_parse_request(exchange->body, exchange->body_size, &err);
-    json_t *config = body ? fine_tuning_config(body, &models, &err) : NULL;
-    struct tuning_task *t = config ? new_task(exchange) : NULL;
-    if (config && t) {
+    struct tuning_task *t = new_task(exchange);
+    if (t) {
         train_order_init(&t->order, exchange);
-        t->body = body;
-        t->config = config;
+        t->body = order->body;
+        t->config = order->config;
         if (give_key(&t->order))
             return task_start(&t->task, exchange, exchange->server->clerks, enqueue, destroy);
         destroy(&t->task);
         error_set(&err, ERROR_IO, "the system gives no random key");
         return respond_error(exchange, &err);
     }
-    json_decref(body);
-    if (!config)
-        return respond_error(exchange, &err);
-    json_decref(config);
+    finish_order(order);
     return task_start(NULL, exchange, NULL, enqueue, destroy);
+}
+
+static enum MHD_Result handle_create(struct exchange *exchange) {
+    static const struct reading_kind kind = {
+        .size = sizeof(struct read_order),
+        .read = read_order,
+        .handle = start_order,
+        .finish = finish_order,
+    };
+    return reading_start(exchange, &kind);
 }
 
 static enum MHD_Result handle_list(struct exchange *exchange) {
@@ -332,7 +357,7 @@ static enum MHD_Result handle_change(struct exchange *exchange) {
 
 const struct route route_openai_tunings = { .path = "/v1/fine_tuning/jobs",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_json, may_order, handle_create,
+    .methods = { { "POST", content_types_json, may_order, handle_create, .large = true,
                      .about = "trains, as OpenAI's clients ask for it" },
         { "GET", .may_come = jobs_are_kept, .handle = handle_list,
             .about = "the caller's training jobs, newest first", .query = "after limit" } } };

@@ -5,6 +5,7 @@
 #include "server/http/respond.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
+#include "server/reading.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +85,8 @@ static int steps_between(const struct image_order *order) {
     return (order->request.num_inference_steps + pieces - 1) / pieces;
 }
 
-/* Takes over the order. */
-static enum MHD_Result start(struct exchange *exchange, struct image_order *order) {
+static enum MHD_Result start(struct exchange *exchange, void *read) {
+    struct image_order *order = read;
     const struct generation_options options = {
         .stream = order->stream,
         .preview_every = order->partial_images > 0 ? steps_between(order) : 0,
@@ -104,13 +105,13 @@ static enum MHD_Result start(struct exchange *exchange, struct image_order *orde
     return generation_start(exchange, &request, &kind, client, &options);
 }
 
-static enum MHD_Result handle_generations(struct exchange *exchange) {
-    struct error err = { 0 };
-    struct image_order order;
+static void finish(void *read) {
+    image_order_finish(read);
+}
+
+static bool read_generations(const struct exchange *exchange, void *out, struct error *err) {
     const struct openai_models models = openai_models_of(exchange);
-    return image_order_from_json(exchange->body, exchange->body_size, &models, &order, &err)
-               ? start(exchange, &order)
-               : respond_error(exchange, &err);
+    return image_order_from_json(exchange->body, exchange->body_size, &models, out, err);
 }
 
 static bool read_form(
@@ -125,42 +126,55 @@ static bool read_form(
     return false;
 }
 
-static enum MHD_Result handle_form(struct exchange *exchange, enum image_route route) {
-    struct error err = { 0 };
+static bool read_order(const struct exchange *exchange, enum image_route route,
+    struct image_order *out, struct error *err) {
     struct image_form form = { 0 };
     struct image_form_reader reader = { .route = route, .form = &form };
-    struct image_order order;
     const struct openai_models models = openai_models_of(exchange);
-    const bool ok = read_form(exchange, &reader, &err) &&
-                    image_order_from_form(&form, route, &models, &order, &err);
+    const bool ok = read_form(exchange, &reader, err) &&
+                    image_order_from_form(&form, route, &models, out, err);
     image_form_reader_finish(&reader);
     image_form_finish(&form);
-    return ok ? start(exchange, &order) : respond_error(exchange, &err);
+    return ok;
 }
 
-static enum MHD_Result handle_edits(struct exchange *exchange) {
-    return handle_form(exchange, IMAGE_EDIT);
+static bool read_edits(const struct exchange *exchange, void *out, struct error *err) {
+    return read_order(exchange, IMAGE_EDIT, out, err);
 }
 
-static enum MHD_Result handle_variations(struct exchange *exchange) {
-    return handle_form(exchange, IMAGE_VARIATION);
+static bool read_variations(const struct exchange *exchange, void *out, struct error *err) {
+    return read_order(exchange, IMAGE_VARIATION, out, err);
 }
+
+#define HANDLER(name)                                                                              \
+    static enum MHD_Result handle_##name(struct exchange *exchange) {                              \
+        static const struct reading_kind reading = {                                               \
+            .size = sizeof(struct image_order),                                                    \
+            .read = read_##name,                                                                   \
+            .handle = start,                                                                       \
+            .finish = finish,                                                                      \
+        };                                                                                         \
+        return reading_start(exchange, &reading);                                                  \
+    }
+HANDLER(generations)
+HANDLER(edits)
+HANDLER(variations)
 
 static const char *const content_types_form[] = { content_type_form, NULL };
 
 const struct route route_openai_generations = { .path = "/v1/images/generations",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_json, generation_may_come, handle_generations,
-        .about = "draws, as OpenAI's clients ask for it",
+        .large = true, .about = "draws, as OpenAI's clients ask for it",
         .answers = "application/json text/event-stream", .schema = image_order_schema } } };
 
 const struct route route_openai_edits = { .path = "/v1/images/edits",
     .dialect = &dialect_openai,
-    .methods = { { "POST", content_types_form, generation_may_come, handle_edits,
+    .methods = { { "POST", content_types_form, generation_may_come, handle_edits, .large = true,
         .about = "draws from a picture, or the part of it that a mask leaves transparent",
         .answers = "application/json text/event-stream" } } };
 
 const struct route route_openai_variations = { .path = "/v1/images/variations",
     .dialect = &dialect_openai,
     .methods = { { "POST", content_types_form, generation_may_come, handle_variations,
-        .about = "draws from a picture alone" } } };
+        .large = true, .about = "draws from a picture alone" } } };

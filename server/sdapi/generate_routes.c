@@ -1,7 +1,7 @@
 /* POST /sdapi/v1/txt2img and /img2img: parse, and start a generation that answers in this dialect.
  */
 #include "server/generation/answer.h"
-#include "server/http/respond.h"
+#include "server/reading.h"
 #include "server/sdapi/answer.h"
 #include "server/sdapi/sdapi.h"
 
@@ -42,7 +42,7 @@ static bool take_room(struct asked *a, size_t bytes, struct error *err) {
     return true;
 }
 
-/* With a mask there are pictures to decode, so a loader's thread does this. */
+/* With a mask there are pictures to decode, so a reader's thread does this. */
 static bool prepare(struct generation *g, struct generate_request *asked, struct error *err) {
     struct asked *a = g->user;
     struct sdapi_request *request = &a->request;
@@ -91,25 +91,40 @@ static bool check_checkpoint(
                "\"%.200s\", which is loaded; POST /sdapi/v1/options loads another", current);
 }
 
-static enum MHD_Result start(struct exchange *exchange, enum sdapi_kind which) {
+/* A body that has been read. */
+struct read_request {
+    struct asked *asked; /* owned */
+    struct sdapi_settings settings;
+};
+
+static bool read_request(const struct exchange *exchange, enum sdapi_kind which,
+    struct read_request *out, struct error *err) {
     struct http_server *server = exchange->server;
-    struct error err = { 0 };
-    pthread_mutex_lock(&server->mutex);
-    const struct sdapi_settings settings = server->sdapi;
-    pthread_mutex_unlock(&server->mutex);
     struct asked *a = calloc(1, sizeof(*a));
-    if (!a) {
-        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
-        return respond_error(exchange, &err);
-    }
-    struct sdapi_request *request = &a->request;
+    if (!a)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
+    pthread_mutex_lock(&server->mutex);
+    out->settings = server->sdapi;
+    pthread_mutex_unlock(&server->mutex);
     a->server = server;
-    if (!sdapi_request_parse(
-            which, exchange->body, exchange->body_size, &settings, request, &err) ||
-        !check_checkpoint(server, request, &err)) {
-        finish(a);
-        return respond_error(exchange, &err);
+    if (sdapi_request_parse(
+            which, exchange->body, exchange->body_size, &out->settings, &a->request, err) &&
+        check_checkpoint(server, &a->request, err)) {
+        out->asked = a;
+        return true;
     }
+    finish(a);
+    return false;
+}
+
+static void finish_request(void *read) {
+    finish(((struct read_request *)read)->asked);
+}
+
+static enum MHD_Result start(struct exchange *exchange, void *read) {
+    struct asked *a = ((struct read_request *)read)->asked;
+    const struct sdapi_settings settings = ((struct read_request *)read)->settings;
+    struct sdapi_request *request = &a->request;
     struct generate_request asked = request->generate;
     memset(&request->generate, 0, sizeof(request->generate));
     const int every = settings.live_previews && settings.preview_every > 0 ? settings.preview_every
@@ -122,20 +137,33 @@ static enum MHD_Result start(struct exchange *exchange, enum sdapi_kind which) {
     return generation_start(exchange, &asked, &kind, a, &options);
 }
 
-static enum MHD_Result txt2img(struct exchange *exchange) {
-    return start(exchange, SDAPI_TXT2IMG);
+static bool read_txt2img(const struct exchange *exchange, void *out, struct error *err) {
+    return read_request(exchange, SDAPI_TXT2IMG, out, err);
 }
 
-static enum MHD_Result img2img(struct exchange *exchange) {
-    return start(exchange, SDAPI_IMG2IMG);
+static bool read_img2img(const struct exchange *exchange, void *out, struct error *err) {
+    return read_request(exchange, SDAPI_IMG2IMG, out, err);
 }
+
+#define HANDLER(name)                                                                              \
+    static enum MHD_Result name(struct exchange *exchange) {                                       \
+        static const struct reading_kind reading = {                                               \
+            .size = sizeof(struct read_request),                                                   \
+            .read = read_##name,                                                                   \
+            .handle = start,                                                                       \
+            .finish = finish_request,                                                              \
+        };                                                                                         \
+        return reading_start(exchange, &reading);                                                  \
+    }
+HANDLER(txt2img)
+HANDLER(img2img)
 
 const struct route route_sdapi_txt2img = { .path = "/sdapi/v1/txt2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, generation_takes, txt2img,
+    .methods = { { "POST", content_types_json, generation_takes, txt2img, .large = true,
         .about = "Draws pictures from a text, as AUTOMATIC1111" } } };
 
 const struct route route_sdapi_img2img = { .path = "/sdapi/v1/img2img",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, generation_takes, img2img,
+    .methods = { { "POST", content_types_json, generation_takes, img2img, .large = true,
         .about = "Draws pictures from a text and a picture, as AUTOMATIC1111" } } };

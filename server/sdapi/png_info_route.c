@@ -1,7 +1,8 @@
 /* POST /sdapi/v1/png-info: what a picture says of how it was drawn. */
 #include "base/json.h"
 #include "pictures/texts.h"
-#include "server/http/respond.h"
+#include "server/http/route.h"
+#include "server/reading.h"
 #include "server/sdapi/infotext.h"
 #include "server/sdapi/request.h"
 #include "server/sdapi/sdapi.h"
@@ -54,7 +55,7 @@ static void destroy(struct task *task) {
     free(t);
 }
 
-static bool read_picture(struct exchange *exchange, struct picture_file *out, struct error *err) {
+static bool read_picture(const struct exchange *exchange, void *out, struct error *err) {
     struct error why;
     json_t *body = json_parse_request(exchange->body, exchange->body_size, &why);
     const json_t *image = json_object_get(body, "image");
@@ -66,17 +67,30 @@ static bool read_picture(struct exchange *exchange, struct picture_file *out, st
     return ok;
 }
 
-static enum MHD_Result handle(struct exchange *exchange) {
-    struct error err = { 0 };
+static void finish_picture(void *read) {
+    free(((struct picture_file *)read)->bytes);
+}
+
+static enum MHD_Result start(struct exchange *exchange, void *read) {
     struct png_info_task *t = calloc(1, sizeof(*t));
-    if (t && !read_picture(exchange, &t->file, &err)) {
-        free(t);
-        return respond_error(exchange, &err);
-    }
-    return task_start(t ? &t->task : NULL, exchange, exchange->server->loaders, run, destroy);
+    if (t)
+        t->file = *(struct picture_file *)read;
+    else
+        finish_picture(read);
+    return task_start(t ? &t->task : NULL, exchange, exchange->server->readers, run, destroy);
+}
+
+static enum MHD_Result handle(struct exchange *exchange) {
+    static const struct reading_kind kind = {
+        .size = sizeof(struct picture_file),
+        .read = read_picture,
+        .handle = start,
+        .finish = finish_picture,
+    };
+    return reading_start(exchange, &kind);
 }
 
 const struct route route_sdapi_png_info = { .path = "/sdapi/v1/png-info",
     .dialect = &dialect_sdapi,
-    .methods = { { "POST", content_types_json, .handle = handle,
+    .methods = { { "POST", content_types_json, .handle = handle, .large = true,
         .about = "What a picture's file says of how it was drawn" } } };

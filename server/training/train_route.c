@@ -1,8 +1,8 @@
 /* POST /train: a job for who trains (queue/dispatcher.h), written down before it is answered. */
 #include "base/json.h"
-#include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
+#include "server/reading.h"
 #include "server/task.h"
 #include "server/training/train_order.h"
 #include "train/config.h"
@@ -31,11 +31,22 @@ static bool enqueue(struct task *task, struct error *err) {
     return ok;
 }
 
-static enum MHD_Result handle(struct exchange *exchange) {
-    struct error err = { 0 };
-    json_t *body = json_parse_request(exchange->body, exchange->body_size, &err);
-    if (!body)
-        return respond_error(exchange, &err);
+struct read_order {
+    json_t *body; /* owned */
+};
+
+static bool read_body(const struct exchange *exchange, void *out, struct error *err) {
+    struct read_order *order = out;
+    order->body = json_parse_request(exchange->body, exchange->body_size, err);
+    return order->body;
+}
+
+static void finish_body(void *read) {
+    json_decref(((struct read_order *)read)->body);
+}
+
+static enum MHD_Result start(struct exchange *exchange, void *read) {
+    json_t *body = ((struct read_order *)read)->body;
     struct order_task *t = calloc(1, sizeof(*t));
     if (t) {
         train_order_init(&t->order, exchange);
@@ -46,6 +57,16 @@ static enum MHD_Result handle(struct exchange *exchange) {
     return task_start((struct task *)t, exchange, exchange->server->clerks, enqueue, destroy);
 }
 
+static enum MHD_Result handle(struct exchange *exchange) {
+    static const struct reading_kind kind = {
+        .size = sizeof(struct read_order),
+        .read = read_body,
+        .handle = start,
+        .finish = finish_body,
+    };
+    return reading_start(exchange, &kind);
+}
+
 const struct route route_train = { .path = "/train",
-    .methods = { { "POST", content_types_json, train_order_may_come, handle,
+    .methods = { { "POST", content_types_json, train_order_may_come, handle, .large = true,
         .about = "trains, as a job", .schema = train_config_schema } } };

@@ -11,12 +11,13 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bystander import DRAWING, judge, measure  # noqa: E402
+from bystander import DRAWING, ends_in_time, judge, measure  # noqa: E402
 from daemon import Daemon, check, done  # noqa: E402
 from png_file import gradient, png_file  # noqa: E402
 
 LATENTD, MODEL = sys.argv[1:]
 MIB = 1 << 20
+DRAIN_S = 10
 DISK, KEPT = 200 * MIB, 10 * MIB  # base/limits.h: a twentieth
 
 
@@ -49,7 +50,7 @@ def attack(disk):
     with open(f"{MODEL}/loras/snow.safetensors", "rb") as f:
         lora = f.read()
     with Daemon(LATENTD, MODEL, extra=["--state-dir", f"{folder}/state", "--lora-dir", f"{folder}/loras",
-                                       "--dataset-root", f"{folder}/data"]) as d:
+                                       "--dataset-root", f"{folder}/data", "--drain-timeout", str(DRAIN_S)]) as d:
         alone = measure(d)
         free = shutil.disk_usage(disk).free
         held = [announce(d, b"/datasets/big%d" % i, free - KEPT - 8 * MIB) for i in range(8)]
@@ -80,6 +81,10 @@ def attack(disk):
         check(d.request("POST", "/generate?async=1", '{"prompt": "a"}',
                         {"Content-Type": "application/json"}).status == 202, "an order is taken all the same")
         check(d.generate(DRAWING).status == 200, "and a drawing")
+        held = [announce(d, b"/datasets/big%d" % i, MIB) for i in range(8)]
+        ends_in_time(d, DRAIN_S, "headers")
+        for s in held:
+            s.close()
 
     # No room for names: the server's fault, told as that.
     inodes = f"{disk}/inodes"

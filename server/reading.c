@@ -1,0 +1,110 @@
+#include "server/reading.h"
+
+#include "server/deferred.h"
+#include "server/http/connections.h"
+#include "server/http/respond.h"
+#include "server/workers.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+struct reading {
+    struct deferred deferred; /* the first member */
+    struct work work;
+    const struct reading_kind *kind;
+    struct exchange *exchange; /* borrowed; it stays while its connection is suspended */
+    bool ok;                   /* `read` owns what was read */
+    struct error error;
+    _Alignas(max_align_t) unsigned char read[];
+};
+
+static void destroy(struct deferred *deferred) {
+    struct reading *r = (struct reading *)deferred;
+    if (r->ok)
+        r->kind->finish(r->read);
+    free(r);
+}
+
+static bool is_cancelled(struct reading *r) {
+    pthread_mutex_lock(&r->deferred.mutex);
+    const bool cancelled = r->deferred.cancelled;
+    pthread_mutex_unlock(&r->deferred.mutex);
+    return cancelled;
+}
+
+static bool read_body(const struct reading_kind *kind, const struct exchange *exchange, void *out,
+    struct error *err) {
+    if (kind->read(exchange, out, err))
+        return true;
+    if (err->code == ERROR_NONE)
+        error_set(err, ERROR_NO_MEMORY, "no memory for the request");
+    return false;
+}
+
+/* On a reader's thread. For a client that has left nothing is read. */
+static void read_later(struct work *work) {
+    struct reading *r = (struct reading *)((char *)work - offsetof(struct reading, work));
+    r->ok = !is_cancelled(r) && read_body(r->kind, r->exchange, r->read, &r->error);
+    deferred_done(&r->deferred);
+}
+
+static void explain_cancelled(struct exchange *exchange, struct error *err) {
+    if (server_state(exchange->server) == ENGINE_STOPPING)
+        error_set(err, ERROR_UNAVAILABLE, "the server stopped before it had read the request");
+    else
+        error_set(err, ERROR_CANCELLED,
+            "the client closed its side of the connection, which is taken for leaving");
+}
+
+/* The connection goes on. Its handler may suspend it again, for an answer of its own that comes
+ * later: the exchange's reference and the watch are given up first. */
+static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
+    struct reading *r = (struct reading *)deferred;
+    enum MHD_Result result;
+    exchange->reads = false;
+    exchange->deferred = NULL;
+    if (exchange->connection)
+        connections_enter(exchange->server->connections, exchange->connection, CONNECTION_WORK);
+    if (is_cancelled(r))
+        explain_cancelled(exchange, &r->error);
+    if (r->error.code != ERROR_NONE) {
+        result = respond_error(exchange, &r->error);
+    } else {
+        r->ok = false; /* taken over */
+        result = r->kind->handle(exchange, r->read);
+    }
+    deferred_unref(deferred);
+    return result;
+}
+
+static enum MHD_Result read_now(struct exchange *exchange, struct reading *r) {
+    struct error err = { 0 };
+    const bool ok = read_body(r->kind, exchange, r->read, &err);
+    const enum MHD_Result result = ok ? r->kind->handle(exchange, r->read)
+                                      : respond_error(exchange, &err);
+    free(r);
+    return result;
+}
+
+enum MHD_Result reading_start(struct exchange *exchange, const struct reading_kind *kind) {
+    static const struct deferred_kind deferred = { .answer = answer, .destroy = destroy };
+    struct error err = { 0 };
+    struct reading *r = calloc(1, sizeof(*r) + kind->size);
+    if (!r) {
+        error_set(&err, ERROR_NO_MEMORY, "no memory for the request");
+        return respond_error(exchange, &err);
+    }
+    r->kind = kind;
+    r->exchange = exchange;
+    if (exchange->body_size <= HTTP_READ_AT_ONCE_BYTES)
+        return read_now(exchange, r);
+    if (!deferred_init(&r->deferred, &deferred, exchange, &err)) {
+        deferred_unref(&r->deferred);
+        return respond_error(exchange, &err);
+    }
+    r->work.run = read_later;
+    exchange->reads = true;
+    deferred_suspend(&r->deferred, exchange); /* nobody can be done with it yet */
+    workers_give(exchange->server->readers, &r->work);
+    return MHD_YES;
+}
