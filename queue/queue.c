@@ -22,6 +22,16 @@ struct type_counts {
     struct type_counts *next;
 };
 
+#define UNWRITTEN_MAX 16 /* as many as are worked on at a time */
+
+/* What a running job was asked for while the disk was full: it is heard, and written down with the
+ * job's next change. */
+struct unwritten {
+    int64_t number;
+    int attempts;
+    enum job_wish wish; /* JOB_GO_ON: the place is free */
+};
+
 /* The mutex guards everything; every change is a row that is read, altered and written back under
  * it. */
 struct queue {
@@ -30,6 +40,7 @@ struct queue {
     int counts[JOB_STATE_COUNT];      /* of all types */
     struct type_counts *types;        /* owned; those that somebody asked for */
     struct queue_listener *listeners; /* borrowed */
+    struct unwritten unwritten[UNWRITTEN_MAX];
 };
 
 static int64_t now_ms(void) {
@@ -97,7 +108,40 @@ static void tell(struct queue *queue, const struct job *job, bool deleted) {
         l->changed(l->user, job, deleted);
 }
 
+/* --- What is asked for while the disk is full --- */
+
+/* NULL: all that it was asked for is written down. */
+static struct unwritten *find_unwritten(struct queue *queue, const struct job *job) {
+    for (int i = 0; i < UNWRITTEN_MAX; i++) {
+        struct unwritten *u = &queue->unwritten[i];
+        if (u->wish != JOB_GO_ON && u->number == job->number && u->attempts == job->attempts)
+            return u;
+    }
+    return NULL;
+}
+
+/* False if too many others wait to be written down. */
+static bool keep_unwritten(struct queue *queue, const struct job *job) {
+    struct unwritten *place = find_unwritten(queue, job);
+    for (int i = 0; !place && i < UNWRITTEN_MAX; i++)
+        if (queue->unwritten[i].wish == JOB_GO_ON)
+            place = &queue->unwritten[i];
+    if (place)
+        *place = (struct unwritten){ job->number, job->attempts, job->wish };
+    return place;
+}
+
 /* --- Writing one down --- */
+
+static bool save(
+    struct queue *queue, struct job *job, const struct job_event *event, struct error *err) {
+    if (!queue->store->ops->save(queue->store, job, event, err))
+        return false;
+    struct unwritten *u = find_unwritten(queue, job);
+    if (u)
+        u->wish = JOB_GO_ON; /* the row has it now, or the job has come to rest */
+    return true;
+}
 
 /* {"state", and what belongs to it}, malloc'd; NULL when memory is short. */
 static char *state_data(const struct job *job) {
@@ -124,10 +168,12 @@ static bool save_with(struct queue *queue, struct job *job, enum job_state befor
         return no_memory(err);
     job->events++;
     const struct job_event event = { job->events, now_ms(), type, data };
-    const bool ok = queue->store->ops->save(queue->store, job, &event, err);
+    const bool ok = save(queue, job, &event, err);
     free(data);
-    if (!ok)
+    if (!ok) {
+        job->events--;
         return false;
+    }
     count_job(queue, job, before, -1);
     count_job(queue, job, job->state, 1);
     tell(queue, job, false);
@@ -435,7 +481,12 @@ static bool find(struct queue *queue, const char *id, struct job *out, struct er
     bool found;
     if (!queue->store->ops->find(queue->store, id, out, &found, err))
         return false;
-    return found || error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
+    if (!found)
+        return error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
+    const struct unwritten *u = find_unwritten(queue, out);
+    if (u && out->state == JOB_RUNNING)
+        out->wish = u->wish;
+    return true;
 }
 
 bool queue_get(struct queue *queue, const char *id, struct job *out, struct error *err) {
@@ -485,11 +536,23 @@ static bool refuse(const struct job *job, const char *what, struct error *err) {
         job_state_name(job->state));
 }
 
+/* Where the disk is full it is asked all the same, and the error says that this is not written
+ * down. */
 static bool ask(struct queue *queue, struct job *job, enum job_wish wish, struct error *err) {
-    if (job->wish >= wish)
+    struct error why = { 0 };
+    if (job->wish >= wish && !find_unwritten(queue, job))
         return true;
-    job->wish = wish;
-    return save_state(queue, job, JOB_RUNNING, err);
+    if (job->wish < wish)
+        job->wish = wish;
+    if (save_state(queue, job, JOB_RUNNING, &why))
+        return true;
+    if (why.code != ERROR_NO_SPACE || !keep_unwritten(queue, job))
+        return error_set(err, why.code, "%s", why.message);
+    tell(queue, job, false);
+    return error_set(err, ERROR_NO_SPACE,
+        "job %s is asked to stop; until there is room on the disk, the end of the daemon would "
+        "undo this: %.120s",
+        job->id, why.message);
 }
 
 static bool cancel(struct queue *queue, struct job *job, struct error *err) {
@@ -689,7 +752,7 @@ bool queue_add_strikes(
     bool ok = lock_claimed(queue, id, attempt, &job, err);
     if (ok) {
         job.strikes = job.strikes + more > 0 ? job.strikes + more : 0;
-        ok = queue->store->ops->save(queue->store, &job, NULL, err);
+        ok = save(queue, &job, NULL, err);
     }
     return unlock_claimed(queue, &job, ok);
 }

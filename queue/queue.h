@@ -63,7 +63,9 @@ bool queue_count(struct queue *queue, const char *type, int counts[JOB_STATE_COU
     struct error *err) __attribute__((warn_unused_result));
 
 /* A running job is asked to stop, and is still running when this returns; another is at once
- * cancelled, or paused. Once more changes nothing. */
+ * cancelled, or paused. Once more changes nothing.
+ * ERROR_NO_SPACE if it cannot be written down: a running job is asked all the same, until the
+ * process ends, and it is written with the job's next change; another stays as it is. */
 bool queue_cancel(struct queue *queue, const char *id, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
 bool queue_pause(struct queue *queue, const char *id, struct job *out, struct error *err)

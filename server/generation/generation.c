@@ -167,6 +167,18 @@ static void count_end(const struct generation *g) {
     }
 }
 
+/* The owner keeps it until there is space again. */
+static bool put_off(struct generation *g) {
+    if (g->error.code != ERROR_NO_SPACE || !g->owner->put_off)
+        return false;
+    const struct error why = g->error;
+    g->error = (struct error){ 0 }; /* before another thread may have it */
+    if (g->owner->put_off(g))
+        return true;
+    g->error = why;
+    return false;
+}
+
 static void finish(struct work *work) {
     struct generation *g = (struct generation *)((char *)work - offsetof(struct generation, work));
     const double total_s = g->result.timings.total_s;
@@ -177,6 +189,8 @@ static void finish(struct work *work) {
         if (!g->owner->encode(g, &g->error) && g->error.code == ERROR_NONE)
             error_set(&g->error, ERROR_NO_MEMORY, "no memory for the answer");
         metric_observe(METRIC_png_seconds, monotonic_seconds() - begun_s);
+        if (put_off(g))
+            return;
     }
     count_end(g);
     if (g->error.code == ERROR_NONE)
@@ -187,6 +201,10 @@ static void finish(struct work *work) {
     generations_remove(g->server->generations, g, true);
     g->owner->ended(g);
     generation_unref(g);
+}
+
+void generation_encode_again(struct generation *g) {
+    workers_give(g->server->encoders, &g->work);
 }
 
 /* The engine, or one of its previews, is done with it. */

@@ -9,6 +9,9 @@
 struct generation_owner {
     /* On an encoder's thread, once it is drawn: makes of it what is asked for. */
     bool (*encode)(struct generation *g, struct error *err);
+    /* There was no space for what `encode` writes: true if the owner calls generation_encode_again
+     * later, from any thread. NULL: that is the end. */
+    bool (*put_off)(struct generation *g);
     /* It has begun, got further, or has another preview. On the engine's thread or an encoder's:
      * must not wait. NULL: nobody wants to know. */
     void (*news)(struct generation *g);
@@ -50,6 +53,9 @@ struct workers *generation_workers(const struct generation *g);
 /* All that can be wrong with the request is said here, whoever waits. On success the engine has it,
  * and owner->ended will be called, maybe before this returns; if not, it has ended now. */
 bool generation_admit(struct generation *g, struct error *err) __attribute__((warn_unused_result));
+
+/* After owner->put_off: tries once more, on an encoder's thread, unless it is cancelled. */
+void generation_encode_again(struct generation *g);
 
 /* Any thread, at any time. */
 void generation_cancel(struct generation *g);

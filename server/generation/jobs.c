@@ -17,6 +17,7 @@
 #include <time.h>
 
 #define LOOK_MS 100    /* at an engine that is not ready yet */
+#define FULL_MS 1000   /* at a disk that was full */
 #define SWEEP_MS 60000 /* at pictures that get old */
 #define SOON_MS 1000   /* at those that are too many */
 #define PREVIEW_MS 250 /* the least time between two previews that become events */
@@ -31,7 +32,8 @@ struct drawn_job {
     struct generation_order_file order;
     bool has_order;
     char *result;     /* owned */
-    int64_t again_ms; /* it waits for an engine that takes requests; 0: it does not */
+    int64_t again_ms; /* when it is tried again what could not be done; 0: nothing waits for that */
+    bool is_drawn;    /* and it is the pictures that could not be written */
     struct drawn_job *next;
 
     struct generation *g; /* a reference; NULL before it is made */
@@ -75,7 +77,8 @@ static char *folder_of(const struct drawn_job *d) {
  * queued again. */
 static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err) {
     return err->code == ERROR_CANCELLED ||
-           (err->code == ERROR_UNAVAILABLE && job_claim_wish(d->claim) != JOB_GO_ON);
+           ((err->code == ERROR_UNAVAILABLE || err->code == ERROR_NO_SPACE) &&
+               job_claim_wish(d->claim) != JOB_GO_ON);
 }
 
 /* The daemon is about to end with status 70, to be started again. */
@@ -136,6 +139,22 @@ static bool encode(struct generation *g, struct error *err) {
     json_decref(result);
     free(folder);
     return d->result;
+}
+
+/* The disk is full: what was drawn is kept in memory, and the keeper tries again. */
+static bool put_off_writing(struct generation *g) {
+    struct drawn_job *d = job_of(g);
+    struct generation_jobs *jobs = d->jobs;
+    if (job_claim_wish(d->claim) != JOB_GO_ON)
+        return false;
+    if (!d->is_drawn)
+        log_error("%s: the disk is full; its pictures are written as soon as it is not", g->id);
+    pthread_mutex_lock(&jobs->mutex);
+    d->is_drawn = true;
+    d->again_ms = monotonic_ms() + FULL_MS;
+    pthread_cond_broadcast(&jobs->changed);
+    pthread_mutex_unlock(&jobs->mutex);
+    return true;
 }
 
 static void tell_preview(struct drawn_job *d, const struct preview *p) {
@@ -199,7 +218,12 @@ static void cancel(struct generation *g) {
 }
 
 static const struct generation_owner owner = {
-    .encode = encode, .news = news, .ended = ended, .cancel = cancel, .has_queue = true
+    .encode = encode,
+    .put_off = put_off_writing,
+    .news = news,
+    .ended = ended,
+    .cancel = cancel,
+    .has_queue = true,
 };
 static const struct generation_kind kind = { .dialect = "job", .check = check };
 
@@ -409,7 +433,14 @@ static bool add_runner(struct generation_jobs *jobs) {
     return true;
 }
 
-/* The next that is to be begun anew; under the lock. *due_ms: when one will be. */
+static void try_again(struct drawn_job *d) {
+    if (d->is_drawn)
+        generation_encode_again(d->g);
+    else
+        workers_give(d->jobs->server->loaders, &d->work);
+}
+
+/* The next that is to be tried again; under the lock. *due_ms: when one will be. */
 static struct drawn_job *find_put_off(struct generation_jobs *jobs, int64_t *due_ms) {
     const int64_t now = monotonic_ms();
     for (struct drawn_job *d = jobs->first; d; d = d->next) {
@@ -448,7 +479,7 @@ static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
         do_chore(jobs, chore);
     free(chore);
     if (again)
-        workers_give(jobs->server->loaders, &again->work);
+        try_again(again);
     if (sweeps)
         results_sweep(queue_of(jobs), &jobs->server->options);
     const bool added = adds && add_runner(jobs);

@@ -127,7 +127,9 @@ static bool one_step(
     if (plan->talk)
         talk(claim, plan->talk);
     const bool due = plan->checkpoint_every && step % plan->checkpoint_every == 0;
-    if ((due || job_claim_wish(claim) != JOB_GO_ON) && !save(t, claim, step, &err)) {
+    const enum job_wish wish = job_claim_wish(claim);
+    const bool keeps = wish != JOB_GO_ON && wish != JOB_CANCEL;
+    if ((due || keeps) && !save(t, claim, step, &err)) {
         job_claim_fail(claim, &err);
         return false;
     }

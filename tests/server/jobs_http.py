@@ -571,8 +571,6 @@ def a_full_disk_is_survived(folder):
         r = d.train({})
         check(r.status == 507 and r.error()["code"] == "disk_full" and "jobs.sqlite" in r.error()["message"],
               f"{r.status} {r.body}")
-        r = d.request("POST", f"/jobs/{running}/cancel")
-        check(r.status == 507, f"{r.status} {r.body}")
         check(d.generate({"prompt": "a"}).status == 200, "pictures are drawn")
         check(d.job(running)["state"] == "running", "what is known can be read")
         # It fails at its checkpoint, half a second from here, which neither its row nor the log has room to tell.
@@ -584,6 +582,21 @@ def a_full_disk_is_survived(folder):
               end["error"]["message"], f"{end}")
         d.ask(running, "resume")
         check(d.job(running, "?wait=20")["state"] == "succeeded", "with room again it can be resumed")
+
+
+def a_cancel_is_heard_while_the_disk_is_full(folder):
+    with Jobs(folder) as d:
+        running = d.start({"steps": 100000, "step_ms": 10, "checkpoint_every": 100000})
+        d.gets_to_step(running, 3)
+        resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        r = d.request("POST", f"/jobs/{running}/cancel")
+        check(r.status == 507 and "is asked to stop" in r.error()["message"], f"{r.status} {r.body}")
+        job = d.job(running)
+        check(job["state"] == "running" and job["asked_to"] == "cancel", f"{job}")
+        resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE,
+                         (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        end = d.job(running, "?wait=20")
+        check(end["state"] == "cancelled" and end["step"] < 100000, f"{end['state']} at step {end['step']}")
 
 
 GROUPS = {
@@ -609,6 +622,7 @@ GROUPS = {
         two_daemons_never_share_a_folder,
         a_damaged_file_leaves_the_pictures,
         a_full_disk_is_survived,
+        a_cancel_is_heard_while_the_disk_is_full,
     ],
 }
 memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
