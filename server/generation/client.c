@@ -32,16 +32,20 @@ struct client {
 
     struct watcher watcher; /* of a stream, for signs of life */
 
-    /* The deferred's mutex guards the rest. */
-    bool begun;   /* the first event was written */
-    bool refused; /* `error` is the answer */
-    bool ended;   /* `tail` is all that is to come */
-    bool heartbeat_due;
-    int64_t heartbeat_ms;
+    /* The connection's thread's, which writes events without the mutex: the engine's thread takes
+     * that, and must not wait for them. */
     int shown_step;         /* -1: none */
     uint64_t shown_preview; /* the number of the last */
     char *text;             /* owned: `size` bytes being sent, of which `sent` are */
     size_t size, sent;
+
+    /* The deferred's mutex guards the rest. */
+    bool begun;    /* the first event was written */
+    bool has_news; /* since events were last written */
+    bool refused;  /* `error` is the answer */
+    bool ended;    /* `tail` is all that is to come */
+    bool heartbeat_due;
+    int64_t heartbeat_ms;
     char *tail; /* owned: the last event */
     size_t tail_size;
 };
@@ -144,14 +148,13 @@ static bool write_event(struct client *client, enum generation_event_type type,
     return client->g->kind->event(client->g, &event, out, err);
 }
 
-/* What has happened since; nothing if memory is short. Under the mutex. */
-static void write_news(struct client *client, FILE *out) {
+/* What has happened since; nothing if memory is short. */
+static void write_news(struct client *client, bool is_first, FILE *out) {
     struct error ignored;
     struct generation_progress now;
     struct preview *preview;
-    if (!client->begun)
+    if (is_first)
         (void)write_event(client, GENERATION_EVENT_QUEUED, NULL, NULL, out, &ignored);
-    client->begun = true;
     generation_get_progress(client->g, &now);
     if (now.running && now.step != client->shown_step)
         (void)write_event(client, GENERATION_EVENT_PROGRESS, NULL, NULL, out, &ignored);
@@ -162,49 +165,70 @@ static void write_news(struct client *client, FILE *out) {
         client->shown_preview = preview->number;
         preview_unref(preview);
     }
-    if (client->heartbeat_due)
-        fputs(":\n\n", out);
-    client->heartbeat_due = false;
 }
 
-/* Under the mutex, when all that was written is sent. False if memory is short. */
+/* When all that was written is sent. False if memory is short. */
 static bool refill(struct client *client) {
     free(client->text);
     client->text = NULL;
     client->size = client->sent = 0;
-    if (client->begun && client->ended) {
+    pthread_mutex_lock(&client->deferred.mutex);
+    const bool is_first = !client->begun, is_last = client->begun && client->ended;
+    const bool heartbeat = client->heartbeat_due;
+    client->begun = true;
+    client->has_news = client->heartbeat_due = false;
+    if (is_last) {
         client->text = client->tail;
         client->size = client->tail_size;
         client->tail = NULL;
         client->tail_size = 0;
-        return true;
     }
+    pthread_mutex_unlock(&client->deferred.mutex);
+    if (is_last)
+        return true;
     FILE *out = open_memstream(&client->text, &client->size);
     if (!out)
         return false;
-    write_news(client, out);
+    write_news(client, is_first, out);
+    if (heartbeat)
+        fputs(":\n\n", out);
     return fclose(out) == 0;
+}
+
+static ssize_t send_some(struct client *client, char *out, size_t max) {
+    const size_t left = client->size - client->sent, got = left < max ? left : max;
+    memcpy(out, client->text + client->sent, got);
+    client->sent += got;
+    pthread_mutex_lock(&client->deferred.mutex);
+    client->heartbeat_ms = monotonic_ms(); /* some dialects have nothing to say of a step */
+    pthread_mutex_unlock(&client->deferred.mutex);
+    return (ssize_t)got;
+}
+
+/* There is nothing to be sent. False if something has come meanwhile; *got is for the library. */
+static bool rest(struct client *client, ssize_t *got) {
+    pthread_mutex_lock(&client->deferred.mutex);
+    const bool over = client->ended && !client->tail;
+    const bool rests = !client->ended && !client->has_news && !client->heartbeat_due;
+    if (rests) {
+        client->deferred.suspended = true;
+        MHD_suspend_connection(client->deferred.http);
+    }
+    pthread_mutex_unlock(&client->deferred.mutex);
+    *got = over ? MHD_CONTENT_READER_END_OF_STREAM : 0;
+    return over || rests;
 }
 
 static ssize_t read_stream(void *user, uint64_t position, char *out, size_t max) {
     struct client *client = user;
     (void)position;
-    ssize_t got = 0;
-    pthread_mutex_lock(&client->deferred.mutex);
-    if (client->sent == client->size && !refill(client)) {
-        got = MHD_CONTENT_READER_END_WITH_ERROR;
-    } else if (client->sent < client->size) {
-        got = (ssize_t)(client->size - client->sent < max ? client->size - client->sent : max);
-        memcpy(out, client->text + client->sent, (size_t)got);
-        client->sent += (size_t)got;
-        client->heartbeat_ms = monotonic_ms(); /* some dialects have nothing to say of a step */
-    } else if (client->ended) {                /* and nothing was left to be sent */
-        got = MHD_CONTENT_READER_END_OF_STREAM;
-    } else {
-        client->deferred.suspended = true;
-        MHD_suspend_connection(client->deferred.http);
-    }
-    pthread_mutex_unlock(&client->deferred.mutex);
+    ssize_t got;
+    do {
+        if (client->sent == client->size && !refill(client))
+            return MHD_CONTENT_READER_END_WITH_ERROR;
+        if (client->sent < client->size)
+            return send_some(client, out, max);
+    } while (!rest(client, &got));
     return got;
 }
 
@@ -239,6 +263,7 @@ static bool make_result(struct generation *g, struct error *err) {
 static void tell_news(struct generation *g) {
     struct client *client = g->owned_by;
     pthread_mutex_lock(&client->deferred.mutex);
+    client->has_news = true;
     if (client->begun)
         go_on(client);
     pthread_mutex_unlock(&client->deferred.mutex);
