@@ -3,6 +3,7 @@
 #include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 #include "engine/engine_internal.h"
 
 #include <signal.h>
@@ -319,8 +320,8 @@ static bool draw(struct engine *engine, struct engine_model *model) {
     }
 }
 
-/* Under the lock: the model of the oldest request, else the one that is drawn with; NULL if there is
- * neither. */
+/* Under the lock: the model of the oldest request, else the one that is drawn with; NULL if there
+ * is neither. */
 static struct engine_model *wanted_model(const struct engine *engine) {
     if (engine->first && engine->first->model)
         return (struct engine_model *)engine->first->model; /* the engine's own */
@@ -429,7 +430,7 @@ bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*start
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(thread, NULL, start, engine);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !failed || error_set(err, ERROR_NO_MEMORY, "%s: %s", what, strerror(failed));
+    return !failed || error_set_thread(err, failed) || error_prefix(err, "%s", what);
 }
 
 bool engine_create(const struct engine_options *options, struct engine **out, struct error *err) {

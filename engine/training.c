@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 #include "engine/checkpoint_names.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"
@@ -608,7 +609,7 @@ bool training_create(
     };
     engine_set_background(options->engine, &background);
     if (failed)
-        error_set(err, ERROR_NO_MEMORY, "the thread of training jobs: %s", strerror(failed));
+        error_set_thread(err, failed);
     else if (dispatcher_add(options->dispatcher, &runner, err)) {
         *out = t;
         return true;

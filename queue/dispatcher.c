@@ -3,6 +3,7 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -464,7 +465,8 @@ bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct erro
     pthread_mutex_init(&d->mutex, NULL);
     condition_init(&d->changed);
     queue_listen(queue, &d->listener);
-    if (pthread_create(&d->thread, NULL, run, d) == 0) {
+    const int failed = pthread_create(&d->thread, NULL, run, d);
+    if (!failed) {
         *out = d;
         return true;
     }
@@ -472,7 +474,7 @@ bool dispatcher_create(struct queue *queue, struct dispatcher **out, struct erro
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->mutex);
     free(d);
-    return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+    return error_set_thread(err, failed);
 }
 
 bool dispatcher_add(struct dispatcher *d, const struct job_runner *runner, struct error *err) {

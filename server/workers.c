@@ -1,5 +1,7 @@
 #include "server/workers.h"
 
+#include "base/thread_error.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -47,11 +49,14 @@ bool workers_create(int threads, enum workers_kind kind, struct workers **out, s
     workers->kind = kind;
     pthread_mutex_init(&workers->mutex, NULL);
     pthread_cond_init(&workers->changed, NULL);
-    for (; workers->count < threads; workers->count++)
-        if (pthread_create(&workers->threads[workers->count], NULL, work_on, workers) != 0) {
+    for (; workers->count < threads; workers->count++) {
+        const int failed = pthread_create(
+            &workers->threads[workers->count], NULL, work_on, workers);
+        if (failed) {
             workers_destroy(workers);
-            return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+            return error_set_thread(err, failed);
         }
+    }
     *out = workers;
     return true;
 }

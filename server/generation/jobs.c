@@ -4,6 +4,7 @@
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
@@ -513,11 +514,12 @@ bool generation_jobs_create(
     jobs->server = server;
     jobs->listener = (struct queue_listener){ .changed = on_change, .user = jobs };
     results_remove_orphans(queue_of(jobs), server->options.state_folder);
-    if (pthread_create(&jobs->keeper, NULL, keep, jobs) != 0) {
+    const int failed = pthread_create(&jobs->keeper, NULL, keep, jobs);
+    if (failed) {
         pthread_cond_destroy(&jobs->changed);
         pthread_mutex_destroy(&jobs->mutex);
         free(jobs);
-        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+        return error_set_thread(err, failed);
     }
     queue_listen(queue_of(jobs), &jobs->listener);
     const struct engine_orders orders = { count_orders, jobs };

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 #include "server/http/connections.h"
 
 #include <errno.h>
@@ -97,11 +98,15 @@ bool acceptor_create(int listen_fd, bool shared, struct connections *connections
     a->adopt = adopt;
     a->user = user;
     a->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (a->stop_fd < 0 || pthread_create(&a->thread, NULL, accept_clients, a) != 0) {
-        if (a->stop_fd >= 0)
-            close(a->stop_fd);
+    if (a->stop_fd < 0) {
         free(a);
-        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+        return error_set(err, ERROR_IO, "no file to stop the server with: %s", strerror(errno));
+    }
+    const int failed = pthread_create(&a->thread, NULL, accept_clients, a);
+    if (failed) {
+        close(a->stop_fd);
+        free(a);
+        return error_set_thread(err, failed);
     }
     *out = a;
     return true;

@@ -3,7 +3,9 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -219,10 +221,15 @@ bool connections_create(
     connections->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     connections->place_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     connections->gone_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (connections->wake_fd < 0 || connections->place_fd < 0 || connections->gone_fd < 0 ||
-        pthread_create(&connections->thread, NULL, watch, connections) != 0) {
+    const bool has_files = connections->wake_fd >= 0 && connections->place_fd >= 0 &&
+                           connections->gone_fd >= 0;
+    const int failed = has_files ? pthread_create(&connections->thread, NULL, watch, connections)
+                                 : errno;
+    if (failed) {
         free_connections(connections);
-        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+        return has_files ? error_set_thread(err, failed)
+                         : error_set(err, ERROR_IO, "no files to watch connections with: %s",
+                               strerror(failed));
     }
     *out = connections;
     return true;

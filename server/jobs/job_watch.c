@@ -3,6 +3,7 @@
 #include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "base/thread_error.h"
 #include "queue/queue.h"
 
 #include <pthread.h>
@@ -165,11 +166,12 @@ bool job_watch_create(struct queue *queue, int max, struct job_watch **out, stru
     pthread_mutex_init(&watch->mutex, NULL);
     condition_init(&watch->changed);
     metric_set(METRIC_job_watchers, 0);
-    if (pthread_create(&watch->thread, NULL, run, watch) != 0) {
+    const int failed = pthread_create(&watch->thread, NULL, run, watch);
+    if (failed) {
         pthread_cond_destroy(&watch->changed);
         pthread_mutex_destroy(&watch->mutex);
         free(watch);
-        return error_set(err, ERROR_NO_MEMORY, "cannot start a thread");
+        return error_set_thread(err, failed);
     }
     if (queue)
         queue_listen(queue, &watch->listener);
