@@ -62,6 +62,7 @@ struct generation_jobs {
     bool added; /* to the dispatcher */
     bool stopping;
     int64_t sweep_ms;
+    struct results_ages ages; /* the keeper's */
 };
 
 static struct queue *queue_of(const struct generation_jobs *jobs) {
@@ -482,7 +483,7 @@ static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
     if (again)
         try_again(again);
     if (sweeps)
-        results_sweep(queue_of(jobs), &jobs->server->options);
+        results_sweep(queue_of(jobs), &jobs->server->options, &jobs->ages);
     const bool added = adds && add_runner(jobs);
     pthread_mutex_lock(&jobs->mutex);
     jobs->added = jobs->added || added;
@@ -545,6 +546,7 @@ void generation_jobs_destroy(struct generation_jobs *jobs) {
     if (!jobs)
         return;
     queue_unlisten(queue_of(jobs), &jobs->listener);
+    results_ages_finish(&jobs->ages);
     while (jobs->chores) {
         struct chore *chore = jobs->chores;
         jobs->chores = chore->next;

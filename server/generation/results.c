@@ -100,10 +100,42 @@ char *results_picture(const char *folder, const char *name, const char **media_t
 
 /* --- Removing --- */
 
-static int64_t now_ms(void) {
+static int64_t clock_ms(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* When a job's pictures were made, by CLOCK_BOOTTIME, which goes on while the machine sleeps. */
+struct results_born {
+    char id[JOB_ID_BYTES];
+    int64_t born_ms;
+};
+
+void results_ages_finish(struct results_ages *ages) {
+    free(ages->items);
+    *ages = (struct results_ages){ 0 };
+}
+
+static int by_id(const void *a, const void *b) {
+    return strcmp(((const struct results_born *)a)->id, ((const struct results_born *)b)->id);
+}
+
+/* Pictures that were not there at the last look are no older than that. */
+static int64_t find_born_ms(
+    const struct results_ages *ages, const struct job *job, int64_t boot_ms) {
+    struct results_born key;
+    snprintf(key.id, sizeof(key.id), "%s", job->id);
+    const struct results_born *known = ages->count > 0
+                                           ? bsearch(&key, ages->items, (size_t)ages->count,
+                                                 sizeof(key), by_id)
+                                           : NULL;
+    if (known)
+        return known->born_ms;
+    int64_t age_ms = clock_ms(CLOCK_REALTIME) - job->finished_ms;
+    if (ages->last_ms && age_ms > boot_ms - ages->last_ms)
+        age_ms = boot_ms - ages->last_ms;
+    return boot_ms - (age_ms > 0 ? age_ms : 0);
 }
 
 static uint64_t bytes_of(const struct job *job) {
@@ -116,23 +148,35 @@ static uint64_t bytes_of(const struct job *job) {
     return bytes;
 }
 
-/* Newest first; `kept` counts the bytes of those before. */
-static void sweep_one(
-    const struct job *job, const struct http_options *options, uint64_t *kept, int *removed) {
+struct sweep {
+    const struct http_options *options;
+    const struct results_ages *before;
+    struct results_ages now; /* of the pictures that stay */
+    uint64_t kept;           /* their bytes */
+    int removed;
+};
+
+/* Newest first. */
+static void sweep_one(const struct job *job, struct sweep *sweep) {
+    const struct http_options *options = sweep->options;
     char *folder = job_folder_path(options->state_folder, job->id);
     char *images = folder ? file_join(folder, "images") : NULL;
     char *order = folder ? file_join(folder, "request.json") : NULL;
-    const int64_t age_s = (now_ms() - job->finished_ms) / 1000;
     if (order)
         unlink(order); /* it cannot be begun again */
     if (images && file_is_folder(images)) {
         const uint64_t bytes = bytes_of(job);
+        const int64_t born_ms = find_born_ms(sweep->before, job, sweep->now.last_ms);
+        const int64_t age_s = (sweep->now.last_ms - born_ms) / 1000;
         if (job->state == JOB_CANCELLED || age_s >= options->results_max_age_s ||
-            *kept + bytes > options->results_max_bytes) {
+            sweep->kept + bytes > options->results_max_bytes) {
             file_remove_tree(AT_FDCWD, images);
-            (*removed)++;
+            sweep->removed++;
         } else {
-            *kept += bytes;
+            struct results_born *born = &sweep->now.items[sweep->now.count++];
+            snprintf(born->id, sizeof(born->id), "%s", job->id);
+            born->born_ms = born_ms;
+            sweep->kept += bytes;
         }
     }
     free(order);
@@ -140,7 +184,8 @@ static void sweep_one(
     free(folder);
 }
 
-void results_sweep(struct queue *queue, const struct http_options *options) {
+void results_sweep(
+    struct queue *queue, const struct http_options *options, struct results_ages *ages) {
     const struct job_filter done = {
         .states = 1u << JOB_SUCCEEDED | 1u << JOB_CANCELLED,
         .type = GENERATE_JOB_TYPE,
@@ -148,17 +193,26 @@ void results_sweep(struct queue *queue, const struct http_options *options) {
     };
     struct job_list list;
     struct error err;
-    uint64_t kept = 0;
-    int removed = 0;
+    struct sweep sweep = {
+        .options = options, .before = ages, .now = { .last_ms = clock_ms(CLOCK_BOOTTIME) }
+    };
     if (!queue_list(queue, &done, &list, &err)) {
         log_warning("old pictures of jobs are not looked for: %s", err.message);
         return;
     }
-    for (int i = 0; i < list.count; i++)
-        sweep_one(&list.jobs[i], options, &kept, &removed);
+    sweep.now.items = calloc((size_t)list.count + 1, sizeof(*sweep.now.items));
+    if (!sweep.now.items)
+        log_warning("old pictures of jobs are not looked for: no memory");
+    for (int i = 0; sweep.now.items && i < list.count; i++)
+        sweep_one(&list.jobs[i], &sweep);
     job_list_finish(&list);
-    if (removed > 0)
-        log_info("the pictures of %d jobs have expired", removed);
+    if (!sweep.now.items)
+        return;
+    qsort(sweep.now.items, (size_t)sweep.now.count, sizeof(*sweep.now.items), by_id);
+    results_ages_finish(ages);
+    *ages = sweep.now;
+    if (sweep.removed > 0)
+        log_info("the pictures of %d jobs have expired", sweep.removed);
 }
 
 /* Whether the folder `name` of `at` holds nothing but what an order's may. */
