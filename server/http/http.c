@@ -193,15 +193,19 @@ static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+/* Whether the library cuts heads up as guard_head.c knows it. Later ones, which are strict
+ * themselves, cut differently. */
+static bool cuts_as_known(void) {
+    const char *library = MHD_get_version();
+    return strncmp(library, "0.9.7", 5) == 0 && library[5] <= '6';
+}
+
 /* Reads the head as the library has cut it up. */
 static void read_head(
     struct exchange *exchange, const char *method, const char *version, struct head *head) {
-    /* Later ones, which are strict themselves, cut differently. */
-    const char *library = MHD_get_version();
-    const bool known = strncmp(library, "0.9.7", 5) == 0 && library[5] <= '6';
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
         exchange->http, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-    if (known && info)
+    if (info && cuts_as_known())
         guard_head_begin(&head->form, method, info->header_size, exchange->raw_target,
             strlen(exchange->target), version);
     else
@@ -541,6 +545,11 @@ bool http_server_create(
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "no memory for the HTTP server");
     server->options = *options;
+    if (!cuts_as_known())
+        log_warning(
+            "libmicrohttpd %s is not one of 0.9.70 to 0.9.76: whether the heads of requests "
+            "are well-formed to the byte is left to it",
+            MHD_get_version());
     sdapi_settings_init(&server->sdapi);
     server->started = time(NULL);
     pthread_mutex_init(&server->mutex, NULL);
