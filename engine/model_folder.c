@@ -246,3 +246,14 @@ char *model_folder_name_of(const char *root, const char *path) {
     model_files_finish(&files);
     return name;
 }
+
+void model_folder_measure(const char *path, bool *is_folder, uint64_t *bytes) {
+    struct reading r = { .real = "/" }; /* links may lead anywhere */
+    struct stat st;
+    *is_folder = file_is_folder(path);
+    *bytes = 0;
+    if (*is_folder)
+        (void)stays_inside(&r, path, CHECKPOINT_DEPTH, bytes);
+    else if (stat(path, &st) == 0)
+        *bytes = (uint64_t)st.st_size;
+}

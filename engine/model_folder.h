@@ -36,6 +36,8 @@ const struct model_file *model_files_find(const struct model_files *files, const
  * it leads out of the root. */
 bool model_folder_find(const char *root, const char *name, char **path, struct error *err)
     __attribute__((warn_unused_result));
+/* Whether the checkpoint at `path` is a folder, and the bytes of its weight files. */
+void model_folder_measure(const char *path, bool *is_folder, uint64_t *bytes);
 /* The name of the checkpoint at `path`, malloc'd; NULL if it is not below the root. */
 char *model_folder_name_of(const char *root, const char *path);
 

@@ -676,7 +676,8 @@ bool engine_models(struct engine *engine, struct engine_models *out, struct erro
     bool ok = out->items || error_set(err, ERROR_NO_MEMORY, "no memory for the list of models");
     if (ok && engine->model_name && !model_files_find(&files, engine->model_name)) {
         char *path = (char *)engine->pipeline_options.model_path; /* only read */
-        const struct model_file first = { .name = engine->model_name, .path = path };
+        struct model_file first = { .name = engine->model_name, .path = path };
+        model_folder_measure(path, &first.is_folder, &first.bytes);
         ok = add_entry(out, &first, err);
     }
     for (size_t i = 0; ok && i < files.count; i++)
