@@ -248,6 +248,39 @@ static void close_models(void) {
     safetensors_close(goldens);
 }
 
+/* peft computes (B (A x) + b) scaling, so that b is scaled as the product is. None of its files
+ * here has a b: it is put beside the factors of one. */
+static void scale_scales_the_bias(void) {
+    static const float scales[] = { 1, 0.5f, 3 };
+    struct adapter *adapter = open_adapter("peft");
+    size_t count, compared = 0;
+    const struct adapter_module *modules = adapter_modules(adapter, &count);
+    double worst = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct adapter_module m = modules[i];
+        const int64_t n = m.target->n;
+        if (!m.target->has_bias)
+            continue;
+        float *b = malloc((size_t)n * sizeof(*b)), *bias = malloc((size_t)n * sizeof(*bias));
+        for (int64_t k = 0; k < n; k++)
+            b[k] = (float)(k + 1) / (float)n;
+        m.factors[ADAPTER_UP_BIAS] = (struct adapter_factor){ "b", tensor_1d(b, DTYPE_F32, n) };
+        for (int s = 0; s < 3; s++, compared++) {
+            m.scale = scales[s];
+            for (int64_t k = 0; k < n; k++)
+                bias[k] = 10;
+            adapter_module_add_bias(&m, 0.25f, bias);
+            for (int64_t k = 0; k < n; k++)
+                worst = fmax(worst, fabs((double)bias[k] - 10 - 0.25 * (double)(scales[s] * b[k])));
+        }
+        free(b);
+        free(bias);
+    }
+    printf("%zu biases, with scales of 1, 0.5 and 3: %.2g away\n", compared, worst);
+    CHECK(compared > 0 && worst <= 2e-6, "%zu biases, %g", compared, worst);
+    adapter_close(adapter);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         fprintf(stderr, "usage: %s DATA_FOLDER\n", argv[0]);
@@ -268,6 +301,7 @@ int main(int argc, char **argv) {
     strength_scales_the_change("peft_dora", "peft_dora");
     strength_scales_the_change("dora_inputs.safetensors", "dora_inputs");
     strength_scales_the_change("lokr.safetensors", "lokr");
+    scale_scales_the_bias();
     close_models();
     return check_done();
 }

@@ -177,6 +177,62 @@ static void pixels_are_the_processors(
     safety_checker_destroy(checker);
 }
 
+/* The file's tensors, but for all thresholds. */
+struct thresholds {
+    struct safetensors *file;
+    float all[SAFETY_CONCEPTS];
+};
+
+static bool get_with_thresholds(void *user, const char *name, int rank, const int64_t *shape,
+    struct tensor *out, struct error *err) {
+    struct thresholds *t = user;
+    if (!get(t->file, name, rank, shape, out, err))
+        return false;
+    if (strstr(name, "embeds_weights"))
+        *out = tensor_1d(t->all, DTYPE_F32, shape[0]);
+    return true;
+}
+
+/* diffusers flags scores above 0. An embedding that is a concept's own has a cosine of 1 with it.
+ */
+static void a_score_of_0_is_not_flagged(
+    struct safetensors *file, const struct safety_checker_config *config) {
+    static const struct {
+        float threshold;
+        double score;
+        bool flagged;
+    } rows[] = { { 1.002f, -0.002, false }, { 1, 0, false }, { 0.9996f, 0, false },
+        { 0.998f, 0.002, true } };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct thresholds thresholds = { .file = file };
+        struct safety_checker *checker = NULL;
+        struct safety_scores scores;
+        struct tensor concepts;
+        struct error err = { 0 };
+        float embedding[64];
+        for (int k = 0; k < SAFETY_CONCEPTS; k++)
+            thresholds.all[k] = rows[i].threshold;
+        const struct weights w = { .get = get_with_thresholds,
+            .user = &thresholds,
+            .kernels = kernels_reference(),
+            .dtype = DTYPE_F32 };
+        const int64_t shape[2] = { SAFETY_CONCEPTS, config->projection_dim };
+        CHECK(safety_checker_create(config, &w, &checker, &err) &&
+                  get(file, "concept_embeds", 2, shape, &concepts, &err),
+            "%s", err.message);
+        if (!checker)
+            return;
+        convert_elements(
+            embedding, DTYPE_F32, concepts.data, concepts.dtype, config->projection_dim);
+        safety_checker_score(checker, embedding, &scores);
+        printf("a threshold of %g: a score of %g, %sflagged\n", (double)rows[i].threshold,
+            scores.concepts[0], scores.flagged ? "" : "not ");
+        CHECK(fabs(scores.concepts[0] - rows[i].score) < 1e-9 && scores.flagged == rows[i].flagged,
+            "a threshold of %g: a score of %g", (double)rows[i].threshold, scores.concepts[0]);
+        safety_checker_destroy(checker);
+    }
+}
+
 static bool parses(const char *config, const char *preprocessor, struct error *err) {
     struct safety_checker_config out;
     json_t *first = json_loads(config, 0, NULL), *second = json_loads(preprocessor, 0, NULL);
@@ -231,6 +287,7 @@ int main(int argc, char **argv) {
     struct safetensors *file = reference_open(path);
     matches_diffusers(file, config, reference);
     pixels_are_the_processors(file, &config, reference);
+    a_score_of_0_is_not_flagged(file, &config);
     wrong_configs_are_named();
     safetensors_close(file);
     json_decref(json);
