@@ -383,6 +383,22 @@ static void who_only_waits_has_no_strike(struct kind *kind) {
     end(kind, queue, "strikes");
 }
 
+/* Whoever tries a job again that ended the daemon five times gives it five times more. */
+static void what_is_tried_again_has_no_strikes(struct kind *kind) {
+    begin(kind);
+    struct queue *queue = make(kind);
+    const struct error why = { .code = ERROR_INTERNAL, .message = "the daemon ended" };
+    struct error err = { 0 };
+    struct job queued = enqueue(queue, "train", 0), job = claim(queue, "train"), again = { 0 };
+    CHECK(queue_add_strikes(queue, job.id, 1, JOB_STRIKES_MAX - 1, &err), "%s", err.message);
+    CHECK(queue_fail(queue, job.id, 1, &why, &err), "%s", err.message);
+    check_strikes(queue, job.id, JOB_STRIKES_MAX);
+    CHECK(queue_resume(queue, job.id, &again, &err), "%s", err.message);
+    check_strikes(queue, job.id, 0);
+    job_finish(&again), job_finish(&job), job_finish(&queued);
+    end(kind, queue, "no strikes after a failure that is tried again");
+}
+
 static void a_job_moves_as_it_is_asked_to(struct kind *kind) {
     begin(kind);
     struct queue *queue = make(kind);
@@ -724,6 +740,7 @@ int main(void) {
         what_is_reported_stays,
         who_lost_a_job_cannot_write_to_it,
         who_only_waits_has_no_strike,
+        what_is_tried_again_has_no_strikes,
         a_job_moves_as_it_is_asked_to,
         what_succeeded_has_taken_all_its_steps,
         a_failed_job_can_be_resumed,
