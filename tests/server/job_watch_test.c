@@ -13,14 +13,19 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct onlooker {
     struct watcher watcher; /* the first member */
     bool told, over;        /* to give way; that nobody looks for it any more */
+    bool leaves;            /* as soon as it is looked at */
+    int looks;
 } onlookers[64];
 
 static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
+    struct onlooker *o = (struct onlooker *)watcher;
     pthread_mutex_lock(&mutex);
-    ((struct onlooker *)watcher)->told |= stopping;
+    o->told |= stopping;
+    o->looks++;
+    pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&mutex);
     *due_ms = 0;
-    return !stopping;
+    return !stopping && !o->leaves;
 }
 
 static void release(struct watcher *watcher) {
@@ -32,15 +37,19 @@ static void release(struct watcher *watcher) {
 
 /* A letter names the job ('-': a drawing's own stream), another one the caller; a third one its
  * key. */
-static void add(struct job_watch *watch, int index, const char *who) {
+static void add_one(struct job_watch *watch, int index, const char *who, bool leaves) {
     struct error err = { 0 };
     struct onlooker *o = &onlookers[index];
-    *o = (struct onlooker){ .watcher = { .look = look, .release = release } };
+    *o = (struct onlooker){ .watcher = { .look = look, .release = release }, .leaves = leaves };
     if (who[0] != '-')
         snprintf(o->watcher.id, sizeof(o->watcher.id), "job %c", who[0]);
     snprintf(o->watcher.caller.text, sizeof(o->watcher.caller.text), "key %c", who[1]);
     snprintf(o->watcher.viewer.name, sizeof(o->watcher.viewer.name), "%s", who + 2);
     CHECK(job_watch_add(watch, &o->watcher, &err), "%d, %s: %s", index, who, err.message);
+}
+
+static void add(struct job_watch *watch, int index, const char *who) {
+    add_one(watch, index, who, false);
 }
 
 /* Waits for the one that is to go; others are told nothing. */
@@ -102,8 +111,35 @@ static void places_come_back(void) {
     job_watch_destroy(watch);
 }
 
+/* Whoever has seen the end of a job leaves by himself. */
+static void who_has_left_has_no_place(void) {
+    struct error err = { 0 };
+    struct job_watch *watch;
+    CHECK(job_watch_create(NULL, 2, &watch, &err), "%s", err.message);
+    static const char *const who[] = { "aA", "bB", "cC", "dD", "eE", "fF" };
+    for (int i = 0; i < 6; i++) {
+        add_one(watch, i, who[i], i < 4);
+        pthread_mutex_lock(&mutex);
+        while (i < 4 && !onlookers[i].over)
+            pthread_cond_wait(&changed, &mutex);
+        pthread_mutex_unlock(&mutex);
+    }
+    /* The newest is looked at first, so that with its second look all others have had theirs. */
+    for (int looks = 1; looks <= 2; looks++) {
+        pthread_mutex_lock(&mutex);
+        while (onlookers[5].looks < looks)
+            pthread_cond_wait(&changed, &mutex);
+        pthread_mutex_unlock(&mutex);
+        job_watch_poke(watch, &onlookers[5].watcher);
+    }
+    check_gone(6, "......");
+    printf("four have left: two have room for two, and nobody gave way\n");
+    job_watch_destroy(watch);
+}
+
 int main(void) {
     the_oldest_of_those_with_most_give_way();
     places_come_back();
+    who_has_left_has_no_place();
     return check_done();
 }

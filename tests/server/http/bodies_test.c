@@ -103,6 +103,31 @@ static void small_ones_come_through(void) {
     bodies_destroy(bodies);
 }
 
+/* A small one that is silent for longest, beside large ones that fill their room: the large ones
+ * give way to each other. */
+static void small_ones_keep_what_is_theirs(void) {
+    struct bodies *bodies = make();
+    struct body *small = bodies_add(bodies, MIB, &alice, 0), *large[4];
+    CHECK(send_some(bodies, small, MIB - 1, 0), "the small one");
+    for (int i = 0; i < 4; i++) {
+        large[i] = bodies_add(bodies, 2 * MIB, &bob, 10 + i);
+        CHECK(send_some(bodies, large[i], 2 * MIB - 1, 10 + i), "large %d", i);
+    }
+    struct body *late = bodies_add(bodies, 2 * MIB, &bob, 5000);
+    CHECK(send_some(bodies, late, 2 * MIB, 5000), "room is made");
+    const bool first = is_whole(bodies, large[0], 2 * MIB - 1);
+    const bool kept = is_whole(bodies, small, MIB - 1);
+    printf("to a large one gave way: the large one silent for longest %s, the small one silent for "
+           "longer %s\n",
+        first ? "not" : "did", kept ? "did not" : "too");
+    CHECK(!first && kept, "a small one gave way to a large one");
+    bodies_drop(bodies, small);
+    bodies_drop(bodies, late);
+    for (int i = 0; i < 4; i++)
+        bodies_drop(bodies, large[i]);
+    bodies_destroy(bodies);
+}
+
 /* Four of a caller that fill the room: a byte now and then is no sign of life, 64 KiB are. */
 static void the_slowest_large_one_gives_way(void) {
     struct bodies *bodies = make();
@@ -212,6 +237,7 @@ int main(void) {
         piece[i] = (char)(i * 31 % 251);
     what_has_come_is_counted();
     small_ones_come_through();
+    small_ones_keep_what_is_theirs();
     the_slowest_large_one_gives_way();
     callers_share_the_room();
     complete_ones_do_not_give_way();

@@ -73,6 +73,8 @@ static const struct guard_case cases[] = {
     { "empty Host", "GET", "/health", 0, { { "Host", "" } }, 400 },
     { "rebinding", "GET", "/health", 0, { { "Host", "evil.example:8188" } }, 403 },
     { "prefix", "GET", "/health", 0, { { "Host", "localhost.evil.example" } }, 403 },
+    { "its beginning", "GET", "/health", 0, { { "Host", "local" } }, 403 },
+    { "an address's beginning", "GET", "/health", 0, { { "Host", "127.0.0" } }, 403 },
     { "suffix", "GET", "/health", 0, { { "Host", "evil-localhost" } }, 403 },
     { "user info", "GET", "/health", 0, { { "Host", "localhost@evil.example" } }, 403 },
     { "user and port", "GET", "/health", 0, { { "Host", "localhost:80@evil.example" } }, 400 },

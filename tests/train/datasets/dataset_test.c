@@ -344,6 +344,12 @@ static void pixels_do_not_depend_on_what_was_expected(void) {
         printf("%d threads: %d of %d pictures are the right ones\n", threads, equal, READ - 4);
         CHECK(equal == READ - 4, "-");
         CHECK(!read_ahead_expects(reader), "one too many");
+        const struct crop mirrored = { 0, 0, true };
+        CHECK(read_ahead_expect(reader, set, 3, &mirrored, false) &&
+                  dataset_read(set, 3, &plain_crop, wanted, NULL, &err) &&
+                  read_ahead_read(reader, set, 3, &plain_crop, pixels, NULL, &err) &&
+                  memcmp(pixels, wanted, sizeof(wanted)) == 0,
+            "its mirror image was expected, and came: %s", err.message);
         CHECK(is_read_before_it_is_wanted(set, reader), "no picture is read ahead");
         CHECK(read_ahead_expect(reader, set, 3, &plain_crop, false), "no room"); /* never read */
         read_ahead_destroy(reader);
