@@ -156,6 +156,12 @@ int main(int argc, char **argv) {
         finish(&with);
         finish(&beside);
     }
+    /* What comes after the last step is the picture. */
+    struct client at_the_end;
+    begin(pipeline, &at_the_end, SCHEDULER_DDIM, STEPS, false);
+    draw(pipeline);
+    CHECK(at_the_end.done && at_the_end.previews == 0, "%d previews", at_the_end.previews);
+    finish(&at_the_end);
     pipeline_destroy(pipeline);
     return check_done();
 }
