@@ -502,7 +502,8 @@ def kill9_loses_nothing_acknowledged(folder, rounds=8):
 
 def a_job_that_kills_the_daemon_is_given_up(folder):
     with Jobs(folder) as d:
-        job_id = d.start({"steps": 100, "step_ms": 1, "checkpoint_every": 10, "kill_at": 15})
+        # 15 steps take longer than the answer to POST /train.
+        job_id = d.start({"steps": 100, "step_ms": 40, "checkpoint_every": 10, "kill_at": 15})
         check(wait_until(lambda: d.process.poll() is not None), "it kills the daemon")
         command = d.command
     kills, strikes = 1, 0
