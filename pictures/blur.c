@@ -8,6 +8,10 @@ static bool no_memory(struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "no memory to blur a picture");
 }
 
+static bool cancelled(struct error *err) {
+    return error_set(err, ERROR_CANCELLED, "the picture is not blurred: nobody waits for it");
+}
+
 /* --- a Gaussian --- */
 
 /* Of 2 `radius` + 1 weights; NULL when memory is short. */
@@ -36,9 +40,12 @@ static void weigh(const float *in, const float *weights, int taps, int count, fl
             out[i] += weights[k] * in[i + k];
 }
 
-static void blur_rows(
-    struct picture *p, const float *weights, int radius, float *line, float *sum) {
+/* False once it is cancelled, as blur_columns. */
+static bool blur_rows(struct picture *p, const float *weights, int radius, float *line, float *sum,
+    struct cancel cancel) {
     for (int y = 0; y < p->height; y++) {
+        if (is_cancelled_by(cancel))
+            return false;
         uint8_t *row = p->pixels + (size_t)y * (size_t)p->width;
         for (int i = -radius; i < p->width + radius; i++)
             line[i + radius] = row[mirrored(i, p->width)];
@@ -46,13 +53,16 @@ static void blur_rows(
         for (int x = 0; x < p->width; x++)
             row[x] = (uint8_t)(sum[x] + 0.5f);
     }
+    return true;
 }
 
 /* Row after row, whose pixels are one beside the other in memory. `from` is a copy of it. */
-static void blur_columns(
-    struct picture *p, const uint8_t *from, const float *weights, int radius, float *sum) {
+static bool blur_columns(struct picture *p, const uint8_t *from, const float *weights, int radius,
+    float *sum, struct cancel cancel) {
     const size_t width = (size_t)p->width;
     for (int y = 0; y < p->height; y++) {
+        if (is_cancelled_by(cancel))
+            return false;
         memset(sum, 0, width * sizeof(*sum));
         for (int k = -radius; k <= radius; k++) {
             const uint8_t *row = from + (size_t)mirrored(y + k, p->height) * width;
@@ -62,9 +72,11 @@ static void blur_columns(
         for (size_t x = 0; x < width; x++)
             p->pixels[(size_t)y * width + x] = (uint8_t)(sum[x] + 0.5f);
     }
+    return true;
 }
 
-static bool blur_direction(struct picture *picture, int sigma, bool columns, struct error *err) {
+static bool blur_direction(
+    struct picture *picture, int sigma, bool columns, struct cancel cancel, struct error *err) {
     const int radius = (int)(2.5 * sigma + 0.5);
     const size_t width = (size_t)picture->width, pixels = width * (size_t)picture->height;
     if (sigma == 0)
@@ -72,20 +84,23 @@ static bool blur_direction(struct picture *picture, int sigma, bool columns, str
     float *weights = gaussian(sigma, radius);
     float *sum = malloc(width * sizeof(*sum));
     void *copy = malloc(columns ? pixels : (width + 2 * (size_t)radius) * sizeof(float));
-    const bool ok = weights && sum && copy;
+    bool ok = (weights && sum && copy) || no_memory(err);
     if (ok && columns)
-        blur_columns(picture, memcpy(copy, picture->pixels, pixels), weights, radius, sum);
+        ok = blur_columns(
+                 picture, memcpy(copy, picture->pixels, pixels), weights, radius, sum, cancel) ||
+             cancelled(err);
     else if (ok)
-        blur_rows(picture, weights, radius, copy, sum);
+        ok = blur_rows(picture, weights, radius, copy, sum, cancel) || cancelled(err);
     free(weights);
     free(sum);
     free(copy);
-    return ok || no_memory(err);
+    return ok;
 }
 
-bool picture_blur(struct picture *picture, int sigma_x, int sigma_y, struct error *err) {
-    return blur_direction(picture, sigma_x, false, err) &&
-           blur_direction(picture, sigma_y, true, err);
+bool picture_blur(
+    struct picture *picture, int sigma_x, int sigma_y, struct cancel cancel, struct error *err) {
+    return blur_direction(picture, sigma_x, false, cancel, err) &&
+           blur_direction(picture, sigma_y, true, cancel, err);
 }
 
 /* --- a smear --- */
@@ -216,7 +231,8 @@ static void to_pixels(const struct layer *layer, struct picture *picture) {
     }
 }
 
-bool picture_smear(struct picture *picture, const struct picture *mask, struct error *err) {
+bool picture_smear(
+    struct picture *picture, const struct picture *mask, struct cancel cancel, struct error *err) {
     static const struct {
         int sigma, times;
     } blurs[] = { { 256, 1 }, { 64, 1 }, { 16, 2 }, { 4, 4 }, { 2, 2 }, { 0, 1 } };
@@ -226,8 +242,12 @@ bool picture_smear(struct picture *picture, const struct picture *mask, struct e
     struct layer above = { calloc(values, sizeof(float)), picture->width, picture->height };
     struct lines lines = { malloc((size_t)longer * sizeof(*lines.values)),
         malloc(((size_t)longer + 1) * sizeof(*lines.sums)) };
-    const bool ok = whole.values && above.values && lines.values && lines.sums;
+    bool ok = (whole.values && above.values && lines.values && lines.sums) || no_memory(err);
     for (size_t i = 0; ok && i < sizeof(blurs) / sizeof(blurs[0]); i++) {
+        if (is_cancelled_by(cancel)) {
+            ok = cancelled(err);
+            break;
+        }
         fill_layer(&above, picture, mask);
         if (blurs[i].sigma > 0)
             blur_layer(&above, blurs[i].sigma, &lines);
@@ -240,5 +260,5 @@ bool picture_smear(struct picture *picture, const struct picture *mask, struct e
     free(above.values);
     free(lines.values);
     free(lines.sums);
-    return ok || no_memory(err);
+    return ok;
 }

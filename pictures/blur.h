@@ -3,18 +3,21 @@
 #ifndef PICTURES_BLUR_H
 #define PICTURES_BLUR_H
 
+#include "base/cancel.h"
 #include "pictures/picture.h"
 
 /* Blurs a picture of one channel in place by a Gaussian, as OpenCV's GaussianBlur with kernels of 2
  * int(2.5 sigma + 0.5) + 1 px: mirrored at the edges, rounded after each direction. A sigma of 0
- * leaves its direction as it is. ERROR_NO_MEMORY. */
-bool picture_blur(struct picture *picture, int sigma_x, int sigma_y, struct error *err)
-    __attribute__((warn_unused_result));
+ * leaves its direction as it is. ERROR_NO_MEMORY, and ERROR_CANCELLED: `cancel` is asked at every
+ * row. */
+bool picture_blur(struct picture *picture, int sigma_x, int sigma_y, struct cancel cancel,
+    struct error *err) __attribute__((warn_unused_result));
 
 /* Covers the part of an RGB picture where `mask` (one channel, of its size) is white by a smear of
  * what is around it: pictures of the rest, blurred ever less, lie above each other, as Pillow blurs
- * and composes them, but without its rounding to 8 bits. ERROR_NO_MEMORY. */
-bool picture_smear(struct picture *picture, const struct picture *mask, struct error *err)
-    __attribute__((warn_unused_result));
+ * and composes them, but without its rounding to 8 bits. ERROR_NO_MEMORY, and ERROR_CANCELLED:
+ * `cancel` is asked at every layer. */
+bool picture_smear(struct picture *picture, const struct picture *mask, struct cancel cancel,
+    struct error *err) __attribute__((warn_unused_result));
 
 #endif

@@ -73,7 +73,8 @@ void generation_unref(struct generation *g) {
         destroy(g);
 }
 
-static bool is_cancelled(struct generation *g) {
+bool generation_is_cancelled(void *argument) {
+    struct generation *g = argument;
     pthread_mutex_lock(&g->mutex);
     const bool cancelled = g->cancelled;
     pthread_mutex_unlock(&g->mutex);
@@ -182,7 +183,7 @@ static bool put_off(struct generation *g) {
 static void finish(struct work *work) {
     struct generation *g = (struct generation *)((char *)work - offsetof(struct generation, work));
     const double total_s = g->result.timings.total_s;
-    if (g->error.code == ERROR_NONE && is_cancelled(g))
+    if (g->error.code == ERROR_NONE && generation_is_cancelled(g))
         error_set(&g->error, ERROR_CANCELLED, "the request was cancelled when it was drawn");
     if (g->error.code == ERROR_NONE) {
         const double begun_s = monotonic_seconds();
@@ -291,14 +292,14 @@ struct workers *generation_workers(const struct generation *g) {
 }
 
 static bool resolve(struct generation *g, struct error *err) {
-    if (is_cancelled(g)) /* before pictures are decoded for nobody */
+    if (generation_is_cancelled(g)) /* before pictures are decoded for nobody */
         return error_set(err, ERROR_CANCELLED, "the request was cancelled before it began");
     if ((g->kind->prepare && !g->kind->prepare(g, &g->asked, err)) ||
         !engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||
         (g->kind->check && !g->kind->check(g, err)))
         return false;
     generate_request_finish(&g->asked); /* pictures are large */
-    return !is_cancelled(g) ||
+    return !generation_is_cancelled(g) ||
            error_set(err, ERROR_CANCELLED, "the request was cancelled before it waited");
 }
 

@@ -101,6 +101,10 @@ struct generation_options {
     const char *task_id; /* that the client gave it, beside its X-Request-Id; NULL: none */
 };
 
+/* Whether the client has left, somebody cancelled it, or the daemon stops: what is done for it is
+ * for nobody. Any thread; `g` is a struct generation. */
+bool generation_is_cancelled(void *g);
+
 /* Answers with a body, whose bytes are taken over. */
 enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body);
 

@@ -200,7 +200,7 @@ static bool create(struct task *task, struct error *err) {
     json_t *report = NULL;
     t->upload->upload = NULL;
     const bool ok = dataset_upload_end(
-        upload, (struct archive_cancel){ task_is_cancelled, task }, &report, err);
+        upload, (struct cancel){ task_is_cancelled, task }, &report, err);
     json_decref(report);
     if (!ok && err->code == ERROR_INVALID && !err->param[0])
         snprintf(err->param, sizeof(err->param), "file");

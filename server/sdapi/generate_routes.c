@@ -51,7 +51,8 @@ static bool prepare(struct generation *g, struct generate_request *asked, struct
         return true;
     if (!sdapi_canvas_measure(&request->inpainting, asked, &bytes, err) ||
         !take_room(a, bytes, err) ||
-        !sdapi_inpaint_prepare(&request->inpainting, asked, &request->canvas, err))
+        !sdapi_inpaint_prepare(&request->inpainting, asked,
+            (struct cancel){ generation_is_cancelled, g }, &request->canvas, err))
         return false;
     free(request->inpainting.mask.bytes); /* the canvas has it now */
     request->inpainting.mask = (struct picture_file){ 0 };

@@ -14,9 +14,11 @@ struct region {
 
 /* --- pictures --- */
 
-static bool read_picture(
-    const struct picture_file *file, const char *param, struct picture *out, struct error *err) {
+static bool read_picture(const struct picture_file *file, const char *param, struct cancel cancel,
+    struct picture *out, struct error *err) {
     int width, height;
+    if (is_cancelled_by(cancel))
+        return error_set(err, ERROR_CANCELLED, "%s is not read: nobody waits for it", param);
     return source_examine(file, param, INIT_IMAGE_MAX_PX, &width, &height, err) &&
            source_read(file, param, out, err);
 }
@@ -153,14 +155,14 @@ size_t sdapi_canvas_bytes(const struct sdapi_canvas *canvas) {
 }
 
 static bool read_mask(const struct sdapi_inpainting *in, const struct picture *init,
-    struct picture *out, struct error *err) {
-    if (!read_picture(&in->mask, "mask_image", out, err) || !picture_to_grey(out, err) ||
+    struct cancel cancel, struct picture *out, struct error *err) {
+    if (!read_picture(&in->mask, "mask_image", cancel, out, err) || !picture_to_grey(out, err) ||
         !resize(out, init->width, init->height, RESIZE_MODE_DEFAULT, err))
         return false;
     const size_t pixels = (size_t)out->width * (size_t)out->height;
     for (size_t i = 0; in->invert && i < pixels; i++)
         out->pixels[i] = (uint8_t)(255 - out->pixels[i]);
-    return picture_blur(out, in->blur_x, in->blur_y, err);
+    return picture_blur(out, in->blur_x, in->blur_y, cancel, err);
 }
 
 /* Only the part around the mask: `init` and `mask` become that, the canvas the whole. */
@@ -199,15 +201,16 @@ static bool take_whole(struct picture *init, struct picture *mask,
 }
 
 bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
-    struct generate_request *request, struct sdapi_canvas *out, struct error *err) {
+    struct generate_request *request, struct cancel cancel, struct sdapi_canvas *out,
+    struct error *err) {
     struct picture init = { 0 }, mask = { 0 };
     *out = (struct sdapi_canvas){ 0 };
-    bool ok = read_picture(&request->init_image, "init_image", &init, err) &&
-              read_mask(inpainting, &init, &mask, err) &&
+    bool ok = read_picture(&request->init_image, "init_image", cancel, &init, err) &&
+              read_mask(inpainting, &init, cancel, &mask, err) &&
               (inpainting->full_res ? take_part(inpainting, &init, &mask, request, out, err)
                                     : take_whole(&init, &mask, request, out, err));
     if (ok && mask.pixels && inpainting->fill)
-        ok = picture_smear(&init, &mask, err);
+        ok = picture_smear(&init, &mask, cancel, err);
     ok = ok && write_picture(&init, &request->init_image, err) &&
          (!mask.pixels || write_picture(&mask, &request->mask_image, err));
     request->resize_mode = RESIZE_MODE_NONE;

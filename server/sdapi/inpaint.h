@@ -4,6 +4,7 @@
 #ifndef SERVER_SDAPI_INPAINT_H
 #define SERVER_SDAPI_INPAINT_H
 
+#include "base/cancel.h"
 #include "engine/request.h"
 #include "pictures/picture.h"
 
@@ -32,10 +33,11 @@ bool sdapi_canvas_measure(const struct sdapi_inpainting *inpainting,
 
 /* Puts the pictures to draw from into `request`, in place of its init_image. With a mask in which
  * nothing is white it is as if there were none, as in AUTOMATIC1111. Decodes, so it takes a while.
- * ERROR_INVALID names init_image or mask_image. The caller finishes *out on success. */
+ * ERROR_INVALID names init_image or mask_image; ERROR_CANCELLED once `cancel` says so. The caller
+ * finishes *out on success. */
 bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
-    struct generate_request *request, struct sdapi_canvas *out, struct error *err)
-    __attribute__((warn_unused_result));
+    struct generate_request *request, struct cancel cancel, struct sdapi_canvas *out,
+    struct error *err) __attribute__((warn_unused_result));
 size_t sdapi_canvas_bytes(const struct sdapi_canvas *canvas);
 void sdapi_canvas_finish(struct sdapi_canvas *canvas); /* zeroed is fine */
 

@@ -125,8 +125,7 @@ static bool end_upload(struct task *task, struct error *err) {
     struct dataset_upload *upload = t->upload;
     t->upload = NULL;
     task->status = 201;
-    return dataset_upload_end(
-        upload, (struct archive_cancel){ task_is_cancelled, task }, &task->json, err);
+    return dataset_upload_end(upload, (struct cancel){ task_is_cancelled, task }, &task->json, err);
 }
 
 static bool list(struct task *task, struct error *err) {

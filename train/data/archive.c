@@ -29,7 +29,7 @@ struct extraction {
     int empty;             /* files and folders without bytes, until there is a picture */
     bool has_picture;
     bool refused; /* `err` says why, whatever libarchive says of it */
-    struct archive_cancel cancel;
+    struct cancel cancel;
     struct error *err;
     char block[BLOCK_BYTES];
 };
@@ -127,7 +127,7 @@ static uint64_t inflated(const struct extraction *x) {
 static la_ssize_t read_block(struct archive *archive, void *user, const void **block) {
     struct extraction *x = user;
     ssize_t n;
-    if (x->cancel.asked && x->cancel.asked(x->cancel.user)) {
+    if (is_cancelled_by(x->cancel)) {
         x->refused = true;
         error_set(x->err, ERROR_CANCELLED, "the archive is not unpacked: nobody waits for it");
         return ARCHIVE_FATAL;
@@ -313,7 +313,7 @@ static bool open_archive(struct extraction *x) {
 }
 
 bool archive_extract(
-    int fd, int folder, uint64_t max_bytes, struct archive_cancel cancel, struct error *err) {
+    int fd, int folder, uint64_t max_bytes, struct cancel cancel, struct error *err) {
     struct error own = { 0 };
     struct stat status;
     if (fstat(fd, &status) != 0)

@@ -2,16 +2,11 @@
 #ifndef TRAIN_DATA_ARCHIVE_H
 #define TRAIN_DATA_ARCHIVE_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Whether the work has become pointless: its client has left, or the daemon stops. */
-struct archive_cancel {
-    bool (*asked)(void *user); /* any thread, often; NULL: never */
-    void *user;
-};
 
 /* Reads the archive from `fd`, a regular file, from where it stands, and writes its files and
  * folders below `folder`, a directory's descriptor. Nothing else is made: links, devices and what
@@ -23,7 +18,7 @@ struct archive_cancel {
  * its bytes and DATASET_INFLATES_BYTES, whatever becomes of what is in it. `cancel` is asked before
  * each block that is read: then ERROR_CANCELLED. ERROR_NO_SPACE when the disk has no room
  * (base/disk_room.h). After an error the folder holds a part. */
-bool archive_extract(int fd, int folder, uint64_t max_bytes, struct archive_cancel cancel,
+bool archive_extract(int fd, int folder, uint64_t max_bytes, struct cancel cancel,
     struct error *err) __attribute__((warn_unused_result));
 
 #endif

@@ -331,8 +331,8 @@ static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORAR
 }
 
 /* `fd` is the hidden folder, locked. */
-static bool unpack(struct dataset_upload *upload, int fd, const char *hidden,
-    struct archive_cancel cancel, json_t **report, struct error *err) {
+static bool unpack(struct dataset_upload *upload, int fd, const char *hidden, struct cancel cancel,
+    json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
     char inner[NAME_MAX + TEMPORARY_BYTES + 1];
     if (!archive_extract(upload->fd, fd, store->max_bytes, cancel, err))
@@ -351,8 +351,8 @@ static bool unpack(struct dataset_upload *upload, int fd, const char *hidden,
     return true;
 }
 
-bool dataset_upload_end(struct dataset_upload *upload, struct archive_cancel cancel,
-    json_t **report, struct error *err) {
+bool dataset_upload_end(
+    struct dataset_upload *upload, struct cancel cancel, json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
     char hidden[TEMPORARY_BYTES];
     *report = NULL;

@@ -6,8 +6,8 @@
 #ifndef TRAIN_DATA_STORE_H
 #define TRAIN_DATA_STORE_H
 
+#include "base/cancel.h"
 #include "base/error.h"
-#include "train/data/archive.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -48,8 +48,8 @@ bool dataset_upload_write(struct dataset_upload *upload, const void *bytes, size
 /* Unpacks it and gives it its name; *report as dataset_store_describe. Ends the upload, also after
  * an error: then nothing is left. An archive of one folder is that folder. ERROR_CANCELLED once
  * `cancel` says so. */
-bool dataset_upload_end(struct dataset_upload *upload, struct archive_cancel cancel,
-    json_t **report, struct error *err) __attribute__((warn_unused_result));
+bool dataset_upload_end(struct dataset_upload *upload, struct cancel cancel, json_t **report,
+    struct error *err) __attribute__((warn_unused_result));
 void dataset_upload_abort(struct dataset_upload *upload); /* NULL is fine */
 
 #endif

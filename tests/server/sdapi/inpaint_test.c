@@ -66,7 +66,7 @@ static void regions_are_theirs(void) {
         struct sdapi_canvas c;
         struct picture_info info;
         struct error err = { 0 };
-        if (!sdapi_inpaint_prepare(&in, &request, &c, &err)) {
+        if (!sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err)) {
             CHECK(false, "row %zu: %s", i, err.message);
             continue;
         }
@@ -101,7 +101,7 @@ static void what_is_not_masked_stays(void) {
             struct error err = { 0 };
             uint8_t *drawn = calloc(64 * 64, 3), *out = NULL;
             memset(drawn, 200, 64 * 64 * 3);
-            CHECK(sdapi_inpaint_prepare(&in, &request, &c, &err) &&
+            CHECK(sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err) &&
                       sdapi_canvas_paint(&c, drawn, 64, 64, &out, &err),
                 "%s", err.message);
             int wrong = 0;
@@ -126,11 +126,42 @@ static void a_blank_mask_is_none(void) {
     struct generate_request request = make_request(100, 80, 64, 64);
     struct sdapi_canvas c;
     struct error err = { 0 };
-    CHECK(sdapi_inpaint_prepare(&in, &request, &c, &err), "%s", err.message);
+    CHECK(sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err), "%s", err.message);
     CHECK(!request.mask_image.bytes && request.init_image.bytes && !c.picture.pixels, "no mask");
     sdapi_canvas_finish(&c);
     generate_request_finish(&request);
     free(in.mask.bytes);
+}
+
+/* Says yes when it has been asked so often. */
+static bool runs_out(void *user) {
+    int *left = user;
+    return (*left)-- <= 0;
+}
+
+/* Wherever the question comes, the work ends there, and nothing of it is left. */
+static void it_ends_when_it_is_cancelled(void) {
+    const struct box box = { 16, 16, 48, 40 };
+    int asked = 0;
+    bool ok = false;
+    for (; !ok && asked < 1000; asked++) {
+        struct sdapi_inpainting in = {
+            .mask = make_file(64, 64, &box, 255, 0), .blur_x = 2, .blur_y = 2, .fill = true
+        };
+        struct generate_request request = make_request(64, 64, 64, 64);
+        struct sdapi_canvas c;
+        struct error err = { 0 };
+        int left = asked;
+        ok = sdapi_inpaint_prepare(&in, &request, (struct cancel){ runs_out, &left }, &c, &err);
+        CHECK(ok || (err.code == ERROR_CANCELLED && !c.picture.pixels && !c.cover.pixels),
+            "after %d: %d %s", asked, err.code, err.message);
+        if (ok)
+            sdapi_canvas_finish(&c);
+        generate_request_finish(&request);
+        free(in.mask.bytes);
+    }
+    printf("asked %d times\n", asked - 1);
+    CHECK(asked - 1 == 2 + 64 + 64 + 6, "both pictures, rows, rows again, and layers: %d", asked);
 }
 
 static void what_is_no_picture_is_refused(void) {
@@ -138,7 +169,7 @@ static void what_is_no_picture_is_refused(void) {
     struct generate_request request = make_request(64, 64, 64, 64);
     struct sdapi_canvas c;
     struct error err = { 0 };
-    CHECK(!sdapi_inpaint_prepare(&in, &request, &c, &err), "a GIF");
+    CHECK(!sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err), "a GIF");
     CHECK_STRING(err.param, "mask_image");
     generate_request_finish(&request);
     free(in.mask.bytes);
@@ -148,6 +179,7 @@ int main(void) {
     regions_are_theirs();
     what_is_not_masked_stays();
     a_blank_mask_is_none();
+    it_ends_when_it_is_cancelled();
     what_is_no_picture_is_refused();
     return check_done();
 }
