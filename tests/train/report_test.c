@@ -66,6 +66,21 @@ static void events_are_what_tensorboard_writes(void) {
     free(bytes);
 }
 
+/* As of a job that is paused and resumed at once: both files stay. */
+static void one_second_has_two_files(void) {
+    const char *prefix = "events.out.tfevents.1700000001.latentd.";
+    struct error err = { 0 };
+    struct events *first, *second;
+    CHECK(events_create(folder, 1700000001, 0, &first, &err), "%s", err.message);
+    CHECK(events_create(folder, 1700000001, 300, &second, &err), "%s", err.message);
+    events_destroy(first);
+    events_destroy(second);
+    int files = 0;
+    for (char *path; (path = path_of(prefix)); free(path), files++)
+        unlink(path);
+    CHECK(files == 2, "%d files", files);
+}
+
 static struct train_record record_at(int64_t step) {
     return (struct train_record){
         .step = step,
@@ -167,6 +182,7 @@ int main(void) {
     if (!mkdtemp(folder))
         return 1;
     events_are_what_tensorboard_writes();
+    one_second_has_two_files();
     lines_survive_a_kill_and_a_resume();
     a_plot_is_one_of_any_losses();
     rmdir(folder);

@@ -197,20 +197,29 @@ static bool begin_file(
     return event_end(e, &w, err);
 }
 
+/* A new file, numbered from 0 on in each second: a job may be paused and resumed within one. */
+static bool open_file(struct events *e, const char *folder, double wall_time_s, struct error *err) {
+    for (int number = 0; e->fd < 0; number++) {
+        const int length = snprintf(e->path, sizeof(e->path),
+            "%s/events.out.tfevents.%.0f.latentd.%ld.%d", folder, wall_time_s, (long)getpid(),
+            number);
+        if (length < 0 || (size_t)length >= sizeof(e->path))
+            return error_set(err, ERROR_INVALID, "%.200s...: the path is too long", folder);
+        e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (e->fd < 0 && errno != EEXIST)
+            return error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
+    }
+    return true;
+}
+
 bool events_create(const char *folder, double wall_time_s, int64_t resumed_step,
     struct events **out, struct error *err) {
     *out = NULL;
     struct events *e = calloc(1, sizeof(*e));
     if (!e)
         return error_set(err, ERROR_NO_MEMORY, "no memory for an event file");
-    const int length = snprintf(e->path, sizeof(e->path), "%s/events.out.tfevents.%.0f.latentd.%ld",
-        folder, wall_time_s, (long)getpid());
     e->fd = -1;
-    if (length < 0 || (size_t)length >= sizeof(e->path))
-        error_set(err, ERROR_INVALID, "%.200s...: the path is too long", folder);
-    else if ((e->fd = open(e->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) < 0)
-        error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
-    else if (begin_file(e, wall_time_s, resumed_step, err)) {
+    if (open_file(e, folder, wall_time_s, err) && begin_file(e, wall_time_s, resumed_step, err)) {
         *out = e;
         return true;
     }

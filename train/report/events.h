@@ -14,8 +14,9 @@
 
 struct events;
 
-/* A new file "events.out.tfevents.SECONDS.latentd.PID" in `folder`, which is there. What earlier
- * files of the folder say of steps after `resumed_step` is no longer shown (0: a new run). */
+/* A new file "events.out.tfevents.SECONDS.latentd.PID.NUMBER" in `folder`, which is there. What
+ * earlier files of the folder say of steps after `resumed_step` is no longer shown (0: a new run).
+ */
 bool events_create(const char *folder, double wall_time_s, int64_t resumed_step,
     struct events **out, struct error *err) __attribute__((warn_unused_result));
 void events_destroy(struct events *events); /* NULL is fine */
