@@ -200,6 +200,13 @@ static void end_all(struct engine *engine, const struct error *err) {
     }
 }
 
+/* Under the lock. */
+static void let_background_wait(struct engine *engine) {
+    if (!engine->background_waits)
+        engine->background_waits_s = monotonic_seconds();
+    engine->background_waits = true;
+}
+
 /* The background's work, or no `work` if none waits or the engine stops. */
 static struct engine_background waiting_background(struct engine *engine) {
     struct engine_background background = { 0 };
@@ -223,7 +230,8 @@ static bool work_in_background(
         return true;
     const bool works = background->work(&more, background->user, err);
     pthread_mutex_lock(&engine->lock);
-    engine->background_waits |= more && engine->background.work;
+    if (more && engine->background.work)
+        let_background_wait(engine);
     engine->in_background = false;
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
@@ -548,7 +556,7 @@ bool engine_get_figures(struct engine *engine, struct device_figures *out, doubl
 void engine_set_background(struct engine *engine, const struct engine_background *background) {
     pthread_mutex_lock(&engine->lock);
     engine->background = *background;
-    engine->background_waits = true;
+    let_background_wait(engine);
     const bool ended = engine->background_ended;
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
@@ -567,9 +575,18 @@ void engine_clear_background(struct engine *engine) {
 
 void engine_wake_background(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    engine->background_waits = engine->background.work;
+    if (engine->background.work)
+        let_background_wait(engine);
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
+}
+
+double engine_held_up_s(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    const bool held_up = engine->background_waits && !engine->in_background && engine->accepted > 0;
+    const double seconds = held_up ? monotonic_seconds() - engine->background_waits_s : 0;
+    pthread_mutex_unlock(&engine->lock);
+    return seconds;
 }
 
 void engine_get_queue(struct engine *engine, int *waiting, int *drawing) {

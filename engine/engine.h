@@ -77,6 +77,8 @@ void engine_set_background(struct engine *engine, const struct engine_background
 void engine_clear_background(struct engine *engine);
 /* From any thread: there is work again, or may be. */
 void engine_wake_background(struct engine *engine);
+/* How long requests have kept the background from its next piece; 0 where they do not. */
+double engine_held_up_s(struct engine *engine);
 
 /* Exactly one `done` per accepted request, from the engine thread: result (owned by the callee, who
  * calls generate_result_finish) or NULL and the error. */

@@ -57,6 +57,7 @@ struct engine {
     struct queue_share share;            /* of those, caller by caller */
     struct engine_background background; /* no `work`: none was set */
     bool background_waits;               /* for a piece of the engine's time */
+    double background_waits_s;           /* since when; monotonic */
     bool background_ended;               /* gets none any more */
     bool in_background;                  /* the engine's thread is in `work` or `stop` */
     atomic_bool cancel_all;

@@ -4,7 +4,6 @@
 #include "base/monotonic.h"
 #include "queue/queue.h"
 #include "server/deferred.h"
-#include "server/dialect/jobs_json.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
 #include "server/jobs/job_watch.h"
@@ -101,10 +100,10 @@ static bool put_event(
 
 /* How the job stands: "job", and all of it. */
 static bool put_job(struct batch *b, const struct job *job, struct error *err) {
-    int position = 0;
-    if (!queue_position(queue_of(b->stream), job, &position, err))
+    struct job_standing standing;
+    if (!jobs_get_standing(b->stream->deferred.server, job, &standing, err))
         return false;
-    json_t *json = job_json(job, position);
+    json_t *json = job_json(job, &standing);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     const bool ok = text ? put_event(b, "job", job->events, text, err)

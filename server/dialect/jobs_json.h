@@ -6,9 +6,15 @@
 
 #include <jansson.h>
 
-/* A new reference; NULL when memory is short. position: 0 if it is not queued. */
-json_t *job_json(const struct job *job, int position);
+/* What others have to do with it. */
+struct job_standing {
+    int position;     /* in the queue, 1 is next; 0: it is not queued */
+    double held_up_s; /* since its last piece of work, for which requests leave no time */
+};
+
+/* A new reference; NULL when memory is short. */
+json_t *job_json(const struct job *job, const struct job_standing *standing);
 /* Without the request. */
-json_t *job_summary_json(const struct job *job, int position);
+json_t *job_summary_json(const struct job *job, const struct job_standing *standing);
 
 #endif

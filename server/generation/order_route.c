@@ -157,7 +157,7 @@ static bool enqueue(struct task *task, struct error *err) {
     if (!find_or_make(t, &job, err))
         return false;
     task->status = 202;
-    const bool ok = jobs_tell(task, t->server->options.queue, &job, err);
+    const bool ok = jobs_tell(task, &job, err);
     job_finish(&job);
     return ok;
 }

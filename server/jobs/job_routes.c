@@ -8,7 +8,6 @@
 #include "base/monotonic.h"
 #include "engine/adapters/adapters.h"
 #include "engine/training_job/folder.h"
-#include "server/dialect/jobs_json.h"
 #include "server/event_stream.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
@@ -113,11 +112,18 @@ bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, 
     return error_set(err, ERROR_NOT_FOUND, "there is no job %.40s", id);
 }
 
-bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err) {
-    int position;
-    if (!queue_position(queue, job, &position, err))
+bool jobs_get_standing(struct http_server *server, const struct job *job, struct job_standing *out,
+    struct error *err) {
+    const bool trains = job->state == JOB_RUNNING && strcmp(job->type, JOB_TYPE_TRAIN) == 0;
+    out->held_up_s = trains ? engine_held_up_s(server->options.engine) : 0;
+    return queue_position(server->options.queue, job, &out->position, err);
+}
+
+bool jobs_tell(struct task *task, const struct job *job, struct error *err) {
+    struct job_standing standing;
+    if (!jobs_get_standing(task->deferred.server, job, &standing, err))
         return false;
-    task->json = job_json(job, position);
+    task->json = job_json(job, &standing);
     return task->json;
 }
 
@@ -126,7 +132,7 @@ static bool describe(struct task *task, struct error *err) {
     struct job job;
     if (!jobs_get(t->queue, t->id, &t->viewer, &job, err))
         return false;
-    const bool ok = jobs_tell(task, t->queue, &job, err);
+    const bool ok = jobs_tell(task, &job, err);
     job_finish(&job);
     return ok;
 }
@@ -139,7 +145,7 @@ static bool change_one(struct task *task, struct error *err) {
     job_finish(&job);
     if (!t->change(t->queue, t->id, &job, err))
         return false;
-    const bool ok = jobs_tell(task, t->queue, &job, err);
+    const bool ok = jobs_tell(task, &job, err);
     job_finish(&job);
     return ok;
 }
@@ -171,10 +177,10 @@ static bool delete_one(struct task *task, struct error *err) {
 }
 
 static bool add_summary(
-    struct queue *queue, const struct job *job, json_t *list, struct error *err) {
-    int position;
-    return queue_position(queue, job, &position, err) &&
-           json_array_append_new(list, job_summary_json(job, position)) == 0;
+    struct http_server *server, const struct job *job, json_t *list, struct error *err) {
+    struct job_standing standing;
+    return jobs_get_standing(server, job, &standing, err) &&
+           json_array_append_new(list, job_summary_json(job, &standing)) == 0;
 }
 
 static bool list_some(struct task *task, struct error *err) {
@@ -195,7 +201,7 @@ static bool list_some(struct task *task, struct error *err) {
     json_t *jobs = json_array();
     bool ok = jobs;
     for (int i = 0; ok && i < list.count; i++)
-        ok = add_summary(t->queue, &list.jobs[i], jobs, err);
+        ok = add_summary(task->deferred.server, &list.jobs[i], jobs, err);
     if (ok)
         task->json = json_pack("{s:O, s:b}", "jobs", jobs, "has_more", list.has_more);
     json_decref(jobs);
@@ -233,9 +239,9 @@ static bool look(struct watcher *watcher, bool stopping, int64_t *due_ms) {
         return true;
     }
     if (ok) {
-        int position;
-        ok = queue_position(queue, &job, &position, &wait->error);
-        wait->json = ok ? job_json(&job, position) : NULL;
+        struct job_standing standing;
+        ok = jobs_get_standing(wait->deferred.server, &job, &standing, &wait->error);
+        wait->json = ok ? job_json(&job, &standing) : NULL;
         job_finish(&job);
     }
     deferred_done(&wait->deferred);

@@ -4,6 +4,7 @@
 
 #include "queue/queue.h"
 #include "server/access/caller.h"
+#include "server/dialect/jobs_json.h"
 #include "server/task.h"
 
 /* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
@@ -28,8 +29,12 @@ bool jobs_add_validation_urls(const struct job *job, json_t *validation)
 bool jobs_get(struct queue *queue, const char *id, const struct viewer *viewer, struct job *out,
     struct error *err) __attribute__((warn_unused_result));
 
+/* Of any job; one training job at most runs at a time, which is the one that can be held up. */
+bool jobs_get_standing(struct http_server *server, const struct job *job, struct job_standing *out,
+    struct error *err) __attribute__((warn_unused_result));
+
 /* Makes the job the task's answer. */
-bool jobs_tell(struct task *task, struct queue *queue, const struct job *job, struct error *err)
+bool jobs_tell(struct task *task, const struct job *job, struct error *err)
     __attribute__((warn_unused_result));
 
 #endif

@@ -26,7 +26,7 @@ static bool enqueue(struct task *task, struct error *err) {
     if (!train_order_place(&t->order, t->body, t->body, &job, err))
         return false;
     task->status = 202;
-    const bool ok = jobs_tell(task, t->order.queue, &job, err);
+    const bool ok = jobs_tell(task, &job, err);
     job_finish(&job);
     return ok;
 }

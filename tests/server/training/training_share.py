@@ -60,7 +60,9 @@ def without(beside):
             job = d.job(id)
             check(job["state"] == "running" and job["step"] == 0, f"it waits: {job}")
             check(preempted(d) == 0, f"and was at no work before: {preempted(d)}")
+            check(wait_until(lambda: (d.job(id)["held_up_s"] or 0) >= 1, 60), f"it says so: {d.job(id)}")
         d.wait(id)
+        check(d.job(id)["held_up_s"] is None, f"and waits for nobody in the end: {d.job(id)}")
         return d.file(id)
 
 
