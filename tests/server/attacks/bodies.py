@@ -29,6 +29,7 @@ ESCAPES = b'{"prompt":"' + b"\\u0041" * 5200000 + b'"}'
 LONG = b'{"prompt":"' + b"a" * (31 << 20) + b'"}'
 
 PICTURE = png_of_rows(SIDE, [bytes(3 * SIDE)] * SIDE)
+LINE = png_of_rows(SIDE, [bytes(3 * SIDE)] * (SIDE // 2) + [b"\xff" * (3 * SIDE)] + [bytes(3 * SIDE)] * (SIDE // 2 - 1))
 BASE64 = base64.b64encode(PICTURE).decode()
 DRAW = {"num_inference_steps": 1, "width": 64, "height": 64, "guidance_scale": 1, "seed": 1, "strength": 1,
         "resize_mode": "default"}
@@ -53,6 +54,10 @@ PICTURES = [
     ("/hf", JSON, json.dumps({"inputs": "a", "parameters": {"init_image": BASE64, **DRAW}}).encode()),
     ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "mask": BASE64, "steps": 1,
                                             "width": 64, "height": 64}).encode()),
+    # Blurred as far as it goes, and laid over all of the picture when it is drawn.
+    ("/sdapi/v1/img2img", JSON, json.dumps({"prompt": "a", "init_images": [BASE64], "steps": 1,
+                                            "mask": base64.b64encode(LINE).decode(), "mask_blur": 64,
+                                            "inpainting_fill": 0, "width": 64, "height": 64}).encode()),
     ("/v1/images/edits", FORM, EDIT),
 ]
 SHORT = ["/sdapi/v1/options", "/loras/one", "/internal/progress", "/v1/load_lora_adapter"]

@@ -27,6 +27,7 @@ HEALTH_S = 1.0
 TIMES_ALONE = 2.0
 FLOOR_S = 0.25  # below this a drawing's time is the machine's noise: twice of it is always allowed
 PATIENCE = float(os.environ.get("PATIENCE", "10"))
+ROUNDS = 5 if PATIENCE < 2 else 3  # by bars this wide fewer figures are as good
 DRAWING = {"prompt": "a boat", "num_inference_steps": 4, "width": 64, "height": 64, "seed": 1}
 
 
@@ -64,7 +65,7 @@ def order(daemon):
     return r
 
 
-def measure(daemon, rounds=5, orders=True):
+def measure(daemon, rounds=ROUNDS, orders=True):
     """Asks for health, a drawing and (orders) a job, one after the other, `rounds` times."""
     times = Times()
     for _ in range(rounds):
