@@ -15,11 +15,60 @@ static bool goes_before(const struct policy_image *a, const struct policy_image 
     return a->state < b->state;
 }
 
-/* Whether it can be in the call of those that are chosen, with `rows` of them so far. */
+/* What is chosen from. */
+struct choice {
+    const struct policy_image *images;
+    int count;
+    const struct policy_limits *limits;
+    int callers; /* with images; more than are in a call are not counted */
+};
+
+/* The rows of a call, or of one caller's images in it. */
+static int rows_of(const struct choice *c, const struct policy_call *call, const uint64_t *caller) {
+    int rows = 0;
+    for (int i = 0; i < call->count; i++) {
+        const struct policy_image *image = &c->images[call->images[i]];
+        rows += !caller || image->caller == *caller ? image->rows : 0;
+    }
+    return rows;
+}
+
+static double cost_of(const struct choice *c, int rows) {
+    return c->limits->cost ? c->limits->cost[rows] : rows;
+}
+
+static int count_callers(const struct policy_image *images, int count) {
+    uint64_t seen[UNET_CALL_MAX_IMAGES];
+    int callers = 0;
+    for (int i = 0; i < count && callers < UNET_CALL_MAX_IMAGES; i++) {
+        int at = 0;
+        while (at < callers && seen[at] != images[i].caller)
+            at++;
+        if (at == callers)
+            seen[callers++] = images[i].caller;
+    }
+    return callers;
+}
+
+/* Whether every other caller in the call keeps its share of it with one more image. */
+static bool slows_nobody(
+    const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
+    const double cost = cost_of(c, rows_of(c, call, NULL) + image->rows);
+    for (int i = 0; c->callers > 1 && i < call->count; i++) {
+        const uint64_t caller = c->images[call->images[i]].caller;
+        if (caller != image->caller && cost > c->callers * cost_of(c, rows_of(c, call, &caller)))
+            return false;
+    }
+    return true;
+}
+
+/* Whether it can be in the call of those that are chosen. */
 static bool fits(
-    const struct policy_image *image, const struct policy_image *head, int rows, int call_rows) {
+    const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
+    const struct policy_image *head = &c->images[call->images[0]];
     return image->state != POLICY_CODING && image->size == head->size && !image->alone &&
-           rows + image->rows <= call_rows;
+           rows_of(c, call, NULL) + image->rows <= c->limits->call_rows &&
+           slows_nobody(c, call, image);
 }
 
 static bool is_chosen(const struct policy_call *call, int index) {
@@ -30,24 +79,24 @@ static bool is_chosen(const struct policy_call *call, int index) {
 }
 
 /* The first of those that are not chosen and, if there is a head, can be in its call; -1: none. */
-static int find_next(const struct policy_image *images, int count, const struct policy_call *call,
-    int rows, int call_rows, bool no_new) {
-    const struct policy_image *head = call->count ? &images[call->images[0]] : NULL;
+static int find_next(const struct choice *c, const struct policy_call *call) {
     int best = -1;
-    for (int i = 0; i < count; i++) {
-        if ((no_new && images[i].state == POLICY_NEW) ||
-            (best >= 0 && !goes_before(&images[i], &images[best])))
+    for (int i = 0; i < c->count; i++) {
+        const struct policy_image *image = &c->images[i];
+        if ((c->limits->no_new && image->state == POLICY_NEW) ||
+            (best >= 0 && !goes_before(image, &c->images[best])))
             continue;
-        if (!head || (fits(&images[i], head, rows, call_rows) && !is_chosen(call, i)))
+        if (!call->count || (!is_chosen(call, i) && fits(c, call, image)))
             best = i;
     }
     return best;
 }
 
-void policy_choose(const struct policy_image *images, int count, int call_rows, bool no_new,
+void policy_choose(const struct policy_image *images, int count, const struct policy_limits *limits,
     struct policy_call *out) {
+    const struct choice c = { images, count, limits, count_callers(images, count) };
     *out = (struct policy_call){ 0 };
-    const int first = find_next(images, count, out, 0, call_rows, no_new);
+    const int first = find_next(&c, out);
     if (first < 0)
         return;
     const struct policy_image *head = &images[first];
@@ -57,11 +106,6 @@ void policy_choose(const struct policy_image *images, int count, int call_rows, 
         return;
     const int most = head->call_images < UNET_CALL_MAX_IMAGES ? head->call_images
                                                               : UNET_CALL_MAX_IMAGES;
-    for (int rows = head->rows; out->count < most;) {
-        const int next = find_next(images, count, out, rows, call_rows, no_new);
-        if (next < 0)
-            return;
-        rows += images[next].rows;
+    for (int next; out->count < most && (next = find_next(&c, out)) >= 0;)
         out->images[out->count++] = next;
-    }
 }

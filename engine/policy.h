@@ -9,13 +9,16 @@
  * is, those behind it that can be in the same call come along.
  *
  * That is the order of one caller's requests; turns (engine/turns.h) put those of several callers
- * into one order. */
+ * into one order. An image joins a call only while this slows no other caller in it beyond its
+ * share: with n callers, a call takes at most n times as long as it would with the images of any
+ * one of them. */
 #ifndef ENGINE_POLICY_H
 #define ENGINE_POLICY_H
 
 #include "base/limits.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define POLICY_AGEING 0.1
 
@@ -30,6 +33,7 @@ enum policy_state {
 };
 
 struct policy_image {
+    uint64_t caller;   /* a number that means nothing here */
     double turn, rank; /* its request's: the rank decides between equal turns */
     enum policy_state state;
     int size;        /* images of other sizes share no UNet call */
@@ -44,11 +48,17 @@ struct policy_call {
     int images[UNET_CALL_MAX_IMAGES]; /* indices, the first ranked first */
 };
 
+struct policy_limits {
+    int call_rows; /* of a UNet call, unless its first image has more alone */
+    bool no_new;   /* passes over new images */
+    /* How long a call of so many rows takes, in any unit; never less than one of fewer rows. NULL:
+     * as long as its rows. */
+    const double *cost; /* [UNET_CALL_MAX_ROWS + 1] */
+};
+
 /* The least turn goes first. Among images of the same turn and rank, those whose latents are there
- * go before those on their way, and these before new ones, else the first in the list. A UNet call
- * has at most `call_rows` rows, but for a first image that has more alone. With `no_new` new images
- * are passed over. */
-void policy_choose(const struct policy_image *images, int count, int call_rows, bool no_new,
+ * go before those on their way, and these before new ones, else the first in the list. */
+void policy_choose(const struct policy_image *images, int count, const struct policy_limits *limits,
     struct policy_call *out);
 
 #endif

@@ -60,8 +60,10 @@ struct studio {
     struct place *places;           /* image by image, */
     struct turns_request *requests; /* request by request */
     int capacity;
-    double seconds, flops; /* of the latest units */
-    double request_flops;  /* of one of the latest requests */
+    double seconds, flops;               /* of the latest units */
+    int paced_size;                      /* of the images whose calls took: */
+    double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds a flop, by the call's rows; 0: not known */
+    double request_flops;                /* of one of the latest requests */
     uint64_t calls;
     bool one_at_a_time;
     bool wants_colours, has_colours;
@@ -344,6 +346,10 @@ static void take_turns(struct studio *studio, double now) {
     }
 }
 
+static int size_of(const struct resolved_request *r) {
+    return r->latent_height << 16 | r->latent_width;
+}
+
 /* The images that are not done, in order of admission. */
 static int list_images(struct studio *studio, double now) {
     int count = 0;
@@ -353,9 +359,10 @@ static int list_images(struct studio *studio, double now) {
             break;
         const struct resolved_request *r = d->request;
         const struct policy_image like = {
+            .caller = d->hooks.caller,
             .turn = d->turn,
             .rank = d->rank,
-            .size = r->latent_height << 16 | r->latent_width,
+            .size = size_of(r),
             .rows = r->guided ? 2 : 1,
             .call_images = studio->stages.call_images(studio->stages.user, r),
         };
@@ -383,6 +390,37 @@ static void count_work(struct studio *studio, double flops, double seconds) {
     studio->seconds += RATE_SHARE * (seconds - studio->seconds);
     studio->flops += RATE_SHARE * (flops - studio->flops);
     turns_move_clock(&studio->turns, flops);
+}
+
+/* How long a call of images of one size took. What calls of another size took says little of it. */
+static void count_pace(struct studio *studio, int size, int rows, double flops, double seconds) {
+    if (size != studio->paced_size)
+        memset(studio->pace, 0, sizeof(studio->pace));
+    studio->paced_size = size;
+    double *pace = &studio->pace[rows < UNET_CALL_MAX_ROWS ? rows : UNET_CALL_MAX_ROWS];
+    *pace += (*pace > 0 ? RATE_SHARE : 1) * (seconds / flops - *pace);
+}
+
+/* As struct policy_limits has it. What is not known of so many rows is taken from the next smaller
+ * call that is, so that a device that gains from wider calls shows it in calls that grow. */
+static void fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
+    double pace = 0;
+    for (int rows = UNET_CALL_MAX_ROWS; rows > 0; rows--)
+        pace = studio->pace[rows] > 0 ? studio->pace[rows] : pace;
+    pace = pace > 0 ? pace : 1;
+    cost[0] = 0;
+    for (int rows = 1; rows <= UNET_CALL_MAX_ROWS; rows++) {
+        pace = studio->pace[rows] > 0 ? studio->pace[rows] : pace;
+        cost[rows] = fmax(cost[rows - 1], rows * pace);
+    }
+}
+
+/* The next call, or none. */
+static void choose(const struct studio *studio, int listed, bool no_new, struct policy_call *call) {
+    double cost[UNET_CALL_MAX_ROWS + 1];
+    const struct policy_limits limits = { studio->call_rows, no_new, cost };
+    fill_cost(studio, cost);
+    policy_choose(studio->list, listed, &limits, call);
 }
 
 /* --- beginning --- */
@@ -561,6 +599,7 @@ static bool after_call(struct studio *studio, const struct place *places, int co
         return lose_all(studio, &why, err);
     const double seconds = monotonic_seconds() - before;
     count_work(studio, flops, seconds);
+    count_pace(studio, size_of(places[0].drawing->request), rows, flops, seconds);
     metric_add(METRIC_unet_calls_total, 1);
     metric_add(METRIC_unet_rows_total, (uint64_t)rows);
     metric_add(METRIC_steps_total, (uint64_t)count);
@@ -702,7 +741,7 @@ static bool sample(struct studio *studio, struct policy_call *call, int listed, 
     if (!begin_new(studio, call, &failed, &why))
         return fail(studio, failed, &why, err);
     if (call->count == 0) { /* those that have begun make room for it */
-        policy_choose(studio->list, listed, studio->call_rows, true, call);
+        choose(studio, listed, true, call);
         if (call->count == 0)
             return fail(studio, head.drawing, &why, err);
         if (call->codes)
@@ -722,7 +761,7 @@ bool studio_work(struct studio *studio, struct error *err) {
         return find_colours(studio, err);
     const int listed = list_images(studio, now);
     struct policy_call call;
-    policy_choose(studio->list, listed, studio->call_rows, false, &call);
+    choose(studio, listed, false, &call);
     if (call.count == 0)
         return true;
     if (call.codes)

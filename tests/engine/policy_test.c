@@ -27,6 +27,8 @@ struct choice {
     { .rank = rank_, .state = POLICY_NEW, .size = size_, .rows = rows_, .call_images = 4 }
 #define DECODING(rank_)                                                                            \
     { .rank = rank_, .state = POLICY_CODING, .size = 1, .rows = 2, .call_images = 4 }
+#define OF(caller_, rank_, rows_)                                                                  \
+    { .caller = caller_, .rank = rank_, .state = POLICY_STEPPING, .rows = rows_, .call_images = 4 }
 #define ALONE(rank_)                                                                               \
     {                                                                                              \
         .rank = rank_, .state = POLICY_STEPPING, .size = 1, .rows = 2, .call_images = 4,           \
@@ -59,20 +61,40 @@ static const struct choice choices[] = {
     { "new ones passed over", { NEW(1, 1, 2), STEPPING(2, 7, 2), NEW(2, 7, 2) }, 3, 16, true,
         "step 1" },
     { "nothing but new ones", { NEW(1, 1, 2) }, 1, 16, true, "nothing" },
+    { "of two callers each has a half", { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(1, 4, 2) }, 4,
+        16, false, "step 0 1" },
+    { "who has more rows is joined by more", { OF(1, 1, 2), OF(1, 2, 2), OF(2, 3, 2), OF(2, 4, 2) },
+        4, 16, false, "step 0 1 2 3" },
+    { "less than its share is anybody's to take", { OF(1, 1, 1), OF(2, 2, 2), OF(2, 3, 1) }, 3, 16,
+        false, "step 0 2" },
+    { "the first one is not slowed either", { OF(2, 1, 2), OF(1, 2, 2), OF(1, 3, 2) }, 3, 16, false,
+        "step 0 1" },
+    { "three callers have a third each", { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(3, 4, 2) }, 4,
+        16, false, "step 0 1 2" },
 };
+
+/* A device on which any call takes as long as any other. */
+static const double flat[UNET_CALL_MAX_ROWS + 1] = { 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    1 };
 
 static void small_cases(void) {
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         const struct choice *c = &choices[i];
         struct policy_call call;
+        const struct policy_limits limits = { c->call_rows, c->no_new, NULL };
         char got[64] = "nothing";
-        policy_choose(c->images, c->count, c->call_rows, c->no_new, &call);
+        policy_choose(c->images, c->count, &limits, &call);
         if (call.count)
             strcpy(got, call.codes ? "decode" : "step");
         for (int k = 0; k < call.count; k++)
             snprintf(got + strlen(got), sizeof(got) - strlen(got), " %d", call.images[k]);
         CHECK(strcmp(got, c->want) == 0, "%s: %s, not %s", c->what, got, c->want);
     }
+    const struct policy_image two[] = { OF(1, 1, 2), OF(2, 2, 2), OF(2, 3, 2), OF(2, 4, 2) };
+    const struct policy_limits limits = { UNET_CALL_MAX_ROWS, false, flat };
+    struct policy_call call;
+    policy_choose(two, 4, &limits, &call);
+    CHECK(call.count == 4, "company that costs nothing is welcome: %d images", call.count);
     CHECK(policy_rank(8, 0, 1) == 4 && policy_rank(8, 0, -1) == 16 && policy_rank(8, 10, 0) == 7,
         "%g %g %g", policy_rank(8, 0, 1), policy_rank(8, 0, -1), policy_rank(8, 10, 0));
 }
@@ -113,7 +135,7 @@ struct latencies {
 };
 
 static double call_seconds(const struct load *load, int images) {
-    const int gains = images < 8 ? images : 8;
+    const int gains = images < 1 ? 1 : images < 8 ? images : 8;
     return images * (1 - load->gain * (1 - 1.0 / gains));
 }
 
@@ -167,14 +189,19 @@ static void take_turns(const struct request *there, int count, struct policy_ima
 static double one_call(const struct load *load, struct request *there, int count, double now) {
     static struct policy_image images[WAITING_MAX];
     struct policy_call call;
+    double cost[UNET_CALL_MAX_ROWS + 1];
+    for (int rows = 0; rows <= UNET_CALL_MAX_ROWS; rows++)
+        cost[rows] = call_seconds(load, (rows + 1) / 2);
+    const struct policy_limits limits = { UNET_CALL_MAX_ROWS, false, cost };
     for (int i = 0; i < count; i++)
-        images[i] = (struct policy_image){ .rank = rank_of(&there[i], load->rule, now),
+        images[i] = (struct policy_image){ .caller = load->rule == TURNS ? there[i].caller : 0,
+            .rank = rank_of(&there[i], load->rule, now),
             .state = there[i].left < there[i].size ? POLICY_STEPPING : POLICY_NEW,
             .rows = 2,
             .call_images = load->width };
     if (load->rule == TURNS)
         take_turns(there, count, images);
-    policy_choose(images, count, UNET_CALL_MAX_ROWS, false, &call);
+    policy_choose(images, count, &limits, &call);
     for (int i = 0; i < call.count; i++)
         if (--there[call.images[i]].left == 0)
             turns_leave(&turns, there[call.images[i]].caller,
@@ -454,7 +481,7 @@ static double times_alone(struct flood f) {
 
 /* Beside one who floods it takes twice as long at most, and beside three four times and a little,
  * since what it got before its turn the last time is made good; on a device that gains from wider
- * calls, what such a call takes. */
+ * calls, no longer, though it is drawn in company. */
 static void a_flood_is_the_flooders(void) {
     static const int sizes[] = { SHORT, 12, LONG, 100 };
     const struct load full = { .gain = 0.6 };
@@ -469,14 +496,20 @@ static void a_flood_is_the_flooders(void) {
                 const double three = times_alone(f);
                 f.gain = full.gain;
                 const double wide = times_alone(f);
+                f.callers = 1;
+                f.each = 64;
+                const double wide_of_one = times_alone(f);
                 printf("a flood of %d evaluations each, one of %d asks, pause %d: %.2f times alone "
-                       "(%.1f without turns), beside three floods %.2f, in wide calls %.2f\n",
-                    f.size, f.asks, pause, ours, before, three, wide);
+                       "(%.1f without turns), beside three floods %.2f, in wide calls %.2f, in "
+                       "those beside one %.2f\n",
+                    f.size, f.asks, pause, ours, before, three, wide, wide_of_one);
                 CHECK(ours <= 2.1, "%.2f times alone", ours);
                 CHECK(f.size > f.asks || before >= 10,
                     "without turns it would be %.1f, or this proves nothing", before);
                 CHECK(three <= 5, "beside three: %.2f times", three);
                 CHECK(wide <= 1.3 * call_seconds(&full, 8), "in wide calls: %.2f times", wide);
+                CHECK(
+                    wide_of_one <= 2.5, "in wide calls beside one flood: %.2f times", wide_of_one);
             }
 }
 
