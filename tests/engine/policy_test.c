@@ -385,6 +385,12 @@ static void accounts_come_and_go(void) {
         account_of(8));
     turns_move_clock(&turns, 1000);
     CHECK(turns.clock == 50 + 1000 * POLICY_AGEING, "work moves the clock: %g", turns.clock);
+    CHECK(turns_enter(&turns, 9, &err), "%s", err.message);
+    turns_leave(&turns, 9, 30);
+    turns_move_clock(&turns, 1000);
+    CHECK(turns_enter(&turns, 9, &err) && account_of(9) == turns.clock,
+        "what it was ahead by is gone with the time: %g, the clock %g", account_of(9), turns.clock);
+    turns_leave(&turns, 9, 0);
     turns_leave(&turns, 8, 0);
     CHECK(account_of(8) == -1, "behind the clock it is like others: %g", account_of(8));
     for (uint64_t i = 100; i < 100 + 3 * CALLERS_REMEMBERED_MAX; i++) {
