@@ -299,6 +299,8 @@ def report(record):
 
 def measure(options, record):
     """Fills the record's results and pictures compared."""
+    os.makedirs(options.work, exist_ok=True)
+    os.makedirs(options.out, exist_ok=True)
     log = open(os.path.join(options.work, "bench-serving.log"), "w", encoding="utf-8")
     serve = [options.latentd, "serve", "--model", MODEL, "--listen", "127.0.0.1:0",
              "--max-queue", str(options.max_queue), "--log-level", "warning"]
