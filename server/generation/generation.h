@@ -58,8 +58,7 @@ enum generation_event_type {
 /* The state of a generation at one moment. */
 struct generation_progress {
     bool running;     /* work on it has begun */
-    int position;     /* among all that wait, 1 is next; in a look and in GENERATION_EVENT_QUEUED
-                       */
+    int position;     /* from 1, among all that wait; in looks and in GENERATION_EVENT_QUEUED */
     int step, steps;  /* UNet evaluations of all its images: done, and in total */
     double elapsed_s; /* since the request arrived */
     double eta_s;     /* negative: not known yet */
@@ -79,8 +78,7 @@ struct generation_kind {
     /* Changes the request before it is resolved, on a thread that may wait. NULL: changes
      * nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
-    /* Refuses a resolved request that the answer could not hold, before it waits. NULL: none.
-     */
+    /* Refuses a resolved request that the answer could not hold, before it waits. NULL: none. */
     bool (*check)(const struct generation *g, struct error *err);
     /* Makes the body from g->request and g->result, once, on an encoder thread; not called for a
      * stream. The caller takes over out->bytes. On failure the error is the answer. */
@@ -159,14 +157,13 @@ struct generation {
     int references;
     struct engine_ticket *ticket; /* owned */
     bool cancelled;
-    int busy; /* how many still work on it, the engine and encoders of previews; it ends at 0 */
-    double begun_s;           /* 0: still waiting */
+    int busy;       /* how many work on it, the engine and encoders of previews; it ends at 0 */
+    double begun_s; /* 0: still waiting */
     double pace_s, stepped_s; /* mean seconds per evaluation; when the last one ended */
     int images, step, steps;
     uint64_t previews_made;
-    struct preview
-        *previews[IMAGES_PER_REQUEST_MAX]; /* references: the latest preview of each image */
-    struct preview *latest;                /* borrowed: one of previews[] */
+    struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* the latest of each image; references */
+    struct preview *latest;                           /* borrowed: one of previews[] */
 };
 
 #endif
