@@ -53,8 +53,8 @@ struct guard_verdict {
     const char *message; /* one sentence */
 };
 
-/* Checks everything that does not depend on the route: framing, target, Host, Origin,
- * Sec-Fetch-Site, and the request id. The verdict's strings are static. */
+/* Checks framing, target, Host, Origin, Sec-Fetch-Site, Content-Encoding and the request id, and
+ * that Content-Type and Authorization come at most once. The verdict's strings are static. */
 struct guard_verdict guard_check(const struct guard_request *request);
 
 /* Returns whether a client may use this as a request id: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */
