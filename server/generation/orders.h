@@ -30,7 +30,7 @@ bool orders_write(const char *folder, const struct http_options *options, const 
     const struct resolved_request *resolved, json_t **shown, struct error *err)
     __attribute__((warn_unused_result));
 
-/* *out is finished by the caller on success. */
+/* Reads FOLDER/request.json. The caller finishes *out on success. */
 bool orders_read(const char *folder, struct generation_order_file *out, struct error *err)
     __attribute__((warn_unused_result));
 void orders_finish(struct generation_order_file *order);

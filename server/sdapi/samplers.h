@@ -12,10 +12,8 @@ struct sdapi_schedule {
     const char *aliases[SDAPI_ALIASES_MAX]; /* ends with NULL */
     double default_rho;                     /* -1: none */
     bool need_inner_model;                  /* as GET /sdapi/v1/schedulers reports it */
-    enum timestep_spacing
-        spacing; /* of the levels, or of the ends between which `levels` puts them */
-    enum scheduler_option_id
-        levels; /* the use_..._sigmas option; SCHEDULER_OPTION_COUNT: the spacing alone decides */
+    enum timestep_spacing spacing;   /* of the levels, or of the ends between which they lie */
+    enum scheduler_option_id levels; /* use_..._sigmas; SCHEDULER_OPTION_COUNT: none */
 };
 
 struct sdapi_sampler {

@@ -31,8 +31,7 @@ struct http_thread {
     struct http_server *server; /* borrowed */
     struct MHD_Daemon *daemon;  /* owned */
     atomic_int connections;
-    struct exchange
-        *heads; /* whose heads are coming, for this thread alone (server/http/library/refusal.h) */
+    struct exchange *heads; /* whose heads are coming (library/refusal.h); for this thread alone */
 };
 
 /* With libmicrohttpd's signatures. */
