@@ -18,8 +18,8 @@ struct lora_change {
     struct adapter_settings settings;
     bool has_loaded, loaded;
 };
-/* Parses {"default_weight", "text_encoder_weight", "pinned", "loaded"}, at least one of them. A
- * default_weight of null ends being a default. ERROR_INVALID names the field. */
+/* Parses {"default_weight", "text_encoder_weight", "pinned", "loaded"}, at least one of them. If
+ * default_weight is null, the adapter is no longer a default. ERROR_INVALID names the field. */
 bool lora_change_parse(const char *text, size_t length, struct lora_change *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -75,8 +75,8 @@ struct generation_event {
  * its members. */
 struct generation_kind {
     const char *dialect; /* "native", "a1111", "openai": for lists and logs */
-    /* Changes the request before it is resolved, on a thread that may wait. NULL: changes
-     * nothing. */
+    /* Changes the request before it is resolved; on a thread that may wait if it brings pictures.
+     * NULL: changes nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
     /* Refuses a resolved request that the answer could not hold, before it waits. NULL: none. */
     bool (*check)(const struct generation *g, struct error *err);

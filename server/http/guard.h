@@ -37,7 +37,7 @@ struct guard_request {
     const char *target;   /* as sent, before any decoding */
     size_t target_length; /* may contain NULs */
     struct guard_headers headers;
-    const char *own_host;     /* the address we listen on, also allowed; or NULL */
+    const char *own_host;     /* our address, allowed besides the loopback names; or NULL */
     const char *const *hosts; /* further names; ends with NULL, may be NULL */
     bool any_address; /* every IP address in Host is allowed: the daemon listens on all addresses */
     bool listed_origin; /* Origin is a listed one, whose pages may call */

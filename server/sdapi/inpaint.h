@@ -33,10 +33,11 @@ bool sdapi_canvas_measure(const struct sdapi_inpainting *inpainting,
     const struct generate_request *request, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Replaces the init_image of `request` with the pictures to draw from. If the mask has no white,
- * proceeds as if there were no mask, as AUTOMATIC1111 does. Decodes pictures, so it takes a while.
- * ERROR_INVALID names init_image or mask_image; ERROR_CANCELLED once `cancel` asks for it. The
- * caller finishes *out on success. */
+/* Replaces the init_image and mask_image of `request` by the pictures to draw from, and its
+ * resize_mode by none. With full_res and a mask that is black everywhere after inversion and blur,
+ * it proceeds as if there were no mask, as AUTOMATIC1111 does. Decodes pictures, so it takes a
+ * while. ERROR_INVALID names init_image or mask_image; ERROR_CANCELLED once `cancel` asks for it.
+ * The caller finishes *out on success. */
 bool sdapi_inpaint_prepare(const struct sdapi_inpainting *inpainting,
     struct generate_request *request, struct cancel cancel, struct sdapi_canvas *out,
     struct error *err) __attribute__((warn_unused_result));
