@@ -1,4 +1,4 @@
-/* What can be left to us, wanted or not wanted. */
+/* A setting that can be on, off, or left to the daemon. */
 #ifndef BASE_CHOICE_H
 #define BASE_CHOICE_H
 
@@ -8,7 +8,7 @@ enum choice { CHOICE_AUTO, CHOICE_ON, CHOICE_OFF };
 #define CHOICE_ALLOWED "auto, on or off"
 
 const char *choice_name(enum choice choice); /* "auto", "on", "off" */
-/* False, with *out untouched, for any other word. */
+/* Returns false, with *out untouched, for any other word. */
 bool choice_from_name(const char *name, enum choice *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* Condition variables whose time-outs follow the clock of base/monotonic.h, which never jumps. */
+/* Condition variables whose time-outs use the clock of base/monotonic.h, which never jumps. */
 #ifndef BASE_CONDITION_H
 #define BASE_CONDITION_H
 
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As pthread_cond_init, for condition_wait_until. Ends with pthread_cond_destroy. */
+/* As pthread_cond_init, for condition_wait_until. Free it with pthread_cond_destroy. */
 static inline void condition_init(pthread_cond_t *condition) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -15,8 +15,8 @@ static inline void condition_init(pthread_cond_t *condition) {
     pthread_condattr_destroy(&monotonic);
 }
 
-/* As pthread_cond_timedwait, with the mutex held. Returns false once monotonic_ms() has reached
- * due_ms (INT64_MAX: never); true after a signal, and now and then without one. */
+/* As pthread_cond_timedwait; call it with the mutex held. Returns false once monotonic_ms() has
+ * reached due_ms (INT64_MAX: never); true after a signal, and sometimes without one. */
 static inline bool condition_wait_until(
     pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t due_ms) {
     if (due_ms == INT64_MAX)

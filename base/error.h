@@ -18,10 +18,10 @@ enum error_code {
     ERROR_INVALID,     /* the request or file is wrong: 400 */
     ERROR_FORBIDDEN,   /* right, but not for this caller: 403 */
     ERROR_NOT_FOUND,   /* no such thing: 404 */
-    ERROR_CONFLICT,    /* not in the state it is in: 409 */
+    ERROR_CONFLICT,    /* it is in the wrong state for that: 409 */
     ERROR_TOO_LARGE,   /* over a limit in bytes: 413 */
     ERROR_BUSY,        /* a queue is full, try again: 429 */
-    ERROR_UNSUPPORTED, /* well-formed, but not something we do: 501 */
+    ERROR_UNSUPPORTED, /* well-formed, but not supported: 501 */
     ERROR_UNAVAILABLE, /* starting or stopping: 503 */
     ERROR_CANCELLED,   /* the client went away or asked for it: 499 */
     ERROR_TIMEOUT,     /* ran past the caller's limit: 504 */
@@ -30,10 +30,10 @@ enum error_code {
     ERROR_IO,          /* the system refused a read or write: 500 */
     ERROR_DEVICE,      /* the accelerator refused something: 500 */
     ERROR_DEVICE_LOST, /* the accelerator is gone for this process: 500, and the process ends */
-    ERROR_INTERNAL,    /* a broken promise of ours: 500 */
+    ERROR_INTERNAL,    /* a bug of ours: 500 */
 };
 
-#define ERROR_ALLOWED_BYTES 512 /* the longest lists every scheduler, or all options of one */
+#define ERROR_ALLOWED_BYTES 512 /* the longest: every scheduler, or all options of one */
 
 struct error {
     enum error_code code;
@@ -53,16 +53,16 @@ bool error_set(struct error *err, enum error_code code, const char *format, ...)
 bool error_field(struct error *err, const char *param, const char *value, const char *allowed, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Puts "prefix: " before the message that is there, to say where it happened. Returns false. */
+/* Puts "prefix: " before the message, to say where the error happened. Always returns false. */
 bool error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The stable word for a code ("invalid_request", "not_found", ...), for the API's `code`. */
+/* Returns the stable word for a code ("invalid_request", "not_found", ...), the API's `code`. */
 const char *error_code_name(enum error_code code);
 
-/* The HTTP status a code stands for; 200 for ERROR_NONE. */
+/* Returns the HTTP status of a code; 200 for ERROR_NONE. */
 int error_http_status(enum error_code code);
 
-/* What a write that failed with that errno is: ERROR_NO_SPACE or ERROR_IO. */
+/* Returns the code for a write that failed with this errno: ERROR_NO_SPACE or ERROR_IO. */
 enum error_code error_code_of_write(int reason);
 
 #endif

@@ -1,5 +1,5 @@
-/* FNV-1a of 64 bits (draft-eastlake-fnv): for hash tables and for telling a damaged file. Not for
- * anything that an attacker chooses. */
+/* 64-bit FNV-1a (draft-eastlake-fnv): for hash tables and for detecting damaged files. Not for
+ * input that an attacker chooses. */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 

@@ -1,5 +1,5 @@
-/* JSON from outside: jansson behind the checks that it leaves to its caller (nesting depth,
- * number of values, repeated keys), and exact integers. */
+/* JSON from outside: jansson with the checks that it leaves to its caller (nesting depth, number of
+ * values, repeated keys), and exact integers. */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
@@ -10,14 +10,14 @@
 #include <stdint.h>
 
 /* Parses one JSON value (any type) of `size` bytes, nested at most JSON_MAX_DEPTH deep and with at
- * most JSON_MAX_VALUES in all; `text` may be NULL for none. Repeated keys, bad UTF-8, NUL
- * characters and bytes after the value are errors that say where. NULL after filling err; otherwise
- * a new reference. */
+ * most JSON_MAX_VALUES values; `text` may be NULL for none. Repeated keys, invalid UTF-8, NUL
+ * characters and bytes after the value are errors that say where. Returns a new reference, or NULL
+ * after filling err. */
 json_t *json_parse(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* As json_parse for what a client sends: at most JSON_REQUEST_MAX_VALUES, which are counted before
- * anything is made of them. */
+/* As json_parse for what a client sends: at most JSON_REQUEST_MAX_VALUES, counted before anything
+ * is allocated for them. */
 json_t *json_parse_request(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -30,27 +30,27 @@ json_t *json_parse_file(const char *path, size_t max_bytes, struct error *err)
 json_t *json_parse_file_as_reals(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* As json_parse_file, but Infinity and -Infinity, which Python's json writes though JSON has no
- * such numbers, are null: diffusers saves DPMSolverMultistepScheduler with "lambda_min_clipped":
+/* As json_parse_file, but Infinity and -Infinity become null. Python's json writes them although
+ * JSON has no such numbers: diffusers saves DPMSolverMultistepScheduler with "lambda_min_clipped":
  * -Infinity. */
 json_t *json_parse_python_file(const char *path, size_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* A number without a fraction (4, 4.0, 4e0), as JSON writers differ in how they spell it. */
+/* Reads a number without a fraction (4, 4.0, 4e0), since JSON writers spell it differently. */
 bool json_exact_integer(const json_t *value, int64_t *out) __attribute__((warn_unused_result));
 
-/* The value as JSON text, for error messages: cut to fit, NULL says "(missing)". Costs as much as
- * what fits, however large the value is. Returns `text`. */
+/* Writes the value as JSON text for error messages, cut to fit; NULL gives "(missing)". The cost
+ * depends on what fits, not on the size of the value. Returns `text`. */
 const char *json_describe(const json_t *value, char *text, size_t size);
 
-/* error_field for a value that is not allowed under this name. Always returns false. */
+/* As error_field, for a value that is not allowed under this name. Always returns false. */
 bool json_bad_field(const char *name, const json_t *value, const char *allowed, struct error *err);
 
-/* A JSON string of a text that was cut or never was UTF-8: a character cut off at its end is left
- * out, every other stray byte becomes U+FFFD. NULL only when memory is short. */
+/* Makes a JSON string of a text that was cut or is not UTF-8: drops a character cut off at its end,
+ * and replaces every other invalid byte by U+FFFD. Returns NULL only when memory is short. */
 json_t *json_lenient_string(const char *text);
 
-/* Writes FOLDER/NAME as file_write does, indented; NULL stands for no memory. */
+/* Writes FOLDER/NAME, indented, as file_write does. If `json` is NULL, fails for lack of memory. */
 bool json_write_file(const char *folder, const char *name, const json_t *json, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -7,19 +7,21 @@
 
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR };
 
-/* Lines below this level are dropped; the default is LOG_LEVEL_INFO. Set before threads start. */
+/* Lines below this level are dropped; the default is LOG_LEVEL_INFO. Set it before threads
+ * start. */
 void log_set_level(enum log_level level);
 /* "debug", "info", "warning", "error"; false, with *out untouched, for any other word. */
 bool log_level_from_name(const char *name, enum log_level *out);
 
-/* A bound on lines that a client can cause: LOG_LIMIT_PER_S a second. Zeroed to begin; the caller
- * sees to it that one thread at a time uses it. */
+/* Bounds the lines that clients can cause to LOG_LIMIT_PER_S per second. Zero-initialise; the
+ * caller makes sure that only one thread uses it at a time. */
 #define LOG_LIMIT_PER_S 10
 struct log_limit {
     int64_t second;
     int count, dropped;
 };
-/* Whether one more line may be written; *dropped is how many were not since the last that was. */
+/* Returns whether one more line may be written. *dropped is then the number of lines suppressed
+ * since the last one that was written. */
 bool log_limit_allows(struct log_limit *limit, int *dropped);
 
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,10 +1,10 @@
-/* What the daemon counts of itself, in one table, in the text format of Prometheus.
+/* The daemon's metrics, in one table, in the text format of Prometheus.
  *
- * Any thread adds, without a lock, wherever something happens:
+ * Any thread counts, without a lock, wherever something happens:
  *     metric_add(METRIC_unet_rows_total, rows);
  *     metric_observe(METRIC_queue_seconds, seconds);
  *     metric_observe(metric_step_seconds(rows), seconds);
- * What is only known when somebody asks (memory, the queue) is set right before it is rendered.
+ * Values that are only known on demand (memory, the queue) are set right before rendering.
  */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
@@ -26,9 +26,10 @@
     X(requests_##dialect##_failed, COUNTER, "sd_requests_total",                                   \
         "dialect=\"" #dialect "\",outcome=\"failed\"", "")
 
-/* X(symbol, kind, family, label, help): one line a series. Series of one family stand together, and
- * the first one's help is the family's. Names and units are Prometheus's: counters end in _total,
- * times are seconds, sizes bytes. The states of jobs stand in the order of enum job_state. */
+/* X(symbol, kind, family, label, help): one line per series. The series of a family are adjacent,
+ * and the first one's help is the family's. Names and units follow Prometheus: counters end in
+ * _total, times are in seconds, sizes in bytes. The states of jobs are in the order of enum
+ * job_state. */
 #define METRICS(X)                                                                                 \
     METRICS_OF_DIALECT(X, native, "Accepted requests, by how they ended.")                         \
     METRICS_OF_DIALECT(X, a1111, "")                                                               \
@@ -125,27 +126,27 @@ enum metric {
 
 enum request_outcome { REQUEST_SUCCEEDED, REQUEST_CANCELLED, REQUEST_TIMED_OUT, REQUEST_FAILED };
 
-/* One more accepted request of this dialect, as a struct generation_kind names it, that ended so.
- */
+/* Counts one more accepted request of this dialect (as named in its struct generation_kind) with
+ * this outcome. */
 void metric_add_request(const char *dialect, enum request_outcome outcome);
 
-/* For a counter. */
+/* Adds to a counter. */
 void metric_add(enum metric metric, uint64_t n);
-/* For a gauge; one that was never set is left out. */
+/* Sets a gauge; a gauge that was never set is not rendered. */
 void metric_set(enum metric metric, int64_t value);
-/* For one of kind REAL. */
+/* Sets a metric of kind REAL. */
 void metric_set_real(enum metric metric, double value);
-/* For a histogram: seconds, or a number of things. Below 0 counts as 0. */
+/* Adds to a histogram: seconds, or a count. Negative values count as 0. */
 void metric_observe(enum metric metric, double value);
 
-/* The series of step_seconds for a call of so many rows. */
+/* Returns the step_seconds series for a call with this number of rows. */
 enum metric metric_step_seconds(int rows);
 
-/* One more request that used this adapter. The first METRICS_LORAS_MAX names have a series of their
- * own, all others share the one with an empty name. */
+/* Counts one more request that used this adapter. The first METRICS_LORAS_MAX names get a series of
+ * their own; all others share the one with an empty name. */
 void metric_add_lora_request(const char *name);
 
-/* Everything in the text format 0.0.4, malloc'd; NULL when memory is short. */
+/* Renders everything in the text format 0.0.4, malloc'd; NULL when memory is short. */
 char *metrics_render(size_t *size);
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

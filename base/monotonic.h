@@ -1,4 +1,4 @@
-/* A clock that never jumps, for durations and deadlines. Its zero means nothing. */
+/* A clock that never jumps, for durations and deadlines. Its zero has no meaning. */
 #ifndef BASE_MONOTONIC_H
 #define BASE_MONOTONIC_H
 

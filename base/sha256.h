@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4): names for what follows from bytes that anybody may have chosen. By nettle,
- * which uses the processor's instructions for it where there are such. */
+/* SHA-256 (FIPS 180-4), for deriving names from bytes that anybody may have chosen. Implemented by
+ * nettle, which uses the processor's SHA instructions where there are any. */
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
@@ -17,13 +17,13 @@ struct sha256 {
 
 void sha256_begin(struct sha256 *sha);
 void sha256_add(struct sha256 *sha, const void *bytes, size_t size);
-/* The text with its end, so that two of them differ from one. */
+/* Adds the text with its terminating NUL, so that two texts differ from their concatenation. */
 void sha256_add_text(struct sha256 *sha, const char *text);
 struct digest sha256_end(struct sha256 *sha);
 
 struct digest sha256_of(const void *bytes, size_t size);
 
-/* 64 lower-case digits and a NUL. */
+/* 64 lower-case hexadecimal digits and a NUL. */
 #define DIGEST_TEXT_BYTES 65
 void digest_to_text(const struct digest *digest, char out[DIGEST_TEXT_BYTES]);
 

@@ -1,4 +1,4 @@
-/* Words in messages, and names that people give to things. */
+/* Words in messages, and names that users give. */
 #ifndef BASE_WORDS_H
 #define BASE_WORDS_H
 
@@ -6,15 +6,16 @@
 
 #include <stddef.h>
 
-/* "a, b or c" for the conjunction " or ", every word in `quote` ("" for none); "a, b, ..." where
+/* Writes "a, b or c" for the conjunction " or ", each word in `quote` ("" for none); "a, b, ..." if
  * that does not fit. Returns `out`. */
 const char *words_list(char *out, size_t size, const char *const *words, size_t count,
     const char *quote, const char *conjunction);
 
-/* Whether it is at most ADAPTER_NAME_MAX_BYTES letters, digits, '.', '_' and '-', the first a
- * letter or digit: a name that is also a file's, and never leads out of its folder. */
+/* Returns whether the text is a name: at most ADAPTER_NAME_MAX_BYTES letters, digits, '.', '_' and
+ * '-', beginning with a letter or digit. Such a name is safe as a file name and stays in its
+ * folder. */
 bool words_are_name(const char *text, size_t length);
-/* The same as a check: ERROR_INVALID names `param`. */
+/* The same with an error: ERROR_INVALID names `param`. */
 bool words_check_name(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* Who may reach the daemon, from where, and what is written down of it, as its options say it. */
+/* Who may reach the daemon and from where, and what it logs about that: the options for it. */
 #ifndef COMMAND_ACCESS_H
 #define COMMAND_ACCESS_H
 
@@ -18,7 +18,7 @@ struct access_options {
 
 #define ACCESS_ADDRESS "127.0.0.1:8188"
 
-/* Rows of the table of options; T's member `a` is a struct access_options. */
+/* Rows for a table of options; `a` is a struct access_options in T. */
 #define ACCESS_OPTION_ROWS(T, a)                                                                   \
     { "listen", 0, "HOST:PORT|unix:PATH",                                                          \
         "address to listen on [127.0.0.1:8188, or the socket that systemd\n"                       \
@@ -48,14 +48,14 @@ struct access_options {
     }
 
 struct access {
-    struct api_keys *keys;                        /* owned; NULL: there are none */
-    struct access_log *log;                       /* owned; NULL: there is none */
+    struct api_keys *keys;                        /* owned; NULL: none */
+    struct access_log *log;                       /* owned; NULL: none */
     const char *hosts[OPTIONS_REPEATS_MAX + 1];   /* borrowed from the options; ends with NULL */
-    const char *origins[OPTIONS_REPEATS_MAX + 1]; /* the same */
+    const char *origins[OPTIONS_REPEATS_MAX + 1]; /* likewise */
     struct listener listener;
 };
 
-/* ERROR_INVALID is a wrong command line. Finish it also after a failure. */
+/* ERROR_INVALID means a wrong command line. Finish `access` after a failure too. */
 bool access_init(struct access *access, const struct access_options *options,
     const struct options *given, struct error *err) __attribute__((warn_unused_result));
 void access_finish(struct access *access);

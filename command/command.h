@@ -1,9 +1,9 @@
 /* The commands of the executable. Each takes argv with its own name first and returns the exit
- * status: 0, 1 for a failure, 2 for a wrong command line, EXIT_ENGINE_FAILED. */
+ * status: 0, 1 for a failure, 2 for a wrong command line, or EXIT_ENGINE_FAILED. */
 #ifndef COMMAND_COMMAND_H
 #define COMMAND_COMMAND_H
 
-/* The device was lost: the same command can work in a new process, which a supervisor starts. */
+/* The device was lost. The same command may succeed in a new process, which a supervisor starts. */
 #define EXIT_ENGINE_FAILED 70
 
 int key_main(int argc, char **argv);

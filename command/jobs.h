@@ -1,23 +1,23 @@
-/* The daemon's jobs: their queue, and who works on them. */
+/* The daemon's jobs: the queue, its dispatcher and training. */
 #ifndef COMMAND_JOBS_H
 #define COMMAND_JOBS_H
 
 #include "engine/training.h"
 
-/* Zeroed to begin with; can always be closed. */
+/* Zero-initialise; jobs_close is always allowed. */
 struct jobs {
-    struct queue *queue; /* NULL: there are none, */
-    struct error none;   /* and this is why */
+    struct queue *queue; /* NULL: none */
+    struct error none;   /* why there is no queue */
     struct dispatcher *dispatcher;
     struct training *training;
 };
 
-/* training: its folder is the queue's too, its dispatcher is made here. A folder of NULL: none are
- * kept. Also where its file is damaged or the disk is full the daemon can draw, so that is no
- * failure: it is logged, and said to who asks for jobs. */
+/* Opens the queue in training->folder and creates the dispatcher, also for training. A NULL folder:
+ * no jobs are kept. If the queue's file is damaged or the disk is full, the daemon can still draw:
+ * the error is logged, returned to clients that ask for jobs, and not a failure. */
 bool jobs_open(struct jobs *jobs, const struct training_options *training, struct error *err)
     __attribute__((warn_unused_result));
-/* Asks who works to give back. */
+/* Asks the runners to give back their jobs. */
 void jobs_stop(struct jobs *jobs);
 void jobs_close(struct jobs *jobs);
 

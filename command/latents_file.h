@@ -1,5 +1,5 @@
 /* Latents as safetensors files: one float tensor "latents", [images][channels][height][width], as
- * diffusers takes and gives them (output_type="latent" before the VAE's scaling is undone). */
+ * diffusers reads and writes them (output_type="latent", before the VAE's scaling is undone). */
 #ifndef COMMAND_LATENTS_FILE_H
 #define COMMAND_LATENTS_FILE_H
 
@@ -9,13 +9,13 @@
 bool latents_save(const char *path, const struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Reads starting noise, f32, f16 or bf16; whether it fits a request and a model is found when that
- * is resolved. *out is zeroed before, and its values the caller's in any case. */
+/* Reads starting noise in f32, f16 or bf16. Whether it fits the request and the model is checked
+ * when the request is resolved. *out must be zeroed; the caller owns its values in any case. */
 bool latents_load(const char *path, struct init_latents *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The tensor "prompt_embeds", [texts][tokens][width] or of one text [tokens][width], and
- * "negative_prompt_embeds" if it is there. */
+/* Reads the tensor "prompt_embeds", [texts][tokens][width] or for one text [tokens][width], and
+ * "negative_prompt_embeds" if present. */
 bool embeds_load(const char *path, struct encoded_texts *prompt, struct encoded_texts *negative,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -1,6 +1,5 @@
-/* A command's table of options in other forms than its help: a page of the manual, completion for
- * bash and for zsh. Each prints the piece of one command; command/main.c what stands around them.
- */
+/* A command's table of options in forms other than its help: a manual page, and completion for bash
+ * and zsh. Each call prints the part of one command; command/main.c prints what surrounds it. */
 #ifndef COMMAND_OPTION_FORMS_H
 #define COMMAND_OPTION_FORMS_H
 
@@ -8,7 +7,7 @@
 
 #include <stdio.h>
 
-/* In the form that was asked for. */
+/* Prints the table in the given form. */
 void option_forms_print(FILE *out, enum option_form form, const struct command_help *help,
     const struct option_spec *table);
 

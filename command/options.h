@@ -1,5 +1,5 @@
-/* Command line options, strictly: `--name VALUE`, `--name=VALUE`, `--flag`, `-x VALUE`. One table
- * says what a command takes and is what its help is printed from. */
+/* Command-line options, parsed strictly: `--name VALUE`, `--name=VALUE`, `--flag`, `-x VALUE`. One
+ * table says what a command accepts, and its help is printed from it. */
 #ifndef COMMAND_OPTIONS_H
 #define COMMAND_OPTIONS_H
 
@@ -17,8 +17,8 @@
 #define OPTION_NEEDS_MAX 2
 #define OPTIONS_REPEATS_MAX LORAS_PER_REQUEST_MAX
 
-/* Where an option's value goes: a member of the struct that options_fill is given, which has the
- * type on the right. A zeroed one goes nowhere; its command asks options_get. */
+/* Where an option's value is stored: a member of the struct given to options_fill, of the type on
+ * the right. A zeroed target is stored nowhere; the command calls options_get. */
 enum option_type {
     OPTION_NOWHERE,
     OPTION_TEXT,   /* const char *, borrowed from argv */
@@ -37,8 +37,8 @@ struct option_target {
     int64_t min, max;
 };
 
-/* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. A member of another type
- * does not compile. */
+/* For a row of a table: `.to = OPTION_TO_INT(struct run, steps, 1, 1000)`. Does not compile for a
+ * member of another type. */
 #define OPTION_OFFSET(T, member, type) _Generic(((T *)0)->member, type : offsetof(T, member))
 #define OPTION_TO_TEXT(T, member)                                                                  \
     { OPTION_TEXT, OPTION_OFFSET(T, member, const char *), 0, 0 }
@@ -57,17 +57,17 @@ struct option_target {
 struct option_spec {
     const char *name;    /* without dashes; NULL ends the table */
     char letter;         /* 0: none */
-    const char *metavar; /* NULL: a flag without a value */
-    const char *help;    /* lines may be broken with \n */
+    const char *metavar; /* NULL: a flag */
+    const char *help;    /* may contain \n */
     bool required;
     struct option_target to;
-    bool repeats;       /* may be given often: options_get_nth. Goes nowhere by itself */
-    bool holds_options; /* a configuration file with values of the others */
-    /* Other options without which it has no effect: it is refused where one of them is missing. */
+    bool repeats; /* may be given repeatedly: read it with options_get_nth; it has no target */
+    bool holds_options; /* names a configuration file with values for the others */
+    /* Options without which this one has no effect: it is refused if one of them is missing. */
     const char *needs[OPTION_NEEDS_MAX];
 };
 
-/* What every command that loads a model takes. */
+/* For every command that loads a model. */
 #define OPTION_MODEL_ROW(T, member)                                                                \
     {                                                                                              \
         "model", 0, "PATH", "checkpoint: a diffusers folder or a .safetensors file", true,         \
@@ -126,22 +126,22 @@ struct option_spec {
 
 struct command_help {
     const char *usage;    /* "latentd serve --model PATH [options]" */
-    const char *summary;  /* a few lines: what it does */
+    const char *summary;  /* a few lines: what the command does */
     const char *examples; /* lines, or NULL */
 };
 
-/* What was given: values[i] belongs to table[i], NULL if it was not given, "" for a flag. Borrowed
- * from argv. `argument` is the one that is no option, if the command takes one. */
+/* The options given: values[i] belongs to table[i]; NULL: not given, "" for a flag. Borrowed from
+ * argv. `argument` is the argument that is not an option, if the command takes one. */
 struct options {
     const struct option_spec *table;
     const char *values[OPTIONS_MAX];
     struct {
         int index;
         const char *value;
-    } repeated[OPTIONS_REPEATS_MAX]; /* of all rows that repeat, in the order given */
+    } repeated[OPTIONS_REPEATS_MAX]; /* for all repeatable rows, in the order given */
     int repeated_count;
     const char *argument;
-    /* --help was given: print it in this form, and check nothing. */
+    /* The form in which --help asks for help: print it, and check nothing. */
     enum option_form {
         OPTION_FORM_NONE,
         OPTION_FORM_HELP,
@@ -149,49 +149,51 @@ struct options {
         OPTION_FORM_BASH,
         OPTION_FORM_ZSH
     } help;
-    struct json_t *config; /* owned: what values of a configuration file are borrowed from */
+    struct json_t *config; /* owned: values from a configuration file are borrowed from it */
 };
 
-/* For --help and -h OPTION_FORM_HELP, for --help=man, --help=bash and --help=zsh theirs. */
+/* Returns OPTION_FORM_HELP for --help and -h; for --help=man, --help=bash and --help=zsh their
+ * form. */
 enum option_form options_form_asked(const char *argument);
 
-/* Puts `rows` behind those of `table`, which is zeroed or ends in a zeroed row and has room for
- * OPTIONS_MAX and that one; what does not fit is left out. */
+/* Appends `rows` to `table`, which is zeroed or ends with a zeroed row and has room for OPTIONS_MAX
+ * rows and that one. Rows that do not fit are dropped. */
 void options_append(struct option_spec *table, const struct option_spec *rows);
 
-/* argv[0] is the command's name and is passed over. The file that an option with holds_options
- * names is read (command/config_file.h); options_finish is for a table that has one. ERROR_INVALID
- * names the option that is unknown, given twice, or without its value; or the argument that the
- * command does not take. */
+/* Parses argv; argv[0] is the command's name and is skipped. Reads the file named by an option with
+ * holds_options (command/config_file.h); options_finish is required for a table with one.
+ * ERROR_INVALID names the option that is unknown, repeated or without its value, or an argument
+ * that the command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,
     struct options *out, struct error *err) __attribute__((warn_unused_result));
 
 void options_finish(struct options *options);
 
-/* The value of an option, or NULL. The name must be in the table. */
+/* Returns the value of an option, or NULL. The name must be in the table. */
 const char *options_get(const struct options *options, const char *name);
 
-/* How often an option that repeats was given, and its value `nth`, which is below that. */
+/* Return how often a repeatable option was given, and its value number `nth`, which must be below
+ * that. */
 int options_count(const struct options *options, const char *name);
 const char *options_get_nth(const struct options *options, const char *name, int nth);
 
-/* Puts every value that was given where its row says, in `target`, a struct of the type that the
- * table was written for; what was not given stays, but for a device and a dtype, which are chosen
- * automatically then. ERROR_INVALID names the option, its value and what is allowed, or the option
- * that is missing (`needs`). */
+/* Stores every given value where its row says, in `target`, a struct of the type for which the
+ * table was written. Members of options that were not given stay unchanged, except for a device and
+ * a dtype, which are then chosen automatically. ERROR_INVALID names the option, its value and what
+ * is allowed, or the missing option (`needs`). */
 bool options_fill(const struct options *options, void *target, struct error *err)
     __attribute__((warn_unused_result));
 
-/* "--NAME: VALUE is not allowed; ALLOWED". Returns false. */
+/* Sets "--NAME: VALUE is not allowed; ALLOWED". Always returns false. */
 bool options_refuse(const char *name, const char *value, const char *allowed, struct error *err);
 
-/* " (required)", or the options that the row needs behind `gap` ("... (with "), and the end of the
+/* Prints " (required)", or `gap` (such as "... (with ") and the options the row needs, and ends the
  * line. */
 void options_print_notes(FILE *out, const struct option_spec *spec, const char *gap);
 void options_print_help(
     FILE *out, const struct command_help *help, const struct option_spec *table);
 
-/* Prints "latentd COMMAND: message" and where help is, and returns the exit status for a wrong
+/* Prints "latentd COMMAND: message" and where to find help. Returns the exit status of a wrong
  * command line, 2. */
 int options_usage_error(const char *command, const struct error *err);
 

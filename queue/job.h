@@ -1,5 +1,5 @@
-/* One job: what was asked for, how far it is, and how it ended. What it does is its type's
- * business: to the queue, its request, its metrics, its result and its error are JSON texts. */
+/* A job: what was ordered, its progress, and its end. What it does is its type's concern: to the
+ * queue, its request, metrics, result and error are JSON texts. */
 #ifndef QUEUE_JOB_H
 #define QUEUE_JOB_H
 
@@ -20,15 +20,16 @@ enum job_state {
     JOB_STATE_COUNT
 };
 const char *job_state_name(enum job_state state);
-/* False, with *out untouched, for any other word. */
+/* Returns false, with *out untouched, for any other word. */
 bool job_state_from_name(const char *name, enum job_state *out);
 /* Succeeded, failed or cancelled. */
 bool job_state_is_end(enum job_state state);
 
-/* What a running job is asked to do as soon as it can; a stronger wish replaces a weaker one. */
+/* What a running job is asked to do as soon as possible. A stronger wish (a higher number) replaces
+ * a weaker one. */
 enum job_wish {
-    JOB_GO_ON = 0,     /* these numbers are stored */
-    JOB_GIVE_BACK = 1, /* the daemon stops: go on after its next start; never written down */
+    JOB_GO_ON = 0,     /* the numbers are stored */
+    JOB_GIVE_BACK = 1, /* the daemon stops: continue after its next start; never written down */
     JOB_PAUSE = 2,
     JOB_CANCEL = 3,
 };
@@ -37,36 +38,36 @@ enum job_wish {
 
 #define JOB_TYPE_TRAIN "train"
 
-/* Times are milliseconds since 1970, UTC; 0: never. Texts are owned and NULL where there is none. A
- * zeroed one can be finished. */
+/* Times are in milliseconds since 1970, UTC; 0: never. Texts are owned, NULL if there is none. A
+ * zeroed job can be finished. */
 struct job {
     char id[JOB_ID_BYTES];
-    int64_t number; /* rises in the order of acceptance */
-    char *type;     /* who works on it: JOB_TYPE_TRAIN, or another */
-    int priority;   /* larger ones first */
+    int64_t number; /* increases in order of acceptance */
+    char *type;     /* selects the runner: JOB_TYPE_TRAIN, or another */
+    int priority;   /* higher first */
     char *request;
-    char *key, *body; /* of a request that can be repeated: its key, and what it must equal then */
-    /* The caller that ordered it, the name of an API key; "": one without a name. */
+    char *key, *body; /* for a repeatable request: its key, and the body a repetition must equal */
+    /* The name of the API key that ordered it; "": none. */
     char owner[KEY_NAME_MAX_BYTES + 1];
-    /* What turns are dealt out by: jobs with the same text share theirs. */
+    /* Decides whose turn it is: jobs with the same text take turns as one caller. */
     char caller[JOB_CALLER_MAX_BYTES + 1];
 
     enum job_state state;
-    enum job_wish wish; /* of a running one */
-    int attempts;       /* how often it was claimed; who works on it is fenced by this number */
-    int strikes; /* claims since it last got further than ever, of which none ended in order; but
-                    not those that only waited for their turn */
+    enum job_wish wish; /* of a running job */
+    int attempts;       /* claims so far; reports of older attempts are refused by this number */
+    int strikes; /* consecutive claims that ended badly without new progress; claims that only
+                    waited do not count */
     int64_t created_ms, started_ms, finished_ms;
-    /* Time at work until `since`, from when the rest counts while it runs: by monotonic_ms, in the
-     * process that has claimed it. */
+    /* Working time up to since_ms; while it runs, the time after that is added. since_ms is by
+     * monotonic_ms, in the process that has claimed the job. */
     int64_t running_ms, since_ms;
 
     int64_t step, steps; /* 0 of 0: not known yet */
     int64_t furthest;    /* the highest step ever reported */
-    double eta_s;        /* below 0: not known */
-    char *metrics;       /* an object: loss and the like, of the last step */
-    char *result;        /* an object, once it has succeeded */
-    char *error;         /* an object, once it has failed */
+    double eta_s;        /* negative: not known */
+    char *metrics;       /* an object: the loss and the like at the last step */
+    char *result;        /* an object, after success */
+    char *error;         /* an object, after failure */
     int64_t events;      /* the number of its last event */
 };
 
@@ -74,7 +75,7 @@ bool job_copy(const struct job *job, struct job *out, struct error *err)
     __attribute__((warn_unused_result));
 void job_finish(struct job *job);
 
-/* Something that happened to a job, in the order of its numbers, which begin at 1. */
+/* An event of a job. Numbers begin at 1 and give the order. */
 struct job_event {
     int64_t number, at_ms;
     const char *type; /* "state", "progress", or a word of the job's type */

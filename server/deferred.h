@@ -1,7 +1,7 @@
-/* An answer that comes later: somebody else works on it, and its connection is suspended meanwhile.
+/* A deferred answer: another thread works on it while its connection is suspended.
  *
- * The libmicrohttpd thread begins it and holds one reference, in the exchange; who works on it
- * holds the other. The last one frees it.
+ * The libmicrohttpd thread creates it and holds one reference, in the exchange; the worker holds
+ * the other. It is freed with the last reference.
  */
 #ifndef SERVER_DEFERRED_H
 #define SERVER_DEFERRED_H
@@ -11,17 +11,17 @@
 struct deferred;
 
 struct deferred_kind {
-    /* Says what came out, when the connection goes on. On its thread. */
+    /* Answers when the connection resumes, on the connection's thread. */
     enum MHD_Result (*answer)(struct deferred *deferred, struct exchange *exchange);
-    /* The client has left, or the server is in a hurry; at most once, from the watching thread,
-     * under the mutex and before it is done. NULL: nothing can be stopped. */
+    /* The client has left, or the server cuts its drain short. Called at most once, with the mutex
+     * held and before the answer is done (see `streams`). NULL: the work cannot be stopped. */
     void (*cancel)(struct deferred *deferred);
-    /* Frees it and all it owns. Nobody holds it any more. */
+    /* Frees it and everything it owns, after the last reference is gone. */
     void (*destroy)(struct deferred *deferred);
-    bool streams; /* its answer has no end of its own: cancel is also called after it is done */
+    bool streams; /* the answer has no end of its own: cancel may also be called after it is done */
 };
 
-/* The first member of what answers later; otherwise zeroed to begin with. */
+/* The first member of every deferred answer. Zero-initialise the rest. */
 struct deferred {
     const struct deferred_kind *kind;
     struct http_server *server;  /* borrowed */
@@ -31,24 +31,24 @@ struct deferred {
     bool suspended, done, cancelled;
 };
 
-/* With both references. From here on a draining server waits for deferred_done; ERROR_UNAVAILABLE
- * if it drains already: then there is one reference, the caller's. */
+/* Initialises it with both references. From here on a draining server waits for deferred_done.
+ * ERROR_UNAVAILABLE if the server is draining: then only the caller's reference exists. */
 bool deferred_init(struct deferred *deferred, const struct deferred_kind *kind,
     struct exchange *exchange, struct error *err) __attribute__((warn_unused_result));
-/* Instead of deferred_done where the work never began: the caller's reference alone is left. */
+/* Replaces deferred_done if the work never began: only the caller's reference is left. */
 void deferred_take_back(struct deferred *deferred);
 
-/* Gives the exchange its reference and suspends the connection; false if it is done already, and
- * kind->answer may be called. */
+/* Gives the exchange its reference and suspends the connection. Returns false if the answer is done
+ * already: then call kind->answer. */
 bool deferred_suspend(struct deferred *deferred, struct exchange *exchange);
 
-/* The work is done: the connection goes on, and the worker's reference is gone. */
+/* Reports that the work is done: resumes the connection and drops the worker's reference. */
 void deferred_done(struct deferred *deferred);
 
-/* The client is gone. Any thread; `deferred` is a struct deferred. */
+/* Reports that the client has left. Any thread; `deferred` is a struct deferred. */
 void deferred_cancel(void *deferred);
 
-/* One more reference. */
+/* Adds a reference. */
 void deferred_ref(struct deferred *deferred);
 void deferred_unref(struct deferred *deferred); /* NULL is fine */
 

@@ -1,7 +1,7 @@
-/* GET /jobs/{id}/events: what happens to a job, as server-sent events (HTML, section 9.2).
+/* GET /jobs/{id}/events: the events of a job as server-sent events (HTML, section 9.2).
  *
- * A client has one buffer, of at most a batch of events. When it has taken that in, the watch's
- * thread (server/jobs/job_watch.h) fills it anew with what the queue has kept since; so a slow
+ * Each client has one buffer of at most a batch of events. When the client has taken it, the watch
+ * thread (server/jobs/job_watch.h) refills it from the events that the queue has kept. So a slow
  * client costs no more than a quick one, and the connection is suspended whenever there is nothing
  * to send.
  */
@@ -10,8 +10,8 @@
 
 #include "server/http/exchange.h"
 
-/* `after`: the number of the last event that the client has seen, -1 for none: then it is first
- * told how the job stands. As a route's handler. */
+/* Starts a stream, as a route's handler. `after` is the number of the last event that the client
+ * has seen; -1 for none: the stream then begins with the job's current state. */
 enum MHD_Result event_stream_start(struct exchange *exchange, const char *id, int64_t after);
 
 #endif

@@ -1,4 +1,4 @@
-/* All that the daemon answers, as an OpenAPI 3.1 document, made from the table of routes. */
+/* The OpenAPI 3.1 document of the whole API, made from the table of routes. */
 #ifndef SERVER_OPENAPI_H
 #define SERVER_OPENAPI_H
 
@@ -6,10 +6,11 @@
 
 #include <jansson.h>
 
-/* `keys`: whether routes that are not open want one. A new reference; NULL when memory is short. */
+/* `keys`: whether routes that are not open need an API key. Returns a new reference; NULL when
+ * memory is short. */
 json_t *openapi_json(bool keys);
 
-/* The route's path as it stands there: "/jobs/{id}/events". Returns `text`. */
+/* Writes the route's path as OpenAPI spells it: "/jobs/{id}/events". Returns `text`. */
 const char *openapi_path(const struct route *route, char *text, size_t size);
 
 #endif

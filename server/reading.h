@@ -1,6 +1,6 @@
-/* Bodies that are taken apart before their requests are handled: small ones at once, larger ones
- * (HTTP_READ_AT_ONCE_BYTES) on a reader's thread, while the connection is suspended. So a large
- * body keeps no thread of the HTTP library from other clients. */
+/* Parses request bodies before their requests are handled: small ones at once, those above
+ * HTTP_READ_AT_ONCE_BYTES on a reader thread while the connection is suspended. So a large body
+ * does not keep an HTTP thread from other clients. */
 #ifndef SERVER_READING_H
 #define SERVER_READING_H
 
@@ -10,19 +10,18 @@
 #include <stddef.h>
 
 struct reading_kind {
-    size_t size; /* of what is read */
-    /* Fills *out, `size` zeroed bytes, from exchange->body, of exchange->body_size bytes. Any
-     * thread; it may look at the exchange and neither change nor answer it. False with why: then
-     * there is nothing to finish. */
+    size_t size; /* of the parsed body */
+    /* Parses exchange->body (exchange->body_size bytes) into *out, `size` zeroed bytes. Any thread;
+     * may read the exchange, but neither change nor answer it. On failure *out needs no finish. */
     bool (*read)(const struct exchange *exchange, void *out, struct error *err);
-    /* As a route's handler, on the connection's thread. Takes over what *read owns. */
+    /* A route's handler, on the connection's thread. Takes over the contents of *read. */
     enum MHD_Result (*handle)(struct exchange *exchange, void *read);
-    /* Frees what *read owns, where it is not handled because the client has left. */
+    /* Frees the contents of *read if it is never handled, because the client has left. */
     void (*finish)(void *read);
 };
 
-/* As a route's handler, whose method is marked `large`. `kind` is static. Reads, and then handles
- * or answers why it cannot be read. */
+/* Parses the body, then calls `handle` or answers the parse error. A route's handler, for a method
+ * marked `large`. `kind` is static. */
 enum MHD_Result reading_start(struct exchange *exchange, const struct reading_kind *kind);
 
 #endif

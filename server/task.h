@@ -1,5 +1,5 @@
-/* Something that a worker's thread does for a request, and what it came to, while the connection is
- * suspended: the first member of whatever it is about. */
+/* A task: work that a worker thread does for a request while the connection is suspended, and its
+ * result. Embed it as the first member. */
 #ifndef SERVER_TASK_H
 #define SERVER_TASK_H
 
@@ -12,12 +12,12 @@
 struct task {
     struct deferred deferred; /* the first member */
     struct work work;
-    /* False with why, or with an error of code ERROR_NONE when memory was short. */
+    /* Does the work. On failure fills err, or leaves its code ERROR_NONE if memory was short. */
     bool (*run)(struct task *task, struct error *err);
-    void (*destroy)(struct task *task); /* frees it and all it owns */
+    void (*destroy)(struct task *task); /* frees the task and everything it owns */
 
-    int status;   /* of the answer below 400; 200 to begin with */
-    json_t *json; /* of the answer, owned; NULL: see below */
+    int status;   /* of an answer below 400; default 200 */
+    json_t *json; /* the answer, owned; NULL: `body` is the answer */
     struct task_body {
         const char *content_type; /* borrowed; NULL: the answer has no body */
         void *bytes;              /* owned; NULL: the body is a file */
@@ -27,12 +27,12 @@ struct task {
     struct error error;
 };
 
-/* Whether the client has left, or the server is in a hurry: what `run` does is for nobody. From any
- * thread while it runs; `task` is a struct task. */
+/* Returns whether the client has left or the server cuts its drain short: the result is not needed.
+ * Any thread while `run` runs; `task` is a struct task. */
 bool task_is_cancelled(void *task);
 
-/* Gives a zeroed task to the workers, who free it in the end, also on failure. NULL is answered as
- * a lack of memory. As a route's handler. */
+/* Gives a zeroed task to the workers, as a route's handler. The task is destroyed in the end, also
+ * on failure. If `task` is NULL, answers that memory is short. */
 enum MHD_Result task_start(struct task *task, struct exchange *exchange, struct workers *workers,
     bool (*run)(struct task *task, struct error *err), void (*destroy)(struct task *task));
 

@@ -1,5 +1,5 @@
-/* A few threads for what libmicrohttpd's threads and the engine's must not wait for: pictures to
- * encode, adapters to read. */
+/* Worker threads for work that the libmicrohttpd threads and the engine thread must not wait for,
+ * such as encoding pictures and reading adapters. */
 #ifndef SERVER_WORKERS_H
 #define SERVER_WORKERS_H
 
@@ -9,22 +9,22 @@
 
 struct workers;
 
-/* One thing to do, a member of whatever it is about. It is the workers' from workers_give until
- * `run` is called, once. */
+/* One piece of work, embedded in whatever it is about. Belongs to the workers from workers_give
+ * until they call `run`, once. */
 struct work {
     void (*run)(struct work *work);
     struct work *next;
 };
 
-/* In the background, they get the processors that nobody else wants. */
+/* WORKERS_BACKGROUND threads have nice 19: they get the processor time that others leave. */
 enum workers_kind { WORKERS_PLAIN, WORKERS_BACKGROUND };
 
 bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Does what was given before, then ends the threads. NULL is fine. */
+/* Finishes the work that was given before, then ends the threads. NULL is fine. */
 void workers_destroy(struct workers *workers);
 
-/* Begun in the order in which they were given. From any thread; never waits. */
+/* Appends work; it is begun in the order given. Any thread; never waits. */
 void workers_give(struct workers *workers, struct work *work);
 
 #endif

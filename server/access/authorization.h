@@ -1,5 +1,5 @@
-/* The key in an Authorization header (RFC 6750, RFC 7617): `Bearer KEY`, or `Basic` with the base64
- * of KEY or of USER:KEY, as clients send it that know only names and passwords. */
+/* Reads the key in an Authorization header (RFC 6750, RFC 7617): `Bearer KEY`, or `Basic` with the
+ * base64 of KEY or of USER:KEY, for clients that only know names and passwords. */
 #ifndef SERVER_ACCESS_AUTHORIZATION_H
 #define SERVER_ACCESS_AUTHORIZATION_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The digest of the key that the header's value presents; the key itself is kept nowhere. False if
- * it is of another scheme, malformed, or longer than KEY_MAX_BYTES. */
+/* Computes the digest of the key in the header's value; the key itself is not kept. Returns false
+ * if the scheme is another, or the value is malformed or longer than KEY_MAX_BYTES. */
 bool authorization_digest(const char *value, size_t length, struct digest *out)
     __attribute__((warn_unused_result));
 

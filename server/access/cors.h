@@ -1,5 +1,6 @@
 /* Pages of other origins that may call the daemon (the Fetch standard's CORS): those that the
- * operator lists, each answered with its own name, never with "*" and never with credentials. */
+ * operator lists. Each is answered with its own origin, never with "*" and never with
+ * credentials. */
 #ifndef SERVER_ACCESS_CORS_H
 #define SERVER_ACCESS_CORS_H
 
@@ -8,17 +9,18 @@
 
 struct exchange;
 
-/* "https://app.example:8443": a scheme, a host in lower case and maybe a port, as browsers write
- * it. */
+/* Checks an origin such as "https://app.example:8443": a scheme, a host in lower case and
+ * optionally a port, as browsers write it. */
 bool cors_origin_is_valid(const char *origin);
 
-/* The one of the list (ends with NULL; may be NULL) that an Origin header names, or NULL. */
+/* Returns the entry of the list (ends with NULL; may be NULL) that an Origin header names, or
+ * NULL. */
 const char *cors_find(const char *const *origins, const char *origin, size_t length);
 
-/* A browser asks whether a page of a listed origin may send what comes next; it sends no key with
- * that. */
+/* Returns whether a browser asks if a page of a listed origin may send its next request. Such a
+ * request carries no key. */
 bool cors_is_preflight(const struct exchange *exchange);
 
-#define CORS_MAX_AGE_S "600" /* how long a browser remembers that it may */
+#define CORS_MAX_AGE_S "600" /* how long a browser may cache the answer */
 
 #endif

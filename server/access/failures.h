@@ -1,5 +1,5 @@
-/* How often a peer has presented a wrong key lately: KEY_FAILURES_MAX in a minute, then it has to
- * wait for the minute to end. The table has a fixed size; who failed longest ago leaves it. */
+/* Counts wrong keys for each peer: after KEY_FAILURES_MAX in a minute it must wait for the minute
+ * to end. The table has a fixed size; the peer that failed longest ago is dropped. */
 #ifndef SERVER_ACCESS_FAILURES_H
 #define SERVER_ACCESS_FAILURES_H
 
@@ -10,7 +10,8 @@
 #define FAILURES_PEERS_MAX 256
 #define FAILURES_WINDOW_MS 60000
 
-/* Who is counted together: an address, of IPv6 its first 64 bits, all clients of unix sockets. */
+/* The clients that are counted together: an address, the first 64 bits of an IPv6 address, or all
+ * clients of unix sockets. */
 struct peer {
     uint8_t bytes[9];
 };
@@ -18,19 +19,20 @@ struct peer {
 struct failures {
     struct failures_of {
         struct peer peer;
-        int count; /* 0: nobody */
+        int count; /* 0: unused entry */
         int64_t begun_ms, last_ms;
     } of[FAILURES_PEERS_MAX];
 };
 
-/* NULL is a peer too: one that is not known. */
+/* A NULL address is a peer too: the unknown one. */
 struct peer peer_of(const struct sockaddr *address);
-/* This machine's own processes, among which a proxy may speak for all others. */
+/* Returns whether the address is a loopback address or a unix socket: a proxy on this machine may
+ * speak for many clients. */
 bool peer_is_local(const struct sockaddr *address);
 
-/* Milliseconds for which the peer has to wait; 0: it need not. */
+/* Returns how long the peer must wait; 0: not at all. */
 int64_t failures_wait_ms(const struct failures *failures, const struct peer *peer, int64_t now_ms);
-/* One more. */
+/* Counts one more failure. */
 void failures_add(struct failures *failures, const struct peer *peer, int64_t now_ms);
 
 #endif

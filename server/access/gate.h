@@ -1,5 +1,5 @@
-/* Who gets past the door: where the daemon has API keys, every request but those of open routes
- * carries one. Runs behind the guard (server/http/guard.h), before anything is made of a body. */
+/* The gate: if the daemon has API keys, every request needs one, except on open routes. Runs after
+ * the guard (server/http/guard.h) and before a body is processed. */
 #ifndef SERVER_ACCESS_GATE_H
 #define SERVER_ACCESS_GATE_H
 
@@ -9,15 +9,15 @@
 
 struct gate;
 
-/* `keys` is borrowed and outlives it; NULL or none: everybody may come in. */
+/* `keys` is borrowed and outlives the gate; NULL or empty: everybody is admitted. */
 bool gate_create(const struct api_keys *keys, struct gate **out, struct error *err)
     __attribute__((warn_unused_result));
 void gate_destroy(struct gate *gate); /* NULL is fine */
 
-/* Finds out who calls (exchange->caller) and what it may do (exchange->rights). False if the
- * request was refused: *answered is its answer, a 401, or a 429 to a peer that has presented too
- * many wrong keys. Of a peer on this machine, which may be a proxy for many, only the wrong ones
- * are. Who was admitted stays so. Any thread. */
+/* Sets exchange->caller and exchange->rights. Returns false if the request was refused; *answered
+ * is then the answer: 401, or 429 for a peer that has presented too many wrong keys. For a peer on
+ * this machine, which may be a proxy for many clients, only wrong keys are refused with 429. An
+ * admitted request stays admitted. Any thread. */
 bool gate_admit(struct gate *gate, struct exchange *exchange, enum MHD_Result *answered);
 
 #endif

@@ -1,8 +1,7 @@
-/* API keys: who may call the daemon. A file has a line for each, `NAME SHA256 [RIGHT,...]`: a name
- * for logs and for telling callers apart, the digest of what the client presents, in 64 hexadecimal
- * digits, and what this key may do beyond others. Empty lines and lines that begin with # are
- * passed over. `latentd key` adds a line.
- */
+/* API keys: who may call the daemon. A key file has one line per key, `NAME SHA256 [RIGHT,...]`: a
+ * name for logs and for telling callers apart, the SHA-256 digest of the key in 64 hexadecimal
+ * digits, and additional rights. Empty lines and lines that begin with # are ignored. `latentd key`
+ * adds a line. */
 #ifndef SERVER_ACCESS_KEYS_H
 #define SERVER_ACCESS_KEYS_H
 
@@ -22,12 +21,12 @@ enum key_right {
 #define KEY_MAY_EVERYTHING (KEY_MAY_PRIORITY | KEY_MAY_ALL_JOBS)
 #define KEY_RIGHTS_ALLOWED "priority and all-jobs, with a comma between two"
 
-/* "priority,all-jobs" to a set of enum key_right. False if a word is none of them, or is there
- * twice. */
+/* Parses "priority,all-jobs" into a set of enum key_right. Returns false for an unknown or repeated
+ * word. */
 bool key_rights_parse(const char *text, size_t length, unsigned *out)
     __attribute__((warn_unused_result));
 
-/* ERROR_INVALID names the line. A file without a key is none. */
+/* ERROR_INVALID names the line. A file without any key is an error. */
 bool api_keys_parse(const char *text, size_t size, struct api_keys **out, struct error *err)
     __attribute__((warn_unused_result));
 bool api_keys_read(const char *path, struct api_keys **out, struct error *err)
@@ -37,17 +36,17 @@ void api_keys_destroy(struct api_keys *keys); /* NULL is fine */
 int api_keys_count(const struct api_keys *keys);
 bool api_keys_has_name(const struct api_keys *keys, const char *name);
 
-/* The name of the key with this digest, and its rights, a set of enum key_right; or NULL. Every
- * digest is compared, to its last byte: how long it takes says neither which key nearly was right
- * nor how nearly. */
+/* Returns the name of the key with this digest and sets its rights, a set of enum key_right; NULL
+ * if there is none. Compares every digest to its last byte: the time taken reveals neither which
+ * key was nearly right nor how nearly. */
 const char *api_keys_find(
     const struct api_keys *keys, const struct digest *digest, unsigned *rights);
 
-/* Whether two digests are the same, in the same time whatever they are. */
+/* Compares two digests in constant time. */
 bool digest_equals(const struct digest *a, const struct digest *b);
 
-/* Whether a key may have this name: 1 to KEY_NAME_MAX_BYTES letters, digits, '.', '_' and '-', the
- * first a letter or digit. */
+/* Returns whether a key may have this name: 1 to KEY_NAME_MAX_BYTES letters, digits, '.', '_' and
+ * '-', beginning with a letter or digit. */
 bool api_key_name_is_valid(const char *name, size_t length);
 
 #endif

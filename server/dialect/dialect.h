@@ -1,4 +1,4 @@
-/* An API that is not ours, as far as answers know of it: what its clients expect of an error. */
+/* A foreign API, as far as error answers differ: what its clients expect of an error. */
 #ifndef SERVER_DIALECT_DIALECT_H
 #define SERVER_DIALECT_DIALECT_H
 
@@ -8,8 +8,8 @@
 
 struct dialect {
     const char *name;
-    /* The body of an error; NULL when memory is short. `code` is our stable word for it; param,
-     * value and allowed may be empty. *status is the answer's, to be left or changed. */
+    /* Returns the body of an error; NULL when memory is short. `code` is the native code word;
+     * param, value and allowed of `err` may be empty. May change *status, the answer's. */
     json_t *(*error_json)(const struct error *err, const char *code, int *status);
 };
 

@@ -1,4 +1,4 @@
-/* The body of POST /hf to a request. */
+/* Parses the body of POST /hf into a request. */
 #ifndef SERVER_DIALECT_HUGGINGFACE_H
 #define SERVER_DIALECT_HUGGINGFACE_H
 
@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* Parses `length` bytes of JSON into *request, which was initialised and is finished by the caller
- * either way. Every field is checked, ranges included (generate_request_check). */
+/* Parses `length` bytes of JSON into *request, which the caller has initialised and finishes in
+ * either case. Every field is checked, ranges included (generate_request_check). */
 bool huggingface_parse(const char *text, size_t length, struct generate_request *request,
     struct error *err) __attribute__((warn_unused_result));
 

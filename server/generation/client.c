@@ -1,8 +1,8 @@
-/* The client of a generation: its connection is suspended until the answer is there, or takes
+/* The client of a generation: its connection is suspended until the answer is ready, or receives
  * events as they come.
  *
- * Of a stream nothing is kept but what is being sent: how far the generation is, and its latest
- * previews, are written when the client has taken what came before. */
+ * A stream buffers only what is being sent: the progress and the latest previews are written when
+ * the client has taken what came before. */
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "server/access/caller.h"
@@ -18,24 +18,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* References: the exchange's, who works on it (until the generation has ended), and of a stream the
- * watch's, and the answer's while there is one. */
+/* References: one of the exchange, one of the worker (until the generation has ended), and for a
+ * stream one of the watch and one of the answer while it exists. */
 struct client {
     struct deferred deferred; /* the first member */
     struct generation *g;     /* a reference */
     struct work work;
-    struct error error; /* of the admission */
+    struct error error; /* from the admission */
     bool streams;
-    struct repeat *repeat; /* a reference; NULL: nobody else waits. Taken under the mutex */
+    struct repeat *repeat; /* a reference; NULL: not shared. Taken under the mutex */
 
     struct generation_body body; /* its bytes are owned until they are sent */
 
-    struct watcher watcher; /* of a stream, for signs of life */
+    struct watcher watcher; /* for a stream, for heartbeats */
 
-    /* The connection's thread's, which writes events without the mutex: the engine's thread takes
-     * that, and must not wait for them. */
+    /* For the connection's thread, which writes events without the mutex: the engine thread takes
+     * the mutex and must not wait for that. */
     int shown_step;         /* -1: none */
-    uint64_t shown_preview; /* the number of the last */
+    uint64_t shown_preview; /* the number of the last one */
     char *text;             /* owned: `size` bytes being sent, of which `sent` are */
     size_t size, sent;
 
@@ -43,7 +43,7 @@ struct client {
     bool begun;    /* the first event was written */
     bool has_news; /* since events were last written */
     bool refused;  /* `error` is the answer */
-    bool ended;    /* `tail` is all that is to come */
+    bool ended;    /* only `tail` is left to send */
     bool heartbeat_due;
     int64_t heartbeat_ms;
     char *tail; /* owned: the last event */
@@ -63,7 +63,7 @@ static void destroy(struct deferred *deferred) {
     free(client);
 }
 
-/* Under the mutex. */
+/* Call with the mutex held. */
 static void go_on(struct client *client) {
     if (!client->deferred.suspended)
         return;
@@ -75,7 +75,7 @@ static bool is_stopping(struct http_server *server) {
     return server_state(server) == ENGINE_STOPPING;
 }
 
-/* A stream ends with the generation, or when its connection does. */
+/* A stream ends with its generation or its connection. */
 static void cancel(struct deferred *deferred) {
     struct client *client = client_of(deferred);
     if (client->repeat && !is_stopping(deferred->server) && !repeat_abandon(client->repeat))
@@ -87,7 +87,7 @@ static void cancel(struct deferred *deferred) {
     }
 }
 
-/* ERROR_CANCELLED in words: who cancelled it, where somebody can still read this. */
+/* Says who caused an ERROR_CANCELLED, if anybody can still read it. */
 static void explain(struct client *client, struct error *err) {
     if (err->code != ERROR_CANCELLED)
         return;
@@ -108,7 +108,7 @@ static bool make_body(struct generation *g, struct error *err) {
     return g->kind->answer(g, &client->body, err);
 }
 
-/* Those who wait for the same answer get it too. */
+/* Gives the answer also to those who wait for the same one. */
 static void settle(struct client *client, const struct error *err) {
     pthread_mutex_lock(&client->deferred.mutex);
     struct repeat *repeat = client->repeat;
@@ -148,7 +148,7 @@ static bool write_event(struct client *client, enum generation_event_type type,
     return client->g->kind->event(client->g, &event, out, err);
 }
 
-/* What has happened since; nothing if memory is short. */
+/* Writes what has happened since the last call; nothing if memory is short. */
 static void write_news(struct client *client, bool is_first, FILE *out) {
     struct error ignored;
     struct generation_progress now;
@@ -167,7 +167,7 @@ static void write_news(struct client *client, bool is_first, FILE *out) {
     }
 }
 
-/* When all that was written is sent. False if memory is short. */
+/* Call it when everything written has been sent. Returns false if memory is short. */
 static bool refill(struct client *client) {
     free(client->text);
     client->text = NULL;
@@ -200,12 +200,13 @@ static ssize_t send_some(struct client *client, char *out, size_t max) {
     memcpy(out, client->text + client->sent, got);
     client->sent += got;
     pthread_mutex_lock(&client->deferred.mutex);
-    client->heartbeat_ms = monotonic_ms(); /* some dialects have nothing to say of a step */
+    client->heartbeat_ms = monotonic_ms(); /* some dialects write nothing for a step */
     pthread_mutex_unlock(&client->deferred.mutex);
     return (ssize_t)got;
 }
 
-/* There is nothing to be sent. False if something has come meanwhile; *got is for the library. */
+/* Suspends the connection because there is nothing to send. Returns false if something has come
+ * meanwhile. *got is the result for libmicrohttpd. */
 static bool rest(struct client *client, ssize_t *got) {
     pthread_mutex_lock(&client->deferred.mutex);
     const bool over = client->ended && !client->tail;
@@ -269,7 +270,7 @@ static void tell_news(struct generation *g) {
     pthread_mutex_unlock(&client->deferred.mutex);
 }
 
-/* Nobody is watching it any more; the reader sends what is left. */
+/* Nothing watches it any more; the reader sends the rest. */
 static void end_events(struct generation *g) {
     struct client *client = g->owned_by;
     struct error err = { 0 };
@@ -317,7 +318,7 @@ static enum MHD_Result answer_stream(struct client *client, struct exchange *exc
     return respond_stream(exchange, "text/event-stream", read_stream, end_stream, client, headers);
 }
 
-/* --- Either --- */
+/* --- For both --- */
 
 static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchange) {
     struct client *client = client_of(deferred);
@@ -334,7 +335,7 @@ static enum MHD_Result answer(struct deferred *deferred, struct exchange *exchan
     return respond_error(exchange, &err);
 }
 
-/* It never began. */
+/* Call it if the generation never began. */
 static void refuse(struct client *client) {
     pthread_mutex_lock(&client->deferred.mutex);
     client->refused = true;
@@ -343,18 +344,18 @@ static void refuse(struct client *client) {
         job_watch_poke(client->deferred.server->job_watch, &client->watcher);
 }
 
-/* On a loader's or a reader's thread, with the worker's reference. */
+/* Runs on a loader or reader thread, with the worker's reference. */
 static void admit_later(struct work *work) {
     struct client *client = (struct client *)((char *)work - offsetof(struct client, work));
     struct deferred *deferred = &client->deferred;
-    deferred_ref(deferred); /* the generation may be done with the other */
+    deferred_ref(deferred); /* the generation may already drop the worker's */
     if (!generation_admit(client->g, &client->error)) {
         refuse(client);
         settle(client, &client->error);
         deferred_done(deferred);
     } else if (client->streams) {
         pthread_mutex_lock(&deferred->mutex);
-        go_on(client); /* to answer */
+        go_on(client); /* to call `answer` */
         pthread_mutex_unlock(&deferred->mutex);
     }
     deferred_unref(deferred);
@@ -392,7 +393,7 @@ static struct client *client_create(
     return NULL;
 }
 
-/* The generation never began, on the exchange's thread. */
+/* The generation never began; runs on the exchange's thread. */
 static enum MHD_Result give_up(
     struct client *client, struct exchange *exchange, const struct error *err) {
     refuse(client);

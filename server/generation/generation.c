@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Beginning and end --- */
+/* --- Creating and destroying --- */
 
 struct generation *generation_create(const struct generation_order *order, struct error *err) {
     struct generation *g = calloc(1, sizeof(*g));
@@ -89,7 +89,7 @@ void generation_cancel(struct generation *g) {
     pthread_mutex_unlock(&g->mutex);
 }
 
-/* --- How far it is --- */
+/* --- Progress --- */
 
 void generation_get_progress(struct generation *g, struct generation_progress *out) {
     const double now = monotonic_seconds();
@@ -121,7 +121,7 @@ struct preview *generation_get_preview(struct generation *g, uint64_t after) {
     return found;
 }
 
-/* The mean time from one evaluation of its own to the next. */
+/* Computes the mean time per evaluation. */
 static void on_progress(int step, int steps, void *user) {
     struct generation *g = user;
     const double now = monotonic_seconds();
@@ -138,7 +138,7 @@ static void on_progress(int step, int steps, void *user) {
         g->owner->news(g);
 }
 
-/* --- The end, on an encoder's thread --- */
+/* --- The end, on an encoder thread --- */
 
 static void count_adapters(const struct adapter_set *set) {
     const struct adapter_use *uses;
@@ -168,12 +168,12 @@ static void count_end(const struct generation *g) {
     }
 }
 
-/* The owner keeps it until there is space again. */
+/* Returns whether the owner keeps it until there is disk space again. */
 static bool put_off(struct generation *g) {
     if (g->error.code != ERROR_NO_SPACE || !g->owner->put_off)
         return false;
     const struct error why = g->error;
-    g->error = (struct error){ 0 }; /* before another thread may have it */
+    g->error = (struct error){ 0 }; /* before another thread may use it */
     if (g->owner->put_off(g))
         return true;
     g->error = why;
@@ -208,7 +208,7 @@ void generation_encode_again(struct generation *g) {
     workers_give(g->server->encoders, &g->work);
 }
 
-/* The engine, or one of its previews, is done with it. */
+/* The engine, or the encoder of a preview, is done with it. */
 static void let_go(struct generation *g) {
     pthread_mutex_lock(&g->mutex);
     const bool ends = --g->busy == 0;
@@ -226,7 +226,7 @@ struct preview_work {
     uint8_t pixels[];
 };
 
-/* In the place of an earlier one of its image. */
+/* Replaces an earlier preview of the same image. */
 static void keep_preview(struct generation *g, struct preview *preview) {
     pthread_mutex_lock(&g->mutex);
     struct preview **slot = &g->previews[preview->image], *before = *slot;
@@ -252,7 +252,7 @@ static void encode_preview(struct work *work) {
     let_go(g);
 }
 
-/* From the engine's thread; without memory there is none. */
+/* On the engine thread. Without memory there is no preview. */
 static void on_preview(const struct studio_preview *picture, void *user) {
     struct generation *g = user;
     const size_t size = (size_t)picture->width * (size_t)picture->height * 3;
@@ -268,7 +268,7 @@ static void on_preview(const struct studio_preview *picture, void *user) {
     workers_give(g->server->encoders, &p->work);
 }
 
-/* From the engine's thread: must not wait. The result's contents become ours. */
+/* On the engine thread: must not wait. Takes over the result's contents. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
     struct generation *g = user;
     if (result) {
@@ -292,7 +292,7 @@ struct workers *generation_workers(const struct generation *g) {
 }
 
 static bool resolve(struct generation *g, struct error *err) {
-    if (generation_is_cancelled(g)) /* before pictures are decoded for nobody */
+    if (generation_is_cancelled(g)) /* before pictures are decoded in vain */
         return error_set(err, ERROR_CANCELLED, "the request was cancelled before it began");
     if ((g->kind->prepare && !g->kind->prepare(g, &g->asked, err)) ||
         !engine_resolve(g->server->options.engine, &g->asked, &g->request, err) ||

@@ -1,12 +1,12 @@
-/* A generation: a request for pictures on its way, whoever asked for it and in which dialect. It is
+/* A generation: one request for pictures under way, whatever client or dialect it came from. It is
  * resolved, waits, is drawn, is encoded, and ends once.
  *
- * A dialect's handler parses its body into a struct generate_request and calls generation_start,
- * with a struct generation_kind that says how its answers look; all else is done here: waiting for
- * adapters, the engine, errors, cancelling when the client leaves, streaming. What is under way can
- * be listed, looked at and cancelled (server/generation/generations.h). Errors are answered by
- * respond_error, so a dialect's route decides how they look; on a stream, once it has begun, by its
- * kind's `event`.
+ * A dialect's handler parses the body into a struct generate_request and calls generation_start
+ * with a struct generation_kind that says how the answer looks. Everything else happens here:
+ * waiting for adapters, the engine, errors, cancelling when the client leaves, streaming.
+ * Generations under way can be listed, looked at and cancelled (server/generation/generations.h).
+ * Errors are answered by respond_error, so the route's dialect decides how they look; once a stream
+ * has begun, the kind's `event` writes them.
  *
  *     static const struct generation_kind kind = {
  *         .dialect = "native", .check = check, .answer = answer, .event = event, .finish = free
@@ -14,9 +14,10 @@
  *     ...
  *     return generation_start(exchange, &request, &kind, own, &(struct generation_options){ 0 });
  *
- * Its threads work one after the other: the libmicrohttpd thread resolves and submits it, or a
- * loader's does where an adapter has to be read first; the engine's thread says how far it is and
- * brings the result, without ever waiting; an encoder's thread makes the answer. */
+ * Threads work on it one after the other. The libmicrohttpd thread resolves and submits it; a
+ * loader thread does so if an adapter must be read first, and a reader thread if it brings
+ * pictures. The engine thread reports progress and delivers the result, and never waits. An encoder
+ * thread makes the answer. */
 #ifndef SERVER_GENERATION_GENERATION_H
 #define SERVER_GENERATION_GENERATION_H
 
@@ -36,88 +37,89 @@ struct generation;
 #define GENERATION_TASK_ID_MAX_BYTES 128
 
 struct generation_body {
-    const char *content_type; /* a constant */
+    const char *content_type; /* static */
     void *bytes;              /* malloc'd */
     size_t size;
-    /* More headers; the first without a name ends them. */
+    /* Additional headers; the first entry without a name ends the list. */
     struct {
-        const char *name; /* a constant; NULL: none */
+        const char *name; /* static; NULL: none */
         char value[64];
     } headers[GENERATION_HEADERS_MAX];
 };
 
 enum generation_event_type {
-    GENERATION_EVENT_QUEUED,   /* once, the first */
-    GENERATION_EVENT_PROGRESS, /* some may be passed over, for clients that read slowly */
-    GENERATION_EVENT_PREVIEW,  /* the same */
-    GENERATION_EVENT_RESULT,   /* the last: g->result is there */
-    GENERATION_EVENT_ERROR,    /* the last */
+    GENERATION_EVENT_QUEUED,   /* the first event, once */
+    GENERATION_EVENT_PROGRESS, /* some are skipped for a client that reads slowly */
+    GENERATION_EVENT_PREVIEW,  /* likewise */
+    GENERATION_EVENT_RESULT,   /* the last event: g->result is filled in */
+    GENERATION_EVENT_ERROR,    /* the last event */
 };
 
-/* What is said of a generation at some moment. */
+/* The state of a generation at one moment. */
 struct generation_progress {
-    bool running;     /* something was done for it */
-    int position;     /* in a look and in GENERATION_EVENT_QUEUED: among all that wait; 1 is next */
-    int step, steps;  /* evaluations of all its images, done and in all */
-    double elapsed_s; /* since it came */
-    double eta_s;     /* below 0: not known yet */
+    bool running;     /* work on it has begun */
+    int position;     /* from 1, among all that wait; in looks and in GENERATION_EVENT_QUEUED */
+    int step, steps;  /* UNet evaluations of all its images: done, and in total */
+    double elapsed_s; /* since the request arrived */
+    double eta_s;     /* negative: not known yet */
 };
 
 struct generation_event {
     enum generation_event_type type;
-    struct generation_progress progress; /* as it is now */
-    const struct preview *preview;       /* GENERATION_EVENT_PREVIEW */
-    const struct error *error;           /* GENERATION_EVENT_ERROR */
+    struct generation_progress progress; /* at the moment of writing */
+    const struct preview *preview;       /* only with GENERATION_EVENT_PREVIEW */
+    const struct error *error;           /* only with GENERATION_EVENT_ERROR */
 };
 
-/* How a dialect answers. `g` is borrowed for each call; of its members those below may be read. */
+/* How a dialect answers. `g` is borrowed for each call; a callback may read only the first half of
+ * its members. */
 struct generation_kind {
     const char *dialect; /* "native", "a1111", "openai": for lists and logs */
-    /* Before it is resolved, on a thread that may wait: changes what is asked. NULL: nothing. */
+    /* Changes the request before it is resolved; on a thread that may wait if it brings pictures.
+     * NULL: changes nothing. */
     bool (*prepare)(struct generation *g, struct generate_request *asked, struct error *err);
-    /* Once it is resolved and before it waits: refuses what its answer cannot hold. NULL: nothing.
-     */
+    /* Refuses a resolved request that the answer could not hold, before it waits. NULL: none. */
     bool (*check)(const struct generation *g, struct error *err);
-    /* On an encoder's thread, once, unless it is streamed: makes the body, of which the bytes are
-     * taken over, from g->request and g->result. After an error that is the answer. */
+    /* Makes the body from g->request and g->result, once, on an encoder thread; not called for a
+     * stream. The caller takes over out->bytes. On failure the error is the answer. */
     bool (*answer)(const struct generation *g, struct generation_body *out, struct error *err);
-    /* Writes one event of a stream as it is sent, "event: ...\ndata: ...\n\n", or nothing where the
-     * dialect has none for it. The result's on an encoder's thread; the others on the
-     * connection's, where nothing may wait; maybe both at once. False only for the result and after
-     * filling err: then the error comes. NULL: it does not stream. */
+    /* Writes one event of a stream as it is sent, "event: ...\ndata: ...\n\n", or nothing if the
+     * dialect has no such event. The result's event is written on an encoder thread; the others on
+     * the connection's thread, where nothing may wait. Both may run at once. May return false only
+     * for the result, after filling err; the error event follows then. NULL: does not stream. */
     bool (*event)(const struct generation *g, const struct generation_event *event, FILE *out,
         struct error *err);
-    /* Frees `user`: the last that is heard of the generation, also where it never began. NULL:
-     * nothing is to be freed. */
+    /* Frees `user`. Called last, also for a generation that never began. NULL: nothing to free. */
     void (*finish)(void *user);
 };
 
 struct generation_options {
-    bool stream;               /* answer with events */
-    int preview_every;         /* evaluations of an image from one preview to the next; 0: none */
-    enum preview_kind preview; /* what they are made by */
-    /* What others wait for too (server/generation/repeats.h); taken over. NULL: nobody does. */
+    bool stream;               /* answers with events */
+    int preview_every;         /* evaluations of an image between two previews; 0: none */
+    enum preview_kind preview; /* how previews are made */
+    /* The shared answer that other requests may wait for (server/generation/repeats.h); taken over.
+     * NULL: not shared. */
     struct repeat *repeat;
-    const char *task_id; /* that the client gave it, beside its X-Request-Id; NULL: none */
+    const char *task_id; /* an id from the client besides its X-Request-Id; NULL: none */
 };
 
-/* Whether the client has left, somebody cancelled it, or the daemon stops: what is done for it is
- * for nobody. Any thread; `g` is a struct generation. */
+/* Returns whether the client has left, the generation was cancelled, or the daemon stops: further
+ * work on it is wasted. Any thread; `g` is a struct generation. */
 bool generation_is_cancelled(void *g);
 
-/* Answers with a body, whose bytes are taken over. */
+/* Answers with status 200 and `body`; takes over its bytes. */
 enum MHD_Result generation_respond(struct exchange *exchange, struct generation_body *body);
 
-/* Takes over what is in `asked`, and `user`, also on failure; answers when it is drawn or refused.
- * As a route's handler. */
+/* Creates a generation; the answer follows when it is drawn or refused. Takes over the contents of
+ * `asked`, and `user`, also on failure. Call it as a route's handler. */
 enum MHD_Result generation_start(struct exchange *exchange, struct generate_request *asked,
     const struct generation_kind *kind, void *user, const struct generation_options *options);
 
-/* Of a route whose pictures nobody can ask for again: refuses an Idempotency-Key, and all while the
- * server takes nothing. */
+/* Returns true if the server takes requests now. Refuses an Idempotency-Key: use it for routes
+ * whose requests cannot be repeated. */
 bool generation_takes(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
-/* The same as a route's `may_come`, which refuses a query too. */
+/* As generation_takes, but also refuses a query. A route's `may_come`. */
 bool generation_may_come(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -125,43 +127,43 @@ struct generation_owner;
 struct repeat;
 struct engine_ticket;
 
-/* A dialect reads the first half. */
+/* A dialect may read the first half. */
 struct generation {
     char id[REQUEST_ID_MAX_BYTES + 1];              /* the X-Request-Id, or a job's id */
-    char caller[KEY_NAME_MAX_BYTES + 1];            /* whose it is; "" without keys */
+    char caller[KEY_NAME_MAX_BYTES + 1];            /* the name of its API key; "" without keys */
     char task_id[GENERATION_TASK_ID_MAX_BYTES + 1]; /* "": none */
     const struct generation_kind *kind;
     void *user; /* the dialect's */
     struct http_server *server;
     time_t created;
-    struct resolved_request request; /* from `check` on */
-    struct generate_result result;   /* in `answer`, and with GENERATION_EVENT_RESULT */
+    struct resolved_request request; /* valid from `check` on */
+    struct generate_result result;   /* valid in `answer` and with GENERATION_EVENT_RESULT */
 
-    /* The rest is server/generation's (internal.h). */
+    /* The rest belongs to server/generation (internal.h). */
     const struct generation_owner *owner;
     void *owned_by;                /* the owner's */
-    uint64_t account;              /* caller_number: whose turns it takes */
-    bool may_prioritize;           /* its priority may be above 0 */
-    struct generate_request asked; /* until it is resolved */
-    struct error error;            /* why it ended; ERROR_NONE: with a result */
+    uint64_t account;              /* caller_number of the caller whose turns it takes */
+    bool may_prioritize;           /* a priority above 0 is allowed */
+    struct generate_request asked; /* the request until it is resolved */
+    struct error error;            /* why it ended; ERROR_NONE: it has a result */
     int preview_every;
     enum preview_kind preview_kind;
     bool admitted;
     double created_s; /* monotonic */
     struct work work;
-    struct generation *next; /* the list's (generations.c) */
+    struct generation *next; /* in the list of generations.c */
 
     pthread_mutex_t mutex; /* guards what follows */
     int references;
     struct engine_ticket *ticket; /* owned */
     bool cancelled;
-    int busy;       /* the engine, and encoders with its previews: when all are done it ends */
-    double begun_s; /* 0: it waits */
-    double pace_s, stepped_s; /* seconds from one evaluation to the next; when the last one was */
+    int busy;       /* how many work on it, the engine and encoders of previews; it ends at 0 */
+    double begun_s; /* 0: still waiting */
+    double pace_s, stepped_s; /* mean seconds per evaluation; when the last one ended */
     int images, step, steps;
     uint64_t previews_made;
-    struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* references, the latest of each image */
-    struct preview *latest;                           /* one of these */
+    struct preview *previews[IMAGES_PER_REQUEST_MAX]; /* the latest of each image; references */
+    struct preview *latest;                           /* borrowed: one of previews[] */
 };
 
 #endif

@@ -11,10 +11,10 @@ struct remembered {
     char task_id[GENERATION_TASK_ID_MAX_BYTES + 1];
 };
 
-/* The mutex guards everything; a generation's own is locked after it. */
+/* The mutex guards everything; a generation's own mutex is locked after it. */
 struct generations {
     pthread_mutex_t mutex;
-    struct generation *first; /* in the order in which they came */
+    struct generation *first; /* in order of arrival */
     struct remembered ended[GENERATIONS_REMEMBERED];
     unsigned next_ended;
 };
@@ -37,7 +37,7 @@ void generations_destroy(struct generations *list) {
 
 void generations_add(struct generations *list, struct generation *g) {
     pthread_mutex_lock(&list->mutex);
-    /* A job that was paused, and begins anew. */
+    /* A paused job begins anew. */
     for (int i = 0; i < GENERATIONS_REMEMBERED; i++)
         if (strcmp(list->ended[i].id, g->id) == 0 && strcmp(list->ended[i].caller, g->caller) == 0)
             list->ended[i] = (struct remembered){ 0 };
@@ -65,13 +65,13 @@ void generations_remove(struct generations *list, struct generation *g, bool has
     pthread_mutex_unlock(&list->mutex);
 }
 
-/* --- Looking --- */
+/* --- Queries --- */
 
 static bool is_called(const char *id, const char *own_id, const char *task_id) {
     return id[0] && (strcmp(id, own_id) == 0 || strcmp(id, task_id) == 0);
 }
 
-/* Under the lock; NULL: there is none. */
+/* Call with the lock held. Returns NULL if there is none. */
 static struct generation *find(
     struct generations *list, const struct viewer *viewer, const char *id) {
     struct generation *found = NULL;
@@ -93,7 +93,7 @@ static bool is_running(struct generation *g) {
     return running;
 }
 
-/* Of all that wait, in the order in which they came. */
+/* Returns the position among all that wait, in order of arrival. */
 static int position_of(struct generations *list, const struct generation *wanted) {
     int position = 1;
     for (struct generation *g = list->first; g && g != wanted; g = g->next)

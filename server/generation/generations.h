@@ -1,6 +1,6 @@
-/* All generations that are under way, of every dialect, and those of jobs: for who wants to see how
- * far one is, or to cancel it. A caller is the name of an API key, "" where the daemon has none. An
- * id is the caller's own: others may use the same. Any thread; nothing waits. */
+/* The list of all generations under way, of every dialect and of jobs: for finding, listing and
+ * cancelling them. A caller is the name of an API key, "" if the daemon has no keys. An id belongs
+ * to its caller: another caller may use the same id. Any thread may call; nothing here waits. */
 #ifndef SERVER_GENERATION_GENERATIONS_H
 #define SERVER_GENERATION_GENERATIONS_H
 
@@ -11,42 +11,43 @@ struct generations;
 
 bool generations_create(struct generations **out, struct error *err)
     __attribute__((warn_unused_result));
-/* None may be left. NULL is fine. */
+/* The list must be empty. NULL is fine. */
 void generations_destroy(struct generations *list);
 
-/* One of them, as it was when it was looked at. */
+/* A copy of the state of one generation at one moment. */
 struct generation_look {
     char id[REQUEST_ID_MAX_BYTES + 1];
     char task_id[GENERATION_TASK_ID_MAX_BYTES + 1];
     const char *dialect;
     int images;
     struct generation_progress progress;
-    struct preview *preview; /* the latest, a reference; NULL: none */
+    struct preview *preview; /* the latest one, a reference; NULL: none */
 };
 void generation_look_finish(struct generation_look *look); /* zeroed is fine */
 
-/* By its id or its task id: the viewer's own, else another that it sees. False: no such one is
- * under way. `out` may be NULL. */
+/* Finds a generation by its id or task id: the viewer's own first, else another one that the viewer
+ * may see. Returns false if there is none. `out` may be NULL. */
 bool generations_find(struct generations *list, const struct viewer *viewer, const char *id,
     struct generation_look *out);
-/* All of the caller's, in the order in which they came; *out is malloc'd, each to be finished.
- * Returns how many, -1 when memory is short. */
+/* Lists the caller's generations in order of arrival. *out is malloc'd; finish each entry. Returns
+ * the count, -1 when memory is short. */
 int generations_list(struct generations *list, const char *caller, struct generation_look **out);
-/* Whether one of this id or task id ended a short while ago (among the last GENERATIONS_REMEMBERED
- * of all callers). */
+/* Returns whether a generation with this id or task id ended recently (among the last
+ * GENERATIONS_REMEMBERED of all callers). */
 bool generations_has_ended(struct generations *list, const char *caller, const char *id);
 
-/* Asks it to end: it stops before its next unit of work, and its client is told ERROR_CANCELLED. By
- * its id or its task id, as generations_find. False: there is none. */
+/* Asks a generation to end: it stops before its next unit of work, and its client gets
+ * ERROR_CANCELLED. Finds it as generations_find does. Returns false if there is none. */
 bool generations_cancel(struct generations *list, const struct viewer *viewer, const char *id);
 
 #define GENERATIONS_REMEMBERED 64
 
-/* Of all that wait, in the order in which they came: 1 is the first; 0: it is running. */
+/* Returns the position among all that wait, in order of arrival, from 1; 0 if it is running. */
 int generations_position(struct generations *list, struct generation *g);
 
-/* For server/generation: it is under way from here to generations_remove, which remembers it among
- * those that have ended, or not: one that the engine did not take never began. */
+/* For server/generation only. A generation is under way from generations_add to generations_remove.
+ * `has_ended`: remember it among those that have ended; false for one that the engine did not
+ * take. */
 void generations_add(struct generations *list, struct generation *g);
 void generations_remove(struct generations *list, struct generation *g, bool has_ended);
 

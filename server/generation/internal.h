@@ -1,67 +1,73 @@
-/* What the files of server/generation share: a generation without the connection, or the job, that
- * it is for. */
+/* Shared by the files of server/generation: a generation without the connection or the job that it
+ * belongs to. */
 #ifndef SERVER_GENERATION_INTERNAL_H
 #define SERVER_GENERATION_INTERNAL_H
 
 #include "server/generation/generation.h"
 
-/* Whom it is for: a client (client.c) or a job (jobs.c). */
+/* What a generation is drawn for: a client (client.c) or a job (jobs.c). */
 struct generation_owner {
-    /* On an encoder's thread, once it is drawn: makes of it what is asked for. */
+    /* Encodes the drawn result, on an encoder thread. */
     bool (*encode)(struct generation *g, struct error *err);
-    /* There was no space for what `encode` writes: true if the owner calls generation_encode_again
-     * later, from any thread. NULL: that is the end. */
+    /* Called when `encode` ran out of disk space. Returns true if the owner will call
+     * generation_encode_again later, from any thread. NULL: the generation fails. */
     bool (*put_off)(struct generation *g);
-    /* It has begun, got further, or has another preview. On the engine's thread or an encoder's:
-     * must not wait. NULL: nobody wants to know. */
+    /* Called when it has begun, has advanced, or has a new preview; on the engine thread or an
+     * encoder thread. Must not wait. NULL: not called. */
     void (*news)(struct generation *g);
-    /* The end, g->error says how: on an encoder's thread, once, unless generation_admit failed. */
+    /* Called once at the end, on an encoder thread, with g->error set; not called if
+     * generation_admit failed. */
     void (*ended)(struct generation *g);
-    /* Instead of generation_cancel, for who cancels it by its id. NULL: that is all. */
+    /* Replaces generation_cancel when the generation is cancelled by its id. NULL:
+     * generation_cancel. */
     void (*cancel)(struct generation *g);
-    bool has_queue; /* as struct engine_callbacks has it */
+    bool has_queue; /* as in struct engine_callbacks */
 };
 
 struct generation_order {
     struct http_server *server;
     const char *id, *caller;
-    const char *account;            /* the text of struct caller: whose turns it takes */
-    bool may_prioritize;            /* its priority may be above 0 */
+    const char *account;            /* the text of the struct caller whose turns it takes */
+    bool may_prioritize;            /* a priority above 0 is allowed */
     struct generate_request *asked; /* taken over, also on failure */
     const struct generation_kind *kind;
-    void *user; /* the same */
+    void *user; /* taken over, also on failure */
     const struct generation_options *options;
     const struct generation_owner *owner;
     void *owned_by;
 };
 
-/* With one reference, and in the server's list until it has ended. NULL after filling err. */
+/* Returns a generation with one reference; it is in the server's list until it ends. Returns NULL
+ * after filling err. */
 struct generation *generation_create(const struct generation_order *order, struct error *err)
     __attribute__((warn_unused_result));
 void generation_ref(struct generation *g);
 void generation_unref(struct generation *g); /* NULL is fine */
 
-/* Whether its caller may ask for its priority; ERROR_FORBIDDEN names it. */
+/* Checks that the caller may have the priority it asks for. ERROR_FORBIDDEN names the field. */
 bool generation_check_priority(bool may_prioritize, const struct generate_request *asked,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Whether admitting it would decode pictures, read an adapter's file, or make weights of one. */
+/* Returns whether admitting it would decode pictures, read an adapter's file, or compute weights
+ * from an adapter. */
 bool generation_would_wait(const struct generation *g);
-/* Who admits it then: readers where there are pictures, which keep no loader from others. Before
- * it is admitted. */
+/* Returns the workers that admit it if generation_would_wait: readers if it brings pictures, so
+ * that decoding does not hold up other requests' loaders; else loaders. Call it before
+ * generation_admit. */
 struct workers *generation_workers(const struct generation *g);
-/* All that can be wrong with the request is said here, whoever waits. On success the engine has it,
- * and owner->ended will be called, maybe before this returns; if not, it has ended now. */
+/* Resolves it and submits it to the engine; every error in the request is reported here. On success
+ * owner->ended will be called, possibly before this returns. On failure the generation has
+ * ended. */
 bool generation_admit(struct generation *g, struct error *err) __attribute__((warn_unused_result));
 
-/* After owner->put_off: tries once more, on an encoder's thread, unless it is cancelled. */
+/* Encodes once more after owner->put_off, on an encoder thread, unless it is cancelled. */
 void generation_encode_again(struct generation *g);
 
 /* Any thread, at any time. */
 void generation_cancel(struct generation *g);
 
 void generation_get_progress(struct generation *g, struct generation_progress *out);
-/* The first preview with a number above `after`, a reference; NULL: there is none. */
+/* Returns a reference to the first preview with a number above `after`; NULL if there is none. */
 struct preview *generation_get_preview(struct generation *g, uint64_t after);
 
 #endif

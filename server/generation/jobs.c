@@ -17,15 +17,15 @@
 #include <string.h>
 #include <time.h>
 
-#define LOOK_MS 100    /* at an engine that is not ready yet */
-#define FULL_MS 1000   /* at a disk that was full */
-#define SWEEP_MS 60000 /* at pictures that get old */
-#define SOON_MS 1000   /* at those that are too many */
-#define PREVIEW_MS 250 /* the least time between two previews that become events */
-#define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of one that stands in its event */
+#define LOOK_MS 100    /* before asking again whether the engine is ready */
+#define FULL_MS 1000   /* before writing again to a full disk */
+#define SWEEP_MS 60000 /* the longest time between two sweeps */
+#define SOON_MS 1000   /* the shortest, and from the end of a job to a sweep */
+#define PREVIEW_MS 250 /* the least time between two preview events */
+#define PREVIEW_BYTES (JOB_EVENT_MAX_BYTES / 2) /* of a preview that is put into its event */
 
-/* A job that is being worked on. One thread after the other: a loader's or a reader's, the
- * engine's, an encoder's; what others may see of it is under the mutex. */
+/* A job being worked on. Threads work on it one after the other: a loader or reader, the engine, an
+ * encoder. What other threads may see of it is under the mutex. */
 struct drawn_job {
     struct work work;
     struct generation_jobs *jobs;
@@ -33,24 +33,24 @@ struct drawn_job {
     struct generation_order_file order;
     bool has_order;
     char *result;     /* owned */
-    int64_t again_ms; /* when it is tried again what could not be done; 0: nothing waits for that */
-    bool is_drawn;    /* and it is the pictures that could not be written */
+    int64_t again_ms; /* when to retry what could not be done; 0: nothing to retry */
+    bool is_drawn;    /* what to retry is writing the pictures */
     struct drawn_job *next;
 
-    struct generation *g; /* a reference; NULL before it is made */
+    struct generation *g; /* a reference; NULL until it is made */
     uint64_t shown_preview;
     int64_t shown_ms;
 };
 
-/* What has to be done by somebody who may wait for the disk. */
+/* Work for a thread that may wait for the disk. */
 struct chore {
-    bool cancels; /* the job; else its folder is removed */
+    bool cancels; /* cancels the job; else removes its folder */
     char id[JOB_ID_BYTES];
     struct chore *next;
 };
 
-/* The mutex guards everything that changes. It is locked after the queue and before a generation.
- */
+/* The mutex guards everything that changes. It is locked after the queue and before a
+ * generation. */
 struct generation_jobs {
     struct http_server *server;
     struct queue_listener listener;
@@ -59,10 +59,10 @@ struct generation_jobs {
     pthread_cond_t changed;
     struct drawn_job *first;
     struct chore *chores;
-    bool added; /* to the dispatcher */
+    bool added; /* the runner was added to the dispatcher */
     bool stopping;
     int64_t sweep_ms;
-    struct results_ages ages; /* the keeper's */
+    struct results_ages ages; /* for the keeper only */
 };
 
 static struct queue *queue_of(const struct generation_jobs *jobs) {
@@ -75,7 +75,7 @@ static char *folder_of(const struct drawn_job *d) {
 
 /* --- The end of a job --- */
 
-/* Only a wish cancels the drawing of a job. It may have been taken back meanwhile: then the job is
+/* A job's drawing is cancelled only by a wish. If that has been taken back meanwhile, the job is
  * queued again. */
 static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err) {
     return err->code == ERROR_CANCELLED ||
@@ -83,13 +83,13 @@ static bool was_asked_to_stop(const struct drawn_job *d, const struct error *err
                job_claim_wish(d->claim) != JOB_GO_ON);
 }
 
-/* The daemon is about to end with status 70, to be started again. */
+/* Returns whether the daemon is about to end with status 70, to be restarted. */
 static bool is_lost(const struct drawn_job *d, const struct error *err) {
     return err->code == ERROR_DEVICE_LOST &&
            engine_get_state(d->jobs->server->options.engine, NULL) != ENGINE_READY;
 }
 
-/* From the last thread that has it. */
+/* Called on the last thread that has it. */
 static void finish(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     pthread_mutex_lock(&jobs->mutex);
@@ -117,13 +117,13 @@ static void finish(struct drawn_job *d, const struct error *err) {
     free(d);
 }
 
-/* --- What the generation says --- */
+/* --- Callbacks of the generation --- */
 
 static struct drawn_job *job_of(const struct generation *g) {
     return g->owned_by;
 }
 
-/* The last that is asked before the engine has it. */
+/* The last check before the engine gets it. */
 static bool check(const struct generation *g, struct error *err) {
     if (!orders_check_adapters(&job_of(g)->order, &g->server->options, err))
         return false;
@@ -143,7 +143,7 @@ static bool encode(struct generation *g, struct error *err) {
     return d->result;
 }
 
-/* The disk is full: what was drawn is kept in memory, and the keeper tries again. */
+/* The disk is full: keeps the result in memory; the keeper tries again. */
 static bool put_off_writing(struct generation *g) {
     struct drawn_job *d = job_of(g);
     struct generation_jobs *jobs = d->jobs;
@@ -170,7 +170,7 @@ static void tell_preview(struct drawn_job *d, const struct preview *p) {
         json_object_set_new(json, "b64_json", json_stringn_nocheck(base64, length));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (text)
-        (void)job_claim_event(d->claim, "preview", text); /* the next one will do */
+        (void)job_claim_event(d->claim, "preview", text); /* if dropped, the next will do */
     free(text);
     json_decref(json);
     free(base64);
@@ -214,7 +214,7 @@ static void add_chore(struct generation_jobs *jobs, bool cancels, const char *id
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* Whoever cancels it by its id cancels the job; which may be ending now, on another thread. */
+/* Cancelling it by its id cancels the job, which may be ending on another thread. */
 static void cancel(struct generation *g) {
     add_chore(g->server->generation_jobs, true, g->id);
 }
@@ -229,9 +229,9 @@ static const struct generation_owner owner = {
 };
 static const struct generation_kind kind = { .dialect = "job", .check = check };
 
-/* --- The beginning of a job, on a loader's thread, and with pictures on a reader's --- */
+/* --- The beginning of a job, on a loader thread; with pictures on a reader thread --- */
 
-/* timeout_s counts from when the job was accepted, however often it was begun. */
+/* timeout_s counts from the acceptance of the job, however often it was begun. */
 static bool use_deadline(struct drawn_job *d, struct error *err) {
     struct generate_request *request = &d->order.request;
     struct timespec now;
@@ -256,7 +256,7 @@ static bool read_order(struct drawn_job *d, struct error *err) {
     return d->has_order;
 }
 
-/* Another one would draw something else. While none is there, it is put off. */
+/* Another model would draw something else. While no model is loaded, the job is put off later. */
 static bool check_model(const struct drawn_job *d, struct error *err) {
     const char *meant = d->order.request.model;
     struct pipeline_info now;
@@ -269,7 +269,7 @@ static bool check_model(const struct drawn_job *d, struct error *err) {
         meant, now.model_name, job_claim_job(d->claim)->id);
 }
 
-/* d->g, if this is true. */
+/* Sets d->g on success. */
 static bool make_generation(struct drawn_job *d, struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     if (!read_order(d, err) || !use_deadline(d, err) || !check_model(d, err))
@@ -281,7 +281,7 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
         .id = job_claim_job(d->claim)->id,
         .caller = job_claim_job(d->claim)->owner,
         .account = job_claim_job(d->claim)->caller,
-        .may_prioritize = true, /* it was asked for when it was ordered */
+        .may_prioritize = true, /* checked when it was ordered */
         .asked = &d->order.request,
         .kind = &kind,
         .options = &options,
@@ -299,7 +299,7 @@ static bool make_generation(struct drawn_job *d, struct error *err) {
 
 static void begin(struct work *work);
 
-/* The engine takes no requests now, but will again: the keeper begins it anew. */
+/* The engine accepts no requests now but will later: the keeper begins the job again. */
 static bool put_off(struct drawn_job *d, const struct error *err) {
     struct generation_jobs *jobs = d->jobs;
     if (err->code != ERROR_UNAVAILABLE || job_claim_wish(d->claim) != JOB_GO_ON)
@@ -318,12 +318,13 @@ static bool put_off(struct drawn_job *d, const struct error *err) {
     return true;
 }
 
-/* Of a job that has its generation: afterwards the engine has it, or it waits, or has ended. */
+/* For a job with its generation: afterwards the engine has it, or it is put off, or it has
+ * ended. */
 static void admit(struct work *work) {
     struct drawn_job *d = (struct drawn_job *)work;
     struct generation *g = d->g;
     struct error err = { 0 };
-    generation_ref(g); /* ours, while it is admitted */
+    generation_ref(g); /* for us, while it is admitted */
     if (job_claim_wish(d->claim) != JOB_GO_ON)
         generation_cancel(g);
     if (!generation_admit(g, &err) && !put_off(d, &err))
@@ -345,7 +346,7 @@ static void begin(struct work *work) {
     }
 }
 
-/* --- What the dispatcher says --- */
+/* --- Callbacks of the dispatcher --- */
 
 static bool is_possible(void *user, const char *request, struct error *err) {
     (void)user, (void)request, (void)err;
@@ -387,7 +388,7 @@ static void wake(void *user) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* --- The keeper, who may wait --- */
+/* --- The keeper, which may wait --- */
 
 static void on_change(void *user, const struct job *job, bool deleted) {
     if (deleted && strcmp(job->type, GENERATE_JOB_TYPE) == 0)
@@ -407,8 +408,8 @@ static void do_chore(struct generation_jobs *jobs, const struct chore *chore) {
     free(folder);
 }
 
-/* Those that are meant for the model in use: it is not left before they have ended. Paused ones are
- * not waited for. */
+/* Counts the queued and running orders: the engine keeps its model until they have ended. Paused
+ * ones are not waited for. */
 static bool count_orders(void *user, int *count, struct error *err) {
     const struct generation_jobs *jobs = user;
     int counts[JOB_STATE_COUNT];
@@ -442,7 +443,7 @@ static void try_again(struct drawn_job *d) {
         workers_give(d->jobs->server->loaders, &d->work);
 }
 
-/* The next that is to be tried again; under the lock. *due_ms: when one will be. */
+/* Returns the next job to retry, *due_ms the time of the next one. Call with the lock held. */
 static struct drawn_job *find_put_off(struct generation_jobs *jobs, int64_t *due_ms) {
     const int64_t now = monotonic_ms();
     for (struct drawn_job *d = jobs->first; d; d = d->next) {
@@ -456,17 +457,18 @@ static struct drawn_job *find_put_off(struct generation_jobs *jobs, int64_t *due
     return NULL;
 }
 
-/* From one look at pictures that get old to the next. */
+/* Returns the time from one sweep to the next. */
 static int64_t sweep_ms(const struct generation_jobs *jobs) {
     const int64_t tenth_ms = jobs->server->options.results_max_age_s * 100;
     return tenth_ms < SOON_MS ? SOON_MS : tenth_ms > SWEEP_MS ? SWEEP_MS : tenth_ms;
 }
 
-/* One thing, if there is any; the lock is given back meanwhile. *due_ms: when there will be. */
+/* Does one piece of work if there is any; gives back the lock meanwhile. *due_ms: when there will
+ * be more. */
 static bool keep_one(struct generation_jobs *jobs, int64_t *due_ms) {
     const int64_t now = monotonic_ms();
     struct chore *chore = jobs->chores;
-    *due_ms = jobs->stopping ? now + SWEEP_MS : jobs->sweep_ms; /* nothing is swept at the end */
+    *due_ms = jobs->stopping ? now + SWEEP_MS : jobs->sweep_ms; /* no sweep while stopping */
     struct drawn_job *again = find_put_off(jobs, due_ms);
     const bool sweeps = !jobs->stopping && now >= jobs->sweep_ms;
     const bool adds = !jobs->added && !jobs->stopping;

@@ -22,7 +22,7 @@
 struct order_task {
     struct task task; /* the first member */
     struct http_server *server;
-    json_t *body; /* owned, as it came */
+    json_t *body; /* owned, as sent */
     char caller[KEY_NAME_MAX_BYTES + 1];
     struct caller account;
     unsigned rights;
@@ -38,7 +38,7 @@ static bool no_memory(struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "no memory for the request");
 }
 
-/* Whether one of the words of a list with commas is `word`; parameters are passed over. */
+/* Returns whether `word` is in a comma-separated list; ignores parameters. */
 static bool has_word(const char *list, const char *word) {
     const size_t length = strlen(word);
     for (const char *at = list; at && *at;) {
@@ -61,7 +61,7 @@ bool generation_is_order(const struct exchange *exchange, bool *out, struct erro
     return true;
 }
 
-/* --- What an order comes to, on a loader's or a reader's thread --- */
+/* --- Making a job of an order, on a loader or reader thread --- */
 
 static bool read_request(const struct order_task *t, struct generate_request *request,
     struct resolved_request *resolved, struct error *err) {
@@ -82,7 +82,7 @@ static bool read_request(const struct order_task *t, struct generate_request *re
     return ok;
 }
 
-/* The files first: a job that is there can be begun. */
+/* Writes the files first, so that every job in the queue can begin. */
 static bool write_and_enqueue(const struct order_task *t, const char *folder,
     const struct resolved_request *resolved, struct job_order *order, struct job *job, bool *known,
     struct error *err) {
@@ -102,7 +102,7 @@ static bool write_and_enqueue(const struct order_task *t, const char *folder,
     return ok;
 }
 
-/* Resolved and written down, while no switch leaves the model. */
+/* Resolves the request and writes the job while no switch can change the model. */
 static bool make_now(const struct order_task *t, struct job_order *order, struct job *job,
     bool *known, struct error *err) {
     struct generate_request request;
@@ -130,7 +130,7 @@ static bool make(const struct order_task *t, struct job_order *order, struct job
     return ok;
 }
 
-/* The job of the request: the one that it was when it came before, or a new one. */
+/* Returns the job of the request: the existing one if it was sent before, else a new one. */
 static bool find_or_make(const struct order_task *t, struct job *job, struct error *err) {
     struct job_order order = {
         .type = GENERATE_JOB_TYPE, .owner = t->caller, .caller = t->account.text
@@ -162,7 +162,7 @@ static bool enqueue(struct task *task, struct error *err) {
     return ok;
 }
 
-/* --- What is asked for --- */
+/* --- The request --- */
 
 struct order {
     json_t *body; /* owned */
@@ -178,7 +178,7 @@ static void finish_body(void *read) {
     json_decref(((struct order *)read)->body);
 }
 
-/* Pictures are decoded where they keep nobody from ordering without them. */
+/* Orders with pictures go to readers, so that decoding does not hold up orders without. */
 static struct workers *workers_for(struct http_server *server, const json_t *body) {
     const bool has_picture = json_object_get(body, "init_image") ||
                              json_object_get(body, "mask_image");

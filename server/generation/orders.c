@@ -12,7 +12,7 @@
 
 #define FILE_NAME "request.json"
 #define FILE_MAX_BYTES (HTTP_BODY_MAX_BYTES + (1u << 20))
-#define SHOWN_TEXT_BYTES 65536 /* of a string in what is shown: more is a picture, or the like */
+#define SHOWN_TEXT_BYTES 65536 /* of a shown string: a longer one is a picture or the like */
 
 static bool no_memory(struct error *err) {
     return error_set(err, ERROR_NO_MEMORY, "no memory for the job");
@@ -20,7 +20,8 @@ static bool no_memory(struct error *err) {
 
 /* --- Adapters --- */
 
-/* Of a name that a folder's file has; false for others (NAME@STEP), of which nothing is known. */
+/* Looks at the file of an adapter in the folder. Returns false for other names (NAME@STEP), which
+ * have none. */
 static bool look_at_file(const struct http_options *options, struct order_adapter *adapter) {
     char *path = NULL;
     struct stat st;
@@ -79,7 +80,8 @@ static json_t *uses_json(const struct resolved_request *resolved) {
     return list;
 }
 
-/* What the request left open. Tags in its texts name adapters by themselves, each time anew. */
+/* Fills in what the request left open. Tags in its texts name their adapters themselves, each time
+ * anew. */
 static bool decide(json_t *body, const struct resolved_request *resolved) {
     const char *syntax = json_string_value(json_object_get(body, "prompt_syntax"));
     const bool has_tags = syntax && strcmp(syntax, "plain") != 0;
@@ -93,7 +95,7 @@ static bool decide(json_t *body, const struct resolved_request *resolved) {
     return ok;
 }
 
-/* Without what is too long to be looked at. */
+/* Copies the body without pictures and very long texts. */
 static json_t *show(const json_t *body) {
     json_t *shown = json_object(), *value;
     const char *key;

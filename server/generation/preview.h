@@ -1,4 +1,4 @@
-/* A picture on the way to its picture: what an image's latents would look like if it ended now. */
+/* A preview: what an image's latents would look like if it ended now. */
 #ifndef SERVER_GENERATION_PREVIEW_H
 #define SERVER_GENERATION_PREVIEW_H
 
@@ -7,22 +7,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* By a linear map from latents to colours, at the latents' size, which costs next to nothing; or by
- * the VAE, at the picture's, which takes as long as a decode. */
+/* PREVIEW_RGB maps latents to colours linearly, at the latents' size; it costs next to nothing.
+ * PREVIEW_VAE decodes with the VAE, at the image's size; it takes as long as a decode. */
 enum preview_kind { PREVIEW_RGB, PREVIEW_VAE };
 
-/* A JPEG file. Constant, and shared by references. */
+/* A JPEG file. Immutable, shared by references. */
 struct preview {
     int references;  /* atomic */
-    int image;       /* of its request */
-    int step, steps; /* evaluations of this image, done and in all */
+    int image;       /* index within its request */
+    int step, steps; /* UNet evaluations of this image: done, and in total */
     int width, height;
-    uint64_t number; /* of the generation's previews, from 1 */
+    uint64_t number; /* counts the generation's previews from 1 */
     size_t size;
     uint8_t jpeg[];
 };
 
-/* With one reference; NULL if it cannot be encoded. */
+/* Returns a preview with one reference; NULL if it cannot be encoded. */
 struct preview *preview_create(const struct studio_preview *picture);
 void preview_ref(struct preview *preview);
 void preview_unref(struct preview *preview); /* NULL is fine */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Another connection that waits for the same answer. */
+/* Another connection waiting for the same answer. */
 struct waiter {
     struct deferred deferred; /* the first member */
     struct repeat *repeat;    /* a reference */
@@ -19,14 +19,14 @@ struct repeat {
     char caller[KEY_NAME_MAX_BYTES + 1], key[JOB_KEY_MAX_BYTES + 1];
     struct digest request;
 
-    /* The mutex of `repeats` guards the rest; the answer is constant once it has ended. */
-    int references; /* the list's, and of all that use it */
+    /* The mutex of `repeats` guards the rest; the answer does not change once it has ended. */
+    int references; /* one of the list, and one of each user */
     bool listed, ended;
     double ended_s;
     struct generation_body body; /* its bytes are owned */
     struct error error;
     struct waiter *waiters;
-    struct repeat *next; /* the newest first */
+    struct repeat *next; /* newest first */
 };
 
 struct repeats {
@@ -43,7 +43,7 @@ bool repeats_create(struct repeats **out, struct error *err) {
     return true;
 }
 
-/* Under the lock, as are those up to repeats_begin. */
+/* From here to repeats_begin: call with the lock held. */
 static void unref(struct repeat *repeat) {
     if (--repeat->references > 0)
         return;
@@ -62,7 +62,7 @@ static void forget(struct repeat *repeat) {
     unref(repeat);
 }
 
-/* What is old, and the oldest of what is too much; what is under way stays. */
+/* Forgets old entries, and the oldest of too many; keeps those under way. */
 static void make_room(struct repeats *repeats) {
     const double now = monotonic_seconds();
     size_t bytes = 0;
@@ -141,7 +141,7 @@ void repeat_unref(struct repeat *repeat) {
     pthread_mutex_unlock(&repeats->mutex);
 }
 
-/* False if memory is short. */
+/* Returns false if memory is short. */
 static bool copy_body(const struct generation_body *body, struct generation_body *out) {
     *out = *body;
     out->bytes = malloc(body->size + 1);
@@ -170,7 +170,7 @@ void repeat_end(
         forget(repeat);
     pthread_mutex_unlock(&repeats->mutex);
     while (waiter) {
-        struct waiter *next = waiter->next; /* it may be gone once it is done */
+        struct waiter *next = waiter->next; /* it may be freed once it is done */
         deferred_done(&waiter->deferred);
         waiter = next;
     }
@@ -186,7 +186,7 @@ bool repeat_abandon(struct repeat *repeat) {
     return alone;
 }
 
-/* --- Who waits for it --- */
+/* --- Waiting for an answer --- */
 
 static void destroy(struct deferred *deferred) {
     struct waiter *waiter = (struct waiter *)deferred;
@@ -230,7 +230,7 @@ enum MHD_Result repeat_answer(struct exchange *exchange, struct repeat *repeat) 
         deferred_done(&waiter->deferred);
         const enum MHD_Result result = answer(&waiter->deferred, exchange);
         deferred_unref(&waiter->deferred);
-        deferred_unref(&waiter->deferred); /* the exchange's, who never had it */
+        deferred_unref(&waiter->deferred); /* the exchange's, which it never got */
         return result;
     }
     return deferred_suspend(&waiter->deferred, exchange) ? MHD_YES

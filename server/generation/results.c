@@ -24,7 +24,7 @@ static const char *extension_of(const struct resolved_request *request) {
                                         : picture_format_name(request->asked.format);
 }
 
-/* The bytes of one; *bytes is malloc'd. */
+/* Encodes one image; *bytes is malloc'd. */
 static bool make(const struct generate_answer *answer, int index, uint8_t **bytes, size_t *size,
     struct error *err) {
     const struct generate_result *r = answer->result;
@@ -106,7 +106,7 @@ static int64_t clock_ms(clockid_t clock) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* When a job's pictures were made, by CLOCK_BOOTTIME, which goes on while the machine sleeps. */
+/* When a job's pictures were made, by CLOCK_BOOTTIME, which continues while the machine sleeps. */
 struct results_born {
     char id[JOB_ID_BYTES];
     int64_t born_ms;
@@ -121,7 +121,7 @@ static int by_id(const void *a, const void *b) {
     return strcmp(((const struct results_born *)a)->id, ((const struct results_born *)b)->id);
 }
 
-/* Pictures that were not there at the last look are no older than that. */
+/* Pictures that were not there at the last sweep are no older than that. */
 static int64_t find_born_ms(
     const struct results_ages *ages, const struct job *job, int64_t boot_ms) {
     struct results_born key;
@@ -152,18 +152,18 @@ struct sweep {
     const struct http_options *options;
     const struct results_ages *before;
     struct results_ages now; /* of the pictures that stay */
-    uint64_t kept;           /* their bytes */
+    uint64_t kept;           /* their total size */
     int removed;
 };
 
-/* Newest first. */
+/* Call it for the newest job first. */
 static void sweep_one(const struct job *job, struct sweep *sweep) {
     const struct http_options *options = sweep->options;
     char *folder = job_folder_path(options->state_folder, job->id);
     char *images = folder ? file_join(folder, "images") : NULL;
     char *order = folder ? file_join(folder, "request.json") : NULL;
     if (order)
-        unlink(order); /* it cannot be begun again */
+        unlink(order); /* the job cannot begin again */
     if (images && file_is_folder(images)) {
         const uint64_t bytes = bytes_of(job);
         const int64_t born_ms = find_born_ms(sweep->before, job, sweep->now.last_ms);
@@ -215,7 +215,7 @@ void results_sweep(
         log_info("the pictures of %d jobs have expired", sweep.removed);
 }
 
-/* Whether the folder `name` of `at` holds nothing but what an order's may. */
+/* Returns whether the folder `name` of `at` contains only files of an order. */
 static bool is_of_an_order(int at, const char *name) {
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;

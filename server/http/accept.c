@@ -11,7 +11,7 @@ static const char *skip_spaces(const char *p, const char *end) {
     return p;
 }
 
-/* "1", "0.5", "0.333" to thousandths. */
+/* Parses "1", "0.5" or "0.333" into thousandths. */
 static int parse_quality(const char *p, const char *end) {
     if (p >= end || (*p != '0' && *p != '1'))
         return 0;
@@ -24,8 +24,8 @@ static int parse_quality(const char *p, const char *end) {
     return skip_spaces(p, end) == end && value <= 1000 ? value : 0;
 }
 
-/* From `p` to the first of the characters in `stop` that stands in no quoted string, or to the end.
- */
+/* Returns the first character from `p` on that is in `stop` and not in a quoted string, or the
+ * end. */
 static const char *find(const char *p, const char *stop) {
     bool quoted = false;
     for (; *p && (quoted || !strchr(stop, *p)); p++) {
@@ -37,7 +37,8 @@ static const char *find(const char *p, const char *stop) {
     return p;
 }
 
-/* How specific the range [p, end) is for the media type: 0 none, 1 any, 2 type/any, 3 exact. */
+/* Returns how specific the range [p, end) is for the media type: 0 no match, 1 any, 2 type/any, 3
+ * exact. */
 static int match(const char *p, const char *end, const char *media_type) {
     size_t length = (size_t)(end - p), type_length = (size_t)(strchr(media_type, '/') - media_type);
     if (length == strlen(media_type) && strncasecmp(p, media_type, length) == 0)
@@ -48,8 +49,8 @@ static int match(const char *p, const char *end, const char *media_type) {
     return length == 3 && memcmp(p, "*/*", 3) == 0 ? 1 : 0;
 }
 
-/* The quality among the parameters at `p`, which are ";name=value;..." up to a comma or the end,
- * and how many others there are. */
+/* Returns the quality among the parameters at `p`, ";name=value;..." up to a comma or the end, and
+ * counts the other parameters. */
 static int quality_of(const char *p, int *others) {
     int quality = 1000;
     *others = 0;
@@ -77,8 +78,8 @@ int accept_quality(const char *header, const char *media_type) {
         while (length > 0 && (p[length - 1] == ' ' || p[length - 1] == '\t'))
             length--;
         int others, quality = quality_of(parameters, &others);
-        /* Our types have no parameters. Clients that ask for "application/json; charset=utf-8" get
-         * the type, unless they name it without. */
+        /* Our types have no parameters. A client that asks for "application/json; charset=utf-8"
+         * gets the type, unless the header also names it without parameters. */
         int matched = 2 * match(p, p + length, media_type);
         if (matched && others)
             matched--;

@@ -1,9 +1,10 @@
-/* Which of two media types a client wants, by its Accept header (RFC 9110, section 12.5.1). */
+/* Reads Accept headers (RFC 9110, section 12.5.1) to choose between media types. */
 #ifndef SERVER_HTTP_ACCEPT_H
 #define SERVER_HTTP_ACCEPT_H
 
-/* The quality of "type/subtype" in an Accept header, 0 (not accepted) to 1000. NULL or empty: 1000.
- * The most specific range that matches decides; a malformed quality is 0. */
+/* Returns the quality of "type/subtype" in an Accept header, 0 (not accepted) to 1000. If the
+ * header is NULL or empty, 1000. The most specific matching range decides; a malformed quality
+ * counts as 0. */
 int accept_quality(const char *header, const char *media_type);
 
 #endif

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define BACK_OFF_MS 100
-#define REPEAT_MS 60000 /* what lasts is said once a minute */
+#define REPEAT_MS 60000 /* a lasting state is logged once per minute */
 
 struct acceptor {
     pthread_t thread;
@@ -26,8 +26,8 @@ struct acceptor {
     int64_t said_busy_ms, said_full_ms; /* 0: never */
 };
 
-/* Until one of the two can be read, or the time is up (-1: never); false if the acceptor stops.
- * fd < 0: nothing but the stop is waited for. */
+/* Waits until one of the two is readable or the time is up (-1: never). fd < 0: waits only for the
+ * stop. Returns false if the acceptor stops. */
 static bool wait_for(const struct acceptor *a, int fd, int timeout_ms) {
     struct pollfd entries[] = {
         { .fd = a->stop_fd, .events = POLLIN },
@@ -45,7 +45,7 @@ static bool is_due(int64_t *said_ms) {
     return true;
 }
 
-/* A client waits. False if the acceptor stops. */
+/* Accepts a waiting client. Returns false if the acceptor stops. */
 static bool accept_one(struct acceptor *a) {
     bool busy;
     if (!connections_take_place(a->connections, &busy)) {
@@ -55,7 +55,7 @@ static bool accept_one(struct acceptor *a) {
         const bool goes_on = wait_for(a, place_fd, BACK_OFF_MS);
         uint64_t given;
         if (read(place_fd, &given, sizeof(given)) < 0)
-            return goes_on; /* none was given back; we try again all the same */
+            return goes_on; /* no place was given back; try again all the same */
         return goes_on;
     }
     struct sockaddr_storage address;
@@ -70,7 +70,7 @@ static bool accept_one(struct acceptor *a) {
     const int reason = errno;
     connections_give_place(a->connections);
     if (reason == EAGAIN || reason == EINTR || reason == ECONNABORTED)
-        return true; /* the client has left meanwhile */
+        return true; /* the client has already left */
     if (is_due(&a->said_full_ms))
         log_warning("%s: new clients wait", reason == EMFILE || reason == ENFILE
                                                 ? "no file descriptors are left"

@@ -1,5 +1,5 @@
-/* Takes clients off the listening socket, one thread: as many as there are places for. Where the
- * process has run out of descriptors, or every place is busy, clients wait in the system's own
+/* One thread that accepts clients from the listening socket while there are places. When the
+ * process is out of file descriptors, or every place is busy, clients wait in the kernel's accept
  * queue, and the log says so. */
 #ifndef SERVER_HTTP_ACCEPTOR_H
 #define SERVER_HTTP_ACCEPTOR_H
@@ -12,13 +12,14 @@
 struct acceptor;
 struct connections;
 
-/* `listen_fd` (non-blocking) stays the caller's; where it is shared with another process, who comes
- * after the end waits for that. `adopt` owns the client's socket from then on,
- * also when it fails; a place has been taken for it. */
+/* Starts the thread. `listen_fd` (non-blocking) stays the caller's. `shared`: another process holds
+ * it too, so after acceptor_destroy clients wait for that process. `adopt` owns the client's socket
+ * from the call on, also on failure; a place has been taken for it. */
 bool acceptor_create(int listen_fd, bool shared, struct connections *connections,
     bool (*adopt)(void *user, int fd, const struct sockaddr *address, socklen_t size), void *user,
     struct acceptor **out, struct error *err) __attribute__((warn_unused_result));
-/* Whoever is not accepted by then is refused, unless the socket is shared. NULL is fine. */
+/* Stops the thread. Clients not accepted by then are refused, unless the socket is shared. NULL is
+ * fine. */
 void acceptor_destroy(struct acceptor *acceptor);
 
 #endif

@@ -7,7 +7,7 @@
 #define GROWTH_MIN_BYTES ((size_t)4096)
 #define GROWTH_MAX_BYTES ((size_t)1 << 20)
 
-/* A caller with bodies here. */
+/* A caller that has bodies here. */
 struct holder {
     struct holder *next;
     struct caller caller;
@@ -15,17 +15,17 @@ struct holder {
     size_t bytes;
 };
 
-/* Who it belongs to may read it without the lock while it is busy or complete. */
+/* The thread it belongs to may read it without the lock while it is busy or complete. */
 struct body {
     struct body *previous, *next;
     struct holder *holder;
     char *bytes; /* owned */
     size_t size, capacity, announced;
-    size_t moved_at; /* its size when it moved last */
+    size_t moved_at; /* its size when it last moved (see bodies.h) */
     int64_t moved_ms;
     bool small;
-    bool busy;     /* its thread writes into it: it stays as it is */
-    bool complete; /* in the same way */
+    bool busy;     /* its thread is writing to it: it cannot give way */
+    bool complete; /* likewise */
     bool refused;  /* it gave way, or there was no room for it */
 };
 
@@ -34,7 +34,7 @@ struct bodies {
     pthread_mutex_t mutex; /* guards all below, and every body and holder */
     struct body *first;
     struct holder *holders;
-    size_t large_bytes, small_bytes; /* the capacities of all */
+    size_t large_bytes, small_bytes; /* the capacities of all large and of all small bodies */
 };
 
 bool bodies_create(size_t max_bytes, size_t reserve_bytes, struct bodies **out, struct error *err) {
@@ -55,7 +55,7 @@ void bodies_destroy(struct bodies *bodies) {
     free(bodies);
 }
 
-/* --- Under the lock --- */
+/* --- Call with the lock held --- */
 
 static struct holder *find_holder(struct bodies *bodies, const struct caller *caller) {
     struct holder *holder = bodies->holders;
@@ -92,7 +92,7 @@ static void count(struct bodies *bodies, struct body *body, size_t capacity) {
     body->capacity = capacity;
 }
 
-/* Not while it is busy. */
+/* Not allowed while it is busy. */
 static void release(struct bodies *bodies, struct body *body) {
     free(body->bytes);
     body->bytes = NULL;
@@ -111,8 +111,7 @@ static bool fits(const struct bodies *bodies, const struct body *body, size_t gr
            (body->small || bodies->large_bytes + growth <= bodies->max_bytes);
 }
 
-/* Whether `other` is among those of which one may have to give way to `body`. Small ones keep what
- * is theirs. */
+/* Returns whether `other` is a candidate to give way to `body`. Small ones keep their reserve. */
 static bool competes(
     const struct bodies *bodies, const struct body *body, const struct body *other) {
     if (other->capacity == 0 || other->complete || (other->busy && other != body))
@@ -121,7 +120,7 @@ static bool competes(
                        : !other->small || bodies->small_bytes > bodies->reserve_bytes;
 }
 
-/* The one that moved longest ago, `body` among them. */
+/* Returns the candidate that moved longest ago, which may be `body` itself. */
 static struct body *find_slowest(const struct bodies *bodies, struct body *body) {
     struct body *slowest = body;
     for (struct body *other = bodies->first; other; other = other->next)
@@ -130,8 +129,8 @@ static struct body *find_slowest(const struct bodies *bodies, struct body *body)
     return slowest;
 }
 
-/* The slowest of the caller who holds most, if that is more than the caller of `body` would hold
- * with `growth` more; or NULL. */
+/* Returns the slowest body of the caller that holds most, if that is more than the caller of `body`
+ * would hold after `growth` more bytes; else NULL. */
 static struct body *find_of_largest(
     const struct bodies *bodies, const struct body *body, size_t growth) {
     struct body *best = NULL;
@@ -147,7 +146,7 @@ static struct body *find_of_largest(
     return best;
 }
 
-/* Makes others give way until `body` can grow. */
+/* Makes other bodies give way until `body` can grow. */
 static bool make_room(struct bodies *bodies, struct body *body, size_t growth, int64_t now_ms) {
     while (!fits(bodies, body, growth)) {
         struct body *victim = find_slowest(bodies, body);
@@ -160,7 +159,7 @@ static bool make_room(struct bodies *bodies, struct body *body, size_t growth, i
     return true;
 }
 
-/* --- One of them --- */
+/* --- One body --- */
 
 struct body *bodies_add(
     struct bodies *bodies, size_t announced, const struct caller *caller, int64_t now_ms) {
@@ -202,7 +201,7 @@ void bodies_drop(struct bodies *bodies, struct body *body) {
     free(body);
 }
 
-/* What to allocate for `needed` bytes. */
+/* Returns the capacity to allocate for `needed` bytes. */
 static size_t capacity_for(const struct body *body, size_t needed) {
     const size_t more = needed < GROWTH_MIN_BYTES   ? GROWTH_MIN_BYTES
                         : needed > GROWTH_MAX_BYTES ? GROWTH_MAX_BYTES
@@ -216,7 +215,7 @@ static bool no_room(struct error *err) {
         "slowly than others or from a caller that sends most of them");
 }
 
-/* Counts what `size` bytes more take. With the lock held; after that the body is busy. */
+/* Reserves capacity for `size` more bytes. Call with the lock held; the body is busy afterwards. */
 static bool begin_growth(struct bodies *bodies, struct body *body, size_t size, int64_t now_ms) {
     const size_t needed = body->size + size;
     if (body->refused)
@@ -250,7 +249,7 @@ bool bodies_append(struct bodies *bodies, struct body *body, const char *data, s
     pthread_mutex_unlock(&bodies->mutex);
     if (!begun)
         return no_room(err);
-    /* Nobody else touches what is busy. */
+    /* Nobody else touches a busy body. */
     char *bytes = body->capacity > before ? realloc(body->bytes, body->capacity) : body->bytes;
     if (bytes) {
         body->bytes = bytes;

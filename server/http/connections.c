@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #define TICK_MS 100
-#define GONE_MAX 64 /* clients that left, taken note of at once */
+#define GONE_MAX 64 /* hang-ups read in one call */
 #define LINGERING_MAX 32
-#define LINGERING_READS 16 /* of one connection, before the next look at the others */
-/* How long a connection is left alone after its last sign of life, before it may have to give way:
+#define LINGERING_READS 16 /* per connection, before looking at the others again */
+/* How long a connection is left alone after its last sign of life before it may have to give way:
  * long enough for a request that is on its way. */
 #define IDLE_GRACE_MS 100
 #define BODY_GRACE_MS 300
@@ -34,26 +34,26 @@ struct connection {
     int64_t alive_ms;    /* the last sign of life */
     int64_t deadline_ms; /* 0: none */
     void *watched;       /* NULL: nobody waits for this client */
-    bool closing;        /* we have shut it down; its thread will see that */
-    bool hung_up;        /* seen by the last look */
+    bool closing;        /* shut down by us; its thread will notice */
+    bool hung_up;        /* at the last look */
     bool lingers;
-    void *request; /* of the connection's own thread */
+    void *request; /* for the connection's own thread */
 };
 
-/* A socket whose connection has ended and whose client may still write. */
+/* A socket whose connection has ended but whose client may still be writing. */
 struct lingering {
     int fd;
     int64_t deadline_ms;
-    size_t left; /* bytes that we are ready to throw away */
+    size_t left; /* bytes that may still be discarded */
 };
 
-/* The mutex guards everything below it and every node. */
+/* The mutex guards everything below it and every connection. */
 struct connections {
     pthread_t thread;
     void (*on_gone)(void *watched);
     int max;
     int wake_fd, place_fd; /* eventfds */
-    int gone_fd;           /* an epoll of who is watched: readable once one of them has hung up */
+    int gone_fd; /* an epoll of the watched clients: readable once one of them has hung up */
     pthread_mutex_t mutex;
     struct connection *first;
     int places_taken;
@@ -62,7 +62,7 @@ struct connections {
     bool stopping;
 };
 
-/* --- What the thread does --- */
+/* --- The watching thread --- */
 
 /* POLLRDHUP: the peer will send nothing more. POLLHUP, POLLERR: it will not read either. */
 static short peer_state(int fd) {
@@ -81,9 +81,10 @@ static void shut_down(struct connection *c) {
     shutdown(c->fd, SHUT_RDWR); /* its thread sees the end of the stream and closes it */
 }
 
-/* A client that left. With a request waiting for its answer that is also one that only closes its
- * sending side, as other servers take it; with a part of a request, one that will never send the
- * rest. What it sent before may be on its way through the library, so we look twice. */
+/* Detects a client that has left. If a request waits for its answer, a client that only closes its
+ * sending side also counts as gone, as in other servers; in the middle of a request, such a client
+ * will never send the rest. What it sent before may still be on its way through the library, so we
+ * look twice. */
 static void look_for_hang_up(struct connections *connections, struct connection *c) {
     const short state = peer_state(c->fd);
     if (c->phase == CONNECTION_WORK) {
@@ -112,23 +113,24 @@ static void look_at(struct connections *connections, struct connection *c, int64
     }
 }
 
-/* Between two ticks. The others are left alone: they are looked at twice, a tick apart. */
+/* Called between two ticks. Other connections are skipped: they are looked at twice, a tick
+ * apart. */
 static void look_at_watched(struct connections *connections) {
     for (struct connection *c = connections->first; c; c = c->next)
         if (c->watched && !c->closing)
             look_for_hang_up(connections, c);
 }
 
-/* Throws away what has come; false once that is enough. */
+/* Discards what has come. Returns false once it need not go on. */
 static bool read_on(struct lingering *l, int64_t now) {
     char buffer[1 << 16];
     for (int reads = 0; l->left > 0 && now < l->deadline_ms; reads++) {
-        if (reads == LINGERING_READS) /* others wait for the lock; what is left wakes us again */
+        if (reads == LINGERING_READS) /* others wait for the lock; the rest wakes us again */
             return true;
 
         ssize_t got = recv(l->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
         if (got < 0)
-            return true; /* nothing yet, or an error that poll will tell of as a hang-up */
+            return true; /* nothing yet, or an error that poll will report as a hang-up */
         if (got == 0)
             return false;
         l->left -= (size_t)got < l->left ? (size_t)got : l->left;
@@ -148,8 +150,8 @@ static void look_at_lingering(struct connections *connections, int64_t now) {
     connections->lingering_count = kept;
 }
 
-/* A tick, or until something happens; whether somebody who is watched has hung up. Each of them is
- * told of once, so that a look is all that is due. */
+/* Waits for a tick, or until something happens. Returns whether a watched client has hung up. Each
+ * hang-up is reported only once, so the caller need only look. */
 static bool wait_a_tick(struct connections *connections) {
     struct pollfd entries[2 + LINGERING_MAX];
     struct epoll_event gone[GONE_MAX];
@@ -177,7 +179,7 @@ static void *watch(void *argument) {
     while (!connections->stopping) {
         const int64_t now = monotonic_ms();
         look_at_lingering(connections, now);
-        if (now >= next_look_ms) { /* bytes of lingering clients come more often */
+        if (now >= next_look_ms) { /* lingering clients wake us more often */
             for (struct connection *c = connections->first; c; c = c->next)
                 look_at(connections, c, now);
             next_look_ms = now + TICK_MS;
@@ -192,10 +194,10 @@ static void *watch(void *argument) {
 static void signal_fd(int fd) {
     const uint64_t one = 1;
     if (write(fd, &one, sizeof(one)) < 0)
-        return; /* its counter is full: whoever waits for it is awake */
+        return; /* the counter is full, so the waiter is awake */
 }
 
-/* --- Their beginning and end --- */
+/* --- Creating and destroying --- */
 
 static void free_connections(struct connections *connections) {
     for (int i = 0; i < connections->lingering_count; i++)
@@ -248,11 +250,11 @@ void connections_destroy(struct connections *connections) {
 
 /* --- Places --- */
 
-/* Who gives way first: 0 for a connection that keeps its place. */
+/* Returns a connection's rank for giving way, the highest first; 0: it keeps its place. */
 static int rank(const struct connection *c, int64_t now) {
     const int64_t silent_ms = now - c->alive_ms;
     if (c->closing || (c->phase <= CONNECTION_BODY && has_unread(c->fd)))
-        return 0; /* what has come only waits for its thread */
+        return 0; /* its bytes only wait for its thread */
     switch (c->phase) {
     case CONNECTION_IDLE:
         return silent_ms >= IDLE_GRACE_MS ? 3 : 0;
@@ -265,8 +267,8 @@ static int rank(const struct connection *c, int64_t now) {
     }
 }
 
-/* Shuts down the one that is the first to give way. True if one did, or one that did before has not
- * left yet, or one may do so soon. */
+/* Shuts down the connection that is first to give way. Returns true if there was one, if one that
+ * was shut down before has not left yet, or if one may give way soon. */
 static bool give_way(struct connections *connections) {
     const int64_t now = monotonic_ms();
     struct connection *best = NULL;
@@ -311,7 +313,7 @@ int connections_place_fd(const struct connections *connections) {
     return connections->place_fd;
 }
 
-/* --- One of them --- */
+/* --- One connection --- */
 
 static int64_t deadline(enum connection_phase phase, int64_t now) {
     static const int limits_ms[] = {
@@ -350,8 +352,8 @@ struct connection *connections_add(struct connections *connections, int fd) {
     return c;
 }
 
-/* Whether something may yet come from the client that would turn the close into a reset, which can
- * take the answer away again. */
+/* Returns whether the client may still send something. That would turn the close into a reset,
+ * which can destroy the answer. */
 static bool wants_to_linger(const struct connection *c) {
     char byte;
     if (c->closing)
@@ -406,8 +408,8 @@ void connections_set_deadline(
     pthread_mutex_unlock(&connections->mutex);
 }
 
-/* Where the kernel has no room to tell of it, the next tick sees it. What was asked for earlier
- * requests of the connection ends with its descriptor. */
+/* If the kernel has no room for the registration, the next tick notices the hang-up. Registrations
+ * for earlier requests of the connection end with its descriptor. */
 void connections_watch(struct connections *connections, struct connection *c, void *watched) {
     struct epoll_event event = { .events = EPOLLRDHUP | EPOLLONESHOT };
     pthread_mutex_lock(&connections->mutex);

@@ -89,8 +89,8 @@ uint64_t guard_body_bytes(const struct guard_headers *headers) {
     return bytes;
 }
 
-/* One Content-Length, or one Transfer-Encoding, which few routes take: whatever a proxy in front
- * may read as a different end of this request must not be answered as if there were no doubt. */
+/* Requires one Content-Length, or one Transfer-Encoding, which few routes accept. A request whose
+ * end a proxy in front may see elsewhere must not be answered as if it were clear. */
 static struct guard_verdict check_framing(const struct guard_request *request) {
     const struct guard_header *length = &request->headers.content_length;
     const struct guard_header *encoding = &request->headers.transfer_encoding;
@@ -123,7 +123,8 @@ static struct guard_verdict check_framing(const struct guard_request *request) {
     return PASS;
 }
 
-/* Whether the segment [begin, end) of a path is "." or "..", its dots spelt out or as %2e. */
+/* Returns whether the segment [begin, end) of a path is "." or "..", with its dots plain or as
+ * %2e. */
 static bool is_dot_segment(const char *begin, const char *end) {
     int dots = 0;
     while (begin < end) {
@@ -170,7 +171,8 @@ static struct guard_verdict check_target(const struct guard_request *request) {
     return PASS;
 }
 
-/* The name in "name", "name.", "name:port" or "[address]:port"; false if it is none of these. */
+/* Finds the name in "name", "name.", "name:port" or "[address]:port". Returns false for other
+ * forms. */
 static bool split_host(const char *text, size_t length, const char **name, size_t *name_length) {
     const char *end = text + length, *stop;
     if (length == 0)
@@ -199,7 +201,8 @@ static bool split_host(const char *text, size_t length, const char **name, size_
     return *name_length > 0;
 }
 
-/* An IPv4 or IPv6 address as it stands in Host. No DNS leads to it, so none can be made to. */
+/* Returns whether it is an IPv4 or IPv6 address as written in Host. DNS does not resolve addresses,
+ * so an attacker's DNS cannot abuse them. */
 static bool is_address(const char *name, size_t length) {
     char text[64];
     unsigned char bytes[16];
@@ -230,7 +233,8 @@ static bool host_is_allowed(const struct guard_request *request, const char *nam
     return is_listed(request, name, length) || (request->any_address && is_address(name, length));
 }
 
-/* Whether a page of this host has made the request. Who speaks TLS for a listed name is a proxy. */
+/* Returns whether a page of this host made the request. Only a proxy speaks TLS, for a listed
+ * name. */
 static bool is_same_origin(const struct guard_request *request, bool listed_host) {
     const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
     const char *const schemes[] = { "http://", listed_host ? "https://" : NULL };
@@ -244,13 +248,13 @@ static bool is_same_origin(const struct guard_request *request, bool listed_host
     return false;
 }
 
-/* What a browser says of a request that the user, or a page of this host, has made. */
+/* What a browser says of a request made by the user or by a page of this host. */
 static bool is_own_site(const struct guard_header *site) {
     return is_word(site, "same-origin") || is_word(site, "same-site") || is_word(site, "none");
 }
 
 /* A page of another site has another Origin; a name that an attacker's DNS points at us is not one
- * of ours. Both together are what keeps a web page out of a server on the loopback address. */
+ * of ours. The two checks together keep web pages out of a server on the loopback address. */
 static struct guard_verdict check_site(const struct guard_request *request) {
     const struct guard_header *host = &request->headers.host, *origin = &request->headers.origin;
     const struct guard_header *site = &request->headers.sec_fetch_site;

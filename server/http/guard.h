@@ -1,10 +1,10 @@
-/* What is checked of every request before anything else looks at it.
+/* The guard: checks every request before anything else looks at it.
  *
- * A daemon on the loopback address is reachable by every web page the user opens (DNS rebinding,
- * cross-site requests), and libmicrohttpd 0.9.75 lets through what a proxy in front may read
- * differently (two lengths, a length and chunks, two hosts, a NUL in the target). The guard says no
- * to all of them; what is not even a well-formed head is guard_head.h's business. No HTTP library
- * here: headers come in one by one, a verdict comes out.
+ * Every web page the user opens can reach a daemon on the loopback address (DNS rebinding,
+ * cross-site requests). And libmicrohttpd 0.9.75 accepts requests that a proxy in front may read
+ * differently (two lengths, a length and chunks, two hosts, a NUL in the target). The guard refuses
+ * all of these; guard_head.h checks that the head is well-formed at all. No HTTP library here:
+ * headers go in one by one, a verdict comes out.
  */
 #ifndef SERVER_HTTP_GUARD_H
 #define SERVER_HTTP_GUARD_H
@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The headers the guard reads: how often each came, and its last value (borrowed). Zeroed to begin.
- */
+/* The headers the guard reads: how often each came, and its last value (borrowed). Zeroed at
+ * first. */
 struct guard_headers {
     struct guard_header {
         int count;
@@ -24,40 +24,39 @@ struct guard_headers {
         transfer_encoding, request_id, authorization;
 };
 
-/* Takes one header in, without the spaces around its value; others than the above are passed over.
- */
+/* Takes in one header, without the spaces around its value; ignores any not listed above. */
 void guard_add_header(
     struct guard_headers *headers, const char *name, const char *value, size_t length);
 
-/* What Content-Length says; 0 if there is not exactly one, or it is not a number below 10^18. */
+/* Returns the value of Content-Length; 0 unless there is exactly one and it is a number below
+ * 10^18. */
 uint64_t guard_body_bytes(const struct guard_headers *headers);
 
 struct guard_request {
     const char *method;
-    const char *target;   /* as it came over the wire, before any decoding */
-    size_t target_length; /* it may hold NULs */
+    const char *target;   /* as sent, before any decoding */
+    size_t target_length; /* may contain NULs */
     struct guard_headers headers;
-    const char
-        *own_host; /* the address we listen on, allowed besides the loopback names; or NULL */
+    const char *own_host;     /* our address, allowed besides the loopback names; or NULL */
     const char *const *hosts; /* further names; ends with NULL, may be NULL */
-    bool any_address;   /* every IP address in Host is allowed: we listen on all that there are */
-    bool listed_origin; /* Origin is one that may call from its own pages */
+    bool any_address; /* every IP address in Host is allowed: the daemon listens on all addresses */
+    bool listed_origin; /* Origin is a listed one, whose pages may call */
     uint64_t body_max_bytes;
-    bool takes_chunks; /* a body may come without a length */
-    bool no_body;      /* and the method's length may be left out, since there is none */
+    bool takes_chunks; /* the body may have no length */
+    bool no_body;      /* the body may be missing: POST, PUT and PATCH need no length */
 };
 
 struct guard_verdict {
-    int status;          /* 0: let it through. Otherwise answer with it and close the connection */
-    const char *code;    /* stable word */
+    int status;       /* 0: let it through; else answer with this status and close the connection */
+    const char *code; /* a stable code word */
     const char *message; /* one sentence */
 };
 
-/* Everything but what depends on the route: framing, target, Host, Origin, Sec-Fetch-Site, and the
- * request id. Strings are static. */
+/* Checks framing, target, Host, Origin, Sec-Fetch-Site, Content-Encoding and the request id, and
+ * that Content-Type and Authorization come at most once. The verdict's strings are static. */
 struct guard_verdict guard_check(const struct guard_request *request);
 
-/* Whether a client may use this as a request id: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */
+/* Returns whether a client may use this as a request id: [A-Za-z0-9][A-Za-z0-9._-]{0,63}. */
 bool guard_id_is_valid(const char *text, size_t length);
 
 #endif

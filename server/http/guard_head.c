@@ -11,7 +11,7 @@ static void refuse(struct guard_head *head, int status, const char *code, const 
         head->verdict = (struct guard_verdict){ status, code, message };
 }
 
-/* Goes over a line end, which is CR LF: two NULs now, and nothing else. */
+/* Skips a line end, CR LF, which is exactly two NULs now. */
 static void take_line_end(struct guard_head *head) {
     if (head->verdict.status)
         return;
@@ -69,7 +69,7 @@ static bool is_value(const char *text, size_t length) {
     return true;
 }
 
-/* Goes over "name:", spaces, "value" and the line end. */
+/* Skips "name:", spaces, "value" and the line end. */
 static void take_line(struct guard_head *head, const char *name, size_t name_length,
     const char *value, size_t value_length) {
     const char *const folded = "a header goes on in a second line, or a line holds a NUL";

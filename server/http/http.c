@@ -42,7 +42,7 @@ static struct connection *connection_of(struct MHD_Connection *http) {
     return info ? info->socket_context : NULL;
 }
 
-/* --- The life of a connection and of an exchange, as libmicrohttpd tells it --- */
+/* --- The life of a connection and of an exchange, as libmicrohttpd reports it --- */
 
 static struct exchange *exchange_create(
     struct http_thread *thread, const char *target, struct MHD_Connection *http) {
@@ -64,7 +64,7 @@ static struct exchange *exchange_create(
     return exchange;
 }
 
-/* Pictures come in large bodies: others get the room as soon as a handler has read it. */
+/* Large bodies hold pictures: their room goes to others as soon as a handler has read them. */
 static void drop_body(struct exchange *exchange) {
     bodies_drop(exchange->server->bodies, exchange->held);
     exchange->held = NULL;
@@ -90,7 +90,7 @@ static void exchange_destroy(struct exchange *exchange) {
     free(exchange);
 }
 
-/* From here on a stop waits until the answer is sent. */
+/* From here on a drain waits until the answer is sent. */
 static void owe_answer(struct exchange *exchange) {
     if (exchange->owed)
         return;
@@ -100,7 +100,7 @@ static void owe_answer(struct exchange *exchange) {
     pthread_mutex_unlock(&exchange->server->mutex);
 }
 
-/* The library forgets to tell of a request's end when it ran out of memory for its head. */
+/* libmicrohttpd does not report the end of a request if it ran out of memory for its head. */
 static void end_forgotten(struct connection *connection) {
     struct exchange *exchange = connection_request(connection);
     connection_set_request(connection, NULL);
@@ -118,7 +118,7 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
         *context = info ? connections_add(server->connections, info->connect_fd) : NULL;
         return;
     }
-    http_thread_let_go(thread); /* before the place, which the next client takes */
+    http_thread_let_go(thread); /* before giving the place, which the next client takes */
     if (*context) {
         end_forgotten(*context);
         connections_remove(server->connections, *context);
@@ -130,18 +130,18 @@ static void on_connection(void *user, struct MHD_Connection *http, void **contex
 
 static const char no_cookies[] = "";
 
-/* Keeps the library from taking apart what nobody here reads, the arguments of the query and the
- * cookies: it needs memory for each of them, and when that is too little it never answers. */
+/* Keeps libmicrohttpd from splitting what nobody here reads: the arguments of the query, and the
+ * cookies. It needs memory for each of them, and when it runs short it never answers. */
 static void leave_whole(const char *target, struct MHD_Connection *http) {
     char *query = target ? strchr(target, '?') : NULL; /* in the library's own buffer */
     for (char *p = query; p && *p; p++)
         if (*p == '&')
             *p = ';';
-    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found before others */
+    MHD_set_connection_value(http, MHD_HEADER_KIND, "Cookie", no_cookies); /* found first */
 }
 
-/* The request line has come; what we return is the handler's context. `target` is NULL when there
- * is none. It ends at its first NUL, which a request may hold: guard_head.c finds that out. */
+/* The request line has come; the result becomes the handler's context. `target` is NULL if there is
+ * none. It ends at its first NUL, which a request may contain: guard_head.c detects that. */
 static void *on_target(void *user, const char *target, struct MHD_Connection *http) {
     struct http_thread *thread = user;
     struct connection *connection = connection_of(http);
@@ -168,7 +168,7 @@ static void on_completed(
         return;
     *context = NULL;
     if (exchange->connection) {
-        /* The watch ends before the deferred answer may go. */
+        /* The watch must end before the deferred answer is freed. */
         connections_enter(server->connections, exchange->connection, CONNECTION_IDLE);
         connection_set_request(exchange->connection, NULL);
     }
@@ -193,14 +193,14 @@ static enum MHD_Result add_header(void *user, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
-/* Whether the library cuts heads up as guard_head.c knows it. Later ones, which are strict
- * themselves, cut differently. */
+/* Returns whether libmicrohttpd cuts heads as guard_head.c expects. Later versions, which are
+ * strict themselves, cut differently. */
 static bool cuts_as_known(void) {
     const char *library = MHD_get_version();
     return strncmp(library, "0.9.7", 5) == 0 && library[5] <= '6';
 }
 
-/* Reads the head as the library has cut it up. */
+/* Reads the head as libmicrohttpd has cut it. */
 static void read_head(
     struct exchange *exchange, const char *method, const char *version, struct head *head) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(
@@ -226,7 +226,7 @@ static void choose_id(struct exchange *exchange, const struct guard_headers *hea
         snprintf(exchange->id + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The route is known already, and it has a say in this. */
+/* Call it once the route is known: it may have a limit of its own. */
 static uint64_t body_max_bytes(const struct exchange *exchange) {
     const struct route_method *method = exchange->method;
     if (method && method->sink)
@@ -246,7 +246,7 @@ static void find_route(struct exchange *exchange, const char *method) {
         exchange->method = route_find_method(exchange->route, method);
 }
 
-/* The library refuses its head, which is complete: for its length, or for want of memory. */
+/* libmicrohttpd refuses a complete head, for its length or for lack of memory. */
 static void refuse_head(struct exchange *exchange, int status) {
     struct head head = { .form = { .verdict = { 0 } } };
     struct error err;
@@ -317,8 +317,8 @@ static enum MHD_Result refuse_type(struct exchange *exchange) {
     return respond_refusal(exchange, 415, "unsupported_media_type", message, NULL, false);
 }
 
-/* To a browser that asks before it sends what a page of a listed origin wants: whatever headers it
- * names, the origin is trusted with them. */
+/* Answers a browser's preflight request for a page of a listed origin. The origin is trusted with
+ * whatever headers it names. */
 static enum MHD_Result allow_page(struct exchange *exchange, const char *methods) {
     const struct answer_header headers[] = {
         { "Access-Control-Allow-Methods", methods },
@@ -330,8 +330,8 @@ static enum MHD_Result allow_page(struct exchange *exchange, const char *methods
     return respond_bytes(exchange, 204, NULL, NULL, 0, headers, false);
 }
 
-/* What can be said to a request that passed the guard without its body: most often no. False if
- * nothing was answered. */
+/* Answers what needs no body from a request that passed the guard, mostly refusals. Returns false
+ * if it answered nothing. */
 static bool answer_early(struct exchange *exchange, const char *method, enum MHD_Result *answered) {
     const struct route *route = exchange->route;
     char text[64];
@@ -367,8 +367,8 @@ static bool answer_early(struct exchange *exchange, const char *method, enum MHD
     return true;
 }
 
-/* The headers are in. A refusal of a request with a small body waits for it, so that the connection
- * can be used again; one whose client asks first, or would send much, is told now. */
+/* The headers are in. A request with a small body is refused after the body, so that the connection
+ * can be reused; a client that asks first (Expect) or would send much is told now. */
 static enum MHD_Result begin(struct exchange *exchange, const char *method, const char *version) {
     find_route(exchange, method);
     struct guard_verdict verdict = guard(exchange, method, version);
@@ -397,7 +397,7 @@ static enum MHD_Result begin(struct exchange *exchange, const char *method, cons
     return result;
 }
 
-/* Adds to the body that is held in memory. Its length is known: only sinks take chunks. */
+/* Appends to the body in memory. Its length is known: only sinks accept chunks. */
 static bool append_body(
     struct exchange *exchange, const char *data, size_t size, struct error *err) {
     struct bodies *bodies = exchange->server->bodies;
@@ -411,7 +411,7 @@ static bool append_body(
     return bodies_append(bodies, exchange->held, data, size, now_ms, err);
 }
 
-/* A piece of it has come. */
+/* A piece of the body has come. */
 static void take_body(struct exchange *exchange, const char *data, size_t size) {
     const struct body_sink *sink = exchange->method ? exchange->method->sink : NULL;
     const bool wanted = exchange->method && exchange->method->content_types &&
@@ -430,7 +430,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
         return;
     struct connections *connections = exchange->server->connections;
     connections_touch(connections, exchange->connection);
-    if (exchange->uploading) /* a large file may take as long as it needs, but not for ever */
+    if (exchange->uploading) /* a large file may take long, but not for ever */
         connections_set_deadline(connections, exchange->connection,
             exchange->body_begun_ms + HTTP_BODY_TIMEOUT_MS +
                 (int64_t)(exchange->body_received / HTTP_UPLOAD_BYTES_PER_MS));
@@ -439,7 +439,7 @@ static void take_body(struct exchange *exchange, const char *data, size_t size) 
 static enum MHD_Result finish(struct exchange *exchange, const char *method) {
     enum MHD_Result result;
     owe_answer(exchange);
-    if (exchange->deferred) { /* the connection was suspended, and the answer is there */
+    if (exchange->deferred) { /* the connection was suspended, and the answer is ready */
         result = exchange->deferred->kind->answer(exchange->deferred, exchange);
         drop_body(exchange);
         return result;
@@ -451,7 +451,7 @@ static enum MHD_Result finish(struct exchange *exchange, const char *method) {
             &exchange->body, &exchange->body_size, &exchange->body_error);
     if (exchange->body_refused)
         return respond_error(exchange, &exchange->body_error);
-    exchange->uploading = false; /* the handler's now */
+    exchange->uploading = false; /* belongs to the handler now */
     result = exchange->method->handle(exchange);
     if (!exchange->reads)
         drop_body(exchange);
@@ -483,7 +483,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *http, const
 
 /* --- The daemon --- */
 
-/* What the library says for itself, above all that it refuses a request, with the status. */
+/* Handles libmicrohttpd's log, above all its refusals of requests, with their status. */
 static void on_log(void *user, const char *format, va_list args) {
     struct http_thread *thread = user;
     char line[256];
@@ -520,7 +520,7 @@ static const struct http_callbacks callbacks = {
     .on_log = on_log,
 };
 
-/* Pictures that end together are not worth all processors, which draw the next ones. */
+/* Encoding pictures that end together must not take all processors, which draw the next ones. */
 static int encoder_threads(void) {
     const long quarter = sysconf(_SC_NPROCESSORS_ONLN) / 4;
     return quarter < HTTP_ENCODERS_MIN   ? HTTP_ENCODERS_MIN
@@ -528,10 +528,10 @@ static int encoder_threads(void) {
                                          : (int)quarter;
 }
 
-/* Onlookers of jobs keep a connection each: half of them are for others. */
+/* Each onlooker of a job keeps a connection, so they may have only half of all. */
 static bool start_jobs(struct http_server *server, struct error *err) {
     const int half = server->options.connections_max / 2;
-    struct queue *queue = server->options.queue; /* NULL: there are no jobs, but streams */
+    struct queue *queue = server->options.queue; /* NULL: no jobs, but there are still streams */
     return generations_create(&server->generations, err) && repeats_create(&server->repeats, err) &&
            (!queue || workers_create(1, WORKERS_PLAIN, &server->clerks, err)) &&
            job_watch_create(queue, half > 1 ? half : 1, &server->job_watch, err) &&
@@ -573,8 +573,8 @@ bool http_server_create(
     return false;
 }
 
-/* Waits until *count is 0; false if it is not by then. At INT64_MAX there is no such time.
- * Under the lock. */
+/* Waits until *count is 0; returns false if it is not by the deadline (INT64_MAX: none). Call with
+ * the lock held. */
 static bool wait_for_none(struct http_server *server, const int *count, int64_t deadline_ms) {
     while (*count > 0 && condition_wait_until(&server->idle, &server->mutex, deadline_ms))
         ;
@@ -599,7 +599,7 @@ void http_server_drain(struct http_server *server) {
         pthread_mutex_lock(&server->mutex);
         (void)wait_for_none(server, &server->pending, INT64_MAX);
     }
-    /* The step that was under way may have ended long after the deadline. */
+    /* The last step may have ended long after the deadline. */
     const int64_t now_ms = monotonic_ms();
     int64_t sent_by_ms = now_ms + HTTP_DRAIN_TIMEOUT_S * INT64_C(1000);
     if (deadline_ms < sent_by_ms)
@@ -620,7 +620,7 @@ void http_server_destroy(struct http_server *server) {
     workers_destroy(server->unpackers);
     workers_destroy(server->walkers);
     workers_destroy(server->loaders);
-    workers_destroy(server->readers); /* to whom the others give what has pictures */
+    workers_destroy(server->readers); /* the others give it work with pictures */
     workers_destroy(server->encoders);
     generation_jobs_destroy(server->generation_jobs);
     generations_destroy(server->generations);

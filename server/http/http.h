@@ -1,10 +1,10 @@
-/* The HTTP side of the daemon: accepts connections, guards, routes, answers.
+/* The HTTP side of the daemon: accepts connections, checks requests, routes and answers them.
  *
  * One thread accepts clients (server/http/acceptor.c). A small pool of libmicrohttpd threads parses
- * requests, sends answers and never waits. A POST /generate is handed to the engine and its
- * connection suspended; the engine's callback passes the result to one of the encoders
- * (server/generation/generation.c), which makes the PNGs and the JSON and lets the connection go
- * on. Another thread watches the clock and the hang-ups (server/http/connections.c).
+ * requests and sends answers, and never waits. A POST /generate is handed to the engine and its
+ * connection suspended; the engine's callback passes the result to an encoder thread
+ * (server/generation/generation.c), which makes the PNGs and the JSON and resumes the connection.
+ * Another thread watches deadlines and hang-ups (server/http/connections.c).
  */
 #ifndef SERVER_HTTP_HTTP_H
 #define SERVER_HTTP_HTTP_H
@@ -14,13 +14,13 @@
 bool http_server_create(const struct http_options *options, struct http_server **out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Stops accepting, refuses new requests on open connections, and returns when every request that
- * was accepted has its answer, or drain_timeout_s are over and what was not done is cancelled;
- * clients get up to HTTP_DRAIN_TIMEOUT_S to take their answers. Connections that wait for no answer
- * are not waited for. The engine must run on. */
+/* Stops accepting connections and refuses new requests on open ones. Returns when every accepted
+ * request has its answer; after drain_timeout_s those that are not done are cancelled. Clients get
+ * up to HTTP_DRAIN_TIMEOUT_S to take their answers. Does not wait for connections without a pending
+ * answer. The engine must keep running. */
 void http_server_drain(struct http_server *server);
 
-/* Only after http_server_drain. NULL is fine. */
+/* Call it only after http_server_drain. NULL is fine. */
 void http_server_destroy(struct http_server *server);
 
 #endif

@@ -23,7 +23,7 @@ static bool bad_address(const char *address, struct error *err) {
         "HOST:PORT such as 127.0.0.1:8188, localhost:0 or [::1]:8188, or unix:PATH");
 }
 
-/* Host and port of "host:port" and "[host]:port". */
+/* Splits "host:port" and "[host]:port". */
 static bool split(const char *address, char *host, size_t host_size, int *port, struct error *err) {
     const char *colon = strrchr(address, ':');
     const char *begin = address, *end = colon;
@@ -49,7 +49,7 @@ static bool split(const char *address, char *host, size_t host_size, int *port, 
     return true;
 }
 
-/* No names are looked up: what we listen on must not depend on a resolver. */
+/* Does not look up names: the address we listen on must not depend on a resolver. */
 static bool resolve(const char *text, const char *host, int port, union address *out,
     socklen_t *size, struct error *err) {
     memset(out, 0, sizeof(*out));
@@ -93,7 +93,7 @@ static bool system_error(const char *text, struct error *err) {
     return error_set(err, ERROR_IO, "--listen %s: %s", text, strerror(errno));
 }
 
-/* Host and URL, from what the socket is bound to. */
+/* Fills in host and URL from the bound address. */
 static bool describe_tcp(struct listener *out, const union address *address) {
     const bool ipv6 = address->any.sa_family == AF_INET6;
     char name[INET6_ADDRSTRLEN];
@@ -120,7 +120,7 @@ static bool listen_tcp(
     if (out->fd < 0)
         return system_error(text, err);
     const int on = 1;
-    /* A restarted daemon gets its port back at once. */
+    /* Lets a restarted daemon have its port back at once. */
     setsockopt(out->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(out->fd, &address.any, size) != 0 || listen(out->fd, SOMAXCONN) != 0 ||
         getsockname(out->fd, &address.any, &size) != 0)
@@ -128,7 +128,7 @@ static bool listen_tcp(
     return describe_tcp(out, &address);
 }
 
-/* Removes the socket of a daemon that has ended without doing so: nobody answers there. */
+/* Removes the socket file of a daemon that ended without doing so: nobody answers there. */
 static bool remove_stale(const char *text, const struct sockaddr_un *address, struct error *err) {
     struct stat status;
     if (lstat(address->sun_path, &status) != 0)
@@ -159,7 +159,7 @@ static bool listen_unix(struct listener *out, const char *text, mode_t mode, str
     if (out->fd < 0)
         return system_error(text, err);
     struct stat status;
-    /* The file is never open to more than `mode`, not for a moment. No thread runs yet. */
+    /* The file never has more permissions than `mode`, not even briefly. No threads run yet. */
     const mode_t before = umask(0777 & ~mode);
     const bool bound = bind(out->fd, (struct sockaddr *)&address, sizeof(address)) == 0;
     umask(before);

@@ -9,30 +9,30 @@
 
 struct listener {
     int fd;         /* bound, listening, non-blocking */
-    char host[64];  /* as it stands in a URL: "127.0.0.1", "[::1]"; "" for a unix socket */
+    char host[64];  /* as in a URL: "127.0.0.1", "[::1]"; "" for a unix socket */
     char url[160];  /* "http://127.0.0.1:8188" with the real port, "unix:/run/latentd.sock" */
     char path[108]; /* of a unix socket, "" otherwise */
-    dev_t device;   /* of that socket's file, so that no other is ever removed */
+    dev_t device;   /* with `inode`: that file, so that no other is ever removed */
     ino_t inode;
-    bool inherited; /* it goes on listening after us */
+    bool inherited; /* other processes hold it too: it keeps listening when the daemon ends */
 };
 
-/* Who may come from beyond this machine. */
+/* The conditions for listening beyond this machine. */
 struct listen_policy {
-    bool keys;   /* every request carries an API key */
-    bool no_tls; /* the operator knows that keys and pictures then travel as plain text */
+    bool keys;   /* every request needs an API key */
+    bool no_tls; /* the operator accepts that keys and pictures travel as plain text */
 };
 
-/* "127.0.0.1:8188", "localhost:0", "[::1]:8188", "unix:/run/latentd.sock". Port 0 takes any free
- * port. An address that is not the loopback's is refused unless the policy has both. A unix
- * socket's file gets `mode`; one that is left over from a process that ended is replaced, one that
- * is in use, or another kind of file, is not. */
+/* Binds and listens on "127.0.0.1:8188", "localhost:0", "[::1]:8188" or "unix:/run/latentd.sock".
+ * Port 0 takes any free port. A non-loopback address is refused unless the policy has both flags.
+ * The file of a unix socket gets `mode`. A socket left over from a process that has ended is
+ * replaced; one in use, or another kind of file, is an error. */
 bool listener_init(struct listener *listener, const char *address, mode_t mode,
     const struct listen_policy *policy, struct error *err) __attribute__((warn_unused_result));
-/* Takes over a socket that somebody else has bound, by the same rules, and made listen. */
+/* Takes over a bound and listening socket from another process, by the same rules. */
 bool listener_inherit(struct listener *listener, int fd, const struct listen_policy *policy,
     struct error *err) __attribute__((warn_unused_result));
-/* Closes it and removes its file, if that is still there. */
+/* Closes the socket, and removes its file if that is still the same. */
 void listener_finish(struct listener *listener);
 
 #endif

@@ -28,7 +28,7 @@ static bool contains(const struct answer_header *headers, const char *name) {
     return false;
 }
 
-/* Adds those of `headers` that are not in `but`. */
+/* Adds the headers of `headers` that are not in `but`. */
 static bool add_headers(struct MHD_Response *response, const struct answer_header *headers,
     const struct answer_header *but) {
     bool ok = true;
@@ -40,7 +40,7 @@ static bool add_headers(struct MHD_Response *response, const struct answer_heade
 
 static enum MHD_Result queue(struct exchange *exchange, int status, struct MHD_Response *response,
     const char *content_type, const struct answer_header *headers, bool close) {
-    /* Where chunks end is what a proxy in front may see differently: nothing comes after them. */
+    /* A proxy in front may see the end of the chunks elsewhere, so nothing may come after them. */
     close = close || exchange->body_bytes == BODY_BYTES_UNKNOWN;
     const struct answer_header *own = exchange->route && status < 400 ? exchange->route->headers
                                                                       : NULL;
@@ -100,7 +100,7 @@ enum MHD_Result respond_stream(struct exchange *exchange, const char *content_ty
         return MHD_NO;
     }
     const enum MHD_Result queued = queue(exchange, 200, response, content_type, headers, false);
-    if (exchange->connection) /* it may take as long as it likes */
+    if (exchange->connection) /* no deadline for a stream */
         connections_watch(exchange->server->connections, exchange->connection, exchange->deferred);
     return queued;
 }
@@ -124,13 +124,13 @@ enum MHD_Result respond_json(struct exchange *exchange, int status, json_t *json
     return respond_dump(exchange, status, json, NULL, false);
 }
 
-/* An empty text is left out: it is not known, rather than empty. */
+/* Omits an empty text: it means unknown. */
 static void set_text(json_t *object, const char *key, const char *text) {
     if (text[0])
         json_object_set_new(object, key, json_lenient_string(text));
 }
 
-/* A request that was accepted is counted by how it ends (server/generation/generation.c). */
+/* Accepted requests are counted by how they end (server/generation/generation.c). */
 static void count_refusal(const struct exchange *exchange, int status, const char *code) {
     static const struct {
         int status;
@@ -158,7 +158,7 @@ static void count_refusal(const struct exchange *exchange, int status, const cha
         metric_add(metric, 1);
 }
 
-/* The target cut short: the line is for people. */
+/* Cuts the target short: the line is for people. */
 static void note_refusal(
     const struct exchange *exchange, int status, const char *code, const char *message) {
     count_refusal(exchange, status, code);
@@ -182,7 +182,7 @@ json_t *respond_error_json(const struct error *err) {
     return native_json(err, error_code_name(err->code), NULL);
 }
 
-/* In the words of whoever the path's clients are. */
+/* Answers in the form of the path's dialect. */
 static enum MHD_Result respond_failure(struct exchange *exchange, const struct error *err,
     const char *code, int status, const struct answer_header *headers, bool close) {
     const struct dialect *dialect = exchange->dialect;
@@ -221,7 +221,8 @@ char *respond_error_text(
     return text;
 }
 
-/* Whether the same would be refused again; many clients try again whatever they are told. */
+/* Returns whether the same request would be refused again. Many clients retry whatever they are
+ * told. */
 static bool is_final(int status) {
     return status == 409 || status == 499 || status == 501 || status == 504;
 }

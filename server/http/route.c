@@ -67,8 +67,8 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " \t");
 }
 
-/* boundary=..., of RFC 2046's characters that need no escapes, with quotation marks or without;
- * libmicrohttpd does not take one of a single character. */
+/* Accepts boundary=... with or without quotation marks, of RFC 2046's characters that need no
+ * escapes. libmicrohttpd does not accept a single character. */
 static bool is_boundary(const char *text) {
     static const char name[] = "boundary="; /* as libmicrohttpd looks for it */
     if (strncmp(text, name, strlen(name)) != 0)
@@ -89,7 +89,7 @@ static bool is_type(const char *value, const char *type) {
         return false;
     const char *rest = skip_spaces(value + length);
     if (!*rest)
-        return strcmp(type, content_type_form) != 0; /* which needs its boundary */
+        return strcmp(type, content_type_form) != 0; /* a form needs its boundary */
     if (*rest != ';')
         return false;
     rest = skip_spaces(rest + 1);

@@ -1,4 +1,5 @@
-/* The bodies of vLLM's POST /v1/load_lora_adapter and /v1/unload_lora_adapter. No HTTP here. */
+/* Parses the bodies of vLLM's POST /v1/load_lora_adapter and /v1/unload_lora_adapter. No HTTP
+ * here. */
 #ifndef SERVER_OPENAI_LORA_ORDER_H
 #define SERVER_OPENAI_LORA_ORDER_H
 
@@ -10,12 +11,12 @@
 
 struct lora_order {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    char *path;   /* owned, as it was given; "" to unload */
-    bool replace; /* a loaded one of the name may give way */
+    char *path;   /* owned, as given; "" to unload */
+    bool replace; /* a loaded adapter of this name may be replaced */
 };
 
-/* Parses `length` bytes of JSON, to load or to unload, into *out, which needs no initialisation and
- * may be finished either way. */
+/* Parses `length` bytes of JSON into *out, to load (`loads`) or to unload. *out needs no
+ * initialisation and may be finished in either case. */
 bool lora_order_parse(const char *text, size_t length, bool loads, struct lora_order *out,
     struct error *err) __attribute__((warn_unused_result));
 void lora_order_finish(struct lora_order *order);

@@ -1,4 +1,4 @@
-/* What the routes of OpenAI's API share: /v1/... */
+/* Shared by the routes of OpenAI's API: /v1/... */
 #ifndef SERVER_OPENAI_OPENAI_H
 #define SERVER_OPENAI_OPENAI_H
 
@@ -6,26 +6,26 @@
 #include "server/dialect/dialect.h"
 #include "server/http/exchange.h"
 
-/* {"error": {"message", "type", "param", "code"}} */
+/* Errors as {"error": {"message", "type", "param", "code"}}. */
 extern const struct dialect dialect_openai;
 
-/* What is said of a name that no field has; its code is "unknown_parameter". */
+/* The `allowed` text of an unknown field; its error code is "unknown_parameter". */
 #define OPENAI_NO_SUCH_FIELD "there is no such field"
 
-/* The field of an error, where OpenAI has another name for what we know. */
+/* Renames an error's field if OpenAI has another name for it. */
 void openai_rename(struct error *err);
 
-/* What a request's "model" may say. Borrowed. */
+/* The values that a request's "model" may have. Borrowed. */
 struct openai_models {
-    const char *loaded;        /* what the loaded checkpoint is called */
-    struct adapters *adapters; /* NULL: none, or it is not known yet */
-    bool can_switch;           /* PUT /model loads others */
+    const char *loaded;        /* the loaded checkpoint's name */
+    struct adapters *adapters; /* NULL: none, or not known yet */
+    bool can_switch;           /* PUT /model may load others */
 };
 struct openai_models openai_models_of(const struct exchange *exchange);
 
-/* Takes "" and the loaded model's name, or "sd15", which is whatever is loaded; with an adapter
- * behind a colon, or an adapter's name alone, as vLLM has it: the request then draws with that as
- * well, at its full weight. ERROR_NOT_FOUND, with the param "model", for all else. */
+/* Accepts "" and the loaded model's name, or "sd15", which stands for whatever is loaded. An
+ * adapter may follow after a colon, or stand alone, as in vLLM: the request then draws with it as
+ * well, at its full weight. ERROR_NOT_FOUND, with the param "model", for any other value. */
 bool openai_choose_model(const char *asked, const struct openai_models *models,
     struct generate_request *request, struct error *err) __attribute__((warn_unused_result));
 

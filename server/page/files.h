@@ -7,12 +7,12 @@
 
 struct page_file {
     const char *name, *media_type;
-    const char *tag; /* its entity tag, with its quotes: of its bytes, and of nothing else */
+    const char *tag; /* the entity tag with its quotes; depends on the bytes alone */
     size_t size;
     const char *bytes;
 };
 
-/* Ends with a NULL name. */
+/* The last entry has a NULL name. */
 extern const struct page_file page_files[];
 
 #endif

@@ -1,5 +1,5 @@
-/* What POST /sdapi/v1/txt2img and /img2img answer: {"images", "parameters", "info"}, of which
- * `info` is JSON in a string. No HTTP here. */
+/* The answer of POST /sdapi/v1/txt2img and /img2img: {"images", "parameters", "info"}; "info" is
+ * JSON in a string. No HTTP here. */
 #ifndef SERVER_SDAPI_ANSWER_H
 #define SERVER_SDAPI_ANSWER_H
 
@@ -12,13 +12,13 @@ struct sdapi_answer {
     const struct generate_answer *drawn;
 };
 
-/* The infotext of picture `index`, malloc'd; NULL when memory is short. */
+/* Returns the infotext of image `index`, malloc'd; NULL when memory is short. */
 char *sdapi_infotext(const struct sdapi_answer *answer, int index);
 
-/* The text behind `info` as an object. NULL when memory is short, and below. */
+/* Returns the content of "info" as an object; NULL when memory is short. */
 json_t *sdapi_info_json(const struct sdapi_answer *answer);
 
-/* malloc'd; NULL on error. */
+/* Returns the answer as JSON text, malloc'd; NULL on error. */
 char *sdapi_answer_json(const struct sdapi_answer *answer, size_t *out_length, struct error *err);
 
 #endif

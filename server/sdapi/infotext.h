@@ -1,4 +1,4 @@
-/* AUTOMATIC1111's infotext, the text that its pictures carry, back to the parameters in it:
+/* Parses AUTOMATIC1111's infotext, the text in its pictures, back into parameters:
  *
  *     a cat
  *     Negative prompt: a dog
@@ -9,9 +9,10 @@
 
 #include <jansson.h>
 
-/* An object of "Prompt", "Negative prompt", the parameters under their own names as strings, sizes
- * in two ("Size-1", "Size-2"), and AUTOMATIC1111's words for those that are missing: what its
- * parse_generation_parameters makes of any text. NULL when memory is short. */
+/* Returns an object with "Prompt", "Negative prompt" and the parameters as strings under their own
+ * names. A size is split in two ("Size-1", "Size-2"); missing parameters get AUTOMATIC1111's
+ * defaults. Accepts any text, as AUTOMATIC1111's parse_generation_parameters does. NULL when memory
+ * is short. */
 json_t *sdapi_infotext_parse(const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* What all routes about data sets share. */
+/* Shared by all routes about data sets. */
 #ifndef SERVER_TRAINING_DATASET_ROUTES_H
 #define SERVER_TRAINING_DATASET_ROUTES_H
 
@@ -9,8 +9,8 @@
 struct queue;
 struct viewer;
 
-/* ERROR_CONFLICT where a job will read it, a paused one too; it names the job if the viewer may see
- * it. `queue` NULL: no jobs are kept. Waits for the disk. */
+/* ERROR_CONFLICT if a queued, running or paused job uses the data set; names the job if the viewer
+ * may see it. `queue` may be NULL: no jobs. Waits for the disk. */
 bool dataset_is_unused(struct queue *queue, const char *dataset, const struct viewer *viewer,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* Orders for training jobs, whoever speaks of them: POST /train, and OpenAI's fine-tuning. */
+/* Orders for training jobs, from POST /train and from OpenAI's fine-tuning. */
 #ifndef SERVER_TRAINING_TRAIN_ORDER_H
 #define SERVER_TRAINING_TRAIN_ORDER_H
 
@@ -9,8 +9,8 @@
 
 #include <jansson.h>
 
-/* Whether the daemon trains, and the request is one that can order it: without a query, with a
- * right Idempotency-Key, if any, and not too large. */
+/* Checks that the daemon trains and that the request can be an order: no query, a valid
+ * Idempotency-Key if any, not too large. */
 bool train_order_may_come(const struct exchange *exchange, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -19,15 +19,15 @@ struct train_order {
     struct engine *engine;           /* borrowed */
     const struct job_runner *runner; /* borrowed */
     char key[JOB_KEY_MAX_BYTES + 1]; /* "": none */
-    struct viewer viewer;            /* who orders */
-    struct caller caller;            /* the same, for turns */
+    struct viewer viewer;            /* owns the job */
+    struct caller caller;            /* the same caller, for turns */
 };
-/* After train_order_may_come. */
+/* Call it after train_order_may_come. */
 void train_order_init(struct train_order *order, const struct exchange *exchange);
 
-/* The job of the request: the one that it was when it came before, or a new one, which the caller
- * finishes. `body` is what came, and compared where there is a key; `config` (train/config.h) what
- * is to be done. May wait for the disk. */
+/* Returns in *job the job of the request: the existing one if the request was sent before with the
+ * same key, else a new one. The caller finishes *job. `body` is what the client sent, compared if
+ * there is a key; `config` (train/config.h) is what to train. May wait for the disk. */
 bool train_order_place(const struct train_order *order, const json_t *body, const json_t *config,
     struct job *job, struct error *err) __attribute__((warn_unused_result));
 

@@ -14,7 +14,7 @@ struct http_threads {
     struct http_thread of[];
 };
 
-/* The target stays as it came; we compare it, escaped, with paths that need no escapes. */
+/* Keeps the target escaped: it is compared with paths that need no escapes. */
 static size_t keep_escapes(void *user, struct MHD_Connection *http, char *text) {
     (void)user;
     (void)http;
@@ -27,7 +27,7 @@ static bool start(
                            MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     const struct MHD_OptionItem options[] = {
         { MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)callbacks->on_log, thread },
-        /* The limit is ours: the library must never come to its own. */
+        /* We enforce the limit; the library must never reach its own. */
         { MHD_OPTION_CONNECTION_LIMIT, 2 * HTTP_THREAD_CONNECTIONS, NULL },
         { MHD_OPTION_CONNECTION_TIMEOUT, HTTP_IDLE_TIMEOUT_S, NULL },
         { MHD_OPTION_CONNECTION_MEMORY_LIMIT, HTTP_CONNECTION_BYTES, NULL },
