@@ -11,7 +11,8 @@
  *
  * With gradient checkpointing the program is cut where few bytes are live. The forward keeps only
  * the inputs of each segment. Before a segment's adjoint, the backward runs the segment again, as
- * far as the adjoint needs its values. Checkpointing does not change a bit of the gradients.
+ * far as the adjoint needs its values. Segments that are expensive to run again are held instead,
+ * as far as memory allows (tape/plan.h). Checkpointing does not change a bit of the gradients.
  *
  *   struct compute like = { .kernels = kernels, .overlay = &trained };
  *   tape_create(&like, forward, user, &out, &options, &tape, err);

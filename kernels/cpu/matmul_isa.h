@@ -1,6 +1,6 @@
-/* What the two halves of one instruction set's build share: names and the register tile. Only
- * matmul_direct.c and winograd.c include it; they are compiled once per ISA (portable, avx2,
- * avx512). */
+/* What the parts of one instruction set's build share: names and the register tile. Only
+ * matmul_direct.c, matmul_gradient.c and winograd.c include it; they are compiled once per ISA
+ * (portable, avx2, avx512, and wide for tests). */
 #ifndef KERNELS_CPU_MATMUL_ISA_H
 #define KERNELS_CPU_MATMUL_ISA_H
 

@@ -1,4 +1,4 @@
-/* Shared by the files behind adapter.h; nothing else includes it. */
+/* Shared by the files behind adapter.h. For their use only. */
 #ifndef MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
 #define MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
 

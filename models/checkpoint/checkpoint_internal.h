@@ -1,4 +1,4 @@
-/* Shared by the files behind checkpoint.h; nothing else includes it. */
+/* Shared by the files behind checkpoint.h. For their use only. */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 #define MODELS_CHECKPOINT_CHECKPOINT_INTERNAL_H
 
