@@ -52,10 +52,10 @@ bool cuda_open(int index, struct error *err) __attribute__((warn_unused_result))
 /* The properties of the open device. */
 const struct cuda_properties *cuda_get_properties(void);
 
-/* Returns true for cudaSuccess. Otherwise returns false with an error that names `what` was tried
- * ("cudaMalloc of 3 MiB"): ERROR_NO_MEMORY if memory ran out, ERROR_DEVICE_LOST if this process can
- * no longer use the device, ERROR_DEVICE for the rest. A lost device stays lost: from then on every
- * call returns that error. Clears the runtime's own last error. */
+/* Returns true for cudaSuccess. Otherwise returns false with an error that says what was tried
+ * (`what`: "cudaMalloc of 3 MiB"): ERROR_NO_MEMORY if memory ran out, ERROR_DEVICE_LOST if this
+ * process can no longer use the device, ERROR_DEVICE for the rest. A lost device stays lost: from
+ * then on every call returns that error. Clears the runtime's own last error. */
 bool cuda_ok(cudaError_t status, const char *what, struct error *err);
 
 /* The engine's stream, on which every entry launches. NULL before cuda_open. */
