@@ -1,10 +1,10 @@
-/* How much memory this process may still take, and who says so.
+/* How much memory this process may still allocate, and which limit says so.
  *
- * A system promises any amount and kills the process when it is used, so that whoever is about to
- * take much asks first. The answer is the least of
- *  - MemAvailable of /proc/meminfo: what is free or easily made so;
- *  - what the process's control group and every one above it leave: memory.max of version 2,
- *    memory.limit_in_bytes of version 1, less what is used and is not cache of idle files;
+ * A system grants any amount and kills the process when the memory is used. Code that is about to
+ * allocate much therefore asks here first. The answer is the smallest of
+ *  - MemAvailable of /proc/meminfo: memory that is free or easily freed;
+ *  - what is left in the process's control group and in each group above it: memory.max (version 2)
+ *    or memory.limit_in_bytes (version 1), less the usage without its file cache;
  *  - RLIMIT_AS less the address space in use, and RLIMIT_DATA less the writable memory in use.
  * Any thread.
  */
@@ -18,16 +18,17 @@
 #define AVAILABLE_WHY_BYTES 192
 
 struct available {
-    size_t bytes;                  /* SIZE_MAX if nobody says */
+    size_t bytes;                  /* SIZE_MAX if there is no limit */
     char why[AVAILABLE_WHY_BYTES]; /* "RLIMIT_AS is 140 MiB, 118 MiB are in use"; or empty */
 };
 
-/* `root` stands before /proc and /sys: "" but in tests. */
+/* Reads the limits. `root` is put before /proc and /sys; only tests pass anything but "". */
 void available_read(const char *root, struct available *out);
 
-/* Whether the system maps `bytes` more, tried and given back at once. For what a refusal would
- * break: libraries that write through a pointer they did not get. Otherwise ERROR_NO_MEMORY, with
- * the numbers; `what` it is for: "making a product's code". */
+/* Checks that the system maps `bytes` more, by mapping and unmapping them. Call it before code that
+ * breaks when memory is refused, such as a library that writes through a pointer it did not get.
+ * Returns ERROR_NO_MEMORY with the numbers otherwise. `what` names the purpose in the message:
+ * "making a product's code". */
 bool available_headroom(size_t bytes, const char *what, struct error *err)
     __attribute__((warn_unused_result));
 

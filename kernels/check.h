@@ -1,11 +1,12 @@
-/* What the wrappers of kernels/compute.c say when an argument is wrong. Each function returns false
- * after putting the sticky error, which names the operation, the argument and both shapes. */
+/* The checks of arguments by the wrappers of kernels/compute.c. Each function returns true if the
+ * argument is right. Otherwise it sets the sticky error, which names the operation, the argument
+ * and the shapes, and returns false. */
 #ifndef KERNELS_CHECK_H
 #define KERNELS_CHECK_H
 
 #include "kernels/compute.h"
 
-/* One operation under check. */
+/* The operation whose arguments are checked. */
 struct check {
     struct compute *c;
     const char *op;
@@ -14,42 +15,45 @@ struct check {
 bool check_fail(const struct check *k, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Present, on the table's device, `rank_min..rank_max` dimensions, each at least 1. */
+/* `t` is present, has memory on the table's device, and has rank_min to rank_max dimensions of at
+ * least 1. */
 bool check_tensor(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
-/* check_tensor, and f32, bf16 or, where the table has f16 weights, f16. */
+/* check_tensor, and the dtype is f32, bf16 or, where the table takes f16 weights, f16. */
 bool check_activation(
     const struct check *k, const char *name, const struct tensor *t, int rank_min, int rank_max);
-/* `t` has the dtype `dtype`, which is that of `like_name` or what the operation fixes (NULL). */
+/* `t` has `dtype`. `like_name` names the tensor that the dtype comes from, or is NULL if the
+ * operation fixes it. */
 bool check_dtype(const struct check *k, const char *name, const struct tensor *t, enum dtype dtype,
     const char *like_name);
-/* Same shape and dtype as `like`. */
+/* `t` has the shape and dtype of `like`. */
 bool check_like(const struct check *k, const char *name, const struct tensor *t,
     const char *like_name, const struct tensor *like);
-/* Exactly this shape; `from` is the tensor from which it follows. */
+/* `t` has the shape and dtype of `want`; `from` is the tensor from which that follows. */
 bool check_shape(const struct check *k, const char *name, const struct tensor *t,
     const struct tensor *want, const char *from_name, const struct tensor *from);
-/* Rows like `from`'s, that have `channels` channels from `offset` on. */
+/* `t` has as many rows as `from`, each with `channels` channels from `offset` on. */
 bool check_row_add(const struct check *k, const char *name, const struct tensor *t, int64_t offset,
     int64_t channels, const char *from_name, const struct tensor *from);
-/* The memory of `y` and `x` does not overlap; with `may_be_same` they may be the same memory. An
- * absent x (NULL) is fine. */
+/* `y` and `x` do not overlap in memory; with `may_be_same` they may be the same memory. `x` may be
+ * NULL. */
 bool check_apart(const struct check *k, const struct tensor *y, const char *name,
     const struct tensor *x, bool may_be_same);
-/* The same of an output with another name. */
+/* check_apart for an output that is not called y. */
 bool check_output_apart(const struct check *k, const char *output_name, const struct tensor *output,
     const char *name, const struct tensor *x, bool may_be_same);
 
 bool check_activation_kind(const struct check *k, enum activation activation);
-/* Present, packed for this table, and of this kind. */
+/* The weight is present, packed for this table, and a convolution or a linear layer as `is_conv`
+ * says. */
 bool check_weight(const struct check *k, const struct packed *weight, bool is_conv);
-/* y follows from x by a convolution to n channels, in `dtype`, and they lie apart. */
+/* y has the shape of a convolution of x to n channels, in `dtype`, and does not overlap x. */
 bool check_conv_output(const struct check *k, enum conv_kind kind, const struct tensor *x,
     int64_t n, enum dtype dtype, const struct tensor *y);
-/* A low-rank term for outputs of so many channels. */
+/* A term that fits an output of `channels` channels. */
 bool check_term(const struct check *k, const struct low_rank_term *t, int64_t channels);
 
-/* What one operation's wrapper asks of its arguments, where another's asks it too. */
+/* The check of op_attention's arguments, shared with the check of its backward. */
 bool attention_is_right(const struct check *k, const struct attention_args *a);
 
 /* bool NAME_is_right(k, args), for the operations of training (compute_backward.c). */
@@ -57,7 +61,8 @@ bool attention_is_right(const struct check *k, const struct attention_args *a);
 TRAINING_OPERATIONS(CHECK)
 #undef CHECK
 
-/* What struct compute counts of a call of one of them: multiplications and additions. */
+/* The multiplications and additions that struct compute counts for a call of a training
+ * operation. */
 double training_flops(enum operation operation, const void *args);
 
 #endif

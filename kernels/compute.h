@@ -1,11 +1,11 @@
-/* How models call operations: checked, with a sticky error, and with a dry run.
+/* How models call operations: with checked arguments, a sticky error and a dry run.
  *
- * A `struct compute` holds one caller's device table, its arena and its error. Each op_* wrapper
- * validates shapes, dtypes and aliasing, then calls the table. After the first failure every
- * further call does nothing, so that a model reads as straight-line arithmetic and checks once, at
- * its end (the way libraries with an error flag on a stream work). In a dry run the wrappers
- * validate and compute nothing: that is how activation memory is planned, and how a wrong shape is
- * found at load instead of in a request.
+ * A `struct compute` holds one caller's device table, arena and error. Each op_* wrapper validates
+ * shapes, dtypes and aliasing, then calls the table. After the first failure every further call
+ * does nothing. A model therefore reads as straight-line arithmetic and checks once, at its end,
+ * like a library with an error flag on a stream. In a dry run the wrappers validate and compute
+ * nothing. That is how activation memory is planned, and how a wrong shape is found at load instead
+ * of during a request.
  *
  * One thread at a time.
  */
@@ -24,24 +24,25 @@ struct tape;
 struct compute {
     const struct kernels *kernels; /* borrowed */
     struct arena *arena;           /* borrowed */
-    /* Borrowed, or NULL: what compute_recorded (recordings.h) keeps from call to call. */
+    /* Borrowed, or NULL: the sequences that compute_recorded (recordings.h) keeps between calls. */
     struct recordings *recordings;
-    /* Borrowed, or NULL: what each row of a call changes of the weights (overlay.h); op_linear and
-     * op_conv2d see to it. */
+    /* Borrowed, or NULL: what each row of a call changes in the weights (overlay.h). The op_*
+     * wrappers apply it. */
     const struct overlay *overlay;
-    const struct overlay_tables *tables; /* compute_recorded's own, while it runs a sequence */
-    struct tape *tape; /* borrowed, or NULL: takes every call down instead (tape.h) */
+    const struct overlay_tables *tables; /* set by compute_recorded while it runs a sequence */
+    struct tape *tape; /* borrowed, or NULL: records every call instead of running it (tape.h) */
     bool dry_run;
-    bool note; /* in a dry run: makes every call known to the device's tuner, if it has one */
+    bool note;          /* in a dry run: tells the device's tuner, if it has one, of every call */
     struct error error; /* the first failure; code ERROR_NONE while all is well */
-    double flops;       /* work of the products so far: 2 a multiply-add, as the formulas say */
+    double flops;       /* work of the products so far, 2 for each multiply-add of the formulas */
 };
 
 static inline bool compute_ok(const struct compute *c) {
     return c->error.code == ERROR_NONE;
 }
 
-/* A tensor from the arena; contents undefined. On failure the error sticks and the data is NULL. */
+/* Allocates a tensor from the arena, contents undefined. On failure sets the error and returns a
+ * tensor whose data is NULL. */
 struct tensor compute_tensor_1d(struct compute *c, enum dtype dtype, int64_t a);
 struct tensor compute_tensor_2d(struct compute *c, enum dtype dtype, int64_t a, int64_t b);
 struct tensor compute_tensor_3d(
@@ -49,29 +50,30 @@ struct tensor compute_tensor_3d(
 struct tensor compute_tensor_4d(
     struct compute *c, enum dtype dtype, int64_t a, int64_t b, int64_t d, int64_t e);
 
-/* Runs `run(c, user)` once as a dry run; *peak: bytes of the arena that it takes. */
+/* Runs `run(c, user)` once as a dry run. *peak: the bytes of the arena that it needs. */
 bool compute_measure(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
     size_t *peak, struct error *err) __attribute__((warn_unused_result));
-/* compute_measure, and reserves the arena for it, which must be empty. Recordings are dropped if
- * its memory changes. */
+/* Does what compute_measure does, then reserves that peak in the arena, which must be empty. Drops
+ * the recordings if the arena's memory changes. */
 bool compute_plan(struct compute *c, void (*run)(struct compute *c, void *user), void *user,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Between the host and the device's memory, in order with the operations. In a dry run they do
- * nothing and compute_view returns NULL.
+/* Copies between the host's and the device's memory, in order with the operations. In a dry run
+ * they do nothing and compute_view returns NULL.
  *
- * upload: tensor_bytes(to) bytes; `from` may change afterwards.
- * view: waits, and returns the tensor's contents for the host to read until the next compute_view
- * or compute_upload; NULL after a failure.
- * pace: once a step; waits until the device is at most one step behind.
- * synchronize: waits for everything. */
+ *  - upload: copies tensor_bytes(to) bytes; `from` may change afterwards.
+ *  - view: waits, and returns the tensor's contents for the host to read until the next
+ *    compute_view or compute_upload; NULL after a failure.
+ *  - pace: called once a step; waits until the device is at most one step behind.
+ *  - synchronize: waits for everything.
+ */
 void compute_upload(struct compute *c, const void *from, const struct tensor *to);
 const void *compute_view(struct compute *c, const struct tensor *from);
 void compute_pace(struct compute *c);
 void compute_synchronize(struct compute *c);
 
-/* void op_NAME(struct compute *c, const struct NAME_args *args), for each operation (operations.h):
- * op_linear, op_conv2d, op_group_norm and so on. */
+/* Declares void op_NAME(struct compute *c, const struct NAME_args *args) for each operation
+ * (operations.h): op_linear, op_conv2d, op_group_norm and so on. */
 #define WRAPPER(name) void op_##name(struct compute *c, const struct name##_args *args);
 ALL_OPERATIONS(WRAPPER)
 #undef WRAPPER

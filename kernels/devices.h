@@ -1,4 +1,4 @@
-/* Which device to compute on, as it is asked for on a command line. */
+/* Which device to compute on, as given on a command line. */
 #ifndef KERNELS_DEVICES_H
 #define KERNELS_DEVICES_H
 
@@ -8,7 +8,8 @@ struct device_choice {
     bool automatic;        /* CUDA device 0 if it opens, else the CPU */
     enum device_kind kind; /* unless automatic */
     int index;             /* of a CUDA device */
-    bool untuned;          /* without what the tuner found, or a word of it: for the tuner */
+    bool untuned; /* for the tuner: do not apply what it found before, and log nothing of the device
+                   */
 };
 
 struct dtype_choice {
@@ -16,16 +17,18 @@ struct dtype_choice {
     enum dtype dtype; /* unless automatic */
 };
 
-/* "auto", "cpu", "cuda", "cuda:1". False, with *out untouched, for any other word. */
+/* Parses "auto", "cpu", "cuda" or "cuda:1". Returns false for any other word and leaves *out
+ * untouched. */
 bool device_choice_parse(const char *text, struct device_choice *out);
-/* "auto", "f32", "f16", "bf16". */
+/* Parses "auto", "f32", "f16" or "bf16"; otherwise like device_choice_parse. */
 bool dtype_choice_parse(const char *text, struct dtype_choice *out);
 
-/* The table of the chosen device, or NULL and why not; what was chosen, and why a device was passed
- * over, is logged. */
+/* Returns the table of the chosen device, or NULL with an error. Logs which device was chosen and
+ * why another was passed over. */
 const struct kernels *devices_open(const struct device_choice *choice, struct error *err);
 
-/* What weights are held as on that device; ERROR_UNSUPPORTED if it does not multiply such. */
+/* Chooses the dtype that weights are held in on that device. ERROR_UNSUPPORTED if the device does
+ * not multiply weights of the wanted dtype. */
 bool devices_choose_dtype(const struct kernels *kernels, const struct dtype_choice *choice,
     enum dtype *out, struct error *err) __attribute__((warn_unused_result));
 

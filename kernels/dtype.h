@@ -1,4 +1,4 @@
-/* What a tensor's elements are, and conversions between the floating kinds. */
+/* The types of a tensor's elements, and conversions between the floating-point ones. */
 #ifndef KERNELS_DTYPE_H
 #define KERNELS_DTYPE_H
 
@@ -18,8 +18,8 @@ uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
 
-/* Converts n host elements between f32, f16 and bf16. Source and destination must not overlap
- * unless they are the same memory and the same dtype. */
+/* Converts n host elements between f32, f16 and bf16. Source and destination must not overlap,
+ * unless both the memory and the dtype are the same. */
 void convert_elements(
     void *dst, enum dtype dst_dtype, const void *src, enum dtype src_dtype, int64_t n);
 

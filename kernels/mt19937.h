@@ -9,10 +9,10 @@
 
 struct mt19937 {
     uint32_t state[MT19937_WORDS];
-    int next; /* index of the next word to hand out; MT19937_WORDS: twist first */
+    int next; /* index of the next word; MT19937_WORDS: twist first */
 };
 
-/* Only the low 32 bits of the seed count, as in torch. */
+/* Uses only the low 32 bits of the seed, as torch does. */
 void mt19937_init(struct mt19937 *mt, uint64_t seed);
 uint32_t mt19937_next(struct mt19937 *mt);
 

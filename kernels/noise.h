@@ -1,8 +1,8 @@
-/* Normal noise from a seed, as torch.randn draws it, so that a seed means the same picture here and
+/* Normal noise from a seed, as torch.randn draws it, so that a seed gives the same picture here and
  * in diffusers.
  *
- * RNG_CPU is torch.Generator("cpu"), RNG_CUDA torch.Generator("cuda"). One generator belongs to one
- * image: what it draws depends on its seed and on the sizes of the draws before, never on the other
+ * RNG_CPU is torch.Generator("cpu"), RNG_CUDA torch.Generator("cuda"). Each image has its own
+ * generator: a draw depends on the seed and on the sizes of earlier draws, never on the other
  * images of a batch. Draws are in torch's order, which for latents is [channel][row][column].
  *
  * One thread at a time.
@@ -22,7 +22,8 @@ enum rng_kind {
 
 struct noise_generator {
     enum rng_kind kind;
-    /* CPU: the engine, and the second half of the last pair that a small draw left over. */
+    /* CPU: the Mersenne Twister, and the second value of the last pair if a small draw left it
+     * over. */
     struct mt19937 mt;
     bool has_cached;
     double cached;
@@ -32,11 +33,12 @@ struct noise_generator {
 
 void noise_init(struct noise_generator *generator, enum rng_kind kind, uint64_t seed);
 
-/* torch.randn(count, dtype=float32, generator=generator) for a contiguous tensor. The values agree
- * with torch's to about 1e-6: its logarithm and sine are polynomials of its own.
+/* Draws torch.randn(count, dtype=float32, generator=generator) for a contiguous tensor. The values
+ * agree with torch's to about 1e-6: torch computes logarithm and sine with polynomials of its own.
  *
- * A CUDA draw above 2,048 elements per multiprocessor depends on the GPU in torch; here the GPU has
- * 132 multiprocessors (270,336 elements: more than the latents of the largest picture we draw). */
+ * In torch a CUDA draw of more than 2,048 elements per multiprocessor depends on the GPU. Here the
+ * GPU has 132 multiprocessors (270,336 elements: more than the latents of our largest picture).
+ */
 void noise_draw(struct noise_generator *generator, float *out, int64_t count);
 
 /* "cpu" and "cuda". */

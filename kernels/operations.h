@@ -1,14 +1,14 @@
 /* The operations, listed once: those of a model, and those of training.
  *
- * What follows from an operation's name is made from these lists: its member of struct kernels
- * (kernels.h), its op_NAME wrapper (compute.h), the declaration of each back end's entry and its
- * place in that back end's table, and what kcheck goes through. A name that is added here and
- * nowhere else fails to compile or to link until it has
+ * These lists generate everything that follows from an operation's name: its member of struct
+ * kernels (kernels.h), its op_NAME wrapper (compute.h), the declaration of each back end's entry,
+ * its place in that back end's table, and the list that kcheck runs through. A name that is added
+ * here and nowhere else fails to compile or to link until it has
  *  - struct NAME_args, with the formula, in kernels.h (of training: backward.h);
  *  - NAME_is_right, the check of its arguments, in compute.c (compute_backward.c);
  *  - reference_NAME in kernels/reference/ and cuda_NAME in kernels/cuda/;
  *  - check_NAME in tests/kernels/kcheck_*.c.
- * On the CPU an operation is the reference's until kernels/cpu/ has one (SIMD_OPERATIONS in
+ * The CPU uses the reference's operation until kernels/cpu/ has its own (SIMD_OPERATIONS in
  * kernels/cpu/cpu.h).
  */
 #ifndef KERNELS_OPERATIONS_H

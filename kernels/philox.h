@@ -1,6 +1,6 @@
 /* Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a bijection
- * of a 128-bit counter under a 64-bit key, the engine of torch's CUDA generator; and torch.randn as
- * that generator draws it. */
+ * of a 128-bit counter under a 64-bit key, which torch's CUDA generator is built on; and
+ * torch.randn as that generator draws it. */
 #ifndef KERNELS_PHILOX_H
 #define KERNELS_PHILOX_H
 
@@ -17,22 +17,22 @@ extern "C" {
 #define PHILOX_KEY_STEP_1 0xbb67ae85u
 
 /* torch's CUDA kernel on a GPU with 132 multiprocessors of 2,048 threads: blocks of 256 threads, as
- * many as fit at once and no more than the draw needs, four numbers a thread and round. */
+ * many as fit at once but no more than the draw needs; each thread draws four numbers a round. */
 #define PHILOX_BLOCK_THREADS 256
 #define PHILOX_MAX_BLOCKS (132 * (2048 / PHILOX_BLOCK_THREADS))
 #define PHILOX_UNROLL 4
 
-/* out = philox(counter, key); words are little end first. */
+/* out = philox(counter, key); the least significant word comes first. */
 void philox_4x32_10(const uint32_t counter[4], uint64_t key, uint32_t out[4]);
 
-/* The threads of that kernel for a draw of `count` numbers, and its rounds: as many counters of a
- * thread are used up. */
+/* The threads and the rounds of that kernel for a draw of `count` numbers. A draw uses up one
+ * counter of each thread per round. */
 int64_t philox_threads(int64_t count);
 int64_t philox_rounds(int64_t count);
 
-/* out[0..count) = torch.randn(count, device="cuda") in f32 with the generator's seed and offset (in
- * counters, not in torch's words). Thread i of N takes elements i, i + N, i + 2N, i + 3N from one
- * counter, then the next 4N. */
+/* out[0..count) = torch.randn(count, device="cuda") in f32 for a seed and an offset (in counters,
+ * not in torch's words). Thread i of N takes elements i, i + N, i + 2N, i + 3N from one counter,
+ * then continues 4N further. */
 void philox_randn(uint64_t seed, uint64_t offset, float *out, int64_t count);
 
 #ifdef __cplusplus

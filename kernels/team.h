@@ -4,13 +4,13 @@
 
 #include "base/error.h"
 
-/* Starts the calling thread's team, so that a system which refuses threads says so now: OpenMP's
- * runtime ends the process where it cannot create one. Every thread that computes has its own
- * team, and calls this first; a second call is fine. */
+/* Starts the calling thread's team, so that a system that refuses threads reports it now: OpenMP's
+ * runtime ends the process if it cannot create a thread later. Every thread that computes has its
+ * own team and calls this first; calling it again is fine. */
 bool team_start(struct error *err) __attribute__((warn_unused_result));
 
-/* From now on the calling thread computes alone, without a team: for work beside another thread's,
- * whose processors it leaves alone. Until team_rejoin gets what this returns. */
+/* Makes the calling thread compute alone, without a team, until team_rejoin gets the value returned
+ * here. For work that runs beside another thread's and must leave the processors to it. */
 int team_leave(void);
 void team_rejoin(int threads);
 

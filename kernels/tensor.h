@@ -1,7 +1,7 @@
 /* A dense, row-major block of numbers with a shape.
  *
  * Activations are channels-last everywhere: an image is [n][h][w][c], and the same memory is the
- * token matrix [n][h*w][c] of a transformer block, so no transpose stands between them.
+ * token matrix [n][h*w][c] of a transformer block, so no transpose is needed between them.
  */
 #ifndef KERNELS_TENSOR_H
 #define KERNELS_TENSOR_H
@@ -22,18 +22,19 @@ struct tensor {
     int64_t shape[TENSOR_MAX_RANK];
 };
 
-/* Elements, and bytes, of the whole tensor. Shapes come from validated sources: no overflow check.
- */
+/* The number of elements and of bytes of the whole tensor. Shapes come from validated sources:
+ * overflow is not checked. */
 int64_t tensor_elements(const struct tensor *t);
 size_t tensor_bytes(const struct tensor *t);
 
-/* A tensor over memory that the caller owns. */
+/* Describe memory that the caller owns as a tensor, with device DEVICE_CPU. */
 struct tensor tensor_1d(void *data, enum dtype dtype, int64_t a);
 struct tensor tensor_2d(void *data, enum dtype dtype, int64_t a, int64_t b);
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d);
 
-/* The same memory as [a][b] (or [a][b][c], [a][b][c][d]); the element count must not change. */
+/* The same memory viewed as [a][b] (or [a][b][c], [a][b][c][d]). The number of elements must stay
+ * the same. */
 struct tensor tensor_view_2d(const struct tensor *t, int64_t a, int64_t b);
 struct tensor tensor_view_3d(const struct tensor *t, int64_t a, int64_t b, int64_t c);
 struct tensor tensor_view_4d(const struct tensor *t, int64_t a, int64_t b, int64_t c, int64_t d);

@@ -1,10 +1,10 @@
-/* How a device's own kernels are chosen between: measured, not believed.
+/* How a choice is made between a device's kernels: by measuring them.
  *
- * A problem is an operation on one shape, known since it was first called in this process. Its
+ * A problem is an operation on one shape, known since its first call in this process. Its
  * candidates are kernels that claim to compute it. `try_candidate` compares one with the plainest
- * kernel on random data and times it; since a wrong kernel may also take the device with it,
- * whoever calls it does so in a process of its own (command/tune.c). What was measured is
- * kept in a file (kernels/tuner_cache.h) and put back with `choose`.
+ * kernel on random data and times it. Since a wrong kernel may leave the device unusable,
+ * `try_candidate` is called in a process of its own (command/tune.c). The results are kept in a
+ * file (kernels/tuner_cache.h) and applied with `choose`.
  */
 #ifndef KERNELS_TUNER_H
 #define KERNELS_TUNER_H
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* With the ending zero. Words without tabs and newlines. */
+/* Including the terminating zero. The texts contain no tabs or newlines. */
 #define TUNER_KEY_BYTES 128
 #define TUNER_NAME_BYTES 160
 #define TUNER_IDENTITY_BYTES 768
@@ -23,47 +23,48 @@
 enum tuner_verdict {
     TUNER_RIGHT,
     TUNER_WRONG,
-    TUNER_SKIPPED, /* it could not be tried, which says nothing of it: memory did not suffice */
+    TUNER_SKIPPED, /* it could not be tried for lack of memory: no verdict */
 };
 
 struct tuner_result {
     enum tuner_verdict verdict;
-    char why[128]; /* unless right */
-    /* Of one call on the fewest rows that were noted, if right; where the number of rows varies,
-     * the mean of that and of a call on the most rows, taken for as many. */
+    char why[128]; /* set unless the verdict is TUNER_RIGHT */
+    /* If right: the time of one call on the fewest rows that were noted. If the number of rows
+     * varies: the mean of that and of a call on the most rows, scaled to the same number of
+     * rows. */
     double us;
-    double error; /* norm of the difference to the plainest, relative */
+    double error; /* relative norm of the difference from the plainest kernel */
     double flops; /* of that call on the fewest rows; 0: not a product */
 };
 
 struct tuner {
-    /* For what measurements hold, in parts that ", " separates: the chip first, then its driver and
-     * the code of the kernels. All programs with the same kernels say the same. */
+    /* What the measurements are valid for, in parts separated by ", ": the chip first, then its
+     * driver and the code of the kernels. All programs with the same kernels give the same text. */
     void (*identity)(char text[TUNER_IDENTITY_BYTES]);
-    /* Makes the shape of a call, and its number of rows, known without computing it. args: the
-     * operation's, checked; tensors need no memory. An operation that one kernel alone computes is
-     * passed over. */
+    /* Registers the shape of a call and its number of rows without computing it. args: the
+     * operation's, checked; their tensors need no memory. Operations with only one kernel are
+     * ignored. */
     void (*note)(enum operation operation, const void *args);
 
     int (*problem_count)(void);
     void (*problem_key)(int problem, char key[TUNER_KEY_BYTES]);
-    /* Candidate 0 is what is used untuned, then come those that are expected to be fast; the last
-     * is the plainest. */
+    /* Candidate 0 is the one used without tuning. Those expected to be fast follow. The last one is
+     * the plainest. */
     int (*candidate_count)(int problem);
     void (*candidate_name)(int problem, int candidate, char name[TUNER_NAME_BYTES]);
-    /* False only if nothing more can be tried in this process (a lost device). What all candidates
-     * of a problem need is kept until another problem's is tried, or `end`. */
+    /* Returns false only if nothing more can be tried in this process (a lost device). What the
+     * candidates of one problem share is kept until another problem is tried or `end` is called. */
     bool (*try_candidate)(int problem, int candidate, struct tuner_result *out, struct error *err);
-    /* Prints what the device says of itself that plans of it rest on. */
+    /* Prints the device's properties that its planning relies on. */
     void (*print_facts)(FILE *out);
-    /* Gives back what try_candidate keeps. */
+    /* Frees what try_candidate keeps. */
     void (*end)(void);
-    /* Uses the candidate `name` for the problem `key`, once that is called for the first time.
-     * Names that mean nothing (any more) change nothing. False if there is no room. */
+    /* Uses the candidate `name` for the problem `key` from its first call on. Unknown names change
+     * nothing. Returns false if there is no room. */
     bool (*choose)(const char *key, const char *name);
-    /* For tests: a problem that is called for the first time from now on uses its first candidate
+    /* For tests: from now on a problem that is called for the first time uses its first candidate
      * whose name begins with `prefix` (kept by the caller), whatever was chosen. NULL ends this.
-     * Returns for how many problems there was one since the last call. */
+     * Returns the number of problems that had such a candidate since the last call. */
     int (*prefer)(const char *prefix);
 };
 

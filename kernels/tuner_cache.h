@@ -1,7 +1,7 @@
-/* The file of what a tuner measured: one line for each problem, with the figures, for one identity.
- * It is written whole under another name and then renamed; a file that is damaged, of another
- * version or of another identity counts as empty, and a log line says so, with the parts of the
- * identity that differ. */
+/* The file with a tuner's measurements: one line for each problem, with the figures, for one
+ * identity. It is written whole under another name and then renamed. A file that is damaged, of
+ * another version or of another identity counts as empty; a log line then says so and names the
+ * parts of the identity that differ. */
 #ifndef KERNELS_TUNER_CACHE_H
 #define KERNELS_TUNER_CACHE_H
 
@@ -10,8 +10,8 @@
 struct tuner_entry {
     char key[TUNER_KEY_BYTES];
     char name[TUNER_NAME_BYTES]; /* the fastest right candidate */
-    double us, default_us;       /* of it, and of what is used without tuning; 0: that is wrong */
-    int candidates, wrong;       /* how many were tried, and found wrong or faulting */
+    double us, default_us;       /* of `name`, and of the untuned choice; 0: that is wrong */
+    int candidates, wrong;       /* how many were tried, and how many were wrong or faulted */
 };
 
 struct tuner_cache {
@@ -20,26 +20,27 @@ struct tuner_cache {
     int count;
 };
 
-/* An empty one for this identity. */
+/* Makes an empty cache for this identity. */
 void tuner_cache_init(struct tuner_cache *cache, const char *identity);
 void tuner_cache_finish(struct tuner_cache *cache);
 
-/* LATENTD_TUNER_CACHE, or $XDG_CACHE_HOME/latentd/tuner-HASH.txt (~/.cache/... without), where the
- * hash is that of the identity's first part, the chip: what was measured there with other code is
- * found, and refused by name. False without a home. */
+/* Writes the path of the file: LATENTD_TUNER_CACHE, or $XDG_CACHE_HOME/latentd/tuner-HASH.txt
+ * (~/.cache/... if that is not set). HASH is the hash of the identity's first part, the chip. A
+ * file that was measured on this chip with other code is therefore found and refused by name.
+ * Returns false if there is no home. */
 bool tuner_cache_path(const char *identity, char *path, size_t size);
 
-/* Fills an initialised cache; leaves it empty where there is no usable file. */
+/* Fills an initialised cache; leaves it empty if there is no usable file. */
 void tuner_cache_load(struct tuner_cache *cache, const char *path);
-/* Adds, or replaces the entry of that key; at most TUNER_SHAPES_MAX. */
+/* Adds an entry, or replaces the one with its key; at most TUNER_SHAPES_MAX entries. */
 bool tuner_cache_put(struct tuner_cache *cache, const struct tuner_entry *entry, struct error *err)
     __attribute__((warn_unused_result));
 const struct tuner_entry *tuner_cache_find(const struct tuner_cache *cache, const char *key);
-/* Makes the folder if need be. */
+/* Writes the file, and creates its folders if needed. */
 bool tuner_cache_store(const struct tuner_cache *cache, const char *path, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Gives all entries to the tuner; how many. */
+/* Passes all entries to the tuner's `choose`. Returns how many it accepted. */
 int tuner_cache_apply(const struct tuner_cache *cache, const struct tuner *tuner);
 
 #endif

@@ -1,4 +1,4 @@
-/* A pre-norm block of CLIP's transformers, of text and of pictures alike. */
+/* A pre-norm block of CLIP's transformers, for text and for pictures. */
 #ifndef MODELS_CLIP_LAYER_H
 #define MODELS_CLIP_LAYER_H
 
@@ -12,7 +12,8 @@ struct clip_layer_config {
     bool causal;
 };
 
-/* That of a whole transformer's config: each spells these fields as the files do. */
+/* Takes the layer's config from a whole transformer's. All of these structs name the fields as the
+ * files do. */
 #define clip_layer_config_of(config, is_causal)                                                    \
     ((struct clip_layer_config){ .hidden_size = (config)->hidden_size,                             \
         .intermediate_size = (config)->intermediate_size,                                          \
@@ -23,11 +24,11 @@ struct clip_layer_config {
 
 struct clip_layer {
     struct norm layer_norm1, layer_norm2;
-    struct packed *qkv, *out_proj; /* owned, as the next two */
+    struct packed *qkv, *out_proj; /* owned, like the next two */
     struct packed *fc1, *fc2;
 };
 
-/* The layer of this number below `prefix`: "text_model.encoder.layers". */
+/* Loads layer number `index` below `prefix`, for example "text_model.encoder.layers". */
 bool clip_layer_load(const struct weights *w, const char *prefix, int index,
     const struct clip_layer_config *config, struct clip_layer *out, struct error *err)
     __attribute__((warn_unused_result));

@@ -1,7 +1,7 @@
-/* config.json of the three components. Keys are of three kinds: those that are values here, those
- * that must hold what our arithmetic does, and those that do not touch the arithmetic. A key of
- * none of these kinds is refused unless it is null or false, which is how later features are
- * switched off. Missing keys take the defaults of diffusers and transformers. */
+/* Parses the config.json of the components. There are three kinds of keys: those that are values
+ * here, those that must match what our arithmetic does, and those that do not affect the
+ * arithmetic. A key of none of these kinds is refused unless it is null or false, the way later
+ * features are switched off. Missing keys take the defaults of diffusers and transformers. */
 #include "models/config.h"
 
 #include "base/json.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CONFIG_MAX_SIZE (1 << 20) /* no width, vocabulary or image size is past it */
+#define CONFIG_MAX_SIZE (1 << 20) /* every width, vocabulary and image size is below it */
 
 struct reader {
     const json_t *json;
@@ -58,7 +58,7 @@ static float read_float(
     return (float)number;
 }
 
-/* A token of the vocabulary; -1 if the key is not there. */
+/* Reads a token of the vocabulary; -1 if the key is absent. */
 static int read_token(struct reader *r, const char *key, int vocab_size) {
     const json_t *value = json_object_get(r->json, key);
     int64_t id = -1;
@@ -81,7 +81,7 @@ static bool read_bool(struct reader *r, const char *key, bool fallback) {
     return json_is_true(value);
 }
 
-/* A list of `count` sizes, or one size for all of them. */
+/* Reads a list of `count` sizes, or one size for all of them. */
 static void read_sizes(struct reader *r, const char *key, int count, int fallback, int *out) {
     const json_t *value = json_object_get(r->json, key);
     for (int i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ static void read_sizes(struct reader *r, const char *key, int count, int fallbac
         invalid(r, key, value, "one value, or one per block");
 }
 
-/* block_out_channels; returns the number of blocks, at least 1. */
+/* Reads block_out_channels. Returns the number of blocks, at least 1. */
 static int read_channels(struct reader *r, const int *fallback, int fallback_count, int *out) {
     const json_t *value = json_object_get(r->json, "block_out_channels");
     if (!value) {
@@ -112,7 +112,7 @@ static int read_channels(struct reader *r, const int *fallback, int fallback_cou
     return (int)count;
 }
 
-/* A list of block types: out[i] says whether entry i is `attention` rather than `plain`. */
+/* Reads a list of block types: out[i] says whether entry i is `attention` rather than `plain`. */
 static void read_block_types(struct reader *r, const char *key, int count, const char *plain,
     const char *attention, const bool *fallback, bool *out) {
     const json_t *value = json_object_get(r->json, key);
@@ -136,7 +136,7 @@ static void read_block_types(struct reader *r, const char *key, int count, const
     }
 }
 
-/* A key with what it must hold, as JSON, "|" between alternatives; "*" is anything. */
+/* A key with the value it must have, as JSON, with "|" between alternatives; "*" is anything. */
 struct fixed_key {
     const char *key, *values;
 };
@@ -159,7 +159,7 @@ static bool value_is_one_of(const json_t *value, const char *values) {
     return false;
 }
 
-/* Every key must be in one of the two tables (or hold null or false, or begin with "_"). */
+/* Checks that every key is in one of the two tables (or is null or false, or begins with "_"). */
 static void check_keys(
     struct reader *r, const char *const *values, const struct fixed_key *fixed, bool strict) {
     const char *key;
@@ -209,7 +209,7 @@ bool text_encoder_config_parse(
     static const char *const values[] = { NULL };
     static const struct fixed_key fixed[] = {
         { "model_type", "\"clip_text_model\"|\"clip\"" },
-        { "use_attention_mask", "false|null" }, /* pads are attended, as SD was trained */
+        { "use_attention_mask", "false|null" }, /* padding is attended to, as SD was trained */
         { NULL, NULL },
     };
     struct reader r;
@@ -225,10 +225,10 @@ bool text_encoder_config_parse(
     out->layer_norm_eps = read_float(&r, "layer_norm_eps", 1e-5, 0, 1);
     out->hidden_act = read_text_activation(&r);
     out->eos_token_id = read_token(&r, "eos_token_id", out->vocab_size);
-    /* Nothing here reads these two, but what is no token is no config either. */
+    /* These two are not used, but a config whose tokens are invalid is refused. */
     (void)read_token(&r, "bos_token_id", out->vocab_size);
     (void)read_token(&r, "pad_token_id", out->vocab_size);
-    /* A transformers config lists dozens of keys that only its own machinery reads. */
+    /* A transformers config has dozens of keys that only transformers itself reads. */
     check_keys(&r, values, fixed, false);
     check_divides(
         &r, "hidden_size", out->hidden_size, "num_attention_heads", out->num_attention_heads);
@@ -238,7 +238,8 @@ bool text_encoder_config_parse(
     return r.ok || error_prefix(err, "text encoder config");
 }
 
-/* Old files have a number where newer ones have an object: 224, or {"shortest_edge": 224}. */
+/* Reads a size: old files have a number where newer ones have an object, 224 or {"shortest_edge":
+ * 224}. */
 static int read_side(
     struct reader *r, const char *key, const char *member, const char *other, int fallback) {
     const json_t *value = json_object_get(r->json, key);
@@ -348,9 +349,9 @@ static const struct fixed_key unet_fixed[] = {
     { "conv_in_kernel", "3" },
     { "conv_out_kernel", "3" },
     { "attention_type", "\"default\"" },
-    { "addition_embed_type_num_heads", "*" }, /* only read with addition_embed_type */
-    { "dropout", "*" },                       /* acts in training only */
-    /* diffusers' EMA wrapper leaves its own state in the config that it saves */
+    { "addition_embed_type_num_heads", "*" }, /* only used with addition_embed_type */
+    { "dropout", "*" },                       /* affects training only */
+    /* diffusers' EMA wrapper leaves its state in the config that it saves */
     { "decay", "*" },
     { "min_decay", "*" },
     { "inv_gamma", "*" },
@@ -361,7 +362,7 @@ static const struct fixed_key unet_fixed[] = {
     { NULL, NULL },
 };
 
-/* One number for all, or a list of equal ones. */
+/* Reads one number for all blocks, or a list of equal ones. */
 static int read_layers_per_block(struct reader *r, int blocks, int fallback) {
     int layers[CONFIG_MAX_BLOCKS];
     read_sizes(r, "layers_per_block", blocks, fallback, layers);
@@ -372,7 +373,7 @@ static int read_layers_per_block(struct reader *r, int blocks, int fallback) {
     return layers[0];
 }
 
-/* [a, a] or a. */
+/* Reads [a, a] or a. */
 static int read_sample_size(struct reader *r, int fallback) {
     int size[2];
     read_sizes(r, "sample_size", 2, fallback, size);
@@ -393,7 +394,7 @@ bool unet_config_parse(const json_t *json, struct unet_config *out, struct error
     out->out_channels = read_int(&r, "out_channels", 4);
     out->block_count = read_channels(&r, channels, 4, out->block_out_channels);
     for (int i = 0; i < CONFIG_MAX_BLOCKS; i++) {
-        down[i] = i != out->block_count - 1; /* the default: all but the lowest level */
+        down[i] = i != out->block_count - 1; /* the default: all except the lowest level */
         up[i] = i != 0;
     }
     read_block_types(&r, "down_block_types", out->block_count, "DownBlock2D",

@@ -1,6 +1,6 @@
-/* The architecture of a checkpoint as values. Read from the diffusers folder's config.json files,
- * or inferred from tensor shapes for a single-file checkpoint; models/config.c checks every key.
- * Names are diffusers' and transformers' own. */
+/* The architecture of a checkpoint as values, read from the config.json files of a diffusers
+ * folder, or inferred from tensor shapes for a single file. models/config.c checks every key. Names
+ * are those of diffusers and transformers. */
 #ifndef MODELS_CONFIG_H
 #define MODELS_CONFIG_H
 
@@ -17,7 +17,7 @@ struct text_encoder_config {
     int num_hidden_layers, num_attention_heads, max_position_embeddings;
     enum activation hidden_act; /* QUICK_GELU (CLIP-L) or GELU (OpenCLIP-H) */
     float layer_norm_eps;
-    int eos_token_id; /* -1: not said */
+    int eos_token_id; /* -1: not given */
 };
 
 struct unet_config {
@@ -28,14 +28,14 @@ struct unet_config {
     bool down_has_attention[CONFIG_MAX_BLOCKS]; /* CrossAttnDownBlock2D */
     bool up_has_attention[CONFIG_MAX_BLOCKS];   /* CrossAttnUpBlock2D */
     int layers_per_block;
-    int heads[CONFIG_MAX_BLOCKS]; /* config key attention_head_dim: it holds the NUMBER of heads */
+    int heads[CONFIG_MAX_BLOCKS]; /* config key attention_head_dim: the NUMBER of heads */
     int cross_attention_dim;
     int norm_num_groups;
     float norm_eps;
     bool flip_sin_to_cos;
     float freq_shift;
     bool use_linear_projection;
-    bool upcast_attention; /* f32 scores: what our attention always does */
+    bool upcast_attention; /* f32 scores; our attention always uses them */
 };
 
 struct vae_config {
@@ -48,19 +48,20 @@ struct vae_config {
     float scaling_factor;
 };
 
-/* CLIP's vision tower and what stands before it: safety_checker/config.json and
+/* CLIP's vision tower and its preprocessing: safety_checker/config.json and
  * feature_extractor/preprocessor_config.json. */
 struct safety_checker_config {
     int hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
     int image_size, patch_size, projection_dim;
     enum activation hidden_act;
     float layer_norm_eps;
-    int resize; /* px of the shorter side; the middle image_size of it is taken */
+    int resize; /* px of the shorter side; then image_size is cut from the middle */
     float rescale_factor, image_mean[3], image_std[3];
 };
 
-/* Each reads one config.json. An unknown value of a key that changes the arithmetic (an activation,
- * a block type, ...) is ERROR_UNSUPPORTED with the key, the value and what is supported. */
+/* Each parses one config.json. An unknown value of a key that changes the arithmetic (an
+ * activation, a block type, ...) is ERROR_UNSUPPORTED; the message has the key, the value and what
+ * is supported. */
 bool text_encoder_config_parse(const json_t *json, struct text_encoder_config *out,
     struct error *err) __attribute__((warn_unused_result));
 bool unet_config_parse(const json_t *json, struct unet_config *out, struct error *err)

@@ -1,6 +1,9 @@
 /* The VAE's attention over all pixels of an image:
+ *
  *   x += to_out(attention(group_norm(x))), with biases everywhere.
- * A VAE has one head as wide as the image has channels; diffusers' unconditional UNets have more.
+ *
+ * A VAE has one head as wide as the image has channels; diffusers' unconditional UNets have more
+ * heads.
  */
 #ifndef MODELS_IMAGE_ATTENTION_H
 #define MODELS_IMAGE_ATTENTION_H

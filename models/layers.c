@@ -20,7 +20,8 @@ bool weights_end(const struct weights *w, struct error *err) {
     return !w->end || w->end(w->user, err);
 }
 
-/* Shapes come from a checked config, so sizes fit; the allocation itself may still be refused. */
+/* Shapes come from a checked config, so sizes do not overflow; the allocation itself may still be
+ * refused. */
 static void *allocate(int64_t count, size_t size, const char *name, struct error *err) {
     size_t bytes;
     void *data = NULL;
@@ -31,14 +32,14 @@ static void *allocate(int64_t count, size_t size, const char *name, struct error
     return data;
 }
 
-/* The tensor `name`.`kind`. */
+/* Gets the tensor `name`.`kind`. */
 static bool get(const struct weights *w, const char *name, const char *kind, int rank,
     const int64_t *shape, struct tensor *out, struct error *err) {
     char full[SAFETENSORS_MAX_NAME_BYTES];
     return layer_name(full, name, kind, err) && w->get(w->user, full, rank, shape, out, err);
 }
 
-/* The same as f32 into dst, which holds the whole shape. */
+/* The same, converted to f32 in dst, which has room for the whole shape. */
 static bool get_f32(const struct weights *w, const char *name, const char *kind, int rank,
     const int64_t *shape, float *dst, struct error *err) {
     struct tensor t;
@@ -48,7 +49,7 @@ static bool get_f32(const struct weights *w, const char *name, const char *kind,
     return true;
 }
 
-/* Memory of the device that computes with these weights. */
+/* Allocates memory of the device that computes with these weights. */
 static bool resident_alloc(const struct weights *w, const char *name, size_t bytes,
     struct resident *out, struct error *err) {
     out->memory = w->kernels->memory;
@@ -62,10 +63,10 @@ static void resident_finish(struct resident *resident) {
         resident->memory->release(MEMORY_WEIGHTS, resident->data, resident->bytes);
 }
 
-/* The tensor t as `dtype`, to `offset` elements into the memory, piece by piece. */
+/* Uploads the tensor t as `dtype`, from element `offset` of the memory on, piece by piece. */
 static bool resident_fill(const struct resident *out, int64_t offset, enum dtype dtype,
     const struct tensor *t, struct error *err) {
-    float piece[16384]; /* of any dtype that is no wider */
+    float piece[16384]; /* also holds any dtype that is no wider */
     const int64_t count = tensor_elements(t), step = sizeof(piece) / sizeof(piece[0]);
     for (int64_t i = 0; i < count; i += step) {
         const int64_t n = count - i < step ? count - i : step;
@@ -116,7 +117,7 @@ void norm_finish(struct norm *norm) {
     *norm = (struct norm){ 0 };
 }
 
-/* Writes down what became of the layer's tensors; `packed` is not looked at if none was made. */
+/* Records what became of the layer's tensors; `packed` is not read if none was made. */
 static bool note(const struct weights *w, struct named_weight weight, const char *name,
     struct packed *const *packed, struct error *err) {
     if (!w->list)
@@ -145,7 +146,7 @@ bool linear_load_stacked(const struct weights *w, const struct linear_part *part
     int64_t n = 0;
     for (int i = 0; i < count; i++)
         n += parts[i].n;
-    /* f32 holds every source dtype exactly, so parts of different dtypes stack as well. */
+    /* f32 holds every source dtype exactly, so parts of different dtypes can be stacked too. */
     float *weight_data = allocate(n * k, sizeof(float), parts[0].name, err);
     float *bias_data = weight_data ? allocate(n, sizeof(float), parts[0].name, err) : NULL;
     bool ok = weight_data && bias_data;

@@ -1,9 +1,9 @@
-/* What every model is built of.
+/* The layers that every model is built of.
  *
- * Each *_load takes a layer's tensors, checks their shapes through their source, and leaves the
- * form that the device likes best, so that the source may go away afterwards; which tensors a
- * packed weight was made of is written down in the model's weight_list. A layer's name is
- * `prefix`.`leaf`, or `leaf` if the prefix is empty.
+ * Each *_load reads a layer's tensors, checks their shapes through their source, and stores them in
+ * the device's own form, so that the source may be closed afterwards. The model's weight_list
+ * records which tensors a packed weight was made of. A layer's name is `prefix`.`leaf`, or `leaf`
+ * if the prefix is empty.
  *
  * Every struct here may be zeroed; finishing or destroying a zeroed one does nothing.
  */
@@ -14,10 +14,10 @@
 #include "kernels/pack.h"
 #include "models/weights.h"
 
-/* A model's last call while loading: it has taken all the tensors it needs. */
+/* The last call of a model's loading, when it has taken all the tensors it needs. */
 bool weights_end(const struct weights *w, struct error *err) __attribute__((warn_unused_result));
 
-/* Memory of the device for weights that need no packing. */
+/* Device memory for weights that need no packing. */
 struct resident {
     const struct device_memory *memory; /* borrowed */
     void *data;                         /* owned */
@@ -27,7 +27,7 @@ struct resident {
 /* Scale and shift of a group or layer norm, f32 [c]. */
 struct norm {
     struct tensor gamma, beta;
-    struct resident resident; /* owned: both */
+    struct resident resident; /* owned: the memory of both */
 };
 bool norm_load(const struct weights *w, const char *prefix, const char *leaf, int64_t channels,
     struct norm *out, struct error *err) __attribute__((warn_unused_result));
@@ -43,7 +43,8 @@ bool linear_load(const struct weights *w, const char *prefix, const char *leaf,
     struct linear_shape shape, struct packed **out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Several linear layers with the same input as one: their outputs stand side by side, in order. */
+/* Several linear layers with the same input as one layer: their outputs stand side by side, in
+ * order. */
 struct linear_part {
     char name[SAFETENSORS_MAX_NAME_BYTES];
     int64_t n;
@@ -76,7 +77,7 @@ void table_finish(struct table *table);
 bool layer_name(char name[SAFETENSORS_MAX_NAME_BYTES], const char *prefix, const char *leaf,
     struct error *err) __attribute__((warn_unused_result));
 
-/* y = packed(x) without bells: the commonest call. */
+/* y = packed(x), without activation or residual. */
 void layer_linear(
     struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
 /* y += packed(x). */
@@ -94,10 +95,10 @@ void layer_layer_norm(struct compute *c, const struct tensor *x, const struct no
 void layer_self_attention(
     struct compute *c, const struct packed *qkv_weight, int heads, bool causal, struct tensor *y);
 
-/* Where a model begins and ends: f32 outside, its activation dtype inside.
- * layer_to_dtype gives `x` itself if it is of that dtype, else a converted copy from the arena. */
+/* For the beginning and end of a model, which is f32 outside and has its activation dtype inside.
+ * layer_to_dtype returns `x` itself if it has that dtype, else a converted copy from the arena. */
 struct tensor layer_to_dtype(struct compute *c, const struct tensor *x, enum dtype dtype);
-/* y = conv(x), of y's size, in y's dtype. */
+/* y = conv(x), with y's size and dtype. */
 void layer_conv_to_dtype(
     struct compute *c, const struct tensor *x, const struct packed *weight, struct tensor *y);
 

@@ -46,7 +46,7 @@ void weight_numbers_finish(struct weight_numbers *numbers) {
     *numbers = (struct weight_numbers){ 0 };
 }
 
-/* Room for the numbers, and the name of the first layer. */
+/* Allocates the numbers and finds the name of the first layer. */
 static bool numbers_alloc(const struct weight_list *list, const struct packed *packed,
     struct weight_numbers *out, struct error *err) {
     const int64_t taps = packed->is_conv && packed->kind != CONV_1X1 ? 9 : 1;

@@ -10,7 +10,7 @@
 #define CHANNELS 3
 #define ADJUSTMENT 0.01
 
-/* Concepts of one kind: [count][projection_dim], each of length 1, and a threshold each. */
+/* Concepts of one kind: [count][projection_dim], each of length 1, with a threshold each. */
 struct concepts {
     float *embeddings; /* owned */
     float thresholds[SAFETY_CONCEPTS];
@@ -20,7 +20,7 @@ struct concepts {
 struct safety_checker {
     struct safety_checker_config config;
     enum dtype activation_dtype;
-    float *positions; /* owned: with the class embedding in the first */
+    float *positions; /* owned: the class embedding is added to the first */
     struct packed *patch_embedding, *visual_projection;
     struct norm pre_layrnorm, post_layernorm; /* as the files spell it */
     struct clip_layer *layers;                /* owned: num_hidden_layers */
@@ -82,7 +82,7 @@ static bool load_positions(const struct weights *w, struct safety_checker *s, st
     return ok;
 }
 
-/* As torch's normalize does: by the length, or by 1e-12 where there is none. */
+/* Divides by the length, or by 1e-12 if that is more, like torch's normalize. */
 static void normalise(float *v, int64_t count) {
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
@@ -173,7 +173,7 @@ const float *safety_checker_positions(const struct safety_checker *checker) {
     return checker->positions;
 }
 
-/* The shorter side becomes `resize`; the other keeps the proportions, rounded down. */
+/* Resizes so that the shorter side is `resize`; the other keeps the proportions, rounded down. */
 static bool resize(const struct safety_checker_config *config, const struct picture *picture,
     struct picture *out, struct error *err) {
     const int64_t w = picture->width, h = picture->height, side = config->resize;
@@ -182,7 +182,7 @@ static bool resize(const struct safety_checker_config *config, const struct pict
     return picture_resize(picture, width, height, RESIZE_BICUBIC, out, err);
 }
 
-/* The number of the resized picture's middle at (x, y); what is outside of it is black. */
+/* The value at (x, y) of the resized picture's middle; outside the picture it is black. */
 static float pixel(const struct safety_checker_config *config, const struct picture *resized, int x,
     int y, int channel) {
     const int left = resized->width - config->image_size,

@@ -1,6 +1,6 @@
-/* The safety checker of Stable Diffusion 1.x: CLIP's vision tower, a projection, and how near that
- * comes to the embeddings of some concepts. diffusers' StableDiffusionSafetyChecker, with the
- * CLIPImageProcessor before it. */
+/* The safety checker of Stable Diffusion 1.x: CLIP's vision tower, a projection, and the similarity
+ * of the result to the embeddings of some concepts. Follows diffusers' StableDiffusionSafetyChecker
+ * with the CLIPImageProcessor before it. */
 #ifndef MODELS_SAFETY_CHECKER_H
 #define MODELS_SAFETY_CHECKER_H
 
@@ -9,40 +9,43 @@
 #include "models/weights.h"
 #include "pictures/picture.h"
 
-/* Of the two kinds of concepts: what calls for care, and what is not shown. */
+/* The numbers of the two kinds of concepts: those that call for care, and those that are not
+ * shown. */
 #define SAFETY_SPECIAL 3
 #define SAFETY_CONCEPTS 17
 
 struct safety_checker;
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. Errors
- * begin with "safety_checker: ". */
+/* Copies the config and packs the weights; neither is needed afterwards. Errors begin with
+ * "safety_checker: ". */
 bool safety_checker_create(const struct safety_checker_config *config, const struct weights *w,
     struct safety_checker **out, struct error *err) __attribute__((warn_unused_result));
 void safety_checker_destroy(struct safety_checker *checker); /* NULL is fine */
 
 const struct safety_checker_config *safety_checker_get_config(const struct safety_checker *checker);
 
-/* How many numbers safety_checker_read writes: [1 + patches][3 * patch_size^2]. */
+/* The number of floats that safety_checker_read writes: [1 + patches][3 * patch_size^2]. */
 int64_t safety_checker_input_count(const struct safety_checker *checker);
-/* An RGB picture as the tower takes it: resized, its middle, normalised, and cut into patches, the
- * first of which is the class token's and zero. */
+/* Prepares an RGB picture for the tower: resizes it, takes its middle, normalises it and cuts it
+ * into patches. The first patch is the class token's and is zero. */
 bool safety_checker_read(const struct safety_checker *checker, const struct picture *picture,
     float *out, struct error *err) __attribute__((warn_unused_result));
 
-/* input f32 [1 + patches][3 * patch_size^2], from safety_checker_read; embedding f32 [1]
- * [projection_dim]. `positions` f32 [1 + patches][hidden_size] holds safety_checker_positions. */
+/* input f32 [1 + patches][3 * patch_size^2], from safety_checker_read; embedding f32
+ * [1][projection_dim]; positions f32 [1 + patches][hidden_size], a copy of
+ * safety_checker_positions. */
 void safety_checker_forward(const struct safety_checker *checker, struct compute *c,
     const struct tensor *input, const struct tensor *positions, struct tensor *embedding);
 /* [1 + patches][hidden_size], borrowed. */
 const float *safety_checker_positions(const struct safety_checker *checker);
 
 struct safety_scores {
-    double special[SAFETY_SPECIAL], concepts[SAFETY_CONCEPTS]; /* above 0: it is there */
-    bool flagged;                                              /* any of `concepts` is */
+    double special[SAFETY_SPECIAL], concepts[SAFETY_CONCEPTS]; /* above 0: present */
+    bool flagged;                                              /* any of `concepts` is present */
 };
-/* What an embedding [projection_dim] comes to. A score is the cosine less the concept's threshold,
- * rounded to three places; from the first special one above 0 on, all get 0.01 more. */
+/* Scores an embedding [projection_dim]. A score is the cosine minus the concept's threshold,
+ * rounded to three places. After the first special concept above 0, all further scores get 0.01
+ * more. */
 void safety_checker_score(
     const struct safety_checker *checker, const float *embedding, struct safety_scores *out);
 

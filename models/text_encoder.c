@@ -1,5 +1,5 @@
 /* CLIP's text transformer: pre-norm blocks with a causal mask, a learned position for each token,
- * and one norm at the end, which every clip_skip goes through. */
+ * and one norm at the end, which is applied with every clip_skip. */
 #include "models/text_encoder.h"
 
 #include "models/clip_layer.h"
@@ -97,7 +97,7 @@ enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder) {
     return encoder->token_embedding.tensor.dtype;
 }
 
-/* y [n][t][c]: the run's tokens become its vectors, each with its position. */
+/* Replaces the run's tokens in y [n][t][c] by its vectors, each with its position. */
 static void put_vectors(const struct text_encoder *e, struct compute *c,
     const struct text_vectors *vectors, const struct text_vector_run *run, struct tensor *y) {
     const int64_t t = y->shape[1], width = y->shape[2], count = run->count;

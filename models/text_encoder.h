@@ -1,4 +1,4 @@
-/* CLIP's text transformer: token ids to the context that the UNet attends to. */
+/* CLIP's text transformer: turns token ids into the context that the UNet attends to. */
 #ifndef MODELS_TEXT_ENCODER_H
 #define MODELS_TEXT_ENCODER_H
 
@@ -8,31 +8,33 @@
 
 struct text_encoder;
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. Errors
- * begin with "text_encoder: ". */
+/* Copies the config and packs the weights; neither is needed afterwards. Errors begin with
+ * "text_encoder: ". */
 bool text_encoder_create(const struct text_encoder_config *config, const struct weights *w,
     struct text_encoder **out, struct error *err) __attribute__((warn_unused_result));
-/* Gives the memory of its weights back; it can tell what it is, and compute no more. */
+/* Frees the memory of its weights. Afterwards it can still report its config but no longer
+ * compute. */
 void text_encoder_drop_weights(struct text_encoder *encoder);
-/* The two change places: one that dropped its weights gets another's, wherever it is borrowed. */
+/* Exchanges the two, so that one that dropped its weights gets another's wherever it is
+ * borrowed. */
 void text_encoder_swap(struct text_encoder *a, struct text_encoder *b);
 void text_encoder_destroy(struct text_encoder *encoder); /* NULL is fine */
 
 const struct text_encoder_config *text_encoder_get_config(const struct text_encoder *encoder);
-/* The dtype of activations, and so of the context. */
+/* The dtype of activations, and therefore of the context. */
 enum dtype text_encoder_activation_dtype(const struct text_encoder *encoder);
 
-/* Which packed weight each layer's tensors have become. Borrowed. */
+/* Which packed weight holds each layer's tensors. Borrowed. */
 const struct weight_list *text_encoder_weights(const struct text_encoder *encoder);
 
-/* Vectors in the place of tokens' embeddings: those of a run begin at `first` of the values, and
- * stand at the tokens `at` and further of row `row`. */
+/* Vectors that replace the embeddings of tokens: a run takes `count` vectors from `first` on, for
+ * the tokens of row `row` from `at` on. */
 struct text_vector_run {
     int row, at, first, count;
 };
 struct text_vectors {
-    struct tensor values; /* [all of them][hidden_size], of text_encoder_vector_dtype */
-    struct tensor ids;    /* i32 [all of them][1]: 0, 1, 2, ... */
+    struct tensor values; /* [all vectors][hidden_size], of text_encoder_vector_dtype */
+    struct tensor ids;    /* i32 [all vectors][1]: 0, 1, 2, ... */
     const struct text_vector_run *runs;
     int run_count;
 };
@@ -43,7 +45,8 @@ enum dtype text_encoder_vector_dtype(const struct text_encoder *encoder);
  * (clip_skip as diffusers counts it: 0 is the last layer). 0 <= clip_skip < num_hidden_layers. */
 void text_encoder_forward(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, int clip_skip, struct tensor *y);
-/* The same with vectors, NULL for none, in the place of some tokens, whose ids may be any. */
+/* The same with `vectors` (or NULL) in the place of some tokens, whose ids may then be any valid
+ * ones. */
 void text_encoder_forward_vectors(const struct text_encoder *encoder, struct compute *c,
     const struct tensor *ids, const struct text_vectors *vectors, int clip_skip, struct tensor *y);
 

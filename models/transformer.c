@@ -26,8 +26,8 @@ bool transformer_load(const struct weights *w, const char *prefix,
         .k_offset = shape->context_offset,
         .v_offset = shape->context_offset + c,
     };
-    /* proj_in and proj_out are 1x1 convolutions in SD-1.x and linear layers in SD-2.x: on
-     * channels-last tokens these are the same thing. */
+    /* proj_in and proj_out are 1x1 convolutions in SD-1.x and linear layers in SD-2.x; on
+     * channels-last tokens these are the same. */
     if (norm_load(w, prefix, "norm", c, &out->norm, err) &&
         linear_load(w, prefix, "proj_in", square, &out->proj_in, err) &&
         norm_load(w, prefix, "transformer_blocks.0.norm1", c, &out->norm1, err) &&

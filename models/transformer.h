@@ -1,5 +1,5 @@
-/* Transformer2DModel with one BasicTransformerBlock: where the UNet looks at the whole image and at
- * the prompt.
+/* Transformer2DModel with one BasicTransformerBlock: here the UNet attends to the whole image and
+ * to the prompt.
  *
  *   s = proj_in(group_norm(x))                as tokens [n][h*w][c]
  *   s += to_out(attention(norm1(s)))          self-attention
@@ -7,8 +7,8 @@
  *   s += ff2(geglu(ff0(norm3(s))))
  *   x += proj_out(s)
  *
- * The keys and values of the context depend on the prompt only; the UNet computes them once for all
- * blocks (unet_encode_context) and each block finds its own in that tensor.
+ * The keys and values of the context depend on the prompt only. The UNet computes them once for all
+ * blocks (unet_encode_context), and each block finds its own part in that tensor.
  */
 #ifndef MODELS_TRANSFORMER_H
 #define MODELS_TRANSFORMER_H
@@ -19,7 +19,7 @@ struct transformer {
     int64_t channels;
     int heads;
     int groups;
-    int64_t k_offset, v_offset; /* of this block in the context's keys and values */
+    int64_t k_offset, v_offset; /* of this block's part in the context's keys and values */
     struct norm norm;
     struct packed *proj_in, *proj_out;
     struct norm norm1, norm2, norm3;
@@ -36,19 +36,19 @@ struct transformer_shape {
     int64_t context_offset;
 };
 
-/* All but to_k and to_v of the cross-attention. */
+/* Loads all layers except to_k and to_v of the cross-attention. */
 bool transformer_load(const struct weights *w, const char *prefix,
     const struct transformer_shape *shape, struct transformer *out, struct error *err)
     __attribute__((warn_unused_result));
 void transformer_finish(struct transformer *transformer);
 
-/* The two layers that transformer_load leaves out, [channels][cross_attention_dim] each, no bias.
- */
+/* Describes the two layers that transformer_load leaves out, [channels][cross_attention_dim] each,
+ * no bias. */
 bool transformer_context_parts(const char *prefix, int64_t channels, struct linear_part parts[2],
     struct error *err) __attribute__((warn_unused_result));
 
-/* What the cross-attentions look at: kv [n][t][...]; lengths i32 [n], how many of the t are each
- * row's, or NULL: all of them. */
+/* What the cross-attentions attend to: kv [n][t][...]; lengths i32 [n], the number of each row's
+ * tokens, or NULL if every row has t. */
 struct transformer_context {
     const struct tensor *kv, *lengths;
 };
@@ -57,7 +57,7 @@ struct transformer_context {
 void transformer_forward(const struct transformer *transformer, struct compute *c, struct tensor *x,
     const struct transformer_context *context);
 
-/* Its parts, in order. `s` is the token tensor [n][h*w][channels]. */
+/* The parts of transformer_forward, in order. `s` is the token tensor [n][h*w][channels]. */
 void transformer_enter(
     const struct transformer *t, struct compute *c, const struct tensor *x, struct tensor *s);
 void transformer_self_attention(const struct transformer *t, struct compute *c, struct tensor *s);

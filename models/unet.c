@@ -1,6 +1,6 @@
 /* The UNet is a list of blocks down, one in the middle and the same number up. Each result on the
- * way down is kept and handed, last first, to a resnet on the way up: a stack, both when loading
- * (its channels) and when running (its tensors). */
+ * way down is kept and passed, last first, to a resnet on the way up. That is a stack, both when
+ * loading (its channels) and when running (its tensors). */
 #include "models/unet.h"
 
 #include "models/layers.h"
@@ -17,7 +17,7 @@ struct block {
     int64_t channels;
     int layers;
     struct resnet *resnets;         /* owned: layers */
-    struct transformer *attentions; /* owned: layers, or NULL for a block without */
+    struct transformer *attentions; /* owned: layers; NULL for a block without attention */
     struct packed *sampler;         /* to the next block's size; NULL in the last block */
 };
 
@@ -40,7 +40,7 @@ struct unet {
     struct weight_list weights; /* owned */
 };
 
-/* What is carried along while loading. */
+/* The state of loading. */
 struct builder {
     struct unet *unet;
     struct weights w;                  /* with the model's list */
@@ -312,7 +312,8 @@ int64_t unet_time_channels(const struct unet *unet) {
     return unet->time_add_channels;
 }
 
-/* As many as divide the channels: each is a block's work on a device. */
+/* The largest number of pieces that divides the channels: each piece is one block's work on a
+ * device. */
 int unet_time_pieces(const struct unet *unet) {
     int pieces = UNET_TIME_PIECES_MAX;
     while (unet->time_add_channels % pieces != 0)
@@ -326,8 +327,8 @@ void unet_time_ids(const struct unet *unet, int line, int32_t *ids) {
         ids[i] = line * pieces + i;
 }
 
-/* Two linear layers on the sinusoid; SiLU stands after both, because each resnet starts its
- * projection of the embedding with one. Then all of those. y [n][time_add_channels]. */
+/* Two linear layers on the sinusoid. SiLU follows both of them, because each resnet begins its
+ * projection of the embedding with one. Then all of those projections. y [n][time_add_channels]. */
 void unet_encode_timesteps(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y) {
     const size_t mark = arena_mark(c->arena);
@@ -376,8 +377,7 @@ static void down_block(struct pass *p, const struct block *block) {
     }
 }
 
-/* hidden [n][h][w][..] to the next block's size, which is that of the skip connection it will meet.
- */
+/* hidden [n][h][w][..] to the next block's size, which is that of the next skip connection. */
 static struct tensor up_block(
     struct pass *p, const struct block *block, const struct tensor *hidden) {
     const int64_t n = hidden->shape[0], h = hidden->shape[1], w = hidden->shape[2];

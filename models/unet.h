@@ -1,8 +1,8 @@
 /* UNet2DConditionModel: predicts the noise (or v) in a batch of latents.
  *
  * Row i has its own timestep and its own text context, and its result does not depend on the other
- * rows. What depends on the prompt only, the keys and values of every cross-attention, is computed
- * once by unet_encode_context and passed to every step.
+ * rows. The keys and values of every cross-attention depend on the prompt only. unet_encode_context
+ * computes them once, and they are passed to every step.
  */
 #ifndef MODELS_UNET_H
 #define MODELS_UNET_H
@@ -13,8 +13,8 @@
 
 struct unet;
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. Errors
- * begin with "unet: ". */
+/* Copies the config and packs the weights; neither is needed afterwards. Errors begin with "unet:
+ * ". */
 bool unet_create(const struct unet_config *config, const struct weights *w, struct unet **out,
     struct error *err) __attribute__((warn_unused_result));
 void unet_destroy(struct unet *unet); /* NULL is fine */
@@ -23,7 +23,7 @@ const struct unet_config *unet_get_config(const struct unet *unet);
 /* The dtype of activations and of the context keys and values. */
 enum dtype unet_activation_dtype(const struct unet *unet);
 
-/* Which packed weight each layer's tensors have become. Borrowed. */
+/* Which packed weight holds each layer's tensors. Borrowed. */
 const struct weight_list *unet_weights(const struct unet *unet);
 
 /* Channels of the encoded context: for every cross-attention in order, its keys then its values. */
@@ -32,27 +32,28 @@ int64_t unet_context_channels(const struct unet *unet);
 void unet_encode_context(
     const struct unet *unet, struct compute *c, const struct tensor *context, struct tensor *kv);
 
-/* What timesteps add to the resnets depends on nothing else: a table of it, made once for many
- * steps, spares each step those layers. Line i of y [n][unet_time_channels], activation dtype,
- * belongs to timesteps f32 [n] and to row i of an overlay. */
+/* What a timestep adds to the resnets depends on nothing else. A table of it, made once for many
+ * steps, saves each step those layers. Line i of y [n][unet_time_channels], activation dtype,
+ * belongs to element i of timesteps f32 [n] and to row i of an overlay. */
 int64_t unet_time_channels(const struct unet *unet);
 void unet_encode_timesteps(
     const struct unet *unet, struct compute *c, const struct tensor *timesteps, struct tensor *y);
 
-/* A row of a call takes its line of a table piece by piece: ids has unet_time_pieces, which
- * are UNET_TIME_PIECES_MAX at most. */
+/* A row of a call reads its line of a table piece by piece. unet_time_ids writes the ids of a
+ * line's pieces: unet_time_pieces of them, at most UNET_TIME_PIECES_MAX. */
 #define UNET_TIME_PIECES_MAX 80
 int unet_time_pieces(const struct unet *unet);
 void unet_time_ids(const struct unet *unet, int line, int32_t *ids);
 
 /* latents f32 [n][h][w][in_channels]; timesteps f32 [n] (may be fractional); kv [n][t][...] from
- * unet_encode_context; lengths i32 [n], how many of its t tokens are each row's text, or NULL where
- * all are; y f32 [n][h][w][out_channels]. h and w are free (any multiple of 8 px). */
+ * unet_encode_context; lengths i32 [n], the number of tokens of each row's text, or NULL if all
+ * have t; y f32 [n][h][w][out_channels]. h and w may be any size (the picture any multiple of 8
+ * px). */
 void unet_forward(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *timesteps, const struct tensor *kv, const struct tensor *lengths,
     struct tensor *y);
-/* The same bits from a table [lines][unet_time_channels], which unet_encode_timesteps made, without
- * a tape; ids i32 [n][unet_time_pieces]. */
+/* The same bits from a table [lines][unet_time_channels] made by unet_encode_timesteps; not with a
+ * tape. ids i32 [n][unet_time_pieces]. */
 void unet_forward_timed(const struct unet *unet, struct compute *c, const struct tensor *latents,
     const struct tensor *table, const struct tensor *ids, const struct tensor *kv,
     const struct tensor *lengths, struct tensor *y);

@@ -1,9 +1,11 @@
 /* AutoencoderKL. Both directions are resnets at a few sizes around one attention at the smallest.
  *
  * At full size one tensor of the last level is 134 MB in f32 (512x512 pixels, 128 channels), so
- * memory decides the order here: resnets work in place, group norms overwrite what nobody reads any
- * more, and all levels of the decoder share two buffers. Decoding peaks at four such tensors: the
- * last level's input (twice as many channels), its output and one in between; encoding at three. */
+ * memory decides the order here: resnets work in place, group norms overwrite what is not read
+ * again, and all levels of the decoder share two buffers. Decoding peaks at four such tensors: the
+ * last level's input (twice as many channels), its output and one in between. Encoding peaks at
+ * three.
+ */
 #include "models/vae.h"
 
 #include "models/image_attention.h"
@@ -22,7 +24,7 @@ struct level {
     struct packed *sampler; /* between this level and the next; NULL in the last */
 };
 
-/* The encoder's or the decoder's half; `levels` in the order in which they run. */
+/* The encoder's or the decoder's half; `levels` are in the order in which they run. */
 struct half {
     struct packed *conv_in;
     struct level levels[CONFIG_MAX_BLOCKS];
@@ -77,7 +79,7 @@ static bool load_level(const struct weights *w, const struct vae_config *config,
                                  shape->channels, &out->sampler, err);
 }
 
-/* The middle block and the last layers, alike in both halves. */
+/* Loads the middle block and the last layers, which both halves have. */
 static bool load_rest(const struct weights *w, const struct vae_config *config, const char *name,
     int64_t c_last, int64_t c_out, struct half *out, struct error *err) {
     const int64_t channels = config->block_out_channels[config->block_count - 1];
@@ -160,7 +162,7 @@ bool vae_create(const struct vae_config *config, const struct weights *w, enum v
     vae->config = *config;
     vae->activation_dtype = w->kernels->activation_dtype(w->dtype);
     vae->parts = parts;
-    /* The half that is not wanted is checked all the same: half a file is a wrong file. */
+    /* The half that is not kept is checked too: a file with only one half is wrong. */
     struct weights encoder = *w, decoder = *w;
     encoder.list = decoder.list = &vae->weights;
     encoder.check_only |= !(parts & VAE_ENCODER);
@@ -261,7 +263,7 @@ static void unscale(
     }
 }
 
-/* What comes before the levels: latents [n][h][w][latent_channels] to y [n][h][w][c]. */
+/* Everything before the levels: latents [n][h][w][latent_channels] to y [n][h][w][c]. */
 static void decoder_start(
     const struct vae *vae, struct compute *c, const struct tensor *latents, struct tensor *y) {
     const struct half *half = &vae->decoder;
@@ -278,7 +280,7 @@ static void decoder_start(
     arena_release(c->arena, mark);
 }
 
-/* Memory for the input of any level of the decoder, or for what its resnets make of it. */
+/* Memory for the input of any level of the decoder, or for its resnets' result. */
 static struct tensor level_memory(
     const struct vae *vae, struct compute *c, const struct tensor *latents, bool input) {
     int64_t largest = 0; /* channels * 4^i: level i has 4^i times the latents' pixels */
@@ -290,7 +292,7 @@ static struct tensor level_memory(
     return new_image(vae, c, latents->shape[0], latents->shape[1], latents->shape[2], largest);
 }
 
-/* An image [n][h][w][channels] in memory that holds at least as much. */
+/* An image [n][h][w][channels] in memory that is large enough. */
 static struct tensor image_in(
     const struct tensor *memory, int64_t n, int64_t h, int64_t w, int64_t channels) {
     struct tensor t = tensor_4d(memory->data, memory->dtype, n, h, w, channels);
@@ -324,7 +326,7 @@ static void decode_levels(const struct vae *vae, struct compute *c, const struct
     }
 }
 
-/* False, with the error set, if the part was not asked for when the VAE was made. */
+/* Returns false, with the error set, if the VAE was created without this part. */
 static bool has_part(const struct vae *vae, struct compute *c, enum vae_parts part) {
     if (!compute_ok(c))
         return false;
@@ -352,11 +354,11 @@ void vae_decode(
     arena_release(c->arena, mark);
 }
 
-/* x, the level's input, to its output, after the downsampler if there is one. */
+/* Computes the level's output from its input x, including the downsampler if there is one. */
 static struct tensor encode_level(
     const struct vae *vae, struct compute *c, const struct level *level, struct tensor x) {
     const int64_t n = x.shape[0], h = x.shape[1], w = x.shape[2];
-    struct tensor y = x; /* in place where the channels stay */
+    struct tensor y = x; /* in place if the channels stay the same */
     if (level->resnets[0].c_in != level->channels)
         y = new_image(vae, c, n, h, w, level->channels);
     resnet_forward(&level->resnets[0], c, &x, RESNET_OVERWRITE_INPUT, NULL, &y);

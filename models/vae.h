@@ -10,13 +10,15 @@ struct vae;
 
 enum vae_parts { VAE_DECODER = 1, VAE_ENCODER = 2, VAE_BOTH = 3 };
 
-/* The config is copied and the weights are packed: nothing of either is needed afterwards. Asks for
- * the tensors of both parts, and keeps those of `parts`. Errors begin with "vae: ". */
+/* Copies the config and packs the weights; neither is needed afterwards. Requests the tensors of
+ * both parts, and keeps those of `parts`. Errors begin with "vae: ". */
 bool vae_create(const struct vae_config *config, const struct weights *w, enum vae_parts parts,
     struct vae **out, struct error *err) __attribute__((warn_unused_result));
-/* Gives the memory of its weights back; it can tell what it is, and compute no more. */
+/* Frees the memory of its weights. Afterwards it can still report its config but no longer
+ * compute. */
 void vae_drop_weights(struct vae *vae);
-/* The two change places: one that dropped its weights gets another's, wherever it is borrowed. */
+/* Exchanges the two, so that one that dropped its weights gets another's wherever it is
+ * borrowed. */
 void vae_swap(struct vae *a, struct vae *b);
 void vae_destroy(struct vae *vae); /* NULL is fine */
 
@@ -24,12 +26,12 @@ const struct vae_config *vae_get_config(const struct vae *vae);
 /* Pixels per latent: 2^(blocks - 1), 8 for SD-1.5. */
 int vae_scale(const struct vae *vae);
 
-/* Which packed weight each layer's tensors have become; those of a part that was not asked for name
- * none. Borrowed. */
+/* Which packed weight holds each layer's tensors; NULL for those of a part that is not kept.
+ * Borrowed. */
 const struct weight_list *vae_weights(const struct vae *vae);
 
-/* latents f32 [n][h][w][latent_channels] as the UNet works on them (they are divided by
- * scaling_factor here); image f32 [n][h*scale][w*scale][3], about -1..1, not clamped. */
+/* latents f32 [n][h][w][latent_channels] as the UNet uses them (vae_decode divides them by
+ * scaling_factor); image f32 [n][h*scale][w*scale][3], about -1..1, not clamped. */
 void vae_decode(
     const struct vae *vae, struct compute *c, const struct tensor *latents, struct tensor *image);
 

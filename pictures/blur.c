@@ -14,7 +14,7 @@ static bool cancelled(struct error *err) {
 
 /* --- a Gaussian --- */
 
-/* Of 2 `radius` + 1 weights; NULL when memory is short. */
+/* 2 `radius` + 1 weights of a Gaussian; NULL without memory. */
 static float *gaussian(int sigma, int radius) {
     float *weights = malloc((2 * (size_t)radius + 1) * sizeof(*weights));
     double sum = 0;
@@ -25,14 +25,14 @@ static float *gaussian(int sigma, int radius) {
     return weights;
 }
 
-/* -1 is 1, as often as it takes. */
+/* Mirrors a position into the line, repeatedly if needed: -1 becomes 1. */
 static int mirrored(int at, int count) {
     while (count > 1 && (at < 0 || at >= count))
         at = at < 0 ? -at : 2 * (count - 1) - at;
     return count > 1 ? at : 0;
 }
 
-/* out[i] is the sum of weights[k] in[i + k], in that order for each. */
+/* out[i] = sum over k of weights[k] in[i + k], in the order of k. */
 static void weigh(const float *in, const float *weights, int taps, int count, float *out) {
     memset(out, 0, (size_t)count * sizeof(*out));
     for (int k = 0; k < taps; k++)
@@ -40,7 +40,7 @@ static void weigh(const float *in, const float *weights, int taps, int count, fl
             out[i] += weights[k] * in[i + k];
 }
 
-/* False once it is cancelled, as blur_columns. */
+/* Returns false when cancelled, like blur_columns. */
 static bool blur_rows(struct picture *p, const float *weights, int radius, float *line, float *sum,
     struct cancel cancel) {
     for (int y = 0; y < p->height; y++) {
@@ -56,7 +56,8 @@ static bool blur_rows(struct picture *p, const float *weights, int radius, float
     return true;
 }
 
-/* Row after row, whose pixels are one beside the other in memory. `from` is a copy of it. */
+/* Works row by row, because a row's pixels are adjacent in memory. `from` is a copy of the
+ * pixels. */
 static bool blur_columns(struct picture *p, const uint8_t *from, const float *weights, int radius,
     float *sum, struct cancel cancel) {
     const size_t width = (size_t)p->width;
@@ -105,7 +106,7 @@ bool picture_blur(
 
 /* --- a smear --- */
 
-#define PASSES 3 /* of a box: close to a Gaussian */
+#define PASSES 3 /* of a box blur: close to a Gaussian */
 #define CHANNELS 4
 
 /* Premultiplied colours and alpha: [height][width][4]. */
@@ -125,7 +126,7 @@ static double box_radius(double sigma) {
     return whole + fraction;
 }
 
-/* LINES lines of a layer side by side, so that columns too are read in pieces of memory:
+/* LINES lines of a layer side by side, so that columns too are read in contiguous pieces of memory:
  * [count][LANES]. */
 #define LINES 4
 #define LANES (LINES * CHANNELS)
@@ -135,8 +136,8 @@ struct lines {
     double (*sums)[LANES];  /* owned: [longer side + 1] */
 };
 
-/* Each ends in values that go on for ever. values[i] becomes the mean of what lies within the
- * radius, of which the outermost count by its fraction. */
+/* values[i] becomes the mean of the values within the radius; the outermost are weighted with the
+ * radius's fraction. A line continues beyond its ends with its end values. */
 static void box(struct lines *l, int count, double radius) {
     const int whole = (int)radius;
     const double fraction = radius - whole, weight = 1 / (2 * radius + 1);
@@ -165,8 +166,8 @@ static void box(struct lines *l, int count, double radius) {
     }
 }
 
-/* Up to LINES lines that begin at `at`, `apart` from each other, of pixels that are `stride` apart:
- * all passes. */
+/* Makes all passes over up to LINES lines that begin at `at` and lie `apart` from each other; their
+ * pixels are `stride` apart. */
 static void blur_lines(
     struct lines *l, float *at, int lines, size_t apart, int count, size_t stride, double radius) {
     for (int i = 0; i < count; i++)
@@ -197,7 +198,7 @@ static void blur_layer(struct layer *layer, double sigma, struct lines *l) {
             layer->height, row, radius);
 }
 
-/* What is not masked, as it would lie on glass. */
+/* The unmasked part of the picture; the rest of the layer is transparent. */
 static void fill_layer(
     struct layer *layer, const struct picture *picture, const struct picture *mask) {
     const size_t pixels = (size_t)picture->width * (size_t)picture->height;
@@ -209,7 +210,7 @@ static void fill_layer(
     }
 }
 
-/* Lays `above` over `layer`. */
+/* Composes `above` over `layer`. */
 static void compose(struct layer *layer, const struct layer *above) {
     const size_t pixels = (size_t)layer->width * (size_t)layer->height;
     for (size_t i = 0; i < pixels; i++) {

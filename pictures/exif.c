@@ -10,7 +10,7 @@ enum {
     TAG_USER_COMMENT = 0x9286,
 };
 enum { TYPE_ASCII = 2, TYPE_SHORT = 3, TYPE_LONG = 4, TYPE_UNDEFINED = 7 };
-#define COMMENT_HEAD "UNICODE" /* of UTF-16, its NUL included */
+#define COMMENT_HEAD "UNICODE" /* for UTF-16, with its NUL */
 #define ENTRY_BYTES 12
 
 struct reader {
@@ -19,7 +19,7 @@ struct reader {
     bool little;
 };
 
-/* 0 past the end, which no tag, type or orientation is. */
+/* Returns 0 beyond the end; no tag, type or orientation is 0. */
 static uint32_t read_16(const struct reader *r, size_t at) {
     if (r->size < 2 || at > r->size - 2)
         return 0;
@@ -32,15 +32,15 @@ static uint32_t read_32(const struct reader *r, size_t at) {
     return r->little ? b << 16 | a : a << 16 | b;
 }
 
-/* In which order the numbers are is said first. False if this is no TIFF header. */
+/* Reads the byte order, which comes first. Returns false if this is no TIFF header. */
 static bool begin_reading(const uint8_t *tiff, size_t size, struct reader *out) {
     *out = (struct reader){ tiff, size, size >= 2 && tiff[0] == 'I' && tiff[1] == 'I' };
     const bool big = size >= 2 && tiff[0] == 'M' && tiff[1] == 'M';
     return (out->little || big) && read_16(out, 2) == 42;
 }
 
-/* Where the entry of that tag stands in the folder at `folder`; 0 if there is none. Of the entries
- * that it claims only those that are there cost time. */
+/* The place of the entry with this tag in the directory at `folder`; 0 if there is none. Only
+ * entries that exist cost time, not all that the directory claims. */
 static size_t find_entry(const struct reader *r, size_t folder, uint32_t tag) {
     const size_t entries = read_16(r, folder);
     for (size_t i = 0; i < entries && folder + 2 + i * ENTRY_BYTES < r->size; i++) {
@@ -70,7 +70,8 @@ static char *put_utf8(char *out, uint32_t code) {
     return out;
 }
 
-/* UTF-16 in the order of `r` up to its first NUL, malloc'd; a lone surrogate becomes U+FFFD. */
+/* Converts UTF-16 in the byte order of `r`, up to its first NUL, to UTF-8. malloc'd. A lone
+ * surrogate becomes U+FFFD. */
 static char *from_utf16(const struct reader *r, size_t at, size_t bytes) {
     char *text = malloc(bytes / 2 * 3 + 1), *out = text;
     for (size_t i = 0; text && i + 2 <= bytes; i += 2) {
@@ -91,8 +92,8 @@ static char *from_utf16(const struct reader *r, size_t at, size_t bytes) {
     return text;
 }
 
-/* Eight bytes say which characters follow. AUTOMATIC1111's are UTF-16 with the high byte first,
- * whatever the numbers' order is. */
+/* The first eight bytes name the encoding of the rest. AUTOMATIC1111 writes UTF-16 with the high
+ * byte first, whatever the byte order of the numbers. */
 bool exif_user_comment(const uint8_t *tiff, size_t size, char **out, struct error *err) {
     struct reader r;
     *out = NULL;
@@ -135,7 +136,7 @@ static uint8_t *put_entry(uint8_t *out, uint32_t tag, uint32_t type, size_t coun
     return put_32(put_32(put_16(put_16(out, tag), type), count), value);
 }
 
-/* UTF-8, which is right, to UTF-16; at most as many bytes twice over. Returns the end. */
+/* Converts valid UTF-8 to UTF-16, at most twice as many bytes. Returns the end. */
 static uint8_t *put_utf16(uint8_t *out, const char *text) {
     for (const uint8_t *p = (const uint8_t *)text; *p;) {
         const int more = *p < 0x80 ? 0 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : 3;

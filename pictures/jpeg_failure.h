@@ -1,4 +1,4 @@
-/* What libjpeg does about errors: by itself it would print them and end the process. */
+/* Handles libjpeg's errors. libjpeg's default prints them and ends the process. */
 #ifndef PICTURES_JPEG_FAILURE_H
 #define PICTURES_JPEG_FAILURE_H
 
@@ -17,9 +17,9 @@ struct jpeg_failure {
     char message[JMSG_LENGTH_MAX]; /* of the error; empty before there is one */
 };
 
-/* Returns what the member `err` of libjpeg's object must be. Nothing is printed. Warnings (damaged
- * pixels, which libjpeg guesses) pass, as in Pillow; that the file ends before its picture does is
- * an error. */
+/* Returns the value for the member `err` of libjpeg's object. Nothing is printed. Warnings (damaged
+ * pixels, which libjpeg guesses) are ignored, as in Pillow, but a file that ends before its picture
+ * does is an error. */
 struct jpeg_error_mgr *jpeg_failure_init(struct jpeg_failure *failure);
 
 #endif

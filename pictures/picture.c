@@ -22,7 +22,7 @@ void picture_finish(struct picture *picture) {
     *picture = (struct picture){ 0 };
 }
 
-/* What the first bytes say, for a message. */
+/* A description of the file by its first bytes, for a message. */
 static const char *name_of(const uint8_t *file, size_t size) {
     static const struct {
         const char *magic, *name;
@@ -87,7 +87,8 @@ bool picture_examine(const void *file, size_t size, struct picture_info *out, st
     return true;
 }
 
-/* Orientation o shows at (x, y) the file's pixel (sx, sy): mirrored, turned or both. */
+/* Turns the picture upright. An orientation shows the file's pixel (sx, sy) at (x, y): mirrored,
+ * turned or both. */
 static bool set_upright(struct picture *picture, int orientation, struct error *err) {
     const bool sideways = turns_sideways(orientation);
     const bool mirror_x = orientation == 2 || orientation == 3 || orientation == 7 ||
@@ -127,7 +128,7 @@ bool picture_decode(const void *file, size_t size, struct picture *out, struct e
     return false;
 }
 
-/* The alpha of `from` as RGB; false where nothing is fully transparent. */
+/* Shows the fully transparent pixels of `from` in white. Returns false if there are none. */
 static bool show_holes(const struct picture *from, struct picture *out) {
     const size_t count = (size_t)from->width * (size_t)from->height;
     size_t holes = 0;

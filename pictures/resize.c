@@ -5,10 +5,11 @@
 #include <string.h>
 
 #define PI 3.14159265358979323846
-/* Of a weight. 8 more for the pixel and 2 for weights beyond 1 and the sign make 32. */
+/* Fraction bits of a weight. 8 bits for the pixel, and 2 for weights above 1 and the sign, make
+ * 32. */
 #define FRACTION_BITS 22
 
-/* What one row or column of the result is made of: for each of its pixels a run of the source's,
+/* How one row or column of the result is made: each of its pixels is a run of the source's pixels,
  * with a weight each. */
 struct weights {
     int most;        /* pixels of the longest run */
@@ -21,7 +22,7 @@ static double bilinear(double x) {
     return fmax(1 - fabs(x), 0);
 }
 
-/* Keys's, with a = -0.5. */
+/* Keys's cubic with a = -0.5. */
 static double bicubic(double x) {
     const double a = -0.5, d = fabs(x);
     if (d < 1)
@@ -50,7 +51,7 @@ static void weights_finish(struct weights *w) {
     free(w->weight);
 }
 
-/* One run: samples of the filter around the pixel's centre, made to sum up to 1. */
+/* Fills one run: samples of the filter around the pixel's centre, scaled to sum to 1. */
 static void fill_run(struct weights *w, int index, int in, double scale, double radius,
     double (*filter)(double), double *values) {
     const double stretch = fmax(scale, 1), reach = radius * stretch;
@@ -90,7 +91,7 @@ static uint8_t rounded(int32_t sum) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Rows [height][in] to [height][out] pixels. */
+/* Resizes rows: [height][in] to [height][out] pixels. */
 static void resize_rows(const struct picture *in, const struct weights *w, struct picture *out) {
     const int channels = in->channels;
     for (int y = 0; y < out->height; y++) {
@@ -109,7 +110,7 @@ static void resize_rows(const struct picture *in, const struct weights *w, struc
     }
 }
 
-/* Columns: the same row by row of the result, each a sum of whole rows of the source. */
+/* Resizes columns, row by row of the result; each row is a sum of whole rows of the source. */
 static bool resize_columns(
     const struct picture *in, const struct weights *w, struct picture *out, struct error *err) {
     const size_t row = (size_t)in->width * (size_t)in->channels;
@@ -131,7 +132,7 @@ static bool resize_columns(
     return true;
 }
 
-/* One direction; *out is a new picture. */
+/* Resizes in one direction; *out is a new picture. */
 static bool resize_one_way(const struct picture *in, bool columns, int length,
     enum resize_filter filter, struct picture *out, struct error *err) {
     struct weights w = { 0 };
@@ -152,9 +153,9 @@ static bool resize_one_way(const struct picture *in, bool columns, int length,
     return ok;
 }
 
-/* Between the two ways pixels are rounded to 8 bits, so the order can be seen, by up to tens of
- * levels beside sharp edges: rows first, except where that would leave more to do. The rule is what
- * Pillow 13 was seen to follow. */
+/* Pixels are rounded to 8 bits between the two directions, so their order is visible, by up to tens
+ * of levels beside sharp edges. Rows come first, except where that would be more work. The rule was
+ * observed in Pillow 13. */
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) {
     const bool columns_first = height < in->height && 2 * (in->width - width) < in->height - height;

@@ -1,5 +1,4 @@
-/* A picture in another size, as Pillow's Image.resize computes it: diffusers' training scripts
- * resize with that. */
+/* Resizes a picture as Pillow's Image.resize does, which diffusers' training scripts use. */
 #ifndef PICTURES_RESIZE_H
 #define PICTURES_RESIZE_H
 
@@ -7,13 +6,14 @@
 
 enum resize_filter { RESIZE_LANCZOS, RESIZE_BILINEAR, RESIZE_BICUBIC };
 
-/* Widens the filter where the picture gets smaller, so that no pixel is left out. *out is a new
- * picture of as many channels. ERROR_NO_MEMORY. */
+/* Resizes. The filter is widened where the picture gets smaller, so that every pixel counts. *out
+ * is a new picture with as many channels. ERROR_NO_MEMORY. */
 bool picture_resize(const struct picture *in, int width, int height, enum resize_filter filter,
     struct picture *out, struct error *err) __attribute__((warn_unused_result));
 
-/* To cover that size, and the middle of it, by RESIZE_LANCZOS: as diffusers' _resize_and_crop, the
- * sides as they come out whole. *out is a new picture of as many channels. ERROR_NO_MEMORY. */
+/* Resizes with RESIZE_LANCZOS so that the picture covers width x height, and crops the middle, like
+ * diffusers' _resize_and_crop; sides are rounded down. *out is a new picture with as many channels.
+ * ERROR_NO_MEMORY. */
 bool picture_resize_to_cover(const struct picture *in, int width, int height, struct picture *out,
     struct error *err) __attribute__((warn_unused_result));
 

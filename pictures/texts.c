@@ -28,7 +28,7 @@ const char *picture_text_list_find(const struct picture_text_list *list, const c
     return NULL;
 }
 
-/* Takes over `text`; NULL stands for no memory. */
+/* Takes over `text`; NULL means that there was no memory for it. */
 static bool add(struct picture_text_list *list, const char *keyword, char *text) {
     struct picture_text *grown = text ? realloc(list->items, (list->count + 1) * sizeof(*grown))
                                       : NULL;
@@ -43,8 +43,8 @@ static bool add(struct picture_text_list *list, const char *keyword, char *text)
     return true;
 }
 
-/* --- PNG: its text chunks as those of a picture of one pixel, which libpng reads up to the pixel.
- * What libpng thinks of all other chunks does not matter here. --- */
+/* --- PNG: its text chunks are read as those of a picture of one pixel, which libpng reads up to
+ * the pixel. libpng's opinion of all other chunks does not matter here. --- */
 
 static const uint8_t signature[PNG_SIGNATURE_BYTES] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a,
     '\n' };
@@ -54,7 +54,7 @@ static const uint8_t pixels[] = { 0, 0, 0, 10, 'I', 'D', 'A', 'T' };
 
 struct reading {
     struct png_bytes bytes;
-    size_t held; /* by libpng, of all that it asks for */
+    size_t held; /* bytes allocated for libpng */
     bool is_over;
 };
 
@@ -68,7 +68,7 @@ static bool is_text(const uint8_t *type) {
            memcmp(type, "iTXt", 4) == 0;
 }
 
-/* malloc'd; NULL with an error. */
+/* Collects the text chunks in a PNG of one pixel. malloc'd; NULL with an error. */
 static uint8_t *collect(const uint8_t *file, size_t size, size_t *out_size, struct error *err) {
     struct png_chunk chunk = { 0 };
     uint8_t *out = malloc(size + sizeof(header) + sizeof(pixels)), *end;
@@ -89,8 +89,8 @@ static uint8_t *collect(const uint8_t *file, size_t size, size_t *out_size, stru
     return NULL;
 }
 
-/* A limit of its own libpng has for each text alone. One of them that does not fit is left out;
- * then on_read ends it. */
+/* libpng's own limit is for each text alone; this one is for all. A text that does not fit is left
+ * out; then on_read ends the reading. */
 static png_voidp on_malloc(png_structp png, png_alloc_size_t size) {
     struct reading *reading = png_get_mem_ptr(png);
     reading->is_over = reading->is_over || reading->held + size > PNG_TEXTS_MAX_BYTES;
@@ -112,7 +112,7 @@ static void on_read(png_structp png, png_bytep out, size_t size) {
     png_give_bytes(png, &reading->bytes, out, size);
 }
 
-/* All that libpng may jump out of. A text that it cannot read it leaves out. */
+/* Contains all calls that libpng may jump out of. It leaves out texts that it cannot read. */
 static bool read_chunks(png_structp png, png_infop info) {
     if (setjmp(png_jmpbuf(png)))
         return false;
@@ -121,7 +121,7 @@ static bool read_chunks(png_structp png, png_infop info) {
     return true;
 }
 
-/* Latin-1 to UTF-8, malloc'd. */
+/* Converts Latin-1 to UTF-8, malloc'd. */
 static char *from_latin1(const char *text) {
     const size_t size = strlen(text);
     char *out = malloc(2 * size + 1), *at = out;
@@ -181,7 +181,7 @@ static bool read_png(
 
 enum { MARKER_SOS = 0xda, MARKER_APP1 = 0xe1 };
 
-/* Up to the pixels; NULL if there are none. */
+/* Finds the EXIF data of a JPEG, searching up to the pixels; NULL if there are none. */
 static const uint8_t *find_in_jpeg(const uint8_t *file, size_t size, size_t *exif_size) {
     for (size_t at = 2; at + 4 <= size && file[at] == 0xff && file[at + 1] != MARKER_SOS;) {
         const size_t length = (size_t)file[at + 2] << 8 | file[at + 3];

@@ -1,8 +1,9 @@
-/* The texts that a picture's file carries: a PNG's text chunks, and the user comment in the EXIF
- * data of a JPEG or WebP file, where AUTOMATIC1111 and we say how the picture was drawn.
+/* Reads the texts in a picture's file: a PNG's text chunks, and the user comment in the EXIF data
+ * of a JPEG or WebP file. AUTOMATIC1111 and latentd write there how the picture was drawn.
  *
- * The files are anybody's: what is damaged or too large is refused, and the pixels are not read.
- * Any thread. */
+ * Files are not trusted: damaged or too large data are refused, and the pixels are not read. Any
+ * thread.
+ */
 #ifndef PICTURES_TEXTS_H
 #define PICTURES_TEXTS_H
 
@@ -13,21 +14,22 @@
 #include <stdint.h>
 
 struct picture_text {
-    char *keyword, *text; /* UTF-8 as far as the file's are; owned */
+    char *keyword, *text; /* UTF-8 if the file's texts are; owned */
 };
 
-/* In the file's order; a keyword may come twice. Of EXIF data "parameters", the user comment. */
+/* In the file's order; a keyword may occur twice. The user comment of EXIF data has the keyword
+ * "parameters". */
 struct picture_text_list {
     struct picture_text *items; /* owned */
     size_t count;
 };
 
-/* ERROR_INVALID for what is no PNG, JPEG or WebP file, and for a PNG that is damaged. The caller
- * finishes *out on success. */
+/* Reads the texts. ERROR_INVALID if the file is no PNG, JPEG or WebP, or a damaged PNG. On success
+ * the caller finishes *out. */
 bool picture_read_texts(const void *file, size_t size, struct picture_text_list *out,
     struct error *err) __attribute__((warn_unused_result));
 void picture_text_list_finish(struct picture_text_list *list); /* zeroed is fine */
-/* The last of that keyword, or NULL. */
+/* The last text with this keyword, or NULL. */
 const char *picture_text_list_find(const struct picture_text_list *list, const char *keyword);
 
 #endif

@@ -1,4 +1,4 @@
-/* A picture to a lossy WebP file in memory, by libwebp. */
+/* Encodes a picture as a lossy WebP file in memory, with libwebp. */
 #ifndef PICTURES_WEBP_ENCODE_H
 #define PICTURES_WEBP_ENCODE_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As jpeg_encode; exif may have any size. */
+/* Like jpeg_encode; exif may have any size. */
 bool webp_encode(const uint8_t *rgb, int width, int height, int quality, const uint8_t *exif,
     size_t exif_size, uint8_t **out, size_t *out_size, struct error *err)
     __attribute__((warn_unused_result));

@@ -1,5 +1,5 @@
-/* The blocks that attention (attention.c) and its gradient (attention_backward.c) are made of: how
- * queries, keys and values are packed, and the two products in register tiles. */
+/* The building blocks of attention (attention.c) and its gradient (attention_backward.c): packing
+ * queries, keys and values, and the two products in register tiles. */
 #ifndef KERNELS_CPU_ATTENTION_BLOCKS_H
 #define KERNELS_CPU_ATTENTION_BLOCKS_H
 
@@ -20,7 +20,8 @@ INLINE float element(const void *p, enum dtype dtype, int64_t i) {
     return dtype == DTYPE_F32 ? ((const float *)p)[i] : bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Keys [panel * PANEL, ...) of one head, of `keys`; zeros behind the last one. */
+/* Packs keys [panel * PANEL, (panel + 1) * PANEL) of one head that has `keys` of them; zeros after
+ * the last one. */
 static inline void pack_keys(int64_t d, const void *k, enum dtype dtype, int64_t at, int64_t step,
     int64_t panel, int64_t keys, float *out) {
     for (int64_t j = 0; j < PANEL; j++) {
@@ -40,7 +41,7 @@ static inline void pack_values(int64_t d, int64_t d_padded, const void *v, enum 
     }
 }
 
-/* q[tile][d][TILE_Q]: `count` queries times `factor`, zeros behind them. */
+/* out[tile][d][TILE_Q] = `count` queries times `factor`, then zeros. */
 static inline void pack_queries(int64_t d, const void *q, enum dtype dtype, int64_t at,
     int64_t step, int64_t count, float factor, float *out) {
     int64_t tiles = (count + TILE_Q - 1) / TILE_Q;
@@ -70,14 +71,15 @@ INLINE void score_tile(const float *q, const float *k, int64_t d, float *scores,
     }
 }
 
-/* Weights of a product of blocks: element (row, key) lies at row * by_row + key * by_key, so that a
- * product with the block transposed needs no transpose. */
+/* The left factor of a product of blocks: element (row, key) lies at row * by_row + key * by_key,
+ * so a product with the transposed block needs no transpose. */
 struct weights {
     const float *p;
     int64_t by_row, by_key;
 };
 
-/* o[0..rows)[0..vectors * LANES) += p[rows][keys] v[keys][...]; `rows` and `vectors` constant. */
+/* o[0..rows)[0..vectors * LANES) += p[rows][keys] v[keys][...]. `rows` and `vectors` are
+ * compile-time constants. */
 INLINE void output_tile(
     struct weights w, const float *v, int64_t step, int64_t keys, int rows, int vectors, float *o) {
     vf sum[TILE_O][3];

@@ -1,4 +1,5 @@
-/* Attention of bf16 by pairs: compiled for AVX512_BF16 and, with its twin, for every processor. */
+/* Attention in bf16 by pairs of elements: compiled for AVX512_BF16 and, as a twin, for every
+ * processor. */
 #ifndef KERNELS_CPU_ATTENTION_PAIRS_H
 #define KERNELS_CPU_ATTENTION_PAIRS_H
 
@@ -10,12 +11,12 @@
 #define PAIRS(name) name##_pairs_twin
 #endif
 
-/* Whether the entries below compute this: bf16, a positive scale, no causal mask. */
+/* Whether the entries below can compute this call: bf16, a positive scale, no causal mask. */
 static inline bool attention_pairs_takes(const struct attention_args *args) {
     return args->y->dtype == DTYPE_BF16 && args->scale > 0 && !args->causal;
 }
 
-/* The attention of struct kernels; the twin, in plain C, for tests. */
+/* The table's attention (kernels/kernels.h); the twin is plain C, for tests. */
 bool attention_pairs(const struct attention_args *args, struct error *err);
 bool attention_pairs_twin(const struct attention_args *args, struct error *err);
 

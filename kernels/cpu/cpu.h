@@ -30,10 +30,11 @@ void layers_register(struct kernels *table);
     X(adamw)                                                                                       \
     X(low_rank_backward)
 
-/* What is compiled once per instruction set. The entries of the table use every OpenMP thread. */
+/* The functions that are compiled once per instruction set. The entries of the table use every
+ * OpenMP thread. */
 struct simd {
     const char *name;
-    /* y[i] = exp(x[i]) and so on: the building blocks, for the accuracy test. */
+    /* y[i] = exp(x[i]) and so on: the building blocks, exposed for the accuracy test. */
     void (*exp)(const float *x, float *y, int64_t n);
     void (*exp2)(const float *x, float *y, int64_t n);
     void (*erf)(const float *x, float *y, int64_t n);

@@ -1,13 +1,13 @@
 /* Linear layers and convolutions of the CPU back end. An engine packs weights its own way and
- * multiplies them with activations; layers.c chooses the engine of each weight and holds the
+ * multiplies them with activations. layers.c chooses the engine of each weight and holds the
  * entries of the table.
  *
  *  - panels: our own f32 arithmetic (matmul.h), weights kept as f32 or bf16, activations f32 or
- *    bf16. Everything, everywhere.
+ *    bf16. Computes everything, on every processor.
  *  - oneDNN: products of bf16 weights and bf16 activations, where the processor has them.
  *  - phases: upsampling, as four of oneDNN's convolutions.
  *
- * level.h says which of them a level uses for what.
+ * level.h says which engine a level uses for which layer.
  */
 #ifndef KERNELS_CPU_LAYERS_H
 #define KERNELS_CPU_LAYERS_H
@@ -18,32 +18,33 @@
 
 struct layer_engine;
 
-/* What every engine's weights begin with. */
+/* The first member of every engine's weight. */
 struct layer {
     struct packed packed;
     const struct layer_engine *engine;
     enum dtype activation_dtype;
 };
 
-/* All arguments are checked before. */
+/* Callers have checked all arguments. */
 struct layer_engine {
     /* kind is meaningful if is_conv. weight: [n][k] or [n][k][s][s]. */
     bool (*pack)(const struct tensor *weight, const struct tensor *bias, bool is_conv,
         enum conv_kind kind, bool geglu, enum dtype dtype, struct layer **out, struct error *err);
     void (*destroy)(struct layer *layer);
-    /* As struct kernels has it. */
+    /* As in struct kernels. */
     bool (*unpack)(struct layer *layer, float *weight, float *bias, struct error *err);
     bool (*rewrite)(struct layer *layer, const float *weight, const float *bias, struct error *err);
     bool (*linear)(struct layer *layer, const struct linear_args *args, struct error *err);
     bool (*conv2d)(struct layer *layer, const struct conv2d_args *args, struct error *err);
-    /* dx alone; args->dx is there. */
+    /* Compute dx only; args->dx is not NULL. */
     bool (*linear_dx)(
         struct layer *layer, const struct linear_backward_args *args, struct error *err);
     bool (*conv2d_dx)(
         struct layer *layer, const struct conv2d_backward_args *args, struct error *err);
 };
 
-/* What the level in use multiplies a weight [n][k...] with. kind is meaningful if is_conv. */
+/* The code that the level in use multiplies a weight [n][k...] with. kind is meaningful if
+ * is_conv. */
 enum layer_code layers_code(
     bool is_conv, enum conv_kind kind, int64_t n, int64_t k, enum dtype activation_dtype);
 
@@ -59,20 +60,20 @@ extern const struct layer_engine phases_engine;
 
 struct dnnl_question {
     enum conv_kind kind; /* CONV_1X1: a product of h tokens */
-    int phase;           /* of CONV_3X3_UP: 0 to 3 */
+    int phase;           /* for CONV_3X3_UP: 0 to 3 */
     int64_t n, k, h, w;
     bool residual;
-    bool back; /* its dx, to add to what is there if residual */
+    bool back; /* ask about dx instead; `residual` then means that dx is added to */
 };
 
-/* What oneDNN computes a layer of bf16 with, in its words ("brgconv:avx512_core_bf16"): for the
- * test that no shape of SD-1.5 falls to its reference. */
+/* Writes the name of oneDNN's implementation of a bf16 layer ("brgconv:avx512_core_bf16"). For the
+ * test that no shape of SD-1.5 falls back to oneDNN's reference. */
 bool dnnl_implementation(
     const struct dnnl_question *question, char *out, size_t size, struct error *err);
 
-/* A convolution of the oneDNN engine that no `enum conv_kind` names: h x w to h x w pixels, 2x2,
- * stride 1, `top` rows of zeros above and 1 - `top` below, `left` columns likewise.
- * weight: [n][k][2][2]. The layer runs through dnnl_engine. */
+/* Packs a convolution for the oneDNN engine that no `enum conv_kind` names: h x w to h x w pixels,
+ * 2x2, stride 1, `top` rows of zeros above and 1 - `top` below, `left` columns of zeros on the left
+ * and 1 - `left` on the right. weight: [n][k][2][2]. The layer runs through dnnl_engine. */
 bool dnnl_pack_2x2(const struct tensor *weight, const struct tensor *bias, int top, int left,
     enum dtype dtype, struct layer **out, struct error *err);
 

@@ -1,10 +1,10 @@
-/* Which code computes what on which processor: one table (level.c), read by whoever chooses.
+/* Which code computes what on which processor: one table (level.c).
  *
- * A level is a set of instructions. The best one that the processor has is used; the environment
- * variable LATENTD_CPU asks for a lesser one by its name, for tests and measurements. It binds
- * oneDNN too. A word that names no level, or more than the processor has, changes nothing and is
- * logged. Nothing here is measured at run time, so that the bits of a result follow from the
- * processor's kind alone.
+ * A level is a set of instructions. The process uses the best level that the processor runs fast
+ * (avx512_bf16 only on AMD's processors). The environment variable LATENTD_CPU selects another
+ * level by name, for tests and measurements; it also limits oneDNN. A name that is unknown, or of a
+ * level that the processor does not have, changes nothing and is logged. Nothing is measured at run
+ * time, so the bits of a result depend on the kind of processor alone.
  */
 #ifndef KERNELS_CPU_LEVEL_H
 #define KERNELS_CPU_LEVEL_H
@@ -20,9 +20,9 @@ enum layer_code {
     LAYER_PHASES,   /* upsampling as four of oneDNN's 2x2 convolutions (phases.c) */
 };
 
-/* An attention of bf16 in instructions that others do not have. */
+/* An attention in bf16 that uses instructions of this level only. */
 struct own_attention {
-    const char *name; /* words for people */
+    const char *name; /* text for people */
     bool (*takes)(const struct attention_args *args);
     bool (*compute)(const struct attention_args *args, struct error *err); /* if it takes them */
 };
@@ -31,26 +31,26 @@ struct cpu_level {
     const char *name;
     const struct simd *simd;     /* norms, attention in f32, element by element */
     const struct matmul *matmul; /* products in f32 */
-    bool multiplies_bf16;        /* bf16 weights go with bf16 activations */
-    enum layer_code linear;      /* and 1x1, stride 2, 3x3 of few input channels */
+    bool multiplies_bf16;        /* bf16 weights are multiplied with bf16 activations */
+    enum layer_code linear;      /* also 1x1, stride 2, and 3x3 of few input channels */
     enum layer_code conv3x3;     /* stride 1, to fewer than LEVEL_DEEP channels */
     enum layer_code conv3x3_deep;
     enum layer_code conv3x3_up;
-    const struct own_attention *attention; /* NULL: bf16 goes to `simd` too */
+    const struct own_attention *attention; /* NULL: `simd` computes bf16 too */
     int dnnl_isa;                          /* oneDNN's limit, a dnnl_cpu_isa_t */
 };
 
-/* From this many output channels on, a 3x3 convolution works on so few pixels that transforming its
+/* From this many output channels on, a 3x3 convolution has so few pixels that transforming its
  * filters costs Winograd's form more than it saves. */
 #define LEVEL_DEEP 1280
 
 /* The level in use. */
 const struct cpu_level *cpu_level(void);
 
-/* The levels that this processor has, best first, NULL behind the last. */
+/* The levels that this processor has, best first, ended by NULL. */
 const struct cpu_level *const *cpu_levels(void);
 
-/* Words for people. */
+/* The code's name, for people. */
 const char *layer_code_name(enum layer_code code);
 
 #endif

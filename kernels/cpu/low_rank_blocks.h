@@ -1,11 +1,11 @@
-/* What low_rank (low_rank.c) and its gradient (low_rank_backward.c) share: how tokens find their
+/* What low_rank (low_rank.c) and its gradient (low_rank_backward.c) share: mapping tokens to
  * pixels, and the product of a block of tokens with the thin side of a factor. */
 #ifndef KERNELS_CPU_LOW_RANK_BLOCKS_H
 #define KERNELS_CPU_LOW_RANK_BLOCKS_H
 
 #include "kernels/cpu/simd.h"
 
-#define VECTORS (LOW_RANK_PANEL / LANES) /* of a panel */
+#define VECTORS (LOW_RANK_PANEL / LANES) /* vectors of a panel */
 #if LANES == 16
 #define TILE 16 /* accumulators of 32 registers */
 #define TOKENS 64
@@ -72,8 +72,8 @@ INLINE void expand(float *to, const void *x, enum dtype dtype, int64_t at, int64
     }
 }
 
-/* The block's rows become inputs [from, from + count) of the tokens' pixels under `tap`, zeros
- * outside the image and behind the last token of a tile. */
+/* Fills the block's rows with inputs [from, from + count) of the tokens' pixels under `tap`; zeros
+ * outside the image and after the last token of a tile. */
 static inline void fill_block(
     const struct task *t, const struct walk *walk, int64_t tap, int64_t from, int64_t count) {
     for (int token = 0; token < (t->count + TILE - 1) / TILE * TILE; token++) {
@@ -88,8 +88,8 @@ static inline void fill_block(
     }
 }
 
-/* sums[token][16] = or += sum over i < count of rows[token][i] panel[i][16], for a tile of tokens
- * whose rows are `stride` floats apart, a constant. */
+/* sums[token][16] += sum over i < count of rows[token][i] panel[i][16], for a tile of tokens whose
+ * rows are `stride` floats apart; `stride` is a compile-time constant. */
 INLINE void tile_product(
     const float *rows, int64_t stride, const float *panel, int64_t count, vf sums[TILE][VECTORS]) {
     for (int64_t i = 0; i < count; i++) {
@@ -105,8 +105,8 @@ INLINE void tile_product(
     }
 }
 
-/* t[token][16] (+)= block . panel for one tile; at the end times `scale`. A function of its own, so
- * that the sums stay in registers. */
+/* t[token][16] (+)= block . panel for one tile, then times `scale`. `more`: add to t. A function of
+ * its own, so that the sums stay in registers. */
 static __attribute__((noinline)) void tile_inner(
     const float *block, const float *panel, int64_t count, bool more, float scale, float *t) {
     vf sums[TILE][VECTORS] = { { { 0 } } };
@@ -120,7 +120,7 @@ static __attribute__((noinline)) void tile_inner(
         }
 }
 
-/* All panels of one term: t (+)= block . down. */
+/* For all panels of one term: t (+)= block . down. */
 static inline void inner_products(const struct task *task, const struct low_rank_term *term,
     int64_t inner, int64_t at, int64_t count, bool last, float *t) {
     for (int64_t panel = 0; panel * LOW_RANK_PANEL < term->rank; panel++) {
@@ -135,7 +135,7 @@ static inline int64_t panels_of(const struct low_rank_term *term) {
     return (term->rank + LOW_RANK_PANEL - 1) / LOW_RANK_PANEL;
 }
 
-/* t of all terms of the row. */
+/* Computes t of all terms of the row. */
 static inline void make_inner(const struct task *task, const struct walk *walk) {
     const int64_t inner = walk->taps * task->k;
     for (int64_t tap = 0; tap < walk->taps; tap++) {

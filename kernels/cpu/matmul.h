@@ -2,10 +2,10 @@
  * Winograd convolution, written once over vectors of 4, 8 or 16 floats and compiled for each
  * instruction set.
  *
- * Weights are stored in panels of `width` output channels, as f32 or bf16; bf16 is expanded in
- * cache-sized blocks right before it is multiplied, so that the resident weight is half the size.
+ * Weights are stored in panels of `width` output channels, as f32 or bf16. bf16 is expanded in
+ * cache-sized blocks just before it is multiplied, so that the resident weight is half the size.
  * Every output element is a sum over its inputs in one fixed order, whatever the other rows of the
- * batch are: row independence holds by construction, bit for bit.
+ * batch are. Rows are therefore independent bit for bit.
  *
  * All functions use every OpenMP thread and allocate nothing.
  */
@@ -20,18 +20,19 @@ struct matmul_weight {
     const void *panels; /* f32 or bf16, 64-byte aligned */
     bool bf16;
     const float *bias;  /* [panel_count][width] */
-    const float *zeros; /* [k]: what a tap outside the image reads */
+    const float *zeros; /* [k]: read by taps outside the image */
     int64_t n, k;       /* n counts both halves with geglu */
     int64_t taps;       /* 1 or 9 */
     int64_t panel_count;
     bool geglu;
-    /* The weight of a gradient: the same panels read the other way round (matmul_turned). */
+    /* For the gradient of x: the weight whose panels this one reads transposed (matmul_turned).
+     * Else NULL. */
     const struct matmul_weight *turned;
 };
 
-/* `weight` the other way round, from its outputs to its inputs: n, k and panel_count as such a
- * product has them, on the panels of `weight`, which is borrowed. `zeros`: no biases and no pixel,
- * as many as both ways need. */
+/* `weight` transposed, from its outputs to its inputs. n, k and panel_count are those of the
+ * transposed product; it reads the panels of `weight`, which is borrowed. `zeros` serves as biases
+ * and as the pixel outside the image, and must be long enough for both directions. */
 static inline struct matmul_weight matmul_turned(
     const struct matmul_weight *weight, const float *zeros, int width) {
     return (struct matmul_weight){ .panels = weight->panels,
@@ -45,17 +46,19 @@ static inline struct matmul_weight matmul_turned(
         .turned = weight };
 }
 
-/* One call. A linear layer on m tokens is a 1x1 convolution of an image [1][m][1][k].
- * `upsample`: the image read is x enlarged by nearest neighbour to h_out x w_out.
+/* One call. A linear layer on m tokens is a 1x1 convolution of an image [1][m][1][k]. `upsample`:
+ * the image read is x enlarged by nearest neighbour to h_out x w_out.
  *
- * With a turned weight it is the gradient of such a call's x, with the call's stride, padding and
- * upsample: x is its dy, y is dx. Upsampling's dx sums the pixels that x's was copied to. */
+ * With a turned weight it computes the gradient of such a call's x, with that call's stride,
+ * padding and upsample: `x` is dy and `y` is dx. With upsampling, dx sums the pixels that x's pixel
+ * was copied to.
+ */
 struct matmul_job {
     const struct matmul_weight *weight;
     bool bf16;     /* x, residual and y; `direct` takes f32 only */
     const void *x; /* [rows][h][w][k] */
     int64_t rows, h, w, h_out, w_out;
-    int64_t stride, padding; /* zeros above and left; below and right they follow */
+    int64_t stride, padding; /* zeros above and left; the others follow */
     bool upsample;
     enum activation activation; /* before row_add and residual; NONE for winograd */
     bool ungated;               /* with geglu: y is [m][n], values, then gates */
@@ -66,8 +69,8 @@ struct matmul_job {
     void *y;              /* [rows][h_out][w_out][n], or n/2 with geglu */
 };
 
-/* One layer's parameters, whose gradients are wanted: dy and x of `rows` images, or of one of all
- * tokens; the rest as in matmul_job. */
+/* The gradient of one layer's parameters: dy and x of `rows` images, or of one image with all
+ * tokens. The rest is as in matmul_job. */
 struct matmul_gradient {
     bool bf16;      /* x and dy */
     const void *dy; /* [rows][h_out][w_out][n] */
@@ -87,9 +90,9 @@ struct matmul {
     /* y = activation(x * W + bias) + row_add + residual, directly. */
     void (*direct)(const struct matmul_job *job);
 
-    /* The same for 3x3, stride 1 by Winograd's minimal filtering with output tiles of `tile` = 2 or
-     * 4 pixels. k must be a multiple of 16. `scratch`: winograd_scratch(job, tile) bytes, 64-byte
-     * aligned. */
+    /* The same for 3x3, stride 1, by Winograd's minimal filtering with output tiles of `tile` = 2
+     * or 4 pixels. k must be a multiple of 16. `scratch`: winograd_scratch(job, tile) bytes,
+     * 64-byte aligned. */
     void (*winograd)(const struct matmul_job *job, int tile, void *scratch);
     size_t (*winograd_scratch)(const struct matmul_job *job, int tile);
 

@@ -1,6 +1,6 @@
-/* What the two halves of one instruction set's build share: names and the register tile. Included
- * by matmul_direct.c and winograd.c only, which are compiled once per ISA (portable, avx2, avx512).
- */
+/* What the parts of one instruction set's build share: names and the register tile. Only
+ * matmul_direct.c, matmul_gradient.c and winograd.c include it; they are compiled once per ISA
+ * (portable, avx2, avx512, and wide for tests). */
 #ifndef KERNELS_CPU_MATMUL_ISA_H
 #define KERNELS_CPU_MATMUL_ISA_H
 
@@ -31,7 +31,7 @@ size_t MATMUL(winograd_scratch)(const struct matmul_job *job, int tile);
 void MATMUL(gradient)(const struct matmul_gradient *job);
 void MATMUL(gradient_sums)(const struct matmul_gradient *job, float *sums);
 
-/* `lanes` elements of f32 or bf16 from element `at` on, zeros behind them. */
+/* Loads `lanes` elements of f32 or bf16 from element `at` on; the other lanes are zero. */
 INLINE vf load_lanes(const void *p, int64_t at, int lanes, bool bf16) {
     enum dtype dtype = bf16 ? DTYPE_BF16 : DTYPE_F32;
     return lanes == LANES ? load_as(p, dtype, at) : load_some(p, dtype, at, lanes);
@@ -45,22 +45,22 @@ INLINE void store_lanes(void *p, int64_t at, vf v, int lanes, bool bf16) {
         store_some(p, dtype, at, lanes, v);
 }
 
-/* How many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of that where it
- * wastes less (8 rows are 4 and 4, not 6 and 2 of 6). A tile computes whole, so that as many row
- * pointers must be there and as many rows of sums. */
+/* How many of `left` rows the next register tile takes: TILE_ROWS, or two thirds of that where that
+ * wastes less (8 rows are 4 and 4, not 6 and 2 of 6). A tile always computes all of its rows, so
+ * there must be as many row pointers and rows of sums. */
 #define TILE_PART (TILE_ROWS * 2 / 3)
 static inline int tile_rows(int64_t left) {
     return left <= TILE_PART || (left > TILE_ROWS && left <= 2 * TILE_PART) ? TILE_PART : TILE_ROWS;
 }
 
-/* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL) for r < count,
- * which is TILE_ROWS or TILE_PART; rows of `sum` are `stride` floats apart. A row's bits do not
+/* sum[r][0..PANEL) (+)= sum over i < k of rows[r][at + i] * weight[i][0..PANEL) for r < count.
+ * `count` is TILE_ROWS or TILE_PART; rows of `sum` are `stride` floats apart. A row's bits do not
  * depend on the count. */
 void MATMUL(tile_product)(int count, const float *const *rows, int64_t at, int64_t k,
     const float *weight, float *sum, int64_t stride, bool accumulate);
 
-/* out[i][0..PANEL) = what the turned weight has at its inputs [position, position + length) of all
- * taps (tap * k + input) for a panel of outputs, in f32; zeros behind the last output. */
+/* out[i][0..PANEL) = the turned weight, in f32, at its inputs [position, position + length) of all
+ * taps (tap * k + input) for a panel of outputs; zeros after the last output. */
 void MATMUL(turned_block)(const struct matmul_weight *weight, int64_t panel, int64_t position,
     int64_t length, float *out);
 

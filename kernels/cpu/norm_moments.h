@@ -1,20 +1,20 @@
-/* Means and variances of groups, which group_norm (norm.c) and its gradient (norm_backward.c) take
- * in the same way: chunk by chunk, the variance around the chunk's own mean. */
+/* Means and variances of groups. group_norm (norm.c) and its gradient (norm_backward.c) compute
+ * them the same way: chunk by chunk, each variance around its chunk's own mean. */
 #ifndef KERNELS_CPU_NORM_MOMENTS_H
 #define KERNELS_CPU_NORM_MOMENTS_H
 
 #include "kernels/cpu/simd.h"
 
-/* Floats of one chunk: the pixels of a chunk stay in the second-level cache between its passes. */
+/* Floats of one chunk, so that its pixels stay in the second-level cache between passes. */
 #define CHUNK 16384
 
-/* Chunks depend on the shape of a row alone, and what comes from them is added in order: the same
- * bits on any number of threads. */
+/* Chunks depend on the shape of a row alone, and their results are added in order, so the bits are
+ * the same with any number of threads. */
 static inline int64_t chunk_pixels(int64_t channels) {
     return channels < CHUNK ? CHUNK / channels : 1;
 }
 
-/* Mean and sum of squared deviations of some elements. */
+/* The mean and the sum of squared deviations of `count` elements. */
 struct moments {
     double count, mean, squares;
 };
@@ -27,8 +27,8 @@ static inline void merge(struct moments *a, const struct moments *b) {
     a->count = count;
 }
 
-/* sums[c] = sum over pixels of x[c] - origin[c], and squares[c] of its square, unless NULL. All
- * three are padded to whole vectors. */
+/* sums[c] = sum over pixels of x[c] - origin[c]; squares[c] = the sum of its square, unless squares
+ * is NULL. origin, sums and squares are padded to whole vectors. */
 INLINE void channel_sums(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
     int64_t channels, const float *origin, float *sums, float *squares) {
     for (int64_t c = 0; c < channels; c += LANES) {
@@ -46,8 +46,8 @@ INLINE void channel_sums(const void *x, enum dtype dtype, int64_t first, int64_t
     }
 }
 
-/* The moments of every group in one chunk of pixels. `scratch`: three arrays of channels, padded.
- */
+/* Computes the moments of every group in one chunk of pixels. `scratch`: three arrays of channels,
+ * padded. */
 INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_t pixels,
     int64_t channels, int groups, float *scratch, struct moments *out) {
     int64_t padded = (channels + LANES - 1) / LANES * LANES, width = channels / groups;
@@ -61,7 +61,7 @@ INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_
         for (int64_t c = g * width; c < (g + 1) * width; c++)
             mean[c] = (float)(sum / (double)(pixels * width));
     }
-    /* That mean is good to a few digits; what is left is measured from there. */
+    /* That mean is exact to a few digits; the second pass measures the deviations from it. */
     channel_sums(x, dtype, first, pixels, channels, mean, sums, squares);
     for (int g = 0; g < groups; g++) {
         double sum = 0, square = 0, count = (double)(pixels * width);
@@ -75,7 +75,7 @@ INLINE void chunk_moments(const void *x, enum dtype dtype, int64_t first, int64_
     }
 }
 
-/* Those of a group in all chunks of a row. */
+/* The moments of a group over all chunks of a row. */
 static inline struct moments merged(
     const struct moments *moments, int64_t chunks, int groups, int group) {
     struct moments all = moments[group];

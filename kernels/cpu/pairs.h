@@ -1,8 +1,8 @@
 /* Arithmetic on pairs of bf16: what AVX512_BF16 adds to 16 lanes, and its twin.
  *
  * A lane is a 32-bit word that holds two bf16, the first in its low half. Two operations are enough
- * for a matrix product and for the softmax between two of them; the twin in plain C gives the bits
- * of the hardware, so that the code above it runs on every processor.
+ * for a matrix product and for a softmax between two products. The twin in plain C gives the
+ * hardware's bits, so the code that uses it runs on every processor.
  */
 #ifndef KERNELS_CPU_PAIRS_H
 #define KERNELS_CPU_PAIRS_H
@@ -44,14 +44,14 @@ INLINE vu pairs_of(vf first, vf second) {
 
 #else
 
-/* x, or a zero of its sign where x is subnormal: the hardware has no subnormal numbers here. */
+/* x, or a zero of the same sign if x is subnormal: the hardware has no subnormal numbers here. */
 INLINE vf pairs_flush(vf x) {
     vu size = (vu)x & 0x7fffffff;
     return (vf)((vu)x & ((vu)(size >= 0x00800000) | 0x80000000));
 }
 
-/* sum + a x b, rounded once. A product of two bf16 has 16 significant bits and would not be rounded
- * alone; but it may overflow where the sum does not. */
+/* sum + a x b, rounded once. A product of two bf16 has 16 significant bits, so it is exact by
+ * itself, but it may overflow where the sum does not. */
 INLINE vf pairs_fused(vf sum, vf a, vf b) {
     vf y;
     for (int i = 0; i < LANES; i++)
@@ -59,7 +59,7 @@ INLINE vf pairs_fused(vf sum, vf a, vf b) {
     return pairs_flush(y);
 }
 
-/* The second member first, as the hardware has it. */
+/* Adds the product of the second members first, as the hardware does. */
 INLINE vf pairs_dot(vf sum, vu a, vu b) {
     vf a0 = pairs_flush((vf)(a << 16)), b0 = pairs_flush((vf)(b << 16));
     vf a1 = pairs_flush((vf)(a & 0xffff0000)), b1 = pairs_flush((vf)(b & 0xffff0000));

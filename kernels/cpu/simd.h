@@ -1,9 +1,9 @@
 /* Vectors of LANES floats for the files that are compiled once per instruction set.
  *
- * The flags are those of the instruction set and -ffp-contract=fast (a * b + c becomes a fused
- * multiply-add where there is one). No other fast-math: NaN and infinities keep their meaning. A
- * remainder goes through the same vector code as the rest, padded, so that an element's bits do not
- * depend on its place.
+ * They are compiled with the flags of the instruction set and -ffp-contract=fast (a * b + c becomes
+ * a fused multiply-add where there is one). There is no other fast-math: NaN and infinities keep
+ * their meaning. A remainder is padded and goes through the same vector code as the rest, so an
+ * element's bits do not depend on its place.
  */
 #ifndef KERNELS_CPU_SIMD_H
 #define KERNELS_CPU_SIMD_H
@@ -21,7 +21,7 @@
 #if defined(__AVX512F__)
 #define LANES 16
 #define ISA avx512
-#elif defined(SIMD_16_LANES) /* as many without the instructions */
+#elif defined(SIMD_16_LANES) /* 16 lanes without AVX-512 */
 #define LANES 16
 #define ISA wide
 #elif defined(__AVX2__)
@@ -40,7 +40,7 @@ typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
 typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
 typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
-/* The same in memory, where nothing is promised about alignment. */
+/* The same in memory, without alignment. */
 typedef float vf_memory __attribute__((vector_size(LANES * 4), may_alias, aligned(4)));
 typedef uint16_t vh_memory __attribute__((vector_size(LANES * 2), may_alias, aligned(2)));
 
@@ -53,7 +53,7 @@ INLINE vf choose(vi mask, vf a, vf b) {
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 }
 
-/* The larger; b where either is NaN. */
+/* The larger of the two; b where either is NaN. */
 INLINE vf vf_max(vf a, vf b) {
 #if defined(__AVX512F__)
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -64,7 +64,7 @@ INLINE vf vf_max(vf a, vf b) {
 #endif
 }
 
-/* The smaller; b where either is NaN. */
+/* The smaller of the two; b where either is NaN. */
 INLINE vf vf_min(vf a, vf b) {
 #if defined(__AVX512F__)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
@@ -92,7 +92,7 @@ INLINE vf vf_abs(vf x) {
     return (vf)((vi)x & 0x7fffffff);
 }
 
-/* clang's ThreadSanitizer passes over accesses of more than 16 bytes, so it is told of them. */
+/* clang's ThreadSanitizer ignores accesses of more than 16 bytes, so we report them to it. */
 #ifdef __clang__
 #define TELLS_THREAD_SANITIZER __has_feature(thread_sanitizer)
 #else
@@ -142,7 +142,7 @@ INLINE void store_bf16(uint16_t *p, vf x) {
     *(vh_memory *)p = narrow(x);
 }
 
-/* Elements i.. of f32 or bf16 memory. Call with a constant dtype where it matters. */
+/* Elements i.. of f32 or bf16 memory. Call with a constant dtype where speed matters. */
 INLINE vf load_as(const void *p, enum dtype dtype, int64_t i) {
     if (dtype == DTYPE_F32)
         return load((const float *)p + i);
@@ -156,7 +156,7 @@ INLINE void store_as(void *p, enum dtype dtype, int64_t i, vf x) {
         store_bf16((uint16_t *)p + i, x);
 }
 
-/* The first `count` < LANES elements from i on; zeros behind them. */
+/* Loads `count` < LANES elements from i on; the other lanes are zero. */
 INLINE vf load_some(const void *p, enum dtype dtype, int64_t i, int64_t count) {
     if (dtype == DTYPE_F32) {
         float part[LANES] = { 0 };
@@ -179,7 +179,7 @@ INLINE void store_some(void *p, enum dtype dtype, int64_t i, int64_t count, vf x
     }
 }
 
-/* x[i][j] becomes x[j][i]: perfect shuffles of all words. */
+/* Transposes: x[i][j] becomes x[j][i], by perfect shuffles of all words. */
 INLINE void transpose(vu x[LANES]) {
     for (int round = 1; round < LANES; round *= 2) {
         vu y[LANES];
@@ -205,8 +205,8 @@ INLINE void transpose(vu x[LANES]) {
     }
 }
 
-/* Elements i.. of memory of which `count` are left, and (+)= to them. Call with a constant dtype.
- */
+/* Load from, or store to (with `accumulate`: add to), elements i.. of memory that has `count`
+ * elements left from there. Call with a constant dtype. */
 INLINE vf load_up_to(const void *p, enum dtype dtype, int64_t i, int64_t count) {
     return count >= LANES ? load_as(p, dtype, i) : load_some(p, dtype, i, count);
 }
@@ -221,7 +221,7 @@ INLINE void store_up_to(
         store_some(p, dtype, i, count, x);
 }
 
-/* Added in one fixed order. */
+/* The sum of the lanes, in one fixed order. */
 INLINE float sum_of(vf x) {
     float part[LANES];
     store(part, x);
@@ -239,9 +239,9 @@ INLINE float max_of(vf x) {
     return part[0];
 }
 
-/* 2^x for x <= 127.5: relative error below 2e-7, which is 2 units in the last place. Below -126.5
- * the result is 0 (no subnormals); NaN stays NaN. The exponent is added by multiplication, so that
- * a NaN's payload survives. */
+/* 2^x for x <= 127.5: relative error below 2e-7, or 2 units in the last place. Below -126.5 the
+ * result is 0 (no subnormals); NaN stays NaN. The final scaling is a multiplication, so that a
+ * NaN's payload survives. */
 INLINE vf vf_exp2(vf x) {
     /* Adding 1.5 * 2^23 + 127 rounds x to an integer and leaves it, biased, in the low bits. */
     const vf magic = splat(0x1.8p23f + 127.0f);
@@ -296,7 +296,7 @@ INLINE vf vf_silu_slope(vf x, float b) {
 
 /* erfc(|z|) for |z| >= 0.95 as 2^polynomial: absolute error below 4e-8, relative below 1e-4. */
 INLINE vf erfc_large(vf z) {
-    z = vf_min(splat(9.4f), z); /* there it is 0, as it should be for infinity */
+    z = vf_min(splat(9.4f), z); /* from there on the result is 0, as for infinity */
     vf p = splat(-0x1.0c750cp-24f);
     p = p * z + 0x1.9582p-19f;
     p = p * z - 0x1.0d003cp-14f;
@@ -330,7 +330,7 @@ INLINE vf vf_erf(vf z) {
     return choose(size > 0.95f, large, erf_small(z));
 }
 
-/* 1 + erf(x / sqrt 2); for negative x without the cancellation. */
+/* 1 + erf(x / sqrt 2), without cancellation for negative x. */
 INLINE vf one_and_erf(vf x) {
     vf z = x * 0x1.6a09e6p-1f;
     vf tail = erfc_large(vf_abs(z));
@@ -343,7 +343,7 @@ INLINE vf vf_gelu(vf x) {
     return 0.5f * x * one_and_erf(x);
 }
 
-/* Its derivative: 0.5 (1 + erf(x / sqrt 2)) + x e^(-x^2 / 2) / sqrt(2 pi) */
+/* The derivative of vf_gelu: 0.5 (1 + erf(x / sqrt 2)) + x e^(-x^2 / 2) / sqrt(2 pi) */
 INLINE vf vf_gelu_slope(vf x) {
     return 0.5f * one_and_erf(x) + x * vf_exp(x * x * -0.5f) * 0x1.988454p-2f;
 }

@@ -1,12 +1,13 @@
 /* The six operations on AMX tiles: 8 registers of up to 16 rows of 64 bytes.
  *
- * By the processor, or, with TILE_TWIN defined, by plain C with the same bits (tile_twin.h), so
- * that code on tiles runs under every check on machines without them. Tile numbers are constants.
- * A thread configures its tiles before and releases them after its work; before the first of all,
- * the process asks for permission (amx.h). In memory a tile's rows lie 64 bytes apart.
+ * They are the processor's instructions or, with TILE_TWIN defined, plain C with the same bits
+ * (tile_twin.h), so that code on tiles passes every check on machines without them. Tile numbers
+ * are compile-time constants. A thread configures its tiles before its work and releases them
+ * after. Before the first use, the process asks for permission (amx.h). In memory a tile's rows lie
+ * 64 bytes apart.
  *
- * Own assembly, because the compilers' intrinsics do not say that they read and write memory (GCC
- * 12), so that stores of vectors could move past them.
+ * We use our own assembly because the compilers' intrinsics do not say that they read and write
+ * memory (GCC 12): vector stores could move past them.
  */
 #ifndef KERNELS_CPU_TILE_H
 #define KERNELS_CPU_TILE_H
@@ -17,7 +18,7 @@
 #define TILE_ROWS 16
 #define TILE_ROW_BYTES 64
 
-/* As the processor reads it. */
+/* The layout that ldtilecfg reads. */
 struct tile_config {
     uint8_t palette; /* 1 */
     uint8_t start_row;
@@ -60,8 +61,8 @@ static inline void tile_release(void) {
                      :                                                                             \
                      : "r"(to), "r"((int64_t)TILE_ROW_BYTES)                                       \
                      : "memory")
-/* c f32 [rows][columns] += a [rows][pairs] . b [pairs][columns], whose elements are pairs of bf16
- * that are multiplied member by member. */
+/* c f32 [rows][columns] += a [rows][pairs] . b [pairs][columns]. The elements of a and b are pairs
+ * of bf16; the product of two pairs is the sum of the products of their members. */
 #define tile_multiply(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 
 #endif

@@ -1,7 +1,7 @@
-/* The vectors that go with tiles: 16 lanes, one for each column.
+/* The vectors used with tiles: 16 lanes, one for each column.
  *
- * On AVX-512 with its bf16 extension, or on whatever there is, with the same bits: compile with
- * -ffp-contract=off, so that nothing is fused but by `fused`.
+ * On AVX-512 with its bf16 extension, or on any other processor with the same bits. Compile with
+ * -ffp-contract=off, so that only `fused` fuses.
  */
 #ifndef KERNELS_CPU_TILE_SIMD_H
 #define KERNELS_CPU_TILE_SIMD_H
@@ -42,7 +42,7 @@ INLINE bool any_larger(vf a, vf b) {
 #endif
 }
 
-/* `count` <= 32 halves from p on; zeros behind them. */
+/* Loads `count` <= 32 halves from p on; the rest is zero. */
 INLINE vu load_pairs(const uint16_t *p, int64_t count) {
 #if defined(__AVX512BW__)
     return (vu)_mm512_maskz_loadu_epi16((__mmask32)(((uint64_t)1 << count) - 1), p);
@@ -53,7 +53,7 @@ INLINE vu load_pairs(const uint16_t *p, int64_t count) {
 #endif
 }
 
-/* `count` <= 16 halves from p on as the low halves of words; zeros behind them. */
+/* Loads `count` <= 16 halves from p on as the low halves of words; the rest is zero. */
 INLINE vu load_halves(const uint16_t *p, int64_t count) {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
     return (vu)_mm512_cvtepu16_epi32(
@@ -65,7 +65,7 @@ INLINE vu load_halves(const uint16_t *p, int64_t count) {
 #endif
 }
 
-/* Both to bf16, `low` in the low half. Neither may be subnormal or NaN. */
+/* Rounds both to bf16, `low` in the low half. Neither may be subnormal or NaN. */
 INLINE vu pair_of(vf low, vf high) {
 #if defined(__AVX512BF16__)
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
@@ -81,13 +81,13 @@ INLINE vu pair_of(vf low, vf high) {
 }
 
 /* An exponential's argument in units of a float's last place: the float whose bits are the integer
- * x * EXPONENT + EXPONENT_ONE is 2^x but for its mantissa. */
+ * x * EXPONENT + EXPONENT_ONE is 2^x, except that its mantissa is linear. */
 #define EXPONENT 0x1p23f
 #define EXPONENT_ONE (127 * EXPONENT)
 
-/* 2^x for y = x * EXPONENT + EXPONENT_ONE and x <= 0: relative error below 6.7e-4, a sixth of what
- * rounding to bf16 makes of it. 0 below 2^-111, far above the subnormal numbers, which cost a
- * hundred cycles each. NaN gives 0 and a negative number in *seen, which gathers signs. */
+/* 2^x for y = x * EXPONENT + EXPONENT_ONE and x <= 0: relative error below 6.7e-4, a sixth of the
+ * error of rounding to bf16. 0 below 2^-111, far above the subnormal numbers, which cost a hundred
+ * cycles each. NaN gives 0 and a negative number in *seen, which collects signs. */
 INLINE vf cheap_exp2(vf y, vi *seen) {
     const vf least = splat(16 * EXPONENT);
     vf limited = vf_max(least, y); /* a NaN stays */

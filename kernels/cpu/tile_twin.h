@@ -1,13 +1,14 @@
-/* What AMX tiles do, in plain C, bit for bit but for the payload of a NaN; include tile.h.
+/* AMX tiles in plain C, bit for bit except for the payload of a NaN. Include tile.h, not this file.
  *
  * An output of the product is c + (e + o): e and o are the sums over the pairs' first and second
  * members, each a chain of fused multiply-adds that starts at zero. Every step rounds to nearest
- * even; subnormal inputs count as zero and subnormal results become zero, with their signs.
+ * even. Subnormal inputs count as zero and subnormal results become zero, with their signs.
  *
  * A fused step is computed in double and rounded once more to float. The product of two bf16 is
- * exact there, and where the sum is not, its terms are so far apart that the first rounding cannot
- * move it onto the middle between two floats. One corner has not been compared with a processor: a
- * step whose exact result is less than 2^-150 below 2^-126 is rounded to 2^-126 first, and kept.
+ * exact in double. Where the sum is not exact, its terms are so far apart that the first rounding
+ * cannot move it onto the middle between two floats. One corner has not been compared with a
+ * processor: a step whose exact result is less than 2^-150 below 2^-126 is rounded to 2^-126 first,
+ * and kept.
  */
 #ifndef KERNELS_CPU_TILE_TWIN_H
 #define KERNELS_CPU_TILE_TWIN_H

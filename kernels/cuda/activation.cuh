@@ -1,4 +1,4 @@
-/* Inside kernels/cuda/: the activations of kernels.h, of one value in f32. */
+/* Inside kernels/cuda/: the activations of kernels.h, for one f32 value. */
 #ifndef KERNELS_CUDA_ACTIVATION_CUH
 #define KERNELS_CUDA_ACTIVATION_CUH
 
@@ -9,8 +9,8 @@ __device__ __forceinline__ float gelu(float x) {
     return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
 }
 
-/* The same for what is rounded to 16 bits, in half as many instructions: x/2 + |x/2| erf(|x|/sqrt
- * 2), erf by Abramowitz and Stegun's 7.1.26, 1.5e-7 off at most. */
+/* gelu for results that are rounded to 16 bits, in half as many instructions: x/2 + |x/2|
+ * erf(|x|/sqrt 2), with erf by Abramowitz and Stegun's 7.1.26, absolute error at most 1.5e-7. */
 __device__ __forceinline__ float short_gelu(float x) {
     const float half = 0.5f * x;
     const float t = fast_reciprocal(fmaf(0.3275911f * 0.70710678f, fabsf(x), 1.0f));
@@ -22,19 +22,20 @@ __device__ __forceinline__ float short_gelu(float x) {
     return fmaf(fabsf(half), erf, half);
 }
 
-/* As precise as T is. */
+/* gelu, as precise as T. */
 template <class T> __device__ __forceinline__ float gelu_as(float x) {
     return sizeof(T) == 2 ? short_gelu(x) : gelu(x);
 }
 
-/* SiLU, to more digits than 16 bits hold: the chip's two approximations alone, without the special
- * cases that tiny numbers would need. */
+/* SiLU, to more digits than 16 bits hold: only the chip's two approximations, without the special
+ * cases for tiny numbers. */
 __device__ __forceinline__ float quick_silu(float x) {
     return x * fast_reciprocal(1.0f + fast_exp2(x * -1.4426950408889634f));
 }
 
-/* SiLU of two by three of the chip's approximations instead of four: 1 / a and 1 / b from 1 / (a
- * b). Where a factor would be above 2^60 it stays there, for x below -41: off by 1e-18 of x. */
+/* SiLU of two values by three of the chip's approximations instead of four: 1 / a and 1 / b are
+ * derived from 1 / (a b). Each factor is limited to 2^60, which matters for x below -41: off by
+ * 1e-18 of x. */
 __device__ __forceinline__ void quick_silu_2(float *x) {
     const float c = -1.4426950408889634f;
     const float a = 1.0f + fast_exp2(fminf(x[0] * c, 60.0f));

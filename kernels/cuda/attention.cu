@@ -1,4 +1,4 @@
-/* attention: which kernel computes a call. */
+/* attention: chooses the kernel that computes a call. */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/selections.cuh"
@@ -25,8 +25,8 @@ extern "C" struct attention_shape attention_shape_of(const struct attention_args
     s.tq = args->q->shape[1];
     s.tk = args->k->shape[1];
     s.causal = args->causal;
-    /* A masked weight is 0, which times a value that is not finite is NaN: only the plain kernel
-     * makes no product of the two. */
+    /* A masked weight is 0, and 0 times a value that is not finite is NaN. Only the plain kernel
+     * does not multiply the two. */
     s.plain_only = s.dtype == DTYPE_F32 || s.causal || !(args->scale > 0) ||
                    !is_aligned(args->q, args->q_offset, s.head_dim) ||
                    !is_aligned(args->k, args->k_offset, s.head_dim) ||
@@ -79,7 +79,7 @@ extern "C" int attention_candidates(
     const struct attention_candidate plain = { ATTENTION_PLAIN, 0 };
     int count = 0;
     for (size_t p = 0; p < sizeof(order) / sizeof(order[0]); p++) {
-        /* Only a measurement may put Hopper's in charge. */
+        /* Hopper's kernel is selected only by measurement, never as the static choice. */
         if (count == 0 && order[p] == ATTENTION_HOPPER && !shape->plain_only)
             out[count++] = plain;
         int tile_count = 0;
@@ -116,7 +116,7 @@ static const void *first_of(const struct tensor *t, int64_t offset) {
     return (const char *)t->data + offset * (int64_t)dtype_size(t->dtype);
 }
 
-/* Of rows with lengths those of `fewest` to `most` keys. */
+/* Launches a candidate; with lengths, for the rows of `fewest` to `most` keys. */
 static bool attend(const struct attention_candidate *candidate, const struct attention_args *args,
     int fewest, int most, struct error *err) {
     struct attention a = {};

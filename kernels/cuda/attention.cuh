@@ -1,11 +1,14 @@
 /* Inside kernels/cuda/: what the attention kernels on tensor cores share.
  *
- * The scores of a block of keys stay in registers as f32 fragments. exp is 2^x with the scale and
- * log2 e in one multiplication: 2^(c s - c m), c = scale log2 e > 0, m the largest score so far.
- * Where c m is large, m is subtracted first: a product of 2^31 is rounded by more than a float's
- * exponents reach, one of 128 by 2^-18, which is the same for all weights of a block.
- * A row that has seen nothing but -inf takes 0 for m, so that no inf - inf turns up where the
- * formula has none; NaN and +inf go through to the row's sum, and so to all of its outputs. */
+ * The scores of a block of keys stay in registers as f32 fragments. exp is computed as 2^x, with
+ * the scale and log2 e in one multiplication: 2^(c s - c m), where c = scale log2 e > 0 and m is
+ * the largest score so far. Where c m is large, m is subtracted from s first: rounding a product of
+ * 2^31 moves the exponent by more than a float's exponents reach; rounding one of 128 moves it by
+ * 2^-18, and that is the same for all weights of a block.
+ *
+ * A row that has seen nothing but -inf takes 0 for m, so that no inf - inf arises where the formula
+ * has none. NaN and +inf pass through to the row's sum, and so to all of its outputs.
+ */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -13,7 +16,8 @@
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* What is for sm_75 alone runs on no later chip, whose compiler finds other registers for it. */
+/* False when compiling for later chips: they never run code that is for sm_75 alone, and the
+ * compiler would allocate other registers for it there. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define SM75_CODE false
 #else
@@ -22,7 +26,8 @@
 
 #define MINUS_INFINITY __uint_as_float(0xff800000u)
 
-/* The keys of a row, or 0 if it is not this launch's to compute. After griddepcontrol_wait. */
+/* The number of keys of a row, or 0 if another launch computes it. Call after
+ * griddepcontrol_wait. */
 __device__ __forceinline__ int keys_of(const struct attention &a, int row) {
     if (!a.lengths)
         return a.tk;
@@ -41,7 +46,7 @@ template <> __device__ __forceinline__ auto pair_of<__nv_bfloat16>(float x, floa
     return __floats2bfloat162_rn(x, y);
 }
 
-/* Two floats as one register of T, the first in the lower half. */
+/* Two floats rounded to T in one register, the first in the lower half. */
 template <class T> __device__ __forceinline__ uint32_t pack_2(float x, float y) {
     union {
         decltype(pair_of<T>(x, y)) pair;
@@ -51,8 +56,8 @@ template <class T> __device__ __forceinline__ uint32_t pack_2(float x, float y) 
     return u.bits;
 }
 
-/* c (16 x 8) += a (16 x 16) b (16 x 8); with `half` the last 8 of the 16 are not there (and zeros).
- */
+/* c (16 x 8) += a (16 x 16) b (16 x 8). With `half` the last 8 of the 16 are absent and count as
+ * zeros. */
 template <class T, bool SM75>
 __device__ __forceinline__ void multiply(
     float *c, const uint32_t *a, const uint32_t *b, bool half = false) {
@@ -65,19 +70,19 @@ __device__ __forceinline__ void multiply(
     }
 }
 
-/* 2^x for x up to 0, by operations that do not wait for the unit of exponentials: 2^n times a
- * polynomial of what is left of x, between -1/2 and 1/2. Off by 7.5e-5 of itself at most, a third
- * of what rounding to f16 may take; its coefficients make that as small as three powers can.
- * Below 2^-126, for -inf too, it stays at that; NaN is NaN. */
+/* 2^x for x <= 0, without the unit for exponentials: 2^n times a polynomial in the rest of x, which
+ * is between -1/2 and 1/2. The relative error is at most 7.5e-5, a third of what rounding to f16
+ * may cost, and the smallest that a cubic allows. Below 2^-126, and for -inf, the result is 2^-126;
+ * NaN stays NaN. */
 __device__ __forceinline__ float spared_exp2(float x) {
-    const float whole = 12582912.0f; /* 1.5 * 2^23: next to it floats are whole numbers apart */
+    const float whole = 12582912.0f; /* 1.5 * 2^23: floats near it are whole numbers */
     const float seen = max_or_nan(x, -126.0f), n = seen + whole, f = seen - (n - whole);
     const float left = fmaf(
         fmaf(fmaf(0.05517167f, f, 0.24261113f), f, 0.69326097f), f, 0.99992806f);
     return left * __uint_as_float((__float_as_uint(n) << 23) + 0x3f800000u);
 }
 
-/* Over the four lanes that hold one row of a fragment. */
+/* The maximum, and the sum, over the four lanes that hold one row of a fragment. */
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -88,13 +93,14 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* m for the exponent: 0 where there was no score yet. */
+/* m for the exponent: 0 if there was no score yet. */
 __device__ __forceinline__ float safe_max(float m) {
     return m == MINUS_INFINITY ? 0.0f : m;
 }
 
-/* What follows works on 16 rows of queries: fragments of 8 columns, of whose four numbers a lane
- * has two in row lane / 4 and two in row lane / 4 + 8. Pairs are of these two rows. */
+/* The functions below work on 16 rows of queries, in fragments of 8 columns. Of a fragment, a lane
+ * holds two numbers in row lane / 4 and two in row lane / 4 + 8. Arrays of two elements belong to
+ * these two rows. */
 
 template <int FRAGMENTS> __device__ __forceinline__ void clear_fragments(float (*x)[4]) {
 #pragma unroll
@@ -104,7 +110,7 @@ template <int FRAGMENTS> __device__ __forceinline__ void clear_fragments(float (
             x[j][e] = 0.0f;
 }
 
-/* The rows see the first `seen` keys only. */
+/* Hides all keys but the first `seen` (upper row) or `seen_8` (lower row). */
 template <int FRAGMENTS>
 __device__ __forceinline__ void hide_keys(float (*scores)[4], int seen, int seen_8) {
     const int pair = (int)threadIdx.x % 4;
@@ -116,9 +122,10 @@ __device__ __forceinline__ void hide_keys(float (*scores)[4], int seen, int seen
                 scores[j][e] = MINUS_INFINITY;
 }
 
-/* Scores become weights 2^(c s - c m). `total` is this lane's part of the weights' sum, and what
- * was summed before is to be multiplied by `shrink`; with ONLY there was nothing before. Of each
- * SPARED fragments (0: of none) one column's weights are made without the unit of exponentials. */
+/* Turns scores into weights 2^(c s - c m). `total` is this lane's part of the weights' sum; sums
+ * from earlier blocks must be multiplied by `shrink`. With ONLY there are no earlier blocks. If
+ * SPARED is not 0, each lane computes one of its columns in every SPARED fragments without the unit
+ * for exponentials. */
 template <int FRAGMENTS, bool ONLY, int SPARED = 0>
 __device__ __forceinline__ void soften(
     float (*scores)[4], float c, float *largest, float *total, float *shrink) {
@@ -165,7 +172,7 @@ __device__ __forceinline__ void shrink_sums(float (*sums)[4], const float *shrin
             sums[j][e] *= shrink[e / 2];
 }
 
-/* The weights of 16 keys as a left operand, 16 x 16. */
+/* Packs the weights of 16 keys as a left operand, 16 x 16. */
 template <class T>
 __device__ __forceinline__ void pack_weights(const float (*weights)[4], uint32_t *a) {
 #pragma unroll
@@ -173,7 +180,7 @@ __device__ __forceinline__ void pack_weights(const float (*weights)[4], uint32_t
         a[i] = pack_2<T>(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
 }
 
-/* y[query] = sums / total; the first row is query `first` of `queries`, and y points at query 0. */
+/* y[query] = sums / total. The first row is query `first` of `queries`; y points at query 0. */
 template <class T, int FRAGMENTS>
 __device__ __forceinline__ void write_queries(
     const float (*sums)[4], const float *total, T *y, int64_t step, int first, int queries) {
@@ -196,7 +203,7 @@ __device__ __forceinline__ void write_queries(
 
 typedef void (*attention_kernel)(const struct attention);
 struct attention_kernels {
-    attention_kernel f16, bf16, f16_sm75; /* the last NULL: no room on that chip */
+    attention_kernel f16, bf16, f16_sm75; /* f16_sm75 is NULL if that chip has no room */
 };
 
 static inline attention_kernel attention_kernel_for(
@@ -206,7 +213,7 @@ static inline attention_kernel attention_kernel_for(
                                                     : kernels->f16;
 }
 
-/* Blocks: x tiles of queries, y heads, z rows. */
+/* The grid: x tiles of queries, y heads, z rows. */
 static inline dim3 attention_grid(const struct attention *a, int tiles) {
     return dim3((unsigned)tiles, (unsigned)a->heads, (unsigned)a->rows);
 }

@@ -1,5 +1,5 @@
 /* Inside kernels/cuda/: attention seen from the host. attention.cu turns a call into a struct
- * attention and picks a candidate; attention_plain.cu, attention_flash.cu, attention_wide.cu and
+ * attention and picks a candidate. attention_plain.cu, attention_flash.cu, attention_wide.cu and
  * attention_hopper.cu hold the kernels. */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
@@ -19,11 +19,11 @@ struct attention {
     int rows, heads, d, tq, tk;
     float scale;
     bool causal;
-    const int *lengths; /* of each row, in the device's memory, or NULL: tk keys */
-    int fewest, most;   /* with lengths: rows of other lengths are another launch's */
+    const int *lengths; /* keys of each row, in the device's memory; NULL: tk */
+    int fewest, most;   /* with lengths: other rows belong to another launch */
 };
 
-/* Each launches `a` with a tile of its path. */
+/* Each launches `a` with a candidate of its path. */
 bool attention_plain_run(const struct attention *a, enum dtype dtype, struct error *err);
 bool attention_flash_run(const struct attention_candidate *candidate, const struct attention *a,
     enum dtype dtype, struct error *err);
@@ -32,7 +32,7 @@ bool attention_wide_run(const struct attention_candidate *candidate, const struc
 bool attention_hopper_run(const struct attention_candidate *candidate, const struct attention *a,
     enum dtype dtype, struct error *err);
 
-/* The tiles of a path, and the shared memory that one takes for heads of d channels. */
+/* The tiles of each path, and the shared memory that a tile takes for heads of d channels. */
 const struct attention_tile *attention_flash_tiles(int *count);
 const struct attention_tile *attention_whole_tiles(int *count);
 const struct attention_tile *attention_wide_tiles(int *count);

@@ -1,14 +1,15 @@
-/* attention on tensor cores through mma.sync, one head size a kernel: 40, 64, 80, 160 channels.
+/* attention on tensor cores through mma.sync, one head size per kernel: 40, 64, 80, 160 channels.
  *
- * A warp owns 16 or 32 queries, whose q stays in registers, and runs over the keys in blocks; keys
- * and values pass through shared memory, values on their way while scores are computed and the next
+ * A warp owns 16 or 32 queries, keeps their q in registers, and walks over the keys in blocks. Keys
+ * and values pass through shared memory: values are loaded while scores are computed, and the next
  * keys while values are summed. Scores become weights in place: a fragment of q k^T is the left
  * operand of the product with v. A line of shared memory is an odd number of 16-byte chunks, so
- * that the 8 lines of an ldmatrix lie in different banks; heads of 40 need no padding for that, and
- * the second half of their third K step is zeros in registers.
+ * that the 8 lines of an ldmatrix lie in different banks. Heads of 40 need no padding for that; the
+ * second half of their third K step is zeros in registers.
  *
  * WHOLE: all keys (77 of a prompt) fit one block of keys. They are loaded once, and the block then
- * takes one tile of queries after the other, without a barrier. */
+ * takes one tile of queries after the other, without a barrier.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 
@@ -24,7 +25,7 @@ template <int D_, int MF_, int WARPS_, int BK_, bool WHOLE_> struct flash_tile {
     static_assert(D % 8 == 0 && BK % 16 == 0, "");
 };
 
-/* Starts the copies of keys first .. first + BK; zeros behind the last one. */
+/* Starts the copies of keys first .. first + BK; zeros after the last one. */
 template <class T, class TILE>
 __device__ __forceinline__ void load_keys(T *to, const T *from, int64_t step, int first, int keys) {
     for (int i = (int)threadIdx.x; i < TILE::BK * TILE::CHUNKS; i += TILE::THREADS) {
@@ -41,7 +42,7 @@ template <class T, class TILE> struct flash_warp {
     float sums[TILE::MF][TILE::DF][4];
     float largest[TILE::MF][2], total[TILE::MF][2];
 
-    /* q of queries first .., zeros behind the last one. */
+    /* Loads q of the queries from `first` on; zeros after the last one. */
     __device__ __forceinline__ void start(const T *from, int64_t step, int first, int queries) {
         const int lane = (int)threadIdx.x % 32, group = lane / 4, pair = lane % 4;
 #pragma unroll
@@ -94,7 +95,7 @@ template <class T, class TILE> struct flash_warp {
         }
     }
 
-    /* scores become weights, of the `keys` of the block that there are. */
+    /* Turns the scores into weights, for the `keys` keys that the block has. */
     __device__ __forceinline__ void soften_all(float (*scores)[TILE::KF][4], float c, int keys) {
 #pragma unroll
         for (int i = 0; i < TILE::MF; i++) {
@@ -142,7 +143,7 @@ template <class T, class TILE> struct flash_warp {
     }
 };
 
-/* Where one head of one row lies: grid y is the head, z the row. */
+/* The addresses of one head of one row: grid y is the head, z the row. */
 template <class T> struct flash_place {
     const T *q, *k, *v;
     T *y;
@@ -170,13 +171,13 @@ __device__ __forceinline__ void flash(const struct attention &a, int tk, T *keys
     for (int block = 0; block * TILE::BK < tk; block++) {
         float scores[TILE::MF][TILE::KF][4];
         cp_async_wait<0>();
-        __syncthreads(); /* these keys are there for all, and all are done with the last values */
+        __syncthreads(); /* these keys are visible to all, and all are done with the last values */
         load_keys<T, TILE>(values, at.v, a.v_step, block * TILE::BK, tk);
         cp_async_commit();
         w.template score<SM75>(keys, scores);
         w.soften_all(scores, c, tk - block * TILE::BK);
         cp_async_wait<0>();
-        __syncthreads(); /* these values are there for all, and all are done with these keys */
+        __syncthreads(); /* these values are visible to all, and all are done with these keys */
         if ((block + 1) * TILE::BK < tk)
             load_keys<T, TILE>(keys, at.k, a.k_step, (block + 1) * TILE::BK, tk);
         cp_async_commit();
@@ -265,8 +266,8 @@ extern "C" const struct attention_tile *attention_whole_tiles(int *count) {
     return whole_tiles;
 }
 
-/* WHOLE: enough blocks for every multiprocessor a few times, and no more, so that keys and values
- * are loaded as seldom as that allows. How queries are dealt out changes no query's bits. */
+/* WHOLE: a few blocks for every multiprocessor and no more, so that keys and values are loaded as
+ * seldom as possible. How queries are distributed changes no query's bits. */
 static int blocks_of(const struct attention *a, const struct attention_tile *tile, bool whole) {
     const int tiles = attention_query_tiles(a, tile);
     const int others = a->heads * a->rows;

@@ -1,19 +1,22 @@
-/* attention on Hopper (sm_90a): wgmma on what TMA brings, heads of 40, 64, 80 and 160 channels.
+/* attention on Hopper (sm_90a): wgmma on tiles that TMA loads, heads of 40, 64, 80 and 160
+ * channels.
  *
- * A block computes 64 queries a group of four warps. One thread more only asks for tiles: q once,
- * then keys and values in the order in which they are multiplied, into a ring of stages that
- * barriers pass back and forth. TMA sees a head's channels as a dimension of its own, so that rows
- * of 64 channels end with zeros and not with the next head; a head of 80 is two such slices, one of
- * 160 three.
+ * A block computes 64 queries for each group of four warps. One further thread only requests tiles:
+ * q once, then keys and values in the order in which they are multiplied, into a ring of stages
+ * that barriers pass back and forth. TMA sees a head's channels as a dimension of its own, so that
+ * rows of 64 channels end with zeros and not with the next head. A head of 80 is two such slices,
+ * one of 160 three.
  *
  * Scores are products of two operands in shared memory. Their weights stay in registers and are the
  * left operand of the product with the values, whose rows are read as columns. The next block's
- * scores are on their way while the values are summed, and both while weights are computed. The
- * groups take turns in asking for products: while one waits for its scores, another has its own,
- * and computes exponentials.
+ * scores are computed while the values are summed, and both while weights are computed. The groups
+ * take turns in starting products: while one waits for its scores, another has its own and computes
+ * exponentials.
  *
- * TMA brings what lies behind a row's own length too, which may be anything. In the last block of
- * values the asking thread's warp makes zeros of it before it meets its weights, which are 0. */
+ * TMA also loads what lies beyond a row's own length, which may be anything. In the last block of
+ * values the requesting thread's warp overwrites that with zeros before it meets its weights, which
+ * are 0.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
@@ -23,22 +26,23 @@
 
 template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> struct hopper_tile {
     static constexpr int D = D_, GROUPS = GROUPS_, BK = BK_, STAGES = STAGES_;
-    /* Tiles of queries that a block takes one after the other, with the same keys and values: those
-     * are all there, and the next queries too when they are needed. */
+    /* Tiles of queries that a block takes one after the other, with the same keys and values. Those
+     * are all loaded, and so are the next queries when they are needed. */
     static constexpr int PASSES = PASSES_;
     static constexpr int BLOCKS = BLOCKS_; /* at once on a multiprocessor, as registers allow */
-    /* All keys fit one block of keys: one stage for them, one for the values. */
+    /* All keys fit one block: one stage for the keys, one for the values. */
     static constexpr bool WHOLE = STAGES == 2;
     static constexpr bool TURNS = GROUPS > 1 && !WHOLE;
     static constexpr int THREADS = 128 * (GROUPS + 1), BQ = 64 * GROUPS;
-    /* The compiler's share of a thread, and how a multiprocessor's 65,536 are then dealt out. */
+    /* The registers of a thread as compiled, and how a multiprocessor's 65,536 are then
+     * distributed. */
     static constexpr int REGISTERS = 65536 / THREADS / BLOCKS / 8 * 8;
     static constexpr int FEW = GROUPS > 2 ? 56 : 40;
     static constexpr int MANY = (REGISTERS * (GROUPS + 1) - FEW) / GROUPS / 8 * 8;
-    static constexpr bool DEALS = REGISTERS < 240; /* else there are enough for all */
+    static constexpr bool DEALS = REGISTERS < 240; /* else all have enough */
     static constexpr int STEPS = (D + 15) / 16, SLICES = (D + 63) / 64;
     static constexpr int KF = BK / 8, DF = D / 8; /* fragments of keys, of v */
-    /* The unit of exponentials is what the loop of the smallest heads waits for, by a tenth. */
+    /* The unit for exponentials limits the loop of the smallest heads, by a tenth. */
     static constexpr int SPARED = D == 40 && !WHOLE ? 8 : 0;
     static constexpr int Q_SLICE = BQ * ROW_BYTES, SLICE = BK * ROW_BYTES;
     static constexpr int Q_BYTES = SLICES * Q_SLICE, STAGE_BYTES = SLICES * SLICE;
@@ -49,11 +53,11 @@ template <int D_, int GROUPS_, int BK_, int STAGES_, int BLOCKS_, int PASSES_> s
     static_assert(D % 8 == 0 && BK % 16 == 0 && SHARED * BLOCKS <= 227 << 10, "");
 };
 
-/* Where the block is, and its part of the shared memory. */
+/* The block's position and its parts of the shared memory. */
 struct hopper_block {
     unsigned char *q, *stages;
     uint64_t *q_full, *full, *empty; /* q_full: one for each pass, the others for every stage */
-    uint64_t *cleared;               /* nothing but zeros behind the last value */
+    uint64_t *cleared;               /* only zeros after the last value */
     int first;                       /* query */
     int head, row;
     int keys;   /* of the row */
@@ -73,7 +77,7 @@ template <class TILE> struct hopper_ring {
     }
 };
 
-/* Asks for `slices` of 64 channels of tokens from `first` on, and zeros behind the last. */
+/* Requests `slices` of 64 channels of the tokens from `first` on; zeros after the last token. */
 template <int SLICES>
 __device__ __forceinline__ void fetch(const struct hopper_block &b, const CUtensorMap *map,
     int first, unsigned char *to, int slice_bytes, uint64_t *full) {
@@ -86,14 +90,14 @@ __device__ __forceinline__ void fetch(const struct hopper_block &b, const CUtens
 template <class TILE>
 __device__ __forceinline__ void fetch_stage(const struct hopper_block &b, const CUtensorMap *map,
     int block, struct hopper_ring<TILE> *ring) {
-    /* Of a new barrier the phase before the first has ended. */
+    /* For a new barrier the phase before the first counts as ended. */
     mbarrier_wait(&b.empty[ring->stage], ring->parity ^ 1);
     fetch<TILE::SLICES>(b, map, block * TILE::BK, b.stages + ring->stage * TILE::STAGE_BYTES,
         TILE::SLICE, &b.full[ring->stage]);
     ring->advance();
 }
 
-/* One thread asks for everything. */
+/* Requests everything; run by one thread. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper_block &b, const CUtensorMap *q_map,
     const CUtensorMap *k_map, const CUtensorMap *v_map) {
@@ -113,7 +117,7 @@ __device__ __forceinline__ void produce(const struct hopper_block &b, const CUte
             TILE::Q_SLICE, b.q_full + pass);
 }
 
-/* One warp, whose first lane has asked for everything: zeros behind the last value. */
+/* Writes zeros after the last value; run by the warp whose first lane has requested everything. */
 template <class TILE> __device__ __forceinline__ void clear_values(const struct hopper_block &b) {
     const int blocks = (b.keys + TILE::BK - 1) / TILE::BK, last = 2 * blocks - 1;
     const int stage = last % TILE::STAGES, there = b.keys - (blocks - 1) * TILE::BK;
@@ -139,14 +143,14 @@ template <class T, class TILE> struct hopper_warp {
     int query; /* the first */
     int group; /* of four warps */
 
-    /* This group's turn to ask for products. */
+    /* Waits for this group's turn to start products. */
     __device__ __forceinline__ void wait_turn() const {
         if constexpr (TILE::TURNS)
             turn_wait(1 + group);
     }
 
-    /* The next group's. Nobody waits for what the last group gives behind the last block of keys.
-     */
+    /* Gives the turn to the next group. The turn that the last group would give after the last
+     * block of keys is awaited by none. */
     __device__ __forceinline__ void give_turn(bool last) const {
         if constexpr (TILE::TURNS)
             if (group < TILE::GROUPS - 1 || !last)
@@ -196,7 +200,7 @@ template <class T, class TILE> struct hopper_warp {
         return stage;
     }
 
-    /* The scores of block `block` are there. */
+    /* Hides the scores beyond the row's keys, when the scores of block `block` are ready. */
     __device__ __forceinline__ void hide(const struct hopper_block &b, int block) {
         const int keys = b.keys - block * TILE::BK;
         wgmma_hold<4 * TILE::KF>(&scores[0][0]);
@@ -210,7 +214,7 @@ template <class T, class TILE> struct hopper_warp {
             pack_weights<T>(scores + 2 * t, weights[t]);
     }
 
-    /* Its queries of the pass, from the ring's first stage on. */
+    /* Computes its queries of the pass, from the ring's first stage on. */
     __device__ __forceinline__ void consume(
         const struct attention &a, const struct hopper_block &b, int pass) {
         const float c = a.scale * 1.4426950408889634f; /* log2 e */
@@ -220,7 +224,7 @@ template <class T, class TILE> struct hopper_warp {
         mbarrier_wait(b.q_full + pass, 0);
         __syncwarp(); /* lanes leave the wait by themselves; a turn takes whole warps */
         if (TILE::TURNS && group == TILE::GROUPS - 1)
-            turn_give(1); /* the first one's first */
+            turn_give(1); /* the first turn of the first group */
         wait_turn();
         int keys = start_scores(b);
         give_turn(b.keys <= TILE::BK);
@@ -250,7 +254,8 @@ template <class T, class TILE> struct hopper_warp {
         start_sums(b);
         wgmma_wait<0>();
         wgmma_hold<4 * TILE::DF>(&sums[0][0]);
-        /* Weights of nothing but -inf are 0, and their sum, but for those that were spared. */
+        /* If all scores are -inf, the weights and their sum are 0, except for spared weights; the
+         * sum is then set to NaN. */
         if constexpr (TILE::SPARED > 0)
 #pragma unroll
             for (int r = 0; r < 2; r++)
@@ -341,7 +346,7 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) attention_hopper(
 typedef void (*hopper_kernel)(const struct attention a, const CUtensorMap q_map,
     const CUtensorMap k_map, const CUtensorMap v_map);
 struct hopper_entry {
-    int q_box; /* queries that are asked for at once */
+    int q_box; /* queries requested at once */
     hopper_kernel f16, bf16;
 };
 
@@ -362,8 +367,8 @@ extern "C" const struct attention_tile *attention_hopper_tiles(int *count) {
     return tiles;
 }
 
-/* [row][token][head][channel], tokens `step` elements apart, in boxes of 64 channels of one head of
- * `box_tokens` tokens. */
+/* Describes [row][token][head][channel], tokens `step` elements apart, in boxes of 64 channels of
+ * one head of `box_tokens` tokens. */
 static bool encode_heads(CUtensorMap *map, const struct attention *a, const void *data, int tokens,
     int64_t step, int box_tokens, enum dtype dtype, struct error *err) {
     const cuuint64_t sizes[] = { (cuuint64_t)a->d, (cuuint64_t)a->heads, (cuuint64_t)tokens,

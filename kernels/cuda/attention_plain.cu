@@ -1,11 +1,12 @@
 /* attention in f32 multiply-adds: for f32, for causal masks (the text encoder's 77 tokens, where a
- * product with a masked value must not even be made: 0 * inf), and for whatever the tensor cores'
- * kernels do not take. Any head size, step and address.
+ * product with a masked value must not even be computed: 0 * inf), and for everything that the
+ * tensor cores' kernels do not support. Any head size, step and address.
  *
- * A block takes 32 queries, four a warp, and runs over the keys in blocks of 32: lane j has the
+ * A block takes 32 queries, four per warp, and walks over the keys in blocks of 32: lane j has the
  * scores of key j, and then channels j, j + 32, ... of the sums. Channels pass through shared
  * memory 64 at a time, so that its size does not depend on the head's. Heads above 512 channels are
- * cut into slices of 512, each block computing the scores again. */
+ * cut into slices of 512, and each block computes the scores again.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -31,7 +32,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-/* to[lines][pitch] = channels first .. first + CHUNK of `there` tokens, zeros beyond both. */
+/* to[lines][pitch] = channels first .. first + CHUNK of `there` tokens; zeros beyond both. */
 template <class T>
 __device__ __forceinline__ void load_chunk(float *to, int lines, int pitch, const T *from,
     int64_t step, int there, int first, int channels) {
@@ -61,7 +62,8 @@ __device__ __forceinline__ void score_chunk(
     }
 }
 
-/* Grid: x tiles of queries, y heads * slices, z rows. CHUNKS: of a slice of the outputs. */
+/* Grid: x tiles of queries, y heads * slices, z rows. CHUNKS: the chunks of a slice of the
+ * outputs. */
 template <class T, int CHUNKS>
 __global__ void __launch_bounds__(THREADS, 1)
     attention_plain(const struct attention a, int slices) {
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     int keys = keys_of(a, (int)blockIdx.z);
     if (keys == 0)
         return;
-    /* Causal: no query of this block sees a key behind its last one. */
+    /* Causal: no query of this block sees a key after the block's last query. */
     if (a.causal)
         keys = min(keys, first_query + queries);
     for (int first = 0; first < keys; first += KEYS) {
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         float scores[QUERIES] = {}, weights[QUERIES];
         int visible[QUERIES];
         for (int c = 0; c < chunks; c++) {
-            __syncthreads(); /* all are done with what lies there */
+            __syncthreads(); /* all are done with the present contents */
             if (chunks > 1 || first == 0)
                 load_chunk(&s->q[0][0], BLOCK_QUERIES, CHUNK, q, a.q_step, queries, c * CHUNK, a.d);
             load_chunk(&s->line[0][0], KEYS, PITCH, k + (int64_t)first * a.k_step, a.k_step, here,
@@ -108,7 +110,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             visible[i] = a.causal ? min(here, mine + i + 1 - first) : here;
             const float score = lane < visible[i] ? scores[i] * a.scale : MINUS_INFINITY;
             const float now = fmaxf(largest[i], warp_max(score));
-            /* Nothing but -inf so far: any finite number will do. */
+            /* If all scores so far are -inf, any finite number will do. */
             const float base = now == MINUS_INFINITY ? 0.0f : now;
             const float shrink = expf(largest[i] - base);
             weights[i] = lane < visible[i] ? expf(score - base) : 0.0f;

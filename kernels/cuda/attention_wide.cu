@@ -1,12 +1,13 @@
 /* attention on tensor cores through mma.sync for heads of any multiple of 8 channels up to 512: the
  * VAE's one head of 512, the bundled checkpoint's 24 and 48.
  *
- * The warps of a block stand in WM rows of 16 queries and WN columns. A column computes the scores
- * of its share of a block of keys and exchanges the largest ones through shared memory; the weights
- * of all columns meet there too, and each column then sums its CPW channels of the values. q stays
- * in shared memory: 512 channels of it do not fit in registers. Values are on their way while
- * scores are computed, the next keys while values are summed. Lines are an odd number of 16-byte
- * chunks long; behind a head of 24 channels come 8 zeros. */
+ * The warps of a block form WM rows of 16 queries and WN columns. A column computes the scores of
+ * its share of a block of keys and exchanges the largest ones through shared memory. The weights of
+ * all columns meet there too, and each column then sums its CPW channels of the values. q stays in
+ * shared memory: 512 channels of it do not fit in registers. Values are loaded while scores are
+ * computed, the next keys while values are summed. Lines are an odd number of 16-byte chunks long;
+ * a head of 24 channels is followed by 8 zeros.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/launch_simple.cuh"
 
@@ -35,7 +36,8 @@ template <class TILE> __host__ __device__ __forceinline__ size_t wide_bytes(int 
            (size_t)(TILE::WN * TILE::BQ) * sizeof(float);
 }
 
-/* Starts the copies of `lines` tokens from `first` on; zeros behind the last one and behind d. */
+/* Starts the copies of `lines` tokens from `first` on; zeros after the last token and after channel
+ * d. */
 template <class T, class TILE>
 __device__ __forceinline__ void load_lines(
     T *to, int lines, const T *from, int64_t step, int first, int tokens, int d) {
@@ -48,7 +50,8 @@ __device__ __forceinline__ void load_lines(
     }
 }
 
-/* A warp: 16 queries (line `query` of the block on) by its column's keys, then channels. */
+/* A warp's state: 16 queries, from line `query` of the block on, by its column's keys and then
+ * channels. */
 template <class T, class TILE, bool SM75> struct wide_warp {
     float sums[TILE::DF][4], largest[2], total[2];
     int lane, query, column;
@@ -83,7 +86,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         hide_keys<TILE::KF>(scores, seen, seen);
     }
 
-    /* The column's largest scores, for the others: columns' [BQ]. */
+    /* Writes the column's largest scores, for the other columns: [BQ] per column. */
     __device__ __forceinline__ void tell(const float (*scores)[4], float *maxima) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -97,7 +100,7 @@ template <class T, class TILE, bool SM75> struct wide_warp {
         }
     }
 
-    /* weights [BQ][WEIGHTS_PITCH] of the column's keys; the sums so far shrink. */
+    /* Computes the weights [BQ][WEIGHTS_PITCH] of the column's keys and shrinks the sums so far. */
     __device__ __forceinline__ void soften(
         float (*scores)[4], const float *maxima, float c, T *weights) {
         float shrink[2];
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
         __syncthreads();
         w.soften(scores, maxima, c, weights);
         cp_async_wait<0>();
-        __syncthreads(); /* values and weights are there, and all are done with these keys */
+        __syncthreads(); /* values and weights are visible, and all are done with these keys */
         if ((block + 1) * TILE::BK < tk)
             load_lines<T, TILE>(keys, TILE::BK, k, a.k_step, (block + 1) * TILE::BK, tk, a.d);
         cp_async_commit();
@@ -218,7 +221,7 @@ __global__ void __launch_bounds__(TILE::THREADS) attention_wide(const struct att
 }
 
 /* Warps of queries, columns, channels of a column, keys of a block, and whether heads of that many
- * channels fit sm_75's 64 KiB; of those that fit a head, the one that is expected to be the fastest
+ * channels fit sm_75's 64 KiB. Of the tiles that fit a head, the one that is expected to be fastest
  * comes first. */
 #define TILES(X)                                                                                   \
     X(4, 1, 64, 64, true)                                                                          \

@@ -4,9 +4,10 @@
  *   dq[i] = sum over j of ds[i][j] k[j];  dk[j] = sum over i of ds[i][j] q[i];
  *   dv[j] = sum over i of p[i][j] dy[i].
  *
- * Tiles of SIDE queries by SIDE keys, one pair a thread. A first kernel takes SIDE queries twice
- * through the keys: for the denominator of p and the mean, which it leaves in the workspace, and
- * for dq. A second takes SIDE keys through the queries. */
+ * Work is cut into tiles of SIDE queries by SIDE keys, one pair per thread. The first kernel takes
+ * SIDE queries through the keys twice: for the denominator of p and the mean, which it leaves in
+ * the workspace, and for dq. The second kernel takes SIDE keys through the queries.
+ */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -16,7 +17,7 @@
 
 #define SIDE 16
 #define THREADS (SIDE * SIDE)
-#define PAIRS (SIDE * (SIDE + 1)) /* of a tile, in lines that start in different banks */
+#define PAIRS (SIDE * (SIDE + 1)) /* floats of a tile, in lines that start in different banks */
 
 struct query {
     float log_total, mean; /* p[j] = exp(score[j] - log_total) */
@@ -24,7 +25,7 @@ struct query {
 
 struct attention {
     const void *q, *k, *v, *dy; /* at the first head's first channel */
-    void *dq, *dk, *dv;         /* likewise; dk and dv may be NULL */
+    void *dq, *dk, *dv;         /* as above; dk and dv may be NULL */
     const int *lengths;         /* or NULL */
     struct query *queries;      /* [rows][heads][tq] */
     int tq, tk, heads, d;
@@ -111,8 +112,8 @@ __global__ void __launch_bounds__(THREADS, 2) queries(const struct attention a) 
     struct query *kept = a.queries + (at.row * a.heads + at.head) * a.tq + at.first;
     load<T>(a.q, at.row, a.tq, a.step_q, at.head, at.first, a.tq, a.d, t.q);
     load<T>(a.dy, at.row, a.tq, a.step_dy, at.head, at.first, a.tq, a.d, t.dy);
-    /* Of query `thread`, if that is below SIDE: its largest score so far, and sums relative to it.
-     */
+    /* For query `thread`, if that is below SIDE: its largest score so far, and sums relative to
+     * that. */
     float largest = -INFINITY, total = 0.0f, mean = 0.0f, slope;
     for (int first = 0; first < end; first += SIDE) {
         load<T>(a.k, at.row, a.tk, a.step_k, at.head, first, at.length, a.d, t.k);
@@ -180,7 +181,8 @@ __global__ void __launch_bounds__(THREADS) keys(const struct attention a) {
     float dk[PER] = {}, dv[PER] = {};
     load<T>(a.k, at.row, a.tk, a.step_k, at.head, at.first, at.length, a.d, t.k);
     load<T>(a.v, at.row, a.tk, a.step_v, at.head, at.first, at.length, a.d, t.v);
-    /* With a causal mask, no query before a key sees it; behind a row's length is nothing to do. */
+    /* With a causal mask, no query before a key sees it. Beyond a row's length there is nothing to
+     * do. */
     const int end = at.first < at.length ? a.tq : 0;
     for (int first = a.causal ? at.first : 0; first < end; first += SIDE) {
         load<T>(a.q, at.row, a.tq, a.step_q, at.head, first, a.tq, a.d, t.q);

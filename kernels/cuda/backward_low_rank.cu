@@ -15,7 +15,7 @@
 
 #define THREADS 128
 #define WARPS (THREADS / 32)
-#define TERMS 8 /* of a launch: dx is rounded between such */
+#define TERMS 8 /* terms of a launch; dx is rounded between launches */
 
 struct term {
     const float *down, *up;
@@ -26,7 +26,7 @@ struct term {
 };
 
 struct low_rank {
-    const void *dy, *x; /* x is NULL where no factor's gradient is wanted */
+    const void *dy, *x; /* x is NULL if no factor's gradient is wanted */
     void *dx;
     int64_t pixels, tokens; /* of all rows */
     int h, w, h_out, w_out, k, channels;
@@ -36,7 +36,7 @@ struct low_rank {
     struct term terms[TERMS];
 };
 
-/* Of `size` pixels in a line, the one that tap `tap` of output `out` reads, or -1 for zeros. */
+/* The pixel that tap `tap` of output `out` reads in a line of `size` pixels, or -1 for zeros. */
 __device__ __forceinline__ int source(
     const struct low_rank &a, int out, int tap, int size, int size_out) {
     const int at = out * a.stride + tap - a.before, limit = a.scale == 2 ? size_out : size;
@@ -120,7 +120,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) downs(const struct
     t.d_down[panel_at(r, inner, width)] += (float)sum;
 }
 
-/* What the term gives to channel c of a pixel through one token and tap. */
+/* The term's contribution to channel c of a pixel through one token and tap. */
 __device__ __forceinline__ float through(
     const struct low_rank &a, const struct term &t, int64_t token, int inner) {
     float sum = 0.0f;
@@ -166,7 +166,7 @@ static unsigned blocks_for(int64_t items) {
     return (unsigned)(blocks < 65535 ? blocks : 65535);
 }
 
-/* Some of the terms and rows. */
+/* Runs some of the terms and rows. */
 template <class T> static bool run(const struct low_rank *a, struct error *err) {
     const char *name = "low_rank_backward";
     int64_t most_up = 0, most_down = 0;
@@ -187,7 +187,7 @@ template <class T> static bool run(const struct low_rank *a, struct error *err) 
                launch(inputs<T>, dim3(blocks_for(a->pixels * a->k)), THREADS, 0, name, err, *a));
 }
 
-/* Fills a's terms from `first` on; floats of the workspace that they take for each token. */
+/* Fills a's terms from `first` on. Returns the floats of the workspace that they take per token. */
 static int64_t take_terms(
     const struct low_rank_backward_args *args, int first, struct low_rank *a) {
     int64_t floats = 0;
@@ -207,7 +207,7 @@ static int64_t take_terms(
     return floats;
 }
 
-/* As many rows at a time as the workspace takes. */
+/* Takes as many rows at a time as the workspace has room for. */
 template <class T>
 static bool run_rows(struct low_rank all, int64_t rows, int64_t floats, struct error *err) {
     const int64_t tokens = all.tokens / rows, pixels = all.pixels / rows;

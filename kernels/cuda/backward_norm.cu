@@ -1,9 +1,11 @@
-/* The backward of group_norm and layer_norm. A share is what has one mean: a token, or one group of
- * one row. With n = (x - mean) scale, h = gamma n + beta, dh the gradient of h and g = dh gamma:
+/* The backward of group_norm and layer_norm. A share is the elements with one mean: a token, or one
+ * group of one row. With n = (x - mean) scale, h = gamma n + beta, dh the gradient of h and g = dh
+ * gamma:
  *   dx = scale (g - mean(g) - n mean(g n));  dgamma += sum of dh n;  dbeta += sum of dh.
  *
- * Three steps, through the workspace: what each share needs; the parameters' sums, in pieces of
- * pixels and then over the pieces, in order; dx, last, because it may be dy. */
+ * There are three steps, through the workspace: the values of each share; the parameters' sums, in
+ * pieces of pixels and then over the pieces, in order; dx, which comes last because it may be dy.
+ */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -24,7 +26,7 @@ struct share {
 /* x as [rows][pixels][groups][width]. */
 struct norm {
     const void *dy, *x;
-    const float *gamma, *beta; /* beta is read with silu only */
+    const float *gamma, *beta; /* beta is read only with silu */
     void *dx;
     float *dgamma, *dbeta;
     struct share *shares; /* [rows][groups] */
@@ -81,7 +83,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_shares(const 
         a.shares[blockIdx.x] = s;
 }
 
-/* Block x has COLUMNS channels, y a piece of all rows' pixels; LINES pixels at a time. */
+/* Grid: x counts COLUMNS channels, y pieces of all rows' pixels; a block takes LINES pixels at a
+ * time. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_parts(const struct norm a) {
     DYNAMIC_SHARED(float, sums); /* [2][LINES][COLUMNS] */
     griddepcontrol_wait();
@@ -112,7 +115,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_parts(const s
     part[a.channels + channel] = beta;
 }
 
-/* One channel a thread. */
+/* One channel per thread. */
 __global__ void __launch_bounds__(THREADS) norm_parameters(const struct norm a) {
     griddepcontrol_wait();
     griddepcontrol_launch();
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(THREADS) norm_parameters(const struct norm a) 
         a.dbeta[channel] += beta;
 }
 
-/* One element a thread. */
+/* One element per thread. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_input(const struct norm a) {
     griddepcontrol_wait();
     griddepcontrol_launch();

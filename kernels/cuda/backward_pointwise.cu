@@ -1,5 +1,5 @@
-/* The backward of activations, geglu, concat and embedding, and dropout: one element a thread at a
- * time. Every loop strides over the grid, so that a grid need not cover its work. */
+/* The backward of activations, geglu, concat and embedding, and dropout: one element per thread at
+ * a time. Every loop strides over the grid, so a grid need not cover its work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -119,7 +119,7 @@ extern "C" bool cuda_concat_backward(const struct concat_backward_args *args, st
 
 /* ---- embedding: dtable[ids[i]] += dy[i], dpositions[i % width] += dy[i] ---- */
 
-/* A block gathers one row of the table, whose tokens come in their order. */
+/* A block gathers one row of the table and adds its tokens in order. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) embedding_backward(
     const T *dy, const int *ids, int tokens, int width, bool by_position, float *table, int c) {
@@ -166,7 +166,7 @@ struct dropout {
     uint64_t seed, step;
     uint32_t layer, least; /* the smallest word that is kept */
     float scale;
-    bool accumulate, is_word; /* is_word: four elements of x and of y are a word of memory each */
+    bool accumulate, is_word; /* is_word: four elements of x, and of y, are one word of memory */
 };
 
 /* A thread draws four words, for four elements. y may be x. */

@@ -1,12 +1,13 @@
-/* The backward of linear and conv2d: plain products in f32 on tiles of shared memory, of which each
- * says what element (i, l) of its left and (l, j) of its right factor is.
+/* The backward of linear and conv2d: plain products in f32 on tiles of shared memory. Each product
+ * defines element (i, l) of its left and (l, j) of its right factor.
  *
  *   dx[pixel][c_in] (+)= sum over (tap, c_out) of dy[a pixel that reads this one by the tap][c_out]
  *                        W[c_out][tap][c_in]
  *   dw[c_out][tap][c_in] += sum over the output pixels of all rows of dy[c_out] x[source][c_in]
  *
- * A linear layer is a 1x1 convolution of one line of pixels. Sums are in one order, whatever the
- * other rows are: first of STEP products, then of such sums. */
+ * A linear layer is a 1x1 convolution of one line of pixels. The order of the sums does not depend
+ * on the other rows: first STEP products are summed, then such sums.
+ */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -21,7 +22,7 @@
 #define LINES (THREADS / COLUMNS)
 
 struct layer {
-    const void *dy, *x, *weight; /* weight: [n][taps][c_in], GEGLU's value and gate in turn */
+    const void *dy, *x, *weight; /* weight: [n][taps][c_in], GEGLU's value and gate alternate */
     void *dx;
     float *dw;
     int64_t pixels_in, pixels_out; /* of all rows */
@@ -31,15 +32,15 @@ struct layer {
     bool geglu, accumulate;
 };
 
-/* Of a line of `size` pixels that tap `tap` of output `out` reads (kernels.h's conv_kind): which
- * one, or -1 for zeros. */
+/* The pixel that tap `tap` of output `out` reads in a line of `size` pixels (kernels.h's
+ * conv_kind), or -1 for zeros. */
 __device__ __forceinline__ int source(
     const struct layer &a, int out, int tap, int size, int size_out) {
     const int at = out * a.stride + tap - a.before, limit = a.scale == 2 ? size_out : size;
     return at < 0 || at >= limit ? -1 : at / a.scale;
 }
 
-/* The first output whose tap `tap` reads pixel `in`; with scale 2, so may the next. */
+/* The first output whose tap `tap` reads pixel `in`; with scale 2, the next one may read it too. */
 __device__ __forceinline__ int first_reader(const struct layer &a, int in, int tap) {
     const int at = in * a.scale - tap + a.before;
     return a.stride == 2 ? at >> 1 : at;
@@ -127,7 +128,8 @@ template <class P> __global__ void __launch_bounds__(THREADS, 2) product(const s
     griddepcontrol_launch();
     for (int64_t l0 = 0; l0 < depth; l0 += STEP) {
         for (int e = (int)threadIdx.x; e < STEP * TILE; e += THREADS) {
-            /* Neighbours in memory go to neighbours in the warp: l for the left factor of dx. */
+            /* Neighbours in memory go to neighbours in the warp; for the left factor of dx those
+             * are along l. */
             const int l = e % STEP, i = e / STEP, m = e / TILE, j = e % TILE;
             left[l * (TILE + 1) + i] = i0 + i < height && l0 + l < depth
                                            ? P::left(a, i0 + i, l0 + l)

@@ -1,9 +1,9 @@
 /* Which kernel computes a linear layer or convolution: all candidates, a static model of their
- * time, and the table of those that a tuner selected.
+ * time, and the table of candidates that a tuner selected.
  *
- * The model counts waves of blocks over the multiprocessors, for split sums the trip of the parts
- * through memory, and the end of a block where no other block computes meanwhile. It knows nothing
- * of caches and is only meant to be sane: the tuner measures.
+ * The model counts waves of blocks over the multiprocessors, the trip of a split sum's parts
+ * through memory, and the end of a block if no other block computes meanwhile. It knows nothing of
+ * caches and is only meant to be reasonable: the tuner measures.
  */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Leaves room for the library's, and for the plainest twice. */
+/* Leaves room for the library's candidates, and for the plainest twice. */
 #define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS - 1)
-/* So many of the library's follow the static choice: a tuner in a hurry tries the first ones. */
+/* This many of the library's follow the static choice: a tuner in a hurry tries the first
+ * candidates. */
 #define LIBRARY_FIRST 3
 /* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
  * twin. */
@@ -24,8 +25,8 @@
 /* microseconds, and bytes or operations per microsecond */
 #define LAUNCH_US 3.0
 #define PARTIAL_BYTES_PER_US 2.5e6
-/* The same over the shared memory of clusters: two barriers and a trip, and bytes of all together.
- */
+/* The same over the shared memory of clusters: two barriers and a trip; bytes of all clusters
+ * together. */
 #define CLUSTER_US 1.5
 #define CLUSTER_BYTES_PER_US 2.6e6
 /* Outputs a microsecond that a multiprocessor finishes after their sums. */
@@ -92,7 +93,7 @@ static int64_t pixels_of(const struct gemm_shape *s) {
     return gemm_is_phased(s) ? s->h * s->w : s->h_out * s->w_out;
 }
 
-/* GEMM_K_UNITs of the sum, where a shortcut's come behind. */
+/* GEMM_K_UNITs of the sum, including those of a shortcut. */
 static int64_t units_of(const struct gemm_shape *s) {
     return divided_up(gemm_taps(s) * s->k, GEMM_K_UNIT) + divided_up(s->k_shortcut, GEMM_K_UNIT);
 }
@@ -118,7 +119,7 @@ static double expected_us(
     return us;
 }
 
-/* The parts of one row must fit the scratch memory, and each part be worth its start. */
+/* Whether the parts of one row fit the scratch memory, and each part is worth its start. */
 static bool split_fits(const struct gemm_shape *s, int split) {
     if (split == 1)
         return true;
@@ -152,8 +153,8 @@ bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
     }
 }
 
-/* Puts candidates of `path` (with `split` parts only, if not 0) into `out`, the expected best
- * first; a table that is full loses its worst. */
+/* Puts candidates of `path` (only those with `only_split` parts, if that is not 0) into `out`, the
+ * one expected to be fastest first. A full table loses its slowest. */
 static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path path, int only_split,
     struct gemm_candidate *out, int count, int max) {
     static const int splits[] = { 1, 2, 3, 4, 5, 6, 8, 10, 12, 16 };
@@ -206,7 +207,7 @@ static int own_candidates(
     int count = 1;
     if (shape->dtype != DTYPE_F32) {
         struct gemm_candidate all[OWN_CANDIDATES - 2];
-        /* At most half of them portable; what is expected to be slowest falls off the end. */
+        /* At most half of them are portable; those expected to be slowest are dropped. */
         int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, OWN_CANDIDATES / 2);
         n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, OWN_CANDIDATES - 2);
         for (int i = 0; i < n; i++)
@@ -232,7 +233,7 @@ int gemm_candidates(
         out[count++] = own[i];
     for (int i = LIBRARY_FIRST; i < library_count; i++)
         out[count++] = library[i];
-    if (count > 1 || own_count > 1) /* the plainest is the last, even where it is the first */
+    if (count > 1 || own_count > 1) /* the plainest comes last, even if it is also the first */
         out[count++] = own[own_count - 1];
     return count;
 }

@@ -14,7 +14,7 @@ extern "C" {
 #define NAME_PREFIX "cublaslt "
 #define ALGORITHMS_MAX 2048
 #define SHAPES_MAX 512
-/* Rows of the batch for which the library is asked: one image and its unconditional twin. */
+/* Rows of the batch for which the library is asked: an image with guidance. */
 #define NOMINAL_ROWS 2
 #define ALIGNMENT_BYTES 16
 
@@ -39,7 +39,7 @@ struct functions {
 #undef POINTER
 };
 
-/* What the library is asked for: a shape's product for one row of the batch. */
+/* What the library is asked about: a shape's product for one row of the batch. */
 struct problem {
     enum dtype dtype;
     int64_t n, k, pixels;
@@ -50,8 +50,8 @@ struct algorithm {
     cublasLtMatmulAlgo_t algo;
 };
 
-/* Everything is made once and changed from call to call: a call allocates nothing. The process has
- * one device and one thread at a time that uses it, so nothing is ever given back. */
+/* Everything is made once and changed from call to call, so a call allocates nothing. The process
+ * has one device and one thread at a time that uses it, so nothing is ever freed. */
 static struct {
     bool tried, usable;
     struct functions f;
@@ -80,8 +80,8 @@ static bool check(cublasStatus_t status, const char *what, struct error *err) {
 }
 
 static void *open_library(char *name, size_t size) {
-    /* Linked by its major version, which is CUDA's; and where the toolkit is without the loader
-     * knowing. */
+    /* The library's name with its major version, which is CUDA's; then the toolkit's own folder, in
+     * case the loader does not know it. */
     static const char *const folders[] = { "", "/usr/local/cuda/lib64/" };
     void *library = NULL;
     for (size_t i = 0; !library && i < sizeof(folders) / sizeof(folders[0]); i++) {
@@ -109,8 +109,8 @@ static bool find_functions(void *library, struct error *err) {
     return true;
 }
 
-/* What never changes: y [pixels][n] as a column-major n x pixels matrix, W^T x; f32 sums (and f32
- * products of f32: no TF32); bias along n; only algorithms that sum k in one go and need no
+/* Sets what never changes: y [pixels][n] as a column-major n x pixels matrix, W^T x; f32 sums (and
+ * f32 products of f32: no TF32); bias along n; only algorithms that sum k in one go and need no
  * scratch memory. */
 static bool make_descriptions(struct error *err) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -177,9 +177,9 @@ static bool same_problem(const struct problem *a, const struct problem *b) {
     return a->dtype == b->dtype && a->n == b->n && a->k == b->k && a->pixels == b->pixels;
 }
 
-/* False if it is none for this path: something follows the sum that the library does not compute,
- * or lines that are not made of 16-byte pieces. A linear layer with one token a row (timesteps) has
- * too few rows to be worth a choice. */
+/* Returns false if this path cannot compute the shape: something follows the sum that the library
+ * does not compute, or lines do not consist of 16-byte pieces. A linear layer with one token per
+ * row (timesteps) has too few rows to be worth a choice. */
 static bool problem_of(const struct gemm_shape *s, struct problem *out) {
     const int64_t piece = s->dtype == DTYPE_F32 ? 4 : 8;
     *out = { s->dtype, s->n, s->k, s->h_out * s->w_out };
@@ -227,8 +227,8 @@ static bool config_is(const cublasLtMatmulAlgo_t *algo,
            value >= smallest && value <= largest;
 }
 
-/* The rule for rows, as far as it can be read off an algorithm; and whether the library would run
- * it for few and for many rows. */
+/* Whether an algorithm obeys the rule for rows, as far as its attributes tell, and whether the
+ * library would run it for few and for many rows. */
 static bool is_acceptable(const struct problem *p, const cublasLtMatmulAlgo_t *algo) {
     static const int rows[] = { 1, 2, 3, 4, 5, 8, 16, 17, 32, 64 };
     if (!config_is<int32_t>(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 0, 1) ||
@@ -246,7 +246,7 @@ static bool is_acceptable(const struct problem *p, const cublasLtMatmulAlgo_t *a
     return true;
 }
 
-/* The number of an acceptable algorithm, new or known; -1 otherwise. */
+/* The number of an acceptable algorithm, new or known; -1 if it is not acceptable. */
 static int number_of(const struct problem *p, const cublasLtMatmulAlgo_t *algo) {
     for (int i = 0; i < lt.algorithm_count; i++)
         if (same_problem(&lt.algorithms[i].problem, p) &&
@@ -273,7 +273,7 @@ static void ask(const struct problem *p) {
     if (!describe(p->dtype, NOMINAL_ROWS * p->pixels, p->n, p->k, cuda_workspace(0), NULL) ||
         lt.f.cublasLtMatmulAlgoGetHeuristic(lt.handle, lt.product, lt.weight, lt.x, lt.y, lt.y,
             lt.preference, CUBLASLT_MAX_ALGORITHMS, results, &count) != CUBLAS_STATUS_SUCCESS)
-        return; /* it computes no such thing */
+        return; /* the library does not compute this */
     for (int i = 0; i < count && i < CUBLASLT_MAX_ALGORITHMS; i++)
         if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize == 0)
             (void)number_of(p, &results[i].algo);

@@ -1,4 +1,4 @@
-/* In a build whose CUDA toolkit has no cublasLt.h: no candidates of cuBLASLt. */
+/* For a build whose CUDA toolkit has no cublasLt.h: there are no candidates of cuBLASLt. */
 #include "kernels/cuda/cublaslt.h"
 
 int cublaslt_candidates(const struct gemm_shape *, struct gemm_candidate *) {

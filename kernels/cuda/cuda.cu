@@ -30,8 +30,8 @@ static enum dtype same_dtype(enum dtype weight_dtype) {
     return weight_dtype;
 }
 
-/* bf16 has float32's range and is what the CPU's default rounds to; chips before 8.0 multiply f16
- * only. */
+/* bf16 has float32's range, and the CPU's default rounds to it; chips before 8.0 only multiply
+ * f16. */
 static void choose_dtypes(int capability) {
     table.weight_dtypes = 1u << DTYPE_F32 | 1u << DTYPE_F16;
     table.default_dtype = DTYPE_F16;

@@ -1,5 +1,6 @@
-/* Inside kernels/cuda/: the entries of its table, each defined in the file of its name or kind:
- * bool cuda_NAME(const struct NAME_args *args, struct error *err), for each operation. */
+/* Inside kernels/cuda/: the entries of its table, bool cuda_NAME(const struct NAME_args *args,
+ * struct error *err) for each operation. Each is defined in the file named after it or after its
+ * kind. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 

@@ -9,7 +9,7 @@
 
 static struct {
     bool open;
-    bool overlapping;       /* the last kernel that was launched wanted to */
+    bool overlapping;       /* the kernel launched last wanted to overlap */
     bool lost;              /* set once, after the message; read by any thread */
     char lost_message[256]; /* written under lost_lock, before lost is set, and never again */
     cudaStream_t stream;
@@ -20,8 +20,8 @@ static struct {
 static pthread_mutex_t lost_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The errors after which the runtime's documentation tells the process to end, and those that say
- * that a device which was open is there no more: everything that comes later would fail, or be
- * wrong. An unknown error is one of them, since nobody can say what it left behind. */
+ * that an open device is gone: everything later would fail or be wrong. An unknown error counts as
+ * fatal, since what it left behind is unknown. */
 static bool is_fatal(cudaError_t status) {
     switch (status) {
     case cudaErrorDevicesUnavailable:
@@ -54,7 +54,7 @@ static bool is_fatal(cudaError_t status) {
     }
 }
 
-/* The first thread to see it says why. */
+/* Records that the device is lost. The first thread to see it sets the message. */
 static void set_lost(cudaError_t status, const char *what) {
     pthread_mutex_lock(&lost_lock);
     if (!device.lost) {
@@ -71,7 +71,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         return error_set(err, ERROR_DEVICE_LOST, "%s", device.lost_message);
     if (status == cudaSuccess)
         return true;
-    /* Kept by the runtime for the next call of cudaGetLastError, which would blame another. */
+    /* Clears the error that the runtime keeps for the next cudaGetLastError, which would otherwise
+     * blame another call. */
     (void)cudaGetLastError();
     if (status == cudaErrorMemoryAllocation)
         return error_set(err, ERROR_NO_MEMORY, "%s: the GPU's memory is full", what);
@@ -83,8 +84,8 @@ bool cuda_ok(cudaError_t status, const char *what, struct error *err) {
         cudaGetErrorName(status));
 }
 
-/* Asked for its attributes only, which are those of every kernel here: a chip that no code of this
- * build runs on has none. */
+/* Only its attributes are queried, which are those of every kernel here. A chip that no code of
+ * this build runs on has none. */
 static __global__ void probe() {
 }
 
@@ -106,8 +107,8 @@ static bool read_properties(int index, struct cuda_properties *out, struct error
                "cudaDeviceGetPCIBusId", err);
 }
 
-/* A switch of the environment that is on unless it says 0: for measurements of what it is worth,
- * and to find out what a fault comes from. */
+/* Reads a switch in the environment that is on unless it is 0: for measuring what the feature is
+ * worth, and for finding the cause of a fault. */
 static bool is_off(const char *name, bool *off, struct error *err) {
     const char *text = getenv(name);
     *off = text && strcmp(text, "0") == 0;
@@ -120,7 +121,7 @@ static bool read_switches(struct cuda_properties *out, struct error *err) {
            is_off("LATENTD_CUDA_CLUSTERS", &out->no_clusters, err);
 }
 
-/* Whether there is such a device at all. */
+/* Checks that there is such a device. */
 static bool find(int index, struct error *err) {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);

@@ -1,4 +1,4 @@
-/* embedding and timestep_embedding: a few thousand elements each, one thread an element. */
+/* embedding and timestep_embedding: a few thousand elements each, one thread per element. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -38,7 +38,7 @@ struct embedding {
     int tokens, channels; /* tokens of one row */
 };
 
-/* y[row][t] = table[ids[row][t]] + positions[t], or without positions; block x is one token of the
+/* y[row][t] = table[ids[row][t]] + positions[t], or without positions. Block x is one token of the
  * batch. */
 __global__ void __launch_bounds__(THREADS) embedding(const struct embedding e) {
     griddepcontrol_wait();
@@ -68,9 +68,9 @@ extern "C" bool cuda_embedding(const struct embedding_args *args, struct error *
         embedding, dim3((unsigned)tensor_elements(args->ids)), THREADS, 0, "embedding", err, e);
 }
 
-/* y[row] = [cos(t f_0..) | sin(t f_0..)], or [sin | cos]. All is rounded to f32 where diffusers
- * does so; in between the arithmetic is double's, because an angle of 1000 makes an error of one
- * unit in the frequency's last place a thousand times as large. Whole turns are taken off before
+/* y[row] = [cos(t f_0..) | sin(t f_0..)], or [sin | cos]. Values are rounded to f32 where diffusers
+ * rounds them. In between the arithmetic is in double, because an angle of 1000 makes an error of
+ * one unit in the frequency's last place a thousand times as large. Whole turns are removed before
  * the sine, which then needs no table. Block x is a row. */
 __global__ void __launch_bounds__(THREADS) timestep_embedding(
     const float *timesteps, void *y, enum dtype dtype, int half, float freq_shift, bool cos_first) {

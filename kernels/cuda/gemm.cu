@@ -1,5 +1,5 @@
-/* The table's linear and conv2d: a call becomes one struct gemm (gemm.h), a candidate computes it.
- */
+/* The table's linear and conv2d: a call becomes one struct gemm (gemm.h), which a candidate
+ * computes. */
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
@@ -14,7 +14,7 @@ static int rounded_up(int n, int to) {
     return (n + to - 1) / to * to;
 }
 
-/* What follows from the rest. */
+/* Fills in the members that follow from the others. */
 static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) {
     g->n = (int)p->base.n;
     g->geglu = p->base.geglu && !ungated;
@@ -26,7 +26,7 @@ static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) 
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
     g->vectors = !g->halves && !g->y_is_f32 && g->n_out % 8 == 0 && is_aligned(g->y) &&
                  is_aligned(g->residual) && is_aligned(g->row_add) &&
-                 g->row_add_step % 8 == 0; /* NULL and 0 are */
+                 g->row_add_step % 8 == 0; /* NULL and 0 are aligned */
 }
 
 struct gemm_shape gemm_shape_of_linear(const struct linear_args *args) {
@@ -59,7 +59,7 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args) {
     return s;
 }
 
-/* Whether an upsampling is done as four phases: when its output is exactly twice as large. */
+/* Whether an upsampling is computed as four phases: if its output is exactly twice as large. */
 bool gemm_is_phased(const struct gemm_shape *s) {
     return s->is_conv && s->kind == CONV_3X3_UP && s->h_out == 2 * s->h && s->w_out == 2 * s->w;
 }
@@ -116,13 +116,13 @@ static const void *advanced(const void *p, int64_t elements, size_t size) {
     return p ? (const char *)p + (size_t)elements * size : NULL;
 }
 
-/* As many rows of the batch at a time as 32-bit counts and the scratch memory take. */
+/* Runs as many rows of the batch at a time as 32-bit counts and the scratch memory allow. */
 static bool run(const struct gemm_candidate *candidate, struct gemm *g,
     const struct gemm_shape *shape, int64_t rows, enum dtype dtype, struct error *err) {
     const size_t size = dtype_size(dtype);
     const int64_t row_pixels = (int64_t)g->grid_h * g->grid_w;
     g->split = candidate->split;
-    /* The kernels of a cluster have no instruction to spare for an f32 y. */
+    /* The clustered kernels do not support an f32 y, to save instructions. */
     g->clustered = gemm_is_clustered(candidate) && !g->y_is_f32;
     const size_t row_partial = g->split > 1 && !g->clustered
                                    ? (size_t)row_pixels * (size_t)g->phases * (size_t)g->split *
@@ -190,8 +190,8 @@ static bool add_to_shortcut(
            gemm_conv2d_with(candidate, &rest, err);
 }
 
-/* The channels of a shortcut as more of the sum. Its bias comes as what is added to each row: the
- * same for all. */
+/* Adds the channels of a shortcut to the sum. Its bias is added as a row_add that is the same for
+ * all rows. */
 static void take_shortcut(struct gemm *g, const struct conv2d_args *args) {
     const struct cuda_packed *p = (const struct cuda_packed *)args->shortcut_weight;
     g->shortcut = args->shortcut->data;

@@ -1,16 +1,16 @@
 /* Inside kernels/cuda/: one product for every linear layer and convolution, on the device's side.
  *
  * y[m][n] = sum over k of a[m][k] * weight[n][k]: m counts output pixels (of all rows of the
- * batch), n output channels, and k runs over [tap][c_in]. a is never made: a kernel gathers it from
- * the image x [row][h][w][c_in] while it loads (gemm_source). A linear layer is a 1x1 convolution.
- * Upsampling followed by a 3x3 convolution is four 2x2 convolutions of the small image, one for
- * each parity of the output pixel (the phases); their weights are summed when they are packed.
+ * batch), n output channels, and k runs over [tap][c_in]. a is never stored: a kernel gathers it
+ * from the image x [row][h][w][c_in] while it loads (gemm_source). A linear layer is a 1x1
+ * convolution. Upsampling followed by a 3x3 convolution is four 2x2 convolutions of the small
+ * image, one for each parity of the output pixel (the phases); their weights are summed at packing.
  *
- * What follows the sum happens in f32, in one place (gemm_write): activation, residual, one
- * rounding. Bias and row_add (a convolution's, which has no activation) come before, and GEGLU
- * between. With split > 1 the parts of k are added in their order and it goes on from there: over a
- * cluster's shared memory (gemm_parts.cuh), or each part writes its sums to `partial` and a second
- * kernel adds them. No atomics, the same bits in every run and either way.
+ * After the sum, in f32: bias; GEGLU or activation; row_add (of convolutions, which have no
+ * activation); residual; one rounding (gemm_write, or gemm_end.cuh for wgmma). With split > 1 the
+ * parts of k are added in order before that: over a cluster's shared memory (gemm_parts.cuh), or
+ * each part writes its sums to `partial` and a second kernel adds them. There are no atomics; the
+ * bits are the same in every run and either way.
  */
 #ifndef KERNELS_CUDA_GEMM_CUH
 #define KERNELS_CUDA_GEMM_CUH
@@ -19,12 +19,13 @@
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/numeric.cuh"
 
-/* Where one output pixel reads: input pixel (y + ky, x + kx) of row `row`, if it is inside. */
+/* Where one output pixel reads: tap (ky, kx) reads input pixel (y + ky, x + kx) of row `row` if
+ * that is inside. */
 struct gemm_pixel {
     int row, y, x;
 };
 
-/* GEMM row m of a phase. Rows from g.m on are outside everywhere. */
+/* The pixel of GEMM row m of a phase. Rows from g.m on lie outside for every tap. */
 __device__ __forceinline__ struct gemm_pixel gemm_pixel_of(const struct gemm &g, int phase, int m) {
     const int pixels = g.grid_h * g.grid_w;
     const int row = m / pixels, pixel = m - row * pixels;
@@ -38,7 +39,8 @@ __device__ __forceinline__ struct gemm_pixel gemm_pixel_of(const struct gemm &g,
     return p;
 }
 
-/* Whether the tap (ky, kx) of this pixel lies inside, and which element its channel 0 is. */
+/* Whether tap (ky, kx) of this pixel lies inside. *element: the element of x that is its channel
+ * 0. */
 __device__ __forceinline__ bool gemm_source(
     const struct gemm &g, struct gemm_pixel p, int ky, int kx, int64_t *element) {
     const int y = p.y + ky, x = p.x + kx;
@@ -48,7 +50,7 @@ __device__ __forceinline__ bool gemm_source(
     return true;
 }
 
-/* A place in k that moves on: channel c of tap (ky, kx). */
+/* A moving position in k: channel c of tap (ky, kx). */
 struct gemm_cursor {
     int ky, kx, c;
 };
@@ -71,16 +73,16 @@ __device__ __forceinline__ void gemm_cursor_move(
     }
 }
 
-/* The part of k that is summed by part `s` of g.split: whole GEMM_K_UNITs, so that the parts are
- * the same for every tile. */
+/* The range of k that part `s` of g.split sums: whole GEMM_K_UNITs, so that the parts are the same
+ * for every tile. */
 __device__ __forceinline__ void gemm_part(const struct gemm &g, int s, int *begin, int *end) {
     const int units = (g.k + GEMM_K_UNIT - 1) / GEMM_K_UNIT;
     *begin = (int)((int64_t)units * s / g.split) * GEMM_K_UNIT;
     *end = min((int)((int64_t)units * (s + 1) / g.split) * GEMM_K_UNIT, g.k);
 }
 
-/* What one thread of a block loads, step after step: element `k` (and maybe some after it) of lines
- * first, first + APART, ... of both operands' slices. */
+/* What one thread of a block loads, step after step: element `k` (and perhaps some after it) of
+ * lines first, first + APART, ... of both operands' slices. */
 template <class T, int LINES, int APART> struct gemm_lines {
     struct gemm_pixel pixels[LINES];
     struct gemm_cursor at; /* of k */
@@ -103,8 +105,8 @@ template <class T, int LINES, int APART> struct gemm_lines {
     }
 };
 
-/* Where a GEMM row leaves: the element of y that its output channel 0 is, and its row of the batch
- * (if row_add asks for it). */
+/* Where a GEMM row is written: the element of y for its output channel 0, and its row of the batch
+ * (needed only for row_add). */
 struct gemm_place {
     int64_t at;
     int row;
@@ -125,7 +127,7 @@ __device__ __forceinline__ struct gemm_place gemm_place_of(const struct gemm &g,
     return p;
 }
 
-/* What is added to channels j to j + 7 of a pixel, on its way, if g.vectors. */
+/* What is added to channels j to j + 7 of a pixel, loaded ahead if g.vectors. */
 template <class T> struct gemm_addends {
     uint4 residual, row_add[2];
 
@@ -163,13 +165,13 @@ template <class T> struct gemm_addends {
     }
 };
 
-/* Where GEMM column j stands in a line of y. */
+/* The position of GEMM column j in a line of y. */
 __device__ __forceinline__ int gemm_column(const struct gemm &g, int j) {
     return g.halves ? (j & 1) * (g.n_out / 2) + j / 2 : j;
 }
 
-/* Sums with bias become up to 8 outputs, channels j to j + 7 of a pixel: activation, row_add,
- * residual, one rounding. WIDE: g.y_is_f32 may be. */
+/* Writes sums with bias as up to 8 outputs, channels j to j + 7 of a pixel: activation, row_add,
+ * residual, one rounding. WIDE: g.y_is_f32 may be set. */
 template <class T, bool WIDE>
 __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, float *v) {
@@ -177,7 +179,7 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
 #pragma unroll
         for (int i = 0; i < 8; i++)
             v[i] = activate(v[i], g.activation);
-    if (g.vectors && sizeof(T) == 2) { /* all 8 are there, at aligned addresses */
+    if (g.vectors && sizeof(T) == 2) { /* all 8 exist, at aligned addresses */
         addends.add(g, v);
         store_8((T *)g.y + p.at + j, v);
         return;
@@ -199,9 +201,9 @@ __device__ __forceinline__ void gemm_write(const struct gemm &g, struct gemm_pla
         }
 }
 
-/* The sums of 8 columns (16 with GEGLU: value, gate, value, ...) become up to 8 outputs of a GEMM
- * row, channels j to j + 7, with what was loaded to be added to them. The gate is as precise as
- * GATE is: the plainest kernel has a precise one, also for want of registers. */
+/* Writes the sums of 8 columns (16 with GEGLU: value, gate, value, ...) as up to 8 outputs of a
+ * GEMM row, channels j to j + 7, with the addends loaded before. The gate is as precise as GATE:
+ * the plainest kernel uses a precise one, also because it is short of registers. */
 template <class T, bool WIDE, class GATE = T>
 __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gemm_place p, int j,
     const struct gemm_addends<T> &addends, const float *sums) {
@@ -218,7 +220,7 @@ __device__ __forceinline__ void gemm_store_with(const struct gemm &g, struct gem
     gemm_write<T, WIDE>(g, p, j, addends, v);
 }
 
-/* The same of GEMM row m. */
+/* The same for GEMM row m, loading the addends itself. */
 template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_store(
     const struct gemm &g, int phase, int m, int j, const float *sums) {
@@ -234,8 +236,8 @@ __device__ __forceinline__ float *gemm_partial(
     return g.partial + (((int64_t)phase * g.split + s) * g.m + m) * g.n_partial + column;
 }
 
-/* The end of a kernel that has its sums one after the other: 8 (16 with GEGLU) at column `column`
- * of GEMM row m. */
+/* The end of a kernel that has its sums one after the other: 8 of them (16 with GEGLU) at column
+ * `column` of GEMM row m. A part of a split sum goes to `partial`. */
 template <class T, class GATE = T>
 __device__ __forceinline__ void gemm_finish(
     const struct gemm &g, int phase, int s, int m, int column, const float *sums) {

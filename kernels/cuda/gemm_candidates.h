@@ -1,9 +1,9 @@
-/* What can compute a linear layer or a convolution on this device, for the tuner.
+/* The kernels that can compute a linear layer or a convolution on this device, for the tuner.
  *
- * A candidate is a kernel's path, its tile and the number of parts that k is split into. For every
- * shape there is a static choice that needs no tuner; gemm_select puts another in its place. The
- * key, struct gemm_shape, holds no batch size: a row's bits must not depend on the other rows, and
- * path and split decide the order of summation.
+ * A candidate is a kernel's path, its tile and the number of parts that k is split into. Every
+ * shape has a static choice that needs no tuner; gemm_select replaces it. The key, struct
+ * gemm_shape, holds no batch size: path and split decide the order of summation, and a row's bits
+ * must not depend on the other rows.
  */
 #ifndef KERNELS_CUDA_GEMM_CANDIDATES_H
 #define KERNELS_CUDA_GEMM_CANDIDATES_H
@@ -14,7 +14,7 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-/* A candidate's name, which the tuner's cache keeps, begins with that of its path. */
+/* A candidate's name, which the tuner's cache keeps, begins with the name of its path. */
 enum gemm_path {
     GEMM_SIMT,     /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
     GEMM_VECTOR,   /* a linear layer with one token a row (timesteps), the same arithmetic */
@@ -26,8 +26,8 @@ enum gemm_path {
 
 struct gemm_candidate {
     enum gemm_path path;
-    int tile; /* index into gemm_tiles(path), 0 where a path has one tile only; cuBLASLt's algorithm
-               */
+    int tile;  /* index into gemm_tiles(path), 0 if the path has only one; cuBLASLt: the algorithm's
+                  number */
     int split; /* parts of k, 1..GEMM_MAX_SPLIT */
 };
 
@@ -40,19 +40,19 @@ struct gemm_tile {
     int stages;
     int threads;
     size_t shared_bytes;
-    int blocks;  /* that are meant to share a multiprocessor */
-    double rate; /* products a clock, relative to the best of the path: the static model */
-    int cluster; /* blocks that form a cluster anyway, 1 for none; 0: cannot be in one */
+    int blocks;  /* blocks meant to share a multiprocessor */
+    double rate; /* products per clock, relative to the path's best: for the static model */
+    int cluster; /* blocks of the tile's own clusters, 1 without; 0: cannot be in one */
 };
 
 /* What a choice may depend on: the weight and one row. */
 struct gemm_shape {
     enum dtype dtype;
     bool is_conv, geglu;
-    bool plain;          /* a linear layer or 1x1 convolution that only bias and residual follow */
+    bool plain;          /* a linear layer or 1x1 convolution followed by bias and residual only */
     enum conv_kind kind; /* if is_conv */
     int64_t n, k;        /* as in struct packed */
-    int64_t h, w;        /* of one row of x; a linear layer has h = 1 and w = tokens of a row */
+    int64_t h, w;        /* of one row of x; for a linear layer h = 1 and w = tokens of a row */
     int64_t h_out, w_out;
     int64_t k_shortcut; /* channels of a convolution's shortcut, 0 without one */
 };
@@ -63,33 +63,33 @@ struct gemm_shape gemm_shape_of_conv2d(const struct conv2d_args *args);
 /* The tiles of a path; *count may be 0. */
 const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
 
-/* All that can compute this shape on the open device, the static choice for `rows` rows first, then
- * by what the static model expects; the last is always GEMM_SIMT, the plainest. Returns how many.
- */
+/* Lists all candidates for this shape on the open device: first the static choice for `rows` rows,
+ * then by the static model's expected time. The last is always GEMM_SIMT, the plainest. Returns
+ * their number. */
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
-/* The candidate of that name (gemm_candidate_name). Does not load a library for the name of a
- * kernel of ours. */
+/* Finds the candidate with this name (gemm_candidate_name). Does not load a library for the name of
+ * one of our own kernels. */
 bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out);
 /* Whether a candidate can compute this shape on the open device. */
 bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* "mma 128x160x32 split 2" */
 const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *text, size_t size);
 
-/* Whether the parts of the candidate's sum meet in the shared memory of a cluster on the open
- * device (gemm_parts.cuh); else they go through scratch memory and a second kernel. The same bits.
- */
+/* Whether the parts of the candidate's sum are added in the shared memory of a cluster on the open
+ * device (gemm_parts.cuh). Otherwise they go through scratch memory and a second kernel, with the
+ * same bits. */
 bool gemm_is_clustered(const struct gemm_candidate *candidate);
 
-/* From now on `shape` is computed by `candidate` (of gemm_candidates), with the tile as it says and
- * whatever the batch. False if the table of choices is full. */
+/* Makes `candidate` (of gemm_candidates) with its tile compute `shape` from now on, whatever the
+ * batch. Returns false if the table of choices is full. */
 bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
-/* Back to the static choices. */
+/* Returns to the static choices. */
 void gemm_select_none(void);
 
-/* linear and conv2d by one candidate, whatever is selected. Arguments as checked by op_linear and
- * op_conv2d. GEMM_HOPPER takes a shortcut into its sum; of the others it is a product before, by
- * what is selected for that. */
+/* Compute linear and conv2d by one candidate, whatever is selected. Arguments as checked by
+ * op_linear and op_conv2d. GEMM_HOPPER adds a shortcut to its own sum; for the others the shortcut
+ * is computed first, as a product of its own by the candidate selected for that. */
 bool gemm_linear_with(
     const struct gemm_candidate *candidate, const struct linear_args *args, struct error *err);
 bool gemm_conv2d_with(

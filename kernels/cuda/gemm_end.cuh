@@ -1,21 +1,21 @@
-/* Inside kernels/cuda/: how a warp's sums of wgmma leave.
+/* Inside kernels/cuda/: how a warp writes its sums of wgmma.
  *
  * A warp has 16 GEMM rows by FRAGMENTS fragments of 8 columns, laid out like wgmma's sums: the four
- * lanes of a quad share a row `lane / 4` and the one 8 below. Memory wants whole 16-byte pieces of
- * a row, so the lanes of a quad exchange what they hold, four pieces at a time. What ends otherwise
- * than most calls of a model goes through shared memory, in a loop, so that its code is small.
+ * lanes of a quad share row `lane / 4` and the row 8 below it. Memory wants whole 16-byte pieces of
+ * a row, so the lanes of a quad exchange their values, four pieces at a time. Ends that few calls
+ * of a model need go through shared memory, in a loop, so that their code is small.
  */
 #ifndef KERNELS_CUDA_GEMM_END_CUH
 #define KERNELS_CUDA_GEMM_END_CUH
 
 #include "kernels/cuda/gemm.cuh"
 
-/* How the outputs of a call end: chosen on the host, since each is a kernel of its own. */
+/* What follows the sums of a call. Chosen on the host, since each one is a kernel of its own. */
 enum gemm_end {
     GEMM_END_PLAIN, /* bias, row_add and residual; 16-byte pieces */
     GEMM_END_GEGLU, /* bias and GEGLU; 16-byte pieces */
     GEMM_END_ANY,   /* the rest: activations, single elements, parts for scratch memory */
-    GEMM_END_PARTS, /* whatever a sum whose parts meet in a cluster ends with */
+    GEMM_END_PARTS, /* any end of a split sum whose parts meet in a cluster */
     GEMM_ENDS,
 };
 
@@ -29,9 +29,9 @@ static inline enum gemm_end gemm_end_of(const struct gemm *g) {
     return g->residual || g->row_add ? GEMM_END_ANY : GEMM_END_GEGLU;
 }
 
-/* The sums of this lane's upper row, of its lower row, or of both += from[column]. All loads are on
- * their way before the first sum: nothing decides between them. Columns are whole fragments (n is a
- * multiple of 8); those beyond n, which nobody writes, read what is there. */
+/* Adds from[column] to the sums of this lane's upper row, lower row, or both. All loads are issued
+ * before the first addition, with no condition between them. Columns are whole fragments (n is a
+ * multiple of 8). Columns beyond n are never written; they add values from inside n. */
 template <int FRAGMENTS, bool UPPER, bool LOWER, class V>
 __device__ __forceinline__ void gemm_add_columns(const V *from, int n_first, int n, float *sums) {
     float v[FRAGMENTS][2];
@@ -47,7 +47,7 @@ __device__ __forceinline__ void gemm_add_columns(const V *from, int n_first, int
     }
 }
 
-/* sums += row_add, of the batch's rows that this lane's two rows belong to. */
+/* sums += row_add of the batch rows that this lane's two rows belong to. */
 template <int FRAGMENTS, class V>
 __device__ __forceinline__ void gemm_add_rows(
     const struct gemm &g, const struct gemm_place *places, int n_first, float *sums) {
@@ -58,8 +58,8 @@ __device__ __forceinline__ void gemm_add_rows(
         from + (int64_t)places[1].row * g.row_add_step, n_first, g.n, sums);
 }
 
-/* Each lane has its part of units 0 to 3 in e[0] to e[3]; then lane s of the quad has in e[0] to
- * e[3] what lanes 0 to 3 had of unit s. */
+/* Transposes within a quad: before, each lane has its part of units 0 to 3 in e[0] to e[3]; after,
+ * lane s of the quad has in e[0] to e[3] what lanes 0 to 3 had of unit s. */
 __device__ __forceinline__ void quad_exchange(float2 *e) {
     const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
 #pragma unroll
@@ -80,8 +80,9 @@ __device__ __forceinline__ void quad_exchange(float2 *e) {
     }
 }
 
-/* Pieces of 8 outputs, in groups of four: a quad's lane q finishes one of each group. With PIECES a
- * multiple of 4, a group is 4 pieces side by side of one of the two rows, else 2 of each. */
+/* Pieces of 8 outputs, in groups of four; lane q of a quad finishes one piece of each group. If
+ * PIECES is a multiple of 4, a group is 4 neighbouring pieces of one of the two rows, else 2 pieces
+ * of each row. */
 template <int PIECES> struct gemm_groups {
     static constexpr bool WIDE = PIECES % 4 == 0;
     static constexpr int OF_ROW = WIDE ? PIECES / 4 : 1;
@@ -95,7 +96,8 @@ template <int PIECES> struct gemm_groups {
     }
 };
 
-/* This lane's part of one piece. GEGLU: fragments 2 piece and 2 piece + 1, an output of each. */
+/* This lane's part of one piece. GEGLU: one output of each of the fragments 2 piece and 2 piece +
+ * 1. */
 template <bool GEGLU>
 __device__ __forceinline__ float2 gemm_unit(const float *sums, int row, int piece) {
     if constexpr (GEGLU) {
@@ -107,7 +109,8 @@ __device__ __forceinline__ float2 gemm_unit(const float *sums, int row, int piec
     }
 }
 
-/* What a quad's lane q has of the group's four units, exchanged: v[8] are the piece's channels. */
+/* Exchanges the group's four units within the quad, so that v[8] are the channels of this lane's
+ * piece. */
 template <int PIECES, bool GEGLU>
 __device__ __forceinline__ void gemm_piece(const float *sums, int group, float *v) {
     typedef gemm_groups<PIECES> groups;
@@ -125,9 +128,9 @@ __device__ __forceinline__ void gemm_piece(const float *sums, int group, float *
     }
 }
 
-/* A warp's copy of its columns' bias, made while it waits for its first operands. Only a pack
- * writes a bias, so the kernel ahead need not have ended (cuda_may_overlap). `to`: shared, the
- * warp's own 8 * FRAGMENTS. */
+/* Copies the bias of a warp's columns while the warp waits for its first operands. Only packing
+ * writes a bias, so the previous kernel need not have ended (cuda_may_overlap). `to`: shared
+ * memory, the warp's own 8 * FRAGMENTS floats. */
 template <int FRAGMENTS>
 __device__ __forceinline__ void gemm_keep_bias(const struct gemm &g, int n_first, float *to) {
     const int lane = (int)threadIdx.x % 32;
@@ -137,8 +140,8 @@ __device__ __forceinline__ void gemm_keep_bias(const struct gemm &g, int n_first
             to[i + lane] = g.bias ? g.bias[min(n_first + i + lane, g.n - 1)] : 0.0f;
 }
 
-/* GEMM_END_PLAIN, GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or -1. n_first: the
- * warp's first column. bias: what gemm_keep_bias kept. */
+/* For GEMM_END_PLAIN and GEMM_END_GEGLU. rows: the GEMM rows of this lane's two rows, or -1.
+ * n_first: the warp's first column. bias: the copy by gemm_keep_bias. */
 template <class T, int FRAGMENTS, bool GEGLU>
 __device__ __forceinline__ void gemm_end_pieces(
     const struct gemm &g, int phase, const int *rows, int n_first, const float *bias, float *sums) {
@@ -176,13 +179,14 @@ __device__ __forceinline__ void gemm_end_pieces(
     }
 }
 
-/* Floats of shared memory that a warp's GEMM_END_ANY takes: lines that begin in different banks. */
+/* Floats of shared memory that a warp needs for GEMM_END_ANY, in lines that begin in different
+ * banks. */
 template <int FRAGMENTS> struct gemm_staging {
     static constexpr int LINE = 8 * FRAGMENTS + 4, FLOATS = 16 * LINE;
 };
 
-/* GEMM_END_ANY, through the warp's own `staging`. row_of(i): the GEMM row of the warp's row i, or
- * -1. */
+/* For GEMM_END_ANY, through the warp's own `staging`. row_of(i): the GEMM row of the warp's row i,
+ * or -1. */
 template <class T, int FRAGMENTS, class ROWS>
 __device__ __forceinline__ void gemm_end_any(const struct gemm &g, int phase, int part, ROWS row_of,
     int n_first, const float *sums, float *staging) {

@@ -1,17 +1,17 @@
-/* The product on Hopper (sm_90a): wgmma on what TMA brings.
+/* The product on Hopper (sm_90a): wgmma on boxes that TMA loads.
  *
  * A block computes 128 output pixels by BN channels. Its pixels are a box of the image (box_w by
- * box_h by box_n rows of the batch), so that a step of the sum, 64 channels of one tap, is one box
- * of x, shifted by the tap: TMA fetches it with zeros where it leaves the image, for every kind of
- * convolution; strides are TMA's element strides. A linear layer's tokens are one long line.
- * Behind the last tap come the channels of a shortcut, boxes of another image that no tap shifts.
- * One thread only asks for boxes; two groups of four warps multiply 64 pixels each; barriers in
- * shared memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
+ * box_h by box_n rows of the batch). A step of the sum, 64 channels of one tap, is therefore one
+ * box of x, shifted by the tap. TMA fetches it with zeros outside the image, for every kind of
+ * convolution; strides are TMA's element strides. A linear layer's tokens are one long line. After
+ * the last tap come the channels of a shortcut, boxes of another image that no tap shifts. One
+ * thread only requests boxes; two groups of four warps multiply 64 pixels each; barriers in shared
+ * memory pass stages back and forth. Slices are stored with the 128-byte swizzle.
  *
  * CM x CN blocks form a cluster that computes CM tiles of pixels by CN of channels. A block fetches
  * the CN-th part of its pixels and the CM-th part of its weights and multicasts them to the blocks
- * that use the same, so L2 is read less often. With GEMM_END_PARTS all parts of the tiles' sums are
- * in the cluster too, along the grid's z.
+ * that use the same ones, so L2 is read less often. With GEMM_END_PARTS the cluster also contains
+ * all parts of the tiles' sums, along the grid's z.
  */
 #include "kernels/cuda/gemm_end.cuh"
 #include "kernels/cuda/gemm_parts.cuh"
@@ -37,41 +37,41 @@ struct hopper {
     int steps;                              /* of the sum: all taps', then the shortcut's */
 };
 
-/* Where boxes come from: pixels, weights, and the shortcut's. */
+/* The sources of the boxes: pixels, weights, and those of the shortcut. */
 struct hopper_maps {
     CUtensorMap x, weight, shortcut, shortcut_weight;
 };
 
-/* BLOCKS: how many shall share a multiprocessor, so that one loads and multiplies while another
- * starts or ends. */
+/* BLOCKS: how many are meant to share a multiprocessor, so that one loads and multiplies while
+ * another starts or ends. */
 template <int BN_, int CM_, int CN_, int STAGES_, int BLOCKS_> struct hopper_tile {
     static constexpr int BN = BN_, CM = CM_, CN = CN_, STAGES = STAGES_, BLOCKS = BLOCKS_;
     static constexpr int A_BYTES = PIXELS * ROW_BYTES, B_BYTES = BN * ROW_BYTES;
     static constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr int DATA_BYTES = STAGES * STAGE_BYTES;
-    /* Behind the stages: their barriers, and each multiplying warp's bias. */
+    /* After the stages: their barriers, and each multiplying warp's bias. */
     static constexpr int SHARED = DATA_BYTES + 2 * STAGES * 8 + 4 * GROUPS * BN * 4;
     /* Blocks that read what one block fetches: those of its line and of its column. */
     static constexpr int READERS = CM + CN - 1;
-    /* Nine warps have up to 168 registers each. Where that is too few, a whole third group asks for
-     * boxes with one thread of it, and gives its registers to the others. */
+    /* Nine warps have up to 168 registers each. If that is too few, there is a whole third group;
+     * one of its threads requests boxes, and it gives its registers to the others. */
     static constexpr bool TRADES = BN > 160;
     static constexpr int THREADS = 128 * GROUPS + (TRADES ? 128 : 32);
     static_assert(B_BYTES % (CM * 1024) == 0 && A_BYTES % (CN * 1024) == 0, "swizzle atoms");
     static_assert(BLOCKS * (SHARED + 1024) <= 228 << 10, "");
-    /* The end of a block may take the stages' memory. */
+    /* The end of a block may reuse the stages' memory. */
     static_assert(4 * GROUPS * gemm_staging<BN / 8>::FLOATS * 4 <= DATA_BYTES, "");
     static_assert(gemm_parts_tile<PIXELS, BN>::BYTES <= DATA_BYTES, "");
 };
 
-/* Where a block is. */
+/* A block's position. */
 struct hopper_place {
     int phase, part;
     int cluster_m, cluster_n; /* in its part of the cluster */
     int rank_first;           /* of the blocks of its part */
     int row, y, x;            /* first output pixel of the box */
     int n_first;
-    int step, end; /* steps of the sum: tap * steps_c + chunk; the shortcut is the tap behind */
+    int step, end; /* steps, tap * steps_c + chunk; the shortcut is the tap after the last */
 };
 
 /* Grid: x clusters, [tiles of pixels][tiles of channels]; y phases; z parts. */
@@ -97,8 +97,9 @@ __device__ __forceinline__ struct hopper_place place_of(const struct hopper &h) 
     return p;
 }
 
-/* A step's slices: 64 channels from `c` on of tap (ky, kx), or of the shortcut, the tap behind the
- * last. Moved on by one step at a time, since dividing takes a good part of the time a step has. */
+/* A step's slices: 64 channels from `c` on of tap (ky, kx), or of the shortcut, which is the tap
+ * after the last. Moved on step by step, because a division would take a good part of a step's
+ * time. */
 struct hopper_cursor {
     int c, tap, ky, kx;
 };
@@ -168,8 +169,8 @@ __device__ __forceinline__ void fetch_pixels(const struct hopper &h, const struc
     }
 }
 
-/* One thread asks for every step's slices. Weights do not depend on the kernel before this one
- * (cuda_may_overlap), so the first stages' are asked for before it has ended. */
+/* Requests every step's slices; run by one thread. Weights do not depend on the previous kernel
+ * (cuda_may_overlap), so the first stages' weights are requested before it has ended. */
 template <class TILE>
 __device__ __forceinline__ void produce(const struct hopper &h, const struct hopper_place &p,
     const struct hopper_maps *maps, unsigned char *stages, struct hopper_barriers b) {
@@ -199,8 +200,8 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
         }
     }
     griddepcontrol_launch();
-    /* Nothing orders what other blocks say to this block's barriers before the cluster's end: it is
-     * awaited, of all steps but the last, after which nobody says anything. */
+    /* Other blocks' arrivals at this block's barriers are not ordered before the cluster's end. So
+     * this waits for them, for all steps but the last, after which there are none. */
     for (int i = 1; TILE::READERS > 1 && i < early; i++) {
         mbarrier_wait(&b.empty[stage], parity);
         if (++stage == TILE::STAGES) {
@@ -210,7 +211,7 @@ __device__ __forceinline__ void produce(const struct hopper &h, const struct hop
     }
 }
 
-/* A warp is done with a stage: says so to every block that fetches parts of it. */
+/* Tells every block that fetches parts of a stage that this warp is done with it. */
 template <class TILE>
 __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *empty) {
     const int lane = (int)threadIdx.x % 32;
@@ -226,7 +227,8 @@ __device__ __forceinline__ void release(const struct hopper_place &p, uint64_t *
     }
 }
 
-/* sums[BN / 2] of 64 pixels: laid out as mma.sync's, one 16 x 8 fragment after the other. */
+/* Computes sums[BN / 2] of 64 pixels, laid out like mma.sync's, one 16 x 8 fragment after the
+ * other. */
 template <class T, class TILE>
 __device__ __forceinline__ void consume(const struct hopper_place &p, const unsigned char *stages,
     struct hopper_barriers b, int group, float *sums) {
@@ -266,14 +268,14 @@ __device__ __forceinline__ int row_of_pixel(
     return (row * h.grid_h + y) * h.grid_w + x;
 }
 
-/* The sums of a warp's 16 pixels leave. */
+/* Writes the sums of a warp's 16 pixels. */
 template <class T, class TILE, enum gemm_end END>
 __device__ __forceinline__ void end_block(const struct hopper &h, const struct hopper_place &p,
     unsigned char *shared, const float *bias, float *sums) {
     constexpr int FRAGMENTS = TILE::BN / 8;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     if constexpr (END == GEMM_END_ANY) {
-        /* The other group may still multiply what lies where this one is to write. */
+        /* The other group may still be multiplying from the memory that this one will write. */
         named_barrier<1, 128 * GROUPS>();
         gemm_end_any<T, FRAGMENTS>(
             h.g, p.phase, p.part, [&](int i) { return row_of_pixel(h, p, warp * 16 + i); },
@@ -286,13 +288,13 @@ __device__ __forceinline__ void end_block(const struct hopper &h, const struct h
     }
 }
 
-/* The same where parts meet in the cluster. */
+/* The same if the parts meet in the cluster. */
 template <class T, class TILE>
 __device__ __forceinline__ void end_parts(
     const struct hopper &h, const struct hopper_place &p, unsigned char *shared, float *sums) {
     constexpr int LINE = gemm_parts_tile<PIXELS, TILE::BN>::LINE;
     float *tile = (float *)shared, *own = tile + (int)threadIdx.x / 32 * 16 * LINE;
-    /* The other group may still multiply what lies where this one is to write. */
+    /* The other group may still be multiplying from the memory that this one will write. */
     named_barrier<1, 128 * GROUPS>();
 #pragma unroll
     for (int j = 0; j < TILE::BN / 8; j++)
@@ -354,11 +356,11 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
         } else {
             if constexpr (CLUSTERED)
                 cluster_arrive_relaxed(); /* done with the others' barriers */
-            __syncwarp();                 /* the bias is there for all lanes */
+            __syncwarp();                 /* the bias is visible to all lanes */
             end_block<T, TILE, END>(h, p, shared, bias, sums);
         }
     }
-    /* Others may still say to this block's barriers that they are done, or read its sums. */
+    /* Other blocks may still arrive at this block's barriers, or read its sums. */
     if constexpr (CLUSTERED)
         cluster_wait();
 }
@@ -413,8 +415,8 @@ extern "C" const struct gemm_tile *gemm_hopper_tiles(int *count) {
 
 extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
     const struct cuda_properties *device = cuda_get_properties();
-    /* sm_90a's instructions are Hopper's alone, and older PTX that was translated for Hopper has
-     * none of them. An image read as twice as large has no boxes. */
+    /* Only Hopper has sm_90a's instructions, and older PTX translated for Hopper has none of them.
+     * An image that is read as twice as large has no boxes. */
     return device->capability == 90 && device->code == 90 && shape->k % 8 == 0 &&
            shape->k_shortcut % 8 == 0 && (tiles[tile].cluster == 1 || !device->no_clusters) &&
            (shape->dtype == DTYPE_F16 || shape->dtype == DTYPE_BF16) &&
@@ -422,10 +424,10 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;
 }
 
-/* Asked once for each number of parts of a tile: 0: not yet. */
+/* Asked once for each number of parts of a tile; 0: not asked yet. */
 enum room { ROOM_UNKNOWN, ROOM_NONE, ROOM_SOME };
 
-/* Clusters of all parts of a tile that the device runs at once; 0 where it refuses them. */
+/* How many clusters of all parts of a tile the device runs at once; 0 if it refuses them. */
 static int active_clusters(int which, int split) {
     const struct gemm_tile *tile = &tiles[which];
     const hopper_kernel kernel = entries[which].bf16[GEMM_END_PARTS]; /* f16's takes the same */
@@ -477,18 +479,19 @@ static int divided_up(int a, int b) {
     return (a + b - 1) / b;
 }
 
-/* Whether pixels are only counted: nothing looks at neighbours. */
+/* Whether the pixels are a line: no tap reads neighbours. */
 static bool is_line(const struct gemm *g) {
     return g->taps == 1;
 }
 
-/* The box that covers the pixels with the fewest tiles; of equals the widest. */
+/* Chooses the box that covers the pixels with the fewest tiles; among equals the widest. */
 static void choose_box(struct hopper *h, int cn) {
     int64_t best = INT64_MAX;
     for (int w = PIXELS; w >= 1; w /= 2)
         for (int n = 1; w * n <= PIXELS; n *= 2) {
             const int y = PIXELS / w / n;
-            /* TMA's boxes end at 256 elements, and with strides those between count too. */
+            /* TMA's boxes have at most 256 elements, and with strides the skipped ones count
+             * too. */
             if (w * h->g.stride > 256 || y * h->g.stride > 256)
                 continue;
             /* A part is a slab of the outermost dimension. */
@@ -512,7 +515,8 @@ static void choose_box(struct hopper *h, int cn) {
     h->part_w = h->box_n == 1 && h->box_h == 1 ? h->box_w / cn : 0;
 }
 
-/* x [row][h][w][channels], or one line of pixels, in boxes of one part's pixels and 64 channels. */
+/* Describes x [row][h][w][channels], or one line of pixels, in boxes of one part's pixels and 64
+ * channels. */
 static bool encode_pixels(CUtensorMap *map, const void *x, int channels, const struct hopper *h,
     int cn, enum dtype dtype, struct error *err) {
     const struct gemm *g = &h->g;
@@ -529,7 +533,7 @@ static bool encode_pixels(CUtensorMap *map, const void *x, int channels, const s
     return tensor_map_encode(map, dtype, 4, x, sizes, strides, box, steps, err);
 }
 
-/* weight [lines][tap][channels], in boxes of `rows` lines. */
+/* Describes weight [lines][tap][channels], in boxes of `rows` lines. */
 static bool encode_weight(CUtensorMap *map, const void *weight, int lines, int tap_count,
     int channels, int rows, enum dtype dtype, struct error *err) {
     const cuuint64_t c = (cuuint64_t)channels, taps = (cuuint64_t)tap_count;
@@ -539,7 +543,7 @@ static bool encode_weight(CUtensorMap *map, const void *weight, int lines, int t
     return tensor_map_encode(map, dtype, 3, weight, sizes, strides, box, steps, err);
 }
 
-/* Without a shortcut its maps are never read. */
+/* The shortcut's maps are left empty without one; they are never read then. */
 static bool encode_maps(struct hopper_maps *maps, const struct hopper *h,
     const struct hopper_entry *entry, int tile_n, enum dtype dtype, struct error *err) {
     const struct gemm *g = &h->g;

@@ -1,10 +1,10 @@
-/* The product on tensor cores through mma.sync: sm_75 (f16 only) and everything since.
+/* The product on tensor cores through mma.sync: sm_75 (f16 only) and later.
  *
  * A block computes a BM x BN tile in steps of BK along k. Stages of both operands' slices lie in
- * shared memory, filled by cp.async while earlier ones are multiplied: rows of A are gathered from
- * the image, 16 bytes (8 channels) at a time, and what lies outside becomes zeros on the way.
- * Rows of a slice are BK elements; their 16-byte chunks are permuted (swizzle) so that the 8 rows
- * an ldmatrix reads lie in different banks. Each warp owns WM x WN of the tile.
+ * shared memory, filled by cp.async while earlier ones are multiplied. Rows of A are gathered from
+ * the image, 16 bytes (8 channels) at a time; pixels outside become zeros on the way. Rows of a
+ * slice are BK elements; their 16-byte chunks are permuted (swizzle) so that the 8 rows an ldmatrix
+ * reads lie in different banks. Each warp owns WM x WN of the tile.
  */
 #include "kernels/cuda/gemm_parts.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -112,8 +112,8 @@ __device__ __forceinline__ void mma_slice(
     }
 }
 
-/* A warp's sums leave through its own piece of shared memory, 16 rows at a time, so that what is
- * written (and read: the residual) is whole 16-byte pieces of a row. */
+/* Writes a warp's sums through its own piece of shared memory, 16 rows at a time, so that whole
+ * 16-byte pieces of a row are written (and read: the residual). */
 template <class T, class TILE>
 __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int part, int m_first,
     int n_first, float *staging, float (*sums)[TILE::WN / 8][4]) {
@@ -144,7 +144,7 @@ __device__ __forceinline__ void mma_end(const struct gemm &g, int phase, int par
     }
 }
 
-/* The same where parts meet in a cluster, whose blocks are the parts. */
+/* The same if parts meet in a cluster; its blocks are the parts. */
 template <class T, class TILE>
 __device__ __forceinline__ void mma_end_parts(const struct gemm &g, int phase, int part,
     int m_first, int n_first, float *tile, float (*sums)[TILE::WN / 8][4]) {
@@ -165,8 +165,9 @@ __device__ __forceinline__ void mma_end_parts(const struct gemm &g, int phase, i
 
 /* Grid: y counts [phases][split], x [tiles of m][tiles of n].
  *
- * The second launch bound: left to choose how many blocks share a multiprocessor, ptxas spills a
- * word or two of the small tiles to fit one more. */
+ * The second launch bound is given because ptxas, left to choose how many blocks share a
+ * multiprocessor, spills a word or two of the small tiles to fit one more.
+ */
 template <class T, class TILE, bool SM75>
 __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 1 : 0)
     gemm_mma(const struct gemm g) {
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
     int reading = 0, writing = TILE::STAGES - 1;
     for (int step = 0; step < steps; step++) {
         cp_async_wait<TILE::STAGES - 2>();
-        /* Slice `step` is there for all, and all are done with the one before it. */
+        /* Slice `step` is visible to all, and all are done with the one before it. */
         __syncthreads();
         if (step + TILE::STAGES - 1 < steps)
             mma_load<T, TILE>(g, &lines, shared + writing * TILE::STAGE);
@@ -234,7 +235,7 @@ __global__ void __launch_bounds__(TILE::THREADS, SM75 || TILE::THREADS <= 128 ? 
 
 struct mma_entry {
     void (*f16)(const struct gemm), (*bf16)(const struct gemm), (*f16_sm75)(const struct gemm);
-    size_t clustered_bytes; /* of shared memory, where parts meet in it */
+    size_t clustered_bytes; /* of shared memory if parts meet in it */
 };
 
 #define TILE_OF(m, n, k, wm, wn, s) mma_tile<m, n, k, wm, wn, s>

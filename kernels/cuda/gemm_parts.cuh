@@ -1,9 +1,10 @@
-/* Inside kernels/cuda/: the parts of a split sum meet in the shared memory of a cluster.
+/* Inside kernels/cuda/: adding the parts of a split sum in the shared memory of a cluster.
  *
- * The blocks that hold the parts of one tile form a cluster (GEMM_PARTS_MEET). Each lays its sums
- * into its own shared memory, as a tile of f32; when all have, each finishes its share of the tile:
- * it reads every part of its outputs and adds them in the parts' order, which is that of
- * gemm_reduce, so that both give the same bits. No scratch memory and no second kernel.
+ * The blocks that hold the parts of one tile form a cluster (GEMM_PARTS_MEET). Each block puts its
+ * sums into its own shared memory, as a tile of f32. When all have done so, each block finishes its
+ * share of the tile: it reads every part of its outputs and adds them in the parts' order.
+ * gemm_reduce adds in the same order, so both give the same bits. This needs no scratch memory and
+ * no second kernel.
  */
 #ifndef KERNELS_CUDA_GEMM_PARTS_CUH
 #define KERNELS_CUDA_GEMM_PARTS_CUH
@@ -17,12 +18,12 @@
 #define GEMM_PARTS_CODE true
 #endif
 
-/* A tile of sums: lines of whole 32-byte pieces that begin in different banks. */
+/* A tile of sums, in lines of whole 32-byte pieces that begin in different banks. */
 template <int BM, int BN> struct gemm_parts_tile {
     static constexpr int LINE = BN + 8, BYTES = BM * LINE * 4;
 };
 
-/* Lays one fragment of a warp's sums, 16 rows by 8 columns, from `at` on. */
+/* Stores one fragment of a warp's sums, 16 rows by 8 columns, from `at` on. */
 template <int LINE>
 __device__ __forceinline__ void gemm_lay_fragment(float *at, const float *sums) {
     const int lane = (int)threadIdx.x % 32;
@@ -31,8 +32,8 @@ __device__ __forceinline__ void gemm_lay_fragment(float *at, const float *sums) 
     *(float2 *)(to + 8 * LINE) = make_float2(sums[2], sums[3]);
 }
 
-/* v[8] = the sum of what the parts have at `own`. Part s is block first + s * apart of the cluster.
- * Up to four parts are read together. */
+/* v[8] = the sum of all parts' values at the place of `own`. Part s is block first + s * apart of
+ * the cluster. Up to four parts are read together. */
 __device__ __forceinline__ void gemm_add_parts(
     const float *own, int parts, unsigned first, unsigned apart, float *v) {
 #pragma unroll
@@ -46,7 +47,7 @@ __device__ __forceinline__ void gemm_add_parts(
             low[i] = cluster_read((const float4 *)own, rank, s + i < parts);
             high[i] = cluster_read((const float4 *)own + 1, rank, s + i < parts);
         }
-        /* A part that is not there adds 0 to a sum that is never -0. */
+        /* A missing part adds 0 to a sum that is never -0. */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             v[0] += low[i].x, v[1] += low[i].y, v[2] += low[i].z, v[3] += low[i].w;
@@ -55,8 +56,8 @@ __device__ __forceinline__ void gemm_add_parts(
     }
 }
 
-/* This part's share of the tile leaves, by THREADS threads. All parts have laid theirs at `tile`,
- * and keep them until all are done. row_of(i): the GEMM row of the tile's row i, or -1. */
+/* Writes this part's share of the tile, by THREADS threads. All parts have stored their sums at
+ * `tile` and keep them until all are done. row_of(i): the GEMM row of the tile's row i, or -1. */
 template <class T, int BM, int BN, int THREADS, class ROWS>
 __device__ __forceinline__ void gemm_end_parts(const struct gemm &g, int phase, int part,
     unsigned first_rank, unsigned ranks_apart, ROWS row_of, int n_first, const float *tile) {

@@ -1,7 +1,6 @@
 /* The product by multiply-adds in f32: for f32 activations (parity: no TF32), for shapes whose rows
- * are not made of 16-byte pieces, for bf16 on sm_75, and as the plainest kernel that others are
- * held to. Also the end of a split sum.
- */
+ * do not consist of 16-byte pieces, for bf16 on sm_75, and as the plainest kernel that others are
+ * compared with. Also the end of a split sum. */
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -9,7 +8,8 @@
 #define SIMT_TILE 64
 #define SIMT_STEP 16
 #define SIMT_THREADS 256
-/* Sums are kept apart for so many steps: one chain of thousands of products would lose digits. */
+/* Sums are kept separate for this many steps: one chain of thousands of products would lose
+ * digits. */
 #define SIMT_CHAIN 16
 
 struct simt_shared {
@@ -101,9 +101,9 @@ template <class T> __global__ void __launch_bounds__(SIMT_THREADS) gemm_simt(con
 #define VECTOR_ROWS 4
 #define VECTOR_WARPS 8
 
-/* Rows of one token each. Reading the weight is all the time it takes, so a warp reads one output
- * channel's (coalesced along k) for VECTOR_ROWS rows at a time.
- * Grid: y counts groups of rows, x groups of output channels. */
+/* For rows of one token each. Reading the weight takes all the time, so a warp reads one output
+ * channel's weights (coalesced along k) for VECTOR_ROWS rows at a time. Grid: y counts groups of
+ * rows, x groups of output channels. */
 template <class T>
 __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct gemm g) {
     const int lane = (int)threadIdx.x % 32, columns = g.geglu ? 2 : 1;
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(32 * VECTOR_WARPS) gemm_vector(const struct ge
     }
 }
 
-/* Adds the parts of a split sum in their order. One thread for 8 columns (16 with GEGLU). */
+/* Adds the parts of a split sum in order. One thread per 8 columns (16 with GEGLU). */
 template <class T> __global__ void gemm_reduce(const struct gemm g) {
     const int width = g.geglu ? 16 : 8, pieces = g.n_partial / width;
     const int64_t p = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-/* The recorder: what is launched on the engine's stream between begin and end becomes a CUDA graph,
- * and a step is one launch of it. */
+/* The recorder: the kernels launched on the engine's stream between begin and end become a CUDA
+ * graph, and a step is one launch of it. */
 #include "kernels/cuda/device.h"
 
 #include <stdlib.h>
@@ -18,14 +18,14 @@ bool cuda_is_recording(void) {
 static bool graph_begin(struct error *err) {
     if (!cuda_enter(err))
         return false;
-    cuda_forbid_overlap(); /* what comes before the first kernel is not known */
+    cuda_forbid_overlap(); /* what precedes the first kernel is not known */
     /* Other threads may ask for memory figures meanwhile. */
     recording_now = cuda_ok(cudaStreamBeginCapture(cuda_stream(), cudaStreamCaptureModeThreadLocal),
         "starting a graph", err);
     return recording_now;
 }
 
-/* Kernels among the graph's nodes. */
+/* Counts the kernels among the graph's nodes. */
 static bool count_launches(cudaGraph_t graph, int *out, struct error *err) {
     size_t count = 0;
     if (!cuda_ok(cudaGraphGetNodes(graph, NULL, &count), "counting a graph's nodes", err))
@@ -82,7 +82,7 @@ static void graph_destroy(struct recording *recording) {
     if (!recording)
         return;
     if (cuda_enter(NULL))
-        (void)cudaGraphExecDestroy(recording->exec); /* a replay that is queued still ends */
+        (void)cudaGraphExecDestroy(recording->exec); /* a queued replay still completes */
     free(recording);
 }
 

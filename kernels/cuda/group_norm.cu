@@ -1,18 +1,19 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
- * Two ways. Where one group of one row fits the shared memory of a block, or of a cluster of
- * CLUSTER blocks, these read it once, find its moments there and write it: one launch, one read.
- * Elsewhere a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
- * function of the row's shape) in the workspace; every block of the second merges them in order and
- * normalises its piece.
+ * There are two ways. If one group of one row fits the shared memory of a block, or of a cluster of
+ * CLUSTER blocks, these read it once, compute its moments there and write it: one launch, one read.
+ * Otherwise a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
+ * function of the row's shape) in the workspace. Every block of the second kernel merges them in
+ * order and normalises its piece.
  *
- * What is normed may come as two tensors, one behind the other along the channels (the skip
- * connections): each word comes from one of them, and whoever reads it first writes it where both
- * are to stand side by side.
+ * x may come as two tensors, one after the other along the channels (the skip connections): each
+ * word comes from one of them. The first reader of a word also writes it where both are to stand
+ * side by side.
  *
  * Both ways move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
  * words of 4 bytes. A thread keeps to one word of a line, whose scales and shifts stay in
- * registers, and has several lines' words on their way at a time. */
+ * registers, and loads several lines' words at a time.
+ */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -29,30 +30,31 @@
 
 #define THREADS 512
 #define CLUSTER 4
-/* Words of a group from which on a cluster takes it: a block would be busy for microseconds. */
+/* Words of a group from which on a cluster computes it: a single block would be busy for
+ * microseconds. */
 #define CLUSTER_WORDS 4096
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
 
 struct group_norm {
-    /* [..][of_x] and [..][of_more], the latter from of_x elements before its first: a channel's
-     * number counts through both */
+    /* [..][of_x] and [..][of_more]; `more` points of_x elements before its first, so that a
+     * channel's number is valid for both */
     const void *x, *more;
     const float *gamma, *beta;
-    void *y, *joined;                    /* joined: NULL unless there is more */
+    void *y, *joined;                    /* joined: NULL unless `more` is set */
     struct moments *parts;               /* [row][piece][group] */
     int pixels, channels, groups, width; /* width: channels of a group */
     int of_x, of_more;                   /* channels */
-    int piece, pieces;                   /* pixels of a piece (the last has fewer), and how many */
-    int together;                        /* groups that one block takes */
+    int piece, pieces; /* pixels of a piece (the last has fewer), and the pieces */
+    int together;      /* groups that one block takes */
     float eps;
     bool silu;
 };
 
 /* ---- words ---- */
 
-/* Which words of `words` a line a thread takes: word `word` (and every `columns`th after it, where
- * a line has more words than a block has threads) of every `lines`th line from `line` on. */
+/* Which of a line's `words` words a thread takes: word `word` (and every `columns`th after it, if a
+ * line has more words than a block has threads) of every `lines`th line from `line` on. */
 struct walk {
     int words, columns, lines, word, line;
 };
@@ -67,9 +69,9 @@ __device__ __forceinline__ struct walk walk_of(int words) {
     return w;
 }
 
-/* each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0. LOADS of
- * them are on their way before the first is used, and before loaded_all(); in the last turn those
- * behind the end read the last line again. */
+/* Calls each(line, its word) for this thread's lines up to `end`; `from` is its word of line 0.
+ * LOADS of them are loaded before the first is used, and before loaded_all(). In the last turn
+ * those after the end read the last line again. */
 template <class T, int V, int LOADS, class LOADED, class EACH>
 __device__ __forceinline__ void each_line(
     const T *from, int apart, struct walk w, int end, LOADED loaded_all, EACH each) {
@@ -104,8 +106,8 @@ __device__ __forceinline__ void each_line(
         from, apart, w, end, [] {}, each);
 }
 
-/* x, of which the compiler is to believe that it may be another one: what is computed of it is
- * computed here and not before. */
+/* Returns x, but the compiler must assume that it has changed: what is computed from it is computed
+ * here and not before. */
 template <class T> __device__ __forceinline__ T computed_here(T x) {
 #ifdef __CUDACC__
     if constexpr (sizeof(T) == 4)
@@ -116,7 +118,7 @@ template <class T> __device__ __forceinline__ T computed_here(T x) {
     return x;
 }
 
-/* A channel in whichever tensor has it, of one pixel, and how far its pixels lie apart. */
+/* A channel of one pixel in the tensor that has it, and the distance of its pixels. */
 template <class T> struct source {
     const T *from;
     int apart;
@@ -132,8 +134,8 @@ template <class T, int V> __device__ __forceinline__ void put_word(T *to, union 
     *(decltype(v.whole) *)to = v.whole;
 }
 
-/* The end of V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. f32,
- * which is for comparisons, takes the mean away first: it would be rounded with beta. */
+/* The end for V channels: y = fma(x - shift, scale gamma, beta - mean scale gamma), and SiLU. f32,
+ * which is for comparisons, subtracts the mean first, since it would be rounded with beta. */
 template <class T, int V> struct ending {
     static constexpr bool EXACT = sizeof(T) == 4;
     float shift, mean, factor[V], offset[V];
@@ -169,8 +171,8 @@ template <class T, int V> struct ending {
 
 /* ---- a block, or a cluster of blocks, for each group ---- */
 
-/* What this thread kept, to where both sources are to stand side by side: in a loop of its own,
- * which is short, since the unrolled ones are long enough. */
+/* Writes what this thread kept to where both sources are to stand side by side. A loop of its own
+ * keeps it short, since the unrolled ones are long enough. */
 template <class T, int V>
 __device__ __forceinline__ void join(
     const T *kept, struct walk w, int pixels, T *joined, int channels) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void join(
                 *(const union word<T, V> *)(kept + (i * w.words + at) * V));
 }
 
-/* What another block of the cluster has at `own`. */
+/* The moments at the place of `own` in another block of the cluster. */
 __device__ __forceinline__ struct moments cluster_moments(
     const struct moments *own, unsigned rank) {
     const float4 m = cluster_read((const float4 *)own, rank);
@@ -190,15 +192,15 @@ __device__ __forceinline__ struct moments cluster_moments(
 }
 
 /* Block x / BLOCKS is a group, x % BLOCKS its part of the pixels, y a row. x may be y: a block
- * reads all that it will write first, and nobody else touches it. */
+ * first reads everything that it will write, and no other block touches it. */
 template <class T, int V, int BLOCKS, bool SILU>
 __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     group_norm_shared(const struct group_norm g) {
     if (BLOCKS > 1 && !CLUSTER_CODE)
         return;
-    /* Whether the squares of what deviates from the mean get a pass of their own. In one pass with
-     * the sum they lose digits where the mean lies far from shift: of 40,960 values 5e-6 of the
-     * variance at five deviations and 0.002 at a hundred, less than bf16 shows. */
+    /* Whether the squared deviations get a pass of their own. In one pass with the sum they lose
+     * digits if the mean lies far from shift: of 40,960 values 5e-6 of the variance at five
+     * deviations and 0.002 at a hundred, less than bf16 shows. */
     constexpr bool TWO_PASSES = !std::is_same_v<T, __nv_bfloat16>;
     /* One turn for SD-1.5's 64x64 pixels: four blocks have 1,024 each, of 102 lines 11. */
     constexpr int FIRST_LOADS = V * sizeof(T) == 16 ? 4 : 11;
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     T *y = (T *)g.y + begin;
     griddepcontrol_wait();
     const T middle = *source<T>(g, row, group * g.width).from;
-    /* Of the thread's first word, mostly its only one: on their way while x is. */
+    /* For the thread's first word, mostly its only one: loaded together with x. */
     float gamma[V], beta[V], shift = 0.0f, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int j = 0; j < V; j++) {
@@ -239,11 +241,11 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
                 }
             });
     }
-    shift = to_float(middle); /* of threads without a line too */
+    shift = to_float(middle); /* for threads without a line too */
     griddepcontrol_launch();
     if (g.joined)
         join<T, V>(kept, w, pixels, (T *)g.joined + begin, g.channels);
-    /* Nobody writes y before everybody has read x: block_sum waits for all. */
+    /* No thread writes y before all have read x: block_sum waits for all. */
     const float count = (float)pixels * (float)g.width;
     struct moments m = moments_of(count, shift, block_sum(sum, shared), 0.0f);
     if constexpr (TWO_PASSES) {
@@ -256,7 +258,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
                 }
             });
         m.squares = block_sum(squares, shared);
-    } else { /* m.squares is what the mean takes from the sum */
+    } else { /* m.squares is what the mean subtracts from the sum */
         m.squares += block_sum(squares, shared);
     }
     if constexpr (BLOCKS > 1) {
@@ -289,11 +291,11 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
 
 /* ---- in pieces ---- */
 
-/* What a block of both kernels has. Block x counts [groups by `together`][piece], y rows. */
+/* The share of a block in both kernels. Block x counts [groups by `together`][piece], y rows. */
 struct piece {
     int index, first_group, groups, pixels, channel; /* channel: its first */
     int pixel;                                       /* the first, of all rows' */
-    int64_t at;                                      /* the element of y that its first is */
+    int64_t at;                                      /* the element of y that is its first */
 };
 
 __device__ __forceinline__ struct piece piece_of(const struct group_norm &g) {
@@ -342,7 +344,7 @@ __global__ void __launch_bounds__(THREADS, V * sizeof(T) > 4 ? 1 : 2)
     }
     mine[thread] = m;
     __syncthreads();
-    /* A warp merges a group: its threads are those whose word of a line lies in it. */
+    /* A warp merges a group, from the threads whose word of a line lies in it. */
     const int of_group = min(g.width / V, w.columns), warp = thread / 32, lane = thread % 32;
     for (int group = warp; group < p.groups; group += THREADS / 32) {
         struct moments sum = { 0.0f, 0.0f, 0.0f, 0.0f };
@@ -425,7 +427,7 @@ extern "C" int group_norm_candidates(const struct group_norm_shape *shape,
     int count = 0;
     if (device->capability >= 90 && device->code >= 90 && !device->no_clusters &&
         kept_bytes(shape->pixels, width, CLUSTER, size) <= room) {
-        /* Words of 4 bytes, as the narrowest groups have. */
+        /* In words of 4 bytes, as in the narrowest groups. */
         const bool is_large = shape->pixels * width * (int64_t)size >= 4 * CLUSTER_WORDS;
         out[count++].path = is_large || !fits ? GROUP_NORM_CLUSTER : GROUP_NORM_SHARED;
         if (fits)
@@ -470,7 +472,7 @@ static int64_t divided(int64_t a, int64_t b) {
 
 template <class T, int V, int BLOCKS>
 static bool run_shared(const struct group_norm *g, int64_t rows, struct error *err) {
-    /* Whole warps, and none without work. */
+    /* Whole warps, none of them without work. */
     const int64_t words = divided(g->pixels, BLOCKS) * (g->width / V);
     const unsigned threads = words < THREADS ? (unsigned)divided(words, 32) * 32 : THREADS;
     const struct launch_shape shape = { dim3((unsigned)g->groups * BLOCKS, (unsigned)rows),
@@ -532,8 +534,8 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     const int64_t least = divided(g.pixels, MAX_PIECES), wanted = PIECE_ELEMENTS / g.channels;
     g.piece = (int)(wanted > least ? wanted : least);
     g.pieces = (int)divided(g.pixels, g.piece);
-    /* As many rows at a time as the workspace has room for the moments of, and as int counts the
-     * pixels of. */
+    /* Takes as many rows at a time as the workspace has room for their moments and an int can count
+     * their pixels. */
     const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.pieces * g.groups;
     const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;
     const int64_t together = room < most ? room : most, rows = s[0];

@@ -13,14 +13,14 @@
 struct launch_shape {
     dim3 grid, block;
     size_t shared_bytes; /* dynamic, at most what the device has */
-    dim3 cluster;        /* blocks of the grid that form one cluster (sm_90); 1 x 1 x 1: none */
-    bool overlap;        /* may start while the kernel before it ends, where cuda_may_overlap says
-                            so; it calls griddepcontrol_wait() before it touches anything of that
-                            kernel's */
+    dim3 cluster;        /* blocks of the grid in one cluster (sm_90); 1 x 1 x 1: none */
+    bool overlap; /* may start while the previous kernel is ending, if cuda_may_overlap allows it;
+                     the kernel then calls griddepcontrol_wait() before it touches anything of the
+                     previous one */
 };
 
-/* Queues kernel(arguments...) on cuda_stream(). False and an error that names the kernel if the
- * launch was refused; a fault while it runs shows at a later call. */
+/* Queues kernel(arguments...) on cuda_stream(). Returns false with an error that names the kernel
+ * if the launch was refused. A fault while it runs is reported by a later call. */
 template <class... Parameters, class... Arguments>
 static inline bool launch_kernel(const struct launch_shape *shape, const char *name,
     struct error *err, void (*kernel)(Parameters...), Arguments... arguments) {
@@ -38,7 +38,7 @@ static inline bool launch_kernel(const struct launch_shape *shape, const char *n
         a->val.clusterDim.y = shape->cluster.y;
         a->val.clusterDim.z = shape->cluster.z;
     }
-    /* What not every chip with clusters takes needs the caller's word. */
+    /* A cluster that not every chip supports needs an explicit permission. */
     if (shape->cluster.x * shape->cluster.y * shape->cluster.z > CUDA_PORTABLE_CLUSTER &&
         !cuda_ok(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
             name, err))
@@ -48,7 +48,8 @@ static inline bool launch_kernel(const struct launch_shape *shape, const char *n
         a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
         a->val.programmaticStreamSerializationAllowed = 1;
     }
-    /* More than this needs the caller's word, once for each kernel; asking again costs little. */
+    /* More than 48 KiB needs an explicit permission, once for each kernel; asking again costs
+     * little. */
     if (shape->shared_bytes > 48 << 10 &&
         !cuda_ok(cudaFuncSetAttribute(
                      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape->shared_bytes),

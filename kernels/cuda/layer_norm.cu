@@ -1,5 +1,5 @@
-/* layer_norm over the last dimension: one warp a token, which it keeps in registers where it is at
- * most 2048 channels by eights, and reads three times elsewhere. */
+/* layer_norm over the last dimension, one warp per token. A token of at most 2048 channels, a
+ * multiple of eight, is kept in registers; others are read three times. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/norm.cuh"
@@ -19,14 +19,14 @@ __device__ __forceinline__ float scale_of(float squares, int channels, float eps
     return 1.0f / sqrtf(squares / (float)channels + eps);
 }
 
-/* One token: VECTORS eights that a lane keeps; 8 * 32 * VECTORS channels fit. All that is read is
- * on its way before the first of it is used: nothing decides in between, and what lies behind the
- * last channel is the last eight again. */
+/* One token of up to 8 * 32 * VECTORS channels; a lane keeps VECTORS eights of them. All loads are
+ * issued before the first value is used, with no condition between them; after the last channel
+ * they read the last eight again. */
 template <class T, int VECTORS>
 __device__ __forceinline__ void normalise_kept(
     const T *from, const float *gamma, const float *beta, T *to, int channels, float eps) {
     const int lane = (int)threadIdx.x % 32;
-    constexpr bool EARLY = VECTORS <= 5; /* gamma and beta too, as registers allow */
+    constexpr bool EARLY = VECTORS <= 5; /* gamma and beta too, if registers allow */
     float v[VECTORS][8], g[VECTORS][8], b[VECTORS][8], sum = 0.0f, squares = 0.0f;
     const T first = from[0];
 #pragma unroll

@@ -5,11 +5,11 @@
  *
  * A block takes TOKENS tokens of one row. It goes through the panels of 16 ranks of all terms of
  * its row, as many at a time as its registers hold sums of (a pass), and reads x once for all of
- * them; t stays in shared memory. Terms to the same outputs are added before y is rounded, as far
- * as they are of one pass.
+ * them; t stays in shared memory. Terms to the same outputs are added before y is rounded, if they
+ * are in one pass.
  *
- * Which terms a row has is read from device memory, so that a recorded call keeps its arguments
- * while the terms change.
+ * The terms of a row are read from device memory, so that a recorded call keeps its arguments while
+ * the terms change.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -20,7 +20,7 @@
 
 #define THREADS 256
 #define TOKENS 64
-#define TOKENS_EACH 4 /* of a thread: 16 lanes of a panel by 16 groups of tokens */
+#define TOKENS_EACH 4 /* per thread; threads are 16 lanes of a panel by 16 groups of tokens */
 #define PASS 8        /* panels */
 #define STEP 32       /* inputs that are loaded at once */
 /* A line of 64 tokens, and 16 bytes that spread lines over the banks. */
@@ -48,7 +48,7 @@ struct pass {
     int count;
 };
 
-/* Fills the pass from panel *panel of term *term on, and moves both on. */
+/* Fills the pass from panel *panel of term *term on, and advances both. */
 __device__ __forceinline__ void pass_next(
     const struct low_rank_term *terms, uint32_t count, uint32_t *term, int *panel, struct pass *p) {
     p->count = 0;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void pass_next(
     }
 }
 
-/* Where tap `tap` of output token `token` of a row reads; negative outside. */
+/* The pixel of x that tap `tap` of output token `token` of a row reads; negative outside. */
 __device__ __forceinline__ int64_t source(const struct low_rank &g, int token, int tap) {
     if (token >= g.h_out * g.w_out)
         return -1;
@@ -142,7 +142,7 @@ __device__ __forceinline__ bool same_outputs(
     return a->first == b->first && a->n == b->n;
 }
 
-/* y += what the pass's panels from `from` on that go to the same outputs as that one add. */
+/* Adds to y the pass's panels from `from` on that have the same outputs as panel `from`. */
 template <class T>
 __device__ __forceinline__ void add_outputs(const struct low_rank &g, T *y, int first,
     const struct pass &p, int from, const struct low_rank_shared *s) {
@@ -207,7 +207,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) low_rank(const str
     }
 }
 
-/* The terms of a call that brings none, in the scratch memory: the spans, then the terms. */
+/* Uploads the terms of a call without device tables into the scratch memory: the spans, then the
+ * terms. */
 static bool upload(struct low_rank *g, const struct low_rank_row *rows, struct error *err) {
     const size_t spans_bytes = ((size_t)g->rows * sizeof(*g->spans) + 15) / 16 * 16;
     size_t bytes = spans_bytes;

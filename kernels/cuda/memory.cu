@@ -1,5 +1,5 @@
 /* The device's memory: a pool of large blocks for weights, plain blocks for arenas, and pinned host
- * memory through which everything is copied, so that no copy waits for pages. */
+ * memory through which everything is copied, so that no copy waits for page faults. */
 #include "kernels/cuda/device.h"
 
 #include <stdio.h>
@@ -8,18 +8,18 @@
 
 /* A block of the weights pool; larger requests get one of their own. */
 #define BLOCK_BYTES ((size_t)64 << 20)
-/* The pinned ring for uploads: the host fills one slot while the others are on their way. */
+/* The pinned ring for uploads: the host fills one slot while the others are being copied. */
 #define SLOTS 4
 #define SLOT_BYTES ((size_t)4 << 20)
-/* Of the device's memory, not to be planned with: the driver takes it later, for the code of
- * kernels at their first launch, their local memory, and graphs. */
+/* Device memory that must not be planned with: the driver takes it later, for the code of kernels
+ * at their first launch, their local memory, and graphs. */
 #define SPARE_BYTES ((size_t)256 << 20)
 
 struct block {
     struct block *next;
     char *base; /* owned, device */
     size_t bytes, used;
-    int live; /* pieces that were given out and not released */
+    int live; /* pieces handed out and not yet released */
 };
 
 static struct {
@@ -52,10 +52,10 @@ static bool device_alloc(size_t bytes, void **out, struct error *err) {
     return cuda_ok(cudaMalloc(out, bytes), what, err);
 }
 
-/* Nothing of a lost device is given back: its memory goes with the process. */
+/* Memory of a lost device is not freed; it goes with the process. */
 static void device_free(void *block) {
     if (cuda_enter(NULL))
-        (void)cudaFree(block); /* waits for work that is queued */
+        (void)cudaFree(block); /* waits for queued work */
 }
 
 /* Page-locked memory of the host, which has its own limits. */
@@ -108,7 +108,7 @@ bool cuda_weights_alloc(size_t bytes, void **out, struct error *err) {
     return true;
 }
 
-/* A block whose last piece is released goes back to the device. */
+/* A block is returned to the device when its last piece is released. */
 void cuda_weights_release(void *piece, size_t bytes) {
     if (!piece)
         return;
@@ -196,7 +196,8 @@ bool cuda_upload(void *to, const void *from, size_t bytes, struct error *err) {
         size_t piece = bytes - done < SLOT_BYTES ? bytes - done : SLOT_BYTES;
         int slot = memory.ring_next;
         char *pinned = memory.ring + (size_t)slot * SLOT_BYTES;
-        /* The copy that used this slot before; an event that was never recorded is done. */
+        /* Waits for the copy that used this slot before; an event that was never recorded counts as
+         * done. */
         if (!cuda_ok(cudaEventSynchronize(memory.ring_done[slot]), "waiting for a copy", err))
             return false;
         memory_copy(pinned, (const char *)from + done, piece);

@@ -1,6 +1,6 @@
-/* noise: torch.randn of torch's CUDA generator. Philox in integers is the same everywhere;
- * Box-Muller takes the sine of pi times a number, which needs no reduction and no table, so that a
- * value lies within 2e-6 of the host's (and of torch's own, which takes the fast sine). */
+/* noise: torch.randn of torch's CUDA generator. Philox in integers is the same everywhere.
+ * Box-Muller takes the sine of pi times a number, which needs no reduction and no table. A value
+ * lies within 2e-6 of the host's (and of torch's own, which uses the fast sine). */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/philox.cuh"
@@ -10,17 +10,17 @@
 
 #define NOISE_ROWS 64
 
-/* By value: 1 KiB of kernel parameters. */
+/* Passed by value: 1 KiB of kernel parameters. */
 struct noise {
     float *y;
     int64_t width;   /* numbers of a row */
-    int64_t threads; /* of torch's kernel, whatever this one has */
+    int64_t threads; /* of torch's kernel, not of this one */
     int rounds;
     uint64_t seeds[NOISE_ROWS], offsets[NOISE_ROWS];
 };
 
-/* Two uniform words to two normal numbers, sine first: u = (x + 1/2) / 2^32, angle = 2 pi (y + 1/2)
- * / 2^32. */
+/* Turns two uniform words into two normal numbers, sine first: u = (x + 1/2) / 2^32, angle = 2 pi
+ * (y + 1/2) / 2^32. */
 __device__ __forceinline__ void normalize(uint32_t x, uint32_t y, float *first, float *second) {
     const float radius = sqrtf(-2.0f * logf(fmaf((float)x, 0x1p-32f, 0x1p-33f)));
     float sine, cosine;

@@ -1,9 +1,9 @@
-/* Inside kernels/cuda/: mean and variance in f32 that lose nothing to a large mean.
+/* Inside kernels/cuda/: mean and variance in f32 that stay precise with a large mean.
  *
- * Values are taken relative to one of them (`shift`), so that what is summed is as small as the
- * deviations, and pieces are merged by Chan, Golub and LeVeque's rule, in an order that depends on
- * the shape only. What stands for the mean is shift + mean, and x - shift is exact or nearly so:
- * rounding the sum of the two to one float would already cost an error of 3e-5 at a mean of 1000.
+ * Values are taken relative to one of them (`shift`), so that the sums are as small as the
+ * deviations. Pieces are merged by Chan, Golub and LeVeque's rule, in an order that depends on the
+ * shape only. The mean is shift + mean, kept as two numbers, and x - shift is exact or nearly so.
+ * Rounding shift + mean to one float would already cost an error of 3e-5 at a mean of 1000.
  */
 #ifndef KERNELS_CUDA_NORM_CUH
 #define KERNELS_CUDA_NORM_CUH
@@ -14,7 +14,7 @@ struct moments {
     float count, shift, mean, squares; /* squares: sum of (x - shift - mean)^2 */
 };
 
-/* From sums of d and d^2, d = x - shift. */
+/* Moments from the sums of d and d^2, where d = x - shift. */
 __device__ __forceinline__ struct moments moments_of(
     float count, float shift, float sum, float sum_of_squares) {
     const float mean = count > 0.0f ? sum / count : 0.0f;
@@ -35,7 +35,7 @@ __device__ __forceinline__ struct moments moments_merge(struct moments a, struct
     return m;
 }
 
-/* All lanes' moments merged; every lane gets the same. */
+/* Merges all lanes' moments; every lane gets the same result. */
 __device__ __forceinline__ struct moments moments_of_warp(struct moments m) {
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -44,13 +44,13 @@ __device__ __forceinline__ struct moments moments_of_warp(struct moments m) {
         other.shift = __shfl_xor_sync(0xffffffffu, m.shift, step);
         other.mean = __shfl_xor_sync(0xffffffffu, m.mean, step);
         other.squares = __shfl_xor_sync(0xffffffffu, m.squares, step);
-        /* The lower lane's first on both sides, so that both get the same bits. */
+        /* The lower lane's moments come first on both sides, so that both get the same bits. */
         m = threadIdx.x & step ? moments_merge(other, m) : moments_merge(m, other);
     }
     return m;
 }
 
-/* 1 / sqrt(variance + eps). A variance that rounding made negative is 0; NaN stays. */
+/* 1 / sqrt(variance + eps). A variance that rounding made negative counts as 0; NaN stays NaN. */
 __device__ __forceinline__ float moments_scale(struct moments m, float eps) {
     const float variance = m.squares < 0.0f ? 0.0f : m.squares / m.count;
     return 1.0f / sqrtf(variance + eps);

@@ -1,4 +1,4 @@
-/* Inside kernels/cuda/: f32, f16 and bf16 elements, alone and by words. Conversions round to
+/* Inside kernels/cuda/: f32, f16 and bf16 elements, one by one and in words. Conversions round to
  * nearest even. */
 #ifndef KERNELS_CUDA_NUMERIC_CUH
 #define KERNELS_CUDA_NUMERIC_CUH
@@ -35,27 +35,27 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(x);
 }
 
-/* function<T>(arguments...), T being what `dtype` names. */
+/* Calls function<T>(arguments...) with the T that `dtype` names. */
 #define CALL_FOR_DTYPE(dtype, function, ...)                                                       \
     ((dtype) == DTYPE_F16       ? function<__half>(__VA_ARGS__)                                    \
         : (dtype) == DTYPE_BF16 ? function<__nv_bfloat16>(__VA_ARGS__)                             \
                                 : function<float>(__VA_ARGS__))
 
-/* Words that memory moves at once, by their bytes. */
+/* The words that memory moves at once, by size in bytes. */
 template <int BYTES> struct word_type;
 template <> struct word_type<2> { typedef unsigned short type; };
 template <> struct word_type<4> { typedef unsigned type; };
 template <> struct word_type<8> { typedef uint2 type; };
 template <> struct word_type<16> { typedef uint4 type; };
 
-/* V elements side by side, at an address that one word of them all is aligned to. */
+/* V elements side by side, aligned as one word. */
 template <class T, int V> union word {
     typename word_type<V *(int)sizeof(T)>::type whole;
     T element[V];
 };
 
-/* All elements of a word. bf16 are the upper halves of f32: of two in 32 bits each is one operation
- * away, where one taken out by itself takes two. */
+/* Converts all elements of a word. A bf16 is the upper half of an f32, so each of two in 32 bits
+ * takes one operation, where converting a single element takes two. */
 template <class T, int V>
 __device__ __forceinline__ void word_to_float(union word<T, V> w, float *to) {
 #pragma unroll
@@ -94,7 +94,7 @@ template <class T, int V> __device__ __forceinline__ void store_word(T *to, cons
     *(decltype(w.whole) *)to = w.whole;
 }
 
-/* Eight elements at a 16-byte boundary. */
+/* Eight elements, 16-byte aligned. */
 template <class T> __device__ __forceinline__ void load_8(const T *from, float *to) {
     constexpr int V = 16 / (int)sizeof(T);
 #pragma unroll

@@ -1,5 +1,5 @@
-/* The chip's utilisation, which the CUDA runtime does not know: from the driver's management
- * library if it is there. Its few functions are declared here, as its ABI fixes them. */
+/* The chip's utilisation, which the CUDA runtime does not know, from the driver's management
+ * library if it is there. Its few functions are declared here, as its ABI defines them. */
 #include "kernels/cuda/device.h"
 
 #include <dlfcn.h>

@@ -1,8 +1,7 @@
-/* Weights on their way into device memory, in the form the kernels of gemm.cuh read: [n][tap][c_in]
- * in the activations' dtype, with GEGLU's value and gate rows in turn, and for CONV_3X3_UP the four
- * phases besides. The file's bytes are copied to scratch memory and rearranged there by a kernel,
- * so that the host touches each weight once.
- */
+/* Packs weights into device memory, in the form that the kernels of gemm.cuh read: [n][tap][c_in]
+ * in the activations' dtype; GEGLU's value and gate rows alternate; CONV_3X3_UP has the four phases
+ * in addition. The file's bytes are copied to scratch memory and rearranged there by a kernel, so
+ * that the host touches each weight once. */
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
@@ -21,7 +20,7 @@ struct pack {
     bool geglu, phases, turned;
 };
 
-/* The 3x3 taps of one line (or column) that fall together where the image was doubled: tap `a` of
+/* The 3x3 taps of one line (or column) that read the same pixel of the doubled image: tap `a` of
  * the two of a phase is taps first .. last of the three. */
 __device__ __forceinline__ void phase_taps(int parity, int a, int *first, int *last) {
     *first = a == 0 ? 0 : parity == 0 ? 1 : 2;
@@ -67,7 +66,8 @@ static bool pack_from(const struct pack *p, enum dtype to, struct error *err) {
     int64_t blocks = (elements + PACK_THREADS - 1) / PACK_THREADS;
     if (blocks > PACK_BLOCKS)
         blocks = PACK_BLOCKS;
-    /* Without overlap: a product behind it asks for weights before this has ended. */
+    /* Without overlap: a product that follows requests weights before the kernel ahead of it has
+     * ended. */
     const struct launch_shape shape = { dim3((unsigned)blocks), dim3(PACK_THREADS), 0, dim3(1),
         false };
     return launch_kernel(&shape, "pack_rows", err, kernel, *p);
@@ -79,8 +79,8 @@ static bool pack_launch(const struct pack *p, enum dtype from, enum dtype to, st
                                : pack_from<__nv_bfloat16>(p, to, err);
 }
 
-/* Uploads `tensor` [n][c_in][taps], as many rows at a time as the scratch memory takes, and packs
- * each part into `to` and, if there is one, into `phases`. */
+/* Uploads `tensor` [n][c_in][taps], as many rows at a time as fit the scratch memory, and packs
+ * each part into `to` and, if not NULL, into `phases`. */
 static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, enum dtype dtype,
     void *to, void *phases, struct error *err) {
     const int64_t n = tensor->shape[0];
@@ -111,12 +111,12 @@ static bool upload(const struct tensor *tensor, int c_in, int taps, bool geglu, 
     return true;
 }
 
-/* Row `row` of what lies on the device, as the file has it. */
+/* The file's row that lies in row `row` on the device. */
 static int64_t file_row(const struct packed *p, int64_t row) {
     return p->geglu ? row % 2 * (p->n / 2) + row / 2 : row;
 }
 
-/* out[n][width], from a device's array of `dtype`: some rows at a time. */
+/* Reads out[n][width] from a device array of `dtype`, some rows at a time. */
 static bool unpack_rows(const struct packed *p, const void *from, enum dtype dtype, int64_t width,
     float *out, struct error *err) {
     const size_t row_bytes = (size_t)width * dtype_size(dtype);
@@ -147,7 +147,7 @@ extern "C" bool gemm_unpack(
     return true;
 }
 
-/* Packs f32 [n][taps][c_in] of the device's memory. */
+/* Packs f32 [n][taps][c_in] from the device's memory. */
 static bool rewrite_rows(const struct packed *packed, const float *from, int64_t c_in, int taps,
     bool geglu, bool phases, enum dtype dtype, void *to, struct error *err) {
     const struct pack p = { from, to, (int)packed->n, 0, (int)packed->n, (int)c_in, taps, geglu,
@@ -179,7 +179,7 @@ extern "C" void gemm_packed_destroy(struct packed *packed) {
     free(p);
 }
 
-/* What cuBLASLt adds to a plain product: it takes a bias in the result's dtype alone. */
+/* Packs the bias that cuBLASLt adds to a plain product: it accepts only the result's dtype. */
 static bool pack_rounded_bias(
     struct cuda_packed *p, const struct tensor *bias, enum dtype dtype, struct error *err) {
     cuda_forbid_overlap();

@@ -1,6 +1,6 @@
 /* Element by element: add, geglu, concat, combine, blend, convert. Bound by memory: 16 bytes at a
- * time where all addresses allow it, and one element at a time in the tail and elsewhere, with the
- * same arithmetic. Every loop strides over the grid, so that a grid need not cover its work. */
+ * time if all addresses allow it, and one element at a time in the tail and otherwise, with the
+ * same arithmetic. Every loop strides over the grid, so a grid need not cover its work. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
@@ -29,7 +29,7 @@ __device__ __forceinline__ int64_t grid_stride() {
 
 /* ---- add: y = activation(a + b) ---- */
 
-/* The first 8 * vectors elements by eights, the others alone. a may be y. */
+/* The first 8 * vectors elements by eights, the others one by one. a may be y. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     add(const T *a, const T *b, T *y, int64_t n, int64_t vectors, enum activation activation) {
@@ -107,8 +107,8 @@ extern "C" bool cuda_geglu(const struct geglu_args *args, struct error *err) {
 
 /* ---- concat: y[...][0..ca) = a, y[...][ca..ca+cb) = b ---- */
 
-/* U: the widest word of which both parts of a line are whole numbers, wa and wb. A block copies
- * `lines` lines. */
+/* U: the widest word that divides both parts of a line into whole words, wa and wb of them. A block
+ * copies `lines` lines. */
 template <class U>
 __global__ void __launch_bounds__(THREADS)
     concat(const U *a, const U *b, U *y, int64_t count, int wa, int wb, int lines) {
@@ -130,7 +130,7 @@ template <class U>
 static bool concat_of(const struct concat_args *args, int64_t count, int64_t a_bytes,
     int64_t b_bytes, struct error *err) {
     const int wa = (int)(a_bytes / (int64_t)sizeof(U)), wb = (int)(b_bytes / (int64_t)sizeof(U));
-    /* Some eight words a thread. */
+    /* About eight words per thread. */
     const int lines = wa + wb < 8 * THREADS ? 8 * THREADS / (wa + wb) : 1;
     return launch(concat<U>, grid_for((count + lines - 1) / lines * THREADS), THREADS, 0, "concat",
         err, (const U *)args->a->data, (const U *)args->b->data, (U *)args->y->data, count, wa, wb,
@@ -142,7 +142,7 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
     const int64_t size = (int64_t)dtype_size(args->y->dtype);
     const int64_t a_bytes = args->a->shape[last] * size, b_bytes = args->b->shape[last] * size;
     const int64_t count = tensor_elements(args->a) / args->a->shape[last];
-    /* The lowest bit that is set decides what all are multiples of. */
+    /* The lowest set bit gives the power of two that all are multiples of. */
     const uint64_t bits = (uint64_t)a_bytes | (uint64_t)b_bytes | (uintptr_t)args->a->data |
                           (uintptr_t)args->b->data | (uintptr_t)args->y->data;
     if (bits % 16 == 0)
@@ -158,7 +158,7 @@ extern "C" bool cuda_concat(const struct concat_args *args, struct error *err) {
 
 #define COMBINE_ROWS 64
 
-/* By value: 2 KiB of kernel parameters, so nothing has to be uploaded or kept. */
+/* Passed by value: 2 KiB of kernel parameters, so nothing has to be uploaded or kept. */
 struct combine {
     const float *terms[COMBINE_MAX_TERMS];
     float *y;
@@ -294,8 +294,8 @@ __global__ void __launch_bounds__(THREADS)
                 tile[lane * (TILE + 1) + r]);
 }
 
-/* The same where one side is so short (latents, pictures) that a tile would stay empty: a thread
- * moves one line of it. `to_lines`: x is [short][long], else [long][short]. */
+/* The same if one side is so short (latents, pictures) that a tile would stay almost empty: a
+ * thread moves one line of it. `to_lines`: x is [short][long], else [long][short]. */
 template <class A, class B>
 __global__ void __launch_bounds__(THREADS)
     transpose_short(const A *x, B *y, int64_t length, int few, bool to_lines) {

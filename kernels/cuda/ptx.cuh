@@ -1,12 +1,13 @@
-/* Inside kernels/cuda/: the instructions that C has no words for, each as one small function.
+/* Inside kernels/cuda/: instructions that C cannot express, each as one small function.
  *
- * nvcc gets the PTX; any other compiler gets the twin of the machine that it builds for (the CPU
- * emulator of the tests), with the same arguments. Nothing else in this folder depends on who
- * compiles it. Sources: PTX ISA 9.0.
+ * nvcc gets the PTX. Any other compiler gets a twin with the same arguments, from the machine that
+ * it builds for (the CPU emulator of the tests). Nothing else in this folder depends on the
+ * compiler. Sources: PTX ISA 9.0.
  *
  * Fragments of one warp, lane = 4 * group + pair:
- *   a (16 x 16): a[0] row group, columns 2 pair, 2 pair + 1; a[1] row group + 8; a[2], a[3] the
- * same rows, columns + 8 b (16 x 8):  b[0] rows 2 pair, 2 pair + 1 of column group; b[1] rows + 8
+ *   a (16 x 16): a[0] row group, columns 2 pair, 2 pair + 1; a[1] row group + 8;
+ *                a[2], a[3] the same rows, columns + 8
+ *   b (16 x 8):  b[0] rows 2 pair, 2 pair + 1 of column group; b[1] rows + 8
  *   c (16 x 8):  c[0], c[1] row group, columns 2 pair, 2 pair + 1; c[2], c[3] row group + 8
  */
 #ifndef KERNELS_CUDA_PTX_CUH
@@ -17,8 +18,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* Declares `type *name`, the block's dynamic shared memory, 1024-byte aligned; its size is the
- * launch's. The only shared memory there is. */
+/* Declares `type *name`, the block's dynamic shared memory, 1024-byte aligned. The launch sets its
+ * size. No other shared memory may be used. */
 #ifdef __CUDACC__
 #define DYNAMIC_SHARED(type, name)                                                                 \
     extern __shared__ __align__(1024) unsigned char dynamic_shared[];                              \
@@ -28,16 +29,16 @@
     type *const name = reinterpret_cast<type *>(emulator_current->block->shared)
 #endif
 
-/* Whether this is compiled for chips that know cp.async and m16n8k16: sm_80 and later. A kernel
- * that is never launched on older ones begins with "if (!AMPERE_CODE) return;" and is empty there.
- */
+/* Whether this code is compiled for chips with cp.async and m16n8k16: sm_80 and later. A kernel
+ * that is never launched on older chips begins with "if (!AMPERE_CODE) return;" and is empty
+ * there. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define AMPERE_CODE false
 #else
 #define AMPERE_CODE true
 #endif
 
-/* The 32-bit address that PTX wants for a pointer into shared memory. */
+/* The 32-bit address that PTX uses for a pointer into shared memory. */
 __device__ __forceinline__ uint32_t shared_address(const void *shared) {
 #ifdef __CUDACC__
     return (uint32_t)__cvta_generic_to_shared(shared);
@@ -47,7 +48,7 @@ __device__ __forceinline__ uint32_t shared_address(const void *shared) {
 }
 
 #ifndef __CUDACC__
-/* What the chip's approximations make of numbers that are not normal. */
+/* Flushes subnormal results to zero, as the chip's approximations do. */
 static inline float without_tiny(float x) {
     return x < 1.17549435e-38f ? 0.0f : x;
 }
@@ -64,7 +65,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 #endif
 }
 
-/* The larger of two; NaN if one is. */
+/* The larger of two; NaN if either is. */
 __device__ __forceinline__ float max_or_nan(float x, float y) {
 #ifdef __CUDACC__
     float z;
@@ -86,7 +87,7 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
 #endif
 }
 
-/* c += a b, f32 sums. T is __half or __nv_bfloat16; sm_80. All lanes of the warp. */
+/* c += a b, f32 sums. T is __half or __nv_bfloat16. Needs sm_80 and all lanes of the warp. */
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float *c, const uint32_t *a, const uint32_t *b);
 
@@ -115,7 +116,7 @@ __device__ __forceinline__ void mma_m16n8k16<__nv_bfloat16>(
 }
 
 /* c (16 x 8) += a (16 x 8) b (8 x 8) in f16: a[0] row group, a[1] row group + 8, columns 2 pair, 2
- * pair + 1; b rows 2 pair, 2 pair + 1 of column group. sm_75. */
+ * pair + 1; b rows 2 pair, 2 pair + 1 of column group. Needs sm_75. */
 __device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uint32_t b) {
 #ifdef __CUDACC__
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, "
@@ -143,9 +144,9 @@ __device__ __forceinline__ void mma_m16n8k8_f16(float *c, const uint32_t *a, uin
 #define LDMATRIX_X2(kind, is_trans) emulator_ldmatrix(r, shared, 2, is_trans)
 #endif
 
-/* Four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r (16 bytes, aligned)
- * of matrix i; lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]. With _trans:
- * of column g. sm_75. */
+/* Loads four 8x8 matrices of 16-bit elements: lane 8 i + r gives the address of row r (16 bytes,
+ * aligned) of matrix i; lane 4 g + p gets elements 2 p, 2 p + 1 of row g of matrix i in r[i]. With
+ * _trans: of column g. Needs sm_75. */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t *r, const void *shared) {
     LDMATRIX_X4("", false);
 }
@@ -154,7 +155,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t *r, const void *share
     LDMATRIX_X4(".trans", true);
 }
 
-/* Two matrices; the addresses of lanes 16 to 31 are not read. */
+/* The same for two matrices; the addresses of lanes 16 to 31 are not read. */
 __device__ __forceinline__ void ldmatrix_x2(uint32_t *r, const void *shared) {
     LDMATRIX_X2("", false);
 }
@@ -163,9 +164,9 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t *r, const void *share
     LDMATRIX_X2(".trans", true);
 }
 
-/* Starts a copy of 16 bytes to shared memory, both ends 16-byte aligned; of bytes < 16 the rest is
- * zeroed, and with 0 nothing is read. Arrives with cp_async_wait, for this thread; other threads
- * need a barrier after that. On sm_75 a plain copy. */
+/* Starts a copy of 16 bytes to shared memory, both addresses 16-byte aligned. If bytes < 16 the
+ * rest is zeroed; with 0 nothing is read. The copy is complete for this thread after cp_async_wait;
+ * other threads need a barrier after that. On sm_75 it is a plain copy. */
 __device__ __forceinline__ void cp_async_16(void *shared, const void *global, int bytes) {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 800
@@ -197,7 +198,7 @@ __device__ __forceinline__ void cp_async_16(void *shared, const void *global, in
 #endif
 }
 
-/* Makes a group of the copies that this thread started since the last one. */
+/* Makes a group of the copies that this thread has started since its last group. */
 __device__ __forceinline__ void cp_async_commit() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 800
@@ -208,7 +209,7 @@ __device__ __forceinline__ void cp_async_commit() {
 #endif
 }
 
-/* Waits until at most N of this thread's newest groups are under way. */
+/* Waits until at most N of this thread's newest groups are pending. */
 template <int N> __device__ __forceinline__ void cp_async_wait() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 800
@@ -219,8 +220,7 @@ template <int N> __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-/* Waits until THREADS threads of the block, whole warps, are at a barrier ID (1 to 15) of theirs.
- */
+/* Waits until THREADS threads of the block (whole warps) have reached barrier ID (1 to 15). */
 template <int ID, int THREADS> __device__ __forceinline__ void named_barrier() {
 #ifdef __CUDACC__
     asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
@@ -229,8 +229,8 @@ template <int ID, int THREADS> __device__ __forceinline__ void named_barrier() {
 #endif
 }
 
-/* Waits until the kernel ahead in the stream has ended and its writes can be seen; nothing without
- * launch_shape.overlap, and in code for chips before sm_90. */
+/* Waits until the previous kernel in the stream has ended and its writes are visible. Does nothing
+ * without launch_shape.overlap, and in code for chips before sm_90. */
 __device__ __forceinline__ void griddepcontrol_wait() {
 #ifdef __CUDACC__
 #if __CUDA_ARCH__ >= 900
@@ -241,7 +241,7 @@ __device__ __forceinline__ void griddepcontrol_wait() {
 #endif
 }
 
-/* Says that the kernel behind in the stream may start; it sees this one's writes only after its own
+/* Allows the next kernel in the stream to start; it sees this kernel's writes only after its own
  * griddepcontrol_wait. */
 __device__ __forceinline__ void griddepcontrol_launch() {
 #ifdef __CUDACC__

@@ -1,8 +1,9 @@
-/* Inside kernels/cuda/: Hopper's instructions, each as one small function, after ptx.cuh's manner.
+/* Inside kernels/cuda/: Hopper's instructions, each as one small function, as in ptx.cuh.
  *
- * Barriers (mbarrier) lie in shared memory, 8 bytes each. A barrier's phase ends when as many have
- * arrived as it was made for and all bytes that were announced have come; phases have parity 0, 1,
- * 0 and so on. Sources: PTX ISA 9.0, sections on mbarrier, cp.async.bulk.tensor and wgmma.
+ * Barriers (mbarrier) lie in shared memory, 8 bytes each. A barrier's phase ends when as many
+ * threads have arrived as it was initialised for, and all announced bytes have come. Phases have
+ * parity 0, 1, 0 and so on. Sources: PTX ISA 9.0, sections on mbarrier, cp.async.bulk.tensor and
+ * wgmma.
  */
 #ifndef KERNELS_CUDA_PTX_HOPPER_CUH
 #define KERNELS_CUDA_PTX_HOPPER_CUH
@@ -14,9 +15,10 @@
 #include <stdio.h>
 #endif
 
-/* Set where wgmma and its kin are known: sm_90a alone. Kernels that use them are compiled for every
- * architecture, begin with "if (!HOPPER_CODE) return;" and so are empty on the others: what can
- * never run there costs seconds to compile instead of minutes. */
+/* HOPPER_CODE is true where wgmma and the related instructions exist: on sm_90a only. Kernels that
+ * use them are compiled for every architecture and begin with "if (!HOPPER_CODE) return;". They are
+ * therefore empty on the others, where they never run, and compile in seconds instead of
+ * minutes. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HOPPER_ASM(...) asm volatile(__VA_ARGS__)
 #elif defined(__CUDACC__)
@@ -28,7 +30,7 @@
 #define HOPPER_CODE true
 #endif
 
-/* Clusters are known to sm_90 and all later chips. */
+/* sm_90 and all later chips have clusters. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define CLUSTER_CODE false
 #define CLUSTER_ASM(...) __trap()
@@ -37,8 +39,9 @@
 #define CLUSTER_ASM(...) asm volatile(__VA_ARGS__)
 #endif
 
-/* For `count` arrivals a phase. By one thread; the others must not touch it before a barrier of the
- * block (of the cluster, with mbarrier_fence_init before it). */
+/* Initialises a barrier for `count` arrivals per phase. Called by one thread. The others must not
+ * touch the barrier before a barrier of the block (or of the cluster, with mbarrier_fence_init
+ * before it). */
 __device__ __forceinline__ void mbarrier_init(uint64_t *barrier, unsigned count) {
 #ifdef __CUDACC__
     HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
@@ -65,7 +68,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t *barrier) {
 #endif
 }
 
-/* Arrives, and announces `bytes` that the phase waits for. */
+/* Arrives, and announces `bytes` bytes that the phase waits for. */
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, unsigned bytes) {
 #ifdef __CUDACC__
     HOPPER_ASM(
@@ -77,9 +80,9 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t *barrier, uns
 #endif
 }
 
-/* Arrives at the barrier that lies at the same place in block `rank` of the cluster. What the
- * barriers here guard is written and read by TMA and wgmma alone, so that the forms without a
- * cluster's scope suffice; those with one flush or drop caches at every step. */
+/* Arrives at the barrier at the same place in block `rank` of the cluster. Only TMA and wgmma write
+ * and read what the barriers here guard, so the forms without cluster scope suffice. Those with
+ * cluster scope flush or drop caches at every step. */
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsigned rank) {
 #ifdef __CUDACC__
     HOPPER_ASM("{\n"
@@ -95,7 +98,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint64_t *barrier, unsig
 }
 
 #ifdef CUDA_WATCHED
-/* A build to look for hangs with (-Dgpu-watch=true): a wait gives up after so long, says where it
+/* A build for finding hangs (-Dgpu-watch=true): a wait gives up after this time, prints where it
  * was and ends the kernel, so that a hang becomes a fault with a name. */
 #define WATCH_MAX_NS 2000000000ull
 
@@ -113,7 +116,7 @@ static __device__ __noinline__ void mbarrier_give_up(unsigned barrier, unsigned 
 }
 #endif
 
-/* Waits until the phase of this parity has ended. */
+/* Waits until the phase with this parity has ended. */
 __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity) {
 #if defined(__CUDACC__) && defined(CUDA_WATCHED)
     unsigned done = 0;
@@ -145,17 +148,18 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t *barrier, unsigned parity
 #endif
 }
 
-/* What this thread wrote to shared memory is seen by wgmma: by those of other warps once they have
- * met at a barrier. */
+/* Makes this thread's writes to shared memory visible to wgmma; to the wgmma of other warps once
+ * they have met at a barrier. */
 __device__ __forceinline__ void fence_async_proxy() {
 #ifdef __CUDACC__
     HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-/* All threads of all blocks of the cluster arrive, then wait until all have. What a thread did
- * before it arrived, all see after they waited; that makes the arrival wait for its writes, as far
- * as to the other multiprocessors. Each thread by itself: warps need not be together. */
+/* Arrives at the cluster's barrier; cluster_wait waits until all threads of all its blocks have
+ * arrived. Everything a thread did before its arrival is visible to all after their wait. The
+ * arrival therefore waits until its writes have reached the other multiprocessors. Each thread
+ * arrives by itself: warps need not be converged. */
 __device__ __forceinline__ void cluster_arrive() {
 #ifdef __CUDACC__
     CLUSTER_ASM("barrier.cluster.arrive.release;" ::: "memory");
@@ -164,8 +168,8 @@ __device__ __forceinline__ void cluster_arrive() {
 #endif
 }
 
-/* The same where nothing was written that the others read but barriers, with mbarrier_fence_init
- * behind them. */
+/* The same for threads whose only writes that others read are barriers, followed by
+ * mbarrier_fence_init. */
 __device__ __forceinline__ void cluster_arrive_relaxed() {
 #ifdef __CUDACC__
     CLUSTER_ASM("barrier.cluster.arrive.relaxed;" ::: "memory");
@@ -187,8 +191,8 @@ __device__ __forceinline__ void cluster_sync() {
     cluster_wait();
 }
 
-/* What lies at this place of the shared memory of block `rank` of the cluster: four floats. Not
- * `wanted`: zeros, without a branch, so that several reads are under way together. */
+/* Reads four floats at the same place of the shared memory of block `rank` of the cluster. Without
+ * `wanted` the result is zeros. There is no branch, so several reads can be under way together. */
 __device__ __forceinline__ float4 cluster_read(
     const float4 *shared, unsigned rank, bool wanted = true) {
 #ifdef __CUDACC__
@@ -210,7 +214,7 @@ __device__ __forceinline__ float4 cluster_read(
 #endif
 }
 
-/* Fetches the description itself, so that the first copy need not wait for it. */
+/* Fetches the tensor map itself, so that the first copy need not wait for it. */
 __device__ __forceinline__ void tma_prefetch(const CUtensorMap *map) {
 #ifdef __CUDACC__
     HOPPER_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -219,9 +223,9 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap *map) {
 #endif
 }
 
-/* Starts a copy of one box of the tensor, at these coordinates (the innermost dimension's first),
- * to shared memory in this block; outside of the tensor are zeros. Its bytes, those zeros too,
- * count at the barrier. By one thread; `map` is a __grid_constant__ parameter. */
+/* Starts a copy of one box of the tensor, at these coordinates (innermost dimension first), to
+ * shared memory of this block; zeros outside the tensor. All bytes of the box, also those zeros,
+ * count at the barrier. Called by one thread; `map` is a __grid_constant__ parameter. */
 __device__ __forceinline__ void tma_load_3d(
     void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y) {
 #ifdef __CUDACC__
@@ -236,8 +240,8 @@ __device__ __forceinline__ void tma_load_3d(
 #endif
 }
 
-/* The same to the same place in every block of the cluster whose rank's bit is set, each counting
- * at its own barrier. */
+/* The same copy to the same place in every block of the cluster whose rank's bit is set in
+ * `blocks`; each counts at its own barrier. */
 __device__ __forceinline__ void tma_load_3d_multicast(
     void *shared, const CUtensorMap *map, uint64_t *barrier, int c, int x, int y, uint16_t blocks) {
 #ifdef __CUDACC__
@@ -280,9 +284,9 @@ __device__ __forceinline__ void tma_load_4d_multicast(void *shared, const CUtens
 #endif
 }
 
-/* What was computed of these sums is computed here, and what reads them does so after this. To the
- * compiler a wgmma is done with its registers at once, so nothing else would keep it from moving
- * either across the fence before the first wgmma or the wait behind the last. */
+/* Orders arithmetic on these sums: earlier computations of them end here, and later reads begin
+ * here. To the compiler a wgmma is done with its registers at once, so nothing else keeps it from
+ * moving either across the fence before the first wgmma or across the wait after the last. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -293,7 +297,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float *sums) {
 #endif
 }
 
-/* The same of a left operand in registers. */
+/* The same for a left operand in registers. */
 template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 #ifdef __CUDACC__
 #pragma unroll
@@ -304,8 +308,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(uint32_t *a) {
 #endif
 }
 
-/* Before the first wgmma, and whenever registers of its sums were touched in between; the warp is
- * together. */
+/* Required before the first wgmma, and whenever registers of its sums were touched in between. All
+ * lanes of the warp call it together. */
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
@@ -314,7 +318,7 @@ __device__ __forceinline__ void wgmma_fence() {
 #endif
 }
 
-/* Makes a group of those that were started since the last one. */
+/* Makes a group of the wgmma started since the last group. */
 __device__ __forceinline__ void wgmma_commit() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -323,7 +327,7 @@ __device__ __forceinline__ void wgmma_commit() {
 #endif
 }
 
-/* Waits until at most N of the newest groups are under way. */
+/* Waits until at most N of the newest groups are pending. */
 template <int N> __device__ __forceinline__ void wgmma_wait() {
 #ifdef __CUDACC__
     HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -332,9 +336,9 @@ template <int N> __device__ __forceinline__ void wgmma_wait() {
 #endif
 }
 
-/* What `x`, 0 or more, is made of is computed before the waits behind this. ptxas moves wgmma's
- * waits ahead of arithmetic that does not need them, against fences and barriers, but not across a
- * branch; this one is never taken. */
+/* Makes the computation of `x` (0 or more) precede the waits that follow. ptxas moves wgmma's waits
+ * ahead of arithmetic that does not need them, across fences and barriers, but not across a branch.
+ * The branch here is never taken. */
 __device__ __forceinline__ void wgmma_wait_after(float x) {
 #ifdef __CUDACC__
     if (x < 0.0f)
@@ -344,19 +348,19 @@ __device__ __forceinline__ void wgmma_wait_after(float x) {
 #endif
 }
 
-/* Rows of 64 16-bit elements, 128 bytes apart, with the 128-byte swizzle: groups of 8 rows follow
- * each other, 1024 bytes apart, and begin at multiples of that; the address may be moved by 32, 64
- * or 96 bytes for the next 16 elements. What is `moved` besides, a constant, is added to the
- * finished description: one addition for each product. */
+/* Describes an operand in shared memory: rows of 64 16-bit elements, 128 bytes apart, with the
+ * 128-byte swizzle. Groups of 8 rows follow each other 1024 bytes apart and begin at multiples of
+ * 1024. The address may be moved by 32, 64 or 96 bytes for the next 16 elements. `moved` is a
+ * further constant offset, added to the finished description: one addition for each product. */
 __device__ __forceinline__ uint64_t wgmma_operand(const void *shared, unsigned moved) {
     const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | 1u << 16) + (moved >> 4);
     return (uint64_t)at | (uint64_t)(1024 >> 4 | 1u << 30) << 32;
 }
 
-/* sums (64 x N, N / 2 a thread) += a (64 x 16) b (N x 16)^T, both from shared memory as above,
- * a_moved and b_moved bytes from there; not `add`: sums = a b^T. T is __half or __nv_bfloat16. The
- * four warps of a group, each with 16 rows; a warp's sums lie like those of N / 8 times
- * mma_m16n8k16, one after the other. */
+/* sums (64 x N, N / 2 per thread) += a (64 x 16) b (N x 16)^T. Both are in shared memory as
+ * described above, a_moved and b_moved bytes further. Without `add`: sums = a b^T. T is __half or
+ * __nv_bfloat16. Executed by the four warps of a group, each with 16 rows. A warp's sums lie like
+ * those of N / 8 mma_m16n8k16, one after the other. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16(
     float *sums, const void *a, unsigned a_moved, const void *b, unsigned b_moved, bool add = true);
@@ -410,8 +414,8 @@ __device__ __forceinline__ void wgmma_m64k16(
 #else
 #define WGMMA_DO(device, twin) twin
 #endif
-/* A, B and ADD are the operands' places, behind the sums. LAYOUT: of each operand in shared memory,
- * 1 if its rows are read as columns. */
+/* A, B and ADD are the places of the operands, after the sums. LAYOUT has, for each operand in
+ * shared memory, 1 if its rows are read as columns. */
 #define WGMMA_ASM(type, N, A, B, ADD, LAYOUT, ...)                                                 \
     HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " "                 \
@@ -437,8 +441,8 @@ WGMMA(128, "%64", "%65", "%66")
 WGMMA(160, "%80", "%81", "%82")
 WGMMA(256, "%128", "%129", "%130")
 
-/* The same rows, read as columns: row k of 64 elements is 64 of the n columns of step k. 8 rows lie
- * together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
+/* The same rows read as columns: row k of 64 elements holds 64 of the n columns of step k. 8 rows
+ * lie together, groups of them 1024 bytes apart; the next 64 columns are `next` bytes further. */
 __device__ __forceinline__ uint64_t wgmma_operand_columns(
     const void *shared, unsigned moved, unsigned next) {
     const unsigned at = ((shared_address(shared) & 0x3ffff) >> 4 | (next >> 4) << 16) +
@@ -446,9 +450,9 @@ __device__ __forceinline__ uint64_t wgmma_operand_columns(
     return (uint64_t)at | (uint64_t)(1024 >> 4 | 1u << 30) << 32;
 }
 
-/* sums (64 x N) += a (64 x 16) b (16 x N): a from registers, a warp's as mma_m16n8k16 takes it,
- * which stay as they are until wgmma_wait; b from shared memory, `moved` bytes from there, [16][64]
- * after [16][64] columns, `next` bytes apart and each at a multiple of 1024. */
+/* sums (64 x N) += a (64 x 16) b (16 x N). a is in registers, laid out per warp as for
+ * mma_m16n8k16, and must stay unchanged until wgmma_wait. b is in shared memory, `moved` bytes
+ * further: pieces of [16][64] columns, `next` bytes apart, each at a multiple of 1024. */
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16_columns(
     float *sums, const uint32_t *a, const void *b, unsigned moved, unsigned next);
@@ -470,8 +474,8 @@ WGMMA_COLUMNS(64, "{%32, %33, %34, %35}", "%36", "%37")
 WGMMA_COLUMNS(80, "{%40, %41, %42, %43}", "%44", "%45")
 WGMMA_COLUMNS(160, "{%80, %81, %82, %83}", "%84", "%85")
 
-/* Groups of four warps that take turns: a turn is a barrier `id` (1 to 15) of the group that waits
- * for it and the one that gives it, whose threads go on. */
+/* Groups of four warps take turns. A turn is barrier `id` (1 to 15) of two groups: one waits for it
+ * in turn_wait, the other gives it in turn_give and goes on. */
 __device__ __forceinline__ void turn_wait(int id) {
 #ifdef __CUDACC__
     HOPPER_ASM("bar.sync %0, 256;" ::"r"(id) : "memory");
@@ -488,9 +492,9 @@ __device__ __forceinline__ void turn_give(int id) {
 #endif
 }
 
-/* From here on each thread of the group of four warps has N registers: fewer than at its start,
- * given back to the multiprocessor, or more, for which it waits until others have given back
- * enough. N is a multiple of 8 from 24 to 256. */
+/* Changes the registers of each thread of the group of four warps to N, a multiple of 8 from 24 to
+ * 256. registers_give_back returns some to the multiprocessor; registers_take waits until others
+ * have given back enough. */
 template <int N> __device__ __forceinline__ void registers_give_back() {
 #ifdef __CUDACC__
     HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));

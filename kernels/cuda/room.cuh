@@ -1,4 +1,4 @@
-/* Inside kernels/cuda/: tables with an entry for each shape that was met. */
+/* Inside kernels/cuda/: tables with an entry for each shape seen so far. */
 #ifndef KERNELS_CUDA_ROOM_CUH
 #define KERNELS_CUDA_ROOM_CUH
 
@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-/* Room for one more entry after `count`, up to TUNER_SHAPES_MAX; false if there is none. */
+/* Makes room for one more entry after `count`, up to TUNER_SHAPES_MAX. Returns false if there is
+ * none. */
 template <class T> static bool make_room(T **entries, int count, int *room) {
     if (count < *room)
         return true;

@@ -1,7 +1,8 @@
 /* Inside kernels/cuda/: which candidate was selected for a shape, for one kind of operation.
  *
- * Shapes are compared by same_shape: as bytes, so that whoever makes one clears it first, unless
- * the kind of operation has an overload. */
+ * same_shape compares shapes. By default it compares bytes, so a shape must be cleared before it is
+ * filled in; a kind of operation may overload it.
+ */
 #ifndef KERNELS_CUDA_SELECTIONS_CUH
 #define KERNELS_CUDA_SELECTIONS_CUH
 
@@ -18,7 +19,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
     struct entry {
         SHAPE shape;
         CANDIDATE candidate;
-    } * entries; /* owned, for good */
+    } * entries; /* owned, never freed */
     int count, room;
 
     int index_of(const SHAPE *shape) const {
@@ -28,7 +29,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
         return i;
     }
 
-    /* False if there is no room. */
+    /* Selects `candidate` for the shape. Returns false if there is no room. */
     bool put(const SHAPE *shape, const CANDIDATE *candidate) {
         const int i = index_of(shape);
         if (!make_room(&entries, i, &room))
@@ -43,7 +44,7 @@ template <class SHAPE, class CANDIDATE> struct selections {
         count = 0;
     }
 
-    /* NULL if nothing was selected. A shape that is new is made known to the tuner, which may
+    /* Returns the selected candidate, or NULL. Registers a new shape with the tuner, which may
      * select something at once. */
     const CANDIDATE *find(const SHAPE *shape, const struct tunable *tunable) {
         int i = index_of(shape);

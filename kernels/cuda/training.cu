@@ -1,6 +1,7 @@
 /* mse, sum_squares and adamw. Sums are f64, in an order that depends on the shapes alone.
  *
- * A thread takes FOUR floats side by side, as one word of 16 bytes where all arrays lie so. */
+ * A thread takes FOUR adjacent floats, as one word of 16 bytes if all arrays are aligned for that.
+ */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_simple.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -10,7 +11,7 @@
 #define THREADS 256
 #define FOUR 4
 
-/* The sum over the block, in every thread's hands. `scratch` [THREADS]. */
+/* The sum over the block, returned to every thread. `scratch` [THREADS]. */
 __device__ __forceinline__ double block_sum(double x, double *scratch) {
     __syncthreads();
     scratch[threadIdx.x] = x;
@@ -47,7 +48,7 @@ __device__ __forceinline__ void store_four(
         x[at + 3] = v.w;
 }
 
-/* Whether words lie at all of these addresses; NULL has none. */
+/* Whether all of these addresses are aligned for words; NULL counts as aligned. */
 static bool are_words(const void *a, const void *b, const void *c, const void *d) {
     return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) % (FOUR * sizeof(float)) ==
            0;
@@ -57,7 +58,7 @@ static bool are_words(const void *a, const void *b, const void *c, const void *d
 
 #define MSE_ROWS 64
 
-/* By value: nothing has to be uploaded. */
+/* Passed by value: nothing has to be uploaded. */
 struct mse {
     const float *prediction, *target;
     float *loss, *d_prediction; /* d_prediction may be NULL */

@@ -1,8 +1,9 @@
-/* One candidate on trial: random operands, its result against the plainest kernel's, its time.
+/* Tries one candidate: random operands, its result compared with the plainest kernel's, its time.
  *
  * What all candidates of a problem share (operands, the plainest result, scratch) is made for the
- * first of them and kept, and results are compared where they lie: a trial then takes what the
- * candidate itself takes, and the tuner hundreds of them a second. */
+ * first of them and kept, and results are compared on the device. A trial then takes only the
+ * candidate's own time, and the tuner tries hundreds of them a second.
+ */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"
@@ -17,18 +18,19 @@ extern "C" {
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a trial, at least: enough that a kernel which mixes them, or knows one only, is seen. */
+/* Minimum rows of a trial: enough to detect a kernel that mixes rows or handles only one. */
 #define TRIAL_ROWS 3
 #define GUARD_BYTES 1024
 #define GUARD 0xa5
 #define PATTERN_COUNT 1000003 /* a prime: rows do not repeat */
 #define COMPARE_THREADS 256
 #define COMPARE_BLOCKS 512
-/* A time is the median of so many runs, of fewer if they would take longer than that. */
+/* A time is the median of RUNS_MAX runs, or of fewer (at least RUNS_MIN) if they would take longer
+ * than RUNS_US. */
 #define RUNS_MAX 15
 #define RUNS_MIN 3
 #define RUNS_US 20e3
-/* One run tells enough of a candidate so much slower than the best one yet. */
+/* One run is enough for a candidate this many times slower than the best so far. */
 #define HOPELESS 3.0
 
 /* A result with guards around it. */
@@ -43,15 +45,15 @@ static struct {
     char key[TUNER_KEY_BYTES]; /* of the problem; empty: nothing is kept */
     struct trial trial;
     struct guarded y, plain, alone; /* alone: one row */
-    struct guarded first;           /* what the candidate on trial computed before it was timed */
-    uint32_t *differs; /* owned, device: not 0 once a timed call came out with other bits */
-    int64_t rows[2];   /* to be timed on; the second 0 if there is one number only */
+    struct guarded first;           /* the candidate's result before it was timed */
+    uint32_t *differs;              /* owned, device: not 0 after a timed call gave other bits */
+    int64_t rows[2]; /* numbers of rows to time; the second is 0 if there is only one */
     double best_us[2];
     void *flush; /* owned, device: larger than the second-level cache */
     size_t flush_bytes;
 } kept;
 
-/* Random numbers, made once: of the host, and of each dtype on the device until trial_end. */
+/* Random numbers, made once: on the host, and in each dtype on the device until trial_end. */
 static float *pattern;          /* owned */
 static void *patterns[3];       /* owned, device: f32, f16, bf16 */
 static size_t patterns_size[3]; /* bytes */
@@ -165,7 +167,7 @@ static bool guarded_init(struct guarded *g, const struct tensor *like, struct er
     return true;
 }
 
-/* Whole guards, and NaN between them. */
+/* Writes the guards, and NaN between them. */
 static bool guarded_poison(struct guarded *g, struct error *err) {
     cuda_forbid_overlap();
     return cuda_ok(cudaMemsetAsync(g->block, GUARD, g->bytes, cuda_stream()), "filling", err) &&
@@ -198,7 +200,7 @@ struct difference {
     int64_t not_finite, other_bits;
 };
 
-/* What a thread, a block or all of them found. */
+/* Merges what a thread, a block or all blocks found. */
 __host__ __device__ static inline void add_difference(
     struct difference *to, const struct difference *d) {
     to->squares += d->squares;
@@ -267,16 +269,16 @@ static bool compare(const struct tensor *y, const struct tensor *p, int64_t coun
     return seen != NULL;
 }
 
-/* Counts at least one where two results of `count` halves of words have other bits. */
+/* Sets *differs if two results of `count` 16-bit words have different bits. */
 __global__ void __launch_bounds__(COMPARE_THREADS)
     differs_kernel(const uint16_t *a, const uint16_t *b, int64_t count, uint32_t *differs) {
     for (int64_t i = (int64_t)blockIdx.x * COMPARE_THREADS + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * COMPARE_THREADS)
         if (a[i] != b[i])
-            *differs = 1; /* by whoever: all write the same */
+            *differs = 1; /* any thread may write: all write the same */
 }
 
-/* Queued behind a timed call of `rows` rows. */
+/* Queues the comparison after a timed call of `rows` rows. */
 static bool note_bits(int64_t rows, struct error *err) {
     const struct tensor y = tensor_rows(&kept.y.y, 0, rows);
     const int64_t count = (int64_t)(tensor_bytes(&y) / sizeof(uint16_t));
@@ -288,7 +290,7 @@ static bool note_bits(int64_t rows, struct error *err) {
         (const uint16_t *)kept.first.y.data, count, kept.differs);
 }
 
-/* Two kernels that are right differ by rounding their sums and, once, their result. */
+/* Two correct kernels differ by the rounding of their sums and, once, of their result. */
 static double allowed_error(enum dtype dtype) {
     return dtype == DTYPE_F32 ? 2e-5 : dtype == DTYPE_F16 ? 2e-3 : 1.2e-2;
 }
@@ -334,7 +336,7 @@ void trial_end(void) {
     }
 }
 
-/* Everything for a problem, with the plainest kernel's result. */
+/* Makes everything for a problem, with the plainest kernel's result. */
 static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) {
     const struct tunable *t = p->tunable;
     kept.trial.rows = rows;
@@ -355,7 +357,7 @@ static bool kept_fill(const struct problem *p, int64_t rows, struct error *err) 
            t->run(p->shape, t->candidates(p->shape) - 1, &kept.trial, rows, &kept.plain.y, err);
 }
 
-/* Without the memory for the most rows, for the fewest. */
+/* Prepares for the most rows, or for the fewest if memory does not suffice. */
 static bool kept_prepare(const struct problem *p, struct error *err) {
     const int64_t fewest = p->rows_min ? p->rows_min : 2, most = p->rows_max ? p->rows_max : fewest;
     int64_t rows = most > TRIAL_ROWS ? most : TRIAL_ROWS;
@@ -386,7 +388,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Reads all of x; what it comes to is of no use. */
+/* Reads all of x; the result is not used. */
 __global__ void __launch_bounds__(COMPARE_THREADS)
     touch_kernel(const uint32_t *x, int64_t count, uint32_t *unused) {
     uint32_t all = 0;
@@ -394,12 +396,12 @@ __global__ void __launch_bounds__(COMPARE_THREADS)
          i += (int64_t)gridDim.x * COMPARE_THREADS)
         all |= x[i];
     if (all == 0)
-        unused[blockIdx.x] = all; /* keeps the reads; the workspace is nobody's */
+        unused[blockIdx.x] = all; /* keeps the reads; the workspace has no owner */
 }
 
-/* Fills the cache with something else, and then with what the call before would have left there in
- * a step: the operands, but no weights. This also keeps the device busy while the call is queued:
- * what is measured is the device's time. */
+/* Fills the cache with something else, and then with what the previous call of a step would have
+ * left there: the operands, but no weights. This also keeps the device busy while the call is
+ * queued, so that the device's time is measured. */
 static bool fill_cache(int i, int64_t rows, struct error *err) {
     if (!kept.flush)
         return true;
@@ -421,8 +423,8 @@ static bool fill_cache(int i, int64_t rows, struct error *err) {
     return true;
 }
 
-/* `count` calls, each with a cache as fill_cache leaves it, in milliseconds. The bits of each are
- * compared with the first's. */
+/* Times `count` calls, each with the cache as fill_cache leaves it, in milliseconds. The bits of
+ * each are compared with the first's. */
 static bool time_calls(const struct problem *p, int candidate, int64_t rows, int count,
     cudaEvent_t (*events)[2], float *ms, struct error *err) {
     for (int i = 0; i < count; i++)
@@ -478,7 +480,7 @@ static bool timed(const struct problem *p, int candidate, double *us, struct err
 
 /* --- one candidate --- */
 
-/* The first row alone, and as one of two, against itself in the whole batch. */
+/* Compares the first row alone, and as one of two, with itself in the whole batch. */
 static bool check_rows(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;
@@ -500,7 +502,8 @@ static bool check_rows(
     return true;
 }
 
-/* The whole batch against the plainest, the guards, and rows with fewer others or none. */
+/* Checks the whole batch against the plainest, the guards, and rows with fewer other rows or
+ * none. */
 static bool check(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const struct tunable *t = p->tunable;
@@ -520,11 +523,12 @@ static bool check(
     return out->verdict != TUNER_RIGHT || check_rows(p, candidate, out, err);
 }
 
-/* Times a candidate that is right, and finds one whose calls are not all alike: a race. */
+/* Times a correct candidate, and detects one whose calls give different bits: a race. */
 static bool time_and_watch(
     const struct problem *p, int candidate, struct tuner_result *out, struct error *err) {
     const size_t bytes = tensor_bytes(&kept.y.y);
-    /* All rows as the candidate computes them; check_rows has left other calls' first two. */
+    /* Computes all rows again, because check_rows has left other calls' results in the first
+     * two. */
     if (!p->tunable->run(p->shape, candidate, &kept.trial, kept.trial.rows, &kept.y.y, err) ||
         !cuda_memory.copy(kept.first.y.data, kept.y.y.data, bytes, err) ||
         !cuda_memory.zero(kept.differs, sizeof(*kept.differs), err) ||
@@ -551,7 +555,7 @@ bool trial_of(
     }
     if (ok)
         return true;
-    /* A launch that was refused is the candidate's fault, memory that is full is nobody's. */
+    /* A refused launch is the candidate's fault; full memory is not. */
     out->verdict = own.code == ERROR_NO_MEMORY ? TUNER_SKIPPED : TUNER_WRONG;
     snprintf(out->why, sizeof(out->why), "%.120s", own.message);
     if (own.code == ERROR_NO_MEMORY || own.code == ERROR_DEVICE)

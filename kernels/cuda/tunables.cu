@@ -11,12 +11,13 @@
 static const char *const conv_names[] = { "conv1x1", "conv3x3", "conv3x3-down",
     "conv3x3-down-right", "conv3x3-up" };
 
-/* What a list of candidates, their names and a table of selected ones make of it. */
+/* The parts of a tunable that follow from a list of candidates, their names and a table of selected
+ * ones. */
 template <class SHAPE, class CANDIDATE, int MOST, int (*LIST)(const SHAPE *, CANDIDATE *),
     const char *(*NAME)(const CANDIDATE *, char *, size_t),
     bool (*SELECT)(const SHAPE *, const CANDIDATE *)>
 struct kind {
-    /* The last shape's are kept, since they are asked for one by one. */
+    /* The last shape's candidates are kept, because they are requested one by one. */
     static const CANDIDATE *all(const void *shape, int *count) {
         static CANDIDATE list[MOST];
         static SHAPE of;
@@ -53,7 +54,7 @@ struct kind {
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    /* What follows the sum, where that decides what can compute it. */
+    /* Mentions what follows the sum if that decides which kernels can compute it. */
     const bool more = (!s->is_conv || s->kind == CONV_1X1) && !s->plain;
     snprintf(text, size, "%s%s %s n%lld k%lld %lldx%lld to %lldx%lld",
         s->is_conv ? conv_names[s->kind] : "linear",
@@ -75,8 +76,8 @@ typedef kind<struct gemm_shape, struct gemm_candidate, GEMM_MAX_CANDIDATES, gemm
     gemm_candidate_name, gemm_select>
     gemm;
 
-/* x; then a convolution's shortcut, or the residual where there may be one, and for a convolution
- * what is added to each row. */
+/* Inputs: x; then a convolution's shortcut, or the residual if there may be one; and for a
+ * convolution what is added to each row. */
 static bool gemm_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
     const int64_t rows = t->rows, taps = !s->is_conv || s->kind == CONV_1X1 ? 1 : 9;
@@ -123,7 +124,7 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     struct linear_args args = {};
     args.x = &x;
     args.weight = t->weights[0];
-    args.residual = s->geglu ? NULL : &second; /* as models have it */
+    args.residual = s->geglu ? NULL : &second; /* as in models */
     args.y = &out;
     return gemm_linear_with(chosen, &args, err);
 }
@@ -150,7 +151,7 @@ typedef kind<struct attention_shape, struct attention_candidate, ATTENTION_MAX_C
     attention_candidates, attention_candidate_name, attention_select>
     attention;
 
-/* q [rows][tq][channels], k and v side by side as a fused projection leaves them. */
+/* q [rows][tq][channels]; k and v are side by side, as in the result of a fused projection. */
 static bool attention_prepare(const void *shape, struct trial *t, struct error *err) {
     const struct attention_shape *s = (const struct attention_shape *)shape;
     const int64_t channels = (int64_t)s->heads * s->head_dim;
@@ -230,7 +231,7 @@ void tunables_note(enum operation operation, const void *args) {
     } else if (operation == OPERATION_conv2d) {
         const struct conv2d_args *a = (const struct conv2d_args *)args;
         const struct gemm_shape shape = gemm_shape_of_conv2d(a);
-        if (a->shortcut) { /* first what some candidates compute it by */
+        if (a->shortcut) { /* first the shortcut, a product of its own for some candidates */
             struct conv2d_args before = {};
             before.x = a->shortcut;
             before.weight = a->shortcut_weight;

@@ -1,5 +1,5 @@
-/* What the tuner knows: the problems that were called or noted, and what was chosen for them
- * before. trial.cu measures. */
+/* The tuner's state: the problems that were called or noted, and what was chosen for them before.
+ * trial.cu measures. */
 #include "kernels/cuda/tuner.h"
 
 #include "kernels/cuda/gemm.h"
@@ -22,7 +22,7 @@ static struct {
     int problem_count, problem_room;
     struct chosen *chosen; /* owned */
     int chosen_count, chosen_room;
-    bool full;             /* there was no room for a problem, and that was said */
+    bool full;             /* there was no room for a problem, which was logged */
     const char *preferred; /* borrowed: the beginning of a name, or NULL */
     int preferred_count;
 } tuner;
@@ -70,7 +70,7 @@ static int prefer(const char *prefix) {
     return count;
 }
 
-/* The problem of that key, or NULL. */
+/* The problem with this key, or NULL. */
 static struct problem *find(const char *key) {
     for (int i = 0; i < tuner.problem_count; i++)
         if (strcmp(tuner.problems[i].key, key) == 0)

@@ -1,6 +1,6 @@
-/* Inside kernels/cuda/: what the tuner needs to know of a kind of operation that several kernels
- * can compute. tunables.cu describes each kind, tuner.cu knows the problems and the choices,
- * trial.cu tries a candidate: compares and times it. */
+/* Inside kernels/cuda/: what the tuner needs to know about a kind of operation that several kernels
+ * can compute. tunables.cu describes each kind, tuner.cu holds the problems and the choices,
+ * trial.cu tries a candidate: it compares and times it. */
 #ifndef KERNELS_CUDA_TUNER_H
 #define KERNELS_CUDA_TUNER_H
 
@@ -18,11 +18,11 @@ extern "C" {
 /* One problem's operands, for `rows` rows. */
 struct trial {
     int64_t rows;
-    struct tensor inputs[TRIAL_MAX_INPUTS]; /* device memory, of the tuner */
+    struct tensor inputs[TRIAL_MAX_INPUTS]; /* device memory, owned by the tuner */
     int input_count;
-    struct packed *weights[TRIAL_MAX_WEIGHTS]; /* of the tuner */
+    struct packed *weights[TRIAL_MAX_WEIGHTS]; /* owned by the tuner */
     int weight_count;
-    struct tensor y;       /* shape and dtype of the result; data NULL */
+    struct tensor y; /* shape and dtype of the result; data NULL */
     double flops;
 };
 
@@ -31,55 +31,57 @@ struct trial {
 struct tunable {
     const char *name;
     size_t shape_bytes;
-    /* A text that says all of the shape, and of nothing else. */
+    /* Writes a text that describes the whole shape and nothing else. */
     void (*describe)(const void *shape, char *text, size_t size);
-    /* Candidates for two rows, the static choice first and the plainest last. */
+    /* Returns the number of candidates for two rows, the static choice first and the plainest
+     * last. */
     int (*candidates)(const void *shape);
     void (*candidate_name)(const void *shape, int candidate, char name[TUNER_NAME_BYTES]);
-    /* Makes the operands with trial_input and trial_weight, and says what y is. */
+    /* Makes the operands with trial_input and trial_weight, and sets the shape and dtype of y. */
     bool (*prepare)(const void *shape, struct trial *trial, struct error *err);
-    /* The first `rows` rows of y = the operation on the first `rows` rows of the operands. */
+    /* Computes the first `rows` rows of y from the first `rows` rows of the operands. */
     bool (*run)(const void *shape, int candidate, const struct trial *trial, int64_t rows,
         struct tensor *y, struct error *err);
     bool (*select)(const void *shape, int candidate);
-    /* Optional: the same for the candidate of that name, without listing all. False if there is no
-     * such one. */
+    /* May be NULL: select for the candidate of this name, without listing all. Returns false if
+     * there is none. */
     bool (*select_by_name)(const void *shape, const char *name);
 };
 
 /* An operation on one shape. */
 struct problem {
     const struct tunable *tunable; /* borrowed */
-    char key[TUNER_KEY_BYTES];     /* shapes are compared by what they are called */
+    char key[TUNER_KEY_BYTES];     /* two shapes are the same if their keys are */
     unsigned char shape[TUNABLE_MAX_SHAPE_BYTES];
-    int64_t rows_min, rows_max; /* of the calls that were noted with their rows; 0: none was */
+    int64_t rows_min, rows_max; /* over the calls noted with their rows; 0: none was */
 };
 
-/* An operation calls this when it has no selected candidate: makes the shape known to the tuner,
- * and selects what was chosen for it before. True if something was selected just now. */
+/* Registers the shape with the tuner, and selects the candidate that was chosen for it before. An
+ * operation calls this when it has no selected candidate. Returns true if this call selected
+ * one. */
 bool tuner_note(const struct tunable *tunable, const void *shape);
-/* The same for a call on `rows` rows. */
+/* The same for a call on `rows` rows, which are noted too. */
 void tuner_note_rows(const struct tunable *tunable, const void *shape, int64_t rows);
 
-/* One candidate, as struct tuner's try_candidate. Keeps the operands and the plainest kernel's
- * result for the next candidate of the same problem; trial_end gives them back. */
+/* Tries one candidate, for struct tuner's try_candidate. Keeps the operands and the plainest
+ * kernel's result for the next candidate of the same problem; trial_end frees them. */
 bool trial_of(
     const struct problem *problem, int candidate, struct tuner_result *out, struct error *err);
 void trial_end(void);
 
-/* For prepare: a further input of random numbers of about unit size, and a further weight [n][k] or
- * [n][k][3][3] with bias whose products are of unit size again. */
+/* For prepare: add an input of random numbers of about unit size, or a weight [n][k] or
+ * [n][k][3][3] with bias whose products are of about unit size again. */
 bool trial_input(struct trial *trial, struct tensor like, struct error *err);
 bool trial_weight(struct trial *trial, int64_t n, int64_t k, bool is_conv, enum conv_kind kind,
     bool geglu, enum dtype dtype, struct error *err);
 
-/* The compiler and each file of kernels that the tuner chooses between, with digests: made by the
- * build (scripts/code-digest). */
+/* The names and digests of the compiler and of each file of kernels that the tuner chooses between.
+ * Made by the build (scripts/code-digest). */
 extern const char cuda_tuned_code[];
 
 extern const struct tuner cuda_tuner;
 
-/* The kinds; a call of one is made known as struct tuner's note says. */
+/* The kinds of operations. tunables_note registers a call of one, for struct tuner's note. */
 extern const struct tunable tunable_gemm, tunable_attention, tunable_group_norm;
 void tunables_note(enum operation operation, const void *args);
 

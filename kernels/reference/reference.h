@@ -1,26 +1,27 @@
 /* Inside the reference: what its files share.
  *
  * Every entry reads its inputs as f32 arrays, computes each output element alone with double
- * accumulators, and rounds once, when it stores. Slow and obvious is the point: this is what every
- * other implementation is compared with. */
+ * accumulators, and rounds once, when it stores. It is slow and obvious on purpose: every other
+ * implementation is compared with it.
+ */
 #ifndef KERNELS_REFERENCE_REFERENCE_H
 #define KERNELS_REFERENCE_REFERENCE_H
 
 #include "kernels/backward.h"
 
-/* A tensor's elements as f32: the tensor's own memory where it is f32, else a converted copy. */
+/* A tensor's elements as f32: the tensor's own memory if it is f32, else a converted copy. */
 struct floats {
     const float *data;
     float *copy; /* owned, or NULL */
 };
 
-/* An absent tensor (NULL) gives NULL data. */
+/* A NULL tensor gives NULL data. */
 bool floats_init(struct floats *f, const struct tensor *t, struct error *err)
     __attribute__((warn_unused_result));
 void floats_finish(struct floats *f);
 
-/* The output as f32: the tensor's own memory where it is f32, else a buffer which
- * float_output_store rounds into the tensor. */
+/* The output as f32: the tensor's own memory if it is f32, else a buffer that float_output_store
+ * rounds into the tensor. */
 struct float_output {
     float *data;
     float *buffer; /* owned, or NULL */
@@ -29,7 +30,7 @@ struct float_output {
 
 bool float_output_init(struct float_output *o, struct tensor *y, struct error *err)
     __attribute__((warn_unused_result));
-/* Rounds into the tensor, frees; the result of the entry. */
+/* Rounds the buffer into the tensor. Returns true, for the entry to return. */
 bool float_output_store(struct float_output *o);
 void float_output_finish(struct float_output *o);
 
@@ -42,7 +43,7 @@ double reference_derivative(enum activation activation, double x);
 /* sum of a[i] b[i], i = 0..n-1 */
 double reference_dot(const float *a, const float *b, int64_t n);
 
-/* Of `count` runs of `width` neighbours, `step` elements apart. */
+/* The moments of `count` runs of `width` neighbours; runs are `step` elements apart. */
 struct reference_moments {
     double mean, scale; /* scale = 1 / sqrt(biased variance + eps) */
 };
@@ -50,21 +51,20 @@ struct reference_moments {
 struct reference_moments reference_moments(
     const float *x, int64_t count, int64_t step, int64_t width, float eps);
 
-/* How a convolution walks over its input: output pixel o, tap t of a line reads pixel
- * o * stride + t - before of an input that is `scale` times as large by repetition, with zeros
- * outside. */
+/* How a convolution walks over its input: for output pixel o, tap t of a line reads pixel o *
+ * stride + t - before of the input enlarged `scale` times by repetition, with zeros outside. */
 struct reference_walk {
     int64_t taps, stride, before, scale;
 };
 
 struct reference_walk reference_walk(enum conv_kind kind);
-/* The input coordinate for one output coordinate and tap, or -1 for padding. `size` is the input's,
- * `out_size` the output's size. */
+/* The input coordinate for one output coordinate and tap, or -1 for padding. `size` is the size of
+ * the input, `out_size` that of the output. */
 int64_t reference_source(
     const struct reference_walk *w, int64_t out, int64_t tap, int64_t size, int64_t out_size);
 
-/* A packed weight: f32 values (rounded to f16 or bf16 first if that was asked for). Linear [n][k],
- * convolution [c_out][kh][kw][c_in]. */
+/* A packed weight: f32 values, rounded first if `dtype` is f16 or bf16. Linear [n][k], convolution
+ * [c_out][kh][kw][c_in]. */
 struct reference_packed {
     struct packed base;
     float *weight; /* owned */
@@ -81,7 +81,7 @@ bool reference_unpack(const struct packed *packed, float *weight, float *bias, s
 bool reference_rewrite(
     struct packed *packed, const float *weight, const float *bias, struct error *err);
 
-/* bool reference_NAME(const struct NAME_args *args, struct error *err), for each operation. */
+/* bool reference_NAME(const struct NAME_args *args, struct error *err) for each operation. */
 #define ENTRY(name) bool reference_##name(const struct name##_args *args, struct error *err);
 ALL_OPERATIONS(ENTRY)
 #undef ENTRY

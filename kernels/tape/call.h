@@ -1,8 +1,9 @@
-/* One call of an operation, kept: its arguments and its tensors, by value.
+/* A copy of one call of an operation: its arguments and its tensors, by value.
  *
- * The calls of a forward pass are those that the wrappers of compute.h handed over; those of the
- * backward pass are made of them (adjoint.c). Addresses in them are planned ones (plan.h)
- * until the tape has its memory. */
+ * The wrappers of compute.h hand over the calls of a forward pass. The calls of the backward pass
+ * are made from them (adjoint.c). Their addresses are planned ones (plan.h) until the tape has its
+ * memory.
+ */
 #ifndef KERNELS_TAPE_CALL_H
 #define KERNELS_TAPE_CALL_H
 
@@ -19,26 +20,28 @@ union call_args {
 
 struct call {
     enum operation operation;
-    union call_args args; /* its tensors are those below */
+    union call_args args; /* point at the tensors below */
     struct tensor tensors[CALL_MAX_TENSORS];
     int tensor_count;
-    /* Owned; of low_rank and low_rank_backward: */
+    /* Owned; for low_rank and low_rank_backward: */
     struct low_rank_term *terms;
     struct low_rank_row *rows; /* all of them have the same terms */
     struct low_rank_gradient *gradients;
 };
 
-/* Copies the arguments of an operation. ERROR_UNSUPPORTED for one that a tape does not take. */
+/* Copies the arguments of an operation. ERROR_UNSUPPORTED if a tape does not support the
+ * operation. */
 bool call_create(enum operation operation, const void *args, struct call **out, struct error *err)
     __attribute__((warn_unused_result));
 void call_destroy(struct call *call); /* NULL is fine */
 
-/* Calls its op_NAME. */
+/* Calls the operation's op_NAME. */
 void call_run(const struct call *call, struct compute *c);
 
-/* What a call of a forward pass writes, whole. */
+/* The tensor that a call of a forward pass writes, all of it. */
 const struct tensor *call_output(const struct call *call);
-/* How many tensors it reads, and which; its output is among them if it adds to it. */
+/* Lists the tensors that a call of a forward pass reads and returns their number. The output is
+ * among them if the call adds to it. */
 int call_inputs(const struct call *call, const struct tensor *inputs[CALL_MAX_TENSORS]);
 
 static inline struct interval tensor_interval(const struct tensor *t) {

@@ -1,5 +1,5 @@
-/* Sets of addresses, as sorted intervals that neither touch nor overlap: what of a tape's memory is
- * live, written or needed. */
+/* Sets of addresses, as sorted intervals that neither touch nor overlap: the parts of a tape's
+ * memory that are live, written or needed. */
 #ifndef KERNELS_TAPE_INTERVALS_H
 #define KERNELS_TAPE_INTERVALS_H
 
@@ -16,7 +16,7 @@ struct interval {
 struct intervals {
     struct interval *items; /* owned */
     size_t count, room;
-    bool failed; /* memory was refused once: the set means nothing any more */
+    bool failed; /* an allocation failed: the set is no longer valid */
 };
 
 void intervals_add(struct intervals *set, struct interval i);
@@ -26,10 +26,11 @@ void intervals_finish(struct intervals *set);
 
 bool intervals_overlap(const struct intervals *set, struct interval i);
 bool intervals_cover(const struct intervals *set, struct interval i);
-/* The first piece of i that is in the set (or, with `in` false, that is not); false without one. */
+/* Finds the first piece of i that is in the set, or, with `in` false, that is not. Returns false if
+ * there is none. */
 bool intervals_piece(
     const struct intervals *set, struct interval i, bool in, struct interval *piece);
-/* Bytes that are in both. */
+/* The number of bytes that are in both sets. */
 size_t intervals_common_bytes(const struct intervals *a, const struct intervals *b);
 
 static inline bool interval_overlap(struct interval a, struct interval b) {

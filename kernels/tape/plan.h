@@ -1,12 +1,14 @@
-/* Inside a tape: what its parts share. tape.c makes them work together:
- *   trace.c     takes the calls of a forward pass down
- *   adjoint.c   makes the calls of the backward of them
- *   segments.c  decides where the forward is cut for checkpointing
+/* Inside a tape: what its parts share. tape.c combines the parts:
+ *
+ *   trace.c     records the calls of a forward pass
+ *   adjoint.c   makes the calls of the backward from them
+ *   segments.c  decides where checkpointing cuts the forward
  *   program.c   puts both in order, with the copies of values that the backward needs
  *   terms.c     puts low-rank terms where the device reads them
  *
- * Until a tape has its memory, all addresses of its own are planned ones: those that the arena's
- * plan gave, and beside them other blocks of addresses. */
+ * Until a tape has its memory, all addresses of its own are planned ones: those from the arena's
+ * plan, and further blocks of addresses beside them.
+ */
 #ifndef KERNELS_TAPE_PLAN_H
 #define KERNELS_TAPE_PLAN_H
 
@@ -15,19 +17,19 @@
 
 enum tape_block {
     BLOCK_VALUES,    /* the forward's arena */
-    BLOCK_GRADIENTS, /* its mirror */
-    BLOCK_OUTSIDE,   /* gradients of the caller's tensors */
-    BLOCK_SAVED,     /* values: first what goes into segments, then what one of them saves */
+    BLOCK_GRADIENTS, /* the mirror of BLOCK_VALUES */
+    BLOCK_OUTSIDE,   /* gradients of tensors in the caller's memory */
+    BLOCK_SAVED, /* copies of values: first those kept across segments, then those of one segment */
     BLOCK_TEMPORARY,
     BLOCK_COUNT
 };
 #define BLOCK_SPAN ((uintptr_t)1 << 50)
 
-/* One thing that a pass does. */
+/* One step of a pass: a call, a copy, or zeroing. */
 struct work {
-    struct call *call; /* borrowed; NULL: */
+    struct call *call; /* borrowed; NULL for a copy or zeroing */
     void *to;
-    const void *from; /* a copy; NULL: zeros */
+    const void *from; /* source of a copy; NULL: zeros */
     size_t bytes;
     double flops;
 };
@@ -39,8 +41,8 @@ struct works {
 /* A call of the forward. */
 struct traced {
     struct call *call;           /* owned */
-    unsigned reached;            /* bits: those of its tensors that a parameter reaches */
-    bool reaches;                /* and its output */
+    unsigned reached;            /* bits: which of its tensors a parameter reaches */
+    bool reaches;                /* a parameter reaches its output */
     size_t adjoint, adjoint_end; /* its part of tape.adjoints */
     double flops;
 };
@@ -53,31 +55,31 @@ struct outside {
 
 struct tape {
     const struct kernels *kernels;     /* borrowed */
-    struct tape_parameter *parameters; /* owned, and so are: */
+    struct tape_parameter *parameters; /* owned, as are all arrays here */
     int parameter_count;
     struct traced *calls;
     size_t call_count, call_room;
-    bool splits; /* a low_rank into its terms, just now */
+    bool splits; /* a low_rank is being split into its terms */
 
     uintptr_t base; /* where planned addresses begin */
     size_t block_bytes[BLOCK_COUNT];
     struct outside *outsides;
     size_t outside_count, outside_room;
 
-    struct works adjoints; /* its calls are owned; in order */
-    size_t ending;         /* of adjoints: what comes after all calls' */
+    struct works adjoints; /* the calls in it are owned; in order */
+    size_t ending;         /* in adjoints: where the work after all calls' adjoints begins */
     struct works program;
-    size_t middle; /* in the program: where the backward begins */
+    size_t middle; /* where the backward begins in the program */
     size_t next;
-    double advance_flops; /* the most that one advance runs, if it runs more than one call */
+    double advance_flops; /* the most work of an advance of several calls */
 
-    void *terms; /* owned, the device's: what low_rank calls read there, or NULL */
+    void *terms; /* owned device memory that low_rank calls read, or NULL */
     size_t terms_bytes;
 
-    struct arena *arena;  /* the blocks, then scratch; owned, or: */
-    bool shared;          /* borrowed, with other tapes */
-    char *memory;         /* the blocks, once they are there */
-    char *outside_memory; /* BLOCK_OUTSIDE of them */
+    struct arena *arena;  /* the blocks, then scratch; owned unless `shared` */
+    bool shared;          /* the arena is borrowed and shared with other tapes */
+    char *memory;         /* the blocks; NULL before they are allocated */
+    char *outside_memory; /* BLOCK_OUTSIDE in `memory` */
     struct compute compute;
     struct tape_figures figures;
 };
@@ -86,7 +88,7 @@ static inline uintptr_t tape_address(const struct tape *tape, enum tape_block bl
     return tape->base + (uintptr_t)block * BLOCK_SPAN + at;
 }
 
-/* Whether the address is a planned one, of which block, and where. */
+/* Whether the address is a planned one. If so, sets its block and its place in the block. */
 static inline bool tape_place(
     const struct tape *tape, uintptr_t address, enum tape_block *block, size_t *at) {
     const uintptr_t from_base = address - tape->base;
@@ -100,42 +102,45 @@ static inline bool tape_place(
 bool works_add(struct works *works, const struct work *work, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Room for one more item behind `count`. */
+/* Makes room for one more item after `count` items. */
 bool tape_grow(void **items, size_t *room, size_t count, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The parameter of this kind and thing, or NULL. */
+/* The parameter with this `kind` and `what`, or NULL. */
 const struct tape_parameter *tape_find_parameter(
     const struct tape *tape, enum tape_parameter_kind kind, const void *what);
-/* The trained pair whose factors the term has, or NULL. */
+/* The trained pair whose factors the term uses, or NULL. */
 const struct tape_parameter *tape_find_pair(
     const struct tape *tape, const struct low_rank_term *term);
 
-/* Fills reached, reaches and the adjoints. `seed`: its gradient is there at the start. */
+/* Fills reached, reaches and adjoints. The backward starts from the gradient of `seed`. */
 bool tape_adjoin(struct tape *tape, const struct tensor *seed, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Puts the terms of all low_rank calls into the device's memory, if that is not the host's. */
+/* Uploads the terms of all low_rank calls, unless the device reads the host's memory. */
 bool tape_upload_terms(struct tape *tape, struct error *err) __attribute__((warn_unused_result));
 
-/* Segments of the forward: calls [cuts[i], cuts[i + 1]). What the backward reads of a held one is
- * saved while the forward runs, and it does not run again; the last one is always held. */
+/* Segments of the forward: segment i is calls [cuts[i], cuts[i + 1]). A held segment saves what its
+ * backward reads while the forward runs, and does not run a second time. The last one is always
+ * held. */
 struct segments {
     size_t *cuts; /* owned: count + 1 */
     bool *held;   /* owned: count */
     size_t count;
 };
 
-/* Puts the program together for these segments; *saved: BLOCK_SAVED's size. Without `write` that is
- * all: nothing else changes. */
+/* Puts the program together for these segments. *saved: BLOCK_SAVED's size. Without `write` it only
+ * computes *saved and changes nothing else. */
 bool tape_put_together(struct tape *tape, const struct segments *segments, bool write,
     size_t *saved, struct error *err) __attribute__((warn_unused_result));
-/* Bytes that each call's backward saves if the forward is one segment: owned by the caller. */
+/* Fills bytes[i] with what call i's backward saves if the forward is one segment. The caller owns
+ * the array, of one element per call. */
 bool tape_saved_by_call(struct tape *tape, size_t *bytes, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The segments that take the least memory, of which those whose second run is the dearest by what
- * they save are held, as far as memory for checkpointing goes. */
+/* Chooses the segments that take the least memory. Then holds segments, those with the most work of
+ * a second run per saved byte first, up to the share of memory that segments.c allows
+ * (HELD_SHARE). */
 bool tape_choose_segments(struct tape *tape, struct segments *segments, struct error *err)
     __attribute__((warn_unused_result));
 void segments_finish(struct segments *segments); /* a zeroed one is fine */

@@ -13,15 +13,15 @@ struct adapter {
     struct safetensors *file;
     struct adapter_config config;
     struct adapter_index index; /* while the file is read */
-    struct named_weight *norms; /* owned: what modules call their targets where these are norms */
+    struct named_weight *norms; /* owned: the modules' targets that describe norms */
     struct adapter_summary summary;
     struct adapter_module *modules; /* owned */
     size_t module_count;
-    struct adapter_leftover *leftovers; /* owned, as are their names */
+    struct adapter_leftover *leftovers; /* owned, like their names */
     size_t leftover_count;
 };
 
-/* A tensor of the file while modules are put together. */
+/* A tensor of the file while modules are assembled. */
 struct piece {
     const char *tensor;
     size_t entry;
@@ -47,7 +47,7 @@ static bool leave(
     return true;
 }
 
-/* Kinds that are known by their names only. */
+/* Refuses the kinds that are recognised by their names but not supported. */
 static bool check_kind(const struct piece *piece, struct error *err) {
     switch (piece->name.kind) {
     case ADAPTER_IA3:
@@ -62,7 +62,7 @@ static bool check_kind(const struct piece *piece, struct error *err) {
     }
 }
 
-/* A change of a bias may stand beside any kind. */
+/* Whether the tensor tells its module's kind; a change of a bias may occur with any kind. */
 static bool tells_kind(const struct piece *piece) {
     return piece->name.kind == ADAPTER_NORM ||
            (piece->name.kind != ADAPTER_ANY && piece->name.part != ADAPTER_DIFF_B);
@@ -122,8 +122,8 @@ static bool read_alpha(const struct adapter_factor *factor, double *out, struct 
            error_set(err, ERROR_INVALID, "%.200s is %g; a number is needed", factor->name, *out);
 }
 
-/* alpha / rank, unless the format has other ideas: LyCORIS's LoKr of two whole factors has no
- * strength of its own, whatever its alpha says, and peft's has its configuration's. */
+/* The scale is alpha / rank, with two exceptions: LyCORIS's LoKr of two whole factors has scale 1,
+ * whatever its alpha says, and PEFT's files use their configuration. */
 static bool read_scale(
     struct adapter_module *m, const struct adapter_config *config, struct error *err) {
     struct adapter_config_scale said;
@@ -256,7 +256,7 @@ static bool read_file(struct adapter *a, const struct adapter_targets *targets, 
     return ok;
 }
 
-/* The paths of a folder that peft wrote. */
+/* Opens the two files of a folder that PEFT wrote. */
 static bool open_folder(struct adapter *a, const char *path, struct error *err) {
     char *config = file_join(path, "adapter_config.json");
     char *weights = file_join(path, "adapter_model.safetensors");
@@ -268,7 +268,7 @@ static bool open_folder(struct adapter *a, const char *path, struct error *err) 
     return ok;
 }
 
-/* What was opened is read through; takes `a` over where that fails, or where nothing was opened. */
+/* Reads through what was opened. Closes `a` if that fails or if nothing was opened. */
 static bool open_rest(struct adapter *a, bool opened, const char *path,
     const struct adapter_targets *targets, struct adapter **out, struct error *err) {
     bool ok = opened;

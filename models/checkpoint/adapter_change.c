@@ -1,5 +1,5 @@
-/* What a module adds to a layer's weights, from its factors. Sums run in f32, in an order that
- * depends on the shapes alone. */
+/* Computes what a module adds to a layer's weights from its factors. Sums are in f32, in an order
+ * that depends on the shapes alone. */
 #include "models/checkpoint/adapter_internal.h"
 
 #include <math.h>
@@ -45,8 +45,8 @@ static void multiply(const float *a, int64_t row, int64_t step, const float *b, 
     }
 }
 
-/* A core into the factor behind it: y[i][q][s] = sum over j of core[i][j][s] b[j][q], for taps s.
- */
+/* Folds a core into the factor after it: y[i][q][s] = sum over j of core[i][j][s] b[j][q], for taps
+ * s. */
 static void fold(const float *core, const float *b, int64_t outer, int64_t rank, int64_t columns,
     int64_t taps, float *y) {
     memset(y, 0, (size_t)(outer * columns * taps) * sizeof(*y));
@@ -60,8 +60,8 @@ static void fold(const float *core, const float *b, int64_t outer, int64_t rank,
             }
 }
 
-/* What `a` is multiplied with: the factor b itself, or a core folded into it. Owned by the caller.
- */
+/* The matrix that `a` is multiplied with: the factor b itself, or a core folded into it. Owned by
+ * the caller. */
 static float *inner_factor(const struct adapter_module *m, enum adapter_part b,
     enum adapter_part core, struct error *err) {
     float *inner = factor_numbers(m, b, err);
@@ -80,7 +80,7 @@ static float *inner_factor(const struct adapter_module *m, enum adapter_part b,
     return folded;
 }
 
-/* y[rows][columns] = a b. Beside a core, LyCORIS writes a the other way round, [inner][rows]. */
+/* y[rows][columns] = a b. With a core, LyCORIS stores a transposed, [inner][rows]. */
 static bool product(const struct adapter_module *m, enum adapter_part a, enum adapter_part b,
     enum adapter_part core, int64_t rows, int64_t columns, float *y, struct error *err) {
     float *left = factor_numbers(m, a, err);
@@ -107,7 +107,7 @@ static bool loha_product(
     return ok;
 }
 
-/* [rows][columns] of lokr_w1 or lokr_w2, whole or as a product. */
+/* lokr_w1 or lokr_w2 as [rows][columns], stored whole or as a product. */
 static float *lokr_factor(const struct adapter_module *m, enum adapter_part whole,
     enum adapter_part a, enum adapter_part b, enum adapter_part core, int64_t rows, int64_t columns,
     struct error *err) {
@@ -145,7 +145,7 @@ static bool lokr_product(const struct adapter_module *m, float *y, struct error 
     return w2 != NULL;
 }
 
-/* The change at strength 1, but for `scale`: y [n][k][taps]. */
+/* The change at strength 1 without `scale`: y [n][k][taps]. */
 static bool unscaled_change(const struct adapter_module *m, float *y, struct error *err) {
     const int64_t rows = m->target->n, columns = m->target->k * adapter_target_taps(m->target);
     switch (m->kind) {
@@ -161,8 +161,8 @@ static bool unscaled_change(const struct adapter_module *m, float *y, struct err
     }
 }
 
-/* change = magnitude * (W + change) / |W + change| - W, the norm over an output's weights or over
- * an input's. */
+/* change = magnitude * (W + change) / |W + change| - W, where the norm is over an output's weights
+ * or over an input's. */
 static bool decompose(
     const struct adapter_module *m, const float *pristine, float *change, struct error *err) {
     const int64_t n = m->target->n, k = m->target->k, taps = adapter_target_taps(m->target);
@@ -178,7 +178,7 @@ static bool decompose(
             change[i] += pristine[i];
             norms[outputs ? i / (k * taps) : i / taps % k] += (double)change[i] * (double)change[i];
         }
-        /* Weights that are all 0 have no direction to scale. */
+        /* Weights that are all 0 have no direction; they stay 0. */
         for (int64_t i = 0; i < groups; i++)
             norms[i] = norms[i] > 0 ? (double)magnitude[i] / sqrt(norms[i]) : 0;
         for (int64_t i = 0; i < n * k * taps; i++)

@@ -1,4 +1,4 @@
-/* peft's configuration of an adapter: strengths that the tensors do not tell. */
+/* PEFT's configuration of an adapter: strengths that the tensors do not contain. */
 #include "models/checkpoint/adapter_internal.h"
 
 #include "base/json.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 #define PATTERN_MAX_BYTES 1024
-#define PATTERN_MATCH_LIMIT 10000 /* steps: a pattern of a file's may be meant to take forever */
+#define PATTERN_MATCH_LIMIT 10000 /* steps; a file's pattern may be made to take forever */
 #define PATTERNS_MAX 8192
-#define REGULAR_PATTERNS_MAX 256 /* of them, each of which costs its steps for each layer */
-#define PEFT_DEFAULT_RANK 8      /* peft's, where a configuration leaves r or alpha out */
+#define REGULAR_PATTERNS_MAX 256 /* regular expressions, which cost steps for each layer */
+#define PEFT_DEFAULT_RANK 8      /* PEFT's, if a configuration leaves out r or alpha */
 
 static const json_t *get(
     const struct adapter_config *config, enum component component, const char *key) {
@@ -25,7 +25,8 @@ static const json_t *get(
     return json_object_get(config->json, full);
 }
 
-/* Ways of starting that change the base's weights, so that the factors alone say little. */
+/* Refuses ways of initialisation that change the base's weights, because the factors alone are then
+ * not enough. */
 static bool check_start(const json_t *start, struct error *err) {
     static const char *const changing[] = { "pissa", "olora", "corda", "loftq", "lora_ga" };
     const char *word = json_string_value(start);
@@ -48,8 +49,8 @@ static bool check_type(struct adapter_config *config, struct error *err) {
         "peft_type is \"%.40s\"; LORA, LOHA and LOKR are taken", config->peft_type);
 }
 
-/* A name without signs but dots, which is what nearly every pattern is; diffusers writes a ^ before
- * those that are whole names. */
+/* Whether the pattern is a name without special characters except dots, as nearly every one is.
+ * diffusers writes a ^ before patterns that are whole names. */
 static bool is_plain(const char *pattern) {
     const char *name = pattern + (pattern[0] == '^');
     return !name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.")];
@@ -124,8 +125,8 @@ static bool number(
     return true;
 }
 
-/* 1 if `layer` or, without a ^, what stands behind one of its dots is the pattern, 0 if not, -1 if
- * it takes a regular expression to tell. */
+/* Returns 1 if the pattern is `layer` or, without a ^, the part of `layer` after one of its dots; 0
+ * if not; -1 if the pattern is a regular expression. */
 static int matches_plainly(const char *pattern, const char *layer) {
     const bool is_whole = pattern[0] == '^';
     const char *name = pattern + is_whole;
@@ -140,7 +141,7 @@ static int matches_plainly(const char *pattern, const char *layer) {
     return 1;
 }
 
-/* As peft's get_pattern_key: re.match(rf"(.*\.)?({pattern})$", layer). */
+/* Like PEFT's get_pattern_key: re.match(rf"(.*\.)?({pattern})$", layer). */
 static bool matches(const char *pattern, const char *layer, bool *out, struct error *err) {
     const int plainly = matches_plainly(pattern, layer);
     *out = plainly == 1;
@@ -176,7 +177,8 @@ static bool matches(const char *pattern, const char *layer, bool *out, struct er
                pattern, layer);
 }
 
-/* The value of the first pattern that fits the layer, or *value as it is. */
+/* Sets *value to that of the first pattern that matches the layer; leaves it unchanged if none
+ * does. */
 static bool from_patterns(
     const json_t *patterns, const char *key, const char *layer, double *value, struct error *err) {
     const char *pattern;

@@ -1,11 +1,11 @@
-/* Which family of models a file was made for, where its names or widths give it away. */
+/* Finds the family of models that a file was made for, if its names or widths reveal it. */
 #include "models/checkpoint/adapter_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Parts of names that one family has and Stable Diffusion 1.x and 2.x have not; the first that is
- * found anywhere in the file decides. */
+/* Parts of names that occur in one family but not in Stable Diffusion 1.x and 2.x. The first one
+ * that is found anywhere in the file decides. */
 static const struct {
     const char *part, *family;
 } marks[] = {
@@ -26,11 +26,11 @@ static const struct {
     { "transformer_blocks.1.", "Stable Diffusion XL" },
 };
 
-/* Beginnings of names that are of no UNet. */
+/* Beginnings of names that no UNet has. */
 static const char *const transformers[] = { "transformer.", "diffusion_model.blocks.",
     "diffusion_model.layers.", "lora_transformer_", "lora_unet_blocks_", "lora_unet_layers_" };
 
-/* Layers whose number of inputs tells the family. */
+/* Layers whose number of inputs identifies the family. */
 static const struct {
     const char *leafs[3];
     enum component component;
@@ -60,7 +60,7 @@ static bool is_leaf(size_t which, const char *name, size_t length) {
     return false;
 }
 
-/* Inputs of the layer in the model; 0: it has none such. */
+/* The layer's number of inputs in the model; 0 if the model has no such layer. */
 static int64_t model_width(const struct adapter_targets *targets, size_t which) {
     const struct weight_list *list = widths[which].component == COMPONENT_UNET
                                          ? targets->unet
@@ -71,7 +71,7 @@ static int64_t model_width(const struct adapter_targets *targets, size_t which) 
     return 0;
 }
 
-/* The same as a tensor of the file tells it; 0: it does not. */
+/* The same according to a tensor of the file; 0 if it does not tell. */
 static int64_t file_width(const struct safetensors_entry *entry, size_t which) {
     struct adapter_name name;
     if (!adapter_name_parse(entry->name, &name) || entry->rank < 2 ||
@@ -82,7 +82,7 @@ static int64_t file_width(const struct safetensors_entry *entry, size_t which) {
     return tells ? entry->shape[1] : 0;
 }
 
-/* "Stable Diffusion 1.x", or what can be said of a width that is nobody's. */
+/* "Stable Diffusion 1.x" and so on, or a description of a width that no known family has. */
 static const char *family_of(size_t which, int64_t width, char *text, size_t size) {
     for (size_t i = 0; i < sizeof(widths[0].known) / sizeof(widths[0].known[0]); i++)
         if (widths[which].known[i].family && widths[which].known[i].width == width)

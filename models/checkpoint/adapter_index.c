@@ -1,5 +1,5 @@
-/* Names of modules with underscores for dots cannot be taken apart again, so the model's own names
- * are written the way each format writes them, and compared. */
+/* Names of modules with underscores for dots cannot be taken apart again. So the model's own names
+ * are written in each format's way, and compared. */
 #include "models/checkpoint/adapter_internal.h"
 #include "models/checkpoint/ldm_names.h"
 
@@ -58,7 +58,7 @@ static bool list_has(const struct weight_list *list, const char *prefix) {
     return false;
 }
 
-/* The name in the LDM layout, if it has one there. */
+/* Adds the layer's name in the LDM layout, if it has one. */
 static bool add_ldm(struct adapter_index *index, const struct weight_list *unet, int layers,
     struct layer layer, struct error *err) {
     char ldm[KEY_BYTES], attention[64];
@@ -79,7 +79,7 @@ static bool add_unet(struct adapter_index *index, const struct weight_list *unet
     const char *name = layer.target->name;
     if (!add(index, COMPONENT_UNET, layer, name, err) || !add_ldm(index, unet, layers, layer, err))
         return false;
-    /* Attention processors of 2023 called the output projection by its folder. */
+    /* Attention processors of 2023 called the output projection by the name of its parent. */
     if (!ends_with(name, ".to_out.0"))
         return true;
     snprintf(old, sizeof(old), "%.*s", (int)(strlen(name) - 2), name);
@@ -126,7 +126,7 @@ static int layers_per_block(const struct weight_list *unet) {
     return layers - 1;
 }
 
-/* The norms of both lists as targets, the UNet's first. */
+/* Lists the norms of both lists as targets, the UNet's first. */
 static bool list_norms(
     struct adapter_index *index, const struct adapter_targets *targets, struct error *err) {
     const struct weight_list *lists[] = { targets->unet, targets->text_encoder };

@@ -1,4 +1,4 @@
-/* What the files behind adapter.h share. Not for anybody else. */
+/* Shared by the files behind adapter.h. For their use only. */
 #ifndef MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
 #define MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
 
@@ -8,37 +8,37 @@
 /* The model's layers under every name that a file may give them, sorted by name. */
 struct adapter_index {
     struct adapter_index_entry {
-        char *name; /* owned; "unet_" or "te_" and the layer's name with underscores for dots */
+        char *name; /* owned: "unet_" or "te_", then the layer's name with underscores for dots */
         enum component component;
-        const struct named_weight *target; /* NULL: two layers are called this */
-        const struct named_resident *norm; /* as adapter_module has it */
+        const struct named_weight *target; /* NULL: two layers have this name */
+        const struct named_resident *norm; /* as in adapter_module */
     } * items;                             /* owned */
     size_t count, capacity;
-    struct named_weight *norms; /* owned: the targets that norms are */
+    struct named_weight *norms; /* owned: the targets that describe norms */
 };
 bool adapter_index_create(const struct adapter_targets *targets, struct adapter_index *out,
     struct error *err) __attribute__((warn_unused_result));
 void adapter_index_finish(struct adapter_index *index); /* a zeroed one is fine */
-/* The layer that a module of a file (its name is `length` bytes) means, or NULL. */
+/* The layer that a file's module belongs to (its name has `length` bytes), or NULL. */
 const struct adapter_index_entry *adapter_index_find(
     const struct adapter_index *index, const char *module, size_t length);
 
-/* What peft's configuration says about strengths: adapter_config.json, or the header's
- * lora_adapter_metadata, where each component has keys of its own. */
+/* PEFT's configuration of strengths: adapter_config.json, or the lora_adapter_metadata of a file's
+ * header, where each component has keys of its own. */
 struct adapter_config {
-    json_t *json;  /* owned; NULL: there is none */
-    bool prefixed; /* keys begin "unet." or "text_encoder." */
+    json_t *json;  /* owned; NULL: no configuration */
+    bool prefixed; /* keys begin with "unet." or "text_encoder." */
     const char *peft_type;
 };
-/* From a folder's adapter_config.json. */
+/* Reads a folder's adapter_config.json. */
 bool adapter_config_read(const char *path, struct adapter_config *out, struct error *err)
     __attribute__((warn_unused_result));
-/* From a file's metadata (may be NULL); leaves *out empty if it has none. */
+/* Reads a file's metadata (may be NULL). Leaves *out empty if it has no configuration. */
 bool adapter_config_from_metadata(const json_t *metadata, struct adapter_config *out,
     struct error *err) __attribute__((warn_unused_result));
 void adapter_config_finish(struct adapter_config *config);
-/* alpha and rank that hold for a layer, patterns included. False without a word if the
- * configuration does not speak of the component. */
+/* Finds the alpha and the rank of a layer, patterns included. out->said is false if the
+ * configuration does not cover the component. */
 struct adapter_config_scale {
     double alpha, rank;
     bool rslora; /* alpha is divided by the root of the rank */
@@ -48,16 +48,16 @@ bool adapter_config_scale(const struct adapter_config *config, enum component co
     const char *layer, struct adapter_config_scale *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* ERROR_UNSUPPORTED if the file's names or shapes are those of another family of models than the
- * targets. */
+/* Returns ERROR_UNSUPPORTED if the file's names or shapes belong to another family of models than
+ * the targets. */
 bool adapter_family_check(const struct safetensors_header *header,
     const struct adapter_targets *targets, struct error *err) __attribute__((warn_unused_result));
 
-/* Checks what module->factors holds against the target and fills kind, rank and all that follows
- * from the shapes; `name` is the module's in the file. */
+/* Checks module->factors against the target, and fills rank and everything else that follows from
+ * the shapes. `name` is the module's in the file. */
 bool adapter_module_check(struct adapter_module *module, const char *name, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether DoRA's magnitude is one number an output; else it is one an input. */
+/* Whether DoRA's magnitude has one number per output (true) or per input. */
 bool adapter_magnitude_of_outputs(const struct adapter_module *module);
 const struct adapter_factor *adapter_magnitude(const struct adapter_module *module);
 

@@ -68,7 +68,7 @@ const char *adapter_kind_name(enum adapter_kind kind) {
     return kind_names[kind];
 }
 
-/* The layers that adapters hang on, longest names first among those with a common end. */
+/* The layers that adapters change; of names with a common end, the longest comes first. */
 static const char *const leafs[] = { "to_out_0", "to_out", "to_q", "to_k", "to_v", "ff_net_0_proj",
     "ff_net_2", "time_emb_proj", "proj_in", "proj_out", "conv_shortcut", "samplers_0_conv", "conv1",
     "conv2", "conv_in", "conv_out", "q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2",
@@ -132,13 +132,15 @@ static const char *format_of(const char *name) {
     return NULL;
 }
 
-/* Its first dimension is the rank, and no other tensor of its product tells the same. */
+/* Whether the tensor's first dimension is the rank, and it is the only one of its product that is
+ * counted for that. */
 static bool tells_rank(const struct adapter_name *name) {
     return name->part == ADAPTER_DOWN || name->part == ADAPTER_W1_B ||
            (name->part == ADAPTER_W2_B && name->kind == ADAPTER_LOKR);
 }
 
-/* A module is counted once, by a tensor that each of its kind has. */
+/* Whether the tensor counts its module: a module is counted once, by a tensor that every module of
+ * its kind has. */
 static bool counts_module(const struct adapter_name *name) {
     static const char *const first[] = { ".hada_w1_b", ".lokr_w2", ".lokr_w2_a", ".diff", ".w_norm",
         ".on_input", ".oft_blocks", ".oft_diag", ".a1.weight" };

@@ -1,5 +1,5 @@
-/* What a LoRA file is made of, told from its tensors' names: kohya's, diffusers', peft's and
- * LyCORIS's ways of writing it. */
+/* What a LoRA file contains, recognised by its tensors' names: in the formats of kohya, diffusers,
+ * PEFT and LyCORIS. */
 #ifndef MODELS_CHECKPOINT_ADAPTER_NAMES_H
 #define MODELS_CHECKPOINT_ADAPTER_NAMES_H
 
@@ -9,21 +9,21 @@
 #define ADAPTER_KINDS_MAX 8
 #define ADAPTER_TARGETS_MAX 32
 
-/* How a module's tensors make a change of weights. */
+/* How a module's tensors make up a change of weights. */
 enum adapter_kind {
     ADAPTER_LORA, /* and LoCon */
     ADAPTER_LOHA,
     ADAPTER_LOKR,
-    ADAPTER_FULL, /* a difference as it is */
-    ADAPTER_NORM, /* the same of a norm's scale and shift */
+    ADAPTER_FULL, /* the difference itself */
+    ADAPTER_NORM, /* the same for a norm's scale and shift */
     ADAPTER_IA3,
     ADAPTER_OFT,
     ADAPTER_GLORA,
     ADAPTER_ANY, /* a tensor that several kinds have: alpha, DoRA's magnitude */
 };
 
-/* What a tensor is in its module. LoHa's and LoKr's _a and _b are products, T1 and T2 the cores of
- * their Tucker form. */
+/* A tensor's role in its module. LoHa's and LoKr's _a and _b are factors of a product; T1 and T2
+ * are the cores of their Tucker form. */
 enum adapter_part {
     ADAPTER_DOWN, /* its first dimension is the rank */
     ADAPTER_UP,
@@ -39,10 +39,10 @@ enum adapter_part {
     ADAPTER_W2,
     ADAPTER_DIFF,
     ADAPTER_DIFF_B,
-    ADAPTER_DORA_SCALE, /* LyCORIS's: its shape says whether outputs or inputs are scaled */
+    ADAPTER_DORA_SCALE, /* LyCORIS's: its shape tells whether outputs or inputs are scaled */
     ADAPTER_MAGNITUDE,  /* peft's: outputs are scaled */
     ADAPTER_ALPHA,
-    ADAPTER_OTHER, /* of a kind that is only listed */
+    ADAPTER_OTHER, /* belongs to a kind that is listed but not supported */
     ADAPTER_PART_COUNT
 };
 
@@ -51,13 +51,13 @@ struct adapter_name {
     enum adapter_part part;
     enum adapter_kind kind;
     const char *suffix;   /* what follows the module's name: ".lora_down.weight" */
-    size_t module_length; /* the module's name is this much of the tensor's */
+    size_t module_length; /* length of the module's name within the tensor's */
 };
 
 /* "LyCORIS LoHa", "LyCORIS IA3", ...; "LoRA" for ADAPTER_LORA; never ADAPTER_ANY. */
 const char *adapter_kind_name(enum adapter_kind kind);
 
-/* False if the tensor is no part of an adapter. */
+/* Returns false if the tensor is no part of an adapter. */
 bool adapter_name_parse(const char *name, struct adapter_name *out);
 
 /* A distinct value and how often it occurs. */
@@ -66,13 +66,13 @@ struct adapter_value {
     size_t count;
 };
 
-/* A layer that adapters hang on ("to_q", "ff_net_2", ...) and how many such modules there are. */
+/* A layer that adapters change ("to_q", "ff_net_2", ...) and the number of such modules. */
 struct adapter_target {
     const char *name;
     size_t count;
 };
 
-/* Strings live forever. A list that is full may not be all. */
+/* Strings live forever. A full list may be incomplete. */
 struct adapter_summary {
     const char *format; /* "kohya", "peft (lora_A, lora_B)", ... */
     const char *kinds[ADAPTER_KINDS_MAX];
@@ -83,7 +83,7 @@ struct adapter_summary {
     size_t other_tensors; /* no part of an adapter */
 };
 
-/* False if the file holds no adapter. Reads the names and the alphas. */
+/* Summarises a file from its names and alphas. Returns false if the file holds no adapter. */
 bool adapter_summarize(struct safetensors *file, struct adapter_summary *out);
 
 #endif

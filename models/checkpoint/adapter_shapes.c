@@ -1,4 +1,4 @@
-/* A module's tensors against each other and against the layer that they change. */
+/* Checks a module's tensors against each other and against the layer that they change. */
 #include "models/checkpoint/adapter_internal.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static bool has_shape(const struct tensor *t, struct shape s) {
            t->shape[2] == s.side && t->shape[3] == s.side;
 }
 
-/* What is said of a tensor that does not fit: the layer decides, and the other factors. */
+/* Checks a tensor's shape, which follows from the layer and from the other factors. */
 static bool check_shape(const struct adapter_module *m, enum adapter_part part, struct shape wanted,
     struct error *err) {
     const struct adapter_factor *factor = &m->factors[part];
@@ -75,7 +75,8 @@ static bool has(const struct adapter_module *m, enum adapter_part part) {
     return m->factors[part].name != NULL;
 }
 
-/* `count` parts that make no sense without each other; `any` says whether they are there. */
+/* Checks that `count` parts that belong together are all present or all absent; *any: they are
+ * present. */
 static bool check_together(const struct adapter_module *m, const char *name,
     const enum adapter_part *parts, int count, bool *any, struct error *err) {
     static const char *const words[ADAPTER_PART_COUNT] = { [ADAPTER_DOWN] = "its down factor",
@@ -135,8 +136,8 @@ static bool check_lora(struct adapter_module *m, const char *name, struct error 
            check_shape(m, ADAPTER_MID, (struct shape){ outer, rank, side }, err);
 }
 
-/* One of LoHa's two products, or LoKr's second: [rows][columns][side][side] from a and b, or from
- * a, b and a core. */
+/* Checks one of LoHa's two products, or LoKr's second: [rows][columns][side][side] from a and b, or
+ * from a, b and a core. */
 static bool check_product(struct adapter_module *m, enum adapter_part a, enum adapter_part b,
     enum adapter_part core, struct shape whole, struct error *err) {
     const int64_t rank = m->factors[b].tensor.shape[0];
@@ -166,7 +167,7 @@ static bool check_loha(struct adapter_module *m, const char *name, struct error 
            check_product(m, ADAPTER_W1_A, ADAPTER_W1_B, ADAPTER_T1, whole, err);
 }
 
-/* w1 is [a][b] and w2 [n / a][k / b], whole or as a product. */
+/* w1 is [a][b] and w2 is [n / a][k / b], each stored whole or as a product. */
 static bool check_lokr(struct adapter_module *m, const char *name, struct error *err) {
     static const enum adapter_part first[] = { ADAPTER_W1_A, ADAPTER_W1_B };
     static const enum adapter_part second[] = { ADAPTER_W2_A, ADAPTER_W2_B };
@@ -206,7 +207,7 @@ static bool check_lokr(struct adapter_module *m, const char *name, struct error 
                m->factors[ADAPTER_W1_B].name, (long long)m->rank, (long long)rank2);
 }
 
-/* The scale is one number a channel; the shift is checked as every bias is. */
+/* The scale has one number per channel; the shift is checked like every bias. */
 static bool check_norm(struct adapter_module *m, const char *name, struct error *err) {
     const struct adapter_factor *scale = &m->factors[ADAPTER_DIFF];
     char found[96];
@@ -238,9 +239,8 @@ const struct adapter_factor *adapter_magnitude(const struct adapter_module *m) {
     return &m->factors[has(m, ADAPTER_MAGNITUDE) ? ADAPTER_MAGNITUDE : ADAPTER_DORA_SCALE];
 }
 
-/* LyCORIS's are [n][1]... or [1][k]...; peft's are of outputs, [n] or (a convolution's)
- * [1][n][1][1].
- */
+/* LyCORIS's magnitudes are [n][1]... or [1][k]...; PEFT's are per output, [n] or (for a
+ * convolution) [1][n][1][1]. */
 bool adapter_magnitude_of_outputs(const struct adapter_module *m) {
     const struct tensor *t = &adapter_magnitude(m)->tensor;
     return has(m, ADAPTER_MAGNITUDE) || t->shape[0] == m->target->n;
@@ -280,7 +280,7 @@ static bool check_finite(const struct adapter_factor *factor, struct error *err)
         float zero = 0;
         convert_elements(piece, DTYPE_F32, from, t->dtype, n);
         for (int64_t j = 0; j < n; j++)
-            zero += piece[j] * 0; /* stays 0 but for infinities and NaNs */
+            zero += piece[j] * 0; /* stays 0 unless there is an infinity or NaN */
         if (zero != 0 || isnan(zero))
             return error_set(
                 err, ERROR_INVALID, "%.200s holds a value that is not finite", factor->name);

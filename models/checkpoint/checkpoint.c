@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_SHOWN 4 /* of the tensors that nobody asked for */
+#define NAMES_SHOWN 4 /* of the tensors that were not requested */
 
 static const char *const component_names[COMPONENTS_MAX] = {
     [COMPONENT_TEXT_ENCODER] = "text_encoder",
@@ -36,7 +36,7 @@ static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Before 2023, attention of the VAE had names of its own. */
+/* The current name of a VAE's attention tensor; before 2023 they had different names. */
 static char *modern_vae_name(const char *name) {
     static const char *const leafs[][2] = { { ".query.", ".to_q." }, { ".key.", ".to_k." },
         { ".value.", ".to_v." }, { ".proj_attn.", ".to_out.0." } };
@@ -60,7 +60,8 @@ static char *modern_text_name(const char *name) {
     return asprintf(&full, "text_model.%s", name) < 0 ? NULL : full;
 }
 
-/* transformers before version 5 wrote the tower's name twice. */
+/* The current name of a safety checker's tensor; transformers before version 5 wrote the tower's
+ * name twice. */
 static char *modern_checker_name(const char *name) {
     const char *inner = starts_with(name, "vision_model.") ? strchr(name, '.') + 1 : "";
     return strdup(starts_with(inner, "vision_model.") ? inner : name);
@@ -206,13 +207,13 @@ enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c) {
     return c->text_encoder.vocab_size == CLIP_VOCAB_SIZE ? TOKENIZER_CLIP : TOKENIZER_MISSING;
 }
 
-/* SD-2's text encoder is OpenCLIP's, which computes GELU as it is; CLIP's own has quick_gelu. */
+/* SD-2's text encoder is OpenCLIP's, which uses GELU; CLIP's own uses quick_gelu. */
 enum clip_padding checkpoint_clip_padding(const struct checkpoint *c) {
     return c->text_encoder.hidden_act == ACTIVATION_GELU ? CLIP_PADS_WITH_0 : CLIP_PADS_WITH_END;
 }
 
-/* An old config says 2, whatever the tokenizer: transformers then takes the highest id for the end.
- */
+/* An old config says 2, whatever the tokenizer; transformers then uses the highest id as the
+ * end. */
 static bool check_end_mark(
     const struct checkpoint *c, const struct tokenizer *tokenizer, struct error *err) {
     const int said = c->text_encoder.eos_token_id, end = tokenizer_end_id(tokenizer);
@@ -283,7 +284,8 @@ static const char *shape_text(int rank, const int64_t *shape, char *text, size_t
     return rank == 0 ? "(a single number)" : text;
 }
 
-/* Equal but for trailing dimensions of one: [n][k] and [n][k][1][1] are the same matrix. */
+/* Whether the shapes are equal except for trailing dimensions of one: [n][k] and [n][k][1][1] are
+ * the same matrix. */
 static bool shape_fits(int rank, const int64_t *shape, int wanted_rank, const int64_t *wanted) {
     bool matrix_either_way = (rank == 2 && wanted_rank == 4) || (rank == 4 && wanted_rank == 2);
     if (rank != wanted_rank && !matrix_either_way)
@@ -334,7 +336,7 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
             shape_text(found_rank, found, found_text, sizeof(found_text)), wanted_text,
             renamed ? " (in the file: " : "", renamed ? own_name : "", renamed ? ")" : "");
     }
-    /* Weights are read once. Without this the whole file would stay in memory beside its copy. */
+    /* Weights are read once. Without this the whole file would stay in memory next to its copy. */
     if (c->viewed_bytes > CHECKPOINT_RESIDENT_BYTES)
         checkpoint_drop_pages(c);
     if (!view_weight(weight, out, err))
@@ -347,7 +349,7 @@ bool checkpoint_tensor(struct checkpoint *c, enum component component, const cha
     return true;
 }
 
-/* Tensors that files carry and the arithmetic never reads. */
+/* Tensors that occur in files but that the arithmetic never reads. */
 static bool known_leftover(enum component component, const char *name) {
     if (component == COMPONENT_SAFETY_CHECKER)
         return strstr(name, "position_ids");

@@ -1,11 +1,11 @@
 /* A Stable Diffusion checkpoint on disk: a diffusers folder or a single LDM safetensors file.
  *
- * Both look the same from outside: three components whose tensors go by their diffusers names,
- * their configs, the scheduler's JSON and the tokenizer's files. Opening maps the files; the models
- * copy what they need (packed), after which checkpoint_close may be called.
+ * Both look the same from outside: three components whose tensors have their diffusers names, the
+ * components' configs, the scheduler's JSON and the tokenizer's files. Opening maps the files. The
+ * models copy what they need (packed); after that checkpoint_close may be called.
  *
- * Every tensor that is asked for is checked against the expected shape, and what is then left over
- * is named, so a wrong file fails by name.
+ * Every tensor that is requested is checked against the expected shape, and tensors left over are
+ * named, so a wrong file fails by name.
  */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_H
 #define MODELS_CHECKPOINT_CHECKPOINT_H
@@ -18,7 +18,7 @@
 
 struct checkpoint;
 
-/* The last one is opened when it is asked for, and a checkpoint may have none. */
+/* The safety checker is opened only on request, and a checkpoint may have none. */
 enum component {
     COMPONENT_TEXT_ENCODER,
     COMPONENT_UNET,
@@ -26,57 +26,58 @@ enum component {
     COMPONENT_SAFETY_CHECKER,
 };
 
-/* Opens `path`: a folder with model_index.json or unet/, or a .safetensors file. `tokenizer_dir`
- * overrides the tokenizer that it would have (NULL: does not). */
+/* Opens `path`: a folder with model_index.json or unet/, or a .safetensors file. `tokenizer_dir`,
+ * if not NULL, replaces the checkpoint's own tokenizer. */
 bool checkpoint_open(const char *path, const char *tokenizer_dir, struct checkpoint **out,
     struct error *err) __attribute__((warn_unused_result));
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is fine */
-/* Gives the memory of the tensors read so far back to the system; they can be read again. */
+/* Returns the memory of the tensors read so far to the system; they can be read again. */
 void checkpoint_drop_pages(struct checkpoint *c);
 
 /* Borrowed from the checkpoint. */
 const struct text_encoder_config *checkpoint_text_encoder_config(const struct checkpoint *c);
 const struct unet_config *checkpoint_unet_config(const struct checkpoint *c);
 const struct vae_config *checkpoint_vae_config(const struct checkpoint *c);
-/* Whether it has a safety checker: the folder, and no model_index.json that says there is none. */
+/* Whether the checkpoint has a safety checker: its folder exists, and no model_index.json says that
+ * there is none. */
 bool checkpoint_has_safety_checker(const struct checkpoint *c);
-/* Opens it, so that its config and its weights can be had. */
+/* Opens the safety checker, so that its config and its weights can be read. */
 bool checkpoint_open_safety_checker(struct checkpoint *c, struct error *err)
     __attribute__((warn_unused_result));
 const struct safety_checker_config *checkpoint_safety_checker_config(const struct checkpoint *c);
-/* scheduler/scheduler_config.json, or what SD-1.x ships for a single file. Borrowed. */
+/* scheduler/scheduler_config.json; for a single file, the one that SD-1.x ships. Borrowed. */
 const json_t *checkpoint_scheduler_json(const struct checkpoint *c);
 
-/* What reads the prompts. */
+/* Where the tokenizer comes from. */
 enum tokenizer_source {
-    TOKENIZER_FOLDER,  /* the checkpoint's, or the one that was given */
-    TOKENIZER_CLIP,    /* it brings none: CLIP's own, which the program carries */
-    TOKENIZER_MISSING, /* it brings none, and its text encoder has another number of tokens */
+    TOKENIZER_FOLDER,  /* the checkpoint's folder, or the given one */
+    TOKENIZER_CLIP,    /* it has none: CLIP's own, which is built into the program */
+    TOKENIZER_MISSING, /* it has none, and its text encoder has another number of tokens */
 };
 enum tokenizer_source checkpoint_tokenizer_source(const struct checkpoint *c);
-/* The folder, or NULL if the tokenizer is not from one. Borrowed. */
+/* The tokenizer's folder, or NULL if it is not from one. Borrowed. */
 const char *checkpoint_tokenizer_dir(const struct checkpoint *c);
-/* How CLIP's own pads for this text encoder. */
+/* How CLIP's own tokenizer pads for this text encoder. */
 enum clip_padding checkpoint_clip_padding(const struct checkpoint *c);
 bool tokenizer_from_checkpoint(const struct checkpoint *c, struct tokenizer **out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The component's tensors for a model, packed for `kernels` in `dtype`, one of its. Once the model
- * took what it needs, an error names up to a few tensors of the component that nobody asked for
- * (known leftovers such as position_ids are passed over), and a file that was cut short or written
- * to meanwhile is ERROR_IO. Valid as long as the checkpoint. */
+/* The component's tensors for a model, packed for `kernels` in `dtype` (one of its weight_dtypes).
+ * When the model has taken what it needs, tensors of the component that were not requested are an
+ * error that names a few of them (known leftovers such as position_ids are ignored). A file that
+ * was truncated or written to meanwhile is ERROR_IO. Valid as long as the checkpoint. */
 struct weights weights_from_checkpoint(struct checkpoint *c, enum component component,
     const struct kernels *kernels, enum dtype dtype);
 
-/* The tensor `name` (diffusers name, e.g. "down_blocks.0.resnets.0.conv1.weight"; the text
- * encoder's start with "text_model.") as a view of the mapped file, valid until close. It must have
- * exactly `rank` dimensions of these sizes; a linear layer's [n][k] also accepts [n][k][1][1] and
- * back. ERROR_INVALID names the tensor, its shape and the expected one, or says that it is missing.
- */
+/* Finds the tensor `name` (a diffusers name such as "down_blocks.0.resnets.0.conv1.weight"; the
+ * text encoder's begin with "text_model."). *out is a view of the mapped file, valid until close.
+ * The tensor must have exactly `rank` dimensions of these sizes, except that [n][k] and
+ * [n][k][1][1] are accepted for each other. ERROR_INVALID names the tensor, its shape and the
+ * expected one, or says that it is missing. */
 bool checkpoint_tensor(struct checkpoint *c, enum component component, const char *name, int rank,
     const int64_t *shape, struct tensor *out, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether the tensor exists, whatever its shape. Does not mark it as used. */
+/* Whether the tensor exists, with any shape. Does not mark it as used. */
 bool checkpoint_has_tensor(const struct checkpoint *c, enum component component, const char *name);
 
 /* For listings. */
@@ -88,9 +89,9 @@ struct checkpoint_stats {
 void checkpoint_get_stats(
     const struct checkpoint *c, enum component component, struct checkpoint_stats *out);
 bool checkpoint_is_single_file(const struct checkpoint *c);
-/* The files' own metadata: object of strings, NULL if there is none. Borrowed. */
+/* The files' own metadata: an object of strings, or NULL. Borrowed. */
 const json_t *checkpoint_file_metadata(const struct checkpoint *c);
-/* A sentence about what had to be guessed (a single file does not say everything), or "". */
+/* A sentence about what had to be guessed (a single file lacks some facts), or "". */
 const char *checkpoint_note(const struct checkpoint *c);
 /* "text_encoder", "unet", "vae", "safety_checker". */
 const char *component_name(enum component component);

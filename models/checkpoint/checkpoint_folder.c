@@ -1,5 +1,5 @@
-/* The diffusers folder layout: a folder a component, each with its config.json and its weights in
- * one safetensors file, in a variant of it, or in shards behind an index. */
+/* The diffusers folder layout: one folder per component, each with its config.json and its weights
+ * in one safetensors file, in a variant of it, or in shards with an index. */
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include "base/file.h"
@@ -26,7 +26,7 @@ const char *checkpoint_stem(enum component component) {
     return components[component].stem;
 }
 
-/* In order of preference: the plain file is what the config describes. */
+/* In order of preference; the config describes the plain file. */
 static const char *const variants[] = { "", ".fp16", ".bf16" };
 
 static json_t *read_json(const char *folder, const char *name, struct error *err) {
@@ -111,7 +111,8 @@ static bool add_shards(struct checkpoint *c, enum component component, const cha
     return ok;
 }
 
-/* Nothing to read: say whether that is for want of a safetensors file. */
+/* Reports that there is nothing to read, and whether there is a pickle instead of a safetensors
+ * file. */
 static bool nothing_found(const char *folder, const char *stem, struct error *err) {
     char pickle[256] = "";
     DIR *dir = opendir(folder);
@@ -134,13 +135,14 @@ static bool nothing_found(const char *folder, const char *stem, struct error *er
         folder, stem, stem, stem);
 }
 
-/* A link to nowhere or a device has the name as well: opening it says what is wrong. */
+/* Whether the path exists at all, even as a broken link or a device: opening it then reports what
+ * is wrong. */
 static bool is_anything(const char *path) {
     struct stat st;
     return lstat(path, &st) == 0;
 }
 
-/* One candidate: STEM[VARIANT].safetensors, or STEM.safetensors.index[VARIANT].json. */
+/* Tries one candidate: STEM[VARIANT].safetensors, or STEM.safetensors.index[VARIANT].json. */
 static bool try_variant(struct checkpoint *c, enum component component, const char *folder,
     const char *variant, bool *found, struct error *err) {
     const char *stem = components[component].stem;
@@ -179,7 +181,7 @@ static bool open_weights(
     return nothing_found(folder, components[component].stem, err);
 }
 
-/* Of what stands before it, in a folder of its own. */
+/* Also reads the config of its preprocessor, which has a folder of its own. */
 static bool parse_safety_checker(struct checkpoint *c, const json_t *json, struct error *err) {
     json_t *preprocessor = read_json(c->folder, "feature_extractor/preprocessor_config.json", err);
     const bool ok = preprocessor &&
@@ -224,8 +226,8 @@ static bool open_component(
     return ok;
 }
 
-/* model_index.json names a class per component; a pipeline of another family is refused by its
- * class rather than by its first strange tensor. */
+/* model_index.json names a class per component. A pipeline of another family is refused by its
+ * class instead of by its first unknown tensor. */
 static bool check_index(struct checkpoint *c, const char *path, struct error *err) {
     json_t *index = read_json(path, "model_index.json", err);
     if (!index)

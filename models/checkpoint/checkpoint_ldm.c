@@ -1,6 +1,6 @@
-/* The single-file layout. Tensors are renamed by models/checkpoint/ldm_names.h; the configs, which
- * the file does not hold, are written down from the shapes as the config.json that diffusers would
- * have, and parsed like one. */
+/* The single-file layout. models/checkpoint/ldm_names.h renames the tensors. The file holds no
+ * configs: they are derived from the shapes, written as the config.json that diffusers would have,
+ * and parsed like one. */
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include "models/checkpoint/ldm_names.h"
@@ -12,7 +12,7 @@
 #define VAE_PREFIX "first_stage_model."
 #define OPEN_CLIP_PREFIX "cond_stage_model.model."
 
-/* OpenCLIP ViT-H has 24 layers, of which SD-2 was trained on the first 23. */
+/* OpenCLIP ViT-H has 24 layers; SD-2 was trained on the first 23. */
 #define OPEN_CLIP_H_USED_LAYERS 23
 
 static struct ldm_layout find_layout(const struct safetensors_header *header) {
@@ -89,7 +89,7 @@ static bool add_tensors(struct checkpoint *c, struct safetensors *file, struct e
     return true;
 }
 
-/* Dimension `dim` of a tensor that must be there; 0 after filling err if it is not. */
+/* Dimension `dim` of a tensor that must exist; 0 with an error if it does not. */
 static int64_t dimension(const struct checkpoint *c, enum component component, const char *name,
     int dim, struct error *err) {
     struct weight *weight = checkpoint_find(c, component, name);
@@ -115,7 +115,7 @@ static bool has_numbered(const struct checkpoint *c, enum component component, c
     return checkpoint_has_tensor(c, component, name);
 }
 
-/* Appends the widths of blocks "down_blocks.0", ... to a list; false after filling err. */
+/* Appends the widths of blocks "down_blocks.0", ... to a list. */
 static bool block_widths(const struct checkpoint *c, enum component component, const char *prefix,
     json_t *widths, struct error *err) {
     for (int i = 0; i < CONFIG_MAX_BLOCKS; i++) {
@@ -162,7 +162,7 @@ static json_t *unet_config_json(const struct checkpoint *c, struct error *err) {
         json_array_append_new(
             down, json_string(down_attention ? "CrossAttnDownBlock2D" : "DownBlock2D"));
         json_array_append_new(up, json_string(up_attention ? "CrossAttnUpBlock2D" : "UpBlock2D"));
-        /* SD-1: 8 heads everywhere; SD-2, known by its linear projections: heads of 64. */
+        /* SD-1: 8 heads everywhere. SD-2, recognised by its linear projections: heads of 64. */
         json_array_append_new(heads, json_integer(linear ? width / 64 : 8));
     }
     json_t *json = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:i, s:b, s:i}", "in_channels",
@@ -259,8 +259,8 @@ static int64_t counter(struct safetensors *file, const char *name) {
     return value;
 }
 
-/* What the model predicts is nowhere in the shapes. SD-1 predicts the noise. Of the SD-2 family,
- * whose context is 1024 wide, the 512-base model predicts the noise, and gives itself away only by
+/* The shapes do not tell what the model predicts. SD-1 predicts the noise. In the SD-2 family,
+ * whose context is 1024 wide, the 512-base model predicts the noise too, and is recognised only by
  * its training step (the rule of diffusers' converter). */
 static const char *prediction_type(struct checkpoint *c, struct safetensors *file) {
     const json_t *metadata = safetensors_get_header(file)->metadata;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An entry of a file with other bytes than it had. */
+/* An entry of a file with its new contents. */
 struct changed {
     struct safetensors *file; /* borrowed */
     size_t entry;
@@ -23,7 +23,7 @@ struct merge {
     size_t changed_count;
 };
 
-/* The tensor that is to be changed, as a copy of the file's that is made once. */
+/* The tensor to change, as a copy of the file's. The copy is made once. */
 static struct tensor *changed_tensor(
     struct merge *m, struct safetensors *file, size_t entry, struct error *err) {
     for (size_t i = 0; i < m->changed_count; i++)
@@ -86,7 +86,8 @@ static bool add_changes(const struct merge *m, const struct layer *layer, bool b
     return true;
 }
 
-/* The layer's tensor LAYER.weight or LAYER.bias, a whole entry of a file or a part of one. */
+/* Merges the layer's tensor LAYER.weight or LAYER.bias, a whole entry of a file or a part of
+ * one. */
 static bool merge_tensor(struct merge *m, const struct layer *layer, bool bias, struct error *err) {
     char name[SAFETENSORS_MAX_NAME_BYTES + 8];
     snprintf(name, sizeof(name), "%s.%s", layer->name, bias ? "bias" : "weight");
@@ -154,12 +155,12 @@ static bool fill_items(
     return true;
 }
 
-/* A file of the checkpoint with the changed tensors in it. */
+/* Writes a file of the checkpoint with the changed tensors in it. */
 static bool write_weights(
     struct merge *m, struct safetensors *file, const char *path, struct error *err) {
     const struct safetensors_header *header = safetensors_get_header(file);
     struct safetensors_item *items = calloc(header->count ? header->count : 1, sizeof(*items));
-    /* Readers of files with metadata want to know whose tensors they are. */
+    /* Readers of files with metadata expect the tensors' framework in it. */
     json_t *metadata = header->metadata ? json_copy(header->metadata)
                                         : json_pack("{s:s}", "format", "pt");
     bool ok = items && metadata &&
@@ -180,7 +181,7 @@ static struct safetensors *file_of(const struct merge *m, const char *path) {
     return NULL;
 }
 
-/* The weights that the checkpoint uses; others are left out. */
+/* Writes the weights that the checkpoint uses; others are left out. */
 static bool take_weights(
     void *user, const char *source, const char *target, bool *taken, struct error *err) {
     struct merge *m = user;

@@ -1,4 +1,4 @@
-/* A checkpoint with adapters merged into its weights, on disk. */
+/* Writes a checkpoint with adapters merged into its weights. */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_MERGE_H
 #define MODELS_CHECKPOINT_CHECKPOINT_MERGE_H
 
@@ -6,16 +6,16 @@
 #include "models/checkpoint/checkpoint.h"
 
 struct merge_adapter {
-    const struct adapter *adapter; /* opened for the targets below */
+    const struct adapter *adapter; /* opened for the `targets` of checkpoint_merge */
     double weight, text_encoder_weight;
 };
 
-/* Writes to `out` what was opened as `path`, in its own layout: a single file, or a folder with all
- * but the weights that the checkpoint does not use. Each changed tensor becomes
- * W + sum of weight * change, computed in f32 in the order of the adapters and rounded once, to its
- * own dtype; all else is byte for byte as it was, metadata included (`note` is added to it under
- * "latentd.merged"). `targets` are the checkpoint's own. A folder must not be there yet. ERROR_IO
- * says what could not be written. */
+/* Writes the checkpoint `c`, which was opened from `path`, to `out` in the same layout: a single
+ * file, or a folder with everything except weights that the checkpoint does not use. Each changed
+ * tensor becomes W + sum of weight * change, computed in f32 in the order of the adapters and
+ * rounded once, to its own dtype. Everything else is copied byte for byte, metadata included;
+ * `note` is added to the metadata as "latentd.merged". `targets` are the checkpoint's own. An
+ * output folder must not exist yet. ERROR_IO says what could not be written. */
 bool checkpoint_merge(struct checkpoint *c, const char *path, const struct adapter_targets *targets,
     const struct merge_adapter *adapters, size_t count, const char *note, const char *out,
     struct error *err) __attribute__((warn_unused_result));

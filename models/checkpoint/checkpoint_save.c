@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of model_index.json: what is saved. */
+/* The entries of model_index.json that are saved. */
 static const char *const kept[] = { "unet", "text_encoder", "vae", "tokenizer", "scheduler",
     "feature_extractor" };
 
@@ -24,7 +24,7 @@ struct save {
     const struct checkpoint_change *changes; /* sorted */
     size_t count;
     const char *path;
-    json_t *index; /* of path; owned, or NULL */
+    json_t *index; /* the model_index.json of path; owned, or NULL */
 };
 
 /* --- weights --- */
@@ -41,7 +41,7 @@ static const struct checkpoint_change *find_change(
     return bsearch(&key, s->changes, s->count, sizeof(key), by_name);
 }
 
-/* One tensor as it is to be written. */
+/* Fills in one tensor as it will be written. */
 static bool fill_item(struct save *s, enum component component, const struct weight *weight,
     struct safetensors_item *item, struct error *err) {
     int64_t shape[TENSOR_MAX_RANK];
@@ -86,7 +86,8 @@ static bool write_component(
 
 /* --- the rest --- */
 
-/* Files of weights are written by themselves, in one for each component: no index of shards. */
+/* Leaves out what is written separately or not at all: weights are written as one file per
+ * component, so there is no index of shards. */
 static bool take(
     void *user, const char *source, const char *target, bool *taken, struct error *err) {
     const struct save *s = user;
@@ -111,7 +112,7 @@ static bool read_index(struct save *s, struct error *err) {
     return !is_there || s->index;
 }
 
-/* What diffusers' own pipeline has, where the checkpoint says nothing. */
+/* The model_index.json of diffusers' own pipeline, for a checkpoint without one. */
 static json_t *plain_index(const struct checkpoint *c) {
     const bool inpaints = c->unet.in_channels == 2 * c->vae.latent_channels + 1;
     return json_pack("{s:s, s:[s, s], s:[s, s], s:[s, s], s:[s, s], s:[s, s], s:[n, n], s:[n, n]}",
@@ -123,7 +124,7 @@ static json_t *plain_index(const struct checkpoint *c) {
         "feature_extractor");
 }
 
-/* Names what is in the folder and nothing else. */
+/* Writes a model_index.json that names what is in the folder and nothing else. */
 static bool write_index(struct save *s, const char *folder, struct error *err) {
     if (!s->index)
         s->index = plain_index(s->c);

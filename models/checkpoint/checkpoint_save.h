@@ -1,4 +1,4 @@
-/* A checkpoint with other numbers in it, on disk: what a full fine-tune leaves. */
+/* Writes a checkpoint with other numbers in it: the result of a full fine-tune. */
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_SAVE_H
 #define MODELS_CHECKPOINT_CHECKPOINT_SAVE_H
 
@@ -6,26 +6,26 @@
 
 struct checkpoint_change {
     enum component component;
-    const char *name;     /* diffusers' */
-    struct tensor tensor; /* host memory; of the tensor's elements, in any dtype and shape */
+    const char *name;     /* diffusers' name */
+    struct tensor tensor; /* host memory; as many elements as the original, any dtype and shape */
 };
 
 struct checkpoint_changes {
     const struct checkpoint_change *items;
     size_t count;
-    const char *prediction_type; /* the scheduler's from now on; NULL: what it is */
+    const char *prediction_type; /* the scheduler's new one; NULL: unchanged */
 };
 
-/* Makes the folder `out`, which must not be there yet, in diffusers' layout: what was opened as the
- * folder `path`, with one file of weights for each component. Tensors that are not changed keep
+/* Writes the checkpoint that was opened as the folder `path` to the folder `out`, which must not
+ * exist yet, in diffusers' layout with one file of weights per component. Unchanged tensors keep
  * their dtype. Further models (a safety checker) are left out, and model_index.json says so. */
 bool checkpoint_save(struct checkpoint *c, const char *path,
     const struct checkpoint_changes *changes, const char *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Makes the file `out`, in place of one that is there: a checkpoint that was opened as a single
- * file, in its layout. Its averages of the weights (model_ema) are left out, which are no longer
- * theirs; a prediction type is said in the metadata (modelspec.prediction_type). */
+/* Writes a checkpoint that was opened as a single file to the file `out`, in its own layout, and
+ * replaces an existing file. Leaves out the averages of the weights (model_ema), which no longer
+ * match. A prediction type is written to the metadata (modelspec.prediction_type). */
 bool checkpoint_save_file(struct checkpoint *c, const struct checkpoint_changes *changes,
     const char *out, struct error *err) __attribute__((warn_unused_result));
 

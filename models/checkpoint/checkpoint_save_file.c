@@ -1,4 +1,5 @@
-/* A single-file checkpoint with other numbers in it: every tensor under its name, in its shape. */
+/* Writes a single-file checkpoint with other numbers in it: every tensor keeps its name and its
+ * shape. */
 #include "models/checkpoint/checkpoint_internal.h"
 #include "models/checkpoint/checkpoint_save.h"
 
@@ -8,22 +9,23 @@
 struct save_file {
     struct safetensors *file;
     const struct safetensors_header *header;
-    struct safetensors_item *items; /* owned: [header->count], one an entry; no name: left out */
-    void **joined;                  /* owned, each too: data of an entry of several tensors */
+    struct safetensors_item *items; /* owned: [header->count], one per entry; no name: left out */
+    void **joined; /* owned, like each element: data of an entry of several tensors */
 };
 
 static bool begins_with(const char *name, const char *prefix) {
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Averages of what the weights were before, and the word for what they predicted. */
+/* Whether the entry no longer holds: averages of the earlier weights, and the mark of their
+ * prediction type. */
 static bool is_outdated(const char *name, const struct checkpoint_changes *changes) {
     return begins_with(name, "model_ema.") ||
            (changes->prediction_type && strcmp(name, "v_pred") == 0);
 }
 
-/* What has a dtype that no weight has is nothing that the checkpoint needs (checkpoint_open has
- * seen all tensors that it does): it is left out, because hours of training end here. */
+/* A tensor with a dtype that no weight has is not needed by the checkpoint (checkpoint_open has
+ * seen all that are). It is left out, not refused, because hours of training end here. */
 static void fill_items(struct save_file *s, const struct checkpoint_changes *changes) {
     struct error unsupported;
     for (size_t i = 0; i < s->header->count; i++) {
@@ -36,7 +38,7 @@ static void fill_items(struct save_file *s, const struct checkpoint_changes *cha
     }
 }
 
-/* Puts one of the tensors that the entry stacks into a copy of it, which has the change's dtype. */
+/* Puts one of the tensors that the entry stacks into a copy of the entry in the change's dtype. */
 static bool join(struct save_file *s, const struct weight *weight, const struct tensor *change,
     struct error *err) {
     struct tensor *whole = &s->items[weight->entry].tensor;
@@ -71,7 +73,7 @@ static bool change_item(struct save_file *s, const struct checkpoint *c,
     return true;
 }
 
-/* A file says in its metadata alone what it predicts. Hashes of what it was are left out. */
+/* Only a file's metadata tell what it predicts. Hashes of the old contents are left out. */
 static json_t *metadata_of(const struct save_file *s, const struct checkpoint_changes *changes) {
     json_t *metadata = s->header->metadata ? json_copy(s->header->metadata)
                                            : json_pack("{s:s}", "format", "pt");

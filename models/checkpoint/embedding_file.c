@@ -16,7 +16,7 @@ void embedding_file_finish(struct embedding_file *file) {
     *file = (struct embedding_file){ 0 };
 }
 
-/* Names that are of a place, not words. */
+/* Names that are placeholders, not words. */
 static bool is_unnamed(const char *name) {
     return strcmp(name, "emb_params") == 0 || strcmp(name, "*") == 0 ||
            strcmp(name, "string_to_param.*") == 0;

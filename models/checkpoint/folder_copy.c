@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* of a file that holds no weights */
+#define COPY_MAX_BYTES CONFIG_MAX_BYTES /* of a file that is not weights */
 #define FOLDER_MAX_DEPTH 8
 
 struct walk {
     const struct folder_copy *copy;
-    dev_t out_device; /* of the folder that is written, which may lie in the one that is read */
+    dev_t out_device; /* of the target folder, which may lie in the source */
     ino_t out_inode;
 };
 
@@ -47,7 +47,7 @@ static bool is_out(const struct walk *w, const char *folder) {
 static bool copy_folder(
     struct walk *w, const char *from, const char *to, int depth, struct error *err);
 
-/* One file or folder. */
+/* Copies one file or folder. */
 static bool copy_part(struct walk *w, const char *folder, const char *to, const char *name,
     int depth, struct error *err) {
     char *source = file_join(folder, name), *target = file_join(to, name);

@@ -1,19 +1,19 @@
-/* A checkpoint's folder copied, without its weights. */
+/* Copies a checkpoint's folder without its weights. */
 #ifndef MODELS_CHECKPOINT_FOLDER_COPY_H
 #define MODELS_CHECKPOINT_FOLDER_COPY_H
 
 #include "base/error.h"
 
 struct folder_copy {
-    /* Asked first about each file and folder: what it takes (*taken) is not copied. */
+    /* Called first for each file and folder; if it sets *taken, that one is not copied. */
     bool (*take)(
         void *user, const char *source, const char *target, bool *taken, struct error *err);
     void *user;
 };
 
-/* Copies what is in the folder `from` to `to`, which must not be there yet but may lie in `from`.
- * Files that begin with a dot, weights of any format and files larger than a configuration may be
- * are not copied; the last are an error. */
+/* Copies the contents of the folder `from` to `to`, which must not exist yet but may lie in `from`.
+ * Skips names that begin with a dot and weights of any format. A file larger than a configuration
+ * may be is an error. */
 bool folder_copy(const struct folder_copy *copy, const char *from, const char *to,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* The rules are those of the original Stable Diffusion code base, whose module names these are. */
+/* The rules follow the module names of the original Stable Diffusion code base. */
 #include "models/checkpoint/ldm_names.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ static const struct leaf open_clip_plain[] = { { "token_embedding.",
     { "positional_embedding", "text_model.embeddings.position_embedding.weight" },
     { "ln_final.", "text_model.final_layer_norm." }, { NULL, NULL } };
 
-/* Writes stem + leaf + what follows it in `text`; false if no leaf of the table begins `text`. */
+/* Writes stem + leaf + the rest of `text`. Returns false if no leaf of the table begins `text`. */
 static bool put(
     struct ldm_name *out, const char *stem, const struct leaf *leafs, const char *text) {
     for (; leafs->ldm; leafs++) {
@@ -198,7 +198,7 @@ static enum ldm_kind open_clip_name(
     return put(out, "", open_clip_plain, text) ? LDM_TENSOR : LDM_UNKNOWN;
 }
 
-/* Beginnings of what training leaves in a file beside the model. */
+/* Beginnings of names that training leaves in a file besides the model's. */
 static const char *const ignored[] = { "model_ema.", "betas", "alphas_cumprod", "sqrt_", "log_",
     "posterior_", "logvar", "lvlb_weights", "scale_factor", "global_step", "epoch",
     "optimizer_states.", "lr_schedulers.", "callbacks.", "v_pred", "ztsnr",
@@ -229,7 +229,8 @@ enum ldm_kind ldm_translate(
     return LDM_UNKNOWN;
 }
 
-/* put the other way round: stem + LDM leaf for the diffusers leaf `text`, which is all of it. */
+/* The reverse of put: writes stem + LDM leaf for the diffusers leaf `text`, which must match as a
+ * whole. */
 static bool put_ldm(
     char *out, size_t size, const char *stem, const struct leaf *leafs, const char *text) {
     for (; leafs->ldm; leafs++)
@@ -238,7 +239,8 @@ static bool put_ldm(
     return false;
 }
 
-/* A resnet, an attention or a resampler of input_blocks or output_blocks. `layer` ends in a dot. */
+/* Translates a resnet, an attention or a resampler of input_blocks or output_blocks. `layer` ends
+ * in a dot. */
 static bool block_layer(
     const char *layer, int layers_per_block, bool attends, char *out, size_t size) {
     const char *rest, *leaf;

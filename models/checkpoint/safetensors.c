@@ -66,8 +66,8 @@ static bool entry_parse_dtype(
         entry->name, json_describe(value, shown, sizeof(shown)));
 }
 
-/* Fills rank, shape and elements; zero elements and more than 2^31 - 1 in a dimension are refused,
- * so that no later product of two of them can surprise. */
+/* Fills rank, shape and elements. Refuses zero elements and more than 2^31 - 1 in a dimension, so
+ * that no later product of two of them overflows. */
 static bool entry_parse_shape(
     struct safetensors_entry *entry, const json_t *value, struct error *err) {
     char shown[128];
@@ -164,7 +164,7 @@ static int entry_by_begin(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Entries, sorted, must tile the data exactly: no overlap, no hole, nothing appended. */
+/* Checks that the sorted entries tile the data exactly: no overlap, no hole, nothing appended. */
 static bool layout_check(
     const struct safetensors_header *header, uint64_t data_bytes, struct error *err) {
     uint64_t at = 0;
@@ -277,7 +277,7 @@ static bool open_mapped(struct safetensors *file, struct error *err) {
     return true;
 }
 
-/* What cannot be opened may be there and be something else than a file; if so, err says what. */
+/* Explains in `err` why an existing path cannot be opened: it is not a file. */
 static void explain_path(const char *path, struct error *err) {
     struct stat st;
     char target[256];
@@ -295,7 +295,7 @@ static void explain_path(const char *path, struct error *err) {
                                    : "device");
 }
 
-/* Takes the map over, also on failure. */
+/* Takes over the map, also on failure. */
 static bool open_map(
     struct file_map *map, const char *path, struct safetensors **out, struct error *err) {
     struct safetensors *file = calloc(1, sizeof(*file));

@@ -1,8 +1,8 @@
 /* The safetensors file format: 8 bytes of header length, a JSON header, the tensors' bytes.
  *
- * A file comes from anywhere, so everything in the header is checked before it is believed: known
- * dtypes, exact sizes, and data that begins at 0, has no holes or overlaps, and ends with the file.
- * After parsing, a tensor's shape and bytes agree, and views of it need no further checks.
+ * Files are not trusted, so everything in the header is checked before it is used: known dtypes,
+ * exact sizes, and data that begins at 0, has no holes or overlaps, and ends with the file. After
+ * parsing, a tensor's shape and bytes agree, and views of it need no further checks.
  *
  * One thread at a time.
  */
@@ -14,7 +14,7 @@
 
 #include <jansson.h>
 
-/* The dtypes that a file may hold. Weights and latents are the first five; the others occur beside
+/* The dtypes that a file may hold. Weights and latents use the first five. The others occur beside
  * them (counters, masks) and can only be listed. */
 enum safetensors_dtype {
     SAFETENSORS_F32,
@@ -30,7 +30,7 @@ enum safetensors_dtype {
     SAFETENSORS_DTYPE_COUNT
 };
 
-/* The format's own word ("F32") and bytes of one element. */
+/* The format's name for a dtype ("F32"), and the bytes of one element. */
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);
 size_t safetensors_dtype_size(enum safetensors_dtype dtype);
 
@@ -40,10 +40,10 @@ struct safetensors_entry {
     int rank; /* 0 (one element) to TENSOR_MAX_RANK */
     int64_t shape[TENSOR_MAX_RANK];
     uint64_t elements;
-    uint64_t begin, end; /* bytes, from the start of the data */
+    uint64_t begin, end; /* in bytes from the start of the data */
 };
 
-/* A checked header. `entries` are in the order of their data. */
+/* A checked header. `entries` are in the order of their data in the file. */
 struct safetensors_header {
     struct safetensors_entry *entries;
     size_t count;
@@ -51,30 +51,30 @@ struct safetensors_header {
     json_t *json;     /* owns names and metadata */
 };
 
-/* Reads a header's JSON text; data_bytes is what follows it in the file. On failure *out is empty.
- */
+/* Parses a header's JSON text. `data_bytes` is the number of bytes that follow it in the file. On
+ * failure *out is empty. */
 bool safetensors_header_parse(const char *text, size_t size, uint64_t data_bytes,
     struct safetensors_header *out, struct error *err) __attribute__((warn_unused_result));
 void safetensors_header_finish(struct safetensors_header *header); /* a zeroed one is fine */
 
 struct safetensors;
 
-/* Maps a file and checks all of it but the numbers. Errors begin with the path. */
+/* Maps a file and checks everything except the numbers. Errors begin with the path. */
 bool safetensors_open(const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
-/* The same of a file that is open: `fd` is taken over, also on failure; `path` is for messages. */
+/* The same for an open file. Takes over `fd`, also on failure; `path` is for messages. */
 bool safetensors_open_fd(int fd, const char *path, struct safetensors **out, struct error *err)
     __attribute__((warn_unused_result));
 void safetensors_close(struct safetensors *file); /* NULL is fine */
-/* Whether what was read through views so far is what the file held when it was opened; else
- * ERROR_IO, beginning with the path. Ask after reading weights: somebody may have cut or
- * overwritten the file meanwhile. */
+/* Whether everything read through views so far is what the file held when it was opened. Otherwise
+ * ERROR_IO, beginning with the path. Call it after reading weights: another process may have
+ * truncated or overwritten the file meanwhile. */
 bool safetensors_intact(const struct safetensors *file, struct error *err)
     __attribute__((warn_unused_result));
-/* Gives the memory of the data read so far back to the system; views stay valid. */
+/* Returns the memory of the data read so far to the system; views stay valid. */
 void safetensors_drop_pages(struct safetensors *file);
 
-/* As it was opened. Borrowed. */
+/* The path the file was opened with. Borrowed. */
 const char *safetensors_path(const struct safetensors *file);
 /* Borrowed from the file. */
 const struct safetensors_header *safetensors_get_header(const struct safetensors *file);
@@ -82,9 +82,9 @@ uint64_t safetensors_file_bytes(const struct safetensors *file);
 /* Index of a tensor in the header's entries, or -1. */
 ptrdiff_t safetensors_find(const struct safetensors *file, const char *name);
 
-/* Entry `index` as a host tensor, valid until close; a scalar becomes rank 1, shape [1]. Data that
- * is not aligned for its dtype is copied once. ERROR_UNSUPPORTED for dtypes that struct tensor does
- * not have. */
+/* Gives entry `index` as a host tensor, valid until close; a scalar becomes rank 1, shape [1]. Data
+ * that is not aligned for its dtype is copied once. ERROR_UNSUPPORTED for dtypes that struct tensor
+ * does not have. */
 bool safetensors_view(struct safetensors *file, size_t index, struct tensor *out, struct error *err)
     __attribute__((warn_unused_result));
 
@@ -92,8 +92,8 @@ struct safetensors_item {
     const char *name;
     struct tensor tensor; /* host memory */
 };
-/* Writes a file (through a temporary one and a rename). `metadata` is NULL or an object of strings.
- * Written tensors are readable by safetensors_open: the same rules are checked. */
+/* Writes a file through a temporary one and a rename. `metadata` is NULL or an object of strings.
+ * Checks the same rules as safetensors_open, which can read the file. */
 bool safetensors_write(const char *path, const struct safetensors_item *items, size_t count,
     const json_t *metadata, struct error *err) __attribute__((warn_unused_result));
 

@@ -24,8 +24,8 @@ static enum safetensors_dtype dtype_on_disk(enum dtype dtype) {
     return SAFETENSORS_DTYPE_COUNT;
 }
 
-/* Wide dtypes first, so that every tensor is aligned in the file; this order, and then the names',
- * is that of the format's own writer. */
+/* Wide dtypes first, so that every tensor is aligned in the file, then by name: the order of the
+ * format's own writer. */
 static int item_order(const void *a, const void *b) {
     static const int rank[] = {
         [DTYPE_I64] = 0, [DTYPE_F32] = 1, [DTYPE_I32] = 2, [DTYPE_BF16] = 3, [DTYPE_F16] = 4

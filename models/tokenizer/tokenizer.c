@@ -18,7 +18,7 @@ struct tokenizer {
     struct vocab vocab;
     struct special_tokens special;
     struct piece_splitter *splitter;
-    int32_t byte_ids[256], byte_end_ids[256]; /* the byte's symbol, and the same ending a word */
+    int32_t byte_ids[256], byte_end_ids[256]; /* the byte's symbol, and that at a word's end */
     int32_t byte_of_symbol[VOCAB_BYTE_SYMBOLS_END]; /* the byte that a symbol stands for, or -1 */
 };
 
@@ -65,7 +65,8 @@ static bool load_vocab_and_merges(
     return ok;
 }
 
-/* tokenizer.json if it is there, as transformers prefers it, else vocab.json and merges.txt. */
+/* Loads tokenizer.json if it exists, which transformers prefers too, else vocab.json and
+ * merges.txt. */
 static bool load_folder(struct tokenizer *t, const void *from, struct error *err) {
     const char *dir = from;
     char *whole = file_join(dir, "tokenizer.json"), *vocab = file_join(dir, "vocab.json");
@@ -94,7 +95,7 @@ static bool load_folder(struct tokenizer *t, const void *from, struct error *err
 
 static bool load_clip(struct tokenizer *t, const void *from, struct error *err) {
     const enum clip_padding *padding = from;
-    /* SD-2's tokenizer_config.json and special_tokens_map.json, as far as they differ. */
+    /* The parts of SD-2's tokenizer_config.json and special_tokens_map.json that differ. */
     static const char sd2[] =
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},"
         "\"eos_token\":{\"content\":\"<|endoftext|>\",\"normalized\":true},"
@@ -152,7 +153,7 @@ size_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
 }
 
 struct tokenizer_words {
-    struct special_tokens tokens; /* with the tokenizer's own of those that are normalised */
+    struct special_tokens tokens; /* includes the tokenizer's own normalised tokens */
 };
 
 void tokenizer_words_destroy(struct tokenizer_words *words) {
@@ -204,7 +205,7 @@ bool tokenizer_words_create(const struct tokenizer *tokenizer, const char *const
     return ok;
 }
 
-/* The ids as they grow, and room for the word at hand. */
+/* The ids so far, and memory for the current word. */
 struct encoding {
     const struct tokenizer *tokenizer;
     const struct tokenizer_words *words; /* NULL: none */
@@ -213,7 +214,8 @@ struct encoding {
     struct bpe_scratch scratch;
 };
 
-/* Every byte of the text makes at most one token, but normalising can make up to three of one. */
+/* Every byte of normalised text makes at most one token, but normalising can turn one byte into up
+ * to three. */
 static bool reserve(struct encoding *e, size_t more, struct error *err) {
     if (more > e->capacity - e->count) {
         int32_t *ids = reallocarray(e->ids, e->count + more, sizeof(*ids));
@@ -249,7 +251,7 @@ static bool encode_pieces(struct encoding *e, const char *text, size_t size, str
     return piece_splitter_run(e->tokenizer->splitter, text, size, take_piece, e, err);
 }
 
-/* Cuts special tokens out of the text, hands what lies between them to `rest`. */
+/* Cuts special tokens out of the text and passes the parts between them to `rest`. */
 static bool cut_specials(struct encoding *e, bool normalized, const char *text, size_t size,
     bool (*rest)(struct encoding *e, const char *text, size_t size, struct error *err),
     struct error *err) {
@@ -318,7 +320,7 @@ static size_t decode_token(const struct tokenizer *t, const char *token, char *o
             break;
         if (c < VOCAB_BYTE_SYMBOLS_END && t->byte_of_symbol[c] >= 0) {
             out[used++] = (char)t->byte_of_symbol[c];
-        } else { /* no byte's symbol: an added token in plain text */
+        } else { /* not a byte's symbol: an added token in plain text */
             memcpy(out + used, token + at, (size_t)n);
             used += (size_t)n;
         }
@@ -329,7 +331,8 @@ static size_t decode_token(const struct tokenizer *t, const char *token, char *o
     return used;
 }
 
-/* A cut can fall into the middle of a character: its bytes become U+FFFD. Returns a new string. */
+/* A cut can fall in the middle of a character; the bytes of such a one become U+FFFD. Returns a new
+ * string. */
 static char *repair_utf8(const char *bytes, size_t size) {
     char *out = malloc(size * 3 + 1);
     size_t used = 0;

@@ -53,7 +53,7 @@ static struct bpe_candidate heap_pop(struct bpe_scratch *s) {
     return top;
 }
 
-/* Queues the pair of the symbols at `left` and after it, if it merges. */
+/* Queues the pair of the symbol at `left` and the next one, if it merges. */
 static void consider(const struct vocab *vocab, struct bpe_scratch *s, int32_t left) {
     int32_t right = left < 0 ? -1 : s->symbols[left].next;
     if (right < 0)

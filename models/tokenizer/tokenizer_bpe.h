@@ -5,7 +5,7 @@
 #include "models/tokenizer/tokenizer_vocab.h"
 
 struct bpe_symbol {
-    int32_t id; /* -1 once it was merged into the symbol before it */
+    int32_t id; /* -1 once merged into the symbol before it */
     int32_t previous, next;
 };
 
@@ -13,7 +13,7 @@ struct bpe_candidate {
     int32_t rank, position, merged;
 };
 
-/* Memory for words of up to `capacity` symbols, used again for each. */
+/* Memory for words of up to `capacity` symbols, reused for each word. */
 struct bpe_scratch {
     struct bpe_symbol *symbols;       /* owned */
     struct bpe_candidate *candidates; /* owned; a heap, the lowest (rank, position) first */
@@ -24,8 +24,8 @@ bool bpe_scratch_init(struct bpe_scratch *scratch, size_t capacity, struct error
     __attribute__((warn_unused_result));
 void bpe_scratch_finish(struct bpe_scratch *scratch);
 
-/* Merges ids[0..count), count <= capacity, in place, lowest rank first and leftmost among equals;
- * returns the new count. n log n: a word as long as a whole prompt is no trouble. */
+/* Merges ids[0..count), count <= capacity, in place: lowest rank first, leftmost among equals.
+ * Returns the new count. Takes n log n time, so a word as long as a whole prompt is no problem. */
 size_t bpe_merge(
     const struct vocab *vocab, struct bpe_scratch *scratch, int32_t *ids, size_t count);
 

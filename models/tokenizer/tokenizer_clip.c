@@ -6,15 +6,15 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* share/clip-tokenizer/merges.txt, made into C by the build. */
+/* share/clip-tokenizer/merges.txt, converted to C by the build. */
 extern const char clip_merges[];
 
-/* The token with the next id. */
+/* Adds a token with the next id. */
 static bool add_next(struct vocab *vocab, int32_t *id, const char *text, struct error *err) {
     return vocab_add(vocab, text, (*id)++, err);
 }
 
-/* The bytes that print first, then the others: U+0100 and up. */
+/* Adds the bytes that print first, then the others: U+0100 and up. */
 static bool add_byte_symbols(struct vocab *vocab, int32_t *id, const char *end, struct error *err) {
     int32_t symbols[256];
     vocab_byte_symbols(symbols);
@@ -32,9 +32,9 @@ static bool add_byte_symbols(struct vocab *vocab, int32_t *id, const char *end, 
     return true;
 }
 
-/* What each line "LEFT RIGHT" makes. */
+/* Adds the token that each line "LEFT RIGHT" makes. */
 static bool add_merged(struct vocab *vocab, int32_t *id, struct error *err) {
-    const char *line = strchr(clip_merges, '\n') + 1; /* behind the version */
+    const char *line = strchr(clip_merges, '\n') + 1; /* after the version */
     for (; *line; line += strcspn(line, "\n") + 1) {
         char text[256];
         const int left = (int)strcspn(line, " "), both = (int)strcspn(line, "\n");

@@ -1,4 +1,4 @@
-/* CLIP's published vocabulary, made of the table of merges that the program carries
+/* CLIP's published vocabulary, made from the table of merges that is built into the program
  * (share/clip-tokenizer/). */
 #ifndef MODELS_TOKENIZER_TOKENIZER_CLIP_H
 #define MODELS_TOKENIZER_TOKENIZER_CLIP_H

@@ -1,6 +1,7 @@
-/* The order of precedence is that of transformers: what tokenizer.json (or the config's
- * added_tokens_decoder) lists stands; otherwise the four roles are added in the order begin, end,
- * unknown, padding, and where two have the same text, the later one says how it is matched. */
+/* The order of precedence is that of transformers. What tokenizer.json (or the config's
+ * added_tokens_decoder) lists is used as listed. Otherwise the four roles are added in the order
+ * begin, end, unknown, padding; if two have the same text, the later one decides how it is
+ * matched. */
 #include "models/tokenizer/tokenizer_special.h"
 
 #include "base/file.h"
@@ -47,7 +48,8 @@ static bool add(struct special_tokens *special, const char *content, int32_t id,
     return true;
 }
 
-/* One entry of added_tokens or of added_tokens_decoder; `id` -1: it says its id itself. */
+/* Adds an entry of added_tokens or of added_tokens_decoder; `id` is -1 if the entry has its own
+ * id. */
 static bool add_described(struct special_tokens *special, const json_t *token, int64_t id,
     struct vocab *vocab, struct error *err) {
     static const char *const flags[] = { "single_word", "lstrip", "rstrip" };
@@ -70,7 +72,7 @@ static bool add_described(struct special_tokens *special, const json_t *token, i
         special, content, (int32_t)id, json_is_true(json_object_get(token, "normalized")), err);
 }
 
-/* Absent, null, or of the right kind. */
+/* Checks that a value is absent, null, or of the right kind. */
 static bool check_kind(
     const char *key, const json_t *value, bool is_right, const char *needed, struct error *err) {
     char shown[96];
@@ -101,7 +103,7 @@ static bool add_listed(struct special_tokens *special, const json_t *added_token
     return true;
 }
 
-/* A role's token: a string, or an object with its content. */
+/* Adds a role's token, which is a string, or an object with its content. */
 static bool add_role(struct special_tokens *special, int role, const json_t *const *configs,
     bool listed_stand, const struct vocab *vocab, int32_t *id, struct error *err) {
     const json_t *value = NULL;
@@ -140,7 +142,7 @@ static bool normalize_contents(struct special_tokens *special, struct error *err
     return true;
 }
 
-/* NULL without an error if there is no such file. */
+/* *out is NULL, without an error, if there is no such file. */
 static bool read_optional(const char *dir, const char *name, json_t **out, struct error *err) {
     char *path = file_join(dir, name);
     *out = NULL;

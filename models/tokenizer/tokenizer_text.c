@@ -26,7 +26,7 @@ static bool is_space(utf8proc_int32_t c) {
            c == 0x205f || c == 0x3000;
 }
 
-/* Lower-cases and folds white space; `out` has room for 4 bytes a character. */
+/* Lower-cases and folds white space. `out` has room for 4 bytes per character. */
 static size_t fold(const utf8proc_int32_t *text, size_t count, utf8proc_uint8_t *out) {
     size_t used = 0;
     bool in_space = false;
@@ -46,8 +46,8 @@ static size_t fold(const utf8proc_int32_t *text, size_t count, utf8proc_uint8_t 
     return used;
 }
 
-/* NFD but for the order of marks; -1 for no UTF-8. `out` has room for 2 characters a byte, of which
- * no decomposition makes more. */
+/* NFD without the order of marks; returns -1 if the text is not UTF-8. `out` has room for 2
+ * characters per byte; no decomposition makes more. */
 static utf8proc_ssize_t decompose(const char *text, size_t size, utf8proc_int32_t *out) {
     size_t used = 0;
     for (size_t at = 0; at < size;) {
@@ -72,8 +72,8 @@ static int class_of(utf8proc_int32_t c) {
     return utf8proc_get_property(c)->combining_class; /* 0 to 255 */
 }
 
-/* Marks behind one letter in the order of their classes, each class in its own. utf8proc's sort
- * takes time by the square of their number, which is for a text's writer to choose. */
+/* Sorts the marks after each letter by their classes and keeps the order within a class. utf8proc's
+ * own sort takes quadratic time in their number, and the text's author chooses that number. */
 static void order_marks(utf8proc_int32_t *text, size_t count, utf8proc_int32_t *scratch) {
     size_t places[257] = { 0 };
     for (size_t i = 0; i < count; i++)
@@ -125,8 +125,8 @@ struct piece_splitter {
     pcre2_code *code;
 };
 
-/* CLIP's pattern. White space is only ' ' by now. A special token that lower-casing made is cut in
- * three, because the byte-level step behind this one splits by kind of character once more. */
+/* CLIP's pattern. White space is only ' ' at this point. A special token that lower-casing made is
+ * cut in three, because the byte-level step after this one splits again by kind of character. */
 static const char pattern[] = "(<\\|)(startoftext|endoftext)(\\|>)|'s|'t|'re|'ve|'m|'ll|'d"
                               "|\\p{L}+|\\p{N}|[^ \\p{L}\\p{N}]+";
 
@@ -167,7 +167,7 @@ bool piece_splitter_run(const struct piece_splitter *splitter, const char *text,
             splitter->code, (PCRE2_SPTR)text, size, at, PCRE2_NO_UTF_CHECK, match, NULL);
         if (found < 0)
             break;
-        /* found is one more than the highest group that took part. */
+        /* found is one more than the highest group that matched. */
         for (int group = found > 1 ? 1 : 0; group < found; group++)
             take(text + ends[2 * group], ends[2 * group + 1] - ends[2 * group], user);
     }

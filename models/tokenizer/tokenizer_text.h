@@ -1,4 +1,4 @@
-/* Unicode text on its way to tokens: normalised, then cut into pieces. */
+/* Prepares Unicode text for tokens: normalises it, then cuts it into pieces. */
 #ifndef MODELS_TOKENIZER_TOKENIZER_TEXT_H
 #define MODELS_TOKENIZER_TOKENIZER_TEXT_H
 
@@ -6,17 +6,17 @@
 
 #include <stddef.h>
 
-/* ERROR_INVALID that says at which byte it is not UTF-8. */
+/* Checks that the text is UTF-8. ERROR_INVALID names the first byte that is not. */
 bool text_check_utf8(const char *text, size_t size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* NFC, runs of white space to one space, lower case (each character for itself, as Rust's
- * char::to_lowercase does it). `text` is UTF-8; *out is malloc'd and NUL-terminated. */
+/* Normalises text: NFC, runs of white space to one space, lower case (each character by itself,
+ * like Rust's char::to_lowercase). `text` is UTF-8; *out is malloc'd and NUL-terminated. */
 bool text_normalize(const char *text, size_t size, char **out, size_t *out_size, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Cuts normalised text into words, numbers, contractions and runs of other signs. Immutable after
- * creation, safe from any thread. */
+/* Cuts normalised text into words, numbers, contractions and runs of other characters. Immutable
+ * after creation, safe from any thread. */
 struct piece_splitter;
 bool piece_splitter_create(struct piece_splitter **out, struct error *err)
     __attribute__((warn_unused_result));

@@ -37,7 +37,7 @@ int32_t vocab_find(const struct vocab *vocab, const char *bytes, size_t length) 
     return -1;
 }
 
-/* The token is not in the table and there is room for it. */
+/* Inserts a token that is not in the table; there must be room for it. */
 static void insert_slot(struct vocab *vocab, int32_t id) {
     size_t mask = vocab->slot_count - 1;
     size_t at = hash_bytes(vocab->tokens[id], strlen(vocab->tokens[id])) & mask;
@@ -66,7 +66,7 @@ static bool read_id(const char *token, const json_t *value, int64_t *id, struct 
 bool vocab_alloc(struct vocab *vocab, size_t count, struct error *err) {
     memset(vocab, 0, sizeof(*vocab));
     vocab->count = count;
-    /* Room for added tokens as well, so that the table never grows. */
+    /* This includes room for added tokens, so the table never grows. */
     vocab->slot_count = table_size(count + TOKENIZER_MAX_ADDED_TOKENS);
     vocab->tokens = calloc(count, sizeof(*vocab->tokens));
     vocab->slots = malloc(vocab->slot_count * sizeof(*vocab->slots));
@@ -154,7 +154,7 @@ static bool merges_start(struct vocab *vocab, size_t count, struct error *err) {
     return true;
 }
 
-/* Merge number `rank`. Both sides and what they make must be tokens. */
+/* Adds merge number `rank`. Both sides and their result must be tokens. */
 static bool add_merge(struct vocab *vocab, const char *left, size_t left_length, const char *right,
     size_t right_length, int32_t rank, struct error *err) {
     char joined[1024];
@@ -180,7 +180,7 @@ static bool add_merge(struct vocab *vocab, const char *left, size_t left_length,
     return true;
 }
 
-/* "LEFT RIGHT" of `length` bytes. */
+/* Adds the merge in a line "LEFT RIGHT" of `length` bytes. */
 static bool add_merge_line(
     struct vocab *vocab, const char *line, size_t length, int32_t rank, struct error *err) {
     const char *space = memchr(line, ' ', length);

@@ -1,4 +1,4 @@
-/* A byte-pair vocabulary: tokens with their ids, and which pairs merge in which order. */
+/* A byte-pair vocabulary: tokens with their ids, and the pairs that merge, in order. */
 #ifndef MODELS_TOKENIZER_TOKENIZER_VOCAB_H
 #define MODELS_TOKENIZER_TOKENIZER_VOCAB_H
 
@@ -12,7 +12,7 @@ struct vocab_merge {
     int32_t left, right, merged, rank; /* left is -1 in an empty slot */
 };
 
-#define VOCAB_WORD_END "</w>" /* what a token that ends a word ends with */
+#define VOCAB_WORD_END "</w>" /* the ending of a token that ends a word */
 
 struct vocab {
     char **tokens;  /* owned; [count], NULL where an id is not in use */
@@ -23,34 +23,35 @@ struct vocab {
     size_t merge_slot_count;
 };
 
-/* Room for the ids 0 .. count - 1, none of which is in use yet. */
+/* Makes room for the ids 0 .. count - 1, none of them in use yet. */
 bool vocab_alloc(struct vocab *vocab, size_t count, struct error *err)
     __attribute__((warn_unused_result));
-/* tokens: {"token": id, ...} with ids below TOKENIZER_MAX_TOKENS, each used once. */
+/* Fills the vocabulary from tokens: {"token": id, ...} with ids below TOKENIZER_MAX_TOKENS, each
+ * used once. */
 bool vocab_init(struct vocab *vocab, const json_t *tokens, struct error *err)
     __attribute__((warn_unused_result));
 void vocab_finish(struct vocab *vocab); /* a zeroed one is fine */
 
-/* Adds one token with an id of its own (an added token beyond the vocabulary). */
+/* Adds a token with its own id (an added token beyond the vocabulary). */
 bool vocab_add(struct vocab *vocab, const char *token, int32_t id, struct error *err)
     __attribute__((warn_unused_result));
 
 /* The id, or -1. */
 int32_t vocab_find(const struct vocab *vocab, const char *bytes, size_t length);
 
-/* merges.txt: a "#version" line, then "LEFT RIGHT" a line, best first. */
+/* Reads merges.txt: a "#version" line, then one "LEFT RIGHT" per line, best first. */
 bool vocab_set_merges_text(struct vocab *vocab, const char *text, struct error *err)
     __attribute__((warn_unused_result));
-/* tokenizer.json's model.merges: ["LEFT RIGHT", ...] or [["LEFT", "RIGHT"], ...]. */
+/* Reads tokenizer.json's model.merges: ["LEFT RIGHT", ...] or [["LEFT", "RIGHT"], ...]. */
 bool vocab_set_merges_json(struct vocab *vocab, const json_t *merges, struct error *err)
     __attribute__((warn_unused_result));
 
-/* GPT-2's printable stand-ins for bytes, as Unicode characters below VOCAB_BYTE_SYMBOLS_END:
- * themselves, or U+0100 and up for the 68 that do not print. */
+/* Writes GPT-2's printable stand-ins for bytes, as Unicode characters below VOCAB_BYTE_SYMBOLS_END:
+ * the byte itself, or U+0100 and up for the 68 bytes that do not print. */
 #define VOCAB_BYTE_SYMBOLS_END 0x144
 void vocab_byte_symbols(int32_t symbols[256]);
 
-/* NULL if the pair does not merge. */
+/* The merge of a pair, or NULL if it does not merge. */
 const struct vocab_merge *vocab_find_merge(const struct vocab *vocab, int32_t left, int32_t right);
 
 #endif
