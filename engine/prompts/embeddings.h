@@ -44,8 +44,8 @@ bool embeddings_create(const char *folder, const struct tokenizer *tokenizer, in
     struct embeddings **out, struct error *err) __attribute__((warn_unused_result));
 void embeddings_destroy(struct embeddings *embeddings); /* NULL is fine; sets may still be held */
 
-/* Reads the folder again; unchanged files keep their ids. Does nothing for a NULL registry. Waits
- * for files. */
+/* Reads the folder again; unchanged files that can be used keep their ids. Does nothing for a NULL
+ * registry. Waits for files. */
 bool embeddings_rescan(struct embeddings *embeddings, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -15,7 +15,7 @@
 /* Where a daemon with this state folder keeps the job's files: STATE/jobs/ID; malloc'd, NULL when
  * memory ran out. */
 char *job_folder_path(const char *state_folder, const char *id);
-/* Makes the folder and its parents, and syncs their names to the disk. */
+/* Makes the folder and its parent, and syncs both names to the disk. */
 bool job_folder_make(const char *folder, struct error *err) __attribute__((warn_unused_result));
 /* Removes the folder and everything in it. */
 void job_folder_remove(const char *folder);
