@@ -48,8 +48,9 @@ bool dataset_upload_begin(struct dataset_store *store, const char *name, uint64_
 bool dataset_upload_write(struct dataset_upload *upload, const void *bytes, size_t size,
     struct error *err) __attribute__((warn_unused_result));
 /* Unpacks the archive and gives it its name; *report is that of dataset_store_describe. Ends the
- * upload, also after an error, which leaves nothing behind. If the archive holds one folder, the
- * data set is that folder. ERROR_CANCELLED once `cancel` says so. */
+ * upload, also after an error, which leaves nothing behind. If the archive holds a single
+ * folder, the data set is that folder, unless its name has a meaning for the layout (train,
+ * REPEATS_NAME). ERROR_CANCELLED once `cancel` says so. */
 bool dataset_upload_end(struct dataset_upload *upload, struct cancel cancel, json_t **report,
     struct error *err) __attribute__((warn_unused_result));
 void dataset_upload_abort(struct dataset_upload *upload); /* NULL is fine */

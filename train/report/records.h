@@ -51,8 +51,8 @@ bool records_add(struct records *records, const struct train_record *record, str
 bool records_read(const char *folder, struct train_record **out, size_t *count, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The same lines as text, of steps after `after`. *out: malloc'd, *size bytes; none if there is no
- * file. */
+/* The same lines as text, of steps after `after`. *out: malloc'd, *size bytes; 0 bytes if there is
+ * no file. */
 bool records_lines(const char *folder, int64_t after, char **out, size_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
