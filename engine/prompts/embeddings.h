@@ -6,9 +6,9 @@
  * upper or lower case and inside words, unless the vocabulary has that word. A text that names an
  * embedding which cannot be used is refused.
  *
- * The files are read together with the folder, as a whole. The result is an immutable set; a
- * request holds the set it was admitted with. Each vector has an id of its own above any
- * vocabulary, and ids are never reused: equal ids mean equal vectors.
+ * The whole folder is read at once. The result is an immutable set; a request holds the set it was
+ * admitted with. Each vector has an id of its own above any vocabulary, and ids are never reused:
+ * equal ids mean equal vectors.
  *
  * Every function may be called from any thread. */
 #ifndef ENGINE_PROMPTS_EMBEDDINGS_H
