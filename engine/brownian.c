@@ -7,24 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID 1e6 /* points a unit of sigma: the tolerance that both samplers ask for */
+#define GRID 1e6 /* points per unit of sigma: the tolerance of both samplers */
 #define SIGMA_MAX                                                                                  \
     0x1p33            /* above, neighbouring doubles are further apart than the grid's points      \
                        */
 #define DEPTH_MAX 56  /* halvings from SIGMA_MAX down to the grid */
-#define POOL_WORDS 24 /* of the seed sequence, as both samplers ask for */
-#define AHEAD 4       /* draws that can wait to be taken */
+#define POOL_WORDS 24 /* of the seed sequence, as in both samplers */
+#define AHEAD 4       /* draws kept ready */
 
-/* W(high) - W(low), wanted by an evaluation. */
+/* The increment W(high) - W(low) that an evaluation needs. */
 struct span {
     double low, high; /* on the grid */
-    float root;       /* what it is divided by, and its sign */
+    float root;       /* root of the distance, with its sign; the divisor */
 };
 
 struct node {
     double low, high;
     double parent_low, parent_high;
-    uint64_t key; /* its place among those of its depth */
+    uint64_t key; /* its position among the nodes of its depth */
     int depth;
 };
 
@@ -34,16 +34,15 @@ struct brownian {
     int64_t count;
     int span_count;
     struct span *spans; /* owned, descending */
-    /* The walk: nodes that are still to be visited, the highest last, and the increments of each.
-     */
+    /* The walk: nodes still to be visited, the highest last, and the increment of each. */
     struct node nodes[DEPTH_MAX];
     float *increments[DEPTH_MAX]; /* owned */
     int node_count, increment_count;
     float *noise;       /* owned: one draw */
-    float *sums[AHEAD]; /* owned: span i gathers in sums[i % AHEAD] */
+    float *sums[AHEAD]; /* owned: span i is summed up in sums[i % AHEAD] */
     int summed;         /* spans that are complete */
     bool started[AHEAD];
-    /* Between the walker and the taker. */
+    /* Shared by the walking thread and the caller. */
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows */
@@ -118,8 +117,8 @@ static bool fill_spans(struct brownian *b, const struct scheduler_plan *plan, st
     return check_spans(b, err);
 }
 
-/* Memory for as many increments as wait at one time: one at each depth that has one, and the last
- * one's sibling. */
+/* Allocates the increments that wait at the same time: one per depth that has a node, and one for
+ * the last node's sibling. */
 static bool allocate(struct brownian *b, struct error *err) {
     double points = (b->nodes[0].high - b->nodes[0].low) * GRID;
     int depths = 3;
@@ -138,7 +137,7 @@ static bool allocate(struct brownian *b, struct error *err) {
 
 /* --- the walk --- */
 
-/* noise: torch.randn from a generator of this seed. */
+/* Fills `noise` with torch.randn from a generator of this seed. */
 static void draw_noise(struct brownian *b, uint32_t seed) {
     struct noise_generator generator;
     noise_init(&generator, b->kind, seed);
@@ -157,8 +156,8 @@ static void draw_root(struct brownian *b) {
         b->increments[0][i] = b->noise[i] * scale;
 }
 
-/* The last node becomes two, the upper one last: given the whole increment, the lower half's is
- * normal around its share of it. */
+/* Splits the last node into two, the upper one last. Given the whole increment, that of the lower
+ * half is normally distributed around its share. */
 static void split(struct brownian *b) {
     int last = b->node_count - 1;
     struct node *lower = &b->nodes[last], *upper = lower + 1;
@@ -181,7 +180,7 @@ static void split(struct brownian *b) {
     }
 }
 
-/* Waits until span `index` has memory to gather in; false: stop. */
+/* Waits until span `index` has a free sum; false: stop. */
 static bool wait_for_room(struct brownian *b, int index) {
     if (!b->has_thread)
         return true;
@@ -193,8 +192,8 @@ static bool wait_for_room(struct brownian *b, int index) {
     return go_on;
 }
 
-/* Adds the last node to span `index`. Fewer than AHEAD spans overlap, so that a span whose memory
- * is not free yet never holds up the one that frees it. */
+/* Adds the last node's increment to span `index`. Fewer than AHEAD spans overlap, so a span that
+ * waits for a free sum never holds up the span that frees it. */
 static bool gather(struct brownian *b, int index) {
     const float *increment = b->increments[b->node_count - 1];
     int slot = index % AHEAD;
@@ -209,7 +208,7 @@ static bool gather(struct brownian *b, int index) {
     return true;
 }
 
-/* Spans that lie above what is still to be visited are complete. */
+/* Completes the spans that lie above everything still to be visited. */
 static void complete_spans(struct brownian *b) {
     double reached = b->node_count ? b->nodes[b->node_count - 1].high : -INFINITY;
     int before = b->summed;
@@ -227,8 +226,8 @@ static void complete_spans(struct brownian *b) {
     pthread_mutex_unlock(&b->mutex);
 }
 
-/* Visits the last node: spans that hold it, but not its parent, take its increment; if others hold
- * a part of it, it is split. False: stop. */
+/* Visits the last node. Spans that contain it, but not its parent, take its increment. If a span
+ * contains only a part of it, the node is split. False: stop. */
 static bool visit(struct brownian *b) {
     struct node node = b->nodes[b->node_count - 1];
     bool splits = false;
@@ -265,7 +264,7 @@ static void *walk(void *user) {
     return NULL;
 }
 
-/* --- the owner's side --- */
+/* --- the caller's side --- */
 
 bool brownian_create(const struct scheduler_plan *plan, enum rng_kind kind, uint64_t seed,
     int64_t count, bool ahead, struct brownian **out, struct error *err) {

@@ -1,13 +1,15 @@
-/* Checkpoints of training jobs among the adapters: each can be used as NAME@STEP as long as it is
- * there. The functions wait for files and for the registry; from any thread but the engine's. */
+/* The checkpoints of training jobs, registered among the adapters: each can be used as NAME@STEP
+ * while it exists. The functions wait for files and for the registry; call them from any thread but
+ * the engine's. */
 #ifndef ENGINE_CHECKPOINT_NAMES_H
 #define ENGINE_CHECKPOINT_NAMES_H
 
 #include "engine/adapters/adapters.h"
 
-/* Those that a job's folder has now, and no others of it. */
+/* Registers the checkpoints that a job's folder has now, and removes the names of those that are
+ * gone. */
 void checkpoint_names_update(struct adapters *adapters, const char *job_folder);
-/* Those of all jobs in STATE/jobs. */
+/* Does so for all jobs in STATE/jobs. */
 void checkpoint_names_scan(struct adapters *adapters, const char *state_folder);
 
 #endif

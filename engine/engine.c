@@ -12,16 +12,16 @@
 
 #define FIGURES_STALE_S 1.0
 
-/* One accepted request. In the queue until the engine thread admits it to the studio; shared by the
- * engine and the caller who asked for it, the last one frees it. */
+/* One accepted request. It is in the queue until the engine thread admits it to the studio. The
+ * engine and the caller share it; the last one frees it. */
 struct engine_ticket {
     struct engine *engine;
-    const struct engine_model *model; /* for which it was resolved; NULL: whichever there is */
+    const struct engine_model *model; /* the model it was resolved for; NULL: any */
     struct engine_ticket *next;
     const struct resolved_request *request; /* borrowed until `done` is called */
     struct engine_callbacks callbacks;
     double submitted_s;
-    bool running; /* something was done for it: the engine thread's */
+    bool running; /* it has begun; only the engine thread uses this */
     atomic_int references;
     atomic_bool cancelled;
 };
@@ -58,7 +58,7 @@ static void ticket_unref(struct engine_ticket *ticket) {
         free(ticket);
 }
 
-/* Asks the device, which takes the driver's time, if somebody wants to know. */
+/* Reads the device's figures, which takes the driver's time, if somebody has asked for them. */
 static void renew_figures(struct engine *engine, const struct engine_model *model) {
     pthread_mutex_lock(&engine->lock);
     const bool wanted = engine->figures_wanted;
@@ -73,18 +73,17 @@ static void renew_figures(struct engine *engine, const struct engine_model *mode
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* The device will not come back in this process: whoever owns the engine sees its state and ends.
- */
+/* The device will not come back in this process: the engine's owner sees its state and exits. */
 static void set_failed(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     engine->why_failed = *err;
-    if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING) /* a switch drains */
+    if (engine->state == ENGINE_READY || engine->state == ENGINE_LOADING) /* LOADING: a switch */
         engine->state = ENGINE_FAILED;
     pthread_cond_broadcast(&engine->changed);
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* --- what the studio says of a request --- */
+/* --- callbacks of the studio --- */
 
 static bool is_cancelled(void *user) {
     struct engine_ticket *ticket = user;
@@ -112,7 +111,7 @@ static void on_preview(const struct studio_preview *preview, void *user) {
     ticket->callbacks.preview(preview, ticket->callbacks.user);
 }
 
-/* The one `done` of a request. Never under the lock: the callback may submit again. */
+/* The one `done` of a request. Called without the lock, as the callback may submit again. */
 static void on_done(struct generate_result *result, const struct error *err, void *user) {
     struct engine_ticket *ticket = user;
     struct engine *engine = ticket->engine;
@@ -130,7 +129,8 @@ static void on_done(struct generate_result *result, const struct error *err, voi
 
 /* --- the engine thread --- */
 
-/* Under the lock: those that came since for this model, in order, before any for another. */
+/* Call with the lock held. Returns this model's new tickets in arrival order; stops at the first
+ * ticket for another model. */
 static struct engine_ticket *take_first(struct engine *engine, const struct engine_model *model) {
     struct engine_ticket *first = engine->first, **link = &engine->first, *last = NULL;
     while (*link && (!(*link)->model || (*link)->model == model)) {
@@ -146,8 +146,8 @@ static struct engine_ticket *take_first(struct engine *engine, const struct engi
     return first;
 }
 
-/* As take_first, once there is anything to do; NULL when there is in the studio, in the background,
- * or for another model, or when the engine stops. */
+/* Waits until there is work if `idle`, then does what take_first does. Returns NULL if the work is
+ * in the studio, in the background or for another model, or if the engine stops. */
 static struct engine_ticket *take_new(
     struct engine *engine, const struct engine_model *model, bool idle) {
     pthread_mutex_lock(&engine->lock);
@@ -187,7 +187,7 @@ static void admit(struct engine_model *model, struct engine_ticket *ticket) {
         on_done(NULL, &err, ticket);
 }
 
-/* Those who came for a device that is lost. */
+/* Ends the queued requests after the device is lost. */
 static void end_all(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct engine_ticket *ticket = engine->first;
@@ -207,7 +207,7 @@ static void let_background_wait(struct engine *engine) {
     engine->background_waits = true;
 }
 
-/* The background's work, or no `work` if none waits or the engine stops. */
+/* The background; no `work` if it does not wait for time, or the engine stops. */
 static struct engine_background waiting_background(struct engine *engine) {
     struct engine_background background = { 0 };
     pthread_mutex_lock(&engine->lock);
@@ -238,22 +238,22 @@ static bool work_in_background(
     return works;
 }
 
-/* Waits until the device has done what it was given: its time has passed only then, and who comes
- * next waits for nothing that is queued. Costs nothing where an operation is done when it returns.
- */
+/* Waits until the device has finished its work. Only then is the time of the work known, and the
+ * next unit does not wait for queued operations. Costs nothing if operations are finished when they
+ * return. */
 static bool settle(const struct engine_model *model, struct error *err) {
     const struct kernels *kernels = model->info.kernels;
     return !kernels || kernels->memory->synchronize(err);
 }
 
-/* The background's turns beside the requests'. */
+/* How the background and the requests take turns. */
 struct turns {
-    double owed_s; /* what of its share it has not had yet */
-    bool had_last; /* and the requests none since */
+    double owed_s; /* time of its share that the background has not had yet */
+    bool had_last; /* the last unit was the background's */
 };
 
-/* One unit of the requests' work, or a piece of the background's: where no request is, and where it
- * is owed one. */
+/* Does one unit of the requests' work, or a piece of the background if there is no request or the
+ * background is owed time. */
 static bool work_once(struct engine *engine, const struct engine_model *model,
     struct studio *studio, struct turns *turns, struct error *err) {
     struct adapters *adapters = engine->adapters;
@@ -279,7 +279,7 @@ static bool work_once(struct engine *engine, const struct engine_model *model,
     return works;
 }
 
-/* Whether the thread is to go on with another one as soon as nothing is drawn. */
+/* Whether the thread should switch to another model as soon as nothing is drawn. */
 static bool is_left(struct engine *engine, const struct engine_model *model) {
     pthread_mutex_lock(&engine->lock);
     const struct engine_ticket *first = engine->first;
@@ -292,7 +292,8 @@ static void look_at_request(uint64_t caller, double left_s, void *user) {
     queue_share_look(user, caller, left_s);
 }
 
-/* For those who want to know how long the queue takes, and must not wait for this thread. */
+/* Records the work left, for callers that ask how long the queue takes and must not wait for this
+ * thread. */
 static void look_at_work(struct engine *engine, const struct studio *studio) {
     pthread_mutex_lock(&engine->lock);
     queue_share_begin_look(&engine->share);
@@ -300,8 +301,8 @@ static void look_at_work(struct engine *engine, const struct studio *studio) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Until there is nothing left to do with this model: the engine stops, or another is the current
- * one. False if the device was lost. */
+/* Draws with this model until nothing is left to do with it: the engine stops, or another model is
+ * current. Returns false if the device was lost. */
 static bool draw(struct engine *engine, struct engine_model *model) {
     struct studio *studio = pipeline_studio(model->pipeline);
     struct error err = { 0 };
@@ -328,16 +329,16 @@ static bool draw(struct engine *engine, struct engine_model *model) {
     }
 }
 
-/* Under the lock: the model of the oldest request, else the one that is drawn with; NULL if there
- * is neither. */
+/* Call with the lock held. Returns the model of the oldest request, else the current one; NULL if
+ * there is neither. */
 static struct engine_model *wanted_model(const struct engine *engine) {
     if (engine->first && engine->first->model)
-        return (struct engine_model *)engine->first->model; /* the engine's own */
+        return (struct engine_model *)engine->first->model; /* owned by the engine */
     return engine->current;
 }
 
-/* Waits for a model to work with. NULL once the engine stops and no request is left, or none that
- * there is a model for. */
+/* Waits for a model to work with. Returns NULL once the engine stops and no queued request has a
+ * model. */
 static struct engine_model *next_model(struct engine *engine) {
     struct engine_model *model = NULL;
     bool stops = false;
@@ -388,7 +389,7 @@ static void *run(void *user) {
     if (engine->current)
         while ((model = next_model(engine)) && draw(engine, model))
             continue;
-    /* Not under the lock: it may wake. */
+    /* `stop` is called without the lock: it may wake the background. */
     pthread_mutex_lock(&engine->lock);
     engine->background_ended = true;
     const struct engine_background background = engine->background;
@@ -427,9 +428,9 @@ static void engine_free(struct engine *engine) {
 
 bool engine_start_thread(struct engine *engine, pthread_t *thread, void *(*start)(void *user),
     const char *what, struct error *err) {
-    /* Signals are for the main thread, but for those that a thread's own work raises: a weight file
-     * that is cut short while it is read (base/file_map.h) is no end of the process only where
-     * SIGBUS is not blocked. Threads that kernels start inherit this. */
+    /* Signals are for the main thread, except those that a thread's own work raises: a weight file
+     * that is cut short while it is read (base/file_map.h) does not end the process only if SIGBUS
+     * is not blocked. Threads that kernels start inherit this mask. */
     static const int own[] = { SIGBUS, SIGSEGV, SIGFPE, SIGILL };
     sigset_t all, before;
     sigfillset(&all);
@@ -605,13 +606,13 @@ int engine_queue_depth(struct engine *engine) {
 double engine_wait_s(struct engine *engine, uint64_t caller) {
     pthread_mutex_lock(&engine->lock);
     double seconds = queue_share_wait_s(&engine->share, caller);
-    if (engine->background_waits) /* which has its part of the time too */
+    if (engine->background_waits) /* it takes its share of the time */
         seconds /= 1 - engine->background.share;
     pthread_mutex_unlock(&engine->lock);
     return seconds;
 }
 
-/* Under the lock; counted from here on if it is. */
+/* Call with the lock held. Counts the request if it is accepted. */
 static bool accept(
     struct engine *engine, const struct engine_callbacks *callbacks, struct error *err) {
     const bool waits = !callbacks->has_queue;
@@ -621,7 +622,7 @@ static bool accept(
            queue_share_enter(&engine->share, callbacks->caller, waits, err);
 }
 
-/* Under the lock: the request may name the model that is there. */
+/* Call with the lock held. Returns true if the request names the current model, or none. */
 static bool check_model(
     const struct engine *engine, const struct generate_request *request, struct error *err) {
     const char *asked = request->model, *name = engine->current->info.model_name;
@@ -635,7 +636,7 @@ static bool check_model(
         engine->model_root ? "; PUT /model switches to another of GET /models" : "");
 }
 
-/* The model that is drawn with, held for a request; NULL and why not. */
+/* Returns the current model, held for a request; NULL and the reason. */
 static struct engine_model *hold_current(
     struct engine *engine, const struct generate_request *request, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -682,7 +683,7 @@ bool engine_resolve(struct engine *engine, const struct generate_request *reques
                 model->info.model_name };
             return true;
         }
-        const bool final = is_current(engine, model); /* else its adapters may be the next one's */
+        const bool final = is_current(engine, model); /* else adapters may be for the next one */
         engine_release_request(model);
         if (final)
             return false;
@@ -709,7 +710,7 @@ bool engine_submit(struct engine *engine, const struct resolved_request *request
         *(engine->last ? &engine->last->next : &engine->first) = own;
         engine->last = own;
         engine->accepted++;
-        /* Before the request can be taken out and its `done` come. */
+        /* Before the request can be taken from the queue and its `done` called. */
         if (ticket)
             *ticket = own;
         pthread_cond_broadcast(&engine->changed);

@@ -1,4 +1,5 @@
-/* What a device computes with what (struct kernels' implementations), for people and programs. */
+/* Which implementation a device uses for which operation (struct kernels' implementations), for
+ * people and programs. */
 #ifndef ENGINE_IMPLEMENTATIONS_H
 #define ENGINE_IMPLEMENTATIONS_H
 
@@ -7,14 +8,14 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* The device's list for such weights, or NULL if it has none. */
+/* The device's list for weights of this dtype, or NULL if it has none. */
 const struct implementation *implementations_of(
     const struct kernels *kernels, enum dtype weight_dtype);
 
 /* {"conv 3x3": "oneDNN, bf16", ...}; null for NULL. Owned by the caller. */
 json_t *implementations_json(const struct implementation *list);
 
-/* A line each; nothing for NULL. */
+/* Prints one line per operation; nothing for NULL. */
 void implementations_print(const struct implementation *list, FILE *to);
 
 #endif

@@ -5,8 +5,8 @@
 
 #define TERMS_MAX (LATENT_COLOURS_CHANNELS_MAX + 1)
 
-/* Squares of 16 px above, which teach it detail, and of 32 px below, which teach it flat colours;
- * a VAE of SD-1.5's kind sees about 10 latents around it. */
+/* Squares of 16 px in the upper half, for detail, and of 32 px in the lower half, for flat colours.
+ * Each latent of a VAE like that of SD 1.5 depends on about 10 latents around it. */
 void latent_colours_fill(float *picture) {
     uint32_t state = 1;
     float colours[LATENT_COLOURS_PX / 16][LATENT_COLOURS_PX / 16][3];
@@ -22,7 +22,7 @@ void latent_colours_fill(float *picture) {
     }
 }
 
-/* Solves a x = b for three right sides at a time, by Gauss with pivots. */
+/* Solves a x = b for three right-hand sides at once, by Gaussian elimination with pivoting. */
 static bool solve(double a[TERMS_MAX][TERMS_MAX], double b[TERMS_MAX][3], int n) {
     for (int i = 0; i < n; i++) {
         int pivot = i;
@@ -91,7 +91,7 @@ bool latent_colours_fit(const float *latents, int side, int stride, int channels
         }
     free(picture);
     for (int i = 0; i < n; i++)
-        a[i][i] += 1e-6 * side * side; /* a channel that is always 0 gets no weight */
+        a[i][i] += 1e-6 * side * side; /* a channel that is always 0 gets weight 0 */
     bool finite = solve(a, b, n);
     *out = (struct latent_colours){ .channels = channels };
     for (int i = 0; finite && i < n; i++)
@@ -110,7 +110,7 @@ void latent_colours_apply(
             float value = colours->weights[k][channels];
             for (int c = 0; c < channels; c++)
                 value += colours->weights[k][c] * latents[c * pixels + i];
-            /* also what is not a number becomes a colour */
+            /* also turns NaN into a colour */
             *out++ = (uint8_t)lrintf(fminf(fmaxf(value * 0.5f + 0.5f, 0), 1) * 255);
         }
 }

@@ -1,6 +1,6 @@
-/* Latents to colours by a linear map, one pixel a latent: what previews are made by where a decode
- * would take too long. The map is the checkpoint's own: least squares over what its VAE's encoder
- * makes of a picture of coloured squares. */
+/* Converts latents to colours by a linear map, one pixel per latent: for previews, where a decode
+ * would take too long. The map belongs to the checkpoint: a least-squares fit to the latents that
+ * its VAE encodes from a picture of coloured squares. */
 #ifndef ENGINE_LATENT_COLOURS_H
 #define ENGINE_LATENT_COLOURS_H
 
@@ -9,19 +9,19 @@
 #include <stdint.h>
 
 #define LATENT_COLOURS_CHANNELS_MAX 32
-#define LATENT_COLOURS_PX 128 /* a side of the picture */
+#define LATENT_COLOURS_PX 128 /* side of the picture */
 
 struct latent_colours {
     int channels;
-    /* red, green, blue in -1..1: the latents' weights, then a constant */
+    /* for red, green and blue in -1..1: a weight per latent channel, then a constant */
     float weights[3][LATENT_COLOURS_CHANNELS_MAX + 1];
 };
 
-/* The picture: [LATENT_COLOURS_PX][LATENT_COLOURS_PX][3] in -1..1. */
+/* Fills the picture: [LATENT_COLOURS_PX][LATENT_COLOURS_PX][3] in -1..1. */
 void latent_colours_fill(float *picture);
 
-/* latents: [side][side][stride], of which the first `channels` count, times `scale`: what the
- * picture is encoded to. ERROR_UNSUPPORTED for more channels than LATENT_COLOURS_CHANNELS_MAX. */
+/* Fits the map to the encoded picture. latents: [side][side][stride]; the first `channels` of each,
+ * times `scale`, are used. ERROR_UNSUPPORTED for more than LATENT_COLOURS_CHANNELS_MAX channels. */
 bool latent_colours_fit(const float *latents, int side, int stride, int channels, float scale,
     struct latent_colours *out, struct error *err) __attribute__((warn_unused_result));
 

@@ -12,20 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZES_MAX 6   /* latent sizes of images on their way, and of those that were lately */
-#define NEEDS_MAX 128 /* kinds of calls whose need is remembered */
+#define SIZES_MAX 6   /* latent sizes with a slab, in use or idle */
+#define NEEDS_MAX 128 /* remembered kinds of calls */
 
-/* The memory of images of one latent size. */
+/* The memory for all images of one latent size. */
 struct slab {
     struct arena *arena; /* owned; NULL: the slab is free */
     struct sampler sampler;
-    const struct resolved_request *requests[SAMPLER_MAX_IMAGES]; /* whose image a row is, or NULL */
+    const struct resolved_request *requests[SAMPLER_MAX_IMAGES]; /* of each row's image, or NULL */
     const struct image *images[SAMPLER_MAX_IMAGES];
-    int texts[SAMPLER_MAX_IMAGES]; /* which of the request's prompts */
-    int64_t used;                  /* for the oldest */
+    int texts[SAMPLER_MAX_IMAGES]; /* number of the request's text that is the prompt */
+    int64_t used;                  /* time of the latest use */
 };
 
-/* What one kind of call takes of the common arena, and its work. */
+/* What one kind of call needs of the common arena, and its work. */
 enum part {
     PART_TEXTS = 1,
     PART_STEP = 2,
@@ -38,7 +38,7 @@ enum part {
 struct need {
     enum part part; /* 0: free */
     int64_t height, width;
-    int rows, tokens; /* tokens: the most that a row's text may have; of an encode, pictures */
+    int rows, tokens; /* tokens: limit for the text of a row */
     size_t bytes;
     double flops;
 };
@@ -47,10 +47,10 @@ struct model_stages {
     struct stage_models models;
     struct slab slabs[SIZES_MAX];
     struct need needs[NEEDS_MAX];
-    int next_need;            /* the one to give way */
-    struct text_cache *cache; /* owned; NULL: there was no memory for one */
+    int next_need;            /* the entry to overwrite next */
+    struct text_cache *cache; /* owned; NULL: there was no memory for it */
     int64_t clock;
-    /* The UNet call before, and what it took, until an image comes or leaves. */
+    /* The previous UNet call and its memory need; call_count is 0 after an image came or left. */
     const struct image *call[UNET_CALL_MAX_IMAGES];
     int call_count;
     size_t call_bytes;
@@ -64,7 +64,7 @@ static struct compute compute_of(const struct model_stages *m) {
     };
 }
 
-/* What a unit of work returns: the common arena is empty again. */
+/* Ends a unit of work: empties the common arena and returns the result. */
 static bool finish(struct compute *c, struct error *err) {
     arena_release(c->arena, 0);
     if (compute_ok(c))
@@ -87,7 +87,7 @@ static int call_images(void *user, const struct resolved_request *request) {
     return fit < 1 ? 1 : (int)fit;
 }
 
-/* The request's text that is the prompt of image `index`. */
+/* Index of the text that is the prompt of image `index`. */
 static int text_of(const struct resolved_request *r, int index) {
     return index / r->asked.num_images + (r->guided ? 1 : 0);
 }
@@ -123,8 +123,8 @@ static void fill_image(const struct resolved_request *r, int index, float *laten
 
 /* --- the models --- */
 
-/* context: [1][the text's tokens][hidden]; from the cache if it is there, where what came encoded
- * has no place. */
+/* context: [1][the text's tokens][hidden]. Taken from the cache if it is there; texts that came
+ * encoded are not cached. */
 static void encode_text(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int text, int clip_skip, const struct tensor *context) {
     const struct text_key key = {
@@ -155,12 +155,12 @@ static void encode_text(struct compute *c, const struct model_stages *m,
         text_cache_put(m->cache, &key, encoded, tensor_bytes(context));
 }
 
-/* What diffusers skips for the prompt alone, AUTOMATIC1111 skips for the negative one too. */
+/* AUTOMATIC1111 applies clip_skip to the negative prompt too, diffusers to the prompt only. */
 static int clip_skip_of(const struct resolved_request *r, bool prompt) {
     return prompt || r->asked.prompt_syntax == PROMPT_SYNTAX_A1111 ? r->asked.clip_skip : 0;
 }
 
-/* The keys and values of the image's texts. */
+/* Computes the keys and values of the image's texts. */
 static void encode_texts(struct compute *c, const struct model_stages *m,
     const struct resolved_request *r, int index, struct sampler *sampler, struct image *image) {
     for (int prompt = image->guided ? 0 : 1; prompt <= 1; prompt++) {
@@ -172,10 +172,10 @@ static void encode_texts(struct compute *c, const struct model_stages *m,
         sampler_encode_text(c, sampler, image, prompt, &context);
         arena_release(c->arena, mark);
     }
-    compute_synchronize(c); /* for its time only */
+    compute_synchronize(c); /* so that its time is measured */
 }
 
-/* As `tiled` says; a picture that has no tiles is whole anyway. */
+/* With the given `tiled`; a picture no larger than a tile is handled whole anyway. */
 static struct vae_stage vae_stage_of(
     const struct model_stages *m, const struct resolved_request *r, bool tiled) {
     return (struct vae_stage){
@@ -186,25 +186,25 @@ static struct vae_stage vae_stage_of(
     };
 }
 
-/* Whether the request's pictures are to go through the VAE in tiles: CHOICE_AUTO where they are
- * only if the memory for them whole is not there. */
+/* Whether the VAE handles the request's pictures in tiles; CHOICE_AUTO: only if there is no memory
+ * for the whole picture. */
 static enum choice tiling_of(const struct model_stages *m, const struct resolved_request *r) {
     if (!vae_stage_has_tiles(m->models.vae, r->asked.height, r->asked.width))
         return CHOICE_OFF;
     return r->asked.vae_tiling != CHOICE_AUTO ? r->asked.vae_tiling : m->models.vae_tiling;
 }
 
-/* --- what they need --- */
+/* --- memory needs --- */
 
-/* A dry run of parts of a drawing, with a sampler of its own. */
+/* A dry run of parts of a drawing, with its own sampler. */
 struct rehearsal {
     const struct model_stages *m;
     const struct resolved_request *request;
     unsigned parts;
-    struct image images[UNET_CALL_MAX_IMAGES]; /* of one UNet call */
+    struct image images[UNET_CALL_MAX_IMAGES]; /* in one UNet call */
     int count, tokens;
-    size_t sampler_bytes; /* out */
-    double flops;         /* out */
+    size_t sampler_bytes; /* output */
+    double flops;         /* output */
 };
 
 static void rehearse(struct compute *c, void *user) {
@@ -267,8 +267,8 @@ static struct need *find_need(struct model_stages *m, const struct need *like) {
     return NULL;
 }
 
-/* Of a part of the images in the rehearsal, measured if it was not lately. What overlays and
- * vectors take is their own, and is measured each time. */
+/* Returns the need of one part for the images in the rehearsal, measured unless it is remembered.
+ * With overlays or vectors it depends on these, and is measured each time. */
 static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r, struct need *out,
     struct error *err) {
     *out = (struct need){
@@ -299,7 +299,7 @@ static bool get_need(struct model_stages *m, enum part part, struct rehearsal *r
 static void rehearse_one(const struct resolved_request *request, struct rehearsal *r) {
     *r = (struct rehearsal){ .request = request, .count = 1, .tokens = longest_text(request) };
     fill_image(request, 0, NULL, NULL, &r->images[0]);
-    /* All of its images' texts take at most what the longest does. */
+    /* No text of its images needs more than the longest one. */
     r->images[0].text_tokens[0] = r->images[0].text_tokens[1] = r->tokens;
 }
 
@@ -353,7 +353,7 @@ static void drop_slab(struct slab *slab) {
     *slab = (struct slab){ 0 };
 }
 
-/* Gives back a sampler that no image uses; false if there is none. */
+/* Frees the least recently used sampler without images; false if there is none. */
 static bool drop_idle(struct model_stages *m) {
     struct slab *oldest = NULL;
     for (int i = 0; i < SIZES_MAX; i++) {
@@ -373,7 +373,8 @@ static bool is_busy(const struct model_stages *m) {
     return false;
 }
 
-/* Recordings hold addresses of the block that goes, and memory that may be wanted. */
+/* Clears the recordings before the arena grows: they hold addresses in its old block, and memory
+ * that may be needed. */
 static bool reserve_once(struct model_stages *m, size_t bytes, struct error *err) {
     if (bytes > arena_reserved_bytes(m->models.arena))
         recordings_clear(m->models.recordings);
@@ -387,7 +388,7 @@ static bool reserve(struct model_stages *m, size_t bytes, struct error *err) {
     return true;
 }
 
-/* Memory for the VAE on a picture, whole or in tiles. */
+/* Reserves memory for the VAE on one picture, whole or in tiles. */
 static bool reserve_vae(struct model_stages *m, const struct resolved_request *request,
     bool encodes, bool *tiled, struct error *err) {
     struct rehearsal r;
@@ -410,7 +411,7 @@ static bool reserve_vae(struct model_stages *m, const struct resolved_request *r
     return get_need(m, tile, &r, &need, err) && reserve(m, need.bytes, err);
 }
 
-/* Of all parts of one picture by itself. */
+/* Reserves memory for all parts of one picture drawn alone. */
 static bool reserve_one(
     struct model_stages *m, const struct resolved_request *request, struct error *err) {
     struct rehearsal r;
@@ -458,7 +459,7 @@ static void make_sampler(struct compute *c, void *user) {
     sampler_init(c, making->sampler, making->unet, &making->size);
 }
 
-/* A sampler in an arena of its own. */
+/* Makes a sampler in an arena of its own. */
 static bool create_sampler(struct model_stages *m, const struct sampler_size *size,
     struct arena **arena, struct sampler *out, struct error *err) {
     struct sampler_making making = { out, m->models.unet, *size };
@@ -501,8 +502,8 @@ static struct slab *free_slab(struct model_stages *m) {
     }
 }
 
-/* The most images of a size that are on their way at a time: those of a call, and as many again
- * that others have overtaken. */
+/* The most images of a size in progress at once: those of a call, and as many again that were
+ * overtaken. */
 static int images_max(struct model_stages *m, const struct resolved_request *r) {
     const int wanted = 2 * call_images(m, r);
     return wanted < 4 ? 4 : wanted > SAMPLER_MAX_IMAGES ? SAMPLER_MAX_IMAGES : wanted;
@@ -535,7 +536,7 @@ static bool create_slab(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
-/* Another size, in another arena. */
+/* Moves a slab to a sampler of another size, in another arena. */
 static bool resize_slab(
     struct model_stages *m, struct slab *slab, const struct sampler_size *size, struct error *err) {
     struct slab grown = *slab;
@@ -549,12 +550,12 @@ static bool resize_slab(
         return false;
     }
     arena_destroy(slab->arena);
-    m->call_count = 0; /* of calls before, the memory is another now */
+    m->call_count = 0; /* its memory has moved */
     *slab = grown;     /* images point to slab->sampler, which stays where it is */
     return true;
 }
 
-/* Twice as many rows. */
+/* Doubles the number of rows. */
 static bool grow_slab(struct model_stages *m, struct slab *slab, const struct resolved_request *r,
     struct error *err) {
     const int most = images_max(m, r), images = 2 * slab->sampler.size.images;
@@ -566,7 +567,7 @@ static bool grow_slab(struct model_stages *m, struct slab *slab, const struct re
     return resize_slab(m, slab, &size, err);
 }
 
-/* Longer texts, if the request's do not fit. */
+/* Makes room for longer texts, if the request's do not fit. */
 static bool lengthen_slab(struct model_stages *m, struct slab *slab,
     const struct resolved_request *r, struct error *err) {
     struct sampler_size size = slab->sampler.size;
@@ -596,7 +597,7 @@ static void leave(void *user, struct image *image) {
     image->brownian = NULL;
 }
 
-/* Another image of the same request and prompt, whose encoded texts can be copied. */
+/* Finds another image of the same request and prompt, whose encoded texts can be copied. */
 static const struct image *find_like(const struct slab *slab, const struct image *image) {
     for (int row = 0; row < SAMPLER_MAX_IMAGES; row++)
         if (row != image->row && slab->images[row] &&
@@ -624,8 +625,8 @@ static bool place_image(struct model_stages *m, const struct resolved_request *r
     return true;
 }
 
-/* The motion of an image whose plan draws such noise: early, so that it is drawn while the texts
- * are encoded. */
+/* Makes the Brownian motion of an image whose plan needs it. Called early, so that noise is drawn
+ * while the texts are encoded. */
 static bool create_motion(
     const struct resolved_request *r, int index, struct image *image, struct error *err) {
     const int64_t count = (int64_t)r->latent_channels * r->latent_height * r->latent_width;
@@ -634,7 +635,7 @@ static bool create_motion(
                &image->brownian, err);
 }
 
-/* What the image begins with, if that are pictures. */
+/* Makes the image's start from the request's pictures, if it brings some. */
 static bool create_start(const struct model_stages *m, const struct resolved_request *r,
     struct image *image, struct image_start *out, struct error *err) {
     *out = (struct image_start){ 0 };
@@ -690,7 +691,7 @@ static bool is_call_before(const struct model_stages *m, struct image *const *im
            memcmp(m->call, images, sizeof(struct image *) * (size_t)count) == 0;
 }
 
-/* Memory of each image's overlay in every row is enough for any mixture of them. */
+/* Measures with each image's overlay in every row, which is enough for any mixture of them. */
 static bool measure_call(struct model_stages *m, struct image *const *images, int count,
     size_t *bytes, struct error *err) {
     const struct slab *slab = slab_of(m, images[0]);
@@ -734,8 +735,8 @@ static int by_row(const void *a, const void *b) {
     return x->row - y->row;
 }
 
-/* In the order of their rows, so that an operation takes neighbours together, and an image that is
- * in call after call finds its texts where they were. */
+/* Sorts the images by their rows, so that operations handle neighbouring rows together, and an
+ * image that stays in the calls finds its texts in the same place. */
 static bool step(void *user, struct image *const *images, int count, struct error *err) {
     struct model_stages *m = user;
     struct compute c = compute_of(m);

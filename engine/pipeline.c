@@ -14,17 +14,17 @@ struct pipeline {
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct vae *vae;
-    struct safety_checker *safety_checker; /* NULL: none is used */
+    struct safety_checker *safety_checker; /* NULL: not used */
     struct arena *arena;
     struct recordings *recordings;
     struct model_stages *stages;
     struct studio *studio;
     struct embeddings *embeddings;
-    struct adapters *adapters; /* has the checkpoint, for weights that adapters change */
-    struct adapters_base base; /* its checkpoint is owned until the adapters have it */
+    struct adapters *adapters; /* owns the checkpoint, for the weights that adapters change */
+    struct adapters_base base; /* its checkpoint is owned until the registry takes it */
     json_t *scheduler_json;
     char *model_path;
-    struct resolve_figures figures; /* what requests are resolved against */
+    struct resolve_figures figures; /* for resolving requests */
     struct pipeline_info info;
 };
 
@@ -32,7 +32,7 @@ static const enum component all_components[] = { COMPONENT_TEXT_ENCODER, COMPONE
     COMPONENT_VAE, COMPONENT_SAFETY_CHECKER };
 #define COMPONENTS (sizeof(all_components) / sizeof(all_components[0]))
 
-/* Weights on their way, and how many of them there are. */
+/* Weights being loaded, and a count of the tensors so far. */
 struct watched {
     const struct pipeline_options *options;
     size_t *loaded, tensors;
@@ -53,7 +53,7 @@ static bool end_watched(void *user, struct error *err) {
     return w->from.end(w->from.user, err);
 }
 
-/* `watched` is the caller's, as long as it loads. */
+/* `watched` belongs to the caller and must live as long as the loading. */
 static struct weights watch(struct watched *watched, struct checkpoint *checkpoint,
     enum component component, const struct kernels *kernels, enum dtype dtype) {
     watched->from = weights_from_checkpoint(checkpoint, component, kernels, dtype);
@@ -82,7 +82,7 @@ static bool load_models(struct pipeline *p, const struct pipeline_options *optio
     struct weights unet = watch(&of[1], checkpoint, COMPONENT_UNET, kernels, dtype);
     struct weights vae = watch(&of[2], checkpoint, COMPONENT_VAE, kernels, dtype);
     text.check_only = unet.check_only = vae.check_only = check_only;
-    /* A verdict near its threshold is not a matter of what weights are held as. */
+    /* f32: a verdict near the threshold must not depend on the dtype of the weights. */
     struct weights checker = watch(
         &of[3], checkpoint, COMPONENT_SAFETY_CHECKER, kernels, DTYPE_F32);
     checker.check_only = check_only;
@@ -110,7 +110,7 @@ static bool open_checkpoint(
            error_prefix(err, "%s (--safety-checker off draws without)", options->model_path);
 }
 
-/* The three models were each checked alone; this is whether they belong together. */
+/* The three models were checked one by one; this checks that they fit together. */
 static bool check_match(const struct pipeline *p, struct error *err) {
     const struct text_encoder_config *text = text_encoder_get_config(p->text_encoder);
     const struct unet_config *unet = unet_get_config(p->unet);
@@ -139,13 +139,13 @@ static bool check_match(const struct pipeline *p, struct error *err) {
     return true;
 }
 
-/* What the scheduler's file says, and what of it a Stable Diffusion pipeline does otherwise. */
+/* Reads the scheduler's file, and what Stable Diffusion pipelines change in it. */
 static bool read_scheduler(struct pipeline *p, struct error *err) {
     const struct scheduler_choice none = { 0 };
     struct scheduler_config config;
     enum scheduler_kind kind;
     if (!scheduler_config_kind(p->scheduler_json, &kind)) {
-        /* Requests then have to name one: scheduler_config_resolve tells them so. */
+        /* Requests must then name a scheduler: scheduler_config_resolve tells them so. */
         const char *name = json_string_value(json_object_get(p->scheduler_json, "_class_name"));
         log_warning("scheduler_config.json: %s is not supported, requests must name a scheduler",
             name ? name : "a file without _class_name");
@@ -249,7 +249,7 @@ static void fill_info(struct pipeline *p, enum dtype dtype, double load_s, int64
     p->info.activation_bytes = (int64_t)arena_reserved_bytes(p->arena);
 }
 
-/* A request for its shapes alone, with pictures where the checkpoint needs them. */
+/* Resolves a request for its shapes only, with blank pictures if the checkpoint needs some. */
 static bool resolve_blank(const struct pipeline *p, const struct generate_request *request,
     struct resolved_request *out, struct error *err) {
     struct generate_request complete;
@@ -265,8 +265,8 @@ static bool resolve_blank(const struct pipeline *p, const struct generate_reques
     return ok;
 }
 
-/* Plans a default picture, so that a model which does not fit together fails now, not in a request,
- * and the usual request finds its memory reserved. */
+/* Plans a default picture: a model that does not fit into memory fails now, not in a request, and
+ * the usual request finds its memory reserved. */
 static bool plan_default(struct pipeline *p, struct error *err) {
     char empty[1] = "", *prompts[1] = { empty };
     struct generate_request request;
@@ -324,12 +324,12 @@ static bool load(struct pipeline *p, const struct pipeline_options *options, enu
     return true;
 }
 
-/* The models as they are checked without their weights. */
+/* Checks the models without loading their weights. */
 static bool check_models(struct pipeline *p, const struct pipeline_options *options,
     const struct pipeline_info *like, enum dtype dtype, struct pipeline_size *out,
     struct error *err) {
     struct checkpoint **checkpoint = &p->base.checkpoint;
-    p->kernels = kernels_reference(); /* whose memory is the host's */
+    p->kernels = kernels_reference(); /* its memory is the host's */
     if (!open_checkpoint(p, options, err) ||
         !load_models(p, options, *checkpoint, DTYPE_F32, true, err) || !check_match(p, err))
         return false;

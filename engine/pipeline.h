@@ -1,9 +1,8 @@
 /* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
  *
  * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
- * request after the other (pipeline_generate); the daemon's engine thread (engine/engine.h) has all
- * of them in the pipeline's studio.
- */
+ * request after the other (pipeline_generate); the daemon's engine thread (engine/engine.h) draws
+ * all of them at once in the pipeline's studio. */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
@@ -19,36 +18,39 @@ struct pipeline_options {
     const char *model_path;    /* a diffusers folder or a single file */
     const char *tokenizer_dir; /* NULL: the checkpoint's own */
     struct device_choice device;
-    struct dtype_choice dtype; /* how weights are held */
+    struct dtype_choice dtype; /* of the weights */
     struct adapters_options adapters;
-    /* Of another pipeline, which this one shares with it from pipeline_take_adapters on. NULL: it
-     * has its own. With it comes the device, which is open. */
+    /* The registry of another pipeline, which this one shares until pipeline_take_adapters makes it
+     * its own. `kernels` is then that pipeline's opened device. NULL: this pipeline makes its
+     * own. */
     struct adapters *registry;
     const struct kernels *kernels;
-    const char *embeddings_dir; /* of textual inversion; NULL: none */
-    bool no_recordings; /* launch every operation by itself, also where steps could be replayed */
+    const char *embeddings_dir; /* textual inversions; NULL: none */
+    bool no_recordings; /* launch every operation separately, even if steps could be replayed */
     bool one_at_a_time; /* studio_set_one_at_a_time */
-    int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: what the device gains from */
-    /* CHOICE_AUTO: if the checkpoint has one; CHOICE_ON: it must have one. */
+    int max_batch_rows; /* of a UNet call, 1..UNET_CALL_MAX_ROWS; 0: as many as the device gains
+                           from */
+    /* CHOICE_AUTO: used if the checkpoint has one; CHOICE_ON: the checkpoint must have one. */
     enum choice safety_checker;
-    /* Of requests that leave it open; CHOICE_AUTO: where a picture whole has not the memory. */
+    /* For requests that leave it open; CHOICE_AUTO: tiles if there is no memory for the whole
+     * picture. */
     enum choice vae_tiling;
-    /* Called once device, dtype and the checkpoint's headers are known to be right, before the
-     * weights are read. May be NULL. */
+    /* Called before the weights are read, once the device, the dtype and the checkpoint's headers
+     * were found valid. May be NULL. */
     void (*opened)(void *user);
-    /* After each tensor that was loaded: how much of them is there, 0 to 1. False ends it with
+    /* Called after each loaded tensor with the fraction loaded, 0 to 1. Return false to stop with
      * ERROR_CANCELLED. May be NULL. */
     bool (*loading)(double fraction, void *user);
     void *user;
 };
 
-/* What a checkpoint is going to take of the device's memory, by its files' headers. */
+/* The device memory that a checkpoint will take, estimated from its files' headers. */
 struct pipeline_size {
     size_t weights;
-    size_t activations; /* `like`'s, as the size of its own picture is to this one's */
+    size_t activations; /* those of `like`, scaled by the default picture sizes of the two */
 };
-/* Also looks at every tensor's name and shape, so that a checkpoint that is broken, or none, is
- * found out without loading it. `like` is a checkpoint that was loaded. */
+/* Measures a checkpoint without loading it. Also checks the name and shape of every tensor, so a
+ * broken checkpoint, or something else, is detected. `like` is a loaded checkpoint. */
 struct pipeline_info;
 bool pipeline_weigh(const struct pipeline_options *options, const struct pipeline_info *like,
     struct pipeline_size *out, struct error *err) __attribute__((warn_unused_result));
@@ -57,54 +59,54 @@ bool pipeline_create(const struct pipeline_options *options, struct pipeline **o
     struct error *err) __attribute__((warn_unused_result));
 void pipeline_destroy(struct pipeline *pipeline); /* NULL is fine */
 
-/* What the caller may know about it. */
+/* What the caller may know about a pipeline. */
 struct pipeline_info {
-    const char *model_name;        /* the engine's for it, or NULL; borrowed */
+    const char *model_name;        /* the engine's name for it, or NULL; borrowed */
     const char *model_path;        /* borrowed */
     const struct kernels *kernels; /* the device's */
-    struct unet *unet;             /* that draws: for who only reads it; borrowed */
+    struct unet *unet;             /* the UNet in use, to be read only; borrowed */
     const char *device;            /* "cpu", "cuda:0" */
     enum dtype dtype, activation_dtype;
     const struct implementation *implementations; /* struct kernels', or NULL */
     int default_width, default_height;            /* px */
     int max_tokens;                               /* 77 */
-    bool checks_safety; /* pictures go through the checkpoint's safety checker */
-    bool inpaints;      /* its UNet has 9 channels: it draws from a picture and a mask only */
-    int max_batch_rows; /* of a UNet call, for small pictures; large ones have fewer */
-    const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none of ours */
+    bool checks_safety;            /* pictures go through the checkpoint's safety checker */
+    bool inpaints;                 /* its UNet has 9 channels: it needs a picture and a mask */
+    int max_batch_rows;            /* of a UNet call, for small pictures; large ones have fewer */
+    const char *default_scheduler; /* "pndm"; NULL if the checkpoint names none that we have */
     const char *prediction_type;
     const json_t *scheduler_json; /* the checkpoint's, for scheduler_config_resolve; borrowed */
     double load_s;
-    int64_t weight_bytes, activation_bytes; /* activations: of a picture of its own size */
+    int64_t weight_bytes, activation_bytes; /* activations: of a picture of the default size */
 };
 void pipeline_get_info(const struct pipeline *pipeline, struct pipeline_info *out);
-/* Memory and utilisation of its device now; false if it has no figures of its own (the CPU). From
- * any thread. */
+/* Memory and utilisation of its device now. Returns false if the device has no figures (the CPU).
+ * Any thread. */
 bool pipeline_get_figures(const struct pipeline *pipeline, struct device_figures *out);
 
 /* Its adapters; any thread may use them until the pipeline is destroyed. */
 struct adapters *pipeline_get_adapters(const struct pipeline *pipeline);
-/* The registry that it was created with is its own from now on (adapters_rebase), and no longer the
- * one's whose it was. Waits. */
+/* Makes the registry that the pipeline was created with its own (adapters_rebase, which calls
+ * `switched`); the pipeline that had it before loses it. Waits. */
 void pipeline_take_adapters(struct pipeline *pipeline, void (*switched)(void *user), void *user);
 
-/* Its textual inversion; any thread may use it until the pipeline is destroyed. */
+/* Its textual inversions; any thread may use them until the pipeline is destroyed. */
 struct embeddings *pipeline_get_embeddings(const struct pipeline *pipeline);
 
-/* As resolve_request. Any thread; *out may be used until the pipeline is destroyed. */
+/* Does what resolve_request does. Any thread; *out may be used until the pipeline is destroyed. */
 bool pipeline_resolve(const struct pipeline *pipeline, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Where requests are drawn; the engine thread's. Owned by the pipeline. */
+/* The studio in which requests are drawn. Owned by the pipeline; only the engine thread uses it. */
 struct studio *pipeline_studio(struct pipeline *pipeline);
 
-/* As studio_generate. Not re-entrant: one thread at a time. */
+/* Does what studio_generate does. Not re-entrant: one thread at a time. */
 bool pipeline_generate(struct pipeline *pipeline, const struct resolved_request *request,
     const struct generate_hooks *hooks, struct generate_result *result, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Resolves the request and makes every operation of it known to the device's tuner, without drawing
- * and without the memory that drawing would take. */
+/* Resolves the request and tells the device's tuner every operation of it, without drawing and
+ * without taking the memory for it. */
 bool pipeline_note(struct pipeline *pipeline, const struct generate_request *request,
     struct error *err) __attribute__((warn_unused_result));
 

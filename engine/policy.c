@@ -15,12 +15,12 @@ static bool goes_before(const struct policy_image *a, const struct policy_image 
     return a->state < b->state;
 }
 
-/* What is chosen from. */
+/* The images to choose from. */
 struct choice {
     const struct policy_image *images;
     int count;
     const struct policy_limits *limits;
-    int callers; /* with images; more than are in a call are not counted */
+    int callers; /* callers with images, counted up to the most images of a call */
 };
 
 /* The rows of a call, or of one caller's images in it. */
@@ -50,7 +50,7 @@ static int count_callers(const struct policy_image *images, int count) {
     return callers;
 }
 
-/* Whether every other caller in the call keeps its share of it with one more image. */
+/* Whether every other caller in the call keeps its share if the image joins. */
 static bool slows_nobody(
     const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
     const double cost = cost_of(c, rows_of(c, call, NULL) + image->rows);
@@ -62,7 +62,7 @@ static bool slows_nobody(
     return true;
 }
 
-/* Whether it can be in the call of those that are chosen. */
+/* Whether the image can join the call. */
 static bool fits(
     const struct choice *c, const struct policy_call *call, const struct policy_image *image) {
     const struct policy_image *head = &c->images[call->images[0]];
@@ -78,7 +78,8 @@ static bool is_chosen(const struct policy_call *call, int index) {
     return false;
 }
 
-/* The first of those that are not chosen and, if there is a head, can be in its call; -1: none. */
+/* Index of the first image that is not chosen yet and, if there is a head, can join its call; -1:
+ * none. */
 static int find_next(const struct choice *c, const struct policy_call *call) {
     int best = -1;
     for (int i = 0; i < c->count; i++) {

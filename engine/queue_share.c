@@ -15,9 +15,9 @@ static struct queue_caller *find(const struct queue_share *share, uint64_t calle
     return NULL;
 }
 
-/* Places that the caller may have, and, with *alone, whether no other has any. */
+/* Places that the caller may have. *alone: no other caller has waiting requests. */
 static int places_of(const struct queue_share *share, uint64_t caller, int max, bool *alone) {
-    int waiting = 1; /* callers: this one is about to */
+    int waiting = 1; /* number of callers, including this one */
     for (int i = 0; i < share->count; i++)
         waiting += share->callers[i].waiting > 0 && share->callers[i].caller != caller;
     *alone = waiting == 1;
@@ -94,7 +94,7 @@ void queue_share_look(struct queue_share *share, uint64_t caller, double left_s)
     }
 }
 
-/* Requests that came since are like others. */
+/* Requests that came after the latest look count as mean ones. */
 static double left_s(const struct queue_share *share, const struct queue_caller *of) {
     const int since = of->there - of->looked_at;
     return of->left_s + (since > 0 ? since * share->request_s : 0);

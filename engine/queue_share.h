@@ -1,13 +1,13 @@
-/* How much of the engine's queue each caller has, and how long it takes: counting, without threads.
+/* Each caller's share of the engine's queue, and how long its requests will take. Only counts; no
+ * threads.
  *
- * A queue of `max` places is all a caller's as long as no other has a request that waits. When n
- * callers have some, each may have max / (n + 1) of the places, and one at least; who has more
- * since it came before the others gets no further one until it has less. A caller below its share
- * has its place even if others have filled the queue, which then has more than `max` requests, but
- * never more than twice as many. So nobody who floods the queue, or sends again what was refused,
- * keeps another from it.
+ * While only one caller has waiting requests, it may use all `max` places of the queue. When n
+ * callers have some, each may have max / (n + 1) places, and at least one. A caller that already
+ * has more gets no further place until it has fewer. A caller below its share gets its place even
+ * if others have filled the queue: the queue may then exceed `max`, but never 2 * max. So a caller
+ * that floods the queue, or resends what was refused, keeps nobody else out.
  *
- * Callers are numbers that mean nothing here. Whoever owns it locks it. */
+ * Callers are numbers that have no meaning here. The owner does the locking. */
 #ifndef ENGINE_QUEUE_SHARE_H
 #define ENGINE_QUEUE_SHARE_H
 
@@ -19,39 +19,39 @@
 struct queue_caller {
     uint64_t caller;
     int waiting; /* in the queue */
-    int there;   /* those, those that have begun, and those that have waited elsewhere */
-    /* The work that all of them had before them when somebody last looked, and how many they were
-     * then. */
+    int there;   /* all of its requests: waiting, begun, or queued elsewhere before */
+    /* The work these requests had left at the latest look, in seconds, and how many were
+     * counted. */
     double left_s;
     int looked_at;
 };
 
-/* Zeroed: nobody is there. */
+/* Zeroed: there is no caller. */
 struct queue_share {
-    struct queue_caller *callers; /* owned, [capacity], `count` of them used: those with requests */
+    struct queue_caller *callers; /* owned, [capacity], `count` used: those with requests */
     int count, capacity;
     int waiting;
-    double request_s; /* the work of a request, on the average */
+    double request_s; /* mean work of a request, in seconds */
 };
 
 void queue_share_finish(struct queue_share *share); /* zeroed is fine */
 
-/* Whether the queue takes one more request of the caller; else ERROR_BUSY. */
+/* Returns true if the queue accepts one more request of the caller, else fails with ERROR_BUSY. */
 bool queue_share_takes(const struct queue_share *share, uint64_t caller, int max, struct error *err)
     __attribute__((warn_unused_result));
-/* One more request is there; `waits`: in the queue. ERROR_NO_MEMORY. */
+/* Adds a request; `waits`: it waits in the queue. ERROR_NO_MEMORY. */
 bool queue_share_enter(struct queue_share *share, uint64_t caller, bool waits, struct error *err)
     __attribute__((warn_unused_result));
-/* One that waited does so no more, though it is there. */
+/* A waiting request begins. It still counts as there. */
 void queue_share_begin(struct queue_share *share, uint64_t caller);
-/* One is gone; `waits`: it did so until now. */
+/* Removes a request; `waits`: it was still waiting. */
 void queue_share_leave(struct queue_share *share, uint64_t caller, bool waits);
 
-/* Somebody looks anew: queue_share_look follows for each request that is being drawn or may be. */
+/* Begins a new look: queue_share_look follows for each request that is or may be drawn. */
 void queue_share_begin_look(struct queue_share *share);
 void queue_share_look(struct queue_share *share, uint64_t caller, double left_s);
-/* How long, in seconds, until all that the caller has asked for is done: beside its own work each
- * other caller's, as much as the caller's own at most. 0: nothing is there, or nothing is known. */
+/* Seconds until everything that the caller has asked for is done: its own work, plus each other
+ * caller's, but of each at most as much as its own. 0: there is nothing, or nothing is known. */
 double queue_share_wait_s(const struct queue_share *share, uint64_t caller);
 
 #endif

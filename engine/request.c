@@ -34,7 +34,7 @@ static const char *const resize_mode_words[] = {
 #undef RESIZE_MODE
 };
 
-/* Which of the words it is; -1: none. */
+/* Index of the word in `words`; -1: it is not there. */
 static int find_word(const char *const *words, int count, const char *name) {
     for (int i = 0; i < count; i++)
         if (strcmp(name, words[i]) == 0)
@@ -93,7 +93,7 @@ void generate_request_finish(struct generate_request *request) {
     memset(request, 0, sizeof(*request));
 }
 
-/* A copy of `count` things; NULL where there are none, or no memory for them. */
+/* A copy of `count` elements; NULL if there are none, or no memory. */
 static void *copy_of(const void *things, size_t count, size_t size) {
     void *copy = things && count > 0 ? malloc(count * size) : NULL;
     if (copy)
@@ -101,14 +101,14 @@ static void *copy_of(const void *things, size_t count, size_t size) {
     return copy;
 }
 
-/* Its values, which still are the original's. */
+/* Copies its values, which still belong to the original. */
 static bool copy_encoded(struct encoded_texts *e) {
     const float *values = e->values;
     e->values = copy_of(values, (size_t)(e->texts * e->tokens * e->width), sizeof(*values));
     return !values || e->values;
 }
 
-/* The owned parts of *out, which still are the original's. */
+/* Copies the owned members of *out, which still belong to the original. */
 static bool copy_owned(struct generate_request *out) {
     char **prompts = calloc((size_t)out->prompt_count + 1, sizeof(*prompts)),
          **given = out->prompts;
@@ -290,7 +290,7 @@ bool generate_request_check_loras(const struct generate_request *request, struct
     return true;
 }
 
-/* AUTOMATIC1111 never cuts. */
+/* AUTOMATIC1111's syntax never truncates. */
 static bool check_long_prompt(const struct generate_request *request, struct error *err) {
     return request->prompt_syntax != PROMPT_SYNTAX_A1111 || !request->long_prompt_given ||
            request->long_prompt == LONG_PROMPT_CHUNK ||
@@ -298,7 +298,7 @@ static bool check_long_prompt(const struct generate_request *request, struct err
                "\"chunk\" with prompt_syntax \"a1111\", or none");
 }
 
-/* Strength, mask and resize_mode are of a picture. */
+/* Strength, mask and resize_mode need a picture. */
 static bool check_pictures(const struct generate_request *request, struct error *err) {
     static const char with_init_image[] = "only with init_image";
     char value[32];

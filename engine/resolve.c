@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* As diffusers' two pipelines. */
+/* The defaults of diffusers' two pipelines. */
 #define INIT_IMAGE_STRENGTH 0.8
 #define INPAINT_STRENGTH 1.0
 
@@ -20,7 +20,7 @@ static bool refuse_latents(const struct init_latents *l, const char *allowed, st
     return error_field(err, "init_latents", value, "%s", allowed);
 }
 
-/* The sides of init_image; cut down to multiples if it is to be resized, as diffusers does. */
+/* The sides of init_image; rounded down to multiples if it is to be resized, as in diffusers. */
 static bool init_image_size(const struct resolve_figures *figures, const struct resolved_request *r,
     int sides[2], struct error *err) {
     const bool resizes = r->asked.resize_mode != RESIZE_MODE_NONE;
@@ -47,7 +47,7 @@ static bool init_image_size(const struct resolve_figures *figures, const struct 
                resizes ? INIT_IMAGE_MAX_PX : IMAGE_MAX_PX, &mask[0], &mask[1], err);
 }
 
-/* An open size becomes that of the picture or the starting noise, if there is any, or the
+/* Fills in an open size: that of the picture or of the starting noise, if there is one, else the
  * model's. */
 static bool resolve_open_size(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
@@ -125,7 +125,7 @@ static bool resolve_clip_skip(
         "an integer from 0 to %d: this text encoder has %d layers", layers - 1, layers);
 }
 
-/* Whether the pictures that are there are those that the UNet needs. */
+/* Whether the request has the pictures that the UNet needs. */
 static bool check_kind(
     const struct resolve_figures *figures, const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
@@ -135,13 +135,13 @@ static bool check_kind(
         "a picture: this checkpoint inpaints, it needs init_image and mask_image");
 }
 
-/* As diffusers' get_timesteps. */
+/* diffusers' get_timesteps. */
 static int steps_of(const struct generate_request *asked) {
     const int steps = (int)(asked->num_inference_steps * asked->strength);
     return steps < asked->num_inference_steps ? steps : asked->num_inference_steps;
 }
 
-/* Of the picture's noise; before the scheduler. */
+/* Resolves the strength, which must come before the scheduler. */
 static bool resolve_strength(struct resolved_request *r, struct error *err) {
     struct generate_request *asked = &r->asked;
     if (!asked->init_image.bytes)
@@ -175,7 +175,7 @@ static void drop_file(struct picture_file *file) {
     file->bytes = NULL;
 }
 
-/* After the size. */
+/* Call after resolve_size. */
 static bool resolve_source(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     struct generate_request *asked = &r->asked;
@@ -187,7 +187,7 @@ static bool resolve_source(
     return ok;
 }
 
-/* Where the request leaves the seed open: 32 random bits, all that torch's CPU generator uses. */
+/* Fills in an open seed: 32 random bits, all that torch's CPU generator uses. */
 static bool resolve_seed(struct resolved_request *r, struct error *err) {
     if (r->asked.seed_given)
         return true;
@@ -211,8 +211,8 @@ static bool add_warning(struct resolved_request *r, char *text, struct error *er
     return true;
 }
 
-/* Guidance is off: what was given for it has no effect, as in diffusers, which is silent about it.
- */
+/* Guidance is off: warns that what was given for it has no effect. diffusers does the same in
+ * silence. */
 static bool warn_without_guidance(struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
     const struct {
@@ -236,7 +236,7 @@ static bool warn_without_guidance(struct resolved_request *r, struct error *err)
     return true;
 }
 
-/* What is wrong with loras[i], if a tag has named it, is wrong with the prompt. */
+/* If a tag of the prompt named loras[i], attributes the error to the prompt. */
 static bool blame_tag(const struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;
     char tag[ADAPTER_NAME_MAX_BYTES + 16], allowed[sizeof(err->allowed)];
@@ -253,8 +253,8 @@ static bool blame_tag(const struct resolved_request *r, struct error *err) {
     return false;
 }
 
-/* The adapters that prompt `index` names. A request has one set of them, so that all of its prompts
- * name the same. */
+/* Adds the adapters that prompt `index` names. A request has a single set of adapters, so all of
+ * its prompts must name the same. */
 static bool take_tags(
     struct resolved_request *r, int index, const struct text_extras *extras, struct error *err) {
     struct generate_request *asked = &r->asked;
@@ -306,7 +306,7 @@ static bool take_encoded(const struct resolve_figures *figures, struct resolved_
     return true;
 }
 
-/* Prompt `index`, or -1: what guidance leads away from. */
+/* Makes the text of prompt `index`, or of the negative prompt (-1). */
 static bool make_text(const struct resolve_figures *figures, struct resolved_request *r, int index,
     struct error *err) {
     const struct generate_request *asked = &r->asked;
@@ -363,7 +363,7 @@ static bool make_texts(
     return true;
 }
 
-/* The last to be resolved: it may take long. */
+/* Resolved last, as it may take long. */
 static bool resolve_loras(
     const struct resolve_figures *figures, struct resolved_request *r, struct error *err) {
     const struct generate_request *asked = &r->asked;

@@ -1,6 +1,6 @@
-/* What a request means to one checkpoint, resolved once and before it waits for its turn: whatever
- * can be wrong with it is found here, and whoever draws it or describes it reads the result. From
- * any thread. */
+/* A request resolved for one checkpoint, once, before it waits for its turn. Everything that can be
+ * wrong with a request is found here; whoever draws or describes it reads the result. Any
+ * thread. */
 #ifndef ENGINE_RESOLVE_H
 #define ENGINE_RESOLVE_H
 
@@ -9,66 +9,67 @@
 #include "engine/request.h"
 #include "engine/source.h"
 
-/* What resolving has to know of a checkpoint; everything borrowed. */
+/* What resolving needs to know of a checkpoint. Everything is borrowed. */
 struct resolve_figures {
     const struct tokenizer *tokenizer;
     struct embeddings *embeddings; /* NULL: there are none */
     const json_t *scheduler_json;
-    int default_px; /* a side of a picture whose size is left open */
-    int vae_scale;  /* px that one latent covers, in each direction */
+    int default_px; /* side of a picture whose size is left open */
+    int vae_scale;  /* px per latent, in each direction */
     int latent_channels;
     bool inpaints;      /* the UNet has 9 channels: it needs a picture and a mask */
-    int context_length; /* tokens of a text, its begin and end marks included */
-    int context_width;  /* numbers that the UNet takes for each */
+    int context_length; /* tokens of a text, including its begin and end marks */
+    int context_width;  /* width of the context that the UNet takes, per token */
     int text_layers;
     struct adapters *adapters; /* NULL: a request can name none */
-    uint64_t adapters_base;    /* its number of this checkpoint (adapters_base_id) */
+    uint64_t adapters_base;    /* adapters_base_id of this checkpoint */
 };
 
-/* Read-only once it is made. Everything is owned, but for scheduler.trained_betas, which is the
- * checkpoint's. */
+/* Read-only once it is made. Everything is owned, except scheduler.trained_betas, which belongs to
+ * the checkpoint. */
 struct resolved_request {
-    /* With the size, the seed and the strength, if it left them open, and behind its own adapters
-     * those that its prompt names: tag_count of them. Its pictures' bytes are gone, their sizes are
-     * left. */
+    /* A copy with size, seed and strength filled in where they were left open. The adapters named
+     * in its prompt follow its own: tag_count of them. Of its pictures only the sizes are kept, not
+     * the bytes. */
     struct generate_request asked;
     int tag_count;
     struct scheduler_config scheduler;
-    struct scheduler_plan *plan; /* of every image */
+    struct scheduler_plan *plan; /* the same for every image */
     struct source *source;       /* NULL: no picture is given */
     bool guided;
     int images; /* prompt by prompt, num_images of each */
     int latent_channels, latent_height, latent_width;
     struct text *texts; /* the negative prompt first if guided, then the prompts */
     int text_count;
-    struct embedding_set *embeddings; /* held: those that texts were made with; NULL: none */
-    bool vectors;                     /* some of them are in a text */
-    int tokens;                       /* of a chunk: what the text encoder takes at a time */
+    struct embedding_set *embeddings; /* held: those that the texts were made with; NULL: none */
+    bool vectors;                     /* some of their vectors are in a text */
+    int tokens;                       /* of a chunk: what the text encoder takes at once */
     int chunks;                       /* of the longest text */
-    char **warnings;                  /* of texts that were cut, fields without effect */
+    char **warnings;                  /* of texts that were cut and of fields without effect */
     int warning_count;
     struct adapter_set *adapters; /* NULL: the base alone */
-    /* Of the checkpoint for which it was resolved, whose owner may want to know how long it is
-     * needed: called last, if it is there. */
+    /* The checkpoint that the request was resolved for. `release`, if set, is called last, so that
+     * the owner knows when the checkpoint is no longer needed. */
     struct resolved_for {
         void (*release)(void *model);
         void *model;
-        const char *name; /* borrowed; NULL: nobody said */
+        const char *name; /* borrowed; NULL: it has no name */
     } of;
 };
 
-/* Whether it may take long: pictures to decode, adapters (NULL: there are none) to read. */
+/* Whether resolving may take long: pictures to decode, or adapters (may be NULL) to read. */
 bool resolve_would_wait(struct adapters *adapters, const struct generate_request *request);
 
-/* `request` is copied. Waits where resolve_would_wait says so. ERROR_INVALID names the field, by
- * its name in the API, the value and what is allowed. The caller finishes *out on success. */
+/* Resolves a request, which is copied. Waits where resolve_would_wait says so. ERROR_INVALID names
+ * the field as the API calls it, the value and what is allowed. The caller finishes *out on
+ * success. */
 bool resolve_request(const struct resolve_figures *figures, const struct generate_request *request,
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 void resolved_request_finish(struct resolved_request *request); /* zeroed is fine */
 
-/* Of image `index`. */
+/* The seed of image `index`. */
 uint64_t resolved_request_seed(const struct resolved_request *request, int index);
-/* "" where it came encoded. */
+/* "" if the prompt came encoded. */
 const char *resolved_request_prompt(const struct resolved_request *request, int index);
 
 #endif

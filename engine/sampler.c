@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Some images and one call for them; `rows` of the UNet: `guided` unconditional ones, then `count`
- * conditional ones. */
+/* Some images and one UNet call for them. The call has `rows` rows: `guided` unconditional ones,
+ * then `count` conditional ones. */
 struct tick {
     struct compute *c;
     struct sampler *s;
@@ -29,18 +29,18 @@ static const struct scheduler_evaluation *evaluation_of(const struct image *imag
     return &image->plan->evaluations[image->evaluations];
 }
 
-/* Neighbours in the call whose rows of terms are neighbours too, so that one operation takes them
- * all: each with its own coefficients, but the same tensors. */
+/* Neighbouring images of a call whose rows of terms are neighbours too, so that one operation
+ * handles them all: with coefficients of their own, but the same tensors. */
 struct run {
-    int first, count;         /* of the tick's images, and of its conditional rows */
-    int unconditional;        /* the first one's unconditional row, if guided */
-    int row;                  /* the first one's row of terms */
-    const struct image *head; /* the first one */
+    int first, count;         /* indices in the tick's images and in its conditional rows */
+    int unconditional;        /* the first image's unconditional row, if guided */
+    int row;                  /* the first image's row of terms */
+    const struct image *head; /* the first image */
 };
 
 typedef bool are_alike(const struct image *a, const struct image *b);
 
-/* The run after `run`, which is zeroed before the first; false after the last. */
+/* Finds the run after `run`, which is zeroed before the first call; false after the last. */
 static bool next_run(const struct tick *t, are_alike *alike, struct run *run) {
     int first = run->first + run->count, unconditional = run->unconditional;
     if (run->count && run->head->guided)
@@ -91,7 +91,7 @@ static void divide(
                .terms = { x }, .count = 1, .coefficients = ones, .divisors = divisors, .y = y });
 }
 
-/* Whether the UNet is shown mask and masked picture beside the sample. */
+/* Whether the UNet sees mask and masked picture beside the sample. */
 static bool inpaints(const struct sampler *s) {
     const struct unet_config *config = unet_get_config(s->unet);
     return config->in_channels != config->out_channels;
@@ -111,7 +111,7 @@ static bool start_alike(const struct image *a, const struct image *b) {
            !a->start == !b->start;
 }
 
-/* drawn: from torch's CUDA generators, which a device can draw from by itself. */
+/* Fills `drawn` on the device, from torch's CUDA generators. */
 static void draw_on_device(const struct tick *t, const struct run *run) {
     struct tensor drawn = call_rows(&t->s->drawn, run);
     uint64_t seeds[UNET_CALL_MAX_IMAGES], offsets[UNET_CALL_MAX_IMAGES];
@@ -125,8 +125,8 @@ static void draw_on_device(const struct tick *t, const struct run *run) {
         t->images[run->first + i]->generator.offset += (uint64_t)philox_rounds(elements);
 }
 
-/* drawn: what the host draws, from the generators or from the Brownian motions, passes through the
- * memory that the result will lie in. */
+/* Fills `drawn` from the host's generators or the Brownian motions. The numbers pass through the
+ * memory of the image's result. */
 static void draw_on_host(const struct tick *t, const struct run *run, bool brownian) {
     for (int i = run->first; i < run->first + run->count; i++) {
         struct image *image = t->images[i];
@@ -146,8 +146,8 @@ static void upload_given(const struct tick *t, const struct run *run) {
     }
 }
 
-/* noise: each image's from its own generator in torch's order, or, before its first step, what it
- * is given. */
+/* Fills `noise`: each image's from its own generator in torch's order, or, before its first step,
+ * what it is given. */
 static void make_noise(const struct tick *t, const struct run *run, bool first_step) {
     bool brownian = !first_step && evaluation_is_brownian(evaluation_of(run->head));
     if (first_step && run->head->init_latents)
@@ -173,7 +173,8 @@ static bool never_alike(const struct image *a, const struct image *b) {
     return false;
 }
 
-/* The run's rows of the input, from row `first` on: sample / divisors, and what lies beside it. */
+/* The run's rows of the input, from row `first` on: sample / divisors, followed by what is shown
+ * beside it. */
 static void show(const struct tick *t, const struct run *run, const float *divisors, int first) {
     const struct sampler *s = t->s;
     const struct tensor sample = term_rows(s, TERM_SAMPLE, run);
@@ -188,7 +189,7 @@ static void show(const struct tick *t, const struct run *run, const float *divis
     op_concat(t->c, &(struct concat_args){ &scaled, &shown, &input });
 }
 
-/* input: the samples as each image's scheduler wants them shown to the model. */
+/* Fills `input` with the samples, scaled as each image's scheduler requires. */
 static void fill_input(const struct tick *t) {
     float divisors[UNET_CALL_MAX_IMAGES];
     for (struct run run = { 0 }; next_run(t, always_alike, &run);) {
@@ -200,7 +201,7 @@ static void fill_input(const struct tick *t) {
     }
 }
 
-/* The rows of text_kv that an image has. */
+/* The rows of text_kv that belong to an image. */
 static int unconditional_text(const struct image *image) {
     return 2 * image->row;
 }
@@ -209,8 +210,8 @@ static int conditional_text(const struct image *image) {
     return 2 * image->row + 1;
 }
 
-/* A device that records keeps one recording for each number of rows: many counts would push each
- * other out, so the odd ones of the larger are filled up with a row that nobody reads. */
+/* A device that records keeps a recording for each number of rows. Many numbers would push each
+ * other out, so odd ones above 6 are rounded up by a row that nobody reads. */
 static int recorded_rows(const struct compute *c, int rows) {
     return c->kernels->recorder && rows > 6 ? (rows + 1) / 2 * 2 : rows;
 }
@@ -232,8 +233,8 @@ static void copy_row(
     copy(c, &x, tensor_rows(to, to_row, 1));
 }
 
-/* kv: the texts of each row, copied only where another text is there from the tick before; and
- * lengths. */
+/* Fills `kv` with the texts of each row, copied only if the previous tick left another text there;
+ * and `lengths`. */
 static void fill_kv(const struct tick *t) {
     struct sampler *s = t->s;
     int texts[2 * UNET_CALL_MAX_IMAGES], unconditional = 0;
@@ -255,18 +256,18 @@ static void fill_kv(const struct tick *t) {
     }
     const int rows = recorded_rows(t->c, t->rows);
     if (rows > t->rows)
-        lengths[t->rows] = 1; /* of the row that nobody reads */
+        lengths[t->rows] = 1; /* the row that nobody reads */
     const struct tensor uploaded = tensor_rows(&s->lengths, 0, rows);
     compute_upload(t->c, lengths, &uploaded);
 }
 
-/* What the rows of a call change of the UNet's weights. */
+/* The changes to the UNet's weights for each row of a call. */
 struct call_overlay {
     const struct row_overlay *rows[UNET_CALL_MAX_ROWS];
     struct overlay overlay;
 };
 
-/* For c->overlay: rows[count], the rest of the call being filled up; NULL if none changes any. */
+/* For c->overlay: covers the first `count` rows; NULL if no row changes any weight. */
 static const struct overlay *use_overlay(struct call_overlay *o, int count) {
     bool any = false;
     for (int row = 0; row < count; row++)
@@ -286,8 +287,8 @@ static const struct overlay *overlay_of(const struct tick *t, int rows, struct c
     return use_overlay(o, rows);
 }
 
-/* Of the image's evaluations from this one on, as many as there are lines. A dry run makes all, so
- * that its memory is enough for any schedule. */
+/* Encodes the timesteps of the image's evaluations from the current one on, at most one per line. A
+ * dry run encodes all lines, so that its memory is enough for any schedule. */
 static void encode_timesteps(const struct tick *t, const struct image *image) {
     struct sampler *s = t->s;
     float timesteps[SAMPLER_TIME_LINES] = { 0 };
@@ -310,8 +311,8 @@ static void encode_timesteps(const struct tick *t, const struct image *image) {
         s->time_first[image->row] = image->evaluations;
 }
 
-/* The line of the image's next evaluation; made if need be, or copied from an image before it that
- * has the same schedule and adapters and stands where it does. */
+/* The line of the image's next evaluation. Encodes it if needed, or copies it from an earlier image
+ * of the call with the same schedule and adapters whose lines start at this evaluation. */
 static int time_line(const struct tick *t, int index) {
     struct sampler *s = t->s;
     const struct image *image = t->images[index];
@@ -336,7 +337,8 @@ static int time_line(const struct tick *t, int index) {
     return image->row * SAMPLER_TIME_LINES;
 }
 
-/* time_ids: of each row the line of its image; of one that nobody reads, that of the last row. */
+/* Fills `time_ids`: for each row the line of its image; for a row that nobody reads, the line of
+ * the last row. */
 static void fill_times(const struct tick *t) {
     struct sampler *s = t->s;
     const int rows = recorded_rows(t->c, t->rows);
@@ -368,8 +370,8 @@ static void run_unet(struct compute *c, const void *user) {
         &call->lengths, &predicted);
 }
 
-/* predicted = unet(input, lines of time_table, kv): the same calls at every tick of so many rows of
- * a size, so that a device may replay them. */
+/* predicted = unet(input, lines of time_table, kv). For one number of rows and one size the calls
+ * are the same at every tick, so that a device may replay them. */
 static void predict(const struct tick *t) {
     const struct sampler *s = t->s;
     int rows = recorded_rows(t->c, t->rows);
@@ -396,7 +398,7 @@ static double unbiased_std(const float *x, int64_t count) {
     return sqrt(squares / (double)(count - 1));
 }
 
-/* The standard deviation of each image. */
+/* Computes the standard deviation of each image. */
 static void deviations(
     struct compute *c, const struct tensor *t, double out[UNET_CALL_MAX_IMAGES]) {
     const float *x = compute_view(c, t);
@@ -448,7 +450,7 @@ static void guide(const struct tick *t, const struct run *run) {
         rescale_guidance(t, run, &conditional, &output);
 }
 
-/* Where the run's images have a term: what lasts in their rows, the rest in the call's. */
+/* The run's tensor of a term: terms that last are in the images' rows, the others in the call's. */
 static struct tensor find_term(const struct tick *t, const struct run *run, int term) {
     if (term == TERM_OUTPUT)
         return run->head->guided ? call_rows(&t->s->guided, run)
@@ -456,8 +458,8 @@ static struct tensor find_term(const struct tick *t, const struct run *run, int 
     return term == TERM_NOISE ? call_rows(&t->s->noise, run) : term_rows(t->s, term, run);
 }
 
-/* x0 as the model's output has it, to the host by way of `difference`, which guidance is done with.
- */
+/* Writes x0, as predicted from the model's output, to image->preview on the host. Reuses
+ * `difference`, which guidance no longer needs. */
 static void preview(const struct tick *t, const struct run *run) {
     struct image *image = t->images[run->first];
     float weights[2];
@@ -483,7 +485,7 @@ static bool draw_alike(const struct image *a, const struct image *b) {
            a->generator.kind == b->generator.kind;
 }
 
-/* Updates that read and write the same terms; their weights may differ. */
+/* Whether the updates read and write the same terms; their weights may differ. */
 static bool update_alike(const struct image *a, const struct image *b) {
     const struct scheduler_evaluation *x = evaluation_of(a), *y = evaluation_of(b);
     bool alike = x->update_count == y->update_count;
@@ -495,15 +497,15 @@ static bool update_alike(const struct image *a, const struct image *b) {
     return alike;
 }
 
-/* The run's `index`th update. */
+/* Applies the run's `index`th update. */
 static void apply_update(const struct tick *t, const struct run *run, int index) {
     const struct scheduler_update *head = &evaluation_of(run->head)->updates[index];
     struct tensor terms[TERM_COUNT], target = find_term(t, run, head->target);
     int used[TERM_COUNT], count = 0;
     for (int term = 0; term < TERM_COUNT; term++)
         if (head->weights[term] != 0)
-            used[count++] = term; /* COMBINE_MAX_TERMS at most, as scheduler_plan_create checks */
-    if (count == 0)               /* a step that forgets everything: 0 times the sample */
+            used[count++] = term; /* at most COMBINE_MAX_TERMS, as scheduler_plan_create checks */
+    if (count == 0)               /* a step without any weights: 0 times the sample */
         used[count++] = TERM_SAMPLE;
     float weights[UNET_CALL_MAX_IMAGES * COMBINE_MAX_TERMS], divisors[UNET_CALL_MAX_IMAGES];
     struct combine_args args = {
@@ -527,7 +529,7 @@ static bool keep_alike(const struct image *a, const struct image *b) {
     return a->keeps == b->keeps;
 }
 
-/* What is masked out becomes the picture again, at the noise of the next evaluation. */
+/* Restores the picture where it is masked out, at the noise level of the next evaluation. */
 static void keep_picture(const struct tick *t, const struct run *run) {
     const struct sampler *s = t->s;
     float levels[2 * UNET_CALL_MAX_IMAGES];
@@ -574,7 +576,7 @@ void sampler_tick(struct compute *c, struct sampler *s, struct image *const *ima
     compute_pace(c);
 }
 
-/* --- coming and going --- */
+/* --- joining and leaving --- */
 
 static bool size_is_right(struct compute *c, const struct sampler_size *size) {
     if (compute_ok(c) && (size->images < 1 || size->images > SAMPLER_MAX_IMAGES))
@@ -667,7 +669,7 @@ void sampler_leave(struct image *image) {
     image->sampler = NULL;
 }
 
-/* What a call has kept of the image's rows is another's from now on. */
+/* Marks the rows of `kv` that hold the image's texts as unknown. */
 static void forget_texts(struct sampler *s, const struct image *image) {
     for (int row = 0; row < 2 * UNET_CALL_MAX_IMAGES; row++)
         if (s->kv_texts[row] == unconditional_text(image) ||
@@ -708,7 +710,8 @@ void sampler_copy_texts(
     }
 }
 
-/* values, [c][h][w] on the host, to row `row` of y by way of the call's row `at`. */
+/* Uploads values, [c][h][w] on the host, to row `row` of y, through the call's row `at` of
+ * `drawn`. */
 static void upload_row(
     const struct tick *t, const float *values, int at, const struct tensor *y, int row) {
     struct tensor drawn = tensor_rows(&t->s->drawn, at, 1), to = tensor_rows(y, row, 1);
@@ -718,7 +721,7 @@ static void upload_row(
         t->c, &(struct convert_args){ .x = &drawn, .layout = LAYOUT_NCHW_TO_NHWC, .y = &to });
 }
 
-/* What the UNet is shown beside the sample: the mask, then the masked picture. */
+/* Fills the image's row of `shown`: the mask, then the masked picture. */
 static void show_masked(const struct tick *t, const struct image *image, int at) {
     struct tensor masked = tensor_rows(&t->s->noise, at, 1);
     struct tensor mask = tensor_rows(&t->s->guided, at, 1), shown;
@@ -729,7 +732,7 @@ static void show_masked(const struct tick *t, const struct image *image, int at)
     op_concat(t->c, &(struct concat_args){ &mask, &masked, &shown });
 }
 
-/* Image `at` of the call begins with what its pictures came to. */
+/* Sets the start of image `at` of the call from its pictures. */
 static void start_from_picture(const struct tick *t, int at) {
     const struct sampler *s = t->s;
     const struct image *image = t->images[at];
@@ -771,7 +774,7 @@ static bool all_finite(const float *x, int64_t count) {
     return true;
 }
 
-/* Brings the run's samples to the host, in torch's order. */
+/* Copies the run's samples to the host, in torch's order. */
 static void take(const struct tick *t, const struct run *run) {
     struct tensor sample = term_rows(t->s, TERM_SAMPLE, run), drawn = call_rows(&t->s->drawn, run);
     op_convert(

@@ -1,6 +1,6 @@
 #include "engine/seed_sequence.h"
 
-#define KEY_WORDS_MAX 8 /* two of each part of the key */
+#define KEY_WORDS_MAX 8 /* two for each part of the key */
 
 static uint32_t hash_word(uint32_t value, uint32_t *constant) {
     value ^= *constant;
@@ -14,7 +14,7 @@ static uint32_t mix(uint32_t x, uint32_t y) {
     return mixed ^ mixed >> 16;
 }
 
-/* The words of a number, lowest first, without leading zeros: at least one. */
+/* Splits a number into words, lowest first, without leading zeros: at least one. */
 static int split_words(uint64_t number, uint32_t *out) {
     out[0] = (uint32_t)number;
     out[1] = (uint32_t)(number >> 32);
@@ -28,7 +28,7 @@ void seed_sequence(
     int words = 0;
     for (int i = 0; i < keys && words + 2 <= KEY_WORDS_MAX; i++)
         words += split_words(key[i], spawned + words);
-    split_words(entropy, mixed); /* zeros fill the pool up, so the key comes after all of it */
+    split_words(entropy, mixed); /* zeros fill up the pool, so the key comes after the whole pool */
     for (int i = 0; i < pool; i++)
         mixed[i] = hash_word(mixed[i], &constant);
     for (int from = 0; from < pool; from++)

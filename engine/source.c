@@ -13,7 +13,7 @@ static const char *param_of(enum source_picture picture) {
     return picture == SOURCE_INIT ? "init_image" : "mask_image";
 }
 
-/* What a file's reader said, as the field's error. */
+/* Reports a file reader's error as an error of the field. */
 static bool refuse_file(const char *param, const struct picture_file *file, const struct error *why,
     struct error *err) {
     char value[48];
@@ -64,7 +64,7 @@ static bool read_mask(
         "a PNG that is transparent where the picture is to be drawn anew; %.300s", why.message);
 }
 
-/* To the size that is drawn, in place. */
+/* Resizes to the request's size, in place. */
 static bool fit(
     struct picture *picture, const struct generate_request *request, struct error *err) {
     struct picture out = { 0 };
@@ -83,7 +83,7 @@ static bool fit(
     return true;
 }
 
-/* As diffusers' mask processor: grey, and drawn anew from the middle of the scale on. */
+/* Grey; 1 from the middle of the scale on, as in diffusers' mask processor. */
 static bool make_mask(struct picture *mask, struct error *err) {
     if (!picture_to_grey(mask, err))
         return false;
@@ -160,8 +160,8 @@ static size_t elements(const struct latent_shape *s) {
     return (size_t)(s->channels * s->height * s->width);
 }
 
-/* latents = scaling_factor (mean + std noise), from moments [h][w][2 c] and noise [c][h][w]; as
- * diffusers, whose log-variance stays between -30 and 20. latents may be noise. */
+/* latents = scaling_factor (mean + std noise), from moments [h][w][2 c] and noise [c][h][w]; as in
+ * diffusers, the log-variance is limited to -30..20. latents may be noise. */
 static void sample_posterior(
     const struct image_start_options *o, const float *moments, const float *noise, float *latents) {
     const size_t channels = (size_t)o->shape.channels;
@@ -200,8 +200,8 @@ static void draw_start(
                                           : o->signal * s->init[i] + o->noise * s->noise[i];
     if (!source->mask.pixels)
         return;
-    /* Where the UNet sees no masked picture, diffusers encodes it all the same: what is drawn for
-     * it is gone from the generator. */
+    /* diffusers encodes the masked picture even if the UNet does not see it; the same numbers are
+     * drawn here, so that the generator is in the same state. */
     noise_draw(generator, s->masked, (int64_t)count);
     if (source_encodes(source, SOURCE_MASKED))
         sample_posterior(o, moments, s->masked, s->masked);
@@ -235,7 +235,7 @@ void image_start_finish(struct image_start *start) {
     memset(start, 0, sizeof(*start));
 }
 
-/* --- nothing in particular --- */
+/* --- blank pictures --- */
 
 static bool blank_file(
     int width, int height, int value, struct picture_file *out, struct error *err) {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a unit of work counts among those that say how long one takes; the latest counts most. */
+/* Weight of a unit of work in the running averages of the time that units take. */
 #define RATE_SHARE 0.1
 
 enum picture_state { PICTURE_NEW, PICTURE_STEPPING, PICTURE_SAMPLED, PICTURE_DONE };
@@ -20,7 +20,7 @@ struct frame {
     struct image image;
     enum picture_state state;
     bool alone;         /* a call that it shared has failed */
-    bool preview_waits; /* to be decoded */
+    bool preview_waits; /* a preview of it is to be decoded */
 };
 
 /* One request. */
@@ -28,20 +28,20 @@ struct drawing {
     struct drawing *next;
     const struct resolved_request *request;
     struct studio_hooks hooks;
-    double begun_s, deadline_s; /* deadline 0: none */
+    double begun_s, deadline_s; /* deadline_s 0: none */
     struct stage_work work;
     bool begun;
     struct generate_result result;
     struct frame *pictures; /* owned, [request->images]; NULL until it begins */
-    bool encoded;           /* the pictures it brings, if any */
-    float *moments;         /* owned: what they came to */
-    float *previews; /* owned: [request->images] latents on their way; NULL: none are wanted */
+    bool encoded;           /* the pictures that it brings are encoded, or there are none */
+    float *moments;         /* owned: the encoded pictures */
+    float *previews;        /* owned: [request->images] latents for previews; NULL: no previews */
     int evaluations, pictures_done, previews_decoded;
-    double served;      /* work that was done for it */
-    double turn, rank;  /* as engine/policy.h has them */
-    int64_t rows;       /* of all UNet calls that it was in */
-    uint64_t last_call; /* the last of them */
-    struct error error; /* why it ends */
+    double served;      /* flops done for it */
+    double turn, rank;  /* as in engine/policy.h */
+    int64_t rows;       /* sum over the UNet calls that it was in */
+    uint64_t last_call; /* number of the last of them */
+    struct error error; /* why it ends; ERROR_NONE: it goes on */
 };
 
 /* An image of some drawing. */
@@ -54,16 +54,16 @@ struct studio {
     struct stages stages;
     int call_rows;
     struct drawing *first, *last;
-    int images;                     /* of all drawings */
-    struct turns turns;             /* of those who asked for them */
-    struct policy_image *list;      /* the next three owned, [capacity]: for the next choice, */
-    struct place *places;           /* image by image, */
-    struct turns_request *requests; /* request by request */
+    int images;                     /* in all drawings */
+    struct turns turns;             /* accounts of the callers */
+    struct policy_image *list;      /* owned, like the next two; [capacity]: */
+    struct place *places;           /* of each image */
+    struct turns_request *requests; /* of each drawing */
     int capacity;
-    double seconds, flops;               /* of the latest units */
-    int paced_size;                      /* of the images whose calls took: */
-    double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds a flop, by the call's rows; 0: not known */
-    double request_flops;                /* of one of the latest requests */
+    double seconds, flops; /* running averages over the latest units */
+    int paced_size;        /* latent size of the images that `pace` was measured with */
+    double pace[UNET_CALL_MAX_ROWS + 1]; /* seconds per flop, by the call's rows; 0: unknown */
+    double request_flops;                /* running average over the latest requests */
     uint64_t calls;
     bool one_at_a_time;
     bool wants_colours, has_colours;
@@ -103,7 +103,7 @@ static int total_evaluations(const struct drawing *d) {
     return d->request->images * d->request->plan->count;
 }
 
-/* --- coming and going --- */
+/* --- adding and removing requests --- */
 
 static bool make_room(struct studio *studio, int images, struct error *err) {
     if (images <= studio->capacity)
@@ -133,7 +133,7 @@ static double seconds_per_flop(const struct studio *studio) {
     return studio->flops > 0 ? studio->seconds / studio->flops : 0;
 }
 
-/* All of it, previews aside. */
+/* All work of a drawing, without previews. */
 static double work_of(const struct drawing *d) {
     const double decodes = d->request->asked.latent_output ? 0 : d->request->images;
     return (pictures_to_encode(d->request) > 0 ? d->work.encode : 0) +
@@ -177,12 +177,12 @@ static void unlink_drawing(struct studio *studio, struct drawing *d) {
     studio->images -= d->request->images;
 }
 
-/* Each level of priority halves work, each below 0 doubles it. */
+/* Each priority level above 0 halves the work, each below 0 doubles it. */
 static double weighted(const struct drawing *d, double work) {
     return ldexp(work, -d->request->asked.priority);
 }
 
-/* With its result, or d->error. */
+/* Ends a drawing with its result, or with d->error. */
 static void end_drawing(struct studio *studio, struct drawing *d) {
     const bool ok = d->error.code == ERROR_NONE;
     if (d->error.code == ERROR_CANCELLED || d->error.code == ERROR_TIMEOUT)
@@ -204,7 +204,7 @@ static void end_drawing(struct studio *studio, struct drawing *d) {
     free(d);
 }
 
-/* All that have failed, and all that are done. */
+/* Ends all drawings that have failed or are done. */
 static void end_ended(struct studio *studio) {
     for (struct drawing *d = studio->first, *next; d; d = next) {
         next = d->next;
@@ -213,7 +213,7 @@ static void end_ended(struct studio *studio) {
     }
 }
 
-/* False, for the caller to return, with every request ended. */
+/* Ends every drawing with `why`. Returns false, for the caller to return. */
 static bool lose_all(struct studio *studio, const struct error *why, struct error *err) {
     for (struct drawing *d = studio->first; d; d = d->next)
         d->error = *why;
@@ -222,7 +222,8 @@ static bool lose_all(struct studio *studio, const struct error *why, struct erro
     return false;
 }
 
-/* `why` ends the drawing, or, if the device is lost, all. What studio_work returns. */
+/* Ends the drawing with `why`, or all drawings if the device is lost. Returns what studio_work
+ * returns. */
 static bool fail(
     struct studio *studio, struct drawing *d, const struct error *why, struct error *err) {
     if (why->code == ERROR_DEVICE_LOST)
@@ -252,7 +253,7 @@ static void check_time(struct drawing *d, double now) {
 
 /* --- previews --- */
 
-/* Whether one is due after the image's next evaluation. */
+/* Whether a preview is due after the image's next evaluation. */
 static bool is_preview_due(
     const struct studio *studio, const struct drawing *d, const struct frame *p) {
     const int every = d->hooks.preview_every, next = p->image.evaluations + 1;
@@ -279,7 +280,8 @@ static void show(struct drawing *d, int index, int width, int height, const uint
     d->hooks.preview(&preview, d->hooks.user);
 }
 
-/* The image has just left what it would be; without memory there is no preview. */
+/* Makes the preview from what the image has just left in p->image.preview; if memory is short,
+ * there is no preview. */
 static void preview_picture(struct studio *studio, struct drawing *d, int index) {
     struct frame *p = &d->pictures[index];
     const struct resolved_request *r = d->request;
@@ -298,10 +300,10 @@ static void preview_picture(struct studio *studio, struct drawing *d, int index)
     free(colours);
 }
 
-/* --- what is next --- */
+/* --- choosing what is next --- */
 
-/* Of a request whose pictures are not encoded only that: it is soon done, and then its images can
- * be in the calls that others make. */
+/* The work left. If the request's pictures are not encoded yet, only their encoding counts: it is
+ * soon done, and then its images can join the calls of others. */
 static double work_left(const struct drawing *d) {
     const struct resolved_request *r = d->request;
     const double decodes = (r->asked.latent_output ? 0 : r->images - d->pictures_done) +
@@ -326,7 +328,7 @@ static enum policy_state policy_state(enum picture_state state, bool preview_wai
                                        : POLICY_CODING;
 }
 
-/* Of all drawings. */
+/* Computes turn and rank of all drawings. */
 static void take_turns(struct studio *studio, double now) {
     const double s_per_flop = seconds_per_flop(studio);
     int count = 0;
@@ -350,7 +352,7 @@ static int size_of(const struct resolved_request *r) {
     return r->latent_height << 16 | r->latent_width;
 }
 
-/* The images that are not done, in order of admission. */
+/* Lists the images that are not done, in order of admission. */
 static int list_images(struct studio *studio, double now) {
     int count = 0;
     take_turns(studio, now);
@@ -385,14 +387,15 @@ static struct frame *picture_at(const struct place *place) {
     return &place->drawing->pictures[place->index];
 }
 
-/* A unit of work that took `seconds`. */
+/* Records a unit of work that took `seconds`. */
 static void count_work(struct studio *studio, double flops, double seconds) {
     studio->seconds += RATE_SHARE * (seconds - studio->seconds);
     studio->flops += RATE_SHARE * (flops - studio->flops);
     turns_move_clock(&studio->turns, flops);
 }
 
-/* How long a call of images of one size took. What calls of another size took says little of it. */
+/* Records how long a call for images of one size took. Calls of another size say little about
+ * it. */
 static void count_pace(struct studio *studio, int size, int rows, double flops, double seconds) {
     if (size != studio->paced_size)
         memset(studio->pace, 0, sizeof(studio->pace));
@@ -401,8 +404,9 @@ static void count_pace(struct studio *studio, int size, int rows, double flops, 
     *pace += (*pace > 0 ? RATE_SHARE : 1) * (seconds / flops - *pace);
 }
 
-/* As struct policy_limits has it. What is not known of so many rows is taken from the next smaller
- * call that is, so that a device that gains from wider calls shows it in calls that grow. */
+/* Fills in `cost` of struct policy_limits. If the pace of a number of rows is unknown, it is that
+ * of the next smaller number that is known: so calls grow step by step on a device that gains from
+ * wider calls. */
 static void fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROWS + 1]) {
     double pace = 0;
     for (int rows = UNET_CALL_MAX_ROWS; rows > 0; rows--)
@@ -415,7 +419,7 @@ static void fill_cost(const struct studio *studio, double cost[UNET_CALL_MAX_ROW
     }
 }
 
-/* The next call, or none. */
+/* Chooses the next call, or none. */
 static void choose(const struct studio *studio, int listed, bool no_new, struct policy_call *call) {
     double cost[UNET_CALL_MAX_ROWS + 1];
     const struct policy_limits limits = { studio->call_rows, no_new, cost };
@@ -423,7 +427,7 @@ static void choose(const struct studio *studio, int listed, bool no_new, struct 
     policy_choose(studio->list, listed, &limits, call);
 }
 
-/* --- beginning --- */
+/* --- beginning drawings --- */
 
 static size_t latent_elements(const struct resolved_request *r) {
     return (size_t)r->latent_channels * (size_t)r->latent_height * (size_t)r->latent_width;
@@ -462,7 +466,7 @@ static bool allocate(struct drawing *d, bool checks) {
     return ok;
 }
 
-/* The first work for it. */
+/* Prepares a drawing for its first work. */
 static bool begin_drawing(const struct studio *studio, struct drawing *d, struct error *err) {
     if (d->begun)
         return true;
@@ -496,9 +500,9 @@ static enum stage_begun begin_picture(
     return begun;
 }
 
-/* Begins the new images of a call, in order. One for which there is no room stays out and keeps all
- * other new ones from beginning, so that its turn comes. False if a drawing has failed: *failed,
- * with *err. */
+/* Begins the new images of a call, in order. An image for which there is no room is left out, and
+ * so are all new images after it, so that its turn comes. Returns false if a drawing has failed:
+ * *failed, with *err. */
 static bool begin_new(
     struct studio *studio, struct policy_call *call, struct drawing **failed, struct error *err) {
     int count = 0;
@@ -522,7 +526,7 @@ static bool begin_new(
 
 /* --- units of work --- */
 
-/* The drawing was in the call that has just been made, with one image or more. */
+/* Records a call in a drawing that had one or more images in it. */
 static void count_call(struct studio *studio, struct drawing *d, int rows, double seconds) {
     if (d->last_call == studio->calls)
         return;
@@ -534,7 +538,8 @@ static void count_call(struct studio *studio, struct drawing *d, int rows, doubl
         d->hooks.progress(d->evaluations, total_evaluations(d), d->hooks.user);
 }
 
-/* A call failed for reasons that may be any of its images': they begin again, each to be alone. */
+/* A call failed, and any of its images may be the reason: they all start over, each in calls of its
+ * own. */
 static void restart_alone(struct studio *studio, const struct place *places, int count) {
     for (int i = 0; i < count; i++) {
         struct frame *p = picture_at(&places[i]);
@@ -556,7 +561,7 @@ static bool take_picture(struct studio *studio, const struct place *place, struc
     return ok;
 }
 
-/* How many different adapters the images of a call have. */
+/* Records how many different adapters the images of a call have. */
 static void count_adapters(const struct place *places, int count) {
     uint64_t seen[64];
     int distinct = 0;
@@ -574,7 +579,7 @@ static void count_adapters(const struct place *places, int count) {
     metric_observe(METRIC_batch_distinct_loras, distinct);
 }
 
-/* After a call: images that are done, what was counted, and who ends. */
+/* After a call: takes the images that are done, records the work, and ends drawings. */
 static bool after_call(struct studio *studio, const struct place *places, int count, double before,
     struct error *err) {
     double flops = 0;
@@ -612,7 +617,8 @@ static bool after_call(struct studio *studio, const struct place *places, int co
     return true;
 }
 
-/* One UNet call for images that have begun, the first ranked first; fewer if memory is short. */
+/* Makes one UNet call for images that have begun, the first ranked first; for fewer if memory is
+ * short. */
 static bool step(struct studio *studio, const struct place *places, int count, struct error *err) {
     struct image *images[UNET_CALL_MAX_IMAGES];
     struct error why = { 0 };
@@ -637,7 +643,7 @@ static bool step(struct studio *studio, const struct place *places, int count, s
     return true;
 }
 
-/* A decode, and what the safety checker says of it. */
+/* Decodes an image and runs the safety checker on it. */
 static bool decode_checked(struct studio *studio, const struct resolved_request *r,
     const float *latents, uint8_t *pixels, bool *tiled, bool *flagged, struct error *err) {
     const struct stages *stages = &studio->stages;
@@ -669,7 +675,7 @@ static bool decode(struct studio *studio, const struct place *place, struct erro
     return true;
 }
 
-/* What cannot be decoded now is no preview; only a lost device ends more. */
+/* If decoding fails, there is no preview; only a lost device ends drawings. */
 static bool decode_preview(struct studio *studio, const struct place *place, struct error *err) {
     struct drawing *d = place->drawing;
     const struct resolved_request *r = d->request;
@@ -715,7 +721,8 @@ static bool encode(struct studio *studio, struct drawing *d, struct error *err) 
     return true;
 }
 
-/* What the VAE does next for an image: before its first step, after its last, or between. */
+/* Does what the VAE does next for a drawing: encodes its pictures, or decodes a preview or a
+ * finished image. */
 static bool code(struct studio *studio, const struct place *place, struct error *err) {
     if (!place->drawing->encoded)
         return encode(studio, place->drawing, err);
@@ -723,7 +730,8 @@ static bool code(struct studio *studio, const struct place *place, struct error 
                                             : decode(studio, place, err);
 }
 
-/* Once, when somebody first wants to see previews; without them there are none. */
+/* Fits the colours once, when previews are first wanted; if that fails, there are no quick
+ * previews. */
 static bool find_colours(struct studio *studio, struct error *err) {
     struct error why = { 0 };
     studio->wants_colours = false;
@@ -740,7 +748,7 @@ static bool sample(struct studio *studio, struct policy_call *call, int listed, 
     const struct place head = studio->places[call->images[0]];
     if (!begin_new(studio, call, &failed, &why))
         return fail(studio, failed, &why, err);
-    if (call->count == 0) { /* those that have begun make room for it */
+    if (call->count == 0) { /* no room: only images that have begun, which then free theirs */
         choose(studio, listed, true, call);
         if (call->count == 0)
             return fail(studio, head.drawing, &why, err);
@@ -769,7 +777,7 @@ bool studio_work(struct studio *studio, struct error *err) {
     return sample(studio, &call, listed, err);
 }
 
-/* --- one request by itself --- */
+/* --- studio_generate --- */
 
 struct single {
     const struct generate_hooks *hooks; /* may be NULL */

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS 100 /* at orders that are not finished */
+#define LOOK_MS 100 /* how often unfinished orders are counted */
 
 const char *switch_state_name(enum switch_state state) {
     static const char *const names[] = {
@@ -42,7 +42,8 @@ static bool same_text(const char *a, const char *b) {
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* Under the lock: what `info` points to, as long as the engine; one for each that differs. */
+/* Call with the lock held. Returns a copy of what `info` points to, which lives as long as the
+ * engine; equal infos share one copy. */
 static struct kept_info *keep_info(struct engine *engine, const struct pipeline_info *info) {
     struct kept_info *kept = engine->kept;
     while (kept &&
@@ -155,7 +156,8 @@ void engine_release_request(void *model) {
     let_go(model, 0);
 }
 
-/* Under the lock: the one that may be held; not one that goes before the next one comes. */
+/* Call with the lock held. Returns the model that may be held; NULL if it is unloaded before the
+ * next one is loaded. */
 static struct engine_model *find_staying(const struct engine *engine) {
     const bool goes = engine->takes_no_orders && engine->switching.unloads_first;
     return engine->state == ENGINE_READY && !goes ? engine->current : NULL;
@@ -234,7 +236,8 @@ static void set_takes_no_orders(struct engine *engine, bool takes_none) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* How many are left, which the switch tells; no more of them, once none are taken. */
+/* Counts the orders that are left and reports the number in the switch's state. Once
+ * takes_no_orders is set, the number cannot rise. */
 static bool count_orders(struct engine *engine, int *left, struct error *err) {
     pthread_mutex_lock(&engine->lock);
     const struct engine_orders orders = engine->orders;
@@ -260,7 +263,7 @@ static bool is_stopping(struct engine *engine) {
     return stopping;
 }
 
-/* Between two tensors: whoever draws has the device. */
+/* Between two tensors the drawing thread gets the device. */
 static bool on_loading(double fraction, void *user) {
     struct engine *engine = user;
     adapters_device_give(engine->adapters);
@@ -299,7 +302,7 @@ struct turning {
     struct engine_model *model; /* NULL: none */
 };
 
-/* New requests are the next model's from here on. */
+/* From here on new requests are for the next model. */
 static void on_turn(void *user) {
     const struct turning *t = user;
     struct engine *engine = t->engine;
@@ -326,7 +329,7 @@ static void turn_to(struct engine *engine, struct engine_model *model) {
         adapters_rebase(engine->adapters, NULL, on_turned_away, &t);
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static bool is_left(const struct engine *engine, const struct engine_model *model) {
     const struct engine_model *left = engine->left;
     while (left && left != model)
@@ -338,7 +341,7 @@ static bool engine_ended(struct error *err) {
     return error_set(err, ERROR_CANCELLED, "the daemon is stopping, or its engine failed");
 }
 
-/* For a moment; false if the engine stops or fails. */
+/* Waits LOOK_MS; false if the engine stops or fails. */
 static bool pause_a_moment(struct engine *engine) {
     const int64_t until_ms = monotonic_ms() + LOOK_MS;
     pthread_mutex_lock(&engine->lock);
@@ -350,7 +353,8 @@ static bool pause_a_moment(struct engine *engine) {
     return ok;
 }
 
-/* Until the orders that were taken before are finished, by the one that is still drawn with. */
+/* Stops accepting orders and waits until those accepted before are finished, on the checkpoint that
+ * is still current. */
 static bool finish_orders(struct engine *engine, struct error *err) {
     int left;
     set_takes_no_orders(engine, true);
@@ -366,8 +370,8 @@ static bool finish_orders(struct engine *engine, struct error *err) {
     return false;
 }
 
-/* No request is taken any more, and the old one is gone once its last has ended. False if the
- * engine stops or fails. */
+/* Stops accepting requests and waits until the old model has finished its last request and is
+ * destroyed. False if the engine stops or fails. */
 static bool unload(struct engine *engine, const struct engine_model *old, struct error *err) {
     turn_to(engine, NULL);
     pthread_mutex_lock(&engine->lock);
@@ -379,7 +383,7 @@ static bool unload(struct engine *engine, const struct engine_model *old, struct
     return ok || engine_ended(err);
 }
 
-/* The new one, with which nothing was drawn: the engine's thread destroys it. */
+/* Gives the unused new model to the engine thread to destroy. */
 static void leave(struct engine *engine, struct engine_model *model) {
     if (!model)
         return;
@@ -390,7 +394,7 @@ static void leave(struct engine *engine, struct engine_model *model) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* The old one, after the new one failed; if it fails as well, there is nothing to draw with. */
+/* Loads the old checkpoint again after the new one failed. If that fails too, the engine fails. */
 static void load_again(struct engine *engine, const struct pipeline_info *before) {
     struct engine_model *model;
     struct error why = { 0 };
@@ -406,7 +410,7 @@ static void load_again(struct engine *engine, const struct pipeline_info *before
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* The last word of a switch. */
+/* Ends a switch and tells everybody who waits for it. */
 static void conclude(struct engine *engine, const struct error *err) {
     pthread_mutex_lock(&engine->lock);
     struct model_switch *s = &engine->switching;
@@ -446,7 +450,7 @@ static void *run(void *user) {
     const bool alone = asked.unloads_first;
     const bool goes = !alone || ((!takes_requests || finish_orders(engine, &err)) &&
                                     unload(engine, old, &err));
-    /* Beside the engine's thread it leaves the processors to that one. */
+    /* While the engine thread draws, this thread leaves the processors to it. */
     if (!alone || !team_start(NULL))
         (void)team_leave();
     const bool ok = goes &&
@@ -468,9 +472,9 @@ void engine_end_switch(struct engine *engine) {
     engine->has_switch_thread = false;
 }
 
-/* --- asking for it --- */
+/* --- asking for a switch --- */
 
-/* Under the lock: joins those who wait for the switch that is under way. */
+/* Call with the lock held. Adds a waiter to the switch that is under way. */
 static bool add_waiter(struct engine *engine, void (*done)(const struct error *err, void *user),
     void *user, struct error *err) {
     struct switch_waiter *waiter = done ? calloc(1, sizeof(*waiter)) : NULL;
@@ -483,7 +487,7 @@ static bool add_waiter(struct engine *engine, void (*done)(const struct error *e
 
 enum entry { ENTRY_REFUSED, ENTRY_DONE, ENTRY_JOINED, ENTRY_NEW };
 
-/* Whether there is anything to do, and nobody else at it. */
+/* Whether there is anything to do, and no other switch is under way. */
 static enum entry enter(struct engine *engine, const char *name, struct error *err) {
     struct model_switch *s = &engine->switching;
     if (is_under_way(s) && s->state != SWITCH_CHECKING && strcmp(s->name, name) == 0)
@@ -504,7 +508,8 @@ static enum entry enter(struct engine *engine, const char *name, struct error *e
     return ENTRY_NEW;
 }
 
-/* Under the lock: what is going to happen, by what the new one needs and what there is. */
+/* Call with the lock held. Decides whether the old model must be unloaded first, from the memory
+ * that the new one needs and that is available. */
 static bool decide(struct engine *engine, const struct pipeline_size *size,
     const struct available *left, struct error *err) {
     const struct engine_model *current = engine->current;
@@ -529,7 +534,7 @@ static bool decide(struct engine *engine, const struct pipeline_size *size,
                s->name, (unsigned long long)(needed >> 20), left->bytes >> 20, current->holder);
 }
 
-/* Looks at the files, which may take a while; *path is the caller's. */
+/* Reads the headers of the files, which may take a while; *path is the caller's. */
 static bool look(struct engine *engine, const char *name, const struct pipeline_info *current,
     char **path, struct pipeline_size *size, struct error *err) {
     *path = NULL;
@@ -539,7 +544,7 @@ static bool look(struct engine *engine, const char *name, const struct pipeline_
     return pipeline_weigh(&options, current, size, err);
 }
 
-/* Takes over the path. From here on nobody can take hold of a model that is about to go. */
+/* Takes over the path. From here on nobody can hold a model that is about to be unloaded. */
 static bool prepare(struct engine *engine, char *path, const struct pipeline_size *size,
     const struct available *left, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -552,9 +557,9 @@ static bool prepare(struct engine *engine, char *path, const struct pipeline_siz
     return ok;
 }
 
-/* The thread waits for the lock, so that nobody sees a switch that has begun and does not say so:
- * who asks for the same next joins it. Without orders to wait for, a model that goes first takes no
- * request from here on. */
+/* Starts the thread with the lock held, so that nobody sees a switch whose thread runs but whose
+ * state does not say so; the next caller that asks for the same model joins it. If there are no
+ * orders to wait for and the old model is unloaded first, requests are refused from here on. */
 static bool begin(
     struct engine *engine, int orders_left, struct model_switch *out, struct error *err) {
     pthread_mutex_lock(&engine->lock);
@@ -572,14 +577,14 @@ static bool begin(
     return ok;
 }
 
-/* What is done by who asked. */
+/* The part of a switch that the calling thread does. */
 static bool set_out(struct engine *engine, const char *name, const struct pipeline_info *current,
     struct model_switch *out, struct error *err) {
     struct pipeline_size size;
     struct available left;
     char *path;
     int orders_left;
-    engine_end_switch(engine); /* the one before is over */
+    engine_end_switch(engine); /* the previous switch is over */
     if (!look(engine, name, current, &path, &size, err)) {
         free(path);
         return false;
@@ -619,7 +624,7 @@ bool engine_switch(struct engine *engine, const char *name,
     engine->switching.state = SWITCH_FAILED;
     engine->switching.error = why;
     engine->takes_no_orders = false;
-    free(engine->waiters); /* who asked is told here, and nobody else could join */
+    free(engine->waiters); /* the caller gets the error here, and nobody else could join */
     engine->waiters = NULL;
     pthread_mutex_unlock(&engine->lock);
     if (err && why.code != ERROR_NONE)
@@ -627,9 +632,9 @@ bool engine_switch(struct engine *engine, const char *name,
     return false;
 }
 
-/* --- which there are --- */
+/* --- the list of models --- */
 
-/* The one that the daemon was started with keeps its name, whatever else is called so. */
+/* The checkpoint that the daemon was started with keeps its name, even if another has the same. */
 static bool is_first(const struct engine *engine, const char *name) {
     return engine->model_name && strcmp(engine->model_name, name) == 0;
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 struct entry {
-    struct text_key key; /* with ids and weights of its own, in `block` */
+    struct text_key key; /* with its own ids and weights, in `block` */
     size_t bytes;
-    char *block;  /* owned: what was encoded, ids, weights; NULL: the entry is free */
-    int64_t used; /* for the oldest */
+    char *block;  /* owned: the encoded text, ids, weights; NULL: the entry is free */
+    int64_t used; /* time of the latest use */
 };
 
 struct text_cache {
@@ -80,7 +80,7 @@ const void *text_cache_find(struct text_cache *cache, const struct text_key *key
     return NULL;
 }
 
-/* The entry that is free, or was not used for the longest; `kept`: only one that is taken. */
+/* Returns a free entry, or else the least recently used one; `kept`: only entries in use. */
 static struct entry *oldest(struct text_cache *cache, bool kept) {
     struct entry *found = NULL;
     for (int i = 0; i < TEXT_CACHE_ENTRIES; i++) {

@@ -1,8 +1,8 @@
-/* A claim goes from hand to hand: start() leaves it to a thread of its own, which reads the job's
- * description and data set, loads its models and leaves it to the engine's background, which works
- * on it until it is done or wanted back; a finished adapter is put among the engine's by the first
- * thread again, because loading one may wait for the engine. `stage` says whose the claim is; who
- * has it may read and write `job`, `config` and `result` without the lock. */
+/* A claim is passed on between threads. start() gives it to a thread of this file, which reads the
+ * job's description and data set, loads its models and gives it to the engine's background. The
+ * background works on it until it is done or wanted back. A finished adapter is registered with the
+ * engine by the first thread again, because loading it may wait for the engine. `stage` says who
+ * has the claim; its holder may read and write `job`, `config` and `result` without the lock. */
 #include "engine/training.h"
 
 #include "base/condition.h"
@@ -30,18 +30,19 @@ struct training {
     struct training_options options;
     pthread_t thread;
     bool has_thread;
-    struct train_config config; /* of `job` */
+    struct train_config config; /* the configuration of `job` */
     struct training_job *job;
-    struct engine_model *model; /* held as long as the job */
+    struct engine_model *model; /* held as long as `job` uses it; NULL: the job loads its own */
     char *result; /* owned: the adapter's file or the model's folder, once the job is done */
 
-    pthread_mutex_t lock; /* the rest */
+    pthread_mutex_t lock; /* guards the following members */
     pthread_cond_t changed;
     enum stage stage;
-    struct job_claim *claim; /* unless STAGE_FREE */
+    struct job_claim *claim; /* valid unless STAGE_FREE */
     bool ending, engine_ended;
-    bool cache_grew; /* perhaps: a job has ended, here or in an earlier process */
-    /* Owned: of a job whose checkpoints, or whose validation pictures, are others now, or NULL. */
+    bool cache_grew; /* it may have grown: a job has ended, here or in an earlier process */
+    /* Owned: the folder of a job whose checkpoints, or whose validation pictures, have changed, or
+     * NULL. */
     char *changed_folder, *validated_folder;
 };
 
@@ -54,7 +55,7 @@ static bool parse(const char *text, size_t size, struct train_config *out, struc
     return ok;
 }
 
-/* The way to a folder that is there and inside of the root, whatever links lead there. */
+/* Checks that a folder exists and lies inside the root, whatever links lead there. */
 static bool leads_below(const struct training *t, const char *field, const char *name,
     const char *path, struct error *err) {
     struct scan_folder folder;
@@ -68,7 +69,7 @@ static bool leads_below(const struct training *t, const char *field, const char 
             : "a folder that is there, under the daemon's --dataset-root: GET /datasets");
 }
 
-/* Under the data sets' folder, and nowhere else. */
+/* Path of a folder under --dataset-root; anything else is refused. */
 static bool path_below(const struct training *t, const char *field, const char *name, bool is_there,
     char **out, struct error *err) {
     *out = NULL;
@@ -89,7 +90,7 @@ static bool dataset_path(
     return path_below(t, "dataset", c->dataset, true, out, err);
 }
 
-/* NULL where the job keeps its own. */
+/* *out is NULL if the job has a folder of its own. */
 static bool class_path(
     const struct training *t, const struct train_config *c, char **out, struct error *err) {
     *out = NULL;
@@ -97,7 +98,7 @@ static bool class_path(
            path_below(t, "class_data_dir", c->class_data_dir, false, out, err);
 }
 
-/* An adapter that somebody may use is not replaced by one that has yet to be made. */
+/* Whether the name is free: a job must not replace an adapter that somebody may use. */
 static bool name_is_free(
     const struct training *t, const struct train_config *c, struct error *err) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
@@ -112,7 +113,8 @@ static bool name_is_free(
     return false;
 }
 
-/* A job's folder is its own and empty at first; there it goes on from the last checkpoint. */
+/* The folder of a new job is empty, so it cannot name a checkpoint; if interrupted, the job resumes
+ * from its last one. */
 static bool resumes_from_latest(const struct train_config *c, struct error *err) {
     const char *from = c->resume_from_checkpoint;
     return !from || strcmp(from, "latest") == 0 ||
@@ -121,7 +123,7 @@ static bool resumes_from_latest(const struct train_config *c, struct error *err)
                "on from any of a folder's");
 }
 
-/* Whether a job trains another checkpoint than the one that is drawn with. */
+/* Whether a job trains another checkpoint than the current one. */
 static bool trains_another(const struct train_config *c, const struct pipeline_info *drawn_with) {
     return c->model && (!drawn_with->model_name || strcmp(c->model, drawn_with->model_name) != 0);
 }
@@ -187,7 +189,8 @@ static void wake(void *user) {
     engine_wake_background(t->options.engine);
 }
 
-/* Closes the job with the device to itself, which whoever works in the background has already. */
+/* Closes the job while holding the device; the background holds it already, and may take it
+ * again. */
 static void close_job(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     adapters_device_take(adapters);
@@ -198,7 +201,8 @@ static void close_job(struct training *t) {
     t->model = NULL;
 }
 
-/* By whose hands it is in, before the claim is given away: another may start at once. */
+/* Ends the job and returns its claim. Called by the claim's holder before the claim is given back,
+ * as the next job may start at once. */
 static struct job_claim *let_go(struct training *t) {
     close_job(t);
     train_config_finish(&t->config);
@@ -215,7 +219,7 @@ static struct job_claim *let_go(struct training *t) {
     return claim;
 }
 
-/* An event of the job; takes the reference. One that finds no room is left out. */
+/* Reports an event of the job; takes the reference. An event that finds no room is dropped. */
 static void say(struct training *t, const char *type, json_t *json) {
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(json);
@@ -236,7 +240,7 @@ static void on_stepped(void *user, const struct train_record *record, int64_t st
     free(text);
 }
 
-/* A checkpoint was written. Its name is given by the other thread. */
+/* A checkpoint was written. The other thread registers its name. */
 static void on_kept(void *user, int64_t step) {
     struct training *t = user;
     char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
@@ -256,7 +260,7 @@ static void on_warned(void *user, const char *text) {
     say(user, "warning", json_pack("{s:o}", "message", json_lenient_string(text)));
 }
 
-/* What there is of it; the other thread draws the grid. */
+/* Reports the validation's pictures; the other thread draws the grid. */
 static void on_validated(void *user, int64_t step) {
     struct training *t = user;
     char *folder = job_folder_path(t->options.folder, job_claim_job(t->claim)->id);
@@ -271,7 +275,7 @@ static void on_validated(void *user, int64_t step) {
         }
         json_decref(list);
         if (json_dumpb(found, NULL, 0, JSON_COMPACT) > JOB_EVENT_MAX_BYTES)
-            json_object_del(found, "pictures"); /* the job's list has them */
+            json_object_del(found, "pictures"); /* the job's list of validations has them */
         if (found)
             say(t, "validation", found);
     }
@@ -294,7 +298,7 @@ static bool is_wanted(void *user) {
     return job_claim_wish(t->claim) == JOB_GO_ON;
 }
 
-/* While it loads: requests have the device in between. */
+/* Between the pieces of loading: requests may use the device. */
 static bool between(void *user) {
     struct training *t = user;
     struct adapters *adapters = engine_get_adapters(t->options.engine);
@@ -320,7 +324,7 @@ static bool open_job(struct training *t, struct error *err) {
     ok = ok && t->model;
     const bool another = ok && trains_another(&t->config, &info);
     if (another) {
-        engine_let_go_model(t->model); /* it loads its own */
+        engine_let_go_model(t->model); /* the job loads its own */
         t->model = NULL;
         ok = engine_model_path(t->options.engine, t->config.model, &model_path, err);
     }
@@ -364,7 +368,7 @@ static bool load_job(struct training *t, struct error *err) {
     return ok;
 }
 
-/* Hands the claim that waits to the engine, or fails it. */
+/* Opens the waiting job for the engine's background, or fails it. */
 static void open_next(struct training *t) {
     struct error err = { 0 };
     if (job_claim_wish(t->claim) != JOB_GO_ON) {
@@ -372,8 +376,8 @@ static void open_next(struct training *t) {
         return;
     }
     if (!open_job(t, &err) || !load_job(t, &err)) {
-        /* The model may have been taken away since it was looked at (may_open): nothing is open
-         * then, and the claim waits for the next model. */
+        /* The model may have been unloaded since may_open looked: then nothing is open, and the
+         * claim waits for the next model. */
         const bool is_late = err.code == ERROR_UNAVAILABLE && !t->model && !t->job;
         if (is_late && !has_engine_ended(t)) {
             train_config_finish(&t->config);
@@ -397,7 +401,7 @@ static void open_next(struct training *t) {
         engine_wake_background(t->options.engine);
 }
 
-/* What a finished job tells of itself; NULL when memory is short. */
+/* The result of a finished job; NULL when memory is short. */
 static json_t *result_json(const struct training *t) {
     if (t->config.method == TRAIN_FULL)
         return json_pack("{s:s}", "model", t->result);
@@ -412,8 +416,8 @@ static json_t *result_json(const struct training *t) {
     return json;
 }
 
-/* The adapter among the engine's, under the job's name; the job has succeeded also if it cannot be
- * there. A model is served by who starts a daemon with it. */
+/* Registers the adapter with the engine under the job's name. If that fails, the job has succeeded
+ * all the same. A full fine-tune's model is used by starting a daemon with it. */
 static void publish(struct training *t) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     struct error err = { 0 };
@@ -426,11 +430,11 @@ static void publish(struct training *t) {
     }
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    job_claim_succeed(let_go(t), text); /* takes it over */
+    job_claim_succeed(let_go(t), text); /* takes `text` over */
 }
 
-/* Not before the engine can work on it, which nobody tells; but one that is wanted back is given
- * back. */
+/* Whether to open the job now: once the engine has a model, or if the job is wanted back. The
+ * engine does not announce a model, so this is asked repeatedly. */
 static bool may_open(struct training *t) {
     return engine_has_model(t->options.engine) || job_claim_wish(t->claim) != JOB_GO_ON;
 }
@@ -446,7 +450,7 @@ static void draw_grid(struct training *t) {
     free(folder);
 }
 
-/* The checkpoints' names are given before anybody can be told of the job's end. */
+/* Registers the names of checkpoints, before anybody can see the job's end. */
 static void name_checkpoints(struct training *t, bool *scanned) {
     struct adapters *adapters = engine_get_adapters(t->options.engine);
     if (!adapters)
@@ -463,7 +467,7 @@ static void name_checkpoints(struct training *t, bool *scanned) {
     free(folder);
 }
 
-/* What jobs leave. None works meanwhile: it is this thread that opens the next one. */
+/* Trims what jobs left in the cache. No job runs meanwhile: this thread opens the next one. */
 static void trim_cache(struct training *t) {
     struct error err = { 0 };
     pthread_mutex_lock(&t->lock);
@@ -478,8 +482,8 @@ static void trim_cache(struct training *t) {
     free(cache);
 }
 
-/* Waits for something that is this thread's to do; `soon_ms` at most while something waits for the
- * engine, else 0. */
+/* Waits for work of this thread; for at most `soon_ms` if something waits for the engine (0: no
+ * limit). */
 static enum stage wait_for_work(struct training *t, int soon_ms) {
     const int64_t due_ms = soon_ms ? monotonic_ms() + soon_ms : INT64_MAX;
     pthread_mutex_lock(&t->lock);
@@ -536,7 +540,7 @@ static void finish(struct training *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* It is wanted back: what was done is kept, unless it is cancelled. */
+/* Gives the claim back; saves the progress, unless the job is cancelled. */
 static void give_back(struct training *t, enum job_wish wish) {
     struct error err = { 0 };
     if (wish != JOB_CANCEL && !training_job_keep(t->job, &err))
@@ -575,7 +579,7 @@ static bool work(bool *more, void *user, struct error *err) {
     return true;
 }
 
-/* The engine ends: nothing computes any more. */
+/* The engine stops: nothing is computed any more. */
 static void stop(void *user) {
     struct training *t = user;
     pthread_mutex_lock(&t->lock);

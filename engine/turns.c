@@ -43,7 +43,7 @@ bool turns_enter(struct turns *turns, uint64_t caller, struct error *err) {
     return true;
 }
 
-/* At least the least account of the callers with requests. */
+/* Raises the clock to the lowest account of the callers with requests. */
 static void catch_up(struct turns *turns) {
     const struct turns_account *least = NULL;
     for (int i = 0; i < turns->count; i++) {
@@ -51,7 +51,7 @@ static void catch_up(struct turns *turns) {
         if (account->requests > 0 && (!least || account->served < least->served))
             least = account;
     }
-    if (!least) { /* the device is everybody's again */
+    if (!least) { /* no requests are left: all callers start anew */
         turns->count = 0;
         turns->clock = 0;
     } else if (least->served > turns->clock) {
@@ -59,8 +59,8 @@ static void catch_up(struct turns *turns) {
     }
 }
 
-/* Accounts of callers without requests are kept while they are ahead of the clock, the furthest
- * ahead before others. */
+/* Forgets accounts of callers without requests, except those ahead of the clock. If these are too
+ * many, forgets the least ahead. */
 static void forget(struct turns *turns) {
     int kept = 0, gone = 0;
     for (int i = 0; i < turns->count; i++) {
@@ -104,8 +104,8 @@ static int by_caller_and_rank(const void *a, const void *b) {
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* What was done for the first one in the order does not count: it would hold against it that it is
- * nearly done. */
+/* The work already done for the first request in the order does not count: otherwise a request that
+ * is nearly done would be at a disadvantage. */
 void turns_take(const struct turns *turns, struct turns_request *requests, int count) {
     qsort(requests, (size_t)count, sizeof(*requests), by_caller_and_rank);
     for (int i = 0, end; i < count; i = end) {

@@ -24,7 +24,7 @@ static void run_decoder(struct compute *c, const void *user) {
     vae_decode(v->vae, c, &latents, &image);
 }
 
-/* As diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, half to even. */
+/* As in diffusers: clamp(x / 2 + 0.5, 0, 1) * 255, rounded half to even. */
 static void to_bytes(struct compute *c, const float *image, size_t count, uint8_t *out) {
     bool finite = true;
     for (size_t i = 0; i < count; i++) {
@@ -36,7 +36,7 @@ static void to_bytes(struct compute *c, const float *image, size_t count, uint8_
             "the decoded picture is not finite: the decoder's output overflowed or is damaged");
 }
 
-/* latents [c][h][w]. What is seen goes to `out`, or is rounded to `pixels`. */
+/* latents [c][h][w]. Writes the picture to `out`, or rounded to `pixels`. */
 static void decode(struct compute *c, const struct vae *vae, int64_t h, int64_t w,
     const float *latents, float *out, uint8_t *pixels) {
     const size_t mark = arena_mark(c->arena);
@@ -103,7 +103,7 @@ bool vae_stage_has_tiles(const struct vae *vae, int64_t height, int64_t width) {
     return height > side || width > side;
 }
 
-/* What is made of a picture by tiles: both sides measured in what comes out. */
+/* Coding by tiles; sizes are in units of the output. */
 struct tiling {
     struct compute *c;
     const struct vae *vae;
@@ -111,8 +111,8 @@ struct tiling {
     const float *from; /* the whole input */
     float *to;         /* the whole output [height][width][channels] */
     int64_t height, width, channels;
-    int64_t side, step; /* of a tile; from one to the next */
-    float *input;       /* room for a tile's */
+    int64_t side, step; /* side of a tile; distance from one to the next */
+    float *input;       /* room for one tile's input */
     float **row,
         **above; /* tiles of the row and of the one above, each with room for the largest */
 };
@@ -121,7 +121,7 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The tile with its corner at (y, x) of `h` x `w`, in output units. */
+/* Computes the tile with its corner at (y, x) and size `h` x `w`, in output units. */
 static void make_tile(
     const struct tiling *t, int64_t y, int64_t x, int64_t h, int64_t w, float *out) {
     const int64_t scale = vae_scale(t->vae), latents = vae_get_config(t->vae)->latent_channels;
@@ -142,8 +142,8 @@ static void make_tile(
     encode(t->c, t->vae, h * scale, w * scale, t->input, out);
 }
 
-/* b's first rows (or columns) become the last of a, more of b with each. Both are as they will be
- * seen: blended themselves. */
+/* Blends a's last rows (or columns) into b's first ones, with b's share growing from row to row.
+ * Both tiles are already blended with their other neighbours. */
 static void blend(const struct tiling *t, const float *a, int64_t a_height, int64_t a_width,
     float *b, int64_t b_height, int64_t b_width, bool rows) {
     const int64_t a_length = rows ? a_height : a_width, b_length = rows ? b_height : b_width;
@@ -161,7 +161,7 @@ static void blend(const struct tiling *t, const float *a, int64_t a_height, int6
         }
 }
 
-/* The tile's share of the whole: what no later one covers. */
+/* Copies the part of the tile that no later tile covers into the output. */
 static void put(
     const struct tiling *t, const float *tile, int64_t y, int64_t x, int64_t h, int64_t w) {
     const int64_t rows = least(h, t->step), columns = least(w, t->step);
@@ -187,7 +187,7 @@ static void run_row(struct tiling *t, int64_t y) {
     }
 }
 
-/* Row by row, of which two are kept. */
+/* Goes row by row, and keeps two rows of tiles. */
 static bool run_tiles(struct tiling *t, struct error *err) {
     const int64_t count = (t->width + t->step - 1) / t->step;
     const size_t tile = (size_t)(t->side * t->side * t->channels);
@@ -223,7 +223,7 @@ static bool uses_tiles(const struct vae_stage *stage) {
     return stage->tiled && vae_stage_has_tiles(stage->vae, stage->height, stage->width);
 }
 
-/* All tiles; in a dry run the largest one. */
+/* Codes all tiles; a dry run only the largest one. */
 static void run_tiled(struct compute *c, const struct vae_stage *stage, enum direction direction,
     const float *from, float *to) {
     const int64_t scale = vae_scale(stage->vae), latents = tile_latents(stage->vae);

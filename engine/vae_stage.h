@@ -1,8 +1,9 @@
-/* A picture to latents and back, whole or in tiles.
+/* Converts a picture to latents and back, whole or in tiles.
  *
- * Tiles are diffusers' (enable_vae_tiling): as large as the VAE's own pictures, a quarter of a side
- * over their neighbours, blended there from 0 to 1. They bound the memory by the tile, and differ
- * a little from the whole: each has its own statistics in every norm. */
+ * Tiles are those of diffusers (enable_vae_tiling): as large as the VAE's own pictures, overlapping
+ * their neighbours by a quarter of a side, and blended there from 0 to 1. They bound the memory by
+ * the tile. The result differs slightly from that of the whole picture, as each tile has its own
+ * statistics in every norm. */
 #ifndef ENGINE_VAE_STAGE_H
 #define ENGINE_VAE_STAGE_H
 
@@ -15,17 +16,17 @@
 struct vae_stage {
     const struct vae *vae;
     int64_t height, width;
-    bool tiled; /* has no effect on what is no larger than a tile */
+    bool tiled; /* no effect on pictures no larger than a tile */
 };
 
-/* Whether it is larger than a tile in any direction. */
+/* Whether the picture is larger than a tile in either direction. */
 bool vae_stage_has_tiles(const struct vae *vae, int64_t height, int64_t width);
 
-/* latents f32 [c][h][w] to image f32 [height][width][3], about -1..1, both on the host. In a dry
- * run they are not looked at. */
+/* latents f32 [c][h][w] to image f32 [height][width][3], about -1..1, both on the host; not read or
+ * written in a dry run. */
 void vae_stage_decode(
     struct compute *c, const struct vae_stage *stage, const float *latents, float *image);
-/* The same to 8-bit RGB, as diffusers rounds it; an error if a value is not finite. */
+/* The same to 8-bit RGB, rounded as in diffusers; an error if a value is not finite. */
 void vae_stage_draw(
     struct compute *c, const struct vae_stage *stage, const float *latents, uint8_t *pixels);
 /* image f32 [height][width][3] in -1..1 to moments f32 [h][w][2 c], both on the host. */

@@ -1,11 +1,11 @@
-/* AdamW with its two states in 8 bits each, as bitsandbytes keeps them: in blocks of 256 values,
- * each with its largest magnitude in f32 and the values as places in a map of 256 numbers, which
- * lie closer together the smaller they are (Dettmers et al. 2021, "8-bit Optimizers via Block-wise
- * Quantization"). A quarter of the memory of f32 states.
+/* AdamW with its two states in 8 bits each, as in bitsandbytes. Values are stored in blocks of 256:
+ * the largest magnitude in f32, and each value as an index into a map of 256 numbers, which lie
+ * closer together the smaller they are (Dettmers et al. 2021, "8-bit Optimizers via Block-wise
+ * Quantization"). Takes a quarter of the memory of f32 states.
  *
  *   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g g;  p *= 1 - lr weight_decay;
  *   p -= lr / (1 - beta1^step) m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
- * in f32, with m and v from and to their 8 bits around it. Host memory. */
+ * computed in f32; m and v are read from and written to 8 bits. Host memory. */
 #ifndef TRAIN_ADAMW_8BIT_H
 #define TRAIN_ADAMW_8BIT_H
 
@@ -15,10 +15,10 @@
 
 #define ADAMW_8BIT_BLOCK 256
 
-/* Of `blocks` blocks. A zeroed one can be finished. */
+/* The states of `blocks` blocks. A zeroed one can be finished. */
 struct adamw_8bit {
-    uint8_t *m, *v;               /* owned: 256 a block, places in the signed and unsigned map */
-    float *m_largest, *v_largest; /* owned: one a block */
+    uint8_t *m, *v; /* owned: 256 per block, indices into the signed and unsigned map */
+    float *m_largest, *v_largest; /* owned: one per block */
     int64_t blocks;
 };
 
@@ -29,13 +29,13 @@ void adamw_8bit_finish(struct adamw_8bit *states);
 struct adamw_8bit_step {
     double lr, beta1, beta2, eps, weight_decay, gradient_scale;
     int64_t step;          /* from 1 */
-    double gradient_limit; /* gradients are cut to -it .. it; 0: they are not */
+    double gradient_limit; /* gradients are clipped to -it .. it; 0: no clipping */
 };
-/* Steps `count` parameters, whose states are the blocks from `block` on. */
+/* Steps `count` parameters; their states are the blocks from `block` on. */
 void adamw_8bit_step(struct adamw_8bit *states, int64_t block, float *parameters,
     const float *gradients, int64_t count, const struct adamw_8bit_step *step);
 
-/* The maps, rising: bitsandbytes' create_dynamic_map. */
+/* Fills in a map, ascending, as bitsandbytes' create_dynamic_map. */
 void adamw_8bit_map(bool is_signed, float map[256]);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How one picture is taken. */
+/* How one picture is used. */
 struct row {
     int64_t item;
     int caption;
@@ -20,11 +20,11 @@ struct batch {
     int64_t channels;            /* of latents */
     struct row *rows, *expected; /* owned: [batch_rows_max] */
     int64_t count, fetched;
-    int64_t told, told_next; /* expect_rows's, of this batch and of `expected` */
+    int64_t told, told_next; /* how far expect_rows got in this batch and in `expected` */
     bool plain;
-    /* owned, host memory of a full batch: */
+    /* owned, host memory for a full batch: */
     float *mean, *log_variance, *noisy, *target, *work, *weights;
-    float *masked_mean, *masked_log_variance, *masked, *mask, *input; /* of inpainting, else NULL */
+    float *masked_mean, *masked_log_variance, *masked, *mask, *input; /* inpainting, else NULL */
     char *context, *no_context;
     int32_t *timesteps;
     bool *dropped;
@@ -51,7 +51,7 @@ static size_t largest_picture(const struct batch_options *o) {
     return (size_t)most;
 }
 
-/* Room for `count` floats; *ok turns false where there is none. */
+/* Allocates `count` floats; sets *ok to false if there is no memory. */
 static float *room(size_t count, bool *ok) {
     float *floats = malloc(count * sizeof(*floats));
     *ok = *ok && floats;
@@ -107,7 +107,7 @@ void batch_destroy(struct batch *b) {
     free(b);
 }
 
-/* --- how each is taken --- */
+/* --- drawing the rows --- */
 
 static struct row draw_row(const struct batch *b, int64_t item, struct mt19937 *mt) {
     const struct train_source *s = b->options.source;
@@ -133,7 +133,7 @@ static void draw_masks(struct batch *b, struct mt19937 *masks) {
     }
 }
 
-/* How many rows the samples come to. */
+/* Draws the rows of the samples. Returns their number. */
 static int64_t draw_rows(const struct batch *b, const int64_t *samples, int64_t count,
     struct mt19937 *mt, struct row *rows) {
     const struct train_source *s = b->options.source;
@@ -146,8 +146,8 @@ static int64_t draw_rows(const struct batch *b, const int64_t *samples, int64_t 
     return prior ? 2 * count : count;
 }
 
-/* Says what batch_fetch will ask for, from picture `told` on (two a row, the second masked), as far
- * as there is room; returns how far that was. */
+/* Announces what batch_fetch will ask for, from `told` on (two entries per row, the second one
+ * masked), as far as there is room. Returns how far that was. */
 static int64_t expect_rows(
     const struct batch *b, const struct row *rows, int64_t count, int64_t told) {
     const bool drawn = b->options.config->masks == TRAIN_MASKS_RANDOM;
@@ -172,7 +172,7 @@ void batch_expect_none(struct batch *b) {
     b->told_next = 0;
 }
 
-/* What was said of it is forgotten where something else was asked for meanwhile. */
+/* Announcements are forgotten if something else was asked for meanwhile. */
 static void begin_expecting(struct batch *b) {
     b->told = encoded_waits_for_pixels(b->options.encoded) ? 0 : b->told_next;
     b->told_next = 0;
@@ -232,7 +232,7 @@ struct batch_shape batch_get_shape(const struct batch *b) {
     return (struct batch_shape){ b->count, size.height, size.width };
 }
 
-/* --- what is drawn --- */
+/* --- the input of a pass --- */
 
 /* [rows][height][width][noisy.. | mask | masked..] */
 static void join_input(struct batch *b, int64_t pixels) {

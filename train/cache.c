@@ -31,7 +31,7 @@ static bool path_of(const char *folder, const struct digest *name, char out[PATH
     return length > 0 && length < PATH_MAX;
 }
 
-/* The folders that `path` lies in. */
+/* Makes the folders that contain `path`. */
 static bool make_folders(const char *folder, const char *path, struct error *err) {
     char inner[PATH_MAX];
     snprintf(inner, sizeof(inner), "%.*s", (int)(strrchr(path, '/') - path), path);
@@ -106,7 +106,7 @@ bool cache_write(const char *folder, const struct digest *name, const void *byte
     return make_folders(folder, path, err) && file_write(path, parts, 2, err);
 }
 
-/* --- all of them --- */
+/* --- the whole cache --- */
 
 struct kept {
     char *path; /* owned */
@@ -138,7 +138,8 @@ static bool add(struct listing *l, const char *path, const struct stat *status, 
     return true;
 }
 
-/* Regular files, and, at `depth` 1, what is in its folders. What vanishes meanwhile is gone. */
+/* Lists regular files and, with `depth` 1, the files in its folders. Files that vanish meanwhile
+ * are skipped. */
 static bool list(struct listing *l, const char *folder, int depth, struct error *err) {
     DIR *dir = opendir(folder);
     bool ok = true;

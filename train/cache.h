@@ -1,9 +1,9 @@
-/* What is dear to compute and follows from other bytes, kept on disk by the name of those bytes, so
- * that the next job on the same pictures has it at once. A folder that may be deleted, in parts or
- * in full: what is missing or damaged is computed again.
+/* A cache on disk for results that are expensive to compute. Each is named by a digest of what it
+ * depends on, so the next job on the same pictures finds it. The folder may be deleted, in part or
+ * as a whole: what is missing or damaged is computed again.
  *
- * FOLDER/XX/NAME, each written as a whole: a head with the name, the size and a sum, then the
- * bytes. Several processes may share a folder. */
+ * Files are FOLDER/XX/NAME, each written as a whole: a header with the name, the size and a
+ * checksum, then the bytes. Several processes may share a folder. */
 #ifndef TRAIN_CACHE_H
 #define TRAIN_CACHE_H
 
@@ -14,19 +14,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether all `size` bytes are there and right; then `out` (NULL: it is only asked) has them. Else
- * errno says why: ENOENT where there is none, EBADMSG of a damaged file, which is named in the log
- * and deleted. */
+/* Reads an entry. Returns true if all `size` bytes are there and valid, and copies them to `out`
+ * (NULL: only checks). Otherwise errno tells why: ENOENT if there is no file, EBADMSG if it is
+ * damaged; a damaged file is logged and deleted. */
 bool cache_read(const char *folder, const struct digest *name, void *out, size_t size);
-/* Whether there is a file of it, right or not. */
+/* Whether there is a file for this name, valid or not. */
 bool cache_has(const char *folder, const struct digest *name);
-/* Says that it is wanted, so that cache_trim deletes others first. */
+/* Marks the entry as used, so that cache_trim deletes others first. */
 void cache_touch(const char *folder, const struct digest *name);
-/* Makes the folder where it is missing; not the one above. */
+/* Writes an entry. Makes the folder if it is missing, but not its parent. */
 bool cache_write(const char *folder, const struct digest *name, const void *bytes, size_t size,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Deletes what was written or touched longest ago until the rest has at most `max_bytes`. */
+/* Deletes the least recently written or touched entries until the rest takes at most
+ * `max_bytes`. */
 bool cache_trim(const char *folder, uint64_t max_bytes, struct error *err)
     __attribute__((warn_unused_result));
 

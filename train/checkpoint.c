@@ -16,7 +16,7 @@
 
 #define PREFIX "checkpoint-"
 #define STATE_FILE "state.safetensors"
-#define WRITING ".writing" /* what a folder is called before it is a checkpoint */
+#define WRITING ".writing" /* suffix of a folder that is not complete yet */
 #define DELETING ".deleting"
 #define ASIDE ".aside"
 
@@ -45,7 +45,7 @@ static void sum_text(const uint64_t lanes[4], char text[65]) {
 
 /* --- writing --- */
 
-/* A part's bytes in host memory; *copy is to be freed. */
+/* Returns a part's bytes in host memory; the caller frees *copy. */
 static const void *host_bytes(const struct checkpoint_part *part, void **copy, struct error *err) {
     *copy = NULL;
     if (!part->memory)
@@ -53,7 +53,7 @@ static const void *host_bytes(const struct checkpoint_part *part, void **copy, s
     const void *seen = part->memory->view(part->data, part->bytes, err);
     if (!seen || seen == part->data)
         return seen;
-    *copy = malloc(part->bytes); /* the next view would take it away */
+    *copy = malloc(part->bytes); /* the next view would overwrite it */
     if (!*copy)
         error_set(err, ERROR_NO_MEMORY, "no memory to save %s", part->name);
     else
@@ -105,7 +105,7 @@ static bool write_file(
     return ok;
 }
 
-/* Deletes a folder of files; what cannot be deleted is left, and said. */
+/* Deletes a folder of files; logs a warning if it cannot be deleted. */
 static void delete_folder(const char *path) {
     DIR *folder = opendir(path);
     const struct dirent *entry;
@@ -120,7 +120,7 @@ static void delete_folder(const char *path) {
 
 static bool sync_folder(const char *path, struct error *err) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some file systems sync no folders. */
+    /* Some file systems cannot sync folders. */
     const bool ok = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP);
     if (!ok)
         error_set(err, error_code_of_write(errno), "cannot sync %s: %s", path, strerror(errno));
@@ -129,12 +129,12 @@ static bool sync_folder(const char *path, struct error *err) {
     return ok;
 }
 
-/* Gives `fresh` the name `path`. What had that name is called `fresh` or `old` afterwards. After a
- * failure both are called as before. */
+/* Renames `fresh` to `path`. What had that name is then called `fresh` or `old`. After a failure
+ * both have their old names. */
 static bool take_name(const char *fresh, const char *path, const char *old) {
     if (renameat2(AT_FDCWD, fresh, AT_FDCWD, path, RENAME_EXCHANGE) == 0)
         return true;
-    if (errno == ENOENT) /* there is no `path` */
+    if (errno == ENOENT) /* `path` does not exist */
         return rename(fresh, path) == 0;
     if ((errno != EINVAL && errno != ENOSYS) || rename(path, old) != 0)
         return false;
@@ -148,8 +148,8 @@ static bool take_name(const char *fresh, const char *path, const char *old) {
     return false;
 }
 
-/* Puts the finished folder `fresh` in the place of `path`, which may be there: a failure leaves
- * what was there. */
+/* Puts the finished folder `fresh` in the place of `path`, which may exist. After a failure `path`
+ * is unchanged. */
 static bool put_in_place(
     const char *folder, const char *fresh, const char *path, struct error *err) {
     char *old = NULL;
@@ -181,7 +181,7 @@ static void delete_oldest(const char *folder, int64_t limit) {
         return;
     for (size_t i = 0; i + (size_t)limit < count; i++) {
         char *path = path_of(folder, steps[i], ""), *dying = path_of(folder, steps[i], DELETING);
-        /* Renamed first: half of a checkpoint is none. */
+        /* Renamed first, so that a half-deleted checkpoint is never seen as one. */
         if (path && dying && rename(path, dying) == 0)
             delete_folder(dying);
         free(path);
@@ -348,7 +348,7 @@ bool checkpoint_read_last(
     return found;
 }
 
-/* Says which there are. */
+/* Reports a missing step, with the list of those that exist. */
 static bool is_not_there(const char *folder, int64_t step, struct error *err) {
     int64_t *steps;
     size_t count, length = 0;

@@ -19,14 +19,14 @@ struct field {
     const char *name;
     enum kind kind;
     size_t offset;             /* of the member */
-    double min, max, value;    /* of integers and numbers; value is also a flag's and a word's */
+    double min, max, value;    /* for integers and numbers; value also for flags and words */
     bool above_min, below_max; /* min or max itself is not allowed */
     const char *const *words;  /* NULL-terminated */
     const char *texts;         /* the default of TEXTS, separated by spaces */
     struct need {
         const char *field;
         unsigned when;
-    } needs[2]; /* the fields beside whose values `when` it has an effect */
+    } needs[2]; /* other fields, and their values with which this one has an effect */
     const char *help;
 };
 
@@ -51,7 +51,7 @@ static const struct field fields[] = { TRAIN_FIELDS(FIELD) };
 #define WORD_BYTES 64
 #define FIELD_COUNT (sizeof(fields) / sizeof(fields[0]))
 
-/* Other names of fields: of other scripts, and of earlier versions. */
+/* Other names of fields: from other scripts and earlier versions. */
 static const struct {
     const char *name, *field;
 } aliases[] = {
@@ -71,7 +71,7 @@ static const struct {
     { "flip_aug", "random_flip" },
 };
 
-/* What diffusers' scripts have and we do not do. */
+/* Options of diffusers' scripts that are not supported. */
 static const struct {
     const char *name, *why;
 } refused[] = {
@@ -108,7 +108,7 @@ static const struct {
     { "network_module", "method \"lora\" is the one there is" },
 };
 
-/* The same of single values. */
+/* Single values that are not supported. */
 static const struct {
     const char *field, *value, *why;
 } refused_values[] = {
@@ -128,10 +128,10 @@ static const struct field *field_named(const char *name) {
 }
 
 static void *member(const struct field *f, const struct train_config *config) {
-    return (char *)config + f->offset; /* the caller knows whether it may write */
+    return (char *)config + f->offset; /* the caller knows whether it may write to it */
 }
 
-/* A flag's, an integer's, a number's or a word's; of texts, whether there are any. */
+/* The value of a flag, an integer, a number or a word; for texts, whether there are any. */
 static double number_of(const struct field *f, const struct train_config *config) {
     const void *at = member(f, config);
     switch (f->kind) {
@@ -213,7 +213,7 @@ static bool refuse(const struct field *f, const json_t *value, struct error *err
         allowed(f, what, sizeof(what)));
 }
 
-/* Edits between two words of less than WORD_BYTES; anything longer is that far from everything. */
+/* Edit distance between two words shorter than WORD_BYTES; anything longer is WORD_BYTES away. */
 static int distance(const char *a, const char *b) {
     int row[WORD_BYTES];
     const int length = (int)strlen(b);
@@ -258,7 +258,7 @@ static bool refuse_key(const char *key, const json_t *value, struct error *err) 
 
 static bool in_range(const struct field *f, double value) {
     return value >= f->min && value <= f->max && !(f->above_min && value == f->min) &&
-           !(f->below_max && value == f->max); /* no NaN is */
+           !(f->below_max && value == f->max); /* false for NaN */
 }
 
 static bool copy_text(const json_t *value, char **out, struct error *err) {
@@ -308,7 +308,7 @@ static bool set_texts(
     return true;
 }
 
-/* A rate or decay of a group; NAN where it is not given. */
+/* A group's rate or decay; NAN if it is not given. */
 static bool group_number(const json_t *group, const char *key, double *out, size_t *known) {
     const json_t *value = json_object_get(group, key);
     *out = value ? json_number_value(value) : NAN;
@@ -395,7 +395,7 @@ static bool set_default(const struct field *f, struct train_config *config, stru
     return true;
 }
 
-/* 32 bits are all that torch's CPU generator takes of a seed. */
+/* torch's CPU generator uses only 32 bits of a seed. */
 static bool random_seed(int64_t *out, struct error *err) {
     uint32_t drawn;
     if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
@@ -404,7 +404,7 @@ static bool random_seed(int64_t *out, struct error *err) {
     return true;
 }
 
-/* --- what fields say to one another --- */
+/* --- effects of fields on each other --- */
 
 static bool has_effect(const struct field *f, const struct train_config *config) {
     for (size_t i = 0; i < sizeof(f->needs) / sizeof(f->needs[0]); i++) {
@@ -432,8 +432,8 @@ static size_t describe_need(const struct need *need, char *out, size_t size) {
         out, size, "%s%s%s", other->name, is_list ? "" : " ", is_list ? "" : list);
 }
 
-/* "mixed_precision \"fp16\"", "use_ema true", two of them with "and", or "" for a field that always
- * has one. */
+/* "mixed_precision \"fp16\"", "use_ema true", two of them joined by "and", or "" for a field that
+ * always has an effect. */
 static const char *condition(const struct field *f, char *out, size_t size) {
     size_t used = 0;
     *out = 0;
@@ -511,7 +511,7 @@ static bool texts_fit(const struct train_config *c, struct error *err) {
     return true;
 }
 
-/* --- the whole --- */
+/* --- whole configurations --- */
 
 static const struct field *field_of_key(const char *key) {
     for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
@@ -664,7 +664,7 @@ json_t *train_config_to_json(const struct train_config *config) {
     return json;
 }
 
-/* What a job that goes on may say otherwise. */
+/* Fields that may differ when a job resumes. */
 static bool may_change(const char *field) {
     static const char *const names[] = { "name", "max_train_steps", "num_train_epochs",
         "checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint",
@@ -730,7 +730,7 @@ bool train_config_line(size_t index, struct train_config_line *out) {
     return true;
 }
 
-/* --- as a schema --- */
+/* --- the schema --- */
 
 static json_t *texts_schema(void) {
     return json_pack("{s:{s:s}, s:i, s:i}", "items", "type", "string", "minItems", 1, "maxItems",

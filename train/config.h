@@ -1,11 +1,11 @@
-/* Everything that can be said about a training job, in one table, under the names of diffusers'
- * training scripts, so that a command line can be carried over.
+/* Every option of a training job in one table, named as in diffusers' training scripts, so that a
+ * command line can be carried over.
  *
- * POST /train, `latentd train --config` and what is stored beside a job are JSON objects of these
- * fields. Reading, refusing, echoing and explaining walk TRAIN_FIELDS: a new option is one line of
- * it and the code that uses its member of struct train_config. Nothing is ignored: an unknown key,
- * a field that has no effect beside the others, and what diffusers' scripts have but this does not
- * do, are each an error that says so. null stands for the default.
+ * POST /train, `latentd train --config` and the description stored with a job are JSON objects of
+ * these fields. Parsing, refusing, echoing and explaining are driven by TRAIN_FIELDS: a new option
+ * is one line of it and the code that uses its member of struct train_config. Nothing is ignored:
+ * an unknown key, a field without effect beside the others, and an option of diffusers' scripts
+ * that is not supported here are errors that say so. null stands for the default.
  *
  * A zeroed struct train_config can be finished. */
 #ifndef TRAIN_CONFIG_H
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Each enum in the order of its field's words. */
+/* Each enum is in the order of its field's words. */
 enum train_method { TRAIN_LORA, TRAIN_FULL };
 enum train_initialization { TRAIN_INIT_GAUSSIAN, TRAIN_INIT_KAIMING };
 enum train_precision { TRAIN_PRECISION_NO, TRAIN_PRECISION_BF16, TRAIN_PRECISION_FP16 };
@@ -35,8 +35,8 @@ struct train_texts {
     size_t count;
 };
 
-/* What holds for the parameters of modules whose name contains `pattern` ('*': anything between;
- * the first group that fits counts). A NAN: the job's own. */
+/* Settings for the parameters of modules whose name contains `pattern` ('*': anything; the first
+ * group that fits is used). NAN: the job's own setting. */
 struct train_group {
     char *pattern; /* owned */
     double learning_rate, weight_decay;
@@ -46,10 +46,10 @@ struct train_groups {
     size_t count;
 };
 
-/* X(kind, member, ...): the kind says what values look like and the member's type, the name is the
- * key. Beside min, max and value (the default): ONLY_... names another field beside some of whose
- * values this one has an effect. TEXT and TEXTS are NULL or empty if not given. 0 means "none"
- * wherever it is the least allowed and the default. */
+/* X(kind, member, ...): the kind decides the form of the values and the member's type; the member's
+ * name is the key. Further columns: min, max, value (the default), and ONLY_...: the values of
+ * another field with which this one has an effect. TEXT and TEXTS are NULL or empty if not given. 0
+ * means "none" for fields whose minimum and default are 0. */
 #define TRAIN_FIELDS(X)                                                                            \
     X(TEXT, name, .help = "the adapter's name")                                                    \
     X(TEXT, dataset, .help = "a folder under the dataset root, or an uploaded data set")           \
@@ -189,7 +189,7 @@ struct train_groups {
         .help = "see use_ema_warmup")                                                              \
     X(NUMBER, ema_power, .max = 100, .value = 2.0 / 3, ONLY_WITH(use_ema_warmup),                  \
         .help = "see use_ema_warmup")                                                              \
-    /* what is kept and shown */                                                                   \
+    /* output */                                                                                   \
     X(INTEGER, checkpointing_steps, .max = TRAIN_STEPS_MAX, .value = 500,                          \
         .help = "steps between checkpoints; 0: one at the end")                                    \
     X(INTEGER, checkpoints_total_limit, .max = 100000,                                             \
@@ -231,25 +231,26 @@ struct train_config {
 #undef TRAIN_MEMBER
 };
 
-/* Reads a job from a JSON object: ERROR_INVALID with param, value and allowed for a bad field,
- * ERROR_UNSUPPORTED for one that is known and not done here. Missing fields get their defaults, a
- * missing seed a random one. `name` and `dataset` must be there. */
+/* Parses a job from a JSON object. ERROR_INVALID with param, value and allowed for a bad field,
+ * ERROR_UNSUPPORTED for one that is known and not supported. Missing fields get their defaults, a
+ * missing seed a random one. `name` and `dataset` are required. */
 bool train_config_parse(const json_t *json, struct train_config *out, struct error *err)
     __attribute__((warn_unused_result));
 void train_config_finish(struct train_config *config);
 
-/* Every field, so that parsing it gives the same job. A field without effect, or without a value,
- * is left out. A new reference; NULL when memory is short. */
+/* Returns every field, so that parsing the result gives the same job. Fields without effect or
+ * value are left out. A new reference; NULL when memory is short. */
 json_t *train_config_to_json(const struct train_config *config);
 
-/* Whether a job may go on from a checkpoint that a job of `then` (train_config_to_json) has
- * written: what it says of what has been trained so far is the same. Lengths, what is saved and
- * shown may be another. ERROR_INVALID names the field, its value now and the one then. */
+/* Whether a job may resume from a checkpoint that a job with the configuration `then`
+ * (train_config_to_json) has written: every field that influenced the training so far must be
+ * equal. Lengths, and what is saved and shown, may differ. ERROR_INVALID names the field, its value
+ * now and its value then. */
 bool train_config_continues(const struct train_config *config, const json_t *then,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Field `index`, to be listed: what it is called, its default and what is allowed, beside what it
- * has an effect ("" for any), what it is for. False past the last one. */
+/* Describes field `index` for a list: name, default, allowed values, the fields it has an effect
+ * with ("": any), and help. False after the last one. */
 struct train_config_line {
     const char *name, *help;
     char standard[128], allowed[ERROR_ALLOWED_BYTES], only[ERROR_ALLOWED_BYTES];
@@ -260,16 +261,16 @@ bool train_config_line(size_t index, struct train_config_line *out);
  */
 json_t *train_config_schema(void);
 
-/* Whether the job trains the model to predict v, not the noise; `model_does`: the checkpoint says so,
- * which a job without a prediction_type of its own follows. */
+/* Whether the job trains the model to predict v, not the noise. `model_does`: the checkpoint
+ * predicts v; a job without a prediction_type of its own follows it. */
 bool train_config_predicts_v(const struct train_config *config, bool model_does);
 
-/* What save_precision says. */
+/* The dtype for save_precision. */
 enum dtype train_save_dtype(const struct train_config *config);
 
-/* What only the device decides: ERROR_INVALID where it has no such precision, or does not step
- * 8-bit states. `dtypes` are the bits 1 << DTYPE_x of what the device packs weights as, `name` is
- * what the message calls it. */
+/* Checks what only the device decides: ERROR_INVALID if it lacks the precision or does not step
+ * 8-bit states. `dtypes`: bits 1 << DTYPE_x of the dtypes in which the device packs weights.
+ * `name`: what the message calls the device. */
 bool train_config_fits_device(const struct train_config *config, unsigned dtypes,
     enum device_kind device, const char *name, struct error *err)
     __attribute__((warn_unused_result));

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* Walks the batch in the order of its memory; `drawn` is the same element's place in torch's
- * order, [rows][channels][height][width]. */
+/* Visits the batch in memory order; `drawn` is the element's position in torch's order,
+ * [rows][channels][height][width]. */
 #define FOR_EACH(b, row, channel, i, drawn)                                                        \
     for (int64_t row = 0, i = 0, pixels_ = (b)->height * (b)->width; row < (b)->rows; row++)       \
         for (int64_t pixel_ = 0; pixel_ < pixels_; pixel_++)                                       \
@@ -18,7 +18,7 @@ float draws_uniform(struct mt19937 *mt) {
     return (float)(mt19937_next(mt) & 0xffffffu) * 0x1p-24f;
 }
 
-/* Fisher and Yates from the front, as torch.randperm does it. */
+/* Fisher-Yates shuffle from the front, as in torch.randperm. */
 void draws_permutation(struct mt19937 *mt, int64_t count, int64_t *out) {
     for (int64_t i = 0; i < count; i++)
         out[i] = i;
@@ -54,8 +54,8 @@ static void draw_noise(struct noise_generator *generator, const struct draws_opt
     }
 }
 
-/* noisy holds the latents, target the noise, work the perturbation; they become what they are
- * called. */
+/* On entry noisy holds the latents, target the noise and work the perturbation; on return noisy and
+ * target hold what their names say. */
 static void mix(const struct draws_options *o, const struct draws_batch *b) {
     FOR_EACH(b, row, channel, i, drawn) {
         const float a = o->alphas_cumprod[b->timesteps[row]];

@@ -1,4 +1,4 @@
-/* An exponential moving average of the parameters, as diffusers' EMAModel keeps it:
+/* An exponential moving average of the parameters, as in diffusers' EMAModel:
  *   average -= (1 - decay) (average - parameter)
  * with a decay that rises with the optimizer's steps. In host memory (diffusers' offload_ema). */
 #ifndef TRAIN_EMA_H
@@ -16,10 +16,10 @@ struct ema_options {
 };
 struct ema_options ema_defaults(void);
 
-/* The decay of the optimizer's step `step`, from 1. */
+/* The decay at optimizer step `step`, from 1. */
 double ema_decay(const struct ema_options *options, int64_t step);
 
-/* One step's update of `count` values. */
+/* Updates `count` values for one step. */
 void ema_update(double decay, const float *parameters, float *average, int64_t count);
 
 #endif

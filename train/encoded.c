@@ -7,32 +7,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What names begin with: the second word changes whenever the same bytes would be computed to
- * others. */
+/* Prefixes of names in the cache. The number must change whenever the same input would give another
+ * result. */
 #define PICTURE_NAME "picture 1"
 #define TEXT_NAME "text 1"
-/* How many things that are there already one piece passes over. */
+/* Number of existing entries that one piece may skip. */
 #define CHECKS_PER_PIECE 64
 
 struct encoded {
     struct encoded_options options;
     int64_t tokens, channels; /* of a text; of latents */
     size_t caption_bytes;
-    struct digest vae, text_encoder; /* with what computes them */
-    const char **captions;           /* owned: the different ones, until all is done */
+    struct digest vae, text_encoder; /* digests that include the code that computes */
+    const char **captions;           /* owned: the distinct captions, until all are done */
     size_t caption_count;
-    uint64_t disk;       /* struct encoded_memory's */
-    int64_t each_time;   /* pictures */
-    struct arena *arena; /* owned; NULL while nothing is computed */
-    float *moments;      /* owned: of the largest picture, with its mask */
+    uint64_t disk;       /* as in struct encoded_memory */
+    int64_t each_time;   /* number of pictures encoded each time */
+    struct arena *arena; /* owned; NULL while nothing is being computed */
+    float *moments;      /* owned: room for the largest picture, with its mask */
     size_t moments_bytes;
-    bool computed; /* something, in the last call */
-    bool full;     /* the cache, and nothing is encoded each time: the models may be gone */
-    int64_t next;  /* of pictures, their mirror images, and both masked, then of captions */
-    int64_t ahead; /* of pictures: those before it that are missing are expected */
+    bool computed; /* something was computed in the current call */
+    bool full;    /* everything is in the cache, and nothing is encoded each time: the models may be
+                     gone */
+    int64_t next; /* counts pictures, their mirror images, and both masked, then captions */
+    int64_t ahead; /* counts pictures: missing ones before it have been announced */
 };
 
-/* --- how pictures are cut --- */
+/* --- how pictures are cropped --- */
 
 static bool is_held_out(const struct encoded *e, int64_t item) {
     const struct train_source *s = e->options.source;
@@ -83,15 +84,15 @@ static size_t latent_floats(const struct encoded *e, struct encoded_size size) {
     return (size_t)(size.height * size.width * e->channels);
 }
 
-/* Mean, log-variance and, of what is masked, the mask. */
+/* Bytes of mean, log-variance and, if masked, the mask. */
 static size_t moments_bytes(const struct encoded *e, struct encoded_size size, bool masked) {
     const size_t mask = masked ? (size_t)(size.height * size.width) : 0;
     return (2 * latent_floats(e, size) + mask) * sizeof(float);
 }
 
-/* --- names --- */
+/* --- names in the cache --- */
 
-/* What computes: other code rounds otherwise. */
+/* Adds the code that computes: other code rounds differently. */
 static void add_kernels(const struct kernels *k, struct sha256 *to) {
     sha256_add_text(to, k->name);
     for (int dtype = 0; k->implementations && dtype < 32; dtype++)
@@ -139,7 +140,7 @@ static struct digest name_text(const struct encoded *e, const int32_t *ids) {
 
 /* --- computing --- */
 
-/* Leaves *host with the result in host memory, until the next call. */
+/* Computes a result; *host points to it in host memory until the next call. */
 static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user), void *user,
     const struct tensor *result, const void **host, struct error *err) {
     e->computed = true;
@@ -157,7 +158,7 @@ static bool run(struct encoded *e, void (*forward)(struct compute *c, void *user
 
 struct picture_call {
     const struct vae *vae;
-    struct tensor image, moments; /* moments: of the caller's */
+    struct tensor image, moments; /* moments: the result */
     const float *pixels;
 };
 
@@ -184,7 +185,7 @@ static struct picture_call call_for(
     };
 }
 
-/* Interleaved [pixels][mean.. | log-variance..] to one after the other. */
+/* Converts interleaved [pixels][mean.. | log-variance..] to all means, then all log-variances. */
 static void split_moments(const float *from, int64_t pixels, int64_t channels, float *to) {
     for (int64_t i = 0; i < pixels; i++)
         for (int64_t c = 0; c < channels; c++) {
@@ -193,8 +194,8 @@ static void split_moments(const float *from, int64_t pixels, int64_t channels, f
         }
 }
 
-/* Grey where the mask is 1; `small` is the mask at the latents' size, every scale-th pixel of it,
- * as torch's nearest. */
+/* Sets pixels to grey where the mask is 1. `small` becomes the mask at the size of the latents:
+ * every scale-th pixel, as torch's nearest. */
 static void apply_mask(
     const float *mask, struct encoded_size size, int64_t scale, float *pixels, float *small) {
     const int64_t width = size.width * scale;
@@ -206,7 +207,7 @@ static void apply_mask(
             *small++ = mask[y * scale * width + x * scale];
 }
 
-/* e->moments for a picture. */
+/* Encodes a picture to e->moments. */
 static bool encode_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
     const struct mask_shape *shape, struct error *err) {
     const struct train_source *s = e->options.source;
@@ -265,8 +266,8 @@ static bool encode_ids(struct encoded *e, const int32_t *ids, void *out, struct 
 
 /* --- from the cache, or computed --- */
 
-/* As cache_read, of what the job keeps. Where it was there and is gone, the models that encode it
- * again are brought back, and stay. */
+/* Does what cache_read does, for entries that the job relies on. If one has disappeared, the models
+ * are brought back to encode it again, and stay. */
 static bool read_kept(struct encoded *e, const struct digest *name, void *out, size_t bytes,
     bool *found, struct error *err) {
     char text[DIGEST_TEXT_BYTES];
@@ -282,7 +283,7 @@ static bool read_kept(struct encoded *e, const struct digest *name, void *out, s
     return !e->options.load_models || e->options.load_models(e->options.user, err);
 }
 
-/* e->moments. out NULL: they need only be in the cache. */
+/* Fills e->moments from the cache, or encodes the picture. */
 static bool fetch_picture(struct encoded *e, int64_t item, const struct crop *crop, bool masked,
     const struct mask_shape *shape, struct error *err) {
     const bool kept = !shape && !encoded_is_cut_anew(e, item);
@@ -360,14 +361,14 @@ size_t encoded_caption_bytes(const struct encoded *e) {
 
 /* --- filling the cache --- */
 
-/* The picture, its mirror image, and both masked. */
+/* One form of a picture: itself, its mirror image, or either of them masked. */
 struct part {
     int64_t item;
     bool masked;
     struct crop crop;
 };
 
-/* Number `next`; false where the job has no such part, or does not keep it. */
+/* Finds part number `next`; false if the job has no such part, or does not keep it. */
 static bool find_part(const struct encoded *e, int64_t next, struct part *out) {
     const int64_t item = next / 4;
     const bool flip = next % 4 & 1, masked = next % 4 & 2;
@@ -388,7 +389,7 @@ static bool fill_picture(struct encoded *e, int64_t next, struct error *err) {
     return fetch_picture(e, part.item, &part.crop, part.masked, NULL, err);
 }
 
-/* From what comes next, as many that are missing as there is room for. */
+/* Announces missing pictures from e->next on, as far as there is room. */
 static void expect_pictures(struct encoded *e) {
     const struct train_source *s = e->options.source;
     const int64_t all = 4 * train_source_all(s);
@@ -463,7 +464,7 @@ static bool list_captions(struct encoded *e, struct error *err) {
     return true;
 }
 
-/* Adds up what all pictures take, and makes room for the largest one. */
+/* Adds up the sizes of all pictures, and allocates room for the largest. */
 static bool measure_pictures(struct encoded *e, struct error *err) {
     const struct train_source *s = e->options.source;
     const int scale = vae_scale(e->options.vae);

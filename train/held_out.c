@@ -11,12 +11,12 @@ struct held_out {
     struct batch_shape shape;
     struct noise_generator generator;
     struct mt19937 masks;
-    int64_t taken; /* draws of all pictures that are done */
+    int64_t taken; /* number of draws done, over all pictures */
     bool in_batch, in_pass;
     double loss; /* their sum */
 };
 
-/* A pass for pictures of this size, if the one that is there is for others. */
+/* Makes a pass for pictures of this size, unless the current one has this size. */
 static bool make_pass(struct held_out *h, const struct batch_shape *shape, struct error *err) {
     if (h->pass && h->shape.height == shape->height && h->shape.width == shape->width)
         return true;
@@ -71,7 +71,8 @@ size_t held_out_bytes(const struct held_out *h) {
     return h ? pass_bytes(h->pass) : 0;
 }
 
-/* The next draw of the next picture; a piece is its latents, the next its pass's beginning. */
+/* Begins the next draw of a picture. Fetching its latents is one piece, the beginning of its pass
+ * the next. */
 static bool begin(struct held_out *h, struct error *err) {
     const struct train_source *s = h->options.batch.source;
     bool ready;

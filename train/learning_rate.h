@@ -1,23 +1,23 @@
-/* Learning-rate schedules: a function of the optimizer's step, nothing else, so that a resumed job
- * needs no more than its step number.
+/* Learning-rate schedules: functions of the optimizer's step alone, so that a resumed job needs
+ * only its step number.
  *
- * The first six and piecewise_constant are diffusers' get_scheduler, quirks included: a warm-up
- * starts at 0, and "constant" knows no warm-up. warmup_cosine is torch's LinearLR from a start
- * factor, then CosineAnnealingLR to eta_min. warmup_log and warmup_linear are DeepSpeed's WarmupLR,
- * which takes the first step at 0 and only then begins to count, so that the second is at 0 too.
+ * The first six and piecewise_constant are diffusers' get_scheduler with its quirks: a warm-up
+ * starts at 0, and "constant" has no warm-up. warmup_cosine is torch's LinearLR from a start
+ * factor, followed by CosineAnnealingLR to eta_min. warmup_log and warmup_linear are DeepSpeed's
+ * WarmupLR, which takes the first step at 0 and only then begins to count, so that the second is at
+ * 0 too.
  *
  *   s: the step from 0, w: warm-up steps, N: all steps, p = (s - w) / max(1, N - w)
  *   constant               1
- *   constant_with_warmup   s / w, then 1          (as every "with warm-up" below, before s = w)
+ *   constant_with_warmup   s / w, then 1          (the next four too start with s / w up to s = w)
  *   linear                 1 - p, not below 0
  *   cosine                 (1 + cos(2 pi cycles p)) / 2, half a cycle unless said otherwise
  *   cosine_with_restarts   (1 + cos(pi (cycles p mod 1))) / 2, and 0 from p = 1
  *   polynomial             ((lr - end) (1 - p)^power + end) / lr, and end / lr after N
  *   piecewise_constant     the multiple of the first rule that ends after s
  *   warmup_cosine          f + (1 - f) s / w, then from 1 to eta_min / base in half a cosine
- *   warmup_log             0, then ln(s) / ln(w) up to s = w, then 1   (w: 2 at least, as below)
- *   warmup_linear          0, then (s - 1) / w up to s = w, then 1
- */
+ *   warmup_log             0, then ln(s) / ln(w) up to s = w, then 1   (w: at least 2, as below)
+ *   warmup_linear          0, then (s - 1) / w up to s = w, then 1 */
 #ifndef TRAIN_LEARNING_RATE_H
 #define TRAIN_LEARNING_RATE_H
 
@@ -44,13 +44,13 @@ extern const char *const learning_rate_names[];
 
 struct learning_rate_rule {
     double multiple;
-    int64_t before; /* it holds for steps below this; the last rule for all that are left */
+    int64_t before; /* holds for steps below this; the last rule holds for all later steps */
 };
 
 struct learning_rate {
     enum learning_rate_kind kind;
     int64_t warmup_steps, total_steps;
-    double lr;                    /* the job's own, scaled: what polynomial's end is measured by */
+    double lr;                    /* the job's own, scaled; polynomial's end is relative to it */
     double num_cycles;            /* cosine: 0.5; cosine_with_restarts: 1, whole */
     double power, end;            /* polynomial */
     double start_factor, eta_min; /* warmup_cosine */
@@ -58,11 +58,11 @@ struct learning_rate {
     int rule_count;
 };
 
-/* The rate at step `step`, from 0, of a parameter group whose own rate is `base`. */
+/* The rate at step `step`, from 0, of a parameter group whose base rate is `base`. */
 double learning_rate_at(const struct learning_rate *schedule, double base, int64_t step);
 
-/* Reads diffusers' step rules, "1:10,0.1:20,0.01": once for the first 10 steps, a tenth until step
- * 20, a hundredth from then on. Errors have no param; the caller knows the field. */
+/* Parses diffusers' step rules, "1:10,0.1:20,0.01": times 1 for the first 10 steps, times 0.1 until
+ * step 20, times 0.01 from then on. Errors have no param; the caller knows the field. */
 bool learning_rate_rules_parse(const char *text, struct learning_rate *out, struct error *err)
     __attribute__((warn_unused_result));
 

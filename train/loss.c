@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* In torch's roundings. */
+/* Rounds as torch does. */
 static float min_snr_weight(const struct loss_options *o, float alpha_cumprod) {
     const float ratio = sqrtf(alpha_cumprod) / sqrtf(1 - alpha_cumprod);
     const float snr = ratio * ratio;

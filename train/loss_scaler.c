@@ -29,7 +29,7 @@ bool loss_scaler_update(struct loss_scaler *s, bool overflowed) {
     if (++s->good_steps == s->growth_interval) {
         s->good_steps = 0;
         s->forgiven = 0;
-        /* The scale is a float where it is used. */
+        /* The scale must be finite as a float, as it is used as one. */
         if (isfinite((float)(s->scale * s->growth_factor)))
             s->scale *= s->growth_factor;
     }

@@ -1,8 +1,9 @@
-/* One step of AdamW over all that a job trains: unscale, clip by norm, clip by value, step, clear.
+/* One step of AdamW over everything that a job trains: unscale, clip by norm, clip by value, step,
+ * clear.
  *
- * The norm is that of all gradients together, and gradients are cut to max_grad_norm as torch does
- * it: times max_grad_norm / (norm + 1e-6), where that is below 1. Values are cut after that. Each
- * range of the parameters has its own learning rate and weight decay. */
+ * The norm is that of all gradients together. Gradients are clipped to max_grad_norm as in torch:
+ * multiplied by max_grad_norm / (norm + 1e-6) if that is below 1. Clipping by value comes after
+ * that. Each range of the parameters has its own learning rate and weight decay. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
@@ -20,24 +21,24 @@ struct optimizer {
     float *m, *v;                         /* owned, device memory; NULL with 8-bit states */
     struct adamw_8bit small;              /* 8-bit states, range after range, in host memory */
     bool eight_bit;
-    float *sums; /* owned, device memory: what sum_squares gives */
+    float *sums; /* owned, device memory: result of sum_squares */
 };
 
-/* ERROR_UNSUPPORTED: 8-bit states on another device than the CPU. */
+/* ERROR_UNSUPPORTED: 8-bit states on a device other than the CPU. */
 bool optimizer_init(struct optimizer *optimizer, const struct train_config *config,
     struct parameters *parameters, struct error *err) __attribute__((warn_unused_result));
 void optimizer_finish(struct optimizer *optimizer); /* a zeroed one is fine */
-/* Bytes of its states, for a job of so many floats. */
+/* Bytes of the optimizer's states for this number of floats. */
 size_t optimizer_measure(const struct train_config *config, int64_t floats);
 
 struct optimizer_report {
     double grad_norm; /* of the unscaled gradients, before clipping */
-    int64_t broken;   /* gradients that were no finite numbers */
-    bool stepped;     /* false where one was, or where their norm is not finite */
+    int64_t broken;   /* number of gradients that are not finite */
+    bool stepped;     /* false if there is one, or their norm is not finite */
 };
-/* Reads the gradients, which are loss_scale times as large as they should be, steps the values by
- * the schedule's rates of step `schedule_step`, and clears the gradients. Where a gradient or
- * their norm is not finite, the values and states stay as they are. */
+/* Reads the gradients, which are scaled by loss_scale, steps the values with the schedule's rates
+ * of step `schedule_step`, and clears the gradients. If a gradient or their norm is not finite,
+ * values and states stay as they are. */
 bool optimizer_step(struct optimizer *optimizer, const struct learning_rate *schedule,
     int64_t schedule_step, double loss_scale, struct optimizer_report *report, struct error *err)
     __attribute__((warn_unused_result));

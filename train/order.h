@@ -1,16 +1,16 @@
-/* Which pictures make up which batch: a function of (seed, epoch, rank, world), as accelerate
- * orders and shards them, so that a resumed job goes on where it was and several processes need
- * not talk.
+/* Which pictures make up which batch, as a function of (seed, epoch, rank, world). Ordering and
+ * sharding are those of accelerate. A resumed job finds its place again, and several processes need
+ * not communicate.
  *
- * The order of an epoch is torch.randperm with the generator seeded by seed + epoch (accelerate's
- * SeedableRandomSampler). Cut into batches, batch i goes to rank i % world (BatchSamplerShard):
- * alone, a process takes the last, smaller batch as it is; among several all get as many full
- * batches, filled up from the epoch's beginning.
+ * The order of an epoch is torch.randperm with a generator seeded by seed + epoch (accelerate's
+ * SeedableRandomSampler). It is cut into batches, and batch i goes to rank i % world
+ * (BatchSamplerShard). A single process takes the last, smaller batch as it is. Several processes
+ * all get the same number of full batches, filled up from the epoch's beginning.
  *
- * With aspect buckets the pictures of one batch have one size: in the order of the permutation,
- * each picture joins its bucket's open batch, which counts as soon as it is full; what is left open
- * follows, lowest bucket first. With one bucket that is the plain order. Among several processes
- * smaller batches stay so, and missing ones are repeated from the beginning. */
+ * With aspect buckets all pictures of a batch have one size. In the order of the permutation, each
+ * picture joins its bucket's open batch, which is emitted when it is full; the batches left open
+ * follow, lowest bucket first. With one bucket this is the plain order. With several processes
+ * smaller batches stay small, and missing ones are repeated from the beginning. */
 #ifndef TRAIN_ORDER_H
 #define TRAIN_ORDER_H
 
@@ -20,14 +20,14 @@
 
 struct order_options {
     uint64_t seed;
-    int64_t count; /* pictures, each as often as it is repeated */
+    int64_t count; /* pictures, counting repeats */
     int batch_size;
     int rank, world;
-    const int32_t *buckets; /* [count], each from 0 to bucket_count - 1, borrowed; NULL: one */
+    const int32_t *buckets; /* [count], each 0 .. bucket_count - 1, borrowed; NULL: one */
     int bucket_count;
 };
 
-/* One rank's batches of one epoch. */
+/* The batches of one rank in one epoch. */
 struct order {
     int64_t *items;  /* owned: batch b is items[starts[b]] .. items[starts[b + 1] - 1] */
     int64_t *starts; /* owned: [batches + 1] */
@@ -38,13 +38,13 @@ bool order_init(const struct order_options *options, int64_t epoch, struct order
     struct error *err) __attribute__((warn_unused_result));
 void order_finish(struct order *order); /* a zeroed one is fine */
 
-/* Batches of each epoch, the same on every rank. */
+/* Number of batches per epoch, the same on every rank. */
 int64_t order_batches(const struct order_options *options);
 
-/* accelerate's accumulation: whether the optimizer steps after batch `batch` of `batches` in an
- * epoch: every `accumulation` batches, and after the last one. */
+/* Whether the optimizer steps after batch `batch` of `batches` in an epoch, as in accelerate: after
+ * every `accumulation` batches, and after the last one. */
 bool order_syncs(int64_t batch, int64_t batches, int accumulation);
-/* Optimizer steps of an epoch. */
+/* Optimizer steps per epoch. */
 int64_t order_updates(int64_t batches, int accumulation);
 
 #endif

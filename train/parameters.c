@@ -10,14 +10,15 @@
 
 /* --- which layers --- */
 
-/* As peft: the whole name, or what follows one of its dots. */
+/* As in peft: the target is the whole name, or everything after one of its dots. */
 static bool is_target(const char *name, const char *target) {
     const size_t length = strlen(name), end = strlen(target);
     return length >= end && strcmp(name + length - end, target) == 0 &&
            (length == end || name[length - end - 1] == '.');
 }
 
-/* Each part at its first place behind the one before, than which no other leaves more room. */
+/* Each part matches at its first position after the previous part, which leaves the most room for
+ * the rest. */
 bool parameters_name_fits(const char *name, const char *pattern) {
     for (;;) {
         const size_t length = strcspn(pattern, "*");
@@ -63,7 +64,7 @@ static bool is_there(const struct weight_list *list, const char *target) {
     return i < list->count;
 }
 
-/* As peft: one of them is enough. */
+/* As in peft: one matching target is enough. */
 static bool are_there(const struct weight_list *list, const struct train_texts *targets,
     const char *field, struct error *err) {
     size_t t = 0;
@@ -101,7 +102,7 @@ static void collect(struct parameters *p, enum component component, const struct
     qsort(p->modules + first, p->count - first, sizeof(*p->modules), by_module_order);
 }
 
-/* --- their rates and places --- */
+/* --- their rates and positions --- */
 
 double parameters_rate_scale(const struct train_config *config) {
     return config->scale_lr
@@ -151,7 +152,7 @@ static void place(const struct train_config *config, struct parameters *p) {
     }
 }
 
-/* Everything but the memory. */
+/* Fills in everything except memory. */
 static bool lay_out(const struct train_config *config, const struct weight_list *unet,
     const struct weight_list *text_encoder, struct parameters *p, struct error *err) {
     const size_t most = unet->count + (text_encoder ? text_encoder->count : 0);
@@ -180,19 +181,19 @@ bool parameters_measure(const struct train_config *config, const struct weight_l
     return ok;
 }
 
-/* --- their first values --- */
+/* --- their initial values --- */
 
 static int64_t taps_of(const struct named_weight *target) {
     return target->is_conv && target->kind != CONV_1X1 ? 9 : 1;
 }
 
-/* Panels of 16 of `outer`: element (o, i) of [outer][inner]. */
+/* Element (o, i) of [outer][inner], stored in panels of 16 along `outer`. */
 static float *panel_at(float *panels, int64_t inner, int64_t o, int64_t i) {
     return panels + ((o / LOW_RANK_PANEL) * inner + i) * LOW_RANK_PANEL + o % LOW_RANK_PANEL;
 }
 
-/* The down factor's numbers in torch's order, [rank][k][taps]; two draws of the layers' own default
- * values come before, which nobody sees. */
+/* Draws the down factor in torch's order, [rank][k][taps]. Before it come two draws for the layers'
+ * own default values, which are discarded. */
 static void draw_down(const struct train_config *config, const struct trained_module *module,
     struct noise_generator *generator, float *out) {
     const int64_t inputs = module->target->k * taps_of(module->target);
@@ -246,7 +247,7 @@ static bool initialize(const struct train_config *config, struct noise_generator
 void parameters_plain(
     const struct trained_module *m, int64_t rank, const float *values, float *down, float *up) {
     const int64_t taps = taps_of(m->target), k = m->target->k, n = m->target->n;
-    float *panels = (float *)values + m->at; /* only read here */
+    float *panels = (float *)values + m->at; /* only read */
     for (int64_t r = 0; r < rank; r++)
         for (int64_t c = 0; c < k; c++)
             for (int64_t tap = 0; tap < taps; tap++)

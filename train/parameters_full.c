@@ -1,5 +1,5 @@
-/* Everything of a model as parameters: what its lists name (models/weights.h), one trained weight
- * after the other, each as it is unpacked. */
+/* All numbers of a model as parameters: everything its lists name (models/weights.h), one trained
+ * weight after the other, in unpacked form. */
 #include "kernels/compute.h"
 #include "kernels/pack.h"
 #include "train/optimizer.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what there is --- */
+/* --- the list of weights --- */
 
 static int64_t taps_of(const struct named_weight *w) {
     return w->is_conv && w->kind != CONV_1X1 ? 9 : 1;
@@ -29,7 +29,7 @@ static bool add_tensor(struct parameters *p, const struct train_config *config,
     return true;
 }
 
-/* The packed weight at the end of the buffers, if it is not there yet. */
+/* Adds the packed weight at the end of the buffers, unless it is there already. */
 static struct trained_weight *add_packed(
     struct parameters *p, const struct named_weight *w, size_t from) {
     for (size_t i = from; i < p->weight_count; i++)
@@ -106,7 +106,7 @@ static int by_place(const void *a, const void *b) {
     return (x->at > y->at) - (x->at < y->at);
 }
 
-/* Ranges within weights, so that each can be stepped by itself. */
+/* Makes ranges, each within one weight, so that a weight can be stepped by itself. */
 static void cut(struct parameters *p) {
     const struct trained_tensor *t = p->tensors, *end = p->tensors + p->tensor_count;
     qsort(p->tensors, p->tensor_count, sizeof(*p->tensors), by_place);
@@ -153,7 +153,7 @@ static struct tensor view_of(
     return view;
 }
 
-/* Device memory, both in f32 but a table. */
+/* Device memory, both f32 except for a table. */
 static bool copy_resident(const struct parameters *p, const struct tensor *from,
     const struct tensor *to, struct error *err) {
     struct compute c = { .kernels = p->kernels };
@@ -166,7 +166,7 @@ static bool copy_resident(const struct parameters *p, const struct tensor *from,
     return compute_ok(&c);
 }
 
-/* The model's own numbers, without `values`: in host memory then, and f32. */
+/* Reads the model's own numbers if there are no `values`; they are then f32 in host memory. */
 static bool read_weight(
     const struct parameters *p, const struct trained_weight *w, float *to, struct error *err) {
     float *bias = w->floats[1] ? to + w->floats[0] : NULL;
@@ -224,7 +224,7 @@ void trained_tensor_turn(
                 to[(i * inner + a) * outer + b] = from[(i * outer + b) * inner + a];
 }
 
-/* Into `values`, from the source: what the model computes with was rounded. */
+/* Reads a tensor into `values` from the source, as the model's copy was rounded. */
 static bool read_source(const struct parameters *p, const struct trained_tensor *t,
     const struct weights *source, struct error *err) {
     const int64_t size = t->taps == 9 ? 3 : 1, count = t->n * t->taps * t->k;
@@ -247,12 +247,13 @@ static bool read_source(const struct parameters *p, const struct trained_tensor 
 
 /* --- the whole --- */
 
-/* What stands in no packed weight or cannot be read back from one exactly. */
+/* Whether values need a buffer: they are in no packed weight, or cannot be read back from it
+ * exactly. */
 static bool keeps_values(const struct kernels *kernels, const struct weights *source) {
     return kernels->device != DEVICE_CPU || source->dtype != DTYPE_F32;
 }
 
-/* Said before any of it is taken: gradients, values and the optimizer's states. */
+/* Checks memory before any of it is taken: gradients, values and the optimizer's states. */
 static bool check_memory(
     const struct parameters *p, const struct train_config *config, bool keeps, struct error *err) {
     const size_t floats = (size_t)p->floats * (keeps ? 2 : 1) + (size_t)p->work_floats;

@@ -5,10 +5,10 @@
 
 struct pass {
     struct pass_options options;             /* parameters NULL */
-    const struct row_overlay **overlay_rows; /* owned: one for each row, or NULL */
+    const struct row_overlay **overlay_rows; /* owned: one per row, or NULL */
     struct overlay overlay;
     struct tape *tape;
-    void *block; /* owned, device memory: the tensors below */
+    void *block; /* owned, device memory of the tensors below */
     size_t bytes;
     struct tensor noisy, target, timesteps, context, prediction, loss;
     float *weights; /* owned: host memory [rows] */
@@ -37,7 +37,7 @@ static void forward(struct compute *c, void *user) {
 
 /* --- memory --- */
 
-/* Room for a tensor at *at of the block, which may be NULL while sizes are added up. */
+/* Places a tensor at *at in the block, which may be NULL while sizes are added up. */
 static struct tensor place(const struct pass *p, struct tensor t, size_t *at) {
     t.device = p->options.kernels->device;
     t.data = (char *)p->block + *at;
@@ -69,7 +69,7 @@ static bool check_rows(const struct pass_options *options, struct error *err) {
                (long long)options->rows, TRAIN_PASS_ROWS_MAX);
 }
 
-/* All but the tape. */
+/* Prepares everything except the tape. */
 static bool prepare(const struct pass_options *options, struct pass *p, struct error *err) {
     if (!check_rows(options, err))
         return false;
@@ -171,7 +171,7 @@ bool pass_begin(struct pass *pass, const struct pass_batch *batch, struct error 
     return compute_ok(&c);
 }
 
-/* The losses, and, if d_prediction is one, their gradient. */
+/* Computes the losses and, if d_prediction is not NULL, their gradient. */
 static bool compare(struct pass *p, struct tensor *d_prediction, float *losses, struct error *err) {
     struct compute c = { .kernels = p->options.kernels };
     op_mse(&c, &(struct mse_args){

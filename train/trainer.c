@@ -25,7 +25,7 @@ static struct learning_rate schedule_of(const struct train_config *c, int64_t st
         .start_factor = c->lr_start_factor,
         .eta_min = c->lr_eta_min,
     };
-    struct error unlikely; /* the config was read with the same rules */
+    struct error unlikely; /* the config was parsed with the same rules */
     if (r.kind == LEARNING_RATE_PIECEWISE_CONSTANT && c->lr_step_rules)
         (void)!learning_rate_rules_parse(c->lr_step_rules, &r, &unlikely);
     return r;
@@ -54,7 +54,7 @@ static struct order_options order_options_of(const struct trainer *t) {
     };
 }
 
-/* Pictures of one size are a bucket, numbered as they come. */
+/* Numbers the buckets, one per picture size, in order of appearance. */
 static bool number_buckets(struct trainer *t, struct error *err) {
     const struct train_source *s = t->options.source;
     const int64_t count = batch_samples(t->config, s);
@@ -101,7 +101,7 @@ static bool create_parameters(struct trainer *t, struct error *err) {
         m->kernels, t->config, &unet, text ? &encoder : NULL, &t->parameters, err);
 }
 
-/* The average begins with the values. */
+/* The average starts as a copy of the values. */
 static bool make_average(struct trainer *t, struct error *err) {
     struct parameters *p = t->parameters;
     const size_t bytes = (size_t)p->floats * sizeof(float);
@@ -148,7 +148,7 @@ static struct pass_options pass_options_of(
     };
 }
 
-/* A pass for batches of this size, if the one that is there is for others. */
+/* Makes a pass for batches of this size, unless the current one has this size. */
 static bool make_pass(
     struct trainer *t, int64_t rows, int64_t height, int64_t width, struct error *err) {
     if (t->pass && t->rows == rows && t->height == height && t->width == width)
@@ -162,7 +162,7 @@ static bool make_pass(
     return pass_create(&options, &t->pass, err);
 }
 
-/* The pass of a full batch of the largest bucket, so that what cannot fit is refused now. */
+/* Makes the pass of a full batch of the largest bucket, so that what cannot fit is refused now. */
 static bool make_largest_pass(struct trainer *t, struct error *err) {
     const struct train_source *s = t->options.source;
     struct encoded_size largest = { 0 };
@@ -235,7 +235,7 @@ static bool make_held_out(struct trainer *t, struct error *err) {
     return held_out_create(&options, &t->held_out, err);
 }
 
-/* What the UNet takes decides whether it is one for inpainting. */
+/* The UNet's input channels decide whether this is inpainting. */
 static bool find_inpainting(struct trainer *t, struct error *err) {
     const struct trainer_models *m = &t->options.models;
     const int in = unet_get_config(m->unet)->in_channels;
@@ -302,12 +302,12 @@ void trainer_destroy(struct trainer *trainer) {
 
 /* --- a batch --- */
 
-/* What every row's loss is multiplied by, beside its weight. */
+/* Factor of every row's loss, besides its weight. */
 static double scale_of(const struct trainer *t) {
     return t->scaler.scale / (double)t->config->gradient_accumulation_steps;
 }
 
-/* A row of it in each piece. */
+/* Fetches one row per piece. */
 static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     const int64_t first = t->order.starts[t->batch];
     if (!t->in_batch)
@@ -317,7 +317,7 @@ static bool prepare_batch(struct trainer *t, bool *ready, struct error *err) {
     return batch_fetch(t->pictures, ready, err);
 }
 
-/* The next batch's pictures are decoded while this one's pass runs. */
+/* Announces the next batch, whose pictures are decoded while this one's pass runs. */
 static bool expect_next_batch(struct trainer *t, struct error *err) {
     const struct order_options options = order_options_of(t);
     const bool ends_epoch = t->batch + 1 == t->batches;
@@ -374,7 +374,7 @@ static double rate_of(const struct trainer *t, double base, int64_t schedule_ste
     return learning_rate_at(&t->schedule, base * parameters_rate_scale(t->config), schedule_step);
 }
 
-/* Those of groups that have one of their own. */
+/* The rates of groups with a rate of their own. */
 static size_t group_rates(
     const struct trainer *t, int64_t schedule_step, struct train_rate rates[TRAIN_TEXTS_MAX]) {
     size_t count = 0;
@@ -387,12 +387,12 @@ static size_t group_rates(
     return count;
 }
 
-/* fp16's scaler skips a step that overflows, and goes on. */
+/* fp16's loss scaler skips a step that overflows, and goes on. */
 static bool scales_loss(const struct trainer *t) {
     return t->config->mixed_precision == TRAIN_PRECISION_FP16;
 }
 
-/* Of the step that was just tried with the schedule's rates of `schedule_step`. */
+/* Reports the step that was just tried with the schedule's rates of `schedule_step`. */
 static void report(struct trainer *t, int64_t schedule_step, double grad_norm) {
     const struct train_config *c = t->config;
     const double now_s = monotonic_seconds(), took_s = now_s - t->step_began_s;
@@ -415,7 +415,7 @@ static void report(struct trainer *t, int64_t schedule_step, double grad_norm) {
     };
     metric_add(METRIC_train_steps_total, 1);
     metric_observe(METRIC_train_step_seconds, took_s);
-    if (isfinite(record.loss)) /* one that a loss scale made too large is not */
+    if (isfinite(record.loss)) /* a loss that overflowed because of the loss scale is not finite */
         metric_set_real(METRIC_train_loss, record.loss);
     t->step_began_s = now_s;
     t->loss = 0;
@@ -432,7 +432,7 @@ static bool not_finite(const struct trainer *t, const char *what, struct error *
 
 static bool step_optimizer(struct trainer *t, struct error *err) {
     struct optimizer_report got;
-    /* The schedule stands still where a step is skipped, as accelerate's does. */
+    /* The schedule does not advance when a step is skipped, as in accelerate. */
     const int64_t schedule_step = t->optimizer.steps;
     if (!optimizer_step(&t->optimizer, &t->schedule, schedule_step, t->scaler.scale, &got, err))
         return false;
@@ -485,7 +485,7 @@ static bool end_batch(struct trainer *t, struct error *err) {
     return true;
 }
 
-/* What was done since the last step of the optimizer is done again. */
+/* Starts over after the last optimizer step; what was done since is done again. */
 static bool begin_step_anew(struct trainer *t, struct error *err) {
     t->generator = t->resume_point.generator;
     t->masks = t->resume_point.masks;

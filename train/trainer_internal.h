@@ -1,5 +1,5 @@
-/* Inside train/: a trainer, for who runs it (trainer.c) and who writes it down (trainer_state.c).
- */
+/* Private to train/: the struct of a trainer, shared by trainer.c, which runs it, and
+ * trainer_state.c, which saves it. */
 #ifndef TRAIN_TRAINER_INTERNAL_H
 #define TRAIN_TRAINER_INTERNAL_H
 
@@ -11,8 +11,8 @@
 #include "train/pass.h"
 #include "train/trainer.h"
 
-/* What moves on with every batch, as it was after the last step of the optimizer: a job goes on
- * from there, whatever was done of the next step. */
+/* What changes with every batch, as it was after the last optimizer step. A job resumes from here;
+ * what was done of the next step is lost. */
 struct resume_point {
     struct noise_generator generator;
     struct mt19937 masks;
@@ -32,30 +32,30 @@ struct trainer {
     struct loss_scaler scaler;
     float *average;               /* owned: [parameters->floats]; NULL without EMA */
     struct tape_parameter *taped; /* owned: [parameters_taped_count] */
-    bool gradients_lost;          /* parameters_gather took their place */
+    bool gradients_lost;          /* parameters_gather overwrote them */
     struct encoded *encoded;      /* owned */
     struct batch *pictures;       /* owned: the batch under way */
-    struct held_out *held_out;    /* owned; NULL: no picture is */
-    int32_t *buckets;             /* owned: of each picture, from 0 */
+    struct held_out *held_out;    /* owned; NULL: no picture is held out */
+    int32_t *buckets;             /* owned: the bucket of each picture, from 0 */
     int bucket_count;
 
     enum trainer_phase phase;
-    int64_t steps, step; /* of the optimizer */
+    int64_t steps, step; /* of the optimizer: in all, and done */
     int64_t epoch, batch, batches;
     struct order order; /* of this epoch */
     struct resume_point resume_point;
 
     struct pass *pass; /* owned; for `rows` pictures of height x width latents */
     int64_t rows, height, width;
-    bool in_batch, in_pass; /* the second while the pass runs */
+    bool in_batch, in_pass; /* in_pass: the pass is running */
     float weights[TRAIN_PASS_ROWS_MAX], losses[TRAIN_PASS_ROWS_MAX];
-    double loss; /* of the batches since the last step: their sum */
+    double loss; /* sum over the batches since the last step */
     int64_t loss_batches, images;
     double step_began_s;
-    uint64_t dropout_seed, passes; /* begun so far; both read by the tape */
+    uint64_t dropout_seed, passes; /* passes begun so far; the tape reads both */
 };
 
-/* parameters_gather, after which the step that was begun begins anew. */
+/* Does parameters_gather; after this a step that was begun starts over. */
 float *trainer_gather(struct trainer *trainer, struct error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* A trainer's state as a checkpoint: everything that its next step depends on. */
+/* Saves and restores a trainer's state as a checkpoint: everything that its next step depends
+ * on. */
 #include "train/checkpoint.h"
 #include "train/save_adapter.h"
 #include "train/save_model.h"
@@ -10,7 +11,7 @@
 
 #define PARTS_MAX 8
 
-/* `values`: where they are, or come to. */
+/* `values`: where the values are, or will be read to. */
 static size_t list_parts(const struct trainer *t, float *values, struct noise_generator *generator,
     struct mt19937 *masks, struct checkpoint_part *out) {
     const struct parameters *p = t->parameters;
@@ -39,7 +40,7 @@ static size_t list_parts(const struct trainer *t, float *values, struct noise_ge
     return n;
 }
 
-/* A double's bits: JSON's own numbers would do, but not for an infinity. */
+/* The bits of a double: a JSON number cannot be an infinity. */
 static json_int_t bits_of(double value) {
     json_int_t bits;
     memcpy(&bits, &value, sizeof(bits));
@@ -62,7 +63,7 @@ static json_t *numbers_of(const struct trainer *t) {
         "forgiven", t->scaler.forgiven, "config", train_config_to_json(t->config));
 }
 
-/* The folder's adapter, so that each checkpoint can be looked at. */
+/* Writes the adapter into the checkpoint's folder, so that each checkpoint can be tried. */
 struct beside {
     struct trainer *trainer;
     const struct adapter_facts *facts;
@@ -124,7 +125,7 @@ static json_int_t integer_of(const json_t *numbers, const char *name) {
     return json_integer_value(json_object_get(numbers, name));
 }
 
-/* Takes over the numbers of a checkpoint; the arrays are there already. */
+/* Restores the numbers of a checkpoint; the arrays have been read already. */
 static bool go_on(struct trainer *t, struct noise_generator *generator, const struct mt19937 *masks,
     const json_t *n, struct error *err) {
     if (!train_config_continues(t->config, json_object_get(n, "config"), err))

@@ -25,7 +25,7 @@ void work_end(struct adapters *adapters) {
     pthread_mutex_unlock(&adapters->work);
 }
 
-/* ---- what nobody holds any more ---- */
+/* ---- destroying what nobody holds ---- */
 
 void graveyard_empty(struct adapters *adapters, struct graveyard *graveyard) {
     if (!graveyard->versions && !graveyard->copies)
@@ -61,7 +61,7 @@ void version_release(
     dead->versions = version;
 }
 
-/* Whether every version that they were made from is still some name's. */
+/* Whether every version that the copies were made from still belongs to a name. */
 static bool is_current(const struct adapters *adapters, const struct adapter_copies *copies) {
     for (int i = 0; i < copies->source_count; i++) {
         bool found = false;
@@ -100,8 +100,8 @@ static void bury_stale_copies(struct adapters *adapters, struct graveyard *dead)
 
 /* ---- memory ---- */
 
-/* Gives the memory of what was used longest ago, of all that nobody uses, to `dead`; false if there
- * is none. */
+/* Moves the least recently used of what nobody uses to `dead`, which frees its memory; false if
+ * there is nothing. */
 static bool give_way(struct adapters *adapters, struct graveyard *dead) {
     struct adapter_copies *oldest_copies = NULL;
     struct adapter_entry *oldest = NULL;
@@ -110,7 +110,7 @@ static bool give_way(struct adapters *adapters, struct graveyard *dead) {
             oldest_copies = c;
     for (size_t i = 0; i < adapters->entry_count; i++) {
         struct adapter_entry *e = adapters->entries[i];
-        /* A file from elsewhere may be gone or another one by now. */
+        /* A file from elsewhere may be gone or replaced by now. */
         const bool idle = e->version && e->version->references == 1 && e->version->bytes > 0 &&
                           !e->pinned && !e->is_default && (!e->path || e->refers);
         if (idle && (!oldest || e->last_used < oldest->last_used))
@@ -172,7 +172,7 @@ void memory_give(struct adapters *adapters, size_t bytes) {
 
 /* ---- names ---- */
 
-/* Where the name is, or belongs. */
+/* The position of the name, or where it would be inserted. */
 static size_t entry_position(const struct adapters *adapters, const char *name) {
     size_t low = 0, high = adapters->entry_count;
     while (low < high) {
@@ -292,7 +292,7 @@ void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
         1e3 * version->load_s, version->unmatched_count ? "; not all of it found a layer" : "");
 }
 
-/* Whether the same file would be refused again. */
+/* Whether loading this same file would fail again. */
 static bool is_refused(const struct adapter_entry *entry, const struct file_identity *identity) {
     const enum error_code code = entry->error.code;
     return (code == ERROR_INVALID || code == ERROR_UNSUPPORTED || code == ERROR_TOO_LARGE) &&
@@ -301,7 +301,7 @@ static bool is_refused(const struct adapter_entry *entry, const struct file_iden
 
 bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct error *err) {
     char shown[NAME_MAX + 1];
-    struct file_identity identity = { 0 }; /* of a file from elsewhere nobody asks twice */
+    struct file_identity identity = { 0 }; /* zero for a file from elsewhere */
     struct adapter_version *version = NULL;
     int fd = -1;
     if (!entry->path) {
@@ -352,7 +352,8 @@ static void set_base(struct adapters *adapters, const struct adapters_base *base
                                      : (struct weights){ 0 };
 }
 
-/* Under `lock`: nothing that was made for the checkpoint before is found any more. */
+/* Call with `lock` held. Makes sure that nothing made for the previous checkpoint is found any
+ * more. */
 static void forget_versions(struct adapters *adapters, struct graveyard *dead) {
     for (size_t i = 0; i < adapters->entry_count; i++) {
         struct adapter_entry *entry = adapters->entries[i];
@@ -360,8 +361,8 @@ static void forget_versions(struct adapters *adapters, struct graveyard *dead) {
         if (entry->version)
             version_release(adapters, entry->version, dead);
         entry->version = NULL;
-        entry->id = 0;          /* of the same file the next version is another one */
-        if (entry->has_summary) /* it is an adapter: what was wrong is that it did not fit */
+        entry->id = 0;          /* the next version of the same file has another number */
+        if (entry->has_summary) /* it is an adapter; its error was that it did not fit */
             entry->error = (struct error){ 0 };
     }
     bury_stale_copies(adapters, dead);
@@ -410,7 +411,7 @@ bool adapters_create(const struct adapters_options *options, const struct adapte
     pthread_cond_init(&adapters->turn.given, NULL);
     struct adapters_scan scan;
     adapters->base = *base;
-    adapters->base.checkpoint = NULL; /* the caller's until all is well */
+    adapters->base.checkpoint = NULL; /* the caller's until everything has succeeded */
     if (!folder_open(adapters, err) || !folder_scan(adapters, &scan, err)) {
         adapters_destroy(adapters);
         return false;

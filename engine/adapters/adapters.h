@@ -1,23 +1,23 @@
-/* The adapters (LoRAs and their kin) of one loaded checkpoint: names, the versions that stand
- * behind them, and what a request gets of them.
+/* The adapters (LoRAs and similar formats) of the current checkpoint: their names, the loaded
+ * versions behind the names, and the set of adapters that a request runs with.
  *
- * A name is that of a file NAME.safetensors in one folder. Loading it makes an immutable version;
- * replacing or unloading the name beside running requests takes nothing from them: a request holds
- * the versions that it was admitted with until it ends. Versions that nobody uses give way, least
- * recently used first, when memory is short, and are loaded again when they are named. The base
- * weights are never written: what an adapter changes stands beside them, in overlays
- * (kernels/overlay.h) that say for each row of a call what is added or put in another's place.
+ * A name is that of a file NAME.safetensors in one folder. Loading the file makes an immutable
+ * version. A request holds the versions it was admitted with until it ends, so replacing or
+ * unloading a name does not affect running requests. When memory is short, versions that nobody
+ * uses are freed, least recently used first; they are loaded again when they are named. The base
+ * weights are never written: the changes stand beside them in overlays (kernels/overlay.h), which
+ * say for each row of a call what is added to a weight or replaces it.
  *
- * How a layer is changed follows from the adapter's file alone: a LoRA's product of two thin
- * matrices is added to the base's; what is no such product (LoHa, LoKr, DoRA, full differences)
- * becomes a working copy of the weight, made from the checkpoint's own tensors. A copy belongs to
- * adapters and their weights together, so it is made when such a set is first asked for.
+ * The adapter's file alone decides how a layer is changed. A LoRA's product of two thin matrices is
+ * added to the base product. Anything else (LoHa, LoKr, DoRA, full differences) becomes a working
+ * copy of the weight, computed from the checkpoint's own tensors. A copy depends on the combination
+ * of adapters and weights, so it is made when that combination is first asked for.
  *
- * The checkpoint may change under the names (adapters_rebase): files are then matched to the layers
- * of the new one, while sets that were resolved before keep what they have of the old one.
+ * The checkpoint may change (adapters_rebase): files are then matched to the layers of the new one,
+ * while sets resolved before keep their part of the old one.
  *
- * Every function may be called from any thread. Those that say so wait for files or for copies to
- * be made; the others hold one short lock. */
+ * Every function may be called from any thread. Those marked "Waits" may wait for files or for
+ * copies to be made; the others only hold one short lock. */
 #ifndef ENGINE_ADAPTERS_ADAPTERS_H
 #define ENGINE_ADAPTERS_ADAPTERS_H
 
@@ -33,15 +33,15 @@ struct lora_choice; /* engine/request.h */
 struct row_overlay; /* kernels/overlay.h */
 
 struct adapters_options {
-    const char *folder;  /* of the files; NULL: there is none, and no name to load */
-    size_t memory_bytes; /* for all versions and copies together; 0: no limit of our own */
-    /* Also LoRAs become working copies, one set of weights at a time. */
+    const char *folder;  /* folder of the files; NULL: none, and no name can be loaded */
+    size_t memory_bytes; /* limit for all versions and copies together; 0: no limit */
+    /* LoRAs become working copies too, one set of weights at a time. */
     bool merge;
-    /* How long a name is kept for a file of which nothing comes; 0: ADAPTER_UPLOAD_PATIENCE_S. */
+    /* How long an upload may be silent before it loses its name; 0: ADAPTER_UPLOAD_PATIENCE_S. */
     double upload_patience_s;
 };
 
-/* What the adapters change. All but the checkpoint is borrowed. */
+/* What the adapters change. Everything except the checkpoint is borrowed. */
 struct adapters_base {
     struct checkpoint *checkpoint; /* owned by the registry once it is created */
     const struct kernels *kernels;
@@ -49,92 +49,96 @@ struct adapters_base {
     const struct weight_list *unet, *text_encoder;
 };
 
-/* Reads the folder: the headers of its files, none of their numbers. ERROR_NOT_FOUND if there is no
- * such folder; a file in it that is no adapter is an entry that says so. */
+/* Reads the folder: the headers of its files, not their tensors. ERROR_NOT_FOUND if the folder does
+ * not exist. A file that is not an adapter becomes an entry with an error. */
 bool adapters_create(const struct adapters_options *options, const struct adapters_base *base,
     struct adapters **out, struct error *err) __attribute__((warn_unused_result));
-/* One more owner. Returns it. */
+/* Adds an owner. Returns `adapters`. */
 struct adapters *adapters_share(struct adapters *adapters);
-/* One owner less; the last one's call destroys it, when no set may be left. NULL is fine. */
+/* Removes an owner; the last call destroys the registry, and no set may be left then. NULL is
+ * fine. */
 void adapters_destroy(struct adapters *adapters);
 
-/* From now on adapters change another checkpoint, on the same device; `base->checkpoint` is taken
- * over, and the one before is closed. NULL: none, until the next call, and nothing can be loaded.
- * Versions of the old one go from their names, and what was loaded, pinned or a default is loaded
- * for the new one; one that does not fit it has an error. `switched` is called in the moment from
- * which adapters_resolve makes sets of the new one, under a lock of the registry's: it may not call
- * it. Waits. */
+/* Changes the checkpoint to another one on the same device. Takes over `base->checkpoint` and
+ * closes the one before. NULL: no checkpoint until the next call, and nothing can be loaded. Names
+ * lose their versions of the old checkpoint; adapters that were loaded, pinned or a default are
+ * loaded for the new one, and get an error if they do not fit it. `switched` is called at the
+ * moment from which adapters_resolve makes sets for the new one. It is called under a lock of the
+ * registry and must not call the registry. Waits. */
 void adapters_rebase(struct adapters *adapters, const struct adapters_base *base,
     void (*switched)(uint64_t base_id, void *user), void *user);
-/* The number of the checkpoint that sets are made for now; another after adapters_rebase. */
+/* The id of the checkpoint that sets are made for now; adapters_rebase changes it. */
 uint64_t adapters_base_id(struct adapters *adapters);
 
-/* What a request runs with. */
+/* Sets: what a request runs with. */
 
-/* The set that a request asks for with `choices` (`count` of them; `given` false: it names none and
- * gets the registry's defaults). At admission. *out is NULL where nothing applies. Loads what is
- * not loaded, and makes the copies that are not made, so it may wait: adapters_would_wait tells.
- * ERROR_INVALID names loras[i].name and the names there are; ERROR_NO_MEMORY if the set does not
- * fit beside those in use. */
+/* Makes the set for a request's `choices` (`count` of them; `given` false: it names none and gets
+ * the registry's defaults), at admission. *out is NULL if no adapter applies. Loads missing
+ * versions and makes missing copies, so it may wait (adapters_would_wait). ERROR_INVALID names
+ * loras[i].name and the names there are; ERROR_NO_MEMORY if the set does not fit beside those in
+ * use. */
 bool adapters_resolve(struct adapters *adapters, const struct lora_choice *choices, int count,
     bool given, struct adapter_set **out, struct error *err) __attribute__((warn_unused_result));
-/* Whether adapters_resolve would read a file or make a copy, as things are. */
+/* Whether adapters_resolve would read a file or make a copy now. */
 bool adapters_would_wait(
     struct adapters *adapters, const struct lora_choice *choices, int count, bool given);
 
-/* What to add to each row of the UNet and of the text encoder; NULL: the base alone. Valid as long
+/* The overlay for each row of the UNet and of the text encoder; NULL: the base alone. Valid as long
  * as the set; a NULL set is fine. unet_encode_context belongs to the UNet. */
 const struct row_overlay *adapter_set_unet(const struct adapter_set *set);
 const struct row_overlay *adapter_set_text_encoder(const struct adapter_set *set);
-/* Equal only where the text encoder computes the same; 0: the base alone. */
+/* Sets with equal keys give the same text encoder output; 0: the base alone. */
 uint64_t adapter_set_text_key(const struct adapter_set *set);
 
-/* Of the checkpoint that its overlays belong to (adapters_base_id); 0: of any. */
+/* adapters_base_id of the checkpoint that the overlays belong to; 0: any. */
 uint64_t adapter_set_base_id(const struct adapter_set *set);
 
-/* One adapter of a set as it is used. */
+/* One adapter of a set, as it is used. */
 struct adapter_use {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    uint64_t version; /* 0: its weights are 0 and it is not loaded */
+    uint64_t version; /* 0: its weights are 0, and it is not loaded */
     double weight, text_encoder_weight;
 };
-/* By name; *out is borrowed from the set. A NULL set has none. */
+/* Returns the number of the set's adapters, sorted by name; *out is borrowed from the set. A NULL
+ * set has none. */
 int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **out);
 
-/* A set of changes that are in no registry, those of a training job. The overlays are borrowed as
- * long as it, and may be NULL; of two sets with one text_key the text encoder computes the same. */
+/* Makes a set of changes that are not in a registry: those of a training job. The overlays may be
+ * NULL and are borrowed until the set is released. Sets with equal text_key must give the same text
+ * encoder output. */
 bool adapter_set_create(const struct row_overlay *unet, const struct row_overlay *text_encoder,
     uint64_t text_key, struct adapter_set **out, struct error *err)
     __attribute__((warn_unused_result));
-/* Its versions may go now. NULL is fine. */
+/* Releases the set and its versions. NULL is fine. */
 void adapter_set_release(struct adapter_set *set);
 
-/* What the names are. */
+/* Names. */
 
 enum adapter_state {
-    ADAPTER_ON_DISK, /* its header was read; it is loaded when it is first named */
+    ADAPTER_ON_DISK, /* its header was read; it is loaded when it is named */
     ADAPTER_LOADED,
     ADAPTER_FAILED, /* the file cannot be used: `error` says why */
 };
 const char *adapter_state_name(enum adapter_state state); /* "on_disk", "loaded", "failed" */
 
-/* A copy of what is known of one name, finished by the caller. */
+/* A copy of what is known of one name. The caller finishes it. */
 struct adapter_info {
     char name[ADAPTER_NAME_MAX_BYTES + 1];
     enum adapter_state state;
-    uint64_t version; /* counted over all names: another number is another file, or the same for
-                         another checkpoint; 0: it was not loaded for this one */
+    uint64_t version; /* unique over all names; changes with the file or the checkpoint; 0: not
+                         loaded for this checkpoint */
     uint64_t file_bytes, resident_bytes;
     int users; /* sets in use that hold the version */
     bool pinned, is_default;
     double default_weight, default_text_encoder_weight; /* if is_default */
     struct adapter_summary summary;
     bool has_summary;
-    size_t matched;   /* layers that it changes, once loaded */
-    char **unmatched; /* owned: tensors that are no part of it or have no layer here */
+    size_t matched;   /* number of layers that it changes, once loaded */
+    char **unmatched; /* owned: names of tensors that are not part of an adapter or have no layer
+                         here */
     size_t unmatched_count;
-    double load_s, sync_s; /* to validate and place it; to have the disk keep it */
-    struct error error;    /* of a failed load, also while an older version is still there */
+    double load_s, sync_s; /* to validate and place it; to sync it to the disk */
+    struct error error;    /* of a failed load, also while an older version is still in use */
 };
 void adapter_info_finish(struct adapter_info *info);
 
@@ -153,92 +157,95 @@ void adapters_listing_finish(struct adapters_listing *listing);
 bool adapters_describe(struct adapters *adapters, const char *name, struct adapter_info *out,
     struct error *err) __attribute__((warn_unused_result));
 
-/* Changing them. `info` may be NULL, and is filled on success. */
+/* Changing names. `info` may be NULL, and is filled on success. */
 
-/* Letters, digits, '.', '_' and '-', the first a letter or digit, at most ADAPTER_NAME_MAX_BYTES;
- * not "rescan", whose path is taken (POST /loras/rescan). ERROR_INVALID names `param`. */
+/* Checks a name: letters, digits, '.', '_' and '-', the first a letter or digit, at most
+ * ADAPTER_NAME_MAX_BYTES; not "rescan", whose path is taken (POST /loras/rescan). ERROR_INVALID
+ * names `param`. */
 bool adapter_name_check(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The same, and what adapters_refer gives names of: NAME@STEP. */
+/* The same, but also accepts the names that adapters_refer gives: NAME@STEP. */
 bool adapter_reference_check(const char *param, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Loads what the folder's file is now, also if an older version is loaded. Waits. */
+/* Loads the file that is in the folder now, even if an older version is loaded. Waits. */
 bool adapters_load(struct adapters *adapters, const char *name, struct adapter_info *info,
     struct error *err) __attribute__((warn_unused_result));
-/* Loads a file, or a folder that peft wrote, from anywhere under a name of its own: for the command
- * line. Waits. */
+/* Loads a file, or a folder written by peft, from anywhere under a new name: for the command line.
+ * Waits. */
 bool adapters_load_file(struct adapters *adapters, const char *name, const char *path,
     struct adapter_info *info, struct error *err) __attribute__((warn_unused_result));
-/* Takes the version from the name: its memory is free when its last request ends. The file stays,
+/* Takes the version from the name; its memory is freed when its last request ends. The file stays,
  * and naming it loads it again. ERROR_CONFLICT if it is pinned or a default. */
 bool adapters_unload(struct adapters *adapters, const char *name, struct error *err)
     __attribute__((warn_unused_result));
-/* The name and its file are gone; requests that run keep their version. */
+/* Removes the name and its file; running requests keep their version. */
 bool adapters_delete(struct adapters *adapters, const char *name, struct error *err)
     __attribute__((warn_unused_result));
 
-/* What POST /loras/{name} may say; what is not given stays. */
+/* What POST /loras/{name} may set. Settings that are not given stay as they are. */
 struct adapter_settings {
-    bool has_default; /* the next three mean something */
-    bool is_default;  /* false: it applies to requests that name it only */
+    bool has_default; /* the next three are given */
+    bool is_default;  /* false: it applies only to requests that name it */
     double weight, text_encoder_weight;
-    bool has_pinned, pinned; /* a pinned version stays loaded */
+    bool has_pinned, pinned; /* has_pinned: `pinned` is given; a pinned version stays loaded */
 };
-/* A default or pinned adapter is loaded, and of a default the copies are made that it needs beside
- * the other defaults: ERROR_NO_MEMORY where they do not fit, and nothing changes. Waits. */
+/* Applies settings. Loads a default or pinned adapter; for a default, also makes the copies that it
+ * needs beside the other defaults. ERROR_NO_MEMORY if they do not fit, and nothing changes.
+ * Waits. */
 bool adapters_set(struct adapters *adapters, const char *name,
     const struct adapter_settings *settings, struct adapter_info *info, struct error *err)
     __attribute__((warn_unused_result));
 
 struct adapters_scan {
     int added, replaced, removed, failed;
-    int passed_over; /* files *.safetensors whose names nobody could ask for */
+    int passed_over; /* *.safetensors with a name that cannot be asked for, or not a regular file */
 };
-/* Reads the folder again. Files that are gone lose their names; of a file that changed the new
- * version is loaded if the old one was, and stays beside it as an error if it cannot. Waits. */
+/* Reads the folder again. Names whose files are gone are removed. If a file has changed and its old
+ * version was loaded, the new version is loaded; if that fails, the old version stays, with an
+ * error. Waits. */
 bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* A file that arrives piece by piece, in a temporary file of the folder. One thread at a time. */
+/* A file that arrives piece by piece, in a temporary file of the folder. Used by one thread at a
+ * time. */
 struct adapter_upload;
-/* `bytes`: how many will come, if that is known, else 0. ERROR_TOO_LARGE past
- * ADAPTER_FILE_MAX_BYTES, ERROR_CONFLICT while another file for the name is on its way; but one
- * that stalls loses the name, and ERROR_CONFLICT is then what its sender hears. */
+/* `bytes`: the announced size, or 0. ERROR_TOO_LARGE above ADAPTER_FILE_MAX_BYTES, ERROR_CONFLICT
+ * while another upload for the name is in progress. But an upload that has been silent too long
+ * loses the name to the new one; its own calls then fail with ERROR_CONFLICT. */
 bool adapter_upload_begin(struct adapters *adapters, const char *name, uint64_t bytes,
     struct adapter_upload **out, struct error *err) __attribute__((warn_unused_result));
 bool adapter_upload_write(struct adapter_upload *upload, const void *bytes, size_t size,
     struct error *err) __attribute__((warn_unused_result));
-/* Validates and loads the file, has the disk keep it under its name, and puts it in the place of
- * the version that was there; on failure all is as it was. `upload` is gone either way. Waits. */
+/* Validates and loads the file, syncs it to the disk under its name, and replaces the version that
+ * was there. On failure nothing changes. `upload` is freed either way. Waits. */
 bool adapter_upload_end(struct adapter_upload *upload, struct adapter_info *info, struct error *err)
     __attribute__((warn_unused_result));
 void adapter_upload_abort(struct adapter_upload *upload); /* NULL is fine */
 
-/* A file from elsewhere as if it had been sent: copied into the folder, in the place of what the
- * name stood for. Without a folder it is loaded from where it is, and the name must be new. Waits.
- */
+/* Adds a file from elsewhere as if it had been uploaded: copies it into the folder and replaces
+ * what the name stood for. Without a folder it is loaded from its place, and the name must be new.
+ * Waits. */
 bool adapters_add_file(struct adapters *adapters, const char *name, const char *path,
     struct error *err) __attribute__((warn_unused_result));
 
-/* A name NAME@STEP for a file that stays where it is, which need not be in the folder: its header
- * is read; it is loaded when it is first named, and may give way. What the name stood for before is
- * replaced. Waits. */
+/* Adds a name NAME@STEP for a file that stays where it is, which may be outside the folder. Reads
+ * its header; the file is loaded when it is named, and may be unloaded to make room. Replaces
+ * another file of that name. Waits. */
 bool adapters_refer(struct adapters *adapters, const char *name, const char *path,
     struct error *err) __attribute__((warn_unused_result));
-/* Takes the names that adapters_refer has given to files below a folder: to all, or to those that
- * are `gone`. Waits. */
+/* Removes the names that adapters_refer gave to files below `folder`: all of them, or with `gone`
+ * only those whose file no longer exists. Waits. */
 void adapters_forget(struct adapters *adapters, const char *folder, bool gone);
 
-/* On a device that only one thread at a time may use, both what loads and what draws takes it in
- * turns: the engine's thread around each unit of its work. Nothing happens on the CPU, and with
- * NULL. */
+/* Take and give back the device, in turns, if only one thread at a time may use it: loading threads
+ * and the engine thread, around each unit of its work. Do nothing on the CPU, and for NULL. */
 void adapters_device_take(struct adapters *adapters);
 void adapters_device_give(struct adapters *adapters);
 
-/* Reads every packed weight of the base by multiplying with it: equal numbers for equal weights.
- * For tests; not beside the engine's work. */
+/* Multiplies with every packed weight of the base: equal weights give equal numbers. For tests; not
+ * while the engine works. */
 bool adapters_base_checksum(struct adapters *adapters, uint64_t *out, struct error *err)
     __attribute__((warn_unused_result));
 

@@ -1,4 +1,4 @@
-/* What is done to a name: load, unload, delete, set, rescan. One of them at a time (`work`). */
+/* Operations on a name: load, unload, delete, set, rescan. One at a time (`work`). */
 #include "engine/adapters/internal.h"
 
 #include "base/file.h"
@@ -15,7 +15,7 @@ static bool no_such_name(const char *name, struct error *err) {
         err, ERROR_NOT_FOUND, "there is no adapter \"%.*s\"", ADAPTER_NAME_MAX_BYTES, name);
 }
 
-/* The name's entry; one that a file of the folder has come to since the last scan is made. */
+/* Returns the name's entry; makes one if the folder got a file of that name since the last scan. */
 static struct adapter_entry *find_or_look(
     struct adapters *adapters, const char *name, struct error *err) {
     char shown[NAME_MAX + 1];
@@ -161,7 +161,7 @@ bool adapters_rescan(struct adapters *adapters, struct adapters_scan *out, struc
     return ok;
 }
 
-/* The name's entry for this file; *is_new: its header was not read yet. */
+/* Returns the name's entry for this file; *is_new: its header was not read yet. */
 static struct adapter_entry *refer(struct adapters *adapters, const char *name, const char *path,
     bool *is_new, struct error *err) {
     struct adapter_entry *entry = entry_find(adapters, name);
@@ -173,7 +173,7 @@ static struct adapter_entry *refer(struct adapters *adapters, const char *name, 
         error_set(err, ERROR_NO_MEMORY, "no memory for a path");
         return NULL;
     }
-    if (entry) /* and its number: this is another file */
+    if (entry) /* with its number: this is another file */
         entry_remove(adapters, entry);
     entry = entry_add(adapters, name, err);
     if (!entry) {

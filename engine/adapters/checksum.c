@@ -1,5 +1,5 @@
-/* A packed weight's bytes are its back end's own; what it multiplies to is what anybody can see of
- * it. So the checksum is one over products of every weight with fixed numbers. */
+/* The bytes of a packed weight are private to its back end; only its products can be compared. So
+ * this is a checksum of the products of every weight with fixed numbers. */
 #include "engine/adapters/internal.h"
 
 #include "base/hash.h"
@@ -10,7 +10,7 @@
     4 /* of a convolution's picture; a linear layer gets as many rows as that has pixels           \
        */
 
-/* Numbers in [-1, 1) that every dtype holds exactly: eighths. */
+/* Numbers in [-1, 1) that every dtype represents exactly: eighths. */
 static void fill(void *out, enum dtype dtype, int64_t count) {
     uint32_t state = 1;
     for (int64_t i = 0; i < count; i++) {

@@ -24,7 +24,7 @@ struct adapter_source *sources_copy(const struct adapter_source *sources, int co
     return copy;
 }
 
-/* Whether a source changes the weight that `layer` is part of. */
+/* Whether a source changes the weight that contains `layer`. */
 static bool is_changed(const struct adapter_source *sources, int count, enum component component,
     const struct packed *packed) {
     for (int i = 0; i < count; i++)
@@ -50,13 +50,14 @@ static size_t norm_bytes(const struct named_resident *norm) {
     return 2 * (size_t)norm->weight.shape[0] * sizeof(float);
 }
 
-/* The weights that the sources change, each once: [list->count] at most. */
+/* Lists the weights that the sources change, each once: at most [list->count]. */
 static size_t changed_weights(const struct weight_list *list, const struct adapter_source *sources,
     int count, enum component component, const struct packed **out) {
     size_t found = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct packed *packed = list->items[i].packed;
-        /* The layers of one weight follow each other, or end far away with its first at 0. */
+        /* The layers of a weight follow each other, or are far apart; its first one has `first`
+         * 0. */
         if (list->items[i].first == 0 && is_changed(sources, count, component, packed))
             out[found++] = packed;
     }
@@ -104,8 +105,8 @@ static const struct adapter_module *module_of(const struct adapter_source *sourc
     return NULL;
 }
 
-/* Adds what all sources change of the layer, one after the other, each from the pristine weights.
- * A repack_change. */
+/* Adds the changes of all sources to the layer, one after the other, each computed from the
+ * pristine weights. A repack_change. */
 static bool change_layer(
     void *user, const struct named_weight *layer, float *weight, float *bias, struct error *err) {
     const struct change *change = user;
@@ -154,7 +155,7 @@ static bool read_pristine(const struct weights *pristine, const struct named_res
     return true;
 }
 
-/* numbers: [scale, shift, pristine scale], each of the norm's channels. */
+/* numbers: [scale, shift, pristine scale], each with the norm's channels. */
 static bool change_norm(const struct adapters *adapters, const struct change *change,
     const struct named_resident *norm, float *numbers, struct error *err) {
     const int64_t channels = norm->weight.shape[0];
@@ -214,7 +215,7 @@ static bool make_all(struct adapters *adapters, struct adapter_copies *copies,
     return pristine->end(pristine->user, err);
 }
 
-/* What the sources change, with room for the copies. */
+/* Lists what the sources change, and makes room for the copies. */
 static bool list_changed(
     struct adapters *adapters, struct adapter_copies *copies, const struct change *change) {
     const struct weight_list *list = component_list(adapters, copies->component);

@@ -1,7 +1,6 @@
-/* Whose turn it is on a device that has one thread at a time (kernels/memory.h). The engine's
- * thread takes it for a unit of work, whoever loads for one pair or one weight, in the order of
- * asking: so neither waits for more than one piece of the other's work. On the CPU there is nothing
- * to wait for. */
+/* Turns on a device that only one thread at a time may use (kernels/memory.h). The engine thread
+ * takes it for a unit of work, a loading thread for one pair or one weight, in the order of asking.
+ * So neither waits for more than one piece of the other's work. On the CPU nothing waits. */
 #include "engine/adapters/internal.h"
 
 static bool is_shared(const struct adapters *adapters) {

@@ -13,10 +13,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Names that begin so cannot be asked for: the first character of a name is a letter or digit. */
+/* A file with this prefix cannot be asked for: names begin with a letter or digit. */
 #define TEMPORARY_PREFIX ".upload-"
 
-/* Where adapters have paths, this one is another thing's. */
+/* This path below the adapters' is a route of its own. */
 static const char reserved[] = "rescan";
 
 static bool is_name(const char *name, size_t length) {
@@ -40,7 +40,7 @@ bool adapter_reference_check(const char *param, const char *name, struct error *
     return is_reference || adapter_name_check(param, name, err);
 }
 
-/* Whether `file` is NAME.safetensors; the name's length. */
+/* Whether `file` is NAME.safetensors; *length: of the name. */
 static bool has_suffix(const char *file, size_t *length) {
     const size_t all = strlen(file), suffix = strlen(ADAPTER_SUFFIX);
     if (all <= suffix || strcmp(file + all - suffix, ADAPTER_SUFFIX) != 0)
@@ -79,7 +79,7 @@ static DIR *folder_stream(const struct adapters *adapters) {
     return stream;
 }
 
-/* Whoever writes one holds its lock, another daemon with this folder too. */
+/* An upload's writer holds a lock on its file, also in another daemon with this folder. */
 static void remove_broken_uploads(const struct adapters *adapters) {
     DIR *stream = folder_stream(adapters);
     for (struct dirent *file; stream && (file = readdir(stream));) {
@@ -116,8 +116,8 @@ int folder_open_file(
     const struct adapters *adapters, const char *name, char file[NAME_MAX + 1], struct error *err) {
     struct stat st;
     file_of(name, file);
-    /* One name of the folder itself, no separator in it, and no link: nothing leads outside.
-     * O_NONBLOCK: a FIFO must not keep us waiting. */
+    /* A single name in the folder, without a separator, and no link: nothing leads outside.
+     * O_NONBLOCK: a FIFO must not block us. */
     const int fd = openat(
         adapters->folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
@@ -165,8 +165,8 @@ bool folder_keep(const struct adapters *adapters, int fd, const char *temporary,
     if (renameat(adapters->folder, temporary, adapters->folder, file) != 0)
         return error_set(err, error_code_of_write(errno),
             "cannot put a file in the place of %s: %s", file, strerror(errno));
-    /* The name is there; whether it survives a power failure now is all that a refusal leaves open.
-     */
+    /* The rename is done; an error could no longer undo it, only report that it may not survive a
+     * power failure. */
     if (fsync(adapters->folder) != 0)
         log_warning("%s: cannot sync the folder: %s", adapters->folder_path, strerror(errno));
     return true;
@@ -205,7 +205,8 @@ bool entry_look(struct adapters *adapters, struct adapter_entry *entry, int fd, 
     return ok;
 }
 
-/* What is new about one file of the folder. Its reading may fail; `err` is for memory only. */
+/* Updates the entry of one file of the folder. The file may be unreadable; `err` is only set when
+ * memory runs out. */
 static bool scan_file(
     struct adapters *adapters, const char *name, struct adapters_scan *scan, struct error *err) {
     char shown[NAME_MAX + 1];
@@ -214,7 +215,8 @@ static bool scan_file(
     struct adapter_entry *entry = entry_find(adapters, name);
     const int fd = folder_open_file(adapters, name, shown, &why);
     if (fd < 0) {
-        /* A link or a pipe is no adapter; what the system does not let us read may be one. */
+        /* A link or a pipe is not an adapter; a file that the system does not let us read may be
+         * one. */
         log_warning("%s", why.message);
         if (entry)
             entry->marked = why.code == ERROR_IO;

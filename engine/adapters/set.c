@@ -6,12 +6,12 @@
 #include <string.h>
 
 struct adapter_set {
-    struct adapters *adapters; /* borrowed; NULL: it is in none, and its overlays are borrowed */
-    struct adapter_use *uses;  /* owned: count, by name */
-    /* Of each use; one reference is owned. NULL: its weights are 0. */
+    struct adapters *adapters; /* borrowed; NULL: in none, and its overlays are borrowed */
+    struct adapter_use *uses;  /* owned: [count], sorted by name */
+    /* For each use; owns one reference. NULL: its weights are 0. */
     struct adapter_version **versions;
     int count;
-    struct adapter_copies *copies[ADAPTER_COMPONENTS]; /* one reference is owned, or NULL */
+    struct adapter_copies *copies[ADAPTER_COMPONENTS]; /* owns one reference, or NULL */
     struct row_overlay *overlays[ADAPTER_COMPONENTS];  /* owned, or NULL */
     uint64_t text_key, base_id;
 };
@@ -37,7 +37,7 @@ int adapter_set_uses(const struct adapter_set *set, const struct adapter_use **o
     return set ? set->count : 0;
 }
 
-/* ---- what is asked for ---- */
+/* ---- the uses ---- */
 
 static double weight_of(const struct adapter_use *use, enum component component) {
     return component == COMPONENT_UNET ? use->weight : use->text_encoder_weight;
@@ -62,7 +62,7 @@ static bool weight_check(int index, const char *member, double weight, struct er
         err, param, value, "a number from %g to %g", -ADAPTER_WEIGHT_MAX, ADAPTER_WEIGHT_MAX);
 }
 
-/* Under `lock`: the names that there are, as far as they fit. */
+/* Call with `lock` held. The error lists the existing names, as far as they fit. */
 static bool refuse_name(
     const struct adapters *adapters, int index, const char *name, struct error *err) {
     char param[48], names[160] = "";
@@ -70,7 +70,7 @@ static bool refuse_name(
     for (size_t i = 0; i < adapters->entry_count && at < sizeof(names); i++)
         at += (size_t)snprintf(
             names + at, sizeof(names) - at, "%s%s", i ? ", " : "", adapters->entries[i]->name);
-    if (at >= sizeof(names)) /* cut, maybe in the middle of a name */
+    if (at >= sizeof(names)) /* cut off, perhaps in the middle of a name */
         memcpy(names + sizeof(names) - 6, ", ...", 6);
     name_param(param, index, "name");
     if (adapters->entry_count == 0)
@@ -82,7 +82,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct adapter_use *)a)->name, ((const struct adapter_use *)b)->name);
 }
 
-/* Under `lock`. The set's uses, each of a name that there is. */
+/* Call with `lock` held. Fills in the set's uses; each must name an existing adapter. */
 static bool take_choices(
     struct adapter_set *set, const struct lora_choice *choices, int count, struct error *err) {
     char param[48];
@@ -133,8 +133,8 @@ static bool set_alloc(struct adapter_set *set, int count) {
     return set->uses && set->versions;
 }
 
-/* Under `lock`. A set with its uses and nothing behind them; NULL if nothing is asked for, or if
- * that is wrong (*ok is false then). */
+/* Call with `lock` held. Returns a set with its uses only; NULL if nothing is asked for, or on an
+ * error (*ok is false then). */
 static struct adapter_set *set_begin(struct adapters *adapters, const struct lora_choice *choices,
     int count, bool given, bool *ok, struct error *err) {
     const int asked = given ? count : count_defaults(adapters);
@@ -162,7 +162,7 @@ static struct adapter_set *set_begin(struct adapters *adapters, const struct lor
 
 /* ---- versions and copies ---- */
 
-/* Under `lock`. Gives back what the set holds, but its uses. */
+/* Call with `lock` held. Releases what the set holds, except its uses. */
 static void set_drop(struct adapter_set *set, struct graveyard *dead) {
     for (int i = 0; i < set->count; i++) {
         if (!set->versions[i])
@@ -178,8 +178,7 @@ static void set_drop(struct adapter_set *set, struct graveyard *dead) {
     }
 }
 
-/* Under `lock`. The version that the name of use i stands for becomes the set's; false if none is
- * loaded. */
+/* Call with `lock` held. Takes the current version of use i's name; false if none is loaded. */
 static bool take_version(struct adapter_set *set, int i) {
     struct adapter_use *use = &set->uses[i];
     struct adapter_entry *entry = entry_find(set->adapters, use->name);
@@ -195,7 +194,7 @@ static bool take_version(struct adapter_set *set, int i) {
     return true;
 }
 
-/* What of the set has to be copied in a component: [set->count] at most. */
+/* Lists the set's adapters that need copies in a component: at most [set->count]. */
 static int copied_sources(
     const struct adapter_set *set, enum component component, struct adapter_source *out) {
     int count = 0;
@@ -211,7 +210,7 @@ static int copied_sources(
     return count;
 }
 
-/* Under `lock`. False if the copies are not made yet. */
+/* Call with `lock` held. False if the copies are not made yet. */
 static bool take_copies(struct adapter_set *set, enum component component,
     const struct adapter_source *sources, int count) {
     if (count == 0)
@@ -228,7 +227,7 @@ static bool take_copies(struct adapter_set *set, enum component component,
     return false;
 }
 
-/* Under `lock`. False if something has to be loaded or made; the set holds nothing then. */
+/* Call with `lock` held. False if something must be loaded or made; the set then holds nothing. */
 static bool take_all(
     struct adapter_set *set, struct adapter_source *sources, struct graveyard *dead) {
     bool ok = true;
@@ -244,14 +243,14 @@ static bool take_all(
     return ok;
 }
 
-/* What a request asks for: adapters_resolve's arguments. */
+/* The arguments of adapters_resolve. */
 struct asked {
     const struct lora_choice *choices;
     int count;
     bool given;
 };
 
-/* Says which of the request's names cannot be had: "loras[2].name"; a default's is "loras". */
+/* Attributes the error to the request's adapter: "loras[2].name"; for a default, to "loras". */
 static bool blame(const struct asked *asked, const char *name, struct error *err) {
     char param[48] = "loras";
     for (int i = 0; asked->given && i < asked->count; i++)
@@ -261,13 +260,13 @@ static bool blame(const struct asked *asked, const char *name, struct error *err
         return false;
     error_prefix(err, "%s: %s", param, name);
     if (err->code == ERROR_NOT_FOUND)
-        err->code = ERROR_INVALID; /* of the request, the name is what is wrong */
+        err->code = ERROR_INVALID; /* in a request the name is what is wrong */
     snprintf(err->param, sizeof(err->param), "%s", param);
     snprintf(err->value, sizeof(err->value), "%.*s", (int)sizeof(err->value) - 1, name);
     return false;
 }
 
-/* From here to defaults_prepare they hold `work`. */
+/* The callers of these functions up to defaults_prepare hold `work`. */
 
 static bool load_version(
     struct adapter_set *set, int i, const struct asked *asked, struct error *err) {
@@ -323,7 +322,7 @@ static bool load_all(struct adapter_set *set, const struct asked *asked,
     return ok;
 }
 
-/* What who names none would ask for if `changed` were a default of these weights. */
+/* The choices of a request without `loras` if `changed` were a default with these weights. */
 static struct lora_choice *defaults_with(const struct adapters *adapters,
     const struct adapter_entry *changed, double weight, double text_encoder_weight, int *count) {
     struct lora_choice *choices = calloc(adapters->entry_count, sizeof(*choices));
@@ -359,13 +358,13 @@ bool defaults_prepare(struct adapters *adapters, const struct adapter_entry *cha
     if (!sources)
         ok = error_set(err, ERROR_NO_MEMORY, "no memory for a list of adapters");
     ok = ok && load_all(set, &asked, sources, err);
-    adapter_set_release(set); /* what it had made is kept: it is the next request's */
+    adapter_set_release(set); /* the copies it made are kept for the next request */
     free(sources);
     free(choices);
     return ok;
 }
 
-/* ---- what it comes to ---- */
+/* ---- overlays ---- */
 
 static bool overlay_fill(struct adapter_set *set, enum component component,
     struct row_overlay *overlay, size_t *changes, struct error *err) {
@@ -409,8 +408,8 @@ static bool make_overlay(struct adapter_set *set, enum component component, stru
     return true;
 }
 
-/* Under `lock`. A number for these weights of the text encoder: of two that are equal the same one,
- * unless TEXT_KEYS_MAX others came between; never the same one of two that differ. */
+/* Call with `lock` held. Finds or makes the key for these weights of the text encoder. Equal
+ * weights get the same key unless TEXT_KEYS_MAX others came between; different weights never do. */
 static bool number_text(
     struct adapter_set *set, struct adapter_source *sources, struct error *err) {
     struct adapters *adapters = set->adapters;

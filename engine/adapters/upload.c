@@ -12,17 +12,17 @@
 #include <unistd.h>
 
 struct adapter_upload {
-    struct adapter_upload *next; /* of the registry's; under its `lock`, as the next three */
-    double heard_s;              /* when something of it came last */
-    bool ending;                 /* all of it is there */
-    bool passed;                 /* it stalled, and another has its turn */
+    struct adapter_upload *next; /* in the registry's list; its `lock` guards these four */
+    double heard_s;              /* when the latest bytes came */
+    bool ending;                 /* everything has arrived */
+    bool passed;                 /* it was silent too long, and another upload has its name */
     struct adapters *adapters;   /* borrowed */
     char name[ADAPTER_NAME_MAX_BYTES + 1];
-    char temporary[64]; /* its file's name until it is kept; "": it has the adapter's name */
+    char temporary[64]; /* name of its file until it gets the adapter's name; then "" */
     int fd;
-    uint64_t announced, written; /* bytes; announced 0: nobody said */
+    uint64_t announced, written; /* bytes; announced 0: unknown */
     uint64_t taken;              /* of the disk (base/disk_room.h) */
-    bool is_own;                 /* a job's, for which some of the disk is kept */
+    bool is_own;                 /* of a training job, for which some of the disk is reserved */
 };
 
 static bool too_large(uint64_t bytes, struct error *err) {
@@ -41,8 +41,8 @@ static double patience_s(const struct adapters *adapters) {
     return asked > 0 ? asked : ADAPTER_UPLOAD_PATIENCE_S;
 }
 
-/* Two files for one name at a time: which of them it would stand for is nobody's wish. One of which
- * nothing has come for a while gives way. */
+/* Only one upload per name at a time. An upload that has been silent for a while is aborted in
+ * favour of a new one. */
 static bool enter(struct adapter_upload *upload, struct error *err) {
     struct adapters *adapters = upload->adapters;
     const double patience = patience_s(adapters);
@@ -65,7 +65,8 @@ static bool enter(struct adapter_upload *upload, struct error *err) {
                          upload->name, patience);
 }
 
-/* Something of it came, or (`ending`) all of it. Whether the name is still its own. */
+/* Call when bytes have come or, with `ending`, all of them. Fails if the upload has lost its
+ * name. */
 static bool keeps_name(struct adapter_upload *upload, bool ending, struct error *err) {
     struct adapters *adapters = upload->adapters;
     pthread_mutex_lock(&adapters->lock);
@@ -113,7 +114,7 @@ static bool begin(struct adapters *adapters, const char *name, uint64_t bytes, b
         adapters, upload->temporary, sizeof(upload->temporary), err);
     if (upload->fd < 0)
         upload->temporary[0] = 0;
-    /* A disk that cannot hold it is found out now. */
+    /* Finds out now if the disk has no room for it. */
     if (upload->fd >= 0 && (is_own || disk_room_check(upload->fd, bytes, upload->name, err))) {
         *out = upload;
         return true;
@@ -149,7 +150,7 @@ bool adapter_upload_write(
     return keeps_name(upload, false, err);
 }
 
-/* The caller holds `work`: loads the file and only then lets it have the name. */
+/* The caller holds `work`. Loads the file, and gives it the name only if that succeeds. */
 static bool upload_take(struct adapter_upload *upload, struct error *err) {
     struct adapters *adapters = upload->adapters;
     struct file_identity identity;

@@ -11,8 +11,7 @@
 #define ROUND_FACTOR 1.1
 #define SQUARE_FACTOR (1 / 1.1)
 
-/* Brackets of one kind that are open: the piece that each begins with. The two kinds do not know of
- * each other. */
+/* The open brackets of one kind: the piece at which each begins. The two kinds are independent. */
 struct brackets {
     size_t open[PROMPT_NESTING_MAX];
     int count;
@@ -60,13 +59,14 @@ static bool open_bracket(struct parser *p, struct brackets *brackets) {
         PROMPT_NESTING_MAX);
 }
 
-/* All since the last open one is multiplied: at most PROMPT_NESTING_MAX times for each piece. */
+/* Multiplies all pieces since the last open bracket: each piece at most PROMPT_NESTING_MAX
+ * times. */
 static void close_bracket(struct parser *p, struct brackets *brackets, double factor) {
     for (size_t i = brackets->open[--brackets->count]; i < p->out->count; i++)
         p->out->pieces[i].weight *= factor;
 }
 
-/* The end of ": NUMBER )" at text[0], or NULL; the number's place. */
+/* Matches ": NUMBER )" at text[0]. Returns its end, or NULL, and the number's position. */
 static const char *find_factor(const char *text, const char **number, size_t *length) {
     const char *at = text + 1;
     at += strspn(at, PROMPT_SPACES);
@@ -86,7 +86,7 @@ static bool read_factor(struct parser *p, const char *number, size_t length, dou
            error_field(p->err, p->param, value, "a number behind the colon, as in (text:1.2)");
 }
 
-/* Text in which a word BREAK may stand. */
+/* Appends text that may contain the word BREAK. */
 static bool append_words(struct parser *p, const char *text, size_t size) {
     for (;;) {
         const char *word = prompt_find_word(text, size, "BREAK");
@@ -100,7 +100,7 @@ static bool append_words(struct parser *p, const char *text, size_t size) {
     }
 }
 
-/* What begins at `at`; its end, or NULL after an error. */
+/* Parses the element at `at`. Returns its end, or NULL after an error. */
 static const char *take(struct parser *p, const char *at) {
     const char *number = NULL, *end;
     size_t length = 0;
@@ -131,7 +131,7 @@ static const char *take(struct parser *p, const char *at) {
     return append_words(p, at, (size_t)(end - at)) ? end : NULL;
 }
 
-/* Neighbours of one weight become one: their texts already lie behind each other. */
+/* Merges neighbours of equal weight, whose texts are already adjacent. */
 static void merge(struct attention *out) {
     size_t kept = 0;
     for (size_t i = 1; i < out->count; i++) {

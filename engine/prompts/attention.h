@@ -1,8 +1,8 @@
-/* AUTOMATIC1111's attention syntax: (more), [less], (so much:1.3), brackets within brackets, \( for
- * a bracket that is one, and BREAK, behind which a new chunk begins.
+/* AUTOMATIC1111's attention syntax: (more), [less], (so much:1.3), nested brackets, \( for a
+ * literal bracket, and BREAK, after which a new chunk begins.
  *
- * What brackets say is a factor for all in them: 1.1, 1 / 1.1, or the number. Neighbours of one
- * weight are one piece, which is tokenized as a whole. */
+ * Brackets multiply the weight of everything inside them by 1.1, by 1 / 1.1, or by the given
+ * number. Neighbours of equal weight form one piece, which is tokenized as a whole. */
 #ifndef ENGINE_PROMPTS_ATTENTION_H
 #define ENGINE_PROMPTS_ATTENTION_H
 
@@ -26,14 +26,15 @@ struct attention {
 /* Zeroed is fine. */
 void attention_finish(struct attention *attention);
 
-/* `param` is the field that `text`, which is UTF-8, comes from. ERROR_INVALID for brackets deeper
- * than PROMPT_NESTING_MAX, for what is no number, and for weights above PROMPT_WEIGHT_MAX. */
+/* Parses `text` (UTF-8), the value of the field `param`. ERROR_INVALID for brackets nested deeper
+ * than PROMPT_NESTING_MAX, for what is not a number, and for weights above PROMPT_WEIGHT_MAX. */
 bool attention_parse(const char *param, const char *text, struct attention *out, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Whether the piece is a BREAK. One in brackets has another weight and is a word, as there. */
+/* Whether the piece is a BREAK. A BREAK in brackets has another weight and is a plain word, as in
+ * AUTOMATIC1111. */
 bool attention_is_break(const struct attention *attention, size_t piece);
-/* Whether it is that word. */
+/* Whether the piece is such a plain word BREAK. */
 bool attention_is_break_in_brackets(const struct attention *attention, size_t piece);
 
 #endif

@@ -15,10 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Endings of files that are embeddings, or that people take for some. */
+/* Endings of embedding files, including those that people use for them. */
 static const char *const endings[] = { ".safetensors", ".pt", ".bin" };
 
-/* One file as it was read, in every set since. */
+/* One file as it was read; shared by all sets since then. */
 struct entry {
     _Atomic int holders;
     struct embedding embedding;
@@ -32,7 +32,7 @@ struct embedding_set {
     _Atomic int holders;
     struct entry **entries; /* owned, each held, by name */
     size_t count;
-    struct entry **by_tokens; /* owned: those of names with tokens, most tokens first */
+    struct entry **by_tokens; /* owned: those whose names have tokens, most tokens first */
     size_t by_tokens_count;
     struct tokenizer_words *words; /* owned; NULL: none */
     char *folder;                  /* owned; NULL: there is none */
@@ -42,12 +42,12 @@ struct embeddings {
     char *folder; /* owned; NULL: there is none */
     const struct tokenizer *tokenizer;
     int width;
-    pthread_mutex_t scanning; /* one at a time */
-    pthread_mutex_t lock;     /* of `set` */
+    pthread_mutex_t scanning; /* one scan at a time */
+    pthread_mutex_t lock;     /* guards `set` */
     struct embedding_set *set;
 };
 
-/* Vectors of all registries. */
+/* The next vector's id, over all registries. */
 static _Atomic int32_t next_id = EMBEDDING_ID_FIRST;
 
 static void entry_release(struct entry *entry) {
@@ -116,7 +116,7 @@ const struct embedding *embedding_set_find(const struct embedding_set *set, int3
 
 /* --- one file --- */
 
-/* The name's length if it is a file that embeddings are in, else 0. */
+/* Length of the name if it is the file of an embedding, else 0. */
 static size_t name_length(const char *file) {
     const size_t length = strlen(file);
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
@@ -141,7 +141,7 @@ static bool same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* A regular file of the folder itself; no link is followed. */
+/* Opens a regular file of the folder; follows no link. */
 static int open_file(int folder, const char *file, struct stat *identity, struct error *err) {
     const int fd = openat(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, identity) != 0) {
@@ -173,12 +173,13 @@ static bool read_file(
     return true;
 }
 
-/* Whether a plain text may name something so: the vocabulary has no such word. */
+/* Whether a plain text may use this word for an embedding: the vocabulary must not have it. */
 static bool is_new_word(const struct tokenizer *tokenizer, const char *word) {
     return tokenizer_find(tokenizer, word) < 0;
 }
 
-/* One that cannot be used has its error, and an id, so that texts that name it can be refused. */
+/* Fills in an entry. An embedding that cannot be used has its error, and an id, so that texts that
+ * name it can be refused. */
 static bool fill_entry(
     const struct embeddings *e, int folder, struct entry *entry, struct error *err) {
     struct embedding *out = &entry->embedding;
@@ -202,7 +203,7 @@ static bool fill_entry(
     return true;
 }
 
-/* What the set before has of this file, if the file is the same. */
+/* The previous set's entry for this file, if the file has not changed. */
 static struct entry *find_same(const struct embedding_set *before, int folder, const char *file) {
     struct stat now;
     for (size_t i = 0; before && i < before->count; i++) {
@@ -219,7 +220,7 @@ static struct entry *find_same(const struct embedding_set *before, int folder, c
 
 /* --- the folder --- */
 
-/* Adds the file to the set, unless its name is none; *passed counts those. */
+/* Adds the file to the set, unless its name is not allowed; *passed counts those. */
 static bool add_file(const struct embeddings *e, const struct embedding_set *before, int folder,
     const char *file, struct embedding_set *out, int *passed, struct error *err) {
     const size_t length = name_length(file);
@@ -270,7 +271,7 @@ static int by_token_count(const void *a, const void *b) {
     return by_name(a, b);
 }
 
-/* Of NAME.safetensors and NAME.pt the first alone. */
+/* If NAME.safetensors and NAME.pt exist, only the first is kept. */
 static void drop_doubles(struct embedding_set *set) {
     size_t kept = 0;
     for (size_t i = 0; i < set->count; i++) {
@@ -283,7 +284,7 @@ static void drop_doubles(struct embedding_set *set) {
     set->count = kept;
 }
 
-/* How texts find them, once they are in order. */
+/* Prepares the set, sorted by name, for lookups in texts. */
 static bool index_set(const struct embeddings *e, struct embedding_set *set, struct error *err) {
     const char **words = calloc(2 * set->count + 1, sizeof(*words));
     int32_t *ids = calloc(2 * set->count + 1, sizeof(*ids));

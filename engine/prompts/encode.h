@@ -1,4 +1,4 @@
-/* What the text encoder makes of a text, with the text's weights. */
+/* Encodes a text with its weights. */
 #ifndef ENGINE_PROMPTS_ENCODE_H
 #define ENGINE_PROMPTS_ENCODE_H
 
@@ -10,9 +10,9 @@
 struct text_encoding {
     const struct text_encoder *encoder;
     const struct text *text;
-    const struct embedding_set *embeddings; /* whose vectors are in it; NULL: none */
-    bool vectors;                           /* they may be: memory is needed for them */
-    int length;                             /* of a chunk */
+    const struct embedding_set *embeddings; /* whose vectors the text contains; NULL: none */
+    bool vectors; /* the text may contain vectors: memory is needed for them */
+    int length;   /* of a chunk */
     int clip_skip;
     const struct row_overlay *overlay; /* of the text encoder's weights; NULL: none */
 };

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define SHOWN_BYTES 100 /* of the text in an error */
+#define SHOWN_BYTES 100 /* of the text that an error shows */
 
 bool prompt_number(const char *text, size_t length, double *out) {
     char copy[64];
@@ -76,12 +76,12 @@ void prompt_parts_finish(struct prompt_parts *parts) {
 /* --- tags --- */
 
 struct tag {
-    const char *begin, *end; /* of all of it */
+    const char *begin, *end; /* of the whole tag */
     const char *kind, *arguments;
     size_t kind_bytes, arguments_bytes;
 };
 
-/* The first <WORD:ARGUMENTS> in the text. */
+/* Finds the first <WORD:ARGUMENTS> in the text. */
 static bool find_tag(const char *text, struct tag *out) {
     for (const char *at = text; (at = strchr(at, '<')); at++) {
         const char *kind = at + 1, *colon = kind;
@@ -117,7 +117,7 @@ static bool is_text(const char *text, size_t size, const char *word) {
     return size == strlen(word) && memcmp(text, word, size) == 0;
 }
 
-/* A number with spaces around it. */
+/* Reads a number with optional spaces around it. */
 static bool read_number(const char *text, size_t size, double *out) {
     while (size > 0 && strchr(PROMPT_SPACES, *text))
         text++, size--;
@@ -126,13 +126,13 @@ static bool read_number(const char *text, size_t size, double *out) {
     return prompt_number(text, size, out);
 }
 
-/* te, then unet; what is not given follows from what is. */
+/* Weights of te, then unet; a missing one is derived from the other. */
 struct tag_weights {
     double values[2];
     bool given[2];
 };
 
-/* Argument number `place` of those without a name, or NAME=VALUE. */
+/* Reads the unnamed argument number `place`, or NAME=VALUE. */
 static bool take_argument(const char *text, size_t size, int *place, struct lora_choice *out,
     struct tag_weights *weights) {
     static const char *const names[2] = { "te", "unet" };
@@ -204,7 +204,7 @@ static bool add_tag(
     return true;
 }
 
-/* Cuts the tags out of `text`, of which out->text is to be the rest. */
+/* Copies `text` to out->text without its tags, which are added to *out. */
 static bool cut_tags(
     const char *param, const char *text, struct prompt_parts *out, struct error *err) {
     struct tag tag;
@@ -221,9 +221,9 @@ static bool cut_tags(
     return true;
 }
 
-/* --- the weight of the whole --- */
+/* --- the weight of the whole prompt --- */
 
-/* "words :1.2" */
+/* Cuts off a weight at the end: "words :1.2". */
 static bool cut_weight(const char *param, struct prompt_parts *parts, struct error *err) {
     char *text = parts->text, *end = text + strlen(text);
     while (end > text && strchr(PROMPT_SPACES, end[-1]))
@@ -252,12 +252,12 @@ static bool cut_weight(const char *param, struct prompt_parts *parts, struct err
     return true;
 }
 
-/* --- what changes the text from step to step --- */
+/* --- prompt editing and alternation --- */
 
-/* A [ that is open, and what has stood in it so far, outside of brackets in it. */
+/* An open [ and what it contains so far, outside of nested brackets. */
 struct open_square {
     const char *begin, *colon; /* colon: the last one */
-    int round;                 /* round brackets that are open in it */
+    int round;                 /* open round brackets in it */
     bool has_bar;
 };
 
@@ -271,14 +271,14 @@ static bool refuse_square(const char *param, const struct open_square *square, c
         err, param, value, "%s, which is not supported; write \\[ for a bracket", what);
 }
 
-/* Whether ":" is followed by a number up to `end`, the bracket that closes. */
+/* Whether ":" is followed by a number up to `end`, the closing bracket. */
 static bool is_editing(const char *colon, const char *end) {
     double number;
     return colon && read_number(colon + 1, (size_t)(end - colon - 1), &number);
 }
 
-/* Refuses [a:b:0.5], [a:0.5], [a::0.5] and [a|b]. Round brackets hide what is in them. Brackets
- * deeper than PROMPT_NESTING_MAX are refused elsewhere. */
+/* Refuses [a:b:0.5], [a:0.5], [a::0.5] and [a|b]. What is inside round brackets is ignored.
+ * Brackets nested deeper than PROMPT_NESTING_MAX are refused elsewhere. */
 static bool check_steps(const char *param, const char *text, struct error *err) {
     struct open_square open[PROMPT_NESTING_MAX];
     int count = 0;

@@ -1,7 +1,7 @@
-/* What stands in a prompt of AUTOMATIC1111's syntax beside its words and their weights
+/* The parts of a prompt in AUTOMATIC1111's syntax besides its words and their weights
  * (engine/prompts/attention.h): tags <lora:NAME:WEIGHT>, which name adapters and are no words, and
- * a weight of the whole prompt at its end. Prompt editing [a:b:0.5], alternation [a|b] and AND,
- * which would change the text from step to step or draw several at a time, are refused by name. */
+ * a weight of the whole prompt at its end. Prompt editing [a:b:0.5], alternation [a|b] and AND are
+ * refused by name: they would change the text from step to step or draw several texts at once. */
 #ifndef ENGINE_PROMPTS_SYNTAX_H
 #define ENGINE_PROMPTS_SYNTAX_H
 
@@ -10,28 +10,28 @@
 
 #define PROMPT_SPACES " \t\n\r\f\v"
 
-/* [+-], digits with at most one point, exponents not. */
+/* Parses a number: [+-] and digits with at most one point, no exponent. */
 bool prompt_number(const char *text, size_t length, double *out);
-/* The first place where `word` stands by itself, without a letter, digit or _ beside it; NULL if
- * nowhere. */
+/* Returns the first place where `word` stands alone, with no letter, digit or _ beside it; NULL if
+ * there is none. */
 const char *prompt_find_word(const char *text, size_t size, const char *word);
 
-/* A prompt without what is not its text. */
+/* A prompt, split into its text and the rest. */
 struct prompt_parts {
     char *text;               /* owned */
-    struct lora_choice *tags; /* owned, tag_count of them, in their order */
+    struct lora_choice *tags; /* owned, tag_count of them, in the prompt's order */
     int tag_count;
-    double guidance; /* guidance_scale is multiplied with it */
+    double guidance; /* factor for guidance_scale */
 };
 
 void prompt_parts_finish(struct prompt_parts *parts); /* zeroed is fine */
 
-/* `param` is the field that `text`, which is UTF-8, comes from. A negative prompt has neither tags
- * nor a weight, nor AND: they are text. */
+/* Splits `text` (UTF-8), the value of the field `param`. In a negative prompt, tags, a weight of
+ * the prompt and AND are ordinary text. */
 bool prompt_parts_parse(const char *param, const char *text, bool negative,
     struct prompt_parts *out, struct error *err) __attribute__((warn_unused_result));
 
-/* Whether it may have tags. */
+/* Whether the text may contain tags. */
 bool prompt_may_have_tags(const char *text);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A chunk that is full ends behind its last comma, if fewer tokens than these follow on that. */
+/* A full chunk ends after its last comma if at most this many tokens follow it. */
 #define COMMA_BACKTRACK 20
 
 void text_finish(struct text *text) {
@@ -29,7 +29,8 @@ static bool warn(struct text_extras *extras, char *text, struct error *err) {
     return text || error_set(err, ERROR_NO_MEMORY, "no memory for a warning");
 }
 
-/* What `id`, beyond the vocabulary, stands for; NULL with why it cannot. */
+/* The embedding of `id`, which is above the vocabulary; NULL, with the reason, if it cannot be
+ * used. */
 static const struct embedding *usable_embedding(
     const struct embedding *embedding, const char *param, struct error *err) {
     if (embedding && embedding->error.code == ERROR_NONE)
@@ -50,7 +51,7 @@ static void count_vectors(struct text *text) {
 
 /* --- plain --- */
 
-/* Tokens of `string`, each embedding as all of its vectors. */
+/* Encodes `string`; each embedding becomes all of its vectors. */
 static bool encode_plain(const struct text_options *o, const char *param, const char *string,
     int32_t **tokens, size_t *count, struct error *err) {
     int32_t *ids, *out;
@@ -78,7 +79,7 @@ static bool encode_plain(const struct text_options *o, const char *param, const 
     return out || error_set(err, ERROR_NO_MEMORY, "no memory for the prompt's tokens");
 }
 
-/* `text` needs more chunks than there may be. */
+/* The error for a text that needs more chunks than are allowed. */
 static bool refuse_length(
     const struct text_options *o, const char *param, size_t tokens, struct error *err) {
     char value[32];
@@ -118,20 +119,20 @@ static bool create_plain(const struct text_options *o, const char *param, const 
 
 /* --- AUTOMATIC1111's --- */
 
-/* Chunks as they grow, the last one without its marks. */
+/* Collects chunks; the last one has no marks yet. */
 struct chunker {
     const struct text_options *options;
     const char *param;
     struct text *out;
-    int32_t *tokens; /* owned: [piece], of the chunk that is being filled */
+    int32_t *tokens; /* owned: [piece], those of the chunk being filled */
     float *weights;  /* owned: likewise */
     size_t piece, count;
-    ptrdiff_t last_comma; /* in it; -1: none */
-    int32_t comma;        /* the token; -1: there is none */
+    ptrdiff_t last_comma; /* in this chunk; -1: none */
+    int32_t comma;        /* the comma's token; -1: there is none */
     struct error *err;
 };
 
-/* Ends the chunk with its marks and padding, all of weight 1. */
+/* Ends the chunk with its marks and padding, all with weight 1. */
 static bool end_chunk(struct chunker *c) {
     struct text *out = c->out;
     const size_t length = c->piece + 2, at = (size_t)out->chunks * length;
@@ -155,8 +156,8 @@ static void add(struct chunker *c, int32_t token, double weight) {
     c->weights[c->count++] = (float)weight;
 }
 
-/* The chunk is full and `token`, no comma, comes: what follows on a comma near the end goes with it
- * into the next. */
+/* Ends the full chunk after a comma near its end; what follows the comma moves to the next
+ * chunk. */
 static bool break_at_comma(struct chunker *c) {
     const size_t kept = (size_t)(c->last_comma + 1), moved = c->count - kept;
     c->count = kept;
@@ -168,7 +169,7 @@ static bool break_at_comma(struct chunker *c) {
     return true;
 }
 
-/* All in one chunk. */
+/* Adds all vectors of an embedding to one chunk. */
 static bool take_vectors(struct chunker *c, const struct embedding *e, double weight) {
     if (!usable_embedding(e, c->param, c->err))
         return false;
@@ -253,7 +254,7 @@ static bool fill_chunks(const struct text_options *o, const char *param,
     return ok;
 }
 
-/* Where all are 1, the text encoder's numbers are as they are. */
+/* Drops the weights if all are 1, so that the text encoder's output stays unchanged. */
 static void drop_idle_weights(const struct text_options *o, struct text *text) {
     for (int i = 0; i < text->chunks * o->context_length; i++)
         if (text->weights[i] != 1)
@@ -262,7 +263,7 @@ static void drop_idle_weights(const struct text_options *o, struct text *text) {
     text->weights = NULL;
 }
 
-/* What may not have been meant. */
+/* Warns of syntax that may not have been intended. */
 static bool warn_of(const char *param, const struct attention *attention, double guidance,
     struct text_extras *extras, struct error *err) {
     char *text = NULL;

@@ -1,5 +1,5 @@
-/* scheduler_config.json, a class's defaults and a request's choice to one struct scheduler_config,
- * and the way back to JSON. */
+/* Resolves scheduler_config.json, a class's defaults and a request's choice to a struct
+ * scheduler_config, and converts it back to JSON. */
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/words.h"
@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Keys that schedulers of diffusers write and ours need not have. They are ignored in silence, as
- * from_config ignores another class's; every other key that is not in the table is reported. */
+/* Keys that diffusers' schedulers write and ours do not need. They are ignored silently, as
+ * from_config ignores another class's keys; every other key that is not in the table is
+ * reported. */
 static const char *const foreign_keys[] = { "_class_name", "_diffusers_version",
     "_use_default_values", "base_image_seq_len", "clip_sample_range", "disable_corrector",
     "dynamic_thresholding_ratio", "flow_shift", "lambda_min_clipped", "noise_sampler_seed",
@@ -61,7 +62,7 @@ static bool read_name(
         scheduler_list_names(allowed, sizeof(allowed), "\""));
 }
 
-/* The options that requests may set, of one class or (kind SCHEDULER_COUNT) of any. */
+/* Lists the options that requests may set: those of one class or (kind SCHEDULER_COUNT) of any. */
 static const char *list_options(enum scheduler_kind kind, char *out, size_t size) {
     const char *names[SCHEDULER_OPTION_COUNT];
     size_t count = 0;
@@ -141,13 +142,13 @@ static void fill_defaults(const struct scheduler_class *class, struct scheduler_
     }
 }
 
-/* Keys that are not there keep the class's defaults. */
+/* Missing keys keep the class's defaults. */
 static bool read_file(const json_t *json, struct scheduler_config *config, struct error *err) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
         const struct scheduler_option *option = &scheduler_options[id];
         const json_t *value = json_object_get(json, option->name);
         double number;
-        /* diffusers saves what a constructor defaults to None as null. */
+        /* diffusers saves a constructor's default of None as null. */
         if (!value || json_is_null(value) || option->from == REQUEST_ONLY ||
             !scheduler_has_option(config->kind, id) ||
             scheduler_get_class(config->kind)->options[id].not_filed)
@@ -182,7 +183,8 @@ static bool read_trained_betas(
     return true;
 }
 
-/* What diffusers' multistep classes can be told and ours cannot: left alone, as by default. */
+/* Refuses settings of diffusers' multistep classes that are not supported here, unless they are at
+ * their defaults. */
 static bool check_multistep_keys(
     const json_t *json, const struct scheduler_config *config, struct error *err) {
     static const struct {
@@ -227,8 +229,8 @@ static void list_unknown_keys(const json_t *json, char *out, size_t size) {
     }
 }
 
-/* diffusers' Euler puts its lists of sigmas between these, where they are numbers; no Stable
- * Diffusion has them. */
+/* diffusers' Euler limits its lists of sigmas to these if they are numbers; no Stable Diffusion
+ * checkpoint has them. */
 static bool refuse_sigma_range(
     const json_t *json, const struct scheduler_config *config, struct error *err) {
     static const char *const keys[] = { "sigma_min", "sigma_max" };
@@ -240,7 +242,7 @@ static bool refuse_sigma_range(
     return true;
 }
 
-/* What diffusers' Stable Diffusion pipelines change in the file. */
+/* Makes the changes to the file that diffusers' Stable Diffusion pipelines make. */
 static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err) {
     struct scheduler_values *values = &config->values;
     if (values->thresholding)
@@ -254,7 +256,7 @@ static bool adapt_to_pipeline(struct scheduler_config *config, struct error *err
     return true;
 }
 
-/* --- both together --- */
+/* --- file and choice together --- */
 
 static bool refuse_option(
     struct error *err, const struct scheduler_option *option, double value, const char *allowed) {
@@ -294,7 +296,7 @@ static bool apply_choice(
     return true;
 }
 
-/* A word that the class does not know is the request's fault, or the file's. */
+/* Refuses a word that the class does not know, and blames the request or the file. */
 static bool check_words(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     for (int id = 0; id < SCHEDULER_OPTION_COUNT; id++) {
@@ -318,7 +320,7 @@ static bool check_words(const struct scheduler_choice *choice,
     return true;
 }
 
-/* Each replaces the list of sigmas, so there is one at most, as in diffusers. */
+/* Each of these replaces the list of sigmas, so at most one may be set, as in diffusers. */
 static bool check_sigma_schedules(const struct scheduler_choice *choice,
     const struct scheduler_config *config, struct error *err) {
     static const enum scheduler_option_id exclusive[] = { OPTION_USE_KARRAS_SIGMAS,

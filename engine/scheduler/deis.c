@@ -1,17 +1,17 @@
-/* DEIS (Zhang and Chen, 2023), the log-rho kind: the noise prediction, interpolated over the
- * logarithm of rho = sigma / alpha by a polynomial through the last ones, is integrated exactly.
+/* DEIS (Zhang and Chen, 2023), log-rho version: the noise prediction, interpolated by a polynomial
+ * in the logarithm of rho = sigma / alpha through the latest predictions, is integrated exactly.
  *
- * From a sigma of thousands (cosine betas) its weights are as large and all but cancel, and what is
- * left is made of roundings: the updates are the reference's operations one by one. */
+ * From a sigma of thousands (cosine betas) the weights are as large and nearly cancel, which leaves
+ * rounding errors. Therefore the updates are the reference's operations one by one. */
 #include "engine/scheduler/multistep.h"
 
 #include <math.h>
 
-#define ORDER_MAX 3 /* and as many slots, a ring */
+#define ORDER_MAX 3 /* and the number of slots, used as a ring */
 #define SLOT_X0 ORDER_MAX
 
 /* The antiderivatives over t of the basis polynomials in log t: 1 at log b, 0 at log c (and d).
- * Their differences over a short step are small, so float32 and the order of diffusers' operations
+ * Over a short step their differences are small, so float32 and the order of diffusers' operations
  * matter. */
 static float linear_integral(float t, float b, float c) {
     return t * (-round_log(c) + round_log(t) - 1.0f) / (round_log(b) - round_log(c));
@@ -72,7 +72,7 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     struct slot_ring ring = { .size = ORDER_MAX };
     struct sigma_run run;
     struct scheduler_config ending = *config;
-    ending.values.final_sigmas_type = FINAL_SIGMA_MIN; /* at the table's first, always */
+    ending.values.final_sigmas_type = FINAL_SIGMA_MIN; /* always ends at the table's first sigma */
     if (!multistep_run_init(&run, &ending, schedule, SIGMAS_WHOLE_REPEATED, steps, err) ||
         !scheduler_plan_allocate(plan, steps, err))
         return false;

@@ -1,12 +1,12 @@
-/* What schedulers of distilled models share: they visit some of the timesteps that the model was
+/* Shared by schedulers of distilled models, which visit some of the timesteps that the model was
  * distilled on, whatever the spacing. */
 #ifndef ENGINE_SCHEDULER_DISTILLED_H
 #define ENGINE_SCHEDULER_DISTILLED_H
 
 #include "engine/scheduler/class.h"
 
-/* out[0..steps): descending. ERROR_INVALID for more steps than the grid has, or a grid finer than
- * the training's. */
+/* Fills out[0..steps), descending. ERROR_INVALID for more steps than the grid has, or for a grid
+ * finer than the training's. */
 bool distilled_timesteps(const struct scheduler_config *config, int steps, int *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -1,27 +1,27 @@
-/* What DPM2 and its ancestral form share. */
+/* Shared by DPM2 and its ancestral form. */
 #ifndef ENGINE_SCHEDULER_DPM2_H
 #define ENGINE_SCHEDULER_DPM2_H
 
 #include "engine/scheduler/sigmas.h"
 
-/* sqrt(a b), as torch's lerp of the logarithms in float32. */
+/* sqrt(a b), computed as torch's lerp of the logarithms in float32. */
 float log_middle(float a, float b);
 
-/* sigma_run_init, with Karras' timesteps rounded, as diffusers does in these two classes. What the
- * evaluations see is for sigmas_begin_once. */
+/* sigma_run_init, with Karras' timesteps rounded as in these two classes of diffusers. The caller
+ * passes the timesteps that the evaluations see to sigmas_begin_once. */
 bool dpm2_run_init(struct sigma_run *run, const struct scheduler_config *config,
     const struct noise_schedule *schedule, int steps, struct error *err)
     __attribute__((warn_unused_result));
 
-/* The evaluation sees a sample of the middle level; add_noise has the level `next` for it, as in
+/* Makes the evaluation see a sample of the middle level; for add_noise its level is `next`, as in
  * diffusers. Returns its timestep. */
 double dpm2_see_middle(struct scheduler_evaluation *evaluation,
     const struct noise_schedule *schedule, float middle, float next);
 
-/* To the middle of a step; a middle of 0 ends the run. */
+/* The update to the middle of a step; a middle of 0 ends the run. */
 void dpm2_add_first(struct scheduler_evaluation *evaluation, enum prediction_type prediction,
     float sigma, float middle);
-/* The whole step, by dt from where it started, with the derivative of the middle. */
+/* The update over the whole step: by dt from its start, with the derivative at the middle. */
 struct scheduler_update *dpm2_add_second(struct scheduler_evaluation *evaluation,
     enum prediction_type prediction, float middle, float dt);
 

@@ -1,4 +1,4 @@
-/* DPM2 a little further down than the next level, and fresh noise back up to it. */
+/* DPM2 to a level below the next one, then fresh noise up to it. */
 #include "engine/scheduler/dpm2.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,

@@ -6,19 +6,19 @@
 
 #define ORDER_MAX 3
 
-/* A step's weights of the sample, of D0 = m0 (the newest prediction of x0), of the first and second
- * divided differences of the predictions over lambda, and of fresh noise. */
+/* The weights of a step: of the sample, of D0 = m0 (the newest prediction of x0), of the first and
+ * second divided differences of the predictions over lambda, and of fresh noise. */
 struct step_weights {
     float sample, d[ORDER_MAX], noise;
 };
 
-/* Of order 2 there are two kinds; order 3 goes with the second. */
+/* Order 2 has two versions; order 3 uses the second. */
 static bool is_midpoint(const struct scheduler_values *values, int order) {
     return order < 3 && values->solver_type == SOLVER_MIDPOINT;
 }
 
-/* Lu et al., "DPM-Solver++", with h the step in lambda: the integral of the interpolated
- * prediction. */
+/* Lu et al., "DPM-Solver++": the integral of the interpolated prediction; h is the step in
+ * lambda. */
 static struct step_weights flow_weights(
     const struct level *from, const struct level *to, bool midpoint) {
     float h = to->lambda - from->lambda, decay = round_exp(-h) - 1.0f;
@@ -42,8 +42,8 @@ static struct step_weights sde_weights(
     };
 }
 
-/* From weights of the divided differences to those of the predictions themselves, newest first.
- * lambdas[0] is the step's end, then the predictions' own, newest first. */
+/* Converts weights of the divided differences to those of the predictions, newest first. lambdas[0]
+ * is the end of the step; the predictions' lambdas follow, newest first. */
 static void weigh_predictions(
     const struct step_weights *step, const float *lambdas, int order, double out[ORDER_MAX]) {
     double h = lambdas[0] - lambdas[1];
@@ -63,7 +63,7 @@ static void weigh_predictions(
     out[2] = -older;
 }
 
-/* Whether step i of count, the last, is of first order whatever the others are. */
+/* Whether step i of count is the last one and has order 1, whatever the order of the others. */
 static bool ends_with_euler(const struct scheduler_values *values, int i, int count) {
     return i == count - 1 &&
            (values->euler_at_final || values->final_sigmas_type == FINAL_SIGMA_ZERO);

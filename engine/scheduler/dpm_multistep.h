@@ -1,16 +1,16 @@
-/* DPM-Solver++ multistep, the solver of dpmpp_2m and dpmpp_2m_sde. Only this folder. */
+/* DPM-Solver++ multistep: the solver of dpmpp_2m and dpmpp_2m_sde. Only for this folder. */
 #ifndef ENGINE_SCHEDULER_DPM_MULTISTEP_H
 #define ENGINE_SCHEDULER_DPM_MULTISTEP_H
 
 #include "engine/scheduler/class.h"
 
-/* A struct scheduler_class's fill, for the probability flow or for the SDE (fresh noise at every
- * step). */
+/* The `fill` of struct scheduler_class, for the probability flow or, with `sde`, for the SDE (fresh
+ * noise at every step). */
 bool dpm_multistep_fill(const struct scheduler_config *config,
     const struct noise_schedule *schedule, int steps, bool sde, struct scheduler_plan *plan,
     struct error *err) __attribute__((warn_unused_result));
 
-/* The options of both. */
+/* The options of both classes. */
 #define DPM_MULTISTEP_OPTIONS                                                                      \
     WHOLE_SIGMA_OPTIONS,                                                                           \
         [OPTION_RESCALE_BETAS_ZERO_SNR] = { true, false },                                         \

@@ -1,4 +1,4 @@
-/* DPM-Solver++ multistep (Lu et al., 2022), of the probability flow unless algorithm_type says
+/* DPM-Solver++ multistep (Lu et al., 2022), for the probability flow unless algorithm_type says
  * otherwise. */
 #include "engine/scheduler/dpm_multistep.h"
 #include "engine/scheduler/sigmas.h"

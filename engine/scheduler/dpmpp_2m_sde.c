@@ -1,5 +1,5 @@
-/* DPM-Solver++ multistep of the SDE: dpmpp_2m with fresh noise at every step, under the name that
- * it is known by. */
+/* DPM-Solver++ multistep for the SDE: dpmpp_2m with fresh noise at every step, under its usual
+ * name. */
 #include "engine/scheduler/dpm_multistep.h"
 #include "engine/scheduler/sigmas.h"
 

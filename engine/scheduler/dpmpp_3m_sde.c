@@ -1,5 +1,5 @@
-/* DPM++ 3M SDE, k-diffusion's sample_dpmpp_3m_sde: third-order multistep of the SDE, with the
- * image's Brownian motion for noise. */
+/* DPM++ 3M SDE, k-diffusion's sample_dpmpp_3m_sde: third-order multistep for the SDE; the noise is
+ * the image's Brownian motion. */
 #include "engine/scheduler/multistep.h"
 #include "engine/scheduler/sigmas.h"
 
@@ -7,8 +7,8 @@
 
 #define ORDER_MAX 3
 
-/* weights[k] of the predictions, newest first: h[0] is the step in -log sigma, h[1] and h[2] those
- * before, and eta h the noise's share of it. */
+/* weights[k]: of the predictions, newest first. h[0] is the step in -log sigma, h[1] and h[2] are
+ * the steps before; eta h is the share of the noise. */
 static void weigh_predictions(
     const float h[ORDER_MAX], int order, float eta, double weights[ORDER_MAX]) {
     float whole = h[0] * (eta + 1.0f), first = -expm1f(-whole);

@@ -1,5 +1,5 @@
-/* Euler's method a little further down than the next level, and fresh noise back up to it. The last
- * step draws noise too, of weight 0, as diffusers' does. */
+/* Euler's method to a level below the next one, then fresh noise up to it. The last step draws
+ * noise with weight 0, as in diffusers. */
 #include "engine/scheduler/sigmas.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,

@@ -1,5 +1,5 @@
-/* Multistep sampling of latent consistency models (Luo et al., 2023): each step guesses x0 and, but
- * for the last, noises it again. */
+/* Multistep sampling of latent consistency models (Luo et al., 2023): each step predicts x0 and,
+ * except the last, noises it again. */
 #include "base/limits.h"
 #include "engine/scheduler/distilled.h"
 

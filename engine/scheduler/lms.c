@@ -1,18 +1,18 @@
-/* Linear multistep method: the derivatives of up to four steps, as the polynomial in sigma through
- * them, integrated over the step (Adams-Bashforth on an uneven grid).
+/* Linear multistep method: integrates the polynomial in sigma through the derivatives of up to four
+ * steps over the step (Adams-Bashforth on an uneven grid).
  *
- * Down a list of many sigmas the last step, to 0, is a hundred times as long as those before it:
- * its weights are thousands and all but cancel, and what is left is made of roundings. So the
- * updates are the reference's operations one by one, and its weights are integrated as it does. */
+ * In a list of many sigmas the last step, to 0, is a hundred times as long as those before it. Its
+ * weights are thousands and nearly cancel, which leaves rounding errors. Therefore the updates are
+ * the reference's operations one by one, and the weights are integrated as the reference does. */
 #include "engine/scheduler/sigmas.h"
 
 #include <math.h>
 
-#define ORDER 4 /* and as many slots, a ring */
+#define ORDER 4 /* and the number of slots, used as a ring */
 #define SLOT_SUM ORDER
 
-/* The polynomial that is 1 at sigmas[i - term] and 0 at the others of the last `order`: in float32,
- * as the reference's sigmas make it. */
+/* The polynomial that is 1 at sigmas[i - term] and 0 at the others of the last `order`, in float32
+ * like the reference's sigmas. */
 struct basis {
     const float *sigmas;
     int i, order, term;
@@ -27,8 +27,9 @@ static double basis_at(const struct basis *basis, double tau) {
     return (double)product;
 }
 
-/* The integral from sigmas[i] to sigmas[i + 1] by Kronrod's rule of 21 points, in QUADPACK's order
- * (dqk21): scipy's integrate.quad is content with its first, as a cubic is within its reach. */
+/* The integral from sigmas[i] to sigmas[i + 1] by Kronrod's 21-point rule, in QUADPACK's order
+ * (dqk21). scipy's integrate.quad stops after its first estimate, as the rule is exact for a
+ * cubic. */
 static double coefficient(const struct basis *basis) {
     static const double at[] = { 0.973906528517171720077964012084452,
         0.865063366688984510732096688423493, 0.679409568299024406234327365114874,
@@ -85,8 +86,8 @@ static bool fill(const struct scheduler_config *config, const struct noise_sched
     plan->init_noise_sigma = sigma_run_init_noise(&run, config);
     for (int i = plan->first_step; i < steps; i++) {
         struct scheduler_evaluation *evaluation = &plan->evaluations[i];
-        /* Of a run that begins late, diffusers weighs as if it had begun at 0, and leaves out what
-         * it does not know. */
+        /* For a run that begins late, diffusers uses the weights of a run from 0 and leaves out the
+         * steps that it does not know. */
         const int order = i + 1 < ORDER ? i + 1 : ORDER, known = i + 1 - plan->first_step;
         sigma_see(evaluation, (float)run.timesteps[i], run.sigmas[i]);
         keep_derivative(evaluation, config->values.prediction_type, run.sigmas[i], i % ORDER);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define SHORT_RUN 15 /* below so many steps lower_order_final means something */
+#define SHORT_RUN 15 /* lower_order_final has an effect below this number of steps */
 
 struct scheduler_update *slot_ring_push(
     struct slot_ring *ring, struct scheduler_evaluation *evaluation) {
@@ -21,7 +21,7 @@ bool multistep_run_init(struct sigma_run *run, const struct scheduler_config *co
     const struct noise_schedule *schedule, enum sigma_family family, int steps, struct error *err) {
     if (!sigma_run_init(run, config, schedule, family, steps, err))
         return false;
-    /* But the last may be. */
+    /* Only the last step may have length 0. */
     float last = run->sigmas[steps];
     run->sigmas[steps] = 0;
     bool falls = config->values.solver_order == 1 || sigma_run_falls(run, err);

@@ -84,7 +84,8 @@ static void rescale_zero_snr(float *betas, int count, float *alphas_cumprod) {
     cumulate(betas, count, alphas_cumprod);
 }
 
-/* diffusers' sigma-space classes put the least float16 for an alphas_cumprod of 0 at the end. */
+/* diffusers' sigma-space classes replace an alphas_cumprod of 0 at the end by the smallest
+ * float16. */
 static void fill_sigmas(bool zero_snr, struct noise_schedule *schedule) {
     for (int i = 0; i < schedule->num_train_timesteps; i++) {
         bool last = i == schedule->num_train_timesteps - 1;
@@ -135,8 +136,8 @@ void noise_schedule_finish(struct noise_schedule *schedule) {
 }
 
 int trailing_timestep(int num_train_timesteps, int count, int i) {
-    /* numpy.arange(total, 0, -total / count): it steps by the rounded difference of its first two
-     * entries, which decides some of the ties. */
+    /* numpy.arange(total, 0, -total / count): its step is the rounded difference of the first two
+     * entries, which decides some ties. */
     double total = num_train_timesteps, second = total - total / count, step = second - total;
     return (int)rint(i == 1 ? second : total + i * step) - 1;
 }

@@ -1,5 +1,5 @@
-/* What all schedulers share: how much of the picture is left at each training timestep, and which
- * timesteps a run visits. Float32 where torch has it, rounded where torch and numpy round. */
+/* Shared by all schedulers: how much of the picture is left at each training timestep, and which
+ * timesteps a run visits. Float32 where torch uses it, rounded where torch and numpy round. */
 #ifndef ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 #define ENGINE_SCHEDULER_NOISE_SCHEDULE_H
 
@@ -9,8 +9,8 @@ struct noise_schedule {
     int num_train_timesteps;
     /* owned, [num_train_timesteps] each */
     float *alphas_cumprod;
-    /* sqrt((1 - alphas_cumprod) / alphas_cumprod), rising, and its logarithm; finite also at zero
-     * terminal SNR, where diffusers takes 2^-24 for the 0. */
+    /* sqrt((1 - alphas_cumprod) / alphas_cumprod), rising, and its logarithm. Finite also at zero
+     * terminal SNR, where the last alphas_cumprod of 0 counts as 2^-24, as in diffusers. */
     float *sigmas, *log_sigmas;
 };
 
@@ -18,7 +18,7 @@ bool noise_schedule_init(const struct scheduler_config *config, struct noise_sch
     struct error *err) __attribute__((warn_unused_result));
 void noise_schedule_finish(struct noise_schedule *schedule);
 
-/* The evaluation sees a sample of that timestep. */
+/* Sets the evaluation's timestep, signal and noise to those of `timestep`. */
 void noise_schedule_see(
     const struct noise_schedule *schedule, struct scheduler_evaluation *evaluation, int timestep);
 
@@ -27,12 +27,12 @@ double linspace_at(double start, double stop, int count, int i);
 /* torch.linspace(start, stop, count)[i]: from both ends towards the middle, with one rounding. */
 float linspace_f32_at(float start, float stop, int count, int i);
 
-/* Entry i of the `count` under trailing spacing; whole. */
+/* Entry i of `count` timesteps with trailing spacing; whole. */
 int trailing_timestep(int num_train_timesteps, int count, int i);
 
-/* out[0..count): descending timesteps, all inside the training range, as diffusers' DDPM, DDIM and
- * PNDM space them. (Under "trailing", numpy's arange sometimes yields one entry too many, -1, which
- * diffusers 0.4x visits; here there are always `count`.) */
+/* Fills out[0..count) with descending timesteps inside the training range, spaced as in diffusers'
+ * DDPM, DDIM and PNDM. (With "trailing", numpy's arange sometimes yields one entry too many, -1,
+ * which diffusers 0.4x visits; here there are always `count`.) */
 bool noise_schedule_timesteps(const struct scheduler_config *config, int count, int *out,
     struct error *err) __attribute__((warn_unused_result));
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_MAX 32 /* a bit each */
+#define WORDS_MAX 32 /* one bit each */
 #define WORDS(...)                                                                                 \
     .words = (const char *const[]) {                                                               \
         __VA_ARGS__, NULL                                                                          \
@@ -93,7 +93,7 @@ bool scheduler_option_allows(const struct scheduler_option *option, double value
                  : option->type == VALUE_WORD ? word_count(option) - 1
                                               : option->max;
     if (!(value >= option->min && value <= max) || (option->below_max && value == max))
-        return false; /* a NaN too */
+        return false; /* true for NaN */
     return option->type == VALUE_NUMBER || value == floor(value);
 }
 
@@ -145,7 +145,7 @@ json_t *scheduler_option_to_json(const struct scheduler_option *option, double v
         return json_boolean(value != 0);
     if (option->type == VALUE_WORD && scheduler_option_allows(option, value))
         return json_string(option->words[(int)value]);
-    /* 0, not 0.0 */
+    /* writes 0, not 0.0 */
     return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value)
                                                        : json_real(value);
 }

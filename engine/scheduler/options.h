@@ -1,11 +1,10 @@
-/* Everything that can be said about a scheduler besides its name, in one table.
+/* Every option of a scheduler besides its name, in one table.
  *
- * Reading scheduler_config.json, a request's "scheduler" object and the command line, refusing what
- * is wrong, echoing what was used, GET /schedulers and the command line's help all walk this table:
- * a new option is one line of SCHEDULER_OPTIONS and the code that uses its member of struct
- * scheduler_values. An option that not every class has is listed by those that have it, in their
- * own files.
- */
+ * This table drives the parsing of scheduler_config.json, of a request's "scheduler" object and of
+ * the command line, the refusals, the echo of what was used, GET /schedulers and the command line's
+ * help. A new option is one line of SCHEDULER_OPTIONS and the code that uses its member of struct
+ * scheduler_values. An option that not every class has is listed by the classes that have it, in
+ * their own files. */
 #ifndef ENGINE_SCHEDULER_OPTIONS_H
 #define ENGINE_SCHEDULER_OPTIONS_H
 
@@ -13,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Each enum in the order of its option's words. */
+/* Each enum is in the order of its option's words. */
 enum timestep_spacing { SPACING_LEADING, SPACING_TRAILING, SPACING_LINSPACE, SPACING_SGM_UNIFORM };
 enum prediction_type { PREDICTION_EPSILON, PREDICTION_V, PREDICTION_SAMPLE };
 enum beta_schedule { BETA_LINEAR, BETA_SCALED_LINEAR, BETA_SQUAREDCOS_CAP_V2 };
@@ -30,8 +29,8 @@ enum algorithm_type {
 enum solver_type { SOLVER_MIDPOINT, SOLVER_HEUN, SOLVER_BH1, SOLVER_BH2, SOLVER_LOGRHO };
 enum timestep_type { TIMESTEP_DISCRETE, TIMESTEP_CONTINUOUS };
 
-/* X(id, C type, name, columns of struct scheduler_option): the name is the key in the file and in
- * requests, and the member of struct scheduler_values; the C type says what values look like. */
+/* X(id, C type, name, columns of struct scheduler_option). The name is the key in the file and in
+ * requests, and the member of struct scheduler_values; the C type decides what values look like. */
 #define SCHEDULER_OPTIONS(X)                                                                       \
     X(TIMESTEP_SPACING, enum timestep_spacing, timestep_spacing, .shared = true,                   \
         WORDS("leading", "trailing", "linspace", "sgm_uniform"),                                   \
@@ -103,28 +102,28 @@ struct scheduler_values {
 
 enum value_type { VALUE_FLAG, VALUE_INTEGER, VALUE_NUMBER, VALUE_WORD };
 
-/* Where an option may be set: in both unless it says otherwise. A request's value replaces the
- * file's. */
+/* Where an option may be set. A request's value replaces the file's. */
 enum option_source { FILE_OR_REQUEST, FILE_ONLY, REQUEST_ONLY };
 
-/* Values are passed around as doubles, which hold all of them exactly: a flag is 0 or 1, a word its
- * index in `words`. */
+/* Values are passed as doubles, which hold all of them exactly: a flag is 0 or 1, a word its index
+ * in `words`. */
 struct scheduler_option {
     const char *name;
     enum value_type type;
     size_t offset;            /* of the member in struct scheduler_values */
     const char *const *words; /* NULL-terminated */
-    double min, max;          /* of integers and numbers */
-    bool below_max;           /* max itself is too much */
-    double value;             /* the default, where the class has no other */
+    double min, max;          /* for integers and numbers */
+    bool below_max;           /* max itself is not allowed */
+    double value;             /* the default, unless the class has its own */
     bool shared;              /* every class has it */
     enum option_source from;
-    const char *help; /* one phrase, where requests may set it */
+    const char *help; /* one phrase, for options that requests may set */
 };
 
 extern const struct scheduler_option scheduler_options[SCHEDULER_OPTION_COUNT];
 
-/* The option of that name that requests may set; false, with *out untouched, if there is none. */
+/* Finds an option that requests may set, by name. Returns false, with *out untouched, if there is
+ * none. */
 bool scheduler_option_find(const char *name, enum scheduler_option_id *out);
 
 double scheduler_option_get(
@@ -132,14 +131,15 @@ double scheduler_option_get(
 void scheduler_option_set(
     const struct scheduler_option *option, struct scheduler_values *values, double value);
 
-/* The largest integer or number that goes with these other values. */
+/* The largest allowed integer or number, given the other values. */
 double scheduler_option_max(
     const struct scheduler_option *option, const struct scheduler_values *values);
 
-/* Whether it is one of the words, in range, an integer where it has to be. */
+/* Whether the value is one of the words or in range, and an integer if it has to be. */
 bool scheduler_option_allows(const struct scheduler_option *option, double value);
 
-/* JSON and command-line text to an allowed value; false, with *out untouched, for anything else. */
+/* Parse JSON or command-line text to an allowed value. Return false, with *out untouched, for
+ * anything else. */
 bool scheduler_option_from_json(
     const struct scheduler_option *option, const json_t *json, double *out);
 bool scheduler_option_from_text(
@@ -147,8 +147,8 @@ bool scheduler_option_from_text(
 /* NULL when memory is short. */
 json_t *scheduler_option_to_json(const struct scheduler_option *option, double value);
 
-/* What is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"". `words`
- * are the bits of the words to list. Returns `out`. */
+/* Writes what is allowed, for an error: "a number from 0 to 1", "\"leading\" or \"trailing\"".
+ * `words` are the bits of the words to list. Returns `out`. */
 const char *scheduler_option_allowed(const struct scheduler_option *option, unsigned words,
     const char *quote, char *out, size_t size);
 #define ALL_WORDS (~0u)

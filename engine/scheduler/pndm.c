@@ -1,12 +1,12 @@
-/* PNDM: a linear multistep method on the model's outputs (Liu et al., 2022), Stable Diffusion 1.5's
- * own scheduler.
+/* PNDM: a linear multistep method on the model's outputs (Liu et al., 2022), the default scheduler
+ * of Stable Diffusion 1.5.
  *
  * With skip_prk_steps (every Stable Diffusion checkpoint) it is PLMS: the second-highest timestep
- * is visited twice, the second time to redo the first step with the mean of both outputs. Without
+ * is visited twice; the second visit repeats the first step with the mean of both outputs. Without
  * it, the three highest timesteps take four Runge-Kutta evaluations each.
  *
  * Slots: 0..2 a ring of earlier outputs, 3 the sum of a Runge-Kutta group's outputs so far, 4 the
- * sample a step started from, 5 the noise that a step goes by. */
+ * sample that a step started from, 5 the noise that a step uses. */
 #include "base/limits.h"
 #include "engine/scheduler/class.h"
 
@@ -28,9 +28,10 @@ struct pndm {
     int ring_count;
 };
 
-/* Formula 9: from timestep t to prev, starting at term `start`, by the model's output (or the mean
- * of several) at term `output`. The reference's operations one by one: from betas that all but end,
- * the sample and the noise grow a ten thousandfold and cancel but for their roundings. */
+/* Formula 9: from timestep t to prev, starting at term `start`, with the model's output (or the
+ * mean of several) at term `output`. These are the reference's operations one by one: with betas
+ * that nearly reach 1, sample and noise grow by ten thousand and cancel except for rounding
+ * errors. */
 static void transfer(const struct pndm *pndm, struct scheduler_evaluation *evaluation, int start,
     int output, int t, int prev) {
     const float *alphas_cumprod = pndm->schedule->alphas_cumprod;
@@ -54,7 +55,7 @@ static void transfer(const struct pndm *pndm, struct scheduler_evaluation *evalu
     update->weights[TERM_SLOT + SLOT_NOISE] = -1;
 }
 
-/* The output of this evaluation replaces the oldest in the ring. */
+/* Keeps the output of this evaluation in the ring, in place of the oldest. */
 static void keep_output(struct pndm *pndm, struct scheduler_evaluation *evaluation) {
     int slot = pndm->ring_count < RING ? pndm->ring_count++ : pndm->ring[RING - 1];
     for (int i = pndm->ring_count - 1; i > 0; i--)
@@ -80,7 +81,7 @@ static void add_prk(
         keep_output(pndm, evaluation);
 }
 
-/* A linear multistep evaluation with as many earlier outputs as there are. */
+/* A linear multistep evaluation with as many earlier outputs as are known. */
 static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
     static const struct {
         float weights[RING + 1], divisor;
@@ -105,7 +106,7 @@ static void add_plms(struct pndm *pndm, struct scheduler_evaluation *evaluation,
     keep_output(pndm, evaluation);
 }
 
-/* The second visit of t: the first step again, from where it started, with the mean of both. */
+/* The second visit of t: repeats the first step from its start, with the mean of both outputs. */
 static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evaluation, int t) {
     const int mean = TERM_SLOT + SLOT_NOISE;
     noise_schedule_see(pndm->schedule, evaluation, t);
@@ -115,8 +116,8 @@ static void add_plms_again(struct pndm *pndm, struct scheduler_evaluation *evalu
     transfer(pndm, evaluation, TERM_SLOT + SLOT_START, mean, t + pndm->stride, t);
 }
 
-/* visited[0..count): what diffusers lists as its timesteps. A run that begins late in it begins
- * with the same evaluations as one that does not: its second redoes its first. */
+/* visited[0..count): the timesteps as diffusers lists them. A run that begins late begins like a
+ * full run: its second evaluation repeats its first step. */
 static void fill_plms(struct pndm *pndm, const int *visited, struct scheduler_plan *plan) {
     const int first = plan->first_step;
     scheduler_keep(&plan->evaluations[first], SLOT_START, TERM_SAMPLE);
@@ -135,7 +136,7 @@ static void fill_prk(struct pndm *pndm, const int *visited, struct scheduler_pla
             add_plms(pndm, &plan->evaluations[i], visited[i]);
 }
 
-/* Both return how many they list. */
+/* These two functions return the number of timesteps they list. */
 static int visit_plms(const int *timesteps, int steps, int *visited) {
     int count = 0;
     for (int i = 0; i < steps; i++) {
@@ -159,7 +160,7 @@ static int visit_prk(const struct pndm *pndm, const int *timesteps, int steps, i
     return count;
 }
 
-/* The second evaluation redoes the first step, from one stride above its own timestep. */
+/* The second evaluation repeats the first step, from one stride above its own timestep. */
 static bool check_second(const struct pndm *pndm, const int *visited, int steps,
     struct scheduler_plan *plan, struct error *err) {
     const int second = plan->first_step + 1;

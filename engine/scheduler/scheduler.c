@@ -73,7 +73,7 @@ struct prediction_weights prediction_weights_of(
 
 struct scheduler_update *scheduler_add_update(struct scheduler_evaluation *evaluation, int target) {
     if (evaluation->update_count <= SCHEDULER_MAX_UPDATES)
-        evaluation->update_count++; /* one too many is how check_evaluation sees it */
+        evaluation->update_count++; /* check_evaluation detects the extra one */
     int last = evaluation->update_count <= SCHEDULER_MAX_UPDATES ? evaluation->update_count
                                                                  : SCHEDULER_MAX_UPDATES;
     struct scheduler_update *update = &evaluation->updates[last - 1];
@@ -111,7 +111,7 @@ static bool is_finite(const struct scheduler_evaluation *evaluation) {
     return finite;
 }
 
-/* What the sampler could not follow, in words, or NULL. `kept` are the slots written so far. */
+/* What the sampler could not execute, in words, or NULL. `kept`: the slots written so far. */
 static const char *check_update(const struct scheduler_evaluation *evaluation,
     const struct scheduler_update *update, bool kept[SCHEDULER_SLOTS]) {
     int count = 0;
@@ -142,8 +142,8 @@ static const char *check_evaluation(
     return wrong;
 }
 
-/* The configuration's fault, not the class's. Epsilon prediction divides by sqrt(alphas_cumprod),
- * which zero terminal SNR makes 0. */
+/* An error of the configuration, not of the class. Epsilon prediction divides by
+ * sqrt(alphas_cumprod), which zero terminal SNR makes 0. */
 bool scheduler_refuse_division(
     const struct scheduler_config *config, float timestep, struct error *err) {
     const struct scheduler_values *values = &config->values;
@@ -161,7 +161,7 @@ bool scheduler_refuse_division(
         (double)timestep);
 }
 
-/* Checks what the class filled in, and counts its slots. */
+/* Checks what the class has filled in, and counts its slots. */
 static bool finish_plan(const struct scheduler_class *class, const struct scheduler_config *config,
     int steps, struct scheduler_plan *plan, struct error *err) {
     bool kept[SCHEDULER_SLOTS] = { false };
@@ -201,7 +201,7 @@ bool scheduler_plan_allocate(struct scheduler_plan *plan, int count, struct erro
     return true;
 }
 
-/* Throws away the evaluations before the first step. */
+/* Discards the evaluations before the first step. */
 static bool begin_at_first(
     const struct scheduler_class *class, struct scheduler_plan *plan, struct error *err) {
     const int left_out = plan->first_step * (class->order ? class->order : 1);
@@ -243,7 +243,7 @@ void scheduler_evaluation_end(const struct scheduler_evaluation *evaluation,
     enum prediction_type prediction, float *of_sample, float *of_output) {
     const float signal = evaluation->signal, noise = evaluation->noise;
     const float root = sqrtf(signal * signal + noise * noise);
-    const float least = 1e-4f; /* where nothing but noise is left */
+    const float least = 1e-4f; /* if only noise is left */
     const struct prediction_weights weights = prediction_weights_of(
         prediction, fmaxf(signal / root, least), noise / root);
     *of_sample = (float)weights.x0_sample / root;

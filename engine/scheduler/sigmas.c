@@ -4,7 +4,7 @@
 #include <math.h>
 
 #define KARRAS_RHO 7.0
-#define BETA_SHAPE 0.6 /* both parameters */
+#define BETA_SHAPE 0.6 /* both shape parameters */
 
 float round_log(float x) {
     return (float)log((double)x);
@@ -26,8 +26,7 @@ double sigma_of_timestep(const struct noise_schedule *schedule, double timestep)
     return ((double)sigmas[low + 1] - (double)sigmas[low]) * (timestep - low) + (double)sigmas[low];
 }
 
-/* DiscreteSchedule.t_to_sigma, in float32 as it is: the differences of a thousand sigmas show it.
- */
+/* DiscreteSchedule.t_to_sigma, also in float32: the differences of a thousand sigmas show it. */
 float sigma_of_timestep_log(const struct noise_schedule *schedule, float timestep) {
     int low = (int)timestep, high = (int)ceilf(timestep);
     float w = timestep - (float)low;
@@ -65,7 +64,7 @@ double sigma_beta(double max, double min, int count, int i) {
 }
 
 /* https://research.nvidia.com/labs/toronto-ai/AlignYourSteps/howto.html: Stable Diffusion 1.5, ten
- * steps; for other numbers of steps linear in log sigma over the same eleven. */
+ * steps. Other numbers of steps interpolate these eleven levels linearly in log sigma. */
 double sigma_align_your_steps(int count, int i) {
     static const double published[] = { 14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652,
         0.399, 0.152, 0.029 };
@@ -76,8 +75,8 @@ double sigma_align_your_steps(int count, int i) {
     return exp(from + (at - low) * (to - from));
 }
 
-/* Both parameters a: the share below x <= 1/2, as the series
- * x^a / B(a, a) * sum_k (1 - a)_k x^k / (k! (a + k)), whose terms shrink by more than half each. */
+/* The share below x <= 1/2 if both parameters are a: the series x^a / B(a, a) * sum_k (1 - a)_k x^k
+ * / (k! (a + k)), whose terms shrink by more than half each. */
 static double beta_share(double x) {
     const double a = BETA_SHAPE;
     double term = 1, sum = 0;
@@ -93,8 +92,8 @@ double beta_quantile(double p) {
         return 1 - beta_quantile(1 - p);
     if (p <= 0)
         return 0;
-    /* Newton's method from where the first term of the series puts it, at or above x. The share is
-     * concave there, so the steps after the first come from below and never overshoot. */
+    /* Newton's method, started from the first term of the series, which gives a value at or above
+     * x. The share is concave there, so later steps come from below and never overshoot. */
     const double a = BETA_SHAPE, beta = tgamma(a) * tgamma(a) / tgamma(2 * a);
     double x = fmin(pow(p * a * beta, 1 / a), 0.5);
     for (int i = 0; i < 50; i++) {
@@ -117,7 +116,7 @@ static bool is_whole(enum sigma_family family) {
 static double spaced_timestep(
     const struct scheduler_values *values, enum sigma_family family, int steps, int i) {
     int total = values->num_train_timesteps;
-    int count = is_whole(family) ? steps + 1 : steps; /* of which the lowest is dropped */
+    int count = is_whole(family) ? steps + 1 : steps; /* the lowest one is dropped */
     switch (values->timestep_spacing) {
     case SPACING_LEADING:
         return (count - 1 - i) * (total / count) + values->steps_offset;
@@ -156,7 +155,7 @@ static struct level spaced_level(const struct scheduler_values *values,
     return level;
 }
 
-/* A level by the list that the options ask for between max and min; false if they ask for none. */
+/* The level in the list that the options choose between max and min; false if they choose none. */
 static bool listed_sigma(
     const struct scheduler_values *values, double max, double min, int steps, int i, double *out) {
     if (values->use_karras_sigmas)
@@ -172,9 +171,9 @@ static bool listed_sigma(
     return true;
 }
 
-/* Of a level that is not in the table. diffusers' classes with whole timesteps round those of
- * Karras' sigmas, but DPM-Solver++ not under a cosine schedule, and none those of the other lists:
- * they take what is before the point. Ours of k-diffusion's are rounded. */
+/* The timestep of a level that is not in the table. diffusers' classes with whole timesteps round
+ * for Karras' sigmas (except DPM-Solver++ with a cosine schedule), and truncate for the other
+ * lists. Lists that only k-diffusion has are rounded here. */
 static double listed_timestep(const struct scheduler_values *values,
     const struct noise_schedule *schedule, enum sigma_family family, double sigma) {
     double timestep = timestep_of_sigma(schedule, sigma);
@@ -208,7 +207,7 @@ bool sigmas_begin_once(const double *timesteps, int count, int steps, struct err
 
 static bool check_run(const struct sigma_run *run, const struct scheduler_config *config,
     enum sigma_family family, struct error *err) {
-    double rounded[STEPS_MAX]; /* as these classes keep them */
+    double rounded[STEPS_MAX]; /* as these classes store them */
     for (int i = 0; i < run->count; i++) {
         rounded[i] = (double)(float)run->timesteps[i];
         if (!(run->sigmas[i] > 0) || !isfinite(run->sigmas[i]))

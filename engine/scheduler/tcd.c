@@ -1,5 +1,5 @@
 /* Strategic stochastic sampling of trajectory consistency models (Zheng et al., 2024): each step
- * goes down to a share 1 - eta of the next timestep and, but for the last, noises up to it. */
+ * goes down to the share 1 - eta of the next timestep and, except the last, noises up to it. */
 #include "base/limits.h"
 #include "engine/scheduler/distilled.h"
 

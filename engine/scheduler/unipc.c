@@ -1,5 +1,5 @@
 /* UniPC (Zhao et al., 2023), B(h) version: each evaluation first corrects the sample that it was
- * made for, then predicts the next one from the corrected.
+ * made for, then predicts the next one from the corrected sample.
  *
  * Slots: the sample that the last prediction started from, and a ring of predictions, of x0 or
  * (predict_x0 false) of the noise. */
@@ -11,18 +11,18 @@
 #define ORDER_MAX 3
 #define SLOT_LAST 0
 #define RING_FIRST 1
-#define RING_SIZE (ORDER_MAX + 1) /* the corrector of order 3 looks at three and the newest */
+#define RING_SIZE (ORDER_MAX + 1) /* the corrector of order 3 reads three and the newest */
 
 struct step {
     struct level from, to;
     int order;
-    float ratios[ORDER_MAX + 1]; /* where the predictions lie, newest first: 0 here, 1 the end */
+    float ratios[ORDER_MAX + 1]; /* positions, newest first: 0 is the start, 1 the end */
     float b[ORDER_MAX];          /* right-hand sides of the order conditions */
     float phi, scale;            /* e^hh - 1, and B(h) */
     float kept, outer;           /* weights of the sample and of all predictions */
 };
 
-/* From sigmas[at] to sigmas[at + 1]. */
+/* The step from sigmas[at] to sigmas[at + 1]. */
 static struct step make_step(
     const struct scheduler_values *values, const struct sigma_run *run, int at, int order) {
     struct step s = {
@@ -46,7 +46,7 @@ static struct step make_step(
     return s;
 }
 
-/* Solves sum over k of x[k] * points[k]^i = b[i], i < count, by elimination with pivots. */
+/* Solves sum over k of x[k] * points[k]^i = b[i], i < count, by elimination with pivoting. */
 static void solve_powers(const float *points, const float *b, int count, double *x) {
     double rows[ORDER_MAX][ORDER_MAX + 1];
     for (int i = 0; i < count; i++) {
@@ -75,8 +75,9 @@ static void solve_powers(const float *points, const float *b, int count, double 
     }
 }
 
-/* The step with weights rho[i - 1] for the prediction i before the newest, and `end` for the one at
- * its end; `newest` is the age in the ring of the prediction it starts from. */
+/* Takes the step with weight rho[i - 1] for the i-th prediction before the newest, and `end` for
+ * the prediction at its end. `newest` is the age in the ring of the prediction that it starts
+ * from. */
 static void take_step(const struct step *s, const double *rho, double end, struct slot_ring *ring,
     int newest, struct scheduler_update *update) {
     double factor = -(double)(s->outer * s->scale), own = -(double)(s->outer * s->phi);
@@ -93,7 +94,7 @@ static void take_step(const struct step *s, const double *rho, double end, struc
     update->weights[TERM_SLOT + SLOT_LAST] = s->kept;
 }
 
-/* The last step again, now that the prediction at its end is known (the newest in the ring). */
+/* Repeats the last step, now that the prediction at its end is known (the newest in the ring). */
 static void correct(
     const struct step *s, struct slot_ring *ring, struct scheduler_evaluation *evaluation) {
     float points[ORDER_MAX];
@@ -114,8 +115,8 @@ static void predict(
     take_step(s, rho, 0, ring, 0, scheduler_add_update(evaluation, TERM_SAMPLE));
 }
 
-/* A last step of length 0, or to sigma 0, has no second order, and only bh2 and x0 bear the latter.
- */
+/* A last step of length 0, or to sigma 0, must have order 1; only bh2 and predict_x0 allow sigma
+ * 0. */
 static bool check_end(const struct scheduler_values *values, const struct sigma_run *run, int steps,
     struct error *err) {
     bool ends_at_zero = run->sigmas[steps] == 0;

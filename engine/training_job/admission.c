@@ -1,11 +1,11 @@
-/* Whether a job can be done with its checkpoint, asked before it is taken: nobody wants to hear an
- * hour later, behind other jobs, that a layer's name is misspelt. */
+/* Checks whether a job is possible with its checkpoint, before the job is accepted: nobody wants to
+ * learn an hour later, behind other jobs, that a layer's name is misspelt. */
 #include "engine/training_job/internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What is missing of the class would have to be drawn. */
+/* An inpainting checkpoint cannot draw missing class pictures, so all must be there. */
 static bool has_class(const struct train_config *c, const char *class_folder, struct error *err) {
     int64_t missing = c->num_class_images;
     char value[24];
@@ -19,7 +19,8 @@ static bool has_class(const struct train_config *c, const char *class_folder, st
                (long long)(c->num_class_images - missing));
 }
 
-/* The loss of a model that predicts the picture itself is none of diffusers' scripts' either. */
+/* Models that predict the picture itself cannot be trained; diffusers' scripts have no loss for
+ * them either. */
 static bool can_be_trained(
     const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
     const struct scheduler_choice ddpm = { .has_kind = true, .kind = SCHEDULER_DDPM };
@@ -33,7 +34,7 @@ static bool can_be_trained(
                "be trained");
 }
 
-/* The steps of all pictures of one validation. */
+/* Limits the steps of all pictures of one validation together. */
 static bool validation_is_short(const struct train_config *c, struct error *err) {
     const int64_t pictures = (int64_t)c->validation_prompts.count * c->num_validation_images;
     const int64_t most = TRAIN_VALIDATION_STEPS_MAX / pictures;
@@ -46,7 +47,7 @@ static bool validation_is_short(const struct train_config *c, struct error *err)
                (long long)most, (long long)pictures, TRAIN_VALIDATION_STEPS_MAX);
 }
 
-/* What the scheduler says of its steps, under the names of the job's fields. */
+/* Reports the scheduler's refusals under the names of the job's fields. */
 static bool scheduler_can(
     const struct train_config *c, const struct checkpoint *checkpoint, struct error *err) {
     const struct scheduler_choice choice = validation_scheduler(c);
@@ -92,7 +93,7 @@ bool training_job_suits(const struct train_config *c, const struct checkpoint *c
                has_class(c, class_folder, err));
 }
 
-/* By the tensors' names and shapes: nothing is loaded. */
+/* Checks the tensors' names and shapes; loads nothing. */
 static bool layers_are_there(
     const struct train_config *config, struct checkpoint *c, struct error *err) {
     struct weights unet_weights_of = weights_from_checkpoint(

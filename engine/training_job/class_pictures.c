@@ -22,12 +22,12 @@ struct class_pictures {
     int64_t wanted; /* drawn-0.png to drawn-(wanted - 1).png */
     int64_t next;
     struct resolved_request request;
-    bool asked, drawn, cancelled; /* of picture `next`: request, then result or error, are there */
+    bool asked, drawn, cancelled; /* of picture `next`: request made; result or error there */
     struct generate_result result;
     struct error error;
 };
 
-/* --- which are there --- */
+/* --- existing pictures --- */
 
 static bool picture_path(const char *folder, int64_t number, char out[PATH_MAX]) {
     const int length = snprintf(out, PATH_MAX, "%s/drawn-%lld.png", folder, (long long)number);
@@ -43,7 +43,7 @@ static bool is_picture(const char *name) {
     return false;
 }
 
-/* Those that were there before any was drawn. */
+/* Counts the pictures that were there before any was drawn. */
 static bool count_others(const char *folder, int64_t *count, struct error *err) {
     DIR *dir = opendir(folder);
     *count = 0;
@@ -163,7 +163,7 @@ bool class_pictures_advance(struct class_pictures *c, bool *done, struct error *
 
 /* --- life --- */
 
-/* The memory of one picture is taken now, and what the models do not take is refused. */
+/* Takes the memory for one picture, and refuses what the models cannot do. */
 static bool plan(struct class_pictures *c, struct error *err) {
     const bool ok = resolve(c, 0, err) && model_stages_plan(c->drawing.stages, &c->request, err);
     for (int i = 0; ok && i < c->request.warning_count; i++)

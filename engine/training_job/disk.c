@@ -1,4 +1,4 @@
-/* Whether a full fine-tune has room on the disk, asked before it begins: its checkpoints take
+/* Checks whether a full fine-tune has room on the disk before it begins: its checkpoints take
  * gigabytes each. */
 #include "engine/training_job/internal.h"
 
@@ -29,8 +29,8 @@ struct training_disk training_disk_of(
     };
 }
 
-/* That will lie there at one time beside the `kept` ones: a new one comes before the oldest goes.
- */
+/* How many checkpoints will be there at once besides the `kept` ones: a new one is written before
+ * the oldest is deleted. */
 static int64_t checkpoints_to_come(
     const struct train_config *config, int64_t step, int64_t steps, int64_t kept) {
     const int64_t every = config->checkpointing_steps, limit = config->checkpoints_total_limit;
@@ -41,7 +41,7 @@ static int64_t checkpoints_to_come(
     return limit && all > room ? room : all;
 }
 
-/* Up, so that what is refused was too large for what is said to be there. */
+/* Rounded up, so that a refused size is never shown as one that fits. */
 static unsigned long long mebibytes(double bytes) {
     return (unsigned long long)(bytes / (1 << 20)) + 1;
 }

@@ -1,5 +1,5 @@
-/* A studio for pictures that a job draws by its own models, one at a time: requests wait for no
- * longer call than that. */
+/* A studio for pictures that a job draws with its own models, one at a time, so that requests never
+ * wait for more than one such call. */
 #ifndef ENGINE_TRAINING_JOB_DRAWING_H
 #define ENGINE_TRAINING_JOB_DRAWING_H
 
@@ -13,10 +13,10 @@ struct drawing_models { /* all borrowed */
     const struct vae *vae; /* with its decoder */
     const struct tokenizer *tokenizer;
     const json_t *scheduler_json; /* the checkpoint's */
-    int default_px;               /* of a side */
+    int default_px;               /* side of a picture of the default size */
 };
 
-/* A zeroed one can be finished; once no request is left. */
+/* A zeroed one can be finished. Call drawing_finish only when no request is left. */
 struct drawing {
     struct arena *arena;         /* owned */
     struct model_stages *stages; /* owned */

@@ -77,7 +77,7 @@ char *job_folder_checkpoint_adapter(const char *folder, int64_t step) {
     return checkpoint_path(folder, step, "/adapter.safetensors");
 }
 
-/* Of all files in a folder. */
+/* Size of all files in a folder. */
 static json_int_t bytes_in(const char *path) {
     json_int_t bytes = 0;
     DIR *dir = opendir(path);
@@ -90,7 +90,7 @@ static json_int_t bytes_in(const char *path) {
     return bytes;
 }
 
-/* NULL when memory is short; nothing is added for a checkpoint that has just been removed. */
+/* Returns false when memory is short. A checkpoint that has just been removed is not added. */
 static bool add_checkpoint(const char *folder, const char *adapter, int64_t step, json_t *list) {
     char *path = checkpoint_path(folder, step, ""), *file = NULL;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -140,7 +140,8 @@ char *job_folder_validation_step(const char *folder, int64_t step) {
     return asprintf(&path, "%s/validation/step-%lld", folder, (long long)step) < 0 ? NULL : path;
 }
 
-/* Only names that are written here lead to a file: what they are made of is written once more. */
+/* Accepts only names that are written here: prints the name again from its parsed numbers and
+ * compares. */
 char *job_folder_validation_file(const char *folder, const char *name) {
     char again[64], *path;
     long long step;
@@ -159,7 +160,7 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The steps of a folder's step-STEP, rising; malloc'd. */
+/* The steps of a folder's step-STEP folders, ascending; malloc'd. */
 static bool list_steps(const char *path, int64_t **steps, size_t *count) {
     DIR *dir = opendir(path);
     bool ok = true;
@@ -194,7 +195,7 @@ bool job_folder_validations(const char *folder, json_t **out, struct error *err)
         char *file = step ? file_join(step, VALIDATION_LIST) : NULL;
         json_t *json = file ? json_parse_file(file, TRAIN_CONFIG_MAX_BYTES, NULL) : NULL;
         ok = file;
-        if (json_is_object(json)) /* else it is being drawn */
+        if (json_is_object(json)) /* else it is still being drawn */
             ok = json_array_append(list, json) == 0;
         json_decref(json);
         free(file);

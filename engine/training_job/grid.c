@@ -1,4 +1,4 @@
-/* The grid of validation pictures: rows are steps, columns are pictures of a step. */
+/* The grid of validation pictures: a row per step, a column per picture. */
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/training_job/folder.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID_PIXELS (4 << 20) /* about as many as there are at most */
+#define GRID_PIXELS (4 << 20) /* about the most pixels of the grid */
 #define CELL_MIN_PX 32
 #define GAP_PX 4
 #define DIGIT_WIDTH 5
 #define DIGIT_HEIGHT 7
 
-/* The step's digits, five bits a row. */
+/* Glyphs for the step numbers, five bits per row. */
 static const uint8_t digits[10][DIGIT_HEIGHT] = {
     { 14, 17, 19, 21, 25, 17, 14 },
     { 4, 12, 4, 4, 4, 4, 14 },
@@ -33,13 +33,13 @@ static const uint8_t digits[10][DIGIT_HEIGHT] = {
 
 struct grid {
     const char *folder;
-    const json_t *validations; /* those with pictures */
+    const json_t *validations; /* the validations that have pictures */
     int rows, columns;
-    int cell, zoom, margin; /* px; zoom: of the digits */
+    int cell, zoom, margin; /* px; zoom: scale of the digits */
     struct picture canvas;
 };
 
-/* The list's entry that is shown in a row: all of them, or some from the first to the last. */
+/* The list's entry shown in a row: every entry, or a selection from the first to the last. */
 static const json_t *entry_of(const struct grid *g, int row) {
     const size_t count = json_array_size(g->validations);
     const size_t index = g->rows < 2 ? count - 1
@@ -62,7 +62,7 @@ static int top_of(const struct grid *g, int row) {
     return GAP_PX + row * (g->cell + GAP_PX);
 }
 
-/* Right of the margin's left edge, in the middle of the row. */
+/* Draws the step number in the margin, vertically centred in the row. */
 static void put_step(struct grid *g, int row, int64_t step) {
     char text[24];
     const int length = snprintf(text, sizeof(text), "%lld", (long long)step);
@@ -72,7 +72,7 @@ static void put_step(struct grid *g, int row, int64_t step) {
         put_digit(g, text[i] - '0', g->margin - (length - i) * advance, top);
 }
 
-/* "0-1.png" is where the list has its pictures; one that cannot be read stays empty. */
+/* Draws a picture; one that cannot be read stays empty. */
 static void put_picture(
     struct grid *g, int row, int column, const char *step_folder, const char *name) {
     struct picture whole = { 0 }, small = { 0 };
@@ -105,7 +105,7 @@ static void put_row(struct grid *g, int row) {
     free(folder);
 }
 
-/* Sides of cells so that all of it stays within GRID_PIXELS, and rows, if they do not all fit. */
+/* Chooses cell size and number of rows so that the grid stays within GRID_PIXELS. */
 static void choose_size(struct grid *g, int picture_px) {
     const double cells = (double)g->rows * g->columns;
     g->cell = (int)fmin(picture_px, sqrt(GRID_PIXELS / cells));
@@ -124,7 +124,7 @@ static bool has_no_pictures(const json_t *entry) {
     return json_array_size(json_object_get(entry, "pictures")) == 0;
 }
 
-/* Of the first picture that can be read; 0: none can. */
+/* Side of the first readable picture; 0: none is readable. */
 static int picture_side(const struct grid *g) {
     const json_t *entry = json_array_get(g->validations, 0);
     const json_t *first = json_array_get(json_object_get(entry, "pictures"), 0);

@@ -1,4 +1,4 @@
-/* The parts of a training job, for the files of this folder. */
+/* The parts of a training job. Only for the files of this folder. */
 #ifndef ENGINE_TRAINING_JOB_INTERNAL_H
 #define ENGINE_TRAINING_JOB_INTERNAL_H
 
@@ -11,83 +11,84 @@
 #include "train/report/events.h"
 #include "train/trainer.h"
 
-struct training_disk { /* what a full fine-tune writes */
+struct training_disk { /* sizes of what a full fine-tune writes */
     uint64_t checkpoint_bytes, model_bytes;
 };
 
 struct training_job {
-    struct training_job_options options; /* strings owned, but for config's */
+    struct training_job_options options; /* strings owned, except config's */
     struct dataset *dataset;
-    const int32_t *samples, *held_out; /* borrowed from it */
-    char *class_folder;                /* of prior preservation, or NULL */
-    struct dataset *class_dataset;     /* once none of its pictures is missing */
-    struct read_ahead *reader;         /* of the pictures of both */
+    const int32_t *samples, *held_out; /* borrowed from `dataset` */
+    char *class_folder;                /* owned; for prior preservation, or NULL */
+    struct dataset *class_dataset;     /* NULL until all class pictures are there */
+    struct read_ahead *reader;         /* decodes the pictures of both data sets */
     struct train_source source;
     char *result; /* the adapter's path, or the model's */
 
-    /* Once they are loaded. */
-    bool borrows_unet; /* the options' */
+    /* Set once the models are loaded. */
+    bool borrows_unet; /* `unet` is options.unet */
     bool class_has_begun;
     struct tokenizer *tokenizer;
     struct text_encoder *text_encoder;
     struct unet *unet;
     struct vae *vae;        /* its encoder */
-    struct vae *decoder;    /* for what is drawn, in the job's precision; NULL: nothing is */
+    struct vae *decoder;    /* for drawing, in the job's precision; NULL: the job draws nothing */
     json_t *scheduler_json; /* the checkpoint's */
-    struct weights unet_source, text_encoder_source; /* until the trainer is made */
+    struct weights unet_source, text_encoder_source; /* valid until the trainer is made */
     struct digest text_encoder_weights, vae_weights;
-    bool encoded; /* and what encoded was given back */
+    bool encoded; /* and the encoders' memory was freed */
     struct noise_schedule noise;
-    struct class_pictures *class_pictures; /* while some are missing */
-    bool loaded;                           /* all models */
-    struct checkpoint *checkpoint;         /* until the trainer is made */
+    struct class_pictures *class_pictures; /* while class pictures are missing */
+    bool loaded;                           /* all models are loaded */
+    struct checkpoint *checkpoint;         /* open until the trainer is made */
     struct training_disk disk;
     struct trainer *trainer;
     struct records *records;
     struct events *events;
     struct validation *validation;
-    bool measures;      /* the held-out pictures' loss, before any is drawn */
-    bool shows_average; /* trainer_swap_average */
+    bool measures;      /* the held-out loss is being measured, before pictures are drawn */
+    bool shows_average; /* after trainer_swap_average */
     struct adapter_facts facts;
     int64_t kept_step; /* of the last checkpoint; -1: none */
     bool done;
-    struct error report_failed; /* the first line that could not be written */
+    struct error report_failed; /* why the first line that failed could not be written */
 };
 
-/* admission.c: as training_job_is_possible, of what is open. */
+/* admission.c: training_job_is_possible for an open checkpoint. */
 bool training_job_suits(const struct train_config *config, const struct checkpoint *checkpoint,
     const char *class_folder, struct error *err) __attribute__((warn_unused_result));
 
-/* source.c: `dataset`, `samples` and `source`. */
+/* source.c: fills in `dataset`, `samples` and `source`. */
 bool training_job_open_dataset(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Once its pictures are all there. */
+/* Call once all class pictures are there. */
 bool training_job_open_class(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* Between the pieces of loading: lets others have the device. ERROR_CANCELLED if the job is wanted
- * back. */
+/* Call between the pieces of loading: lets others use the device. ERROR_CANCELLED if the job is
+ * wanted back. */
 bool training_job_between(const struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* models.c: everything that is loaded, but for the trainer. */
+/* models.c: loads everything except the trainer. */
 bool training_job_load_models(struct training_job *t, struct checkpoint *c, struct error *err)
     __attribute__((warn_unused_result));
 
-/* What draws, as the models are now. */
+/* The models for drawing, in their current state. */
 struct drawing_models training_job_drawing_models(const struct training_job *t);
 
-/* Gives the memory back of what is not needed any more. */
+/* Frees the encoders that are no longer needed. */
 void training_job_drop_encoders(struct training_job *t);
-/* struct trainer_options' `load_encoders`; `user` is the job. They stay until its end. */
+/* The `load_encoders` of struct trainer_options; `user` is the job. The encoders then stay until
+ * the job ends. */
 bool training_job_load_encoders(void *user, struct error *err) __attribute__((warn_unused_result));
-/* Writes `result`. */
+/* Writes the full fine-tune's checkpoint to `result`. */
 bool training_job_save_model(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* memory.c: before the models are loaded, and once the trainer has planned and touched little of
- * what it takes. ERROR_NO_MEMORY says how much it is, and how much there is. */
+/* memory.c: checked before the models are loaded, and again when the trainer has planned but used
+ * little of its memory. ERROR_NO_MEMORY says how much is needed and how much there is. */
 bool training_job_models_fit(const struct training_job *t, const struct checkpoint *c,
     enum dtype dtype, struct error *err) __attribute__((warn_unused_result));
 struct training_room { /* what was available before the trainer was made */
@@ -97,38 +98,40 @@ void training_room_read(const struct kernels *kernels, struct training_room *out
 bool training_job_training_fits(const struct training_job *t, const struct training_room *room,
     struct error *err) __attribute__((warn_unused_result));
 
-/* disk.c: of the checkpoint's; and, once the trainer is where it goes on from, whether there is
- * room for what is still to come. ERROR_NO_SPACE says how much it is, and how much is free. */
+/* disk.c: the sizes for this checkpoint; and, once the trainer is where it resumes from, whether
+ * there is room for what is still to be written. ERROR_NO_SPACE says how much is needed and how
+ * much is free. */
 struct training_disk training_disk_of(
     const struct train_config *config, const struct checkpoint *checkpoint);
-/* Before there is a trainer: as far as max_train_steps tells. */
+/* The same before there is a trainer, as far as max_train_steps tells. */
 bool training_disk_would_fit(const struct train_config *config, const struct checkpoint *checkpoint,
     const char *folder, struct error *err) __attribute__((warn_unused_result));
 bool training_job_disk_fits(const struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* watch.c: pictures on the way. Once the trainer is where it goes on from, which may be a step
- * whose validation was cut short. */
+/* watch.c: validation. Call once the trainer is where it resumes from; if the validation of that
+ * step was interrupted, this begins it again. */
 bool training_job_open_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* Whether one is under way, and whether there is one at the step at which the trainer is now. */
+/* Whether a validation is under way, and whether one is due at the trainer's current step. */
 bool training_job_is_validating(const struct training_job *t);
 bool training_job_validation_is_due(const struct training_job *t);
 bool training_job_begin_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* A piece of what was begun. */
+/* One piece of the validation under way. */
 bool training_job_advance_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* Ends it where it is, so that the trainer's values are its own again. */
+/* Puts the trainer's own values back in place of the average, after a validation or where it is
+ * broken off. */
 bool training_job_leave_validation(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
 
-/* reports.c: once the trainer is where it goes on from. */
+/* reports.c: call once the trainer is where it resumes from. */
 bool training_job_open_reports(struct training_job *t, struct error *err)
     __attribute__((warn_unused_result));
-/* struct trainer_options' `stepped`; `user` is the job. */
+/* The `stepped` of struct trainer_options; `user` is the job. */
 void training_job_stepped(void *user, const struct train_record *record);
-/* The held-out pictures' loss at the trainer's step. */
+/* Reports the held-out loss at the trainer's current step. */
 void training_job_measured(struct training_job *t, double loss);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a job says of its steps: metrics.jsonl and TensorBoard's files. */
+/* Reports a job's steps: metrics.jsonl and TensorBoard's files. */
 #include "base/log.h"
 #include "base/utf8.h"
 #include "engine/training_job/internal.h"
@@ -12,11 +12,11 @@
 
 struct scalars {
     struct events_scalar items[SCALARS_MAX];
-    char tags[TRAIN_TEXTS_MAX][TAG_BYTES]; /* of groups' rates */
+    char tags[TRAIN_TEXTS_MAX][TAG_BYTES]; /* for the rates of parameter groups */
     size_t count;
 };
 
-/* A number that is not there has no curve; a loss that is none has a gap. */
+/* Missing numbers have no curve; a loss that is not finite leaves a gap. */
 static void add_scalar(struct scalars *s, const char *tag, double value) {
     if (isfinite(value))
         s->items[s->count++] = (struct events_scalar){ tag, (float)value };
@@ -40,7 +40,7 @@ static bool add_events(
     return events_add_scalars(events, (double)time(NULL), record->step, s.items, s.count, err);
 }
 
-/* A job goes on without them: the disk may have room again later. */
+/* The job goes on if this fails: the disk may have room again later. */
 static void write_down(struct training_job *t, const struct train_record *record) {
     struct error err = { 0 };
     const bool ok = records_add(t->records, record, &err) &&

@@ -1,4 +1,4 @@
-/* The data set of a job as a source of samples (train/source.h). */
+/* A job's data sets as a source of samples (train/source.h). */
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/training_job/internal.h"
@@ -97,7 +97,7 @@ static struct dataset_options class_options(const struct train_config *c, const 
     return options;
 }
 
-/* The first num_class_images by name; the job's own folder is not under the root. */
+/* Uses the first num_class_images by name. The job's own folder is not under the root. */
 bool training_job_open_class(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const char *root = t->options.class_dataset ? t->options.dataset_root : NULL;
@@ -131,7 +131,7 @@ static struct dataset_options instance_options(const struct train_config *c, con
     return options;
 }
 
-/* *pixels (may be NULL): how many there are to decode. */
+/* *pixels (may be NULL): pixels to decode. */
 static bool can_open(
     const char *path, const struct dataset_options *options, uint64_t *pixels, struct error *err) {
     struct dataset *dataset;
@@ -152,7 +152,7 @@ static bool look_at(const char *path, struct dataset_options *options, struct er
     return pixels > DATASET_DECODED_AT_ONCE_PX || can_open(path, options, NULL, err);
 }
 
-/* What is there of it: the others are drawn. */
+/* Checks the class pictures that are there; the others will be drawn. */
 static bool look_at_class(
     const struct train_config *c, const char *path, const char *root, struct error *err) {
     struct dataset_options options = class_options(c, root);

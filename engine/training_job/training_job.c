@@ -20,7 +20,7 @@ static bool write_json(const char *folder, const char *name, json_t *json, struc
     return ok;
 }
 
-/* A full fine-tune has the layout of what it was made of. */
+/* A full fine-tune is saved in the layout of its base checkpoint. */
 static bool name_result(struct training_job *t, struct error *err) {
     const struct train_config *c = t->options.config;
     const bool is_folder = file_is_folder(t->options.model_path);
@@ -114,7 +114,8 @@ static bool begin_class_pictures(struct training_job *t, struct error *err) {
         t->class_folder, t->options.config, &models, &t->class_pictures, err);
 }
 
-/* A piece of what is missing of the class; the models that drew it go. */
+/* Draws a piece of the missing class pictures. When they are complete, frees the models that only
+ * drawing needed. */
 static bool draw_class(struct training_job *t, struct error *err) {
     bool done;
     if (!class_pictures_advance(t->class_pictures, &done, err))
@@ -165,7 +166,7 @@ static bool create_trainer(struct training_job *t, struct error *err) {
     return trainer_create(&options, &t->trainer, err) && training_job_training_fits(t, &room, err);
 }
 
-/* The layers that a list names beside others, and the model does not have: peft trains without. */
+/* Warns of layers in the list that the model does not have; peft trains without them. */
 static void warn_of_targets(struct training_job *t, const char *model, const char *field,
     const struct weight_list *list, const struct train_texts *targets) {
     const char *target;
@@ -189,7 +190,7 @@ static void warn_of_all_targets(struct training_job *t) {
             text_encoder_weights(t->text_encoder), &c->text_encoder_target_modules);
 }
 
-/* Plans, and goes on from a checkpoint. */
+/* Makes the trainer, which plans, and resumes from a checkpoint. */
 static bool make_trainer(struct training_job *t, struct error *err) {
     bool resumed, ok = create_trainer(t, err);
     checkpoint_close(t->checkpoint);
@@ -245,7 +246,7 @@ static bool save(struct training_job *t, struct error *err) {
     return ok;
 }
 
-/* After a step of the optimizer, or where there is none to come. */
+/* Called after an optimizer step, or when no more will come. */
 static bool end_step(struct training_job *t, bool ends, struct error *err) {
     const int64_t step = trainer_step(t->trainer), every = t->options.config->checkpointing_steps;
     if ((ends || (every && step % every == 0)) && !training_job_keep(t, err))

@@ -18,12 +18,12 @@ struct validation {
     int64_t step;
     double loss;
     const struct row_overlay *overlay;
-    json_t *pictures; /* owned: those that are written */
-    size_t prompt;    /* the one at hand */
+    json_t *pictures; /* owned: those written so far */
+    size_t prompt;    /* the current one */
     struct resolved_request request;
-    bool asked, drawn; /* of it: `request`, and then `result`, are there */
+    bool asked, drawn; /* for this prompt: `request` is made; `result` is there */
     struct generate_result result;
-    int written; /* of the result's pictures */
+    int written; /* number of the result's pictures */
 };
 
 /* --- one prompt's request --- */
@@ -54,7 +54,7 @@ static struct generate_request request_of(const struct train_config *c, size_t p
     return r;
 }
 
-/* The same for a PNG's text chunk, as a client would ask for image `index`; malloc'd. */
+/* The request of image `index` as a client would send it, for a PNG's text chunk; malloc'd. */
 static char *describe(const struct validation *v, int index) {
     const struct generate_request *asked = &v->request.asked;
     char name[ADAPTER_NAME_MAX_BYTES + 1];
@@ -89,7 +89,7 @@ static bool is_cancelled(void *user) {
     return ((const struct validation *)user)->cancelled;
 }
 
-/* Texts are encoded anew at every step where their encoder changes. */
+/* Encodes the texts again at every step if the text encoder is trained. */
 static bool ask(struct validation *v, struct error *err) {
     const bool texts = v->options.config->train_text_encoder;
     const struct studio_hooks hooks = { .is_cancelled = is_cancelled, .done = on_done, .user = v };
@@ -160,7 +160,7 @@ static void write_one(struct validation *v) {
     v->written++;
 }
 
-/* What there is, now that all of it is there. */
+/* Writes the list, as all pictures are written. */
 static void finish(struct validation *v) {
     struct error err = { 0 };
     char *folder = job_folder_validation_step(v->options.folder, v->step);
@@ -232,7 +232,7 @@ bool validation_advance(struct validation *v, struct error *err) {
 
 /* --- life --- */
 
-/* All prompts are looked at now, and the memory of one picture is taken. */
+/* Checks all prompts now, and takes the memory for one picture. */
 static bool plan(struct validation *v, struct error *err) {
     bool ok = true;
     for (size_t i = 0; ok && i < v->options.config->validation_prompts.count; i++) {

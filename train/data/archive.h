@@ -1,4 +1,4 @@
-/* A tar archive from outside (plain or gzip) into an empty folder, by libarchive. */
+/* Unpacks an uploaded tar archive (plain or gzip) into an empty folder, with libarchive. */
 #ifndef TRAIN_DATA_ARCHIVE_H
 #define TRAIN_DATA_ARCHIVE_H
 
@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the archive from `fd`, a regular file, from where it stands, and writes its files and
- * folders below `folder`, a directory's descriptor. Nothing else is made: links, devices and what
- * would lie outside are refused by name, as are files that come twice, sparse ones, more than
- * DATASET_FILES_MAX of them and more than max_bytes in all. Hidden ones (.DS_Store, ._a.png) are
- * left out.
+/* Reads the archive from `fd`, a regular file, from its current offset, and writes its files and
+ * folders below `folder`, the descriptor of a directory. Nothing else is created. Links, devices
+ * and paths that lead outside are refused by name, as are duplicate files, sparse files, more than
+ * DATASET_FILES_MAX files and more than max_bytes in all. Hidden files (.DS_Store, ._a.png) are
+ * skipped.
  *
- * The archive is compressed once at most, and may not inflate to more than DATASET_INFLATES_TIMES
- * its bytes and DATASET_INFLATES_BYTES, whatever becomes of what is in it. `cancel` is asked before
- * each block that is read: then ERROR_CANCELLED. ERROR_NO_SPACE when the disk has no room
- * (base/disk_room.h). After an error the folder holds a part. */
+ * The archive may be compressed at most once, and may inflate to at most DATASET_INFLATES_TIMES its
+ * size plus DATASET_INFLATES_BYTES, including what is skipped. `cancel` is asked before each block
+ * that is read; it ends the call with ERROR_CANCELLED. ERROR_NO_SPACE if the disk has no room
+ * (base/disk_room.h). After an error the folder may hold part of the files. */
 bool archive_extract(int fd, int folder, uint64_t max_bytes, struct cancel cancel,
     struct error *err) __attribute__((warn_unused_result));
 

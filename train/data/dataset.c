@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Looking at all pictures, in threads --- */
+/* --- Examining all pictures, in threads --- */
 
 struct survey {
     struct dataset *dataset;
-    atomic_size_t next; /* of scan.entries */
+    atomic_size_t next; /* index into scan.entries */
 };
 
 static void examine(struct dataset *d, size_t index) {
@@ -43,7 +43,7 @@ static void *examine_some(void *argument) {
     }
 }
 
-/* As many threads as can be had; this one works too. */
+/* Uses as many threads as can be started; this thread works too. */
 static void examine_all(struct dataset *d, int threads) {
     pthread_t others[DATASET_THREADS_MAX];
     struct survey survey = { .dataset = d };
@@ -56,9 +56,9 @@ static void examine_all(struct dataset *d, int threads) {
         pthread_join(others[--count], NULL);
 }
 
-/* --- Which are used --- */
+/* --- Choosing pictures --- */
 
-/* The broken ones go behind the others; both keep their order. */
+/* Moves broken pictures behind the others; both keep their order. */
 static bool set_broken_apart(struct dataset *d, bool skip, struct error *err) {
     struct dataset_picture *sorted = calloc(d->picture_count, sizeof(*sorted));
     const struct dataset_picture *first = NULL;
@@ -98,8 +98,8 @@ static bool captions_are_there(const struct dataset *d, struct error *err) {
                missing, d->count, first);
 }
 
-/* A number for a picture that its name and the seed decide: an order that other pictures do not
- * change. The last steps are splitmix64's. */
+/* A number that depends only on the picture's name and the seed: an order that other pictures do
+ * not change. The last steps are those of splitmix64. */
 static uint64_t draw(const struct dataset_picture *picture, uint64_t seed) {
     uint64_t z = hash_fnv1a(picture->item.path, strlen(picture->item.path)) +
                  seed * 0x9e3779b97f4a7c15u;
@@ -123,7 +123,7 @@ static int by_index(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* *out: all pictures by their numbers; the caller frees it. */
+/* *out: all pictures, sorted by their numbers; the caller frees it. */
 static bool draw_all(
     const struct dataset *d, uint64_t seed, struct drawn **out, struct error *err) {
     *out = calloc(d->count, sizeof(**out));
@@ -135,8 +135,8 @@ static bool draw_all(
     return true;
 }
 
-/* max_pictures: those with the highest numbers go behind. The lowest are held out, so that a
- * smaller data set holds out the same ones first. */
+/* max_pictures: drops those with the highest numbers. The lowest are held out, so that a smaller
+ * data set holds out the same ones first. */
 static bool drop_some(struct dataset *d, int64_t max, uint64_t seed, struct error *err) {
     struct drawn *drawn;
     if (max <= 0 || (uint64_t)max >= d->count)
@@ -213,7 +213,7 @@ static bool collect_buckets(struct dataset *d, struct error *err) {
     return true;
 }
 
-/* --- All of it --- */
+/* --- The whole data set --- */
 
 static bool open_all(
     struct dataset *d, const char *path, const struct dataset_options *o, struct error *err) {

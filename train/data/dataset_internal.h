@@ -1,4 +1,4 @@
-/* What a data set is made of, for the files that make, read and describe it. */
+/* The parts of a data set, for the files that make, read and describe it. */
 #ifndef TRAIN_DATA_DATASET_INTERNAL_H
 #define TRAIN_DATA_DATASET_INTERNAL_H
 
@@ -7,14 +7,14 @@
 
 #include <pthread.h>
 
-/* Memory that decoders share: who needs more than is left waits for another to be done. */
+/* Memory shared by decoders: a decoder that needs more than is left waits until others are done. */
 struct decode_budget {
     pthread_mutex_t mutex;
     pthread_cond_t freed;
-    size_t used; /* of DATASET_DECODE_BYTES; one picture alone may take more */
+    size_t used; /* of DATASET_DECODE_BYTES; a single picture may exceed it */
 };
 
-/* One picture of the folder, looked at. */
+/* One picture of the folder, examined. */
 struct dataset_picture {
     struct dataset_item item;
     const char *mask_path; /* NULL if it has none */
@@ -29,8 +29,8 @@ struct dataset {
     enum resize_filter filter;
     struct bucket_options bucket_options;
     bool heads_only;
-    struct dataset_picture *pictures; /* owned: [picture_count], the good ones first */
-    size_t picture_count, count;      /* count: of the good ones that are used */
+    struct dataset_picture *pictures; /* owned: [picture_count], those in use first */
+    size_t picture_count, count;      /* count: pictures in use */
     struct bucket *buckets;           /* owned */
     int bucket_count;
     int32_t *samples, *held_out; /* owned */
@@ -42,7 +42,8 @@ bool decode_budget_create(struct decode_budget **out, struct error *err)
     __attribute__((warn_unused_result));
 void decode_budget_destroy(struct decode_budget *budget);
 
-/* Fills what the files say of a picture: size, bytes, content; decodes them unless heads_only. */
+/* Fills in what the files say of a picture: size, bytes, content. Decodes them unless
+ * heads_only. */
 bool dataset_examine(struct dataset *dataset, const struct scan_entry *entry,
     struct dataset_picture *picture, struct error *err) __attribute__((warn_unused_result));
 

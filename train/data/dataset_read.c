@@ -43,7 +43,7 @@ static void budget_give(struct decode_budget *budget, size_t bytes) {
 
 /* --- Files --- */
 
-/* A picture's file in memory, with what its head says. */
+/* A picture's file in memory, with the information from its header. */
 struct source {
     struct file_map map;
     struct picture_info info;
@@ -80,15 +80,15 @@ static bool source_decode(const struct source *source, struct picture *out, stru
     return false;
 }
 
-/* --- Looking at a picture --- */
+/* --- Examining a picture --- */
 
-/* Both in one; mask NULL: it has none. */
+/* Combines both digests; mask NULL: there is none. */
 static struct digest join(const struct digest *picture, const struct digest *mask) {
     const struct digest both[2] = { *picture, mask ? *mask : *picture };
     return mask ? sha256_of(both, sizeof(both)) : *picture;
 }
 
-/* Of a picture or a mask. */
+/* Examines a picture or a mask. */
 static bool look(const struct dataset *d, const char *path, struct picture_info *info,
     struct digest *digest, uint64_t *bytes, struct error *err) {
     struct source source;
@@ -126,9 +126,9 @@ bool dataset_examine(struct dataset *d, const struct scan_entry *entry,
     return bucket_place(&d->bucket_options, info.width, info.height, &picture->item.placement, err);
 }
 
-/* --- Reading one --- */
+/* --- Reading a picture --- */
 
-/* [height][width][channels] of the crop, as numbers made by `value`. */
+/* [height][width][channels] of the crop, converted by `value`. */
 static void cut(const struct picture *from, const struct placement *place, const struct crop *crop,
     float (*value)(uint8_t level), float *out) {
     const struct bucket size = place->bucket;
@@ -177,7 +177,7 @@ static bool crop_is_right(
                place->resized_width, place->resized_height);
 }
 
-/* mask NULL: it has none. */
+/* mask NULL: there is none. */
 static bool is_as_it_was(
     const struct dataset_item *item, const struct source *source, const struct source *mask) {
     const struct digest picture = source_digest(source);

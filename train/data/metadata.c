@@ -38,8 +38,8 @@ bool data_path_check(const char *path, size_t length, struct error *err) {
     return true;
 }
 
-/* One path stands for many captions, which have as little as two bytes each: it is kept once where
- * it is that of the entry before. */
+/* One path may have many captions of as little as two bytes each, so it is stored once for entries
+ * that follow each other. */
 static bool add_path(struct metadata_rows *rows, const char *before, const char *path, size_t bytes,
     const char **out, struct error *err) {
     if (before && strlen(before) == bytes && memcmp(before, path, bytes) == 0) {
@@ -83,7 +83,7 @@ static int by_name(const void *a, const void *b) {
     return names ? names : x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* The entries [begin, end) are of one file. */
+/* Makes a row of the entries [begin, end), which are of one file. */
 static bool fill_row(const struct metadata_entry *begin, const struct metadata_entry *end,
     struct metadata_row *row, const char **captions, struct error *err) {
     *row = (struct metadata_row){ begin->file_name, NULL, captions, 0, begin->line };

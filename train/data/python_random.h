@@ -1,4 +1,4 @@
-/* Python's random module, as far as diffusers' training scripts draw from it: captions
+/* The parts of Python's random module that diffusers' training scripts use: for captions
  * (random.choice) and inpainting masks (random.randint). */
 #ifndef TRAIN_DATA_PYTHON_RANDOM_H
 #define TRAIN_DATA_PYTHON_RANDOM_H
@@ -7,8 +7,8 @@
 
 /* random.seed(seed) */
 void python_random_seed(struct mt19937 *mt, uint64_t seed);
-/* random.choice(range(count)), count from 1 to 2^31 - 1; random.randint(a, b) is a plus this of
- * b - a + 1. */
+/* random.choice(range(count)), count from 1 to 2^31 - 1. random.randint(a, b) is a +
+ * python_random_below(mt, b - a + 1). */
 int python_random_below(struct mt19937 *mt, int count);
 
 #endif

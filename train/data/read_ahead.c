@@ -6,25 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A picture that is expected. */
+/* An announced picture. */
 struct slot {
     const struct dataset *dataset; /* borrowed */
     size_t index, bytes;
     struct crop crop;
     bool with_mask;
     bool done, ok;
-    float *pixels; /* owned: with the mask behind them; NULL until it is read */
+    float *pixels; /* owned: followed by the mask; NULL until it is read */
 };
 
 struct read_ahead {
     struct slot *slots; /* owned: picture n is in slot n % ahead */
     int ahead, wanted;  /* pictures; threads */
-    size_t bytes;       /* of what is expected; the reader's own, as `taken` */
+    size_t bytes;       /* of announced pictures; only the reader's thread uses this */
     pthread_t threads[DATASET_THREADS_MAX];
     int thread_count;
     pthread_mutex_t mutex; /* guards what follows, and the slots' `done` */
     pthread_cond_t expected_more, done_more;
-    uint64_t expected, begun, taken; /* counts of pictures; only the reader changes the last */
+    uint64_t expected, begun, taken; /* counts; only the reader's thread changes `taken` */
     bool stopping;
 };
 
@@ -33,7 +33,7 @@ static size_t pixels_of(const struct dataset *dataset, size_t index) {
     return (size_t)size.width * (size_t)size.height;
 }
 
-/* One that fails is read again by who wants it, and fails there. */
+/* Reads a slot's picture. If that fails, the reader reads it again itself, and gets the error. */
 static void read_slot(struct slot *slot) {
     const size_t count = pixels_of(slot->dataset, slot->index);
     struct error ignored;
@@ -110,7 +110,7 @@ size_t read_ahead_bytes(int threads, size_t largest) {
     return all < READ_AHEAD_BYTES ? all : largest < READ_AHEAD_BYTES ? READ_AHEAD_BYTES : largest;
 }
 
-/* Where none can be had, each picture is read when it is wanted. */
+/* Starts the threads. If none can be started, each picture is read when it is wanted. */
 static bool has_threads(struct read_ahead *r) {
     while (r->thread_count < r->wanted &&
            pthread_create(&r->threads[r->thread_count], NULL, work, r) == 0)
@@ -139,8 +139,8 @@ bool read_ahead_expects(const struct read_ahead *r) {
     return r->taken < r->expected;
 }
 
-/* Until no thread has to do with it; one that none has begun is not begun any more, unless it is
- * wanted. */
+/* Waits until no thread uses the slot. A picture that no thread has begun is not begun any more,
+ * unless it is wanted. */
 static void wait_for(struct read_ahead *r, struct slot *slot, bool wanted) {
     pthread_mutex_lock(&r->mutex);
     if (!wanted && r->begun == r->taken) {

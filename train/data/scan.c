@@ -14,7 +14,7 @@
 
 #define MASK_SUFFIX ".mask.png"
 
-/* What a folder holds, sorted; names and kinds. */
+/* The contents of a folder, sorted: names and kinds. */
 struct listing {
     struct listed {
         char *name; /* owned */
@@ -65,7 +65,8 @@ static bool listing_add(struct listing *l, const char *name, bool is_folder, str
     return true;
 }
 
-/* Hidden files are nobody's pictures. `path` is relative, "" for the folder itself. */
+/* Lists a folder without its hidden files. `path` is relative, "" for the data set's folder
+ * itself. */
 static bool listing_read(
     const struct scanner *s, const char *path, struct listing *out, struct error *err) {
     char *whole = path[0] ? file_join(s->folder->path, path) : strdup(s->folder->path);
@@ -101,12 +102,12 @@ bool scan_is_picture(const char *name) {
 }
 
 static const struct listed *find(const struct listing *listing, const char *name) {
-    const struct listed key = { (char *)(uintptr_t)name, false }; /* it is only read */
+    const struct listed key = { (char *)(uintptr_t)name, false }; /* only read */
     return listing->count ? bsearch(&key, listing->items, listing->count, sizeof(key), by_name)
                           : NULL;
 }
 
-/* --- What comes out --- */
+/* --- Entries --- */
 
 static bool pass_over(struct scanner *s, const char *folder, const char *name) {
     struct scan *scan = s->scan;
@@ -139,7 +140,7 @@ static struct scan_entry *add_entry(struct scanner *s, const char *path) {
     return &scan->entries[scan->count++];
 }
 
-/* Room for `count` captions that stays. */
+/* Allocates `count` captions that live as long as the scan. */
 static const char **caption_room(struct scanner *s, int count) {
     struct scan *scan = s->scan;
     if ((scan->captions_count & (scan->captions_count - 1)) == 0) { /* doubles at powers of two */
@@ -159,7 +160,7 @@ static const char **caption_room(struct scanner *s, int count) {
     return room;
 }
 
-/* One caption for all that have none; NULL stays NULL. */
+/* Makes one caption for all pictures without one; NULL stays NULL. */
 static bool shared_caption(struct scanner *s, const char *text, const char *const **out) {
     *out = NULL;
     if (!text)
@@ -196,7 +197,7 @@ static bool read_small(struct scanner *s, const char *path, size_t max, char **o
     return ok;
 }
 
-/* STEM.txt or STEM.caption beside a picture: its relative path, or "" for none. */
+/* Finds STEM.txt or STEM.caption beside a picture: its relative path, or "". */
 static bool find_captions(struct scanner *s, const char *folder, const struct listing *listing,
     const char *picture, char path[DATASET_PATH_MAX_BYTES + 1]) {
     static const char *const endings[] = { "txt", "caption" };
@@ -274,7 +275,7 @@ static bool read_picture(struct scanner *s, const char *folder, const struct lis
     return true;
 }
 
-/* Whether a file that is no picture belongs to one. */
+/* Whether a file that is not a picture belongs to one. */
 static bool belongs(const struct scanner *s, const struct listing *listing, const char *name) {
     static const char *const pictures[] = { "png", "jpg", "jpeg", "PNG", "JPG", "JPEG" };
     const bool mask = is_mask(name);
@@ -307,7 +308,7 @@ static bool read_flat(struct scanner *s, const char *folder, const struct listin
     return true;
 }
 
-/* "10_a cat": how often, and where the caption begins; 0 if the name is no such. */
+/* Parses "10_a cat": the repeats, and where the caption begins; 0 if it is no such name. */
 static long repeats_of(const char *name, const char **caption) {
     char *end;
     if (!isdigit((unsigned char)name[0]))
@@ -378,7 +379,7 @@ static int entry_by_path(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* Pictures that have no row. */
+/* Skips pictures that have no row. */
 static bool pass_over_the_rest(struct scanner *s, const struct listing *listing) {
     for (size_t i = 0; i < listing->count; i++) {
         const struct scan_entry key = { .path = listing->items[i].name };
@@ -403,7 +404,7 @@ static bool read_metadata(
     return ok && take_rows(s, listing) && pass_over_the_rest(s, listing);
 }
 
-/* --- Which of them --- */
+/* --- Choosing the layout --- */
 
 static bool has(const struct listing *listing, const char *name, bool is_folder) {
     const struct listed *found = find(listing, name);
@@ -425,7 +426,7 @@ static bool has_repeats(const struct listing *listing) {
     return false;
 }
 
-/* Says which folder may have been meant. */
+/* The error for a folder without pictures; suggests a folder that may have been meant. */
 static bool nothing_here(const struct listing *listing, struct error *err) {
     for (size_t i = 0; i < listing->count; i++)
         if (listing->items[i].is_folder)

@@ -1,12 +1,11 @@
-/* A data set's folder: which layout it has, its pictures with their captions and masks, by name
- * alone. Four layouts are told apart, in this order:
+/* A data set's folder: its layout, and its pictures with their captions and masks, found by name
+ * alone. Four layouts are recognised, in this order:
  *
  *   metadata.jsonl or metadata.csv   their rows (metadata.h)
- *   REPEATS_NAME/ folders            kohya's: the pictures in them, so often an epoch; NAME is the
+ *   REPEATS_NAME/ folders            kohya's: each picture REPEATS times per epoch; NAME is the
  *                                    caption of those without a text file
  *   pictures                         a flat folder, each with NAME.txt or NAME.caption, or without
- *   train/                           any of these in there
- */
+ *   train/                           any of these in there */
 #ifndef TRAIN_DATA_SCAN_H
 #define TRAIN_DATA_SCAN_H
 
@@ -14,14 +13,14 @@
 
 #include <stdint.h>
 
-/* By its name: not a folder's, and no mask's. */
+/* Whether a file is a picture, by its name; false for masks. */
 bool scan_is_picture(const char *name);
 
-#define SCAN_NAMES_MAX 16 /* that a report lists of what was passed over */
+#define SCAN_NAMES_MAX 16 /* skipped names listed in a report */
 
 enum scan_layout { SCAN_METADATA_JSONL, SCAN_METADATA_CSV, SCAN_REPEATS, SCAN_FLAT };
 
-/* A folder, and the one that nothing read may lie outside of. */
+/* A folder, and the root that everything read must lie in. */
 struct scan_folder {
     char *path; /* owned */
     char *root; /* owned, resolved; NULL: links may lead anywhere */
@@ -37,33 +36,33 @@ struct scan {
     enum scan_layout layout;
     struct scan_entry *entries; /* owned; sorted by path */
     size_t count;
-    const char *passed_over[SCAN_NAMES_MAX]; /* what is there and not read */
-    size_t passed_over_count;                /* all of them */
-    /* owned: what the above points to */
+    const char *passed_over[SCAN_NAMES_MAX]; /* names of what was not read */
+    size_t passed_over_count;                /* number of all of them */
+    /* owned: what the members above point to */
     struct texts texts;
     struct metadata metadata;
     const char ***captions;
     size_t captions_count;
 };
 
-/* `root` may be NULL. ERROR_NOT_FOUND where there is no such folder, ERROR_INVALID where it lies
- * outside of the root. scan_folder_finish also after an error. */
+/* `root` may be NULL. ERROR_NOT_FOUND if the folder does not exist, ERROR_INVALID if it lies
+ * outside the root. Call scan_folder_finish also after an error. */
 bool scan_folder_init(struct scan_folder *folder, const char *path, const char *root,
     struct error *err) __attribute__((warn_unused_result));
 void scan_folder_finish(struct scan_folder *folder);
 
-/* A regular file of the folder, by its relative path: the descriptor, or -1. A link that leads out
- * of the root is ERROR_INVALID, as is what is no file. Thread-safe. */
+/* Opens a regular file of the folder by its relative path. Returns its descriptor, or -1.
+ * ERROR_INVALID for a link that leads out of the root, and for anything but a file. Thread-safe. */
 int scan_open(const struct scan_folder *folder, const char *path, uint64_t *size, struct error *err)
     __attribute__((warn_unused_result));
 
 struct scan_options {
     struct metadata_columns columns;
-    const char *prompt; /* of pictures without a caption; may be NULL */
-    bool masks;         /* read NAME.mask.png; else they are passed over */
+    const char *prompt; /* caption of pictures without one; may be NULL */
+    bool masks;         /* read NAME.mask.png; else these files are skipped */
 };
 
-/* Fills *out; scan_finish also after an error. May move folder->path to train/. */
+/* Fills in *out; call scan_finish also after an error. May change folder->path to train/. */
 bool scan_read(struct scan_folder *folder, const struct scan_options *options, struct scan *out,
     struct error *err) __attribute__((warn_unused_result));
 void scan_finish(struct scan *scan);

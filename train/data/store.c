@@ -31,8 +31,8 @@ struct dataset_upload {
     struct dataset_store *store; /* borrowed */
     char name[DATASET_NAME_MAX_BYTES + 1];
     char what[DATASET_NAME_MAX_BYTES + 16]; /* for messages */
-    int fd;                                 /* of the archive, which has no name */
-    uint64_t announced, written;            /* bytes; announced 0: nobody said */
+    int fd;                                 /* of the archive's file, which has no name */
+    uint64_t announced, written;            /* bytes; announced 0: unknown */
     uint64_t taken;                         /* of the disk (base/disk_room.h) */
 };
 
@@ -62,7 +62,7 @@ static bool temporary_name(char name[TEMPORARY_BYTES], struct error *err) {
     return true;
 }
 
-/* Who unpacks into one holds its lock, another daemon with this folder too. */
+/* The process that unpacks into such a folder holds a lock on it, also another daemon's. */
 static void remove_leftovers(struct dataset_store *store) {
     DIR *dir = list_folder(store->fd);
     for (struct dirent *e; dir && (e = readdir(dir));) {
@@ -174,7 +174,7 @@ bool dataset_store_list(struct dataset_store *store, json_t **out, struct error 
     return error_set(err, dir ? ERROR_NO_MEMORY : ERROR_IO, "cannot list %s", store->path);
 }
 
-/* `folder` is below the store's. */
+/* `folder` is relative to the store's. */
 static bool report_of(struct dataset_store *store, const char *folder, const char *name,
     json_t **out, struct error *err) {
     const struct dataset_options options = {
@@ -235,7 +235,8 @@ bool dataset_store_delete(struct dataset_store *store, const char *name, struct 
     const bool ok = renameat(store->fd, name, store->fd, hidden) == 0 ||
                     error_set(err, ERROR_IO, "cannot remove %s: %s", name, strerror(errno));
     if (ok) {
-        fsync(store->fd); /* before its files go: a name must not come back with half of them */
+        fsync(store->fd); /* before its files are deleted: the name must not come back with half of
+                             them */
         file_remove_tree(store->fd, hidden);
     }
     close(fd);
@@ -258,8 +259,8 @@ static bool grow(struct dataset_upload *upload, uint64_t size, struct error *err
     return disk_room_grow(upload->fd, size, upload->announced, &upload->taken, upload->what, err);
 }
 
-/* A file without a name, which no crash leaves behind. A disk that cannot hold it is found out now.
- */
+/* Creates a file without a name, which a crash cannot leave behind. Finds out now if the disk has
+ * no room for it. */
 static bool open_archive(struct dataset_upload *upload, struct error *err) {
     char name[TEMPORARY_BYTES];
     const int folder = upload->store->fd;
@@ -310,8 +311,8 @@ bool dataset_upload_write(
     return true;
 }
 
-/* The one folder that the archive had, as a path from the store's folder; the whole of what was
- * unpacked where there is more, or where its name says something (train, 10_cat). */
+/* The path, relative to the store's folder, of the single folder that was unpacked; of all that was
+ * unpacked if there is more, or if that folder's name has a meaning (train, 10_cat). */
 static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORARY_BYTES + 1]) {
     char only[NAME_MAX + 1] = "";
     int count = 0;
@@ -330,7 +331,7 @@ static void find_inner(int fd, const char *hidden, char path[NAME_MAX + TEMPORAR
         close(inner);
 }
 
-/* `fd` is the hidden folder, locked. */
+/* `fd` is the hidden folder; the caller has locked it. */
 static bool unpack(struct dataset_upload *upload, int fd, const char *hidden, struct cancel cancel,
     json_t **report, struct error *err) {
     struct dataset_store *store = upload->store;
@@ -340,7 +341,7 @@ static bool unpack(struct dataset_upload *upload, int fd, const char *hidden, st
     find_inner(fd, hidden, inner);
     if (!report_of(store, inner, upload->name, report, err))
         return false;
-    /* All files at once; then the name stands for what is on the disk. */
+    /* Syncs all files at once, so that the name stands for files that are on the disk. */
     if (syncfs(store->fd) != 0)
         return write_failed(upload, errno, err);
     if (renameat(store->fd, inner, store->fd, upload->name) != 0)
@@ -367,7 +368,7 @@ bool dataset_upload_end(
         ok = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
         ok = ok ? unpack(upload, fd, hidden, cancel, report, err)
                 : write_failed(upload, errno, err);
-        file_remove_tree(store->fd, hidden); /* or what is left of it */
+        file_remove_tree(store->fd, hidden); /* or what the rename left of it */
         if (fd >= 0)
             close(fd);
     }

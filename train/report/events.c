@@ -9,7 +9,7 @@
 
 struct events {
     int fd;
-    off_t end; /* behind the last whole record */
+    off_t end; /* after the last whole record */
     char path[4096];
 };
 
@@ -61,7 +61,7 @@ static bool write_record(
         return true;
     }
     error_set(err, error_code_of_write(errno), "%s: %s", e->path, strerror(errno));
-    /* What was written of the record; if that fails too, readers stop at it. */
+    /* Removes a partly written record; if that fails too, readers stop there. */
     if (ftruncate(e->fd, e->end) == 0)
         (void)lseek(e->fd, e->end, SEEK_SET);
     return false;
@@ -131,13 +131,13 @@ enum { IMAGE_HEIGHT = 1, IMAGE_WIDTH = 2, IMAGE_COLORSPACE = 3, IMAGE_BYTES = 4 
 static struct wire event(double wall_time_s, int64_t step) {
     struct wire w = { 0 };
     wire_key(&w, EVENT_WALL_TIME, WIRE_64);
-    wire_bytes(&w, &wall_time_s, sizeof(wall_time_s)); /* a double, little-endian like us */
+    wire_bytes(&w, &wall_time_s, sizeof(wall_time_s)); /* a double, little-endian as on our hosts */
     if (step)
         wire_integer(&w, EVENT_STEP, (uint64_t)step);
     return w;
 }
 
-/* Writes the event and frees it. */
+/* Writes the event and frees its memory. */
 static bool event_end(struct events *e, struct wire *w, struct error *err) {
     const bool ok = w->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for an event")
                               : write_record(e, w->bytes, w->size, err);
@@ -189,7 +189,7 @@ static bool begin_file(
         return false;
     if (!resumed_step)
         return true;
-    /* SessionLog with status START: readers drop what earlier files say of its step and later
+    /* SessionLog with status START: readers drop what earlier files say of this step and later
      * ones. */
     static const unsigned char start[] = { 1 << 3 | WIRE_VARINT, 1 };
     w = event(wall_time_s, resumed_step + 1);
@@ -197,7 +197,8 @@ static bool begin_file(
     return event_end(e, &w, err);
 }
 
-/* A new file, numbered from 0 on in each second: a job may be paused and resumed within one. */
+/* Creates a file, numbered from 0 within each second: a job may be paused and resumed within
+ * one. */
 static bool open_file(struct events *e, const char *folder, double wall_time_s, struct error *err) {
     for (int number = 0; e->fd < 0; number++) {
         const int length = snprintf(e->path, sizeof(e->path),

@@ -1,9 +1,8 @@
-/* TensorBoard's event files: a run's scalars and pictures, as its `tensorboard --logdir` reads
- * them.
+/* TensorBoard's event files: the scalars and pictures of a run, for `tensorboard --logdir`.
  *
- * A file is a row of records: length (u64), its checksum, the bytes, theirs (all little-endian; the
- * checksum is CRC-32C, rotated and shifted as TFRecord says). The bytes are a tensorflow.Event in
- * protobuf's wire format; of it only what is written here is known here. */
+ * A file is a sequence of records: length (u64), its checksum, the bytes, their checksum (all
+ * little-endian; the checksum is CRC-32C, rotated and shifted as in TFRecord). The bytes are a
+ * tensorflow.Event in protobuf's wire format; only the fields written here are implemented. */
 #ifndef TRAIN_REPORT_EVENTS_H
 #define TRAIN_REPORT_EVENTS_H
 
@@ -14,9 +13,9 @@
 
 struct events;
 
-/* A new file "events.out.tfevents.SECONDS.latentd.PID.NUMBER" in `folder`, which is there. What
- * earlier files of the folder say of steps after `resumed_step` is no longer shown (0: a new run).
- */
+/* Creates a file "events.out.tfevents.SECONDS.latentd.PID.NUMBER" in the existing `folder`.
+ * TensorBoard then hides what the folder's earlier files say of steps after `resumed_step` (0: a
+ * new run). */
 bool events_create(const char *folder, double wall_time_s, int64_t resumed_step,
     struct events **out, struct error *err) __attribute__((warn_unused_result));
 void events_destroy(struct events *events); /* NULL is fine */
@@ -25,12 +24,12 @@ struct events_scalar {
     const char *tag;
     float value;
 };
-/* The values of one step. On failure the file ends behind its last whole record. */
+/* Writes the values of one step. After a failure the file ends after its last whole record. */
 bool events_add_scalars(struct events *events, double wall_time_s, int64_t step,
     const struct events_scalar *scalars, size_t count, struct error *err)
     __attribute__((warn_unused_result));
 
-/* An RGB picture as the bytes of its PNG. */
+/* An RGB picture as PNG bytes. */
 struct events_picture {
     const char *tag;
     int height, width;

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In px: the whole, and the frame of the curve within. */
+/* In px: the whole picture, and the margins of the curve's frame. */
 enum { WIDTH = 800, HEIGHT = 400, LEFT = 70, RIGHT = 20, TOP = 40, BOTTOM = 45 };
 #define COLUMNS (WIDTH - LEFT - RIGHT)
 
-/* The curve's points: of very many steps each column of pixels shows their mean. */
+/* The curve's points. With very many steps, each column of pixels shows their mean. */
 struct column {
     double loss, smooth;
     int losses;
@@ -30,7 +30,7 @@ static double y_of(const struct scale *s, double loss) {
     return HEIGHT - BOTTOM - (loss - s->low) / (s->high - s->low) * (HEIGHT - TOP - BOTTOM);
 }
 
-/* A step of 1, 2 or 5 times a power of ten that divides `span` into four to ten parts. */
+/* A tick distance of 1, 2 or 5 times a power of ten that divides `span` into four to ten parts. */
 static double tick_of(double span) {
     const double power = pow(10, floor(log10(span / 4)));
     const double share = span / 4 / power;
@@ -65,7 +65,7 @@ static void put_title(FILE *f, const char *title) {
     for (const unsigned char *p = (const unsigned char *)title; *p; p++)
         if (*p == '<' || *p == '>' || *p == '&' || *p == '\'' || *p == '"')
             fprintf(f, "&#%d;", *p);
-        else if (*p >= ' ') /* XML has no control characters */
+        else if (*p >= ' ') /* XML allows no control characters */
             fputc(*p, f);
     fprintf(f, "</text>\n");
 }
@@ -88,7 +88,7 @@ static void put_axes(FILE *f, const struct scale *s) {
 }
 
 static void put_curve(FILE *f, const struct scale *s, const struct column *columns, bool smooth) {
-    bool pen = false; /* a column without a finite loss is a gap in the curve only if all are */
+    bool pen = false; /* a column is a gap in the curve only if none of its losses is finite */
     fprintf(f, "<path fill='none' stroke='%s' stroke-width='%s' d='",
         smooth ? "#1f5fbf" : "#b9d0ee", smooth ? "2" : "1");
     for (int i = 0; i <= COLUMNS; i++)

@@ -1,11 +1,12 @@
-/* A job's losses as a picture: SVG, for a browser or a README. */
+/* Plots a job's losses as SVG, for a browser or a README. */
 #ifndef TRAIN_REPORT_PLOT_H
 #define TRAIN_REPORT_PLOT_H
 
 #include "train/report/records.h"
 
-/* The losses of all steps, pale, their running mean, and the held-out pictures' losses as dots.
- * `title` may hold anything. malloc'd text; NULL when memory ran out. No steps: an empty plot. */
+/* Plots the losses of all steps (pale), their running mean, and the held-out losses as dots.
+ * `title` may hold any text. Returns malloc'd text; NULL when memory ran out. Without steps the
+ * plot is empty. */
 char *plot_losses(const char *title, const struct train_record *records, size_t count);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Some 300 bytes a line. */
+/* About 300 bytes per line. */
 #define FILE_MAX_BYTES ((size_t)1 << 30)
 
 static const char file_name[] = "metrics.jsonl";
@@ -18,7 +18,7 @@ static const char file_name[] = "metrics.jsonl";
 struct records {
     int fd;
     off_t end;
-    double measured; /* records_measured */
+    double measured; /* see records_measured */
     char *path;      /* owned */
 };
 
@@ -83,8 +83,8 @@ static bool from_line(const char *line, size_t size, struct train_record *out) {
     return ok;
 }
 
-/* Calls `take` for each line that can be read, until one cannot, or it says that it has enough.
- * The bytes up to there. */
+/* Calls `take` for each readable line, until one is not readable or `take` returns false. Returns
+ * the number of bytes up to there. */
 static size_t each_line(const char *text, size_t size,
     bool (*take)(const struct train_record *record, void *user), void *user) {
     size_t at = 0;
@@ -125,7 +125,7 @@ static bool append(const struct train_record *record, void *user) {
     return true;
 }
 
-/* *text is NULL where there is no file yet. */
+/* *text is NULL if there is no file yet. */
 static bool read_file(const char *folder, char **text, size_t *size, struct error *err) {
     char *path = file_join(folder, file_name);
     *text = NULL;
@@ -172,7 +172,7 @@ bool records_lines(const char *folder, int64_t after, char **out, size_t *size, 
     return true;
 }
 
-/* What is looked for in the lines of steps up to `resumed_step`. */
+/* What find_end looks for in the lines of steps up to `resumed_step`. */
 struct lookup {
     int64_t resumed_step;
     double measured;
@@ -185,7 +185,7 @@ static bool is_kept(const struct train_record *record, void *user) {
     return record->step <= l->resumed_step;
 }
 
-/* Where the lines of steps up to `resumed_step` end, and what the last one's measured. */
+/* Finds where the lines of steps up to `resumed_step` end, and the validation loss of that step. */
 static bool find_end(struct records *r, int64_t resumed_step, struct error *err) {
     struct lookup lookup = { resumed_step, NAN };
     char *text;
@@ -254,6 +254,6 @@ bool records_add(struct records *records, const struct train_record *record, str
     error_set(err, wrote < 0 ? error_code_of_write(errno) : ERROR_NO_SPACE, "%s: %s", records->path,
         wrote < 0 ? strerror(errno) : "no space left");
     if (ftruncate(records->fd, records->end) < 0)
-        return false; /* half a line at the end, which readers pass over */
+        return false; /* half a line stays at the end; readers skip it */
     return false;
 }
