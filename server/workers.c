@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define BACKGROUND_NICE 19
+static const int niceness[] = { 0, 10, 19 }; /* by kind */
 
 /* The mutex guards the list and `stopping`. */
 struct workers {
@@ -22,8 +22,8 @@ struct workers {
 
 static void *work_on(void *argument) {
     struct workers *workers = argument;
-    if (workers->kind == WORKERS_BACKGROUND) /* of a thread on Linux; it is no harm if refused */
-        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), BACKGROUND_NICE);
+    if (workers->kind != WORKERS_PLAIN) /* Linux sets it for this thread; a failure does no harm */
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), niceness[workers->kind]);
     pthread_mutex_lock(&workers->mutex);
     for (;;) {
         while (!workers->first && !workers->stopping)

@@ -16,8 +16,10 @@ struct work {
     struct work *next;
 };
 
-/* WORKERS_BACKGROUND threads have nice 19: they get the processor time that others leave. */
-enum workers_kind { WORKERS_PLAIN, WORKERS_BACKGROUND };
+/* How the system shares processors between these threads and those that draw. WORKERS_YIELDING
+ * (nice 10) get a tenth of a processor that both want, WORKERS_BACKGROUND (nice 19) what others
+ * leave. */
+enum workers_kind { WORKERS_PLAIN, WORKERS_YIELDING, WORKERS_BACKGROUND };
 
 bool workers_create(int threads, enum workers_kind kind, struct workers **out, struct error *err)
     __attribute__((warn_unused_result));

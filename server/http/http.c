@@ -559,7 +559,7 @@ bool http_server_create(
         connections_create(options->connections_max, deferred_cancel, &server->connections, err) &&
         workers_create(encoder_threads(), WORKERS_PLAIN, &server->encoders, err) &&
         workers_create(HTTP_LOADERS, WORKERS_PLAIN, &server->loaders, err) &&
-        workers_create(HTTP_READERS, WORKERS_PLAIN, &server->readers, err) &&
+        workers_create(HTTP_READERS, WORKERS_YIELDING, &server->readers, err) &&
         workers_create(HTTP_UNPACKERS, WORKERS_BACKGROUND, &server->unpackers, err) &&
         workers_create(HTTP_WALKERS, WORKERS_BACKGROUND, &server->walkers, err) &&
         start_jobs(server, err) &&

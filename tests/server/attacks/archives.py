@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bystander import ends_in_time, judge, measure  # noqa: E402
+from bystander import ends_in_time, judge, measure, real_drawing  # noqa: E402
 from daemon import Daemon, check, done, wait_until  # noqa: E402
 from png_file import gradient, png_file  # noqa: E402
 
@@ -142,6 +142,7 @@ def the_daemon_ends(folder):
         check(not left, f"nothing half unpacked is left: {left}")
 
 
+real_drawing()
 with tempfile.TemporaryDirectory() as work:
     with start(work) as daemon:
         refused_by_what_they_are(daemon, f"{work}/data")

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
-from bystander import DRAWING, ends_in_time, judge, measure  # noqa: E402
+from bystander import DRAWING, ends_in_time, judge, measure, real_drawing  # noqa: E402
 from daemon import Daemon, check, done  # noqa: E402
 from png_file import gradient, png_file  # noqa: E402
 
@@ -104,6 +104,7 @@ def attack(disk):
             subprocess.run(["umount", "-l", inodes])
 
 
+real_drawing()
 with tempfile.TemporaryDirectory() as work:
     if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", work],
                       capture_output=True).returncode != 0:
