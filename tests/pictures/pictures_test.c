@@ -1,4 +1,5 @@
 /* Reading and resizing pictures against Pillow: what tests/reference/pictures.py recorded. */
+#include "base/sha256.h"
 #include "pictures/picture.h"
 #include "pictures/resize.h"
 #include "tests/check.h"
@@ -116,6 +117,12 @@ static void transparency_is_pillows(void) {
     free(all);
 }
 
+static enum resize_filter filter_named(const char *name) {
+    return strcmp(name, "lanczos") == 0    ? RESIZE_LANCZOS
+           : strcmp(name, "bilinear") == 0 ? RESIZE_BILINEAR
+                                           : RESIZE_BICUBIC;
+}
+
 static void resizing_is_pillows(void) {
     size_t size;
     char *table = read_whole("resized.tsv", &size), *line = table, *rest;
@@ -130,12 +137,10 @@ static void resizing_is_pillows(void) {
         if (sscanf(line, "%d %d %15s\n%n", &width, &height, filter, &used) != 3)
             break;
         rest = line + used;
-        const enum resize_filter which = strcmp(filter, "lanczos") == 0    ? RESIZE_LANCZOS
-                                         : strcmp(filter, "bilinear") == 0 ? RESIZE_BILINEAR
-                                                                           : RESIZE_BICUBIC;
-        CHECK(picture_resize(&photo, width, height, which, &resized, &err), "%s", err.message);
+        CHECK(picture_resize(&photo, width, height, filter_named(filter), &resized, &err), "%s",
+            err.message);
         const int most = compare(&resized, at);
-        CHECK(most <= 1, "%dx%d %s: %d levels apart", width, height, filter, most);
+        CHECK(most == 0, "%dx%d %s: %d levels apart", width, height, filter, most);
         worst = most > worst ? most : worst;
         at += width * height * 3;
         picture_finish(&resized);
@@ -145,6 +150,37 @@ static void resizing_is_pillows(void) {
     CHECK(count == 22 && (size_t)(at - pixels) == size, "%d sizes", count);
     picture_finish(&photo);
     free(pixels);
+    free(table);
+}
+
+/* Byte for byte, over pixels enough for every rounding to show. */
+static void noise_resizes_to_pillows_bytes(void) {
+    size_t size;
+    char *table = read_whole("noise.tsv", &size);
+    struct picture noise, resized;
+    struct error err = { 0 };
+    int count = 0;
+    CHECK(picture_create(640, 480, 3, &noise, &err), "%s", err.message);
+    uint32_t state = 1;
+    for (int i = 0; i < 640 * 480 * 3; i++)
+        noise.pixels[i] = (uint8_t)((state = 1664525u * state + 1013904223u) >> 24);
+    for (const char *line = table; *line; count++) {
+        char filter[16], want[DIGEST_TEXT_BYTES], got[DIGEST_TEXT_BYTES];
+        int width, height, used;
+        if (sscanf(line, "%d %d %15s %64s\n%n", &width, &height, filter, want, &used) != 4)
+            break;
+        line += used;
+        CHECK(picture_resize(&noise, width, height, filter_named(filter), &resized, &err), "%s",
+            err.message);
+        const struct digest digest = sha256_of(resized.pixels, (size_t)width * (size_t)height * 3);
+        digest_to_text(&digest, got);
+        CHECK(strcmp(got, want) == 0, "noise in %dx%d by %s: not Pillow's bytes", width, height,
+            filter);
+        picture_finish(&resized);
+    }
+    printf("noise in %d sizes and filters: Pillow's bytes\n", count);
+    CHECK(count == 9, "%d", count);
+    picture_finish(&noise);
     free(table);
 }
 
@@ -272,6 +308,7 @@ int main(int argc, char **argv) {
     files_are_what_pillow_reads();
     transparency_is_pillows();
     resizing_is_pillows();
+    noise_resizes_to_pillows_bytes();
     grey_pictures_resize_as_one_channel_of_colour_does();
     broken_files_are_refused_by_name();
     packed_texts_take_no_memory();

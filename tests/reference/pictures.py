@@ -6,11 +6,13 @@ FOLDER gets the files; pictures.tsv with a line "NAME WIDTH HEIGHT" for each; pi
 pixels, one after the other, as ImageOps.exif_transpose(...).convert("RGB") gives them; transparent.tsv
 with lines "NAME COUNT SUM" of files with pixels whose alpha is 0, in order, and the sum of their places, counted
 from 1; resized.tsv
-with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize;
+with lines "WIDTH HEIGHT FILTER" and resized.bin with photo.png in these sizes, by Image.resize; noise.tsv
+with lines "WIDTH HEIGHT FILTER SHA256" of what noise() is in these sizes;
 transformed.bin with two crops of it as ToTensor and Normalize make them, f32 [64][64][3];
 broken.tsv with lines "NAME<TAB>WORDS": files made wrong, and words that the refusal must have.
 Needs Pillow (13.0.0 was used) and numpy.
 """
+import hashlib
 import io
 import os
 import struct
@@ -30,6 +32,15 @@ def photo(width, height, seed=1):
     planes = [127 + 120 * np.sin(x / 5 + y / 9), 255 * ((x // 6 + y // 4) % 2), 255 * x / width]
     noisy = np.stack(planes, -1) + rng.normal(0, 9, (height, width, 3))
     return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def noise(width, height):
+    """Bytes of a linear congruential generator, which C repeats, as a picture."""
+    state, values = 1, bytearray()
+    for _ in range(3 * width * height):
+        state = (1664525 * state + 1013904223) % 2**32
+        values.append(state >> 24)
+    return Image.frombytes("RGB", (width, height), bytes(values))
 
 
 def smooth(width, height):
@@ -197,6 +208,12 @@ def main():
                "bicubic": Image.BICUBIC}
     write("resized.tsv", "".join(f"{w} {h} {f}\n" for w, h, f in RESIZED).encode())
     write("resized.bin", b"".join(source.resize((w, h), filters[f]).tobytes() for w, h, f in RESIZED))
+    loud, table = noise(640, 480), ""
+    for w, h in (333, 250), (1000, 301), (64, 64):
+        for f in filters:
+            digest = hashlib.sha256(loud.resize((w, h), filters[f]).tobytes()).hexdigest()
+            table += f"{w} {h} {f} {digest}\n"
+    write("noise.tsv", table.encode())
     resized = np.asarray(source.resize((85, 64), Image.LANCZOS))  # Resize(64)
     values = []
     for top, left, flip in (0, 10, False), (0, 3, True):  # CenterCrop: round(21 / 2) is 10

@@ -211,7 +211,7 @@ static void peers_are_counted_by_address(void) {
         { "10.0.0.1", "10.0.0.1", true, false },
         { "10.0.0.1", "10.0.0.2", false, false },
         { "10.0.0.1", "::ffff:10.0.0.1", true, false },
-        { "2001:db8::1", "2001:db8::ffff:2", true, false }, /* one network */
+        { "2001:db8::1", "2001:db8::ffff:0:0:2", true, false }, /* one network */
         { "2001:db8::1", "2001:db8:0:1::1", false, false },
         { "127.0.0.1", "127.0.0.2", false, true },
         { "::1", "::ffff:127.0.0.1", false, true },
