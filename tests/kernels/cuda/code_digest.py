@@ -46,7 +46,7 @@ with tempfile.TemporaryDirectory() as folder:
     for what, name, before, after, changed in (
             ("a number in a kernel", "gemm_hopper.cu", "#define HOPPER_CLUSTER 16", "#define HOPPER_CLUSTER 8",
              ["gemm_hopper.cu"]),
-            ("a comment", "gemm_hopper.cu", "/* One thread asks", "/* One thread alone asks", []),
+            ("a comment", "gemm_hopper.cu", "/* ", "/* Another word: ", []),
             ("a blank line", "group_norm.cu", "\n\n", "\n\n\n", []),
             ("an instruction in a string", "ptx_hopper.cuh", "prefetch.tensormap [%0]", "prefetch.tensormap  [%0]",
              ["attention_hopper.cu", "gemm_hopper.cu", "group_norm.cu"])):
