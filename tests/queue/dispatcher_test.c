@@ -202,6 +202,31 @@ static void jobs_are_done_one_after_the_other(void) {
     end(&b);
 }
 
+/* The dispatcher has just written a report, and would wait before it writes the next one. */
+static void the_last_report_does_not_wait(void) {
+    const int64_t end_ms = monotonic_ms() + PATIENCE_S * 1000;
+    struct bench b;
+    char id[JOB_ID_BYTES];
+    begin(&b, NULL);
+    enqueue(&b, id);
+    struct job_claim *claim = await_start(&b.runner, 1);
+    job_claim_report(claim, &(struct job_report){ 1, 2, -1, NULL });
+    int64_t step = 0;
+    while (step != 1 && monotonic_ms() < end_ms) {
+        struct job job = get(&b, id);
+        step = job.step;
+        job_finish(&job);
+    }
+    CHECK(step == 1, "the first report: step %d", (int)step);
+    job_claim_report(claim, &(struct job_report){ 2, 2, 0, NULL });
+    job_claim_succeed(claim, NULL);
+    await_state(&b, id, JOB_SUCCEEDED);
+    struct job job = get(&b, id);
+    CHECK(job.step == 2, "the last report: step %d", (int)job.step);
+    job_finish(&job);
+    end(&b);
+}
+
 static void wishes_reach_the_runner(void) {
     struct bench b;
     char id[JOB_ID_BYTES];
@@ -574,6 +599,7 @@ static void a_job_that_comes_in_the_middle_is_begun(void) {
 
 int main(void) {
     jobs_are_done_one_after_the_other();
+    the_last_report_does_not_wait();
     a_job_that_comes_in_the_middle_is_begun();
     wishes_reach_the_runner();
     a_cancel_at_the_moment_of_the_claim_is_heard();
