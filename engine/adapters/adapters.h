@@ -67,7 +67,7 @@ void adapters_destroy(struct adapters *adapters);
  * registry and must not call the registry. Waits. */
 void adapters_rebase(struct adapters *adapters, const struct adapters_base *base,
     void (*switched)(uint64_t base_id, void *user), void *user);
-/* The id of the checkpoint that sets are made for now; adapters_rebase changes it. */
+/* The id of the checkpoint that new sets are made for; adapters_rebase changes it. */
 uint64_t adapters_base_id(struct adapters *adapters);
 
 /* Sets: what a request runs with. */

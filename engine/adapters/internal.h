@@ -218,7 +218,7 @@ bool version_load(struct adapters *adapters, int fd, const char *path, struct ad
 /* Makes `version`, whose reference it takes over, the version of the name. */
 void entry_publish(struct adapters *adapters, struct adapter_entry *entry,
     struct adapter_version *version, const struct file_identity *identity);
-/* Loads the file that the name stands for now, unless it is loaded already. */
+/* Loads the file that currently has the name, unless it is loaded already. */
 bool entry_load(struct adapters *adapters, struct adapter_entry *entry, struct error *err)
     __attribute__((warn_unused_result));
 /* Takes the version from the name. */
