@@ -4,16 +4,13 @@
 #define BASE_CANCEL_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
-struct cancel {
-    bool (*asked)(void *user); /* any thread, often; NULL: never */
+struct cancel {                /* zeroed: never */
+    bool (*asked)(void *user); /* called often, from any thread */
     void *user;
 };
 
-#define CANCEL_NEVER ((struct cancel){ NULL, NULL })
-
-static inline bool is_cancelled_by(struct cancel cancel) {
+static inline bool cancel_is_asked(struct cancel cancel) {
     return cancel.asked && cancel.asked(cancel.user);
 }
 

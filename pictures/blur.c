@@ -42,10 +42,10 @@ static void weigh(const float *in, const float *weights, int taps, int count, fl
 
 /* Returns false when cancelled, like blur_columns. */
 static bool blur_rows(struct picture *p, const float *weights, int radius, float *line, float *sum,
-    struct cancel cancel) {
+    struct cancel cancel, struct error *err) {
     for (int y = 0; y < p->height; y++) {
-        if (is_cancelled_by(cancel))
-            return false;
+        if (cancel_is_asked(cancel))
+            return cancelled(err);
         uint8_t *row = p->pixels + (size_t)y * (size_t)p->width;
         for (int i = -radius; i < p->width + radius; i++)
             line[i + radius] = row[mirrored(i, p->width)];
@@ -59,11 +59,11 @@ static bool blur_rows(struct picture *p, const float *weights, int radius, float
 /* Works row by row, because a row's pixels are adjacent in memory. `from` is a copy of the
  * pixels. */
 static bool blur_columns(struct picture *p, const uint8_t *from, const float *weights, int radius,
-    float *sum, struct cancel cancel) {
+    float *sum, struct cancel cancel, struct error *err) {
     const size_t width = (size_t)p->width;
     for (int y = 0; y < p->height; y++) {
-        if (is_cancelled_by(cancel))
-            return false;
+        if (cancel_is_asked(cancel))
+            return cancelled(err);
         memset(sum, 0, width * sizeof(*sum));
         for (int k = -radius; k <= radius; k++) {
             const uint8_t *row = from + (size_t)mirrored(y + k, p->height) * width;
@@ -88,10 +88,9 @@ static bool blur_direction(
     bool ok = (weights && sum && copy) || no_memory(err);
     if (ok && columns)
         ok = blur_columns(
-                 picture, memcpy(copy, picture->pixels, pixels), weights, radius, sum, cancel) ||
-             cancelled(err);
+            picture, memcpy(copy, picture->pixels, pixels), weights, radius, sum, cancel, err);
     else if (ok)
-        ok = blur_rows(picture, weights, radius, copy, sum, cancel) || cancelled(err);
+        ok = blur_rows(picture, weights, radius, copy, sum, cancel, err);
     free(weights);
     free(sum);
     free(copy);
@@ -245,7 +244,7 @@ bool picture_smear(
         malloc(((size_t)longer + 1) * sizeof(*lines.sums)) };
     bool ok = (whole.values && above.values && lines.values && lines.sums) || no_memory(err);
     for (size_t i = 0; ok && i < sizeof(blurs) / sizeof(blurs[0]); i++) {
-        if (is_cancelled_by(cancel)) {
+        if (cancel_is_asked(cancel)) {
             ok = cancelled(err);
             break;
         }

@@ -17,7 +17,7 @@ struct region {
 static bool read_picture(const struct picture_file *file, const char *param, struct cancel cancel,
     struct picture *out, struct error *err) {
     int width, height;
-    if (is_cancelled_by(cancel))
+    if (cancel_is_asked(cancel))
         return error_set(err, ERROR_CANCELLED, "%s is not read: nobody waits for it", param);
     return source_examine(file, param, INIT_IMAGE_MAX_PX, &width, &height, err) &&
            source_read(file, param, out, err);

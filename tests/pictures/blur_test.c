@@ -48,8 +48,8 @@ static void masks(void) {
         struct error err = { 0 };
         snprintf(name, sizeof(name), "mask_%d_%d.png", sigmas[i][0], sigmas[i][1]);
         struct picture mask = read_picture("mask.png", true), right = read_picture(name, true);
-        CHECK(
-            picture_blur(&mask, sigmas[i][0], sigmas[i][1], CANCEL_NEVER, &err), "%s", err.message);
+        CHECK(picture_blur(&mask, sigmas[i][0], sigmas[i][1], (struct cancel){ 0 }, &err), "%s",
+            err.message);
         const struct difference d = compare(&mask, &right);
         printf("%s: at most %d of 255 apart\n", name, d.most);
         CHECK(d.most <= 1, "%s: %d", name, d.most); /* a tie may be rounded either way */
@@ -70,7 +70,7 @@ static void fills(void) {
                        picture = read_picture("picture.png", false);
         struct picture right = read_picture(name, false),
                        before = read_picture("picture.png", false);
-        CHECK(picture_smear(&picture, &mask, CANCEL_NEVER, &err), "%s", err.message);
+        CHECK(picture_smear(&picture, &mask, (struct cancel){ 0 }, &err), "%s", err.message);
         const struct difference d = compare(&picture, &right), moved = compare(&picture, &before);
         printf("%s: %.2f of 255 apart in the mean, %d at most; it fills %.1f\n", name, d.mean,
             d.most, moved.mean);
@@ -94,8 +94,8 @@ static void small_ones(void) {
             "%s", err.message);
         memset(mask.pixels, 200, (size_t)(sizes[i][0] * sizes[i][1]));
         memset(picture.pixels, 77, (size_t)(3 * sizes[i][0] * sizes[i][1]));
-        CHECK(picture_blur(&mask, 64, 64, CANCEL_NEVER, &err) &&
-                  picture_smear(&picture, &mask, CANCEL_NEVER, &err),
+        CHECK(picture_blur(&mask, 64, 64, (struct cancel){ 0 }, &err) &&
+                  picture_smear(&picture, &mask, (struct cancel){ 0 }, &err),
             "%s", err.message);
         CHECK(mask.pixels[0] == 200 && picture.pixels[0] == 77, "%d, %d", mask.pixels[0],
             picture.pixels[0]);

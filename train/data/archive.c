@@ -127,7 +127,7 @@ static uint64_t inflated(const struct extraction *x) {
 static la_ssize_t read_block(struct archive *archive, void *user, const void **block) {
     struct extraction *x = user;
     ssize_t n;
-    if (is_cancelled_by(x->cancel)) {
+    if (cancel_is_asked(x->cancel)) {
         x->refused = true;
         error_set(x->err, ERROR_CANCELLED, "the archive is not unpacked: nobody waits for it");
         return ARCHIVE_FATAL;

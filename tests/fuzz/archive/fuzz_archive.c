@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (mkdirat(parent, "inside", 0777) != 0)
         abort();
     const int folder = openat(parent, "inside", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool ok = archive_extract(archive, folder, MOST_BYTES, CANCEL_NEVER, &err);
+    const bool ok = archive_extract(archive, folder, MOST_BYTES, (struct cancel){ 0 }, &err);
     promise(ok || (err.code != ERROR_NONE && err.message[0]));
     close(folder);
     close(parent);

@@ -66,7 +66,7 @@ static void regions_are_theirs(void) {
         struct sdapi_canvas c;
         struct picture_info info;
         struct error err = { 0 };
-        if (!sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err)) {
+        if (!sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err)) {
             CHECK(false, "row %zu: %s", i, err.message);
             continue;
         }
@@ -101,7 +101,7 @@ static void what_is_not_masked_stays(void) {
             struct error err = { 0 };
             uint8_t *drawn = calloc(64 * 64, 3), *out = NULL;
             memset(drawn, 200, 64 * 64 * 3);
-            CHECK(sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err) &&
+            CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err) &&
                       sdapi_canvas_paint(&c, drawn, 64, 64, &out, &err),
                 "%s", err.message);
             int wrong = 0;
@@ -126,7 +126,7 @@ static void a_blank_mask_is_none(void) {
     struct generate_request request = make_request(100, 80, 64, 64);
     struct sdapi_canvas c;
     struct error err = { 0 };
-    CHECK(sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err), "%s", err.message);
+    CHECK(sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err), "%s", err.message);
     CHECK(!request.mask_image.bytes && request.init_image.bytes && !c.picture.pixels, "no mask");
     sdapi_canvas_finish(&c);
     generate_request_finish(&request);
@@ -169,7 +169,7 @@ static void what_is_no_picture_is_refused(void) {
     struct generate_request request = make_request(64, 64, 64, 64);
     struct sdapi_canvas c;
     struct error err = { 0 };
-    CHECK(!sdapi_inpaint_prepare(&in, &request, CANCEL_NEVER, &c, &err), "a GIF");
+    CHECK(!sdapi_inpaint_prepare(&in, &request, (struct cancel){ 0 }, &c, &err), "a GIF");
     CHECK_STRING(err.param, "mask_image");
     generate_request_finish(&request);
     free(in.mask.bytes);
