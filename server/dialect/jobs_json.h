@@ -6,10 +6,10 @@
 
 #include <jansson.h>
 
-/* What others have to do with it. */
+/* How other work delays a job. */
 struct job_standing {
     int position;     /* in the queue, 1 is next; 0: it is not queued */
-    double held_up_s; /* since its last piece of work, for which requests leave no time */
+    double held_up_s; /* how long requests have left it no time; 0: they do not */
 };
 
 /* A new reference; NULL when memory is short. */
