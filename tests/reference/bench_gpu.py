@@ -2,7 +2,7 @@
 
     scripts/bench-gpu pack FILE.tar.xz [--archs 90a]   on a machine with nvcc: build and pack
     scripts/bench-gpu [run] [--bundle FILE.tar.xz] [--parts a,b,... | --resume] [--minutes 9]
-                      [--out FOLDER] [--work FOLDER] [--sdcpp PATH] [--operations a,b,...]
+                      [--out FOLDER] [--work FOLDER] [--sdcpp PATH] [--operations a,b,...] [--compile-mode MODE]
     scripts/bench-gpu --list
 
 What runs needs a GPU with its driver, python3 with torch, and nothing else of this project's: the
@@ -298,6 +298,7 @@ def main():
     parser.add_argument("--emulated", action="store_true", help="walk through without a GPU")
     parser.add_argument("--operations", help="smoke and kcheck: these alone, as a,b,...")
     parser.add_argument("--components", help="tuned: these alone, of text,unet,vae-decode")
+    parser.add_argument("--compile-mode", default="max-autotune", help="compiled: of torch.compile [max-autotune]")
     parser.add_argument("--patience", type=float, help="a factor of all limits [1; 20 with --emulated]")
     parser.add_argument("--list", action="store_true", help="the parts, and end")
     options = parser.parse_args()

@@ -371,10 +371,10 @@ def part_eager(bench):
 
 
 def part_compiled(bench):
-    """diffusers under torch.compile(max-autotune), fused QKV; it takes what time is left."""
+    """diffusers under torch.compile(max-autotune, or --compile-mode), fused QKV; it takes what time is left."""
     if bench.left() < 60 and not bench.options.emulated:
         return {"not_run": "no time was left to compile"}
-    return peer(bench, "compiled", limit=max(5, bench.left() - 3))
+    return peer(bench, "compiled", "--compile-mode", bench.options.compile_mode, limit=max(5, bench.left() - 3))
 
 
 def sdcpp_program(bench, path):

@@ -4,13 +4,13 @@ soon as it is known; together they are the result.
     bench_gpu_peer.py model    --model FOLDER                    writes a random SD-1.5
     bench_gpu_peer.py parity   --model FOLDER --tool MODEL_TOOL
     bench_gpu_peer.py shapes   --model FOLDER --shapes FILE
-    bench_gpu_peer.py eager|compiled --model FOLDER
+    bench_gpu_peer.py eager|compiled|compile --model FOLDER [--compile-mode MODE]
 
 parity: each model of latentd on the GPU against diffusers in float32 (TF32 off) on the same inputs:
 relative errors, beside diffusers' own in bf16 and f16. shapes: the best of torch's ways to compute
 what kcheck --bench measures. eager, compiled: seconds of a step with guidance, of a decode and of
-pictures, for diffusers in bf16 with channels-last weights; compiled by torch.compile(max-autotune)
-with fused QKV. --wheels FOLDER: what to import where the system has no diffusers. --device cpu
+pictures, for diffusers in bf16 with channels-last weights; compiled by torch.compile(max-autotune, or
+MODE) with fused QKV. compile: only compiles what one picture needs, into torch's cache. --wheels FOLDER: what to import where the system has no diffusers. --device cpu
 --size N: the same on the CPU with N x N latents, to test this file.
 """
 
@@ -360,7 +360,8 @@ class Peer:
                               device=self.device)
 
     def compile(self):
-        mode = "max-autotune" if self.device == "cuda" else "default"
+        mode = self.options.compile_mode if self.device == "cuda" else "default"
+        say(compile_mode=mode)
         self.unet.fuse_qkv_projections()
         # dynamic=False: each number of images gets code of its own, as a careful user would have it.
         self.unet = self.torch.compile(self.unet, mode=mode, fullgraph=True, dynamic=False)
@@ -436,16 +437,20 @@ def peer(options):
     begun = time.perf_counter()
     drawer = Peer(options)
     say(torch=torch.__version__, load_s=time.perf_counter() - begun)
-    if options.mode == "compiled":
+    if options.mode != "eager":
         drawer.compile()
     with torch.inference_mode():
+        if options.mode == "compile":
+            drawer.picture(1, 3)
+            return
         for images in (1, 8 if options.device == "cuda" else 2):
             drawer.measure(images, begun)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("mode", choices=("model", "parity", "shapes", "eager", "compiled"))
+    parser.add_argument("mode", choices=("model", "parity", "shapes", "eager", "compiled", "compile"))
+    parser.add_argument("--compile-mode", default="max-autotune")
     parser.add_argument("--model", required=True)
     parser.add_argument("--tool")
     parser.add_argument("--shapes")

@@ -144,7 +144,8 @@ def side_by_side(parts):
         ours += [picture(parts, images, steps, dtype).get("median_s")
                  for images in (1, 8) for steps in (20, 50)]
         rows.append((f"latentd {dtype}", *map(number, ours), ""))
-    for part, name in (("compiled", "diffusers bf16, torch.compile"), ("eager", "diffusers bf16, eager"),
+    mode = parts.get("compiled", {}).get("compile_mode", "max-autotune")
+    for part, name in (("compiled", f"diffusers bf16, torch.compile({mode})"), ("eager", "diffusers bf16, eager"),
                        ("sdcpp", "stable-diffusion.cpp f16")):
         found = parts.get(part, {})
         rows.append((name, *(number(found.get(column)) for column in columns),
