@@ -49,6 +49,15 @@ __device__ __forceinline__ float before_activation(
     return dy * activation_slope(fmaf(*normal, a.gamma[channel], a.beta[channel]), ACTIVATION_SILU);
 }
 
+/* g of one element, rounded by itself: a share of one element has dx = 0 only if g - mean(g) is not
+ * computed in one operation from the two factors of g. */
+template <class T>
+__device__ __forceinline__ float before_norm(
+    const struct norm &a, int64_t at, int channel, const struct share &s, float *normal) {
+    const float dh = before_activation<T>(a, at, channel, s, normal);
+    return __fmul_rn(a.gamma[channel], dh);
+}
+
 /* Block x is a share. */
 template <class T> __global__ void __launch_bounds__(THREADS) norm_shares(const struct norm a) {
     DYNAMIC_SHARED(float, scratch); /* [32] */
@@ -71,9 +80,8 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_shares(const 
     for (int64_t i = threadIdx.x; i < all; i += stride) {
         const int channel = first + (int)(i % a.width);
         float normal;
-        const float d = a.gamma[channel] * before_activation<T>(a,
-                                               base + i / a.width * a.channels + i % a.width,
-                                               channel, s, &normal);
+        const float d = before_norm<T>(
+            a, base + i / a.width * a.channels + i % a.width, channel, s, &normal);
         g += d;
         gn = fmaf(d, normal, gn);
     }
@@ -144,7 +152,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) norm_input(const s
         const int channel = (int)(i % a.channels);
         const struct share s = a.shares[i / a.channels / a.pixels * a.groups + channel / a.width];
         float normal;
-        const float g = a.gamma[channel] * before_activation<T>(a, i, channel, s, &normal);
+        const float g = before_norm<T>(a, i, channel, s, &normal);
         const float d = s.scale * (g - s.g - normal * s.gn);
         dx[i] = from_float<T>(a.accumulate ? to_float(dx[i]) + d : d);
     }
