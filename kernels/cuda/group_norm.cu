@@ -1,6 +1,6 @@
 /* group_norm, NHWC, with SiLU: y = silu(gamma (x - mean) / sqrt(var + eps) + beta).
  *
- * There are two ways. If one group of one row fits the shared memory of a block, or of a cluster of
+ * There are two ways here. If one group of one row fits the shared memory of a block, or of a cluster of
  * CLUSTER blocks, these read it once, compute its moments there and write it: one launch, one read.
  * Otherwise a first kernel leaves the moments of pieces of the image (some 32,768 elements: a
  * function of the row's shape) in the workspace. Every block of the second kernel merges them in
@@ -10,14 +10,14 @@
  * word comes from one of them. The first reader of a word also writes it where both are to stand
  * side by side.
  *
- * Both ways move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
+ * A third way reads whole pixels: group_norm_lines.cu. Both ways here move words of up to 16 bytes that lie within one group: 10 channels in 16 bits are five
  * words of 4 bytes. A thread keeps to one word of a line, whose scales and shifts stay in
  * registers, and loads several lines' words at a time.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/group_norm.cuh"
 #include "kernels/cuda/launch_simple.cuh"
-#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/norm_candidates.h"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx_hopper.cuh"
@@ -30,26 +30,11 @@
 
 #define THREADS 512
 #define CLUSTER 4
-/* Words of a group from which on a cluster computes it: a single block would be busy for
- * microseconds. */
-#define CLUSTER_WORDS 4096
 #define PIECE_ELEMENTS 32768
 #define MAX_PIECES 256
-
-struct group_norm {
-    /* [..][of_x] and [..][of_more]; `more` points of_x elements before its first, so that a
-     * channel's number is valid for both */
-    const void *x, *more;
-    const float *gamma, *beta;
-    void *y, *joined;                    /* joined: NULL unless `more` is set */
-    struct moments *parts;               /* [row][piece][group] */
-    int pixels, channels, groups, width; /* width: channels of a group */
-    int of_x, of_more;                   /* channels */
-    int piece, pieces; /* pixels of a piece (the last has fewer), and the pieces */
-    int together;      /* groups that one block takes */
-    float eps;
-    bool silu;
-};
+/* Pixels of a row from which on whole lines are the static choice: they won on an H100 from there on,
+ * and a block for each group below. */
+#define LINES_PIXELS 4096
 
 /* ---- words ---- */
 
@@ -117,18 +102,6 @@ template <class T> __device__ __forceinline__ T computed_here(T x) {
 #endif
     return x;
 }
-
-/* A channel of one pixel in the tensor that has it, and the distance of its pixels. */
-template <class T> struct source {
-    const T *from;
-    int apart;
-
-    __device__ __forceinline__ source(const struct group_norm &g, int pixel, int channel) {
-        const bool is_more = channel >= g.of_x;
-        apart = is_more ? g.of_more : g.of_x;
-        from = (const T *)(is_more ? g.more : g.x) + (int64_t)pixel * apart + channel;
-    }
-};
 
 template <class T, int V> __device__ __forceinline__ void put_word(T *to, union word<T, V> v) {
     *(decltype(v.whole) *)to = v.whole;
@@ -418,30 +391,34 @@ static size_t kept_bytes(int64_t pixels, int64_t width, int blocks, size_t size)
            (size_t)((pixels + blocks - 1) / blocks * width) * size;
 }
 
+static bool has_lines(const struct group_norm_shape *s) {
+    return s->dtype != DTYPE_F32 && s->channels % 8 == 0 &&
+           s->channels <= GROUP_NORM_LINE_CHANNELS && s->groups <= GROUP_NORM_LINE_GROUPS;
+}
+
 extern "C" int group_norm_candidates(const struct group_norm_shape *shape,
     struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]) {
     const struct cuda_properties *device = cuda_get_properties();
     const int64_t width = shape->channels / shape->groups;
     const size_t size = dtype_size(shape->dtype), room = device->shared_bytes_per_block;
-    const bool fits = kept_bytes(shape->pixels, width, 1, size) <= room;
     int count = 0;
-    if (device->capability >= 90 && device->code >= 90 && !device->no_clusters &&
-        kept_bytes(shape->pixels, width, CLUSTER, size) <= room) {
-        /* In words of 4 bytes, as in the narrowest groups. */
-        const bool is_large = shape->pixels * width * (int64_t)size >= 4 * CLUSTER_WORDS;
-        out[count++].path = is_large || !fits ? GROUP_NORM_CLUSTER : GROUP_NORM_SHARED;
-        if (fits)
-            out[count++].path = is_large ? GROUP_NORM_SHARED : GROUP_NORM_CLUSTER;
-    } else if (fits) {
+    const bool lines_first = shape->pixels >= LINES_PIXELS;
+    if (has_lines(shape) && lines_first)
+        out[count++].path = GROUP_NORM_LINES;
+    if (kept_bytes(shape->pixels, width, 1, size) <= room)
         out[count++].path = GROUP_NORM_SHARED;
-    }
+    if (device->capability >= 90 && device->code >= 90 && !device->no_clusters &&
+        kept_bytes(shape->pixels, width, CLUSTER, size) <= room)
+        out[count++].path = GROUP_NORM_CLUSTER;
+    if (has_lines(shape) && !lines_first)
+        out[count++].path = GROUP_NORM_LINES;
     out[count++].path = GROUP_NORM_PARTS;
     return count;
 }
 
 extern "C" const char *group_norm_candidate_name(
     const struct group_norm_candidate *candidate, char *text, size_t size) {
-    static const char *const names[] = { "parts", "shared", "cluster" };
+    static const char *const names[] = { "parts", "shared", "cluster", "lines" };
     snprintf(text, size, "%s", names[candidate->path]);
     return text;
 }
@@ -455,11 +432,15 @@ extern "C" void group_norm_select_none(void) {
     selected.clear();
 }
 
+/* Bits that are 0 if all pixels and tensors are aligned to them. */
+static uint64_t alignment(const struct group_norm *g, size_t size) {
+    return (uint64_t)g->channels * size | (uint64_t)g->of_x * size | (uintptr_t)g->x |
+           (uintptr_t)g->more | (uintptr_t)g->y | (uintptr_t)g->joined;
+}
+
 /* Elements of the widest word that divides a group and stays aligned. */
 static int word_of(const struct group_norm *g, size_t size) {
-    const uint64_t bits = (uint64_t)g->width * size | (uint64_t)g->channels * size |
-                          (uint64_t)g->of_x * size | (uintptr_t)g->x | (uintptr_t)g->more |
-                          (uintptr_t)g->y | (uintptr_t)g->joined;
+    const uint64_t bits = (uint64_t)g->width * size | alignment(g, size);
     size_t bytes = 16;
     while (bytes > size && bits % bytes != 0)
         bytes /= 2;
@@ -503,6 +484,9 @@ template <class T>
 static bool run_dtype(const struct group_norm_candidate *candidate, struct group_norm *g,
     int64_t rows, struct error *err) {
     constexpr int MOST = 16 / (int)sizeof(T);
+    if constexpr (sizeof(T) == 2)
+        if (candidate->path == GROUP_NORM_LINES && alignment(g, sizeof(T)) % 16 == 0)
+            return group_norm_lines<T>(g, rows, err);
     const int word = word_of(g, sizeof(T));
     return word == MOST       ? run<T, MOST>(candidate, g, rows, err)
            : word == MOST / 2 ? run<T, MOST / 2>(candidate, g, rows, err)
@@ -536,7 +520,8 @@ extern "C" bool group_norm_with(const struct group_norm_candidate *candidate,
     g.pieces = (int)divided(g.pixels, g.piece);
     /* Takes as many rows at a time as the workspace has room for their moments and an int can count
      * their pixels. */
-    const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.pieces * g.groups;
+    const int64_t row_bytes = (int64_t)sizeof(struct moments) * g.groups *
+                              (g.pieces > GROUP_NORM_LINE_PARTS ? g.pieces : GROUP_NORM_LINE_PARTS);
     const int64_t room = CUDA_WORKSPACE_BYTES / row_bytes, most = INT32_MAX / g.pixels;
     const int64_t together = room < most ? room : most, rows = s[0];
     g.parts = (struct moments *)cuda_workspace(row_bytes);

@@ -14,13 +14,14 @@ enum group_norm_path {
     GROUP_NORM_PARTS, /* two kernels: moments of pieces of the image, then the rest; the plainest */
     GROUP_NORM_SHARED,  /* one kernel: each block keeps a group of a row in shared memory */
     GROUP_NORM_CLUSTER, /* the same with a cluster of blocks for each group (sm_90) */
+    GROUP_NORM_LINES,   /* two kernels over whole pixels, in words of 16 bytes: group_norm_lines.cu */
 };
 
 struct group_norm_candidate {
     enum group_norm_path path;
 };
 
-#define GROUP_NORM_MAX_CANDIDATES 3
+#define GROUP_NORM_MAX_CANDIDATES 4
 
 /* What a choice may depend on. */
 struct group_norm_shape {
@@ -35,7 +36,7 @@ struct group_norm_shape group_norm_shape_of(const struct group_norm_args *args);
  * is always among them. Returns their number. */
 int group_norm_candidates(const struct group_norm_shape *shape,
     struct group_norm_candidate out[GROUP_NORM_MAX_CANDIDATES]);
-/* "parts", "shared", "cluster" */
+/* "parts", "shared", "cluster", "lines" */
 const char *group_norm_candidate_name(
     const struct group_norm_candidate *candidate, char *text, size_t size);
 
