@@ -81,6 +81,10 @@ bool gemm_hopper_has(int tile, const struct gemm_shape *shape);
 /* Whether the open device has room for a cluster of all parts of the candidate's sum: up to 16
  * blocks, which is more than every device supports. */
 bool gemm_hopper_clusters(const struct gemm_candidate *candidate);
+/* The time that the static model expects of a candidate, in microseconds: m pixels of one phase, n
+ * channels, `units` GEMM_K_UNITs of the sum; multiprocessor_rate in products a microsecond. */
+double gemm_hopper_us(const struct gemm_candidate *candidate, int64_t m, int64_t n, int phases,
+    int64_t units, double multiprocessor_rate);
 /* Prints how many tiles of Hopper's kernel the device runs, and for each tile how many blocks run
  * at once, in clusters of each size. */
 void gemm_hopper_facts(FILE *out);

@@ -365,24 +365,39 @@ __global__ void __launch_bounds__(TILE::THREADS, TILE::BLOCKS) gemm_hopper(
         cluster_wait();
 }
 
-/* Channels of the tile, cluster, stages, blocks of a multiprocessor, the static model's rate. */
+/* The static model, in microseconds. These numbers and the rates of the tiles were fitted to 2,925
+ * candidates that were measured on an H100 SXM: tests/kernels/data/choices-h100.tsv. */
+#define LAUNCH_US 1.0
+#define START_US 2.0 /* of a block; the next is one of two on a multiprocessor */
+#define SHARED_START_US 3.1
+#define END_US 4.1         /* of 128 pixels by 160 channels */
+#define LONE 0.74          /* a step's time beside that with a second block there */
+#define CLUSTER_US 3.2     /* of parts that meet in a cluster, and for each of their sums */
+#define CLUSTER_US_PER_SUM 2.35e-6
+#define REDUCE_US 3.4 /* the same through memory, with a second kernel */
+#define REDUCE_US_PER_SUM 1.55e-6
+
+/* Channels of the tile, cluster, stages, blocks of a multiprocessor, the static model's rate of a
+ * block. */
 #define TILES(X)                                                                                   \
-    X(160, 1, 1, 5, 1, 1.16)                                                                       \
-    X(160, 1, 2, 5, 1, 1.35)                                                                       \
-    X(160, 2, 1, 5, 1, 1.35)                                                                       \
-    X(160, 2, 2, 5, 1, 1.42)                                                                       \
-    X(256, 2, 1, 4, 1, 1.42)                                                                       \
-    X(256, 1, 2, 4, 1, 1.42)                                                                       \
-    X(128, 1, 1, 6, 1, 1.08)                                                                       \
-    X(128, 2, 1, 6, 1, 1.24)                                                                       \
-    X(128, 2, 2, 6, 1, 1.32)                                                                       \
-    X(80, 1, 1, 7, 1, 0.81)                                                                        \
-    X(80, 1, 1, 4, 2, 0.80)                                                                        \
-    X(80, 2, 2, 4, 2, 1.20)                                                                        \
-    X(80, 2, 4, 4, 2, 1.26)                                                                        \
-    X(80, 1, 8, 4, 2, 1.24)                                                                        \
-    X(64, 1, 1, 8, 1, 0.68)                                                                        \
-    X(64, 1, 1, 4, 2, 0.67)
+    X(160, 1, 1, 5, 1, 1.26)                                                                       \
+    X(160, 1, 2, 5, 1, 1.36)                                                                       \
+    X(160, 2, 1, 5, 1, 1.46)                                                                       \
+    X(160, 2, 2, 5, 1, 1.78)                                                                       \
+    X(256, 2, 1, 4, 1, 1.58)                                                                       \
+    X(256, 1, 2, 4, 1, 1.34)                                                                       \
+    X(128, 1, 1, 6, 1, 1.06)                                                                       \
+    X(128, 2, 1, 6, 1, 1.52)                                                                       \
+    X(128, 2, 2, 6, 1, 1.49)                                                                       \
+    X(80, 1, 1, 7, 1, 0.86)                                                                        \
+    X(80, 1, 2, 7, 1, 1.14)                                                                        \
+    X(80, 2, 1, 7, 1, 1.01)                                                                        \
+    X(80, 1, 1, 4, 2, 0.53)                                                                        \
+    X(80, 2, 2, 4, 2, 0.61)                                                                        \
+    X(80, 2, 4, 4, 2, 0.64)                                                                        \
+    X(80, 1, 8, 4, 2, 0.53)                                                                        \
+    X(64, 1, 1, 8, 1, 0.88)                                                                        \
+    X(64, 1, 1, 4, 2, 0.46)
 
 #define TILE_OF(n, cm, cn, s, blocks) hopper_tile<n, cm, cn, s, blocks>
 #define ROW(n, cm, cn, s, blocks, rate)                                                            \
@@ -424,9 +439,6 @@ extern "C" bool gemm_hopper_has(int tile, const struct gemm_shape *shape) {
            tiles[tile].shared_bytes <= device->shared_bytes_per_block;
 }
 
-/* Asked once for each number of parts of a tile; 0: not asked yet. */
-enum room { ROOM_UNKNOWN, ROOM_NONE, ROOM_SOME };
-
 /* How many clusters of all parts of a tile the device runs at once; 0 if it refuses them. */
 static int active_clusters(int which, int split) {
     const struct gemm_tile *tile = &tiles[which];
@@ -465,14 +477,48 @@ extern "C" void gemm_hopper_facts(FILE *out) {
         }
 }
 
+/* active_clusters, asked once for each tile and number of parts that meet in a cluster. */
+static int known_clusters(int which, int parts) {
+    static int known[sizeof(tiles) / sizeof(tiles[0])][GEMM_MAX_SPLIT + 1]; /* one more; 0: not yet */
+    int *clusters = &known[which][parts];
+    if (*clusters == 0)
+        *clusters = active_clusters(which, parts) + 1;
+    return *clusters - 1;
+}
+
 extern "C" bool gemm_hopper_clusters(const struct gemm_candidate *c) {
-    static enum room rooms[sizeof(tiles) / sizeof(tiles[0])][GEMM_MAX_SPLIT + 1];
-    if (tiles[c->tile].cluster * c->split > HOPPER_CLUSTER)
-        return false;
-    enum room *room = &rooms[c->tile][c->split];
-    if (*room == ROOM_UNKNOWN)
-        *room = active_clusters(c->tile, c->split) > 0 ? ROOM_SOME : ROOM_NONE;
-    return *room == ROOM_SOME;
+    return tiles[c->tile].cluster * c->split <= HOPPER_CLUSTER &&
+           known_clusters(c->tile, c->split) > 0;
+}
+
+extern "C" double gemm_hopper_us(const struct gemm_candidate *c, int64_t m, int64_t n, int phases,
+    int64_t units, double multiprocessor_rate) {
+    const struct gemm_tile *tile = &tiles[c->tile];
+    const struct hopper_entry *entry = &entries[c->tile];
+    const bool clustered = gemm_is_clustered(c);
+    const int parts = clustered ? c->split : 1;
+    const int64_t pixels = (m + PIXELS - 1) / PIXELS, columns = (n + tile->n - 1) / tile->n;
+    const int64_t blocks = (pixels + entry->cm - 1) / entry->cm * entry->cm *
+                           ((columns + entry->cn - 1) / entry->cn * entry->cn) * phases * c->split;
+    const int multiprocessors = cuda_get_properties()->multiprocessors;
+    int64_t at_once = (int64_t)known_clusters(c->tile, parts) * tile->cluster * parts;
+    if (at_once == 0)
+        at_once = multiprocessors;
+    const bool lone = tile->blocks > 1 && blocks <= multiprocessors;
+    double waves = (double)((blocks + at_once - 1) / at_once);
+    /* A last wave of at most one block a multiprocessor has it to itself. */
+    if (tile->blocks > 1 && !lone && waves > 1 && blocks % at_once > 0 &&
+        2 * (blocks % at_once) <= at_once)
+        waves -= 0.4;
+    const double step_us = (double)(PIXELS * tile->n * STEP) / (tile->rate * multiprocessor_rate);
+    const double steps = (double)((units + c->split - 1) / c->split);
+    const double block_us = (tile->blocks > 1 ? SHARED_START_US : START_US) +
+                            END_US * tile->n / 160.0 + steps * step_us * (lone ? LONE : 1.0);
+    const double sums = (double)(m * phases * n * c->split);
+    const double together_us = c->split == 1 ? 0.0
+                               : clustered   ? CLUSTER_US + sums * CLUSTER_US_PER_SUM
+                                             : REDUCE_US + sums * REDUCE_US_PER_SUM;
+    return LAUNCH_US + waves * block_us + together_us;
 }
 
 static int divided_up(int a, int b) {

@@ -245,7 +245,7 @@ static void clusters_have_their_size(int *x) {
         cudaOccupancyMaxActiveClusters(&count, large_kernel, &config), cudaErrorInvalidClusterSize);
     OK(cudaFuncSetAttribute(large_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     OK(cudaOccupancyMaxActiveClusters(&count, large_kernel, &config));
-    CHECK(count == 8, "%d clusters", count);
+    CHECK(count == 14, "%d clusters", count);
     OK(cudaLaunchKernelEx(&config, large_kernel, x));
     emulator_set_largest_cluster(8);
     OK(cudaOccupancyMaxActiveClusters(&count, large_kernel, &config));

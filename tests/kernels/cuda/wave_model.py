@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """A model of how long one step takes on an H200: Stable Diffusion 1.5, 512x512, guidance, bf16.
 
-usage: wave_model.py TABLE [--calls] [--gpcs 16,16,...]
+usage: wave_model.py TABLE [--calls] [--gpcs 16,16,...] [--measured choices-NAME.tsv]
 
 TABLE is what cuda_step_calls wrote: the calls of a step, as the code makes them. Each gets a time
 from waves of blocks over the multiprocessors and a floor from work and bytes alone; --calls prints
 each of them. --gpcs says how many multiprocessors of each GPC form clusters together, as `kcheck
---facts` lets one tell; without it a step is judged for both tables of CHIPS. Below come the redesigns that are left, each as what it would save by itself.
+--facts` lets one tell; without it a step is judged for both tables of CHIPS. Below come the redesigns that are left, each as what it
+would save by itself. --measured puts what a GPU took for the best kernel of each shape (a table of
+choices_table.py) beside it, for each part and for the calls that miss the most.
 
-Nothing here was measured: no GPU was at hand. GUESSES names every number that is not arithmetic and
-where it comes from; whoever measures puts the measured one there. Exits with 1 if a call is modelled
+GUESSES names every number that is not arithmetic and where it comes from; none of them was measured. Exits
+with 1 if a call is modelled
 faster than its floor, or a step misses the bar of a chip.
 """
 import argparse
@@ -295,12 +297,73 @@ def print_parts(timed):
           f"{1000 * total_ms(timed):9.0f} {sum(p[3] for p in parts.values()):9.0f}")
 
 
+# ---- beside a GPU ----
+
+MISSING_ROWS = 12
+
+
+def best_times(path):
+    """{shape, as `latentd tune` names it: microseconds of its best kernel}"""
+    best, shape = {}, None
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line[0] == "\t":
+                us = float(line.split("\t")[2])
+                best[shape] = min(us, best.get(shape, us))
+            elif line[0] != "#":
+                shape = line.rstrip("\n").split(" rows ")[1]
+    return best
+
+
+def shapes_of(operation, a):
+    """The names that a call's shape may have there."""
+    if operation == "linear":
+        words = ["linear-geglu"] if a["geglu"] else ["linear", "linear-more"]
+        return [f"gemm {w} bf16 n{a['n']} k{a['k']} 1x{a['tokens']} to 1x{a['tokens']}" for w in words]
+    if operation == "conv2d":
+        h, w = a["h"], a["w"]
+        kinds = {1: [("conv1x1", h, w)], 4: [("conv3x3-up", h // 2, w // 2)],
+                 9: [("conv3x3", h, w), ("conv3x3-down", 2 * h, 2 * w)]}[a["taps"]]
+        more = f" shortcut k{a['shortcut']}" if a["shortcut"] else ""
+        return [f"gemm {kind} bf16 n{a['n']} k{a['c_in']} {y}x{x} to {h}x{w}{more}" for kind, y, x in kinds]
+    if operation == "attention":  # a row's own keys: measured at the most that take its kernel
+        return [f"attention bf16 heads{a['heads']} d{a['head_dim']} q{a['queries']} k{keys}"
+                for keys in (a["keys"], 80)]
+    if operation == "group_norm":
+        return [f"group_norm bf16 pixels{a['pixels']} c{a['channels']} groups{a['groups']}"]
+    return []
+
+
+def compare(timed, best):
+    """Prints the model's microseconds, gaps included, beside the measured ones."""
+    parts, calls = {}, []
+    for times, operation, a, t in timed:
+        us = next((best[name] for name in shapes_of(operation, a) if name in best), None)
+        if us is None:
+            continue
+        model = t.us + t.launches * GAP_US
+        part = parts.setdefault(t.part, [0, 0.0, 0.0, 0.0])
+        for i, more in enumerate((1, us, model, t.floor_us)):
+            part[i] += times * more
+        calls.append((times * (us - model), times, us, model, t.floor_us, operation, a))
+    print(f"\n{'part, as far as measured':24} {'calls':>6} {'us':>9} {'model us':>9} {'floor us':>9}")
+    for name, (count, us, model, floor) in sorted(parts.items(), key=lambda p: -p[1][1]):
+        print(f"{name:24} {count:6} {us:9.0f} {model:9.0f} {floor:9.0f}")
+    print(f"{'together':24} {sum(p[0] for p in parts.values()):6} "
+          + " ".join(f"{sum(p[i] for p in parts.values()):9.0f}" for i in (1, 2, 3)))
+    for more, times, us, model, floor, operation, a in sorted(calls, key=lambda c: -c[0])[:MISSING_ROWS]:
+        print(f"{more:6.0f} us more than modelled: {times:2} x {us:.1f} (model {model:.1f}, floor {floor:.1f}) "
+              f"{operation} {' '.join(f'{k}={v}' for k, v in a.items())}")
+    return len(calls)
+
+
 def main():
     global GPCS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
     parser.add_argument("--calls", action="store_true")
     parser.add_argument("--gpcs", help="16,16,...: of each GPC")
+    parser.add_argument("--measured", help="what a GPU took: choices-NAME.tsv")
     options = parser.parse_args()
     if options.gpcs:
         GPCS = [int(word) for word in options.gpcs.split(",")]
@@ -320,6 +383,9 @@ def main():
         print(f"{now - total_ms(step(calls, (key,))):6.2f} ms less: {what}")
     every = step(calls, [key for key, _ in REDESIGNS])
     print(f"{total_ms(every):6.2f} ms with all of them, {sum(t[0] * t[3].launches for t in every):.4g} launches")
+    if options.measured and not compare(timed, best_times(options.measured)):
+        print(f"{options.measured} has no shape of a step")
+        missed += 1
     wrong = [t for t in timed + every if t[3].us < t[3].floor_us]
     for _, operation, a, t in wrong:
         print(f"{operation} {a}: {t.us:.1f} us is below its floor of {t.floor_us:.1f}")

@@ -1,0 +1,27 @@
+"""What a report of bench-gpu says of every candidate that was tried, as the table of rule_test.cpp: a line for
+each shape with its rows, then one for each candidate with its microseconds.
+usage: choices_table.py gpu-NAME.json >choices-NAME.tsv"""
+import json
+import re
+import sys
+
+
+def rows_of(problem):
+    """The batch, from the work that the report says."""
+    found = re.match(r"gemm (\S+) \S+ n(\d+) k(\d+) (\d+)x(\d+) to (\d+)x(\d+)(?: shortcut k(\d+))?$",
+                     problem["problem"])
+    if not found:
+        return 2
+    kind, n, k, _, _, h, w, shortcut = (v if i == 0 else int(v or 0) for i, v in enumerate(found.groups()))
+    products = 2 * h * w * n * ((9 if "3x3" in kind else 1) * k + shortcut)
+    return max(1, round(problem["tflops"] * problem["us"] * 1e6 / products))
+
+
+with open(sys.argv[1], encoding="utf-8") as f:
+    report = json.load(f)
+print(f"# {report['parts']['device']['name']}, driver {report['parts']['device']['driver']}: latentd tune, bf16")
+for problem in report["parts"]["tune"]["problems"]:
+    print(f"{rows_of(problem)} rows {problem['problem']}")
+    for trial in problem["trials"]:
+        if trial["state"] == "right":
+            print(f"\t{trial['name']}\t{trial['us']:.1f}")
