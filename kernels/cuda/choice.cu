@@ -5,19 +5,12 @@
  * through memory, and the end of a block if no other block computes meanwhile. It knows nothing of
  * caches and is only meant to be reasonable: the tuner measures. gemm_hopper.cu has one of its own.
  */
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/selections.cuh"
 #include "kernels/cuda/tuner.h"
 
 #include <stdio.h>
-#include <string.h>
 
-/* Leaves room for the library's candidates, and for the plainest twice. */
-#define OWN_CANDIDATES (GEMM_MAX_CANDIDATES - CUBLASLT_MAX_ALGORITHMS - 1)
-/* This many of the library's follow the static choice: a tuner in a hurry tries the first
- * candidates. */
-#define LIBRARY_FIRST 3
 /* Rows for which path and split are chosen, whatever the batch: one image and its unconditional
  * twin. */
 #define NOMINAL_ROWS 2
@@ -62,10 +55,6 @@ const char *gemm_candidate_name(const struct gemm_candidate *candidate, char *te
     static const char *const paths[] = { "simt", "vector", "mma", "hopper" };
     int count;
     const struct gemm_tile *tiles = gemm_tiles(candidate->path, &count);
-    if (candidate->path == GEMM_CUBLASLT) {
-        cublaslt_name(candidate->tile, text, size);
-        return text;
-    }
     snprintf(text, size, "%s%s%s split %d", paths[candidate->path], count ? " " : "",
         count ? tiles[candidate->tile].name : "", candidate->split);
     return text;
@@ -141,8 +130,6 @@ static bool is_vector(const struct gemm_shape *s) {
 bool gemm_can(const struct gemm_shape *s, const struct gemm_candidate *c) {
     if (c->path == GEMM_VECTOR)
         return is_vector(s);
-    if (c->path == GEMM_CUBLASLT)
-        return c->split == 1 && cublaslt_has(c->tile, s);
     int count;
     const struct gemm_tile *tiles = gemm_tiles(c->path, &count);
     if (c->tile < 0 || c->tile >= count || c->split < 1 || c->split > GEMM_MAX_SPLIT ||
@@ -192,8 +179,8 @@ static int add_path(const struct gemm_shape *s, int64_t rows, enum gemm_path pat
 static struct gemm_candidate static_choice(const struct gemm_shape *s, int64_t rows) {
     struct gemm_candidate best = { GEMM_SIMT, 0, 1 };
     const bool halves = s->dtype != DTYPE_F32;
-    /* Measured on an H100: the model's pick of the tiles takes 4 % more than the best of all kernels,
-     * and mma.sync wins only with few channels. */
+    /* Measured on an H100: the model's pick of the tiles takes 4 % more than the best of all
+     * kernels, and mma.sync wins only with few channels. */
     if (!(halves && s->n >= HOPPER_CHANNELS &&
             add_path(s, NOMINAL_ROWS, GEMM_HOPPER, 0, &best, 0, 1)) &&
         !(halves && !is_vector(s) && add_path(s, NOMINAL_ROWS, GEMM_MMA, 0, &best, 0, 1))) {
@@ -205,19 +192,18 @@ static struct gemm_candidate static_choice(const struct gemm_shape *s, int64_t r
     return best;
 }
 
-/* Our kernels: the static choice, the others, the plainest. */
-static int own_candidates(
-    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[OWN_CANDIDATES]) {
+int gemm_candidates(
+    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
     const struct gemm_candidate simt = { GEMM_SIMT, 0, 1 };
     out[0] = static_choice(shape, rows);
     int count = 1;
     if (shape->dtype != DTYPE_F32) {
-        struct gemm_candidate all[OWN_CANDIDATES - 2];
-        /* At most half of them are portable, and on Hopper few, which win seldom there; those expected
-         * to be slowest are dropped. */
-        const int portable = OWN_CANDIDATES / (out[0].path == GEMM_HOPPER ? 6 : 2);
+        struct gemm_candidate all[GEMM_MAX_CANDIDATES - 2]; /* without the first and the last */
+        /* At most half of them are portable, and on Hopper few, which win seldom there; those
+         * expected to be slowest are dropped. */
+        const int portable = GEMM_MAX_CANDIDATES / (out[0].path == GEMM_HOPPER ? 6 : 2);
         int n = add_path(shape, rows, GEMM_MMA, 0, all, 0, portable);
-        n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, OWN_CANDIDATES - 2);
+        n = add_path(shape, rows, GEMM_HOPPER, 0, all, n, GEMM_MAX_CANDIDATES - 2);
         for (int i = 0; i < n; i++)
             if (all[i].path != out[0].path || all[i].tile != out[0].tile ||
                 all[i].split != out[0].split)
@@ -226,37 +212,6 @@ static int own_candidates(
     if (out[0].path != GEMM_SIMT)
         out[count++] = simt;
     return count;
-}
-
-int gemm_candidates(
-    const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]) {
-    struct gemm_candidate own[OWN_CANDIDATES], library[CUBLASLT_MAX_ALGORITHMS];
-    const int own_count = own_candidates(shape, rows, own);
-    const int library_count = cublaslt_candidates(shape, library);
-    int count = 0;
-    out[count++] = own[0];
-    for (int i = 0; i < library_count && i < LIBRARY_FIRST; i++)
-        out[count++] = library[i];
-    for (int i = 1; i < own_count - 1; i++)
-        out[count++] = own[i];
-    for (int i = LIBRARY_FIRST; i < library_count; i++)
-        out[count++] = library[i];
-    if (count > 1 || own_count > 1) /* the plainest comes last, even if it is also the first */
-        out[count++] = own[own_count - 1];
-    return count;
-}
-
-bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out) {
-    if (cublaslt_is_name(name))
-        return cublaslt_restore(shape, name, out);
-    struct gemm_candidate all[GEMM_MAX_CANDIDATES];
-    char text[64];
-    for (int i = 0, count = own_candidates(shape, NOMINAL_ROWS, all); i < count; i++)
-        if (strcmp(gemm_candidate_name(&all[i], text, sizeof(text)), name) == 0) {
-            *out = all[i];
-            return true;
-        }
-    return false;
 }
 
 bool gemm_select(const struct gemm_shape *shape, const struct gemm_candidate *candidate) {

@@ -1,6 +1,5 @@
 /* The table's linear and conv2d: a call becomes one struct gemm (gemm.h), which a candidate
  * computes. */
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
 
@@ -21,7 +20,6 @@ static void complete(struct gemm *g, const struct cuda_packed *p, bool ungated) 
     g->halves = ungated;
     g->n_out = g->geglu ? g->n / 2 : g->n;
     g->bias = p->bias;
-    g->rounded_bias = p->rounded_bias;
     g->k = g->taps * g->c_in;
     g->n_partial = rounded_up(g->n, g->geglu ? 16 : 8);
     g->vectors = !g->halves && !g->y_is_f32 && g->n_out % 8 == 0 && is_aligned(g->y) &&
@@ -105,8 +103,6 @@ static bool run_path(const struct gemm_candidate *candidate, const struct gemm *
         return gemm_mma_run(candidate, g, dtype, err);
     case GEMM_HOPPER:
         return gemm_hopper_run(candidate, g, dtype, err);
-    case GEMM_CUBLASLT:
-        return cublaslt_run(candidate, g, dtype, err);
     default:
         return gemm_simt_run(candidate, g, dtype, err);
     }

@@ -24,9 +24,8 @@ extern "C" {
 
 /* One call, as the kernels take it. Element counts of one row of the batch fit in int. */
 struct gemm {
-    const void *x, *weight;   /* weight [phases][n][taps][c_in] in x's dtype */
-    const float *bias;        /* [n], or NULL */
-    const void *rounded_bias; /* as in struct cuda_packed */
+    const void *x, *weight; /* weight [phases][n][taps][c_in] in x's dtype */
+    const float *bias;      /* [n], or NULL */
     const void *row_add, *residual;
     void *y;
     float *partial;       /* [phases][split][m][n_partial], if split > 1 and not clustered */
@@ -62,10 +61,7 @@ struct cuda_packed {
     void *weight; /* owned: [n][taps][c_in]; GEGLU: value and gate alternate */
     void *phases; /* owned: CONV_3X3_UP's [4][n][2][2][c_in], else NULL */
     float *bias;  /* owned, or NULL */
-    /* owned: [n] in dtype, zeros without a bias, for cublaslt.h; NULL unless the weight is a plain
-     * matrix (no GEGLU, one tap) */
-    void *rounded_bias;
-    size_t weight_bytes, phase_bytes, rounded_bytes;
+    size_t weight_bytes, phase_bytes;
 };
 
 /* Properties of the product for a shape. */

@@ -16,23 +16,21 @@ extern "C" {
 
 /* A candidate's name, which the tuner's cache keeps, begins with the name of its path. */
 enum gemm_path {
-    GEMM_SIMT,     /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
-    GEMM_VECTOR,   /* a linear layer with one token a row (timesteps), the same arithmetic */
-    GEMM_MMA,      /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
-    GEMM_HOPPER,   /* wgmma and TMA, sm_90 alone */
-    GEMM_CUBLASLT, /* NVIDIA's library, for plain products: cublaslt.h */
+    GEMM_SIMT,   /* multiply-adds in f32 for every dtype and shape: the plainest kernel */
+    GEMM_VECTOR, /* a linear layer with one token a row (timesteps), the same arithmetic */
+    GEMM_MMA,    /* tensor cores through mma.sync: f16 from sm_75 on, bf16 from sm_80 on */
+    GEMM_HOPPER, /* wgmma and TMA, sm_90 alone */
     GEMM_PATHS,
 };
 
 struct gemm_candidate {
     enum gemm_path path;
-    int tile;  /* index into gemm_tiles(path), 0 if the path has only one; cuBLASLt: the algorithm's
-                  number */
+    int tile;  /* index into gemm_tiles(path), 0 if the path has only one */
     int split; /* parts of k, 1..GEMM_MAX_SPLIT */
 };
 
 #define GEMM_MAX_SPLIT 16
-#define GEMM_MAX_CANDIDATES 72
+#define GEMM_MAX_CANDIDATES 63
 
 struct gemm_tile {
     const char *name; /* "128x160x32" */
@@ -68,9 +66,6 @@ const struct gemm_tile *gemm_tiles(enum gemm_path path, int *count);
  * their number. */
 int gemm_candidates(
     const struct gemm_shape *shape, int64_t rows, struct gemm_candidate out[GEMM_MAX_CANDIDATES]);
-/* Finds the candidate with this name (gemm_candidate_name). Does not load a library for the name of
- * one of our own kernels. */
-bool gemm_find(const struct gemm_shape *shape, const char *name, struct gemm_candidate *out);
 /* Whether a candidate can compute this shape on the open device. */
 bool gemm_can(const struct gemm_shape *shape, const struct gemm_candidate *candidate);
 /* "mma 128x160x32 split 2" */

@@ -163,9 +163,7 @@ extern "C" bool gemm_rewrite(
     return rewrite_rows(packed, weight, packed->k, taps, geglu, false, p->dtype, p->weight, err) &&
            (!p->phases || rewrite_rows(packed, weight, packed->k, taps, geglu, true, p->dtype,
                               p->phases, err)) &&
-           (!p->bias || rewrite_rows(packed, bias, 1, 1, geglu, false, DTYPE_F32, p->bias, err)) &&
-           (!p->bias || !p->rounded_bias ||
-               rewrite_rows(packed, bias, 1, 1, false, false, p->dtype, p->rounded_bias, err));
+           (!p->bias || rewrite_rows(packed, bias, 1, 1, geglu, false, DTYPE_F32, p->bias, err));
 }
 
 extern "C" void gemm_packed_destroy(struct packed *packed) {
@@ -175,18 +173,7 @@ extern "C" void gemm_packed_destroy(struct packed *packed) {
     cuda_weights_release(p->weight, p->weight_bytes);
     cuda_weights_release(p->phases, p->phase_bytes);
     cuda_weights_release(p->bias, (size_t)p->base.n * sizeof(float));
-    cuda_weights_release(p->rounded_bias, p->rounded_bytes);
     free(p);
-}
-
-/* Packs the bias that cuBLASLt adds to a plain product: it accepts only the result's dtype. */
-static bool pack_rounded_bias(
-    struct cuda_packed *p, const struct tensor *bias, enum dtype dtype, struct error *err) {
-    cuda_forbid_overlap();
-    return cuda_weights_alloc(p->rounded_bytes, &p->rounded_bias, err) &&
-           (bias ? upload(bias, 1, 1, false, dtype, p->rounded_bias, NULL, err)
-                 : cuda_ok(cudaMemsetAsync(p->rounded_bias, 0, p->rounded_bytes, cuda_stream()),
-                       "clearing a bias", err));
 }
 
 static bool pack(const struct tensor *weight, const struct tensor *bias, int taps, bool geglu,
@@ -205,14 +192,12 @@ static bool pack(const struct tensor *weight, const struct tensor *bias, int tap
     p->weight_bytes = (size_t)(n * c_in * taps) * dtype_size(dtype);
     p->phase_bytes = phases ? (size_t)(n * c_in * 16) * dtype_size(dtype) : 0;
     const size_t bias_bytes = bias ? (size_t)n * sizeof(float) : 0;
-    p->rounded_bytes = taps == 1 && !geglu ? (size_t)n * dtype_size(dtype) : 0;
-    p->base.bytes = p->weight_bytes + p->phase_bytes + bias_bytes + p->rounded_bytes;
+    p->base.bytes = p->weight_bytes + p->phase_bytes + bias_bytes;
     if (!cuda_weights_alloc(p->weight_bytes, &p->weight, err) ||
         (phases && !cuda_weights_alloc(p->phase_bytes, &p->phases, err)) ||
         (bias && !cuda_weights_alloc(bias_bytes, (void **)&p->bias, err)) ||
         !upload(weight, (int)c_in, taps, geglu, dtype, p->weight, p->phases, err) ||
-        (bias && !upload(bias, 1, 1, geglu, DTYPE_F32, p->bias, NULL, err)) ||
-        (p->rounded_bytes && !pack_rounded_bias(p, bias, dtype, err))) {
+        (bias && !upload(bias, 1, 1, geglu, DTYPE_F32, p->bias, NULL, err))) {
         gemm_packed_destroy(&p->base);
         return false;
     }

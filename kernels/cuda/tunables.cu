@@ -54,7 +54,7 @@ struct kind {
 
 static void gemm_describe(const void *shape, char *text, size_t size) {
     const struct gemm_shape *s = (const struct gemm_shape *)shape;
-    /* Mentions what follows the sum if that decides which kernels can compute it. */
+    /* If more than a bias and a residual may follow the sum, the layer is a problem of its own. */
     const bool more = (!s->is_conv || s->kind == CONV_1X1) && !s->plain;
     snprintf(text, size, "%s%s %s n%lld k%lld %lldx%lld to %lldx%lld",
         s->is_conv ? conv_names[s->kind] : "linear",
@@ -129,14 +129,8 @@ static bool gemm_run(const void *shape, int candidate, const struct trial *t, in
     return gemm_linear_with(chosen, &args, err);
 }
 
-static bool gemm_choose_by_name(const void *shape, const char *name) {
-    struct gemm_candidate candidate;
-    return gemm_find((const struct gemm_shape *)shape, name, &candidate) &&
-           gemm_select((const struct gemm_shape *)shape, &candidate);
-}
-
 const struct tunable tunable_gemm = { "gemm", sizeof(struct gemm_shape), gemm_describe, gemm::count,
-    gemm::name, gemm_prepare, gemm_run, gemm::choose, gemm_choose_by_name };
+    gemm::name, gemm_prepare, gemm_run, gemm::choose };
 
 /* --- attention --- */
 

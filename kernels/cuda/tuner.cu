@@ -39,8 +39,6 @@ static bool select_chosen(const struct problem *p) {
     for (int i = 0; i < tuner.chosen_count; i++) {
         if (strcmp(tuner.chosen[i].key, p->key) != 0)
             continue;
-        if (p->tunable->select_by_name)
-            return p->tunable->select_by_name(p->shape, tuner.chosen[i].name);
         for (int c = 0, n = p->tunable->candidates(p->shape); c < n; c++) {
             p->tunable->candidate_name(p->shape, c, name);
             if (strcmp(name, tuner.chosen[i].name) == 0)

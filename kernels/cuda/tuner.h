@@ -43,9 +43,6 @@ struct tunable {
     bool (*run)(const void *shape, int candidate, const struct trial *trial, int64_t rows,
         struct tensor *y, struct error *err);
     bool (*select)(const void *shape, int candidate);
-    /* May be NULL: select for the candidate of this name, without listing all. Returns false if
-     * there is none. */
-    bool (*select_by_name)(const void *shape, const char *name);
 };
 
 /* An operation on one shape. */

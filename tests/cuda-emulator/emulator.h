@@ -3,7 +3,6 @@
  * Environment, read once: CUDA_EMULATOR_SEED (a number; random and printed if unset and a fault is
  * found), CUDA_EMULATOR_CAPABILITY (75, 80, 86, 89, 90; 90 if unset, 0 for "no device"),
  * CUDA_EMULATOR_MEMORY (bytes of device memory), CUDA_EMULATOR_SYNC=1 (streams run at once),
- * CUDA_EMULATOR_CUBLASLT=0 (the library is not installed),
  * CUDA_EMULATOR_LARGEST_CLUSTER (blocks that the chip has room for; 16 if unset),
  * CUDA_EMULATOR_FAIL (NAME,NTH,ERROR or NAME,NTH,ERROR,sticky: a fault as by emulator_fail),
  * CUDA_EMULATOR_PLANT (KIND,NAME,N or KIND,NAME,N,tuned: every Nth kernel whose name begins so
@@ -54,18 +53,6 @@ void emulator_fail(const char *name, int nth, cudaError_t error, bool sticky);
 void emulator_fail_nothing(void);
 /* Fallible calls so far. */
 long emulator_calls(void);
-
-/* What is the matter with the second algorithm that cuBLASLt offers from here on. */
-enum emulator_cublaslt {
-    EMULATOR_CUBLASLT_RIGHT,
-    EMULATOR_CUBLASLT_WRONG,   /* it forgets the last eighth of k */
-    EMULATOR_CUBLASLT_ROWS,    /* how it groups sums depends on how many there are */
-    EMULATOR_CUBLASLT_SPLIT,   /* it splits k, which was not asked for */
-    EMULATOR_CUBLASLT_SCRATCH, /* it needs scratch memory, and does not say so at first */
-    EMULATOR_CUBLASLT_FEW,     /* it refuses more than 100 columns */
-    EMULATOR_CUBLASLT_ABSENT,  /* the library cannot be loaded at all */
-};
-void emulator_set_cublaslt(enum emulator_cublaslt kind);
 
 /* Kernels that have run. */
 long emulator_kernels_run(void);

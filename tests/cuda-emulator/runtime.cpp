@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -342,17 +343,6 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, const void *functi
             kernels_run++;
         },
         shape.programmatic));
-}
-
-cudaError_t emulator_enqueue_kernel(
-    cudaStream_t stream, const void *function, std::function<void()> kernel) {
-    return emulator_error(
-        enqueue(stream, cudaGraphNodeTypeKernel, function, [kernel = std::move(kernel)] {
-            if (overlap.watched)
-                emulator_writes_watch();
-            kernel();
-            emulator_writes_end();
-        }));
 }
 
 cudaError_t cudaFuncSetAttribute(

@@ -4,7 +4,6 @@
 
 #include "tests/cuda-emulator/emulator.h"
 
-#include <functional>
 #include <mutex>
 
 /* Held during every call: kernels run on the thread that waits for them, one at a time. */
@@ -28,10 +27,6 @@ cudaError_t emulator_wait_for_device(void);
  * might wait, or mean nothing when the graph is launched: those that give and take memory, and that
  * ask events. Such a call spoils the capture. */
 bool emulator_forbids_unsafe(void);
-
-/* Queues what a library launches, or makes it a node of the graph that the stream records. */
-cudaError_t emulator_enqueue_kernel(
-    cudaStream_t stream, const void *function, std::function<void()> kernel);
 
 bool emulator_is_pinned(const void *pointer);
 /* Dynamic shared memory that one block may have, in bytes. */

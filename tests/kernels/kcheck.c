@@ -23,7 +23,7 @@ static int usage(void) {
            "  --facts        what the device says of itself, and end\n"
            "  --quick        small shapes only\n"
            "  --channels     and real channel counts on small images\n"
-           "  --kernel NAME  where a kernel's name begins so, that one (\"hopper\", \"cublaslt\")\n"
+           "  --kernel NAME  where a kernel's name begins so, that one (\"hopper\", \"mma\")\n"
            "  --bench        measure real shapes instead of checking; with --quick small ones\n"
            "LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses the instruction set.\n");
     return 2;

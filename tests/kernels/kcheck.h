@@ -141,11 +141,6 @@ struct tolerance tolerance_for(const char *op, enum dtype activations, enum dtyp
 ALL_OPERATIONS(CHECK_OPERATION)
 #undef CHECK_OPERATION
 
-/* Seconds, with cold caches, that the fastest right one of cuBLASLt's algorithms takes for two rows
- * of a problem that the table's tuner knows, from number `first` on, and the static choice for the
- * same; 0 without any. Says which are wrong. */
-double measure_cublaslt(const struct kcheck *k, int first, double *ours);
-
 /* Fused multiply-adds on one thread of the CPU: f32 operations a second, the best of a few. */
 double measure_cpu_peak(void);
 double seconds_now(void);

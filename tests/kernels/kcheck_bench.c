@@ -111,9 +111,7 @@ static bool measure_on_device(struct kcheck *k, struct subject *s, double *secon
     return compute_ok(&c);
 }
 
-/* With the times on cold caches, ours and cuBLASLt's, where those are known. */
-static void print_on_device(
-    const struct kcheck *k, const struct subject *s, double seconds, double cold, double library) {
+static void print_on_device(const struct kcheck *k, const struct subject *s, double seconds) {
     const double peak = s->y.dtype <= DTYPE_BF16 ? k->peaks.flops_per_s[s->y.dtype] : 0;
     printf("%-18s %-46s %9.4f ms", s->op, s->shape, seconds * 1e3);
     if (s->flops > 0)
@@ -124,21 +122,15 @@ static void print_on_device(
                                 : s->bytes / seconds / k->peaks.bytes_per_s;
     if (share > 0)
         printf(", %5.1f %% of peak", 100 * share);
-    if (library > 0)
-        printf(", cold %.4f ms, cuBLASLt %.4f ms", cold * 1e3, library * 1e3);
     putchar('\n');
 }
 
 void subject_measure(struct kcheck *k, struct subject *s) {
-    const int known = k->table->tuner ? k->table->tuner->problem_count() : 0;
-    double seconds, cold = 0, library = 0;
-    if (k->table->device == DEVICE_CPU) {
+    double seconds;
+    if (k->table->device == DEVICE_CPU)
         measure_on_cpu(k, s);
-    } else if (measure_on_device(k, s, &seconds)) {
-        if (s->y.shape[0] == 2)
-            library = measure_cublaslt(k, known, &cold);
-        print_on_device(k, s, seconds, cold, library);
-    }
+    else if (measure_on_device(k, s, &seconds))
+        print_on_device(k, s, seconds);
 }
 
 /* ---- peaks ---- */

@@ -3,8 +3,6 @@
 
 #include "kernels/cpu/level.h"
 
-#include <string.h>
-
 static const enum dtype weight_dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 
 /* ---- linear ---- */
@@ -24,18 +22,6 @@ static void run_linear(struct compute *c, const struct subject *s, int64_t row, 
         residual = subject_row(s, 1, row);
     op_linear(c, &(struct linear_args){
                      &x, s->weight, p->activation, p->residual ? &residual : NULL, y, p->ungated });
-}
-
-/* cuBLASLt takes biases in the weights' dtype. */
-static void round_bias(const struct kcheck *k, const struct tensor *bias, enum dtype dtype) {
-    if (!k->kernel || strcmp(k->kernel, "cublaslt") != 0)
-        return;
-    for (int64_t i = 0; i < bias->shape[0]; i++) {
-        float *f = (float *)bias->data + i;
-        uint32_t rounded;
-        convert_elements(&rounded, dtype, f, DTYPE_F32, 1);
-        convert_elements(f, DTYPE_F32, &rounded, dtype, 1);
-    }
 }
 
 static void check_linear_case(struct kcheck *k, const struct linear_case *p, enum dtype weights) {
@@ -60,8 +46,6 @@ static void check_linear_case(struct kcheck *k, const struct linear_case *p, enu
     struct tensor *w = subject_input(k, &s, tensor_2d(NULL, DTYPE_F32, p->n, p->k), scale, 0);
     struct tensor *bias = p->bias ? subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->n), 1, 0)
                                   : NULL;
-    if (bias)
-        round_bias(k, bias, weights);
     subject_pack(k, &s, w, bias, false, CONV_1X1, p->geglu, weights);
     s.run = run_linear;
     s.params = p;
@@ -177,8 +161,6 @@ static void check_conv_case(struct kcheck *k, const struct conv_case *p, enum dt
         k, &s, tensor_4d(NULL, DTYPE_F32, p->c_out, p->c_in, taps, taps), scale, 0);
     struct tensor *bias = p->bias ? subject_input(k, &s, tensor_1d(NULL, DTYPE_F32, p->c_out), 1, 0)
                                   : NULL;
-    if (bias && p->kind == CONV_1X1)
-        round_bias(k, bias, weights);
     subject_pack(k, &s, weight, bias, true, p->kind, false, weights);
     s.run = run_conv2d;
     s.params = p;

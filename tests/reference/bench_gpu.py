@@ -24,7 +24,6 @@ this script: its figures mean nothing.
 """
 
 import argparse
-import glob
 import os
 import signal
 import subprocess
@@ -52,16 +51,6 @@ def kill_group(process):
         pass
 
 
-def cublaslt_folder():
-    """Where torch's copy of cuBLASLt lies, which the loader would not find; None without."""
-    for folder in sys.path:
-        for part in ("nvidia/cu13/lib", "nvidia/cublas/lib"):
-            found = glob.glob(os.path.join(folder, part, "libcublasLt.so.*"))
-            if found:
-                return os.path.dirname(found[0])
-    return None
-
-
 class Bench:
     """What the parts share: the programs, the model, the clock and what was found so far."""
 
@@ -74,8 +63,7 @@ class Bench:
             bundle = ROOT
         self.folder = bundle or options.build
         # For our programs alone: torch and the driver's tools have libraries of their own.
-        self.libraries = os.pathsep.join(filter(None, (
-            os.path.join(bundle, "lib") if bundle else "", cublaslt_folder())))
+        self.libraries = os.path.join(bundle, "lib") if bundle else ""
         self.wheels = options.wheels or os.path.join(self.folder, "wheels")
         self.environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_WAIT_POLICY="passive",
                                 TORCHINDUCTOR_CACHE_DIR=os.path.join(self.work, "inductor"))
@@ -96,8 +84,8 @@ class Bench:
         return os.path.join(self.folder, name)
 
     def environment_of(self, command):
-        """Our programs find the bundle's libraries, and cuBLASLt where only torch has it, after what
-        LD_LIBRARY_PATH already names: the driver's may lie there."""
+        """Our programs find the bundle's libraries after what LD_LIBRARY_PATH already names: the driver's
+        may lie there."""
         environment = dict(self.environment, LATENTD_BENCH_LIBRARIES=self.libraries)
         if any(word.startswith(self.folder + os.sep) for word in command):
             paths = os.environ.get("LD_LIBRARY_PATH"), self.libraries

@@ -341,7 +341,7 @@ def part_f16(bench):
 
 
 def part_kernels(bench):
-    """kcheck --bench: every shape, beside cuBLASLt, cuDNN and attention as torch calls them."""
+    """kcheck --bench: every shape, beside what torch calls for it."""
     scale = ("--quick",) if bench.options.emulated else ()
     wanted = "concat" if bench.options.emulated else "bf16"
     status, text, error = bench.run(bench.program("tests/kernels/kcheck"), "--device", "cuda",

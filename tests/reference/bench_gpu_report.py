@@ -168,13 +168,10 @@ def parity_table(parts):
 def kernel_table(parts):
     found = parts.get("kernels", {})
     rows = [(row["name"], number(row["ms"]), f"{row['rate']:.4g} {row['unit']}",
-             number(row.get("share_percent")), number(row.get("cold_ms")),
-             number(row.get("cublaslt_ms")),
-             number(row.get("peer_ms")), row.get("peer", ""),
+             number(row.get("share_percent")), number(row.get("peer_ms")), row.get("peer", ""),
              number(row.get("ratio"))) for row in found.get("rows", [])]
     return ["", f"By shape (`kcheck --bench`; peak {found.get('peak', 'unknown')}):", ""] + table(
-        ("operation", "ms", "rate", "% of peak", "cold ms", "cuBLASLt ms", "torch ms", "torch's", "times as fast"),
-        rows) if rows else []
+        ("operation", "ms", "rate", "% of peak", "torch ms", "torch's", "times as fast"), rows) if rows else []
 
 
 def markdown(about, parts, emulated):

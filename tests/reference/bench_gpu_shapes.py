@@ -3,7 +3,7 @@
 import re
 
 LINE = re.compile(r"^(\w+)\s+(.*\S)\s+([\d.]+) ms\s+([\d.]+) (TFLOP/s|GFLOP/s|GB/s)"
-                  r"(?:, +([\d.]+) % of peak)?(?:, cold ([\d.]+) ms, cuBLASLt ([\d.]+) ms)?$")
+                  r"(?:, +([\d.]+) % of peak)?$")
 DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 LINEAR = re.compile(r"^linear (\d+)x(\d+)x(\d+)x(\d+)")
 CONV = re.compile(r"^conv2d (1x1|3x3(?: down right| down| up)?) (\d+)x(\d+)x(\d+)x(\d+) to (\d+)")
@@ -19,9 +19,7 @@ def parse(text):
         if found:
             out["rows"].append({
                 "name": f"{found[1]} {found[2]}", "ms": float(found[3]), "rate": float(found[4]),
-                "unit": found[5], "share_percent": float(found[6]) if found[6] else None,
-                "cold_ms": float(found[7]) if found[7] else None,
-                "cublaslt_ms": float(found[8]) if found[8] else None})
+                "unit": found[5], "share_percent": float(found[6]) if found[6] else None})
         elif line.startswith("peak of the device: "):
             out["peak"] = line.split(": ", 1)[1]
     return out

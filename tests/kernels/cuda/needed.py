@@ -1,5 +1,5 @@
 """usage: needed.py PROGRAM: NVIDIA's libraries are found at run time where they are, and none is needed
-to start: neither the driver's nor CUDA's, of which cuBLASLt alone has 541 MB."""
+to start: neither the driver's nor CUDA's."""
 import re
 import subprocess
 import sys

@@ -23,8 +23,8 @@ extern "C" {
 #include <string>
 #include <vector>
 
-/* What the code takes, which may only sink: of group_norm, two kernels that together are faster than one
- * (measured on an H100) count as two. */
+/* What the code takes, which may only sink: of group_norm, two kernels that together are faster
+ * than one (measured on an H100) count as two. */
 #define MOST_LAUNCHES 350
 
 #define ROWS 2
@@ -71,7 +71,7 @@ static bool is_given(
     return true;
 }
 
-static struct packed *pretend(const struct tensor *weight, const struct tensor *bias, bool plain) {
+static struct packed *pretend(const struct tensor *weight, const struct tensor *bias) {
     struct cuda_packed *p = (struct cuda_packed *)calloc(1, sizeof(*p));
     if (!p)
         exit(1);
@@ -80,20 +80,19 @@ static struct packed *pretend(const struct tensor *weight, const struct tensor *
     p->dtype = DTYPE_BF16;
     p->weight = p->phases = nowhere;
     p->bias = bias ? (float *)nowhere : NULL;
-    p->rounded_bias = plain ? nowhere : NULL;
     return &p->base;
 }
 
 static bool linear_pretend(const struct tensor *weight, const struct tensor *bias, bool geglu,
     enum dtype, struct packed **out, struct error *) {
-    *out = pretend(weight, bias, !geglu);
+    *out = pretend(weight, bias);
     (*out)->geglu = geglu;
     return true;
 }
 
 static bool conv2d_pretend(const struct tensor *weight, const struct tensor *bias,
     enum conv_kind kind, enum dtype, struct packed **out, struct error *) {
-    *out = pretend(weight, bias, kind == CONV_1X1);
+    *out = pretend(weight, bias);
     (*out)->is_conv = true;
     (*out)->kind = kind;
     return true;
