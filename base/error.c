@@ -1,6 +1,6 @@
 #include "base/error.h"
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>

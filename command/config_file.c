@@ -1,7 +1,7 @@
 #include "command/config_file.h"
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <stdlib.h>
 #include <string.h>

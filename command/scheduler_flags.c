@@ -1,6 +1,6 @@
 #include "command/scheduler_flags.h"
 
-#include "base/words.h"
+#include "base/text/words.h"
 
 #include <string.h>
 

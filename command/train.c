@@ -2,9 +2,9 @@
 #include "command/command.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "command/option_forms.h"
 #include "command/options.h"
 #include "command/progress.h"

@@ -1,7 +1,7 @@
 #include "engine/model_folder.h"
 
 #include "base/file.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>

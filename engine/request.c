@@ -1,7 +1,7 @@
 #include "engine/request.h"
 
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,9 +7,9 @@
 
 #include "base/condition.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/text/json.h"
 #include "base/thread_error.h"
 #include "engine/checkpoint_names.h"
 #include "engine/switch.h"

@@ -4,7 +4,7 @@
  * features are switched off. Missing keys take the defaults of diffusers and transformers. */
 #include "models/config.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #include "queue/queue.h"
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
+#include "base/text/json.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Textual inversion over HTTP: GET /embeddings lists what texts can name, POST /embeddings/rescan
  * reads the folder again, on a loader's thread. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"

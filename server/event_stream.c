@@ -1,7 +1,7 @@
 #include "server/event_stream.h"
 
-#include "base/json.h"
 #include "base/monotonic.h"
+#include "base/text/json.h"
 #include "queue/queue.h"
 #include "server/deferred.h"
 #include "server/http/respond.h"

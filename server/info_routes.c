@@ -1,5 +1,5 @@
 /* GET /health, /health/ready, /info and /schedulers: what the daemon says of itself. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/implementations.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"

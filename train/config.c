@@ -1,7 +1,7 @@
 #include "train/config.h"
 
-#include "base/json.h"
-#include "base/words.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
 #include "kernels/dtype.h"
 #include "train/checkpoint.h"
 #include "train/learning_rate.h"

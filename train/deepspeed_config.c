@@ -1,6 +1,6 @@
 #include "train/deepspeed_config.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "train/parameters.h"
 
-#include "base/words.h"
+#include "base/text/words.h"
 #include "train/draws.h"
 #include "train/module_order.h"
 

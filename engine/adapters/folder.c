@@ -1,7 +1,7 @@
 #include "engine/adapters/internal.h"
 
 #include "base/log.h"
-#include "base/words.h"
+#include "base/text/words.h"
 
 #include <dirent.h>
 #include <errno.h>

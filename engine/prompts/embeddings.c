@@ -1,7 +1,7 @@
 #include "engine/prompts/embeddings.h"
 
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "models/checkpoint/embedding_file.h"
 
 #include <dirent.h>

@@ -1,8 +1,8 @@
 /* Resolves scheduler_config.json, a class's defaults and a request's choice to a struct
  * scheduler_config, and converts it back to JSON. */
-#include "base/json.h"
 #include "base/limits.h"
-#include "base/words.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
 #include "engine/scheduler/class.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "engine/scheduler/options.h"
 
-#include "base/json.h"
 #include "base/limits.h"
-#include "base/words.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include "base/limits.h"
-#include "base/words.h"
+#include "base/text/words.h"
 #include "engine/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/kernels.h"

@@ -1,8 +1,8 @@
 #include "engine/training_job/folder.h"
 
 #include "base/file.h"
-#include "base/json.h"
-#include "base/words.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
 #include "train/checkpoint.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* Reports a job's steps: metrics.jsonl and TensorBoard's files. */
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "engine/training_job/internal.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 #include "engine/training_job/training_job.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
+#include "base/text/json.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
 #include "train/cache.h"

@@ -1,7 +1,7 @@
 /* PEFT's configuration of an adapter: strengths that the tensors do not contain. */
 #include "models/checkpoint/adapter_internal.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <math.h>

@@ -3,8 +3,8 @@
 #include "models/checkpoint/checkpoint_internal.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "models/checkpoint/pickle.h"
 
 #include <dirent.h>

@@ -1,7 +1,7 @@
 #include "models/checkpoint/checkpoint_save.h"
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "models/checkpoint/checkpoint_internal.h"
 #include "models/checkpoint/folder_copy.h"
 

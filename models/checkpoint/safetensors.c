@@ -1,8 +1,8 @@
 #include "models/checkpoint/safetensors.h"
 
 #include "base/file_map.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "models/checkpoint/pickle.h"
 
 #include <endian.h>

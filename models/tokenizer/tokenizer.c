@@ -1,8 +1,8 @@
 #include "models/tokenizer/tokenizer.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "models/tokenizer/tokenizer_bpe.h"
 #include "models/tokenizer/tokenizer_clip.h"
 #include "models/tokenizer/tokenizer_special.h"

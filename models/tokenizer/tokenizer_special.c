@@ -5,8 +5,8 @@
 #include "models/tokenizer/tokenizer_special.h"
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "models/tokenizer/tokenizer_text.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "models/tokenizer/tokenizer_vocab.h"
 
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "server/access/access_log.h"
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "base/secrets.h"
+#include "base/text/json.h"
 #include "server/access/caller.h"
 #include "server/http/exchange.h"
 

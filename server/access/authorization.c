@@ -1,7 +1,7 @@
 #include "server/access/authorization.h"
 
-#include "base/base64.h"
 #include "base/limits.h"
+#include "base/text/base64.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 #include "server/dialect/generate_answer.h"
 
 #include "kernels/noise.h"
-#include "base/base64.h"
-#include "base/json.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 #include "pictures/encode.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 #include "server/dialect/generate_json.h"
 
-#include "base/base64.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 #include "server/schedulers.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* POST /generate: negotiates the answer's form, parses, and starts a generation. */
-#include "base/base64.h"
-#include "base/json.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 #include "server/http/accept.h"
 #include "server/dialect/generate_json.h"
 #include "server/generation/answer.h"

@@ -2,7 +2,7 @@
  * {...}}, whose parameters are the fields of POST /generate, becomes one picture's bytes. */
 #include "server/dialect/huggingface.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/dialect/dialect.h"
 #include "server/dialect/generate_json.h"
 #include "server/generation/answer.h"

@@ -1,7 +1,7 @@
 #include "server/dialect/jobs_json.h"
 
-#include "base/json.h"
 #include "base/monotonic.h"
+#include "base/text/json.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "server/dialect/loras_json.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <string.h>
 

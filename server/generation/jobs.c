@@ -1,9 +1,9 @@
 #include "server/generation/jobs.h"
 
-#include "base/base64.h"
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/text/base64.h"
 #include "base/thread_error.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"

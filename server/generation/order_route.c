@@ -1,7 +1,7 @@
 #include "server/generation/order_route.h"
 
-#include "base/json.h"
 #include "base/sha256.h"
+#include "base/text/json.h"
 #include "engine/switch.h"
 #include "engine/training_job/folder.h"
 #include "server/access/caller.h"

@@ -1,7 +1,7 @@
 #include "server/generation/orders.h"
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "server/http/respond.h"
 
-#include "base/json.h"
 #include "base/metrics.h"
+#include "base/text/json.h"
 #include "server/access/caller.h"
 #include "server/dialect/dialect.h"
 #include "server/http/connections.h"

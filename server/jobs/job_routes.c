@@ -4,8 +4,8 @@
  */
 #include "server/jobs/job_routes.h"
 
-#include "base/json.h"
 #include "base/monotonic.h"
+#include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/training_job/folder.h"
 #include "server/event_stream.h"

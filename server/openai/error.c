@@ -1,6 +1,6 @@
 #include "server/openai/openai.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <string.h>
 

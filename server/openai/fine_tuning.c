@@ -2,7 +2,7 @@
  * by a clerk's thread, what reads a job's folder by a loader's. */
 #include "server/openai/fine_tuning_json.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/training_job/folder.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"

@@ -1,6 +1,6 @@
 #include "server/openai/fine_tuning_json.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <errno.h>
 #include <math.h>

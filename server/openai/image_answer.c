@@ -1,6 +1,6 @@
 #include "server/openai/image_answer.h"
 
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "engine/prompts/embeddings.h"
 
 #include <inttypes.h>

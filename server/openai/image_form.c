@@ -1,7 +1,7 @@
 /* The parts of a form: pictures, and texts that are looked at once all are there. */
 #include "server/openai/image_order.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/openai/openai.h"
 
 #include <stdio.h>

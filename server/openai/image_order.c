@@ -1,6 +1,6 @@
 #include "server/openai/image_order.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/dialect/generate_json.h"
 #include "server/openai/openai.h"
 

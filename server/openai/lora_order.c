@@ -1,6 +1,6 @@
 #include "server/openai/lora_order.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "server/openai/openai.h"
 

@@ -1,5 +1,5 @@
 /* GET /v1/models and /v1/models/{id}, and what a request's "model" means. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/switch.h"
 #include "server/http/query.h"

@@ -1,7 +1,7 @@
 #include "server/sdapi/answer.h"
 
-#include "base/base64.h"
-#include "base/json.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

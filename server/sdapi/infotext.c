@@ -1,6 +1,6 @@
 #include "server/sdapi/infotext.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <ctype.h>
 #include <stdbool.h>

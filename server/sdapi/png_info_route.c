@@ -1,5 +1,5 @@
 /* POST /sdapi/v1/png-info: what a picture says of how it was drawn. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "pictures/texts.h"
 #include "server/http/route.h"
 #include "server/reading.h"

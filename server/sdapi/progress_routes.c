@@ -3,8 +3,8 @@
  *
  * AUTOMATIC1111 knows one job, everybody's. Here it is the caller's that has been running for
  * longest, or waits if none runs; ?task_id= names another. */
-#include "base/base64.h"
-#include "base/json.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 #include "engine/switch.h"
 #include "server/generation/generations.h"
 #include "server/http/respond.h"

@@ -1,7 +1,7 @@
 #include "server/sdapi/request.h"
 
-#include "base/base64.h"
-#include "base/json.h"
+#include "base/text/base64.h"
+#include "base/text/json.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "server/sdapi/sdapi.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/http/respond.h"
 #include "server/sdapi/request.h"
 

@@ -1,6 +1,6 @@
 #include "server/sdapi/settings.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <string.h>
 #include <strings.h>

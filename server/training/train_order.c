@@ -1,6 +1,6 @@
 #include "server/training/train_order.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/switch.h"
 #include "server/http/query.h"
 #include "server/jobs/job_routes.h"

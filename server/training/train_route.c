@@ -1,5 +1,5 @@
 /* POST /train: a job for who trains (queue/dispatcher.h), written down before it is answered. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
 #include "server/reading.h"

@@ -1,5 +1,5 @@
 /* base64 against RFC 4648's own vectors (section 10), and what is no base64. */
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "tests/check.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* What base/json adds to jansson. */
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include "base/limits.h"
 #include "tests/check.h"

@@ -4,7 +4,7 @@
 #include "models/safety_checker.h"
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"

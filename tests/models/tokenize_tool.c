@@ -1,6 +1,6 @@
 /* Reads a JSON list of strings from standard input and prints, per string, its ids on a line; for
  * tests/reference/tokenizer.py. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Token ids against those of transformers' CLIPTokenizer 5.23.0, with a small vocabulary of our own
  * and with CLIP's, which the program carries. */
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/check.h"
 

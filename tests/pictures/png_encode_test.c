@@ -1,6 +1,6 @@
 /* What png_encode writes, read back by libpng's own reader (the truth here), and base64 against the
  * vectors of RFC 4648, section 10. */
-#include "base/base64.h"
+#include "base/text/base64.h"
 #include "pictures/png_encode.h"
 
 #include "tests/check.h"

@@ -5,7 +5,7 @@
  * fail_at: the step at which it fails. kill_at: at which the process dies, once past a checkpoint.
  * talk: bytes of an event of its own each step. */
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "engine/training.h"
 #include "train/config.h"
 

@@ -2,8 +2,8 @@
  * defaults, RFC 8259 for what is JSON, and the words of each error. */
 #include "server/dialect/generate_json.h"
 
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "server/http/accept.h"
 #include "tests/check.h"
 

@@ -3,7 +3,7 @@
 #include "train/config.h"
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "kernels/dtype.h"
 #include "tests/check.h"
 #include "train/learning_rate.h"

@@ -1,7 +1,7 @@
 /* A configuration of deepspeed-diffusers as a job: what it would have run, key by key. */
 #include "train/deepspeed_config.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/check.h"
 #include "train/config.h"
 #include "train/learning_rate.h"

@@ -1,6 +1,6 @@
 #include "train/data/dataset_internal.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "train/data/metadata.h"
 
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "train/data/metadata_rows.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "train/data/metadata.h"
 
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "train/data/metadata_rows.h"
 
 #include <string.h>

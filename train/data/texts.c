@@ -1,7 +1,7 @@
 #include "train/data/texts.h"
 
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

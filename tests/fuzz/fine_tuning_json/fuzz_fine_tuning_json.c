@@ -1,6 +1,6 @@
 /* The body of POST /v1/fine_tuning/jobs. Whatever it is, it becomes a training job or an error in
  * OpenAI's terms; and of a job that is taken there is an answer with what was asked. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/openai/fine_tuning_json.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/config.h"

@@ -4,7 +4,7 @@
  * prompt.
  */
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "engine/prompts/syntax.h"
 #include "engine/prompts/texts.h"
 #include "models/checkpoint/safetensors.h"

@@ -1,6 +1,6 @@
 /* The bodies of AUTOMATIC1111's txt2img and img2img (after the first byte, which says which): each
  * ends in a request within its ranges or in an error that says why. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "server/sdapi/request.h"
 #include "tests/fuzz/fuzz.h"
 

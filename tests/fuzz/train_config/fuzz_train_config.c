@@ -1,7 +1,7 @@
 /* What is sent to describe a training job; the first byte says whether as fields of ours or as a
  * configuration of deepspeed-diffusers. What is refused has a reason; what is taken is the same job
  * after its way through JSON, and may go on from its own checkpoints. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/fuzz/fuzz.h"
 #include "train/config.h"
 #include "train/deepspeed_config.h"

@@ -1,7 +1,7 @@
 /* Infotexts to parameters, against what Python makes of them: tests/reference/infotexts.py. */
 #include "server/sdapi/infotext.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * its names, defaults and errors; and its table of samplers. */
 #include "server/sdapi/request.h"
 
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/check.h"
 #include "tests/engine/sd15.h"
 

@@ -1,5 +1,5 @@
 /* Data sets of every layout: what is in them, what is read of them, which are held out. */
-#include "base/json.h"
+#include "base/text/json.h"
 #include "tests/check.h"
 #include "tests/train/datasets/folder_rig.h"
 #include "train/data/dataset.h"

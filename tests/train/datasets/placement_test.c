@@ -1,8 +1,8 @@
 /* Buckets, sizes, crops, masks and Python's random against what tests/reference/datasets.py
  * recorded. */
 #include "base/hash.h"
-#include "base/json.h"
 #include "base/limits.h"
+#include "base/text/json.h"
 #include "tests/check.h"
 #include "train/data/bucket.h"
 #include "train/data/mask.h"

@@ -1,6 +1,6 @@
 /* Words in messages, and names that users give. */
-#ifndef BASE_WORDS_H
-#define BASE_WORDS_H
+#ifndef BASE_TEXT_WORDS_H
+#define BASE_TEXT_WORDS_H
 
 #include "base/error.h"
 

@@ -1,8 +1,8 @@
-#include "base/json.h"
+#include "base/text/json.h"
 
 #include "base/file.h"
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Text from outside, which may not be UTF-8, and buffers that cut it. */
-#ifndef BASE_UTF8_H
-#define BASE_UTF8_H
+#ifndef BASE_TEXT_UTF8_H
+#define BASE_TEXT_UTF8_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* Base64 (RFC 4648, section 4, with padding): bytes to text and back. */
-#ifndef BASE_BASE64_H
-#define BASE_BASE64_H
+#ifndef BASE_TEXT_BASE64_H
+#define BASE_TEXT_BASE64_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* JSON from outside: jansson with the checks that it leaves to its caller (nesting depth, number of
  * values, repeated keys), and exact integers. */
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+#ifndef BASE_TEXT_JSON_H
+#define BASE_TEXT_JSON_H
 
 #include "base/error.h"
 
