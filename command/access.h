@@ -3,7 +3,7 @@
 #define COMMAND_ACCESS_H
 
 #include "base/error.h"
-#include "command/options.h"
+#include "command/options/options.h"
 #include "server/access/access_log.h"
 #include "server/access/keys.h"
 #include "server/http/listen.h"

@@ -13,8 +13,8 @@
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "models/vae.h"
-#include "command/option_forms.h"
-#include "command/options.h"
+#include "command/options/option_forms.h"
+#include "command/options/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Prints what is in a checkpoint or an adapter file. */
 #include "command/command.h"
 
-#include "command/option_forms.h"
-#include "command/options.h"
+#include "command/options/option_forms.h"
+#include "command/options/options.h"
 #include "command/inspect_checkpoint.h"
 
 #include <stdio.h>

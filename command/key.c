@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/secrets.h"
-#include "command/option_forms.h"
-#include "command/options.h"
+#include "command/options/option_forms.h"
+#include "command/options/options.h"
 #include "server/access/keys.h"
 
 #include <errno.h>

@@ -2,8 +2,8 @@
 #include "command/command.h"
 
 #include "base/file.h"
-#include "command/lora_flags.h"
-#include "command/option_forms.h"
+#include "command/options/lora_flags.h"
+#include "command/options/option_forms.h"
 #include "models/checkpoint/checkpoint_merge.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"

@@ -1,5 +1,5 @@
 /* What --lora NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]] is taken for. */
-#include "command/lora_flags.h"
+#include "command/options/lora_flags.h"
 
 #include "tests/check.h"
 

@@ -1,6 +1,6 @@
 /* Command lines of a table that has every kind of option: what is taken, where it goes, what is
  * refused and with which words. Numbers beside what C's strtoll and strtod make of them. */
-#include "command/options.h"
+#include "command/options/options.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

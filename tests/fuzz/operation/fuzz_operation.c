@@ -2,8 +2,8 @@
  * what the others are: a configuration file, a file of keys, an Authorization header, an origin for
  * CORS. What is refused has a reason; a header that presents a key presents the one that is in it.
  */
-#include "command/config_file.h"
-#include "command/options.h"
+#include "command/options/config_file.h"
+#include "command/options/options.h"
 #include "server/access/authorization.h"
 #include "server/access/cors.h"
 #include "server/access/keys.h"

@@ -1,7 +1,7 @@
 /* The tuner's policy: which candidate is tried next, in which process, and what its end means. This
  * process never opens the device: a candidate that faults or hangs takes a worker with it and
  * nothing else. */
-#include "command/tune.h"
+#include "command/tune/tune.h"
 
 #include "base/monotonic.h"
 

@@ -1,4 +1,4 @@
-#include "command/tune.h"
+#include "command/tune/tune.h"
 
 #include "base/limits.h"
 #include "command/command.h"

@@ -1,10 +1,10 @@
 /* Options from a file: a JSON object whose keys are option names without dashes. A flag is true or
  * false, a repeatable option a list, any other a string or a number. Command-line options override
  * the file. */
-#ifndef COMMAND_CONFIG_FILE_H
-#define COMMAND_CONFIG_FILE_H
+#ifndef COMMAND_OPTIONS_CONFIG_FILE_H
+#define COMMAND_OPTIONS_CONFIG_FILE_H
 
-#include "command/options.h"
+#include "command/options/options.h"
 
 #include <stddef.h>
 

@@ -1,9 +1,9 @@
 /* --scheduler and one flag for each option that a request may set, made from the schedulers' own
  * table (engine/scheduler/options.h): `timestep_spacing` there is `--timestep-spacing` here. */
-#ifndef COMMAND_SCHEDULER_FLAGS_H
-#define COMMAND_SCHEDULER_FLAGS_H
+#ifndef COMMAND_OPTIONS_SCHEDULER_FLAGS_H
+#define COMMAND_OPTIONS_SCHEDULER_FLAGS_H
 
-#include "command/options.h"
+#include "command/options/options.h"
 #include "engine/scheduler/scheduler.h"
 
 #define SCHEDULER_FLAGS_MAX (1 + SCHEDULER_OPTION_COUNT)

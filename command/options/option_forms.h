@@ -1,9 +1,9 @@
 /* A command's table of options in forms other than its help: a manual page, and completion for bash
  * and zsh. Each call prints the part of one command; command/main.c prints what surrounds it. */
-#ifndef COMMAND_OPTION_FORMS_H
-#define COMMAND_OPTION_FORMS_H
+#ifndef COMMAND_OPTIONS_OPTION_FORMS_H
+#define COMMAND_OPTIONS_OPTION_FORMS_H
 
-#include "command/options.h"
+#include "command/options/options.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
-#include "command/options.h"
+#include "command/options/options.h"
 
-#include "command/config_file.h"
+#include "command/options/config_file.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* --lora NAME_OR_FILE[:WEIGHT[:TEXT_WEIGHT]] of latentd generate. */
-#ifndef COMMAND_LORA_FLAGS_H
-#define COMMAND_LORA_FLAGS_H
+#ifndef COMMAND_OPTIONS_LORA_FLAGS_H
+#define COMMAND_OPTIONS_LORA_FLAGS_H
 
-#include "command/options.h"
+#include "command/options/options.h"
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"
 

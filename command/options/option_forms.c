@@ -1,4 +1,4 @@
-#include "command/option_forms.h"
+#include "command/options/option_forms.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* `latentd tune`: measures which kernels are the fastest (tune_run.c, in processes of their own:
  * tune_worker.c) and prints the table. */
-#include "command/tune.h"
+#include "command/tune/tune.h"
 
 #include "base/limits.h"
 #include "base/monotonic.h"
 #include "command/command.h"
-#include "command/option_forms.h"
-#include "command/options.h"
+#include "command/options/option_forms.h"
+#include "command/options/options.h"
 #include "engine/implementations.h"
 
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* Command-line options, parsed strictly: `--name VALUE`, `--name=VALUE`, `--flag`, `-x VALUE`. One
  * table says what a command accepts, and its help is printed from it. */
-#ifndef COMMAND_OPTIONS_H
-#define COMMAND_OPTIONS_H
+#ifndef COMMAND_OPTIONS_OPTIONS_H
+#define COMMAND_OPTIONS_OPTIONS_H
 
 #include "base/choice.h"
 #include "base/error.h"
@@ -161,7 +161,7 @@ enum option_form options_form_asked(const char *argument);
 void options_append(struct option_spec *table, const struct option_spec *rows);
 
 /* Parses argv; argv[0] is the command's name and is skipped. Reads the file named by an option with
- * holds_options (command/config_file.h); options_finish is required for a table with one.
+ * holds_options (command/options/config_file.h); options_finish is required for a table with one.
  * ERROR_INVALID names the option that is unknown, repeated or without its value, or an argument
  * that the command does not take. */
 bool options_parse(const struct option_spec *table, bool takes_argument, int argc, char **argv,

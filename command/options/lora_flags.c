@@ -1,4 +1,4 @@
-#include "command/lora_flags.h"
+#include "command/options/lora_flags.h"
 
 #include "base/file.h"
 

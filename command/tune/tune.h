@@ -23,8 +23,8 @@
  *
  * It ends when its input ends. If it ends earlier, or stays silent for long, the candidate that it
  * was trying is to blame, and another worker goes on with the next. */
-#ifndef COMMAND_TUNE_H
-#define COMMAND_TUNE_H
+#ifndef COMMAND_TUNE_TUNE_H
+#define COMMAND_TUNE_TUNE_H
 
 #include "engine/pipeline.h"
 #include "kernels/tuner_cache.h"

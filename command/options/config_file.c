@@ -1,4 +1,4 @@
-#include "command/config_file.h"
+#include "command/options/config_file.h"
 
 #include "base/file.h"
 #include "base/text/json.h"

@@ -1,4 +1,4 @@
-#include "command/scheduler_flags.h"
+#include "command/options/scheduler_flags.h"
 
 #include "base/text/words.h"
 
