@@ -8,7 +8,7 @@
 #include "base/monotonic.h"
 #include "engine/implementations.h"
 #include "kernels/pack.h"
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"

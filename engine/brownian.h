@@ -11,7 +11,7 @@
 #ifndef ENGINE_BROWNIAN_H
 #define ENGINE_BROWNIAN_H
 
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
 
 struct brownian;

@@ -6,7 +6,7 @@
 #include "engine/prompts/encode.h"
 #include "engine/text_cache.h"
 #include "engine/vae_stage.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 
 #include <math.h>
 #include <stdlib.h>

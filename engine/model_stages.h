@@ -9,7 +9,7 @@
 #define ENGINE_MODEL_STAGES_H
 
 #include "engine/stages.h"
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 #include "models/safety_checker.h"
 #include "models/text_encoder.h"
 #include "models/vae.h"

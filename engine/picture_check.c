@@ -1,6 +1,6 @@
 #include "engine/picture_check.h"
 
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/choice.h"
 #include "base/error.h"
 #include "base/limits.h"
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "pictures/encode.h"
 

@@ -1,8 +1,8 @@
 #include "engine/sampler.h"
 
-#include "kernels/overlay.h"
-#include "kernels/philox.h"
-#include "kernels/recordings.h"
+#include "kernels/compute/overlay.h"
+#include "kernels/compute/recordings.h"
+#include "kernels/random/philox.h"
 
 #include <math.h>
 #include <string.h>

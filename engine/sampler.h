@@ -12,7 +12,7 @@
 #include "base/limits.h"
 #include "engine/brownian.h"
 #include "engine/source.h"
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"
 #include "models/unet.h"
 

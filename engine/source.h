@@ -10,7 +10,7 @@
 #define ENGINE_SOURCE_H
 
 #include "engine/request.h"
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "pictures/picture.h"
 
 /* Read-only once it is made. Both pictures have the size to be drawn. */

@@ -1,6 +1,6 @@
 #include "engine/vae_stage.h"
 
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 
 #include <math.h>
 #include <stdlib.h>

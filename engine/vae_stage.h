@@ -7,7 +7,7 @@
 #ifndef ENGINE_VAE_STAGE_H
 #define ENGINE_VAE_STAGE_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/vae.h"
 
 #include <stdint.h>

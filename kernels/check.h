@@ -1,10 +1,10 @@
-/* The checks of arguments by the wrappers of kernels/compute.c. Each function returns true if the
+/* The checks of arguments by the wrappers of kernels/compute/compute.c. Each function returns true if the
  * argument is right. Otherwise it sets the sticky error, which names the operation, the argument
  * and the shapes, and returns false. */
 #ifndef KERNELS_CHECK_H
 #define KERNELS_CHECK_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 
 /* The operation whose arguments are checked. */
 struct check {

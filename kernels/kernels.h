@@ -3,7 +3,7 @@
  *
  * A table starts as the plain-C reference (kernels/reference/); a device replaces the entries that
  * it does better (kernels/cpu/, kernels/cuda/). Models never call an entry directly. They use the
- * wrappers of kernels/compute.h, which check every argument first, so an entry may trust its
+ * wrappers of kernels/compute/compute.h, which check every argument first, so an entry may trust its
  * arguments. tests/kcheck compares every entry with the reference.
  *
  * Conventions, for every entry:
@@ -216,7 +216,7 @@ struct convert_args {
     struct tensor *y;
 };
 
-/* y[row] = torch.randn of torch's CUDA generator (see kernels/philox.h) in torch's order, f32.
+/* y[row] = torch.randn of torch's CUDA generator (see kernels/random/philox.h) in torch's order, f32.
  * seeds and offsets are host memory, one element per row. Values differ from the host's by at most
  * 2e-6 of their size if the device has its own sine and logarithm. */
 struct noise_args {

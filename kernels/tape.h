@@ -26,8 +26,8 @@
 #ifndef KERNELS_TAPE_H
 #define KERNELS_TAPE_H
 
-#include "kernels/compute.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/compute.h"
+#include "kernels/compute/overlay.h"
 
 /* Something whose gradient is wanted. Gradients are f32 device memory of the caller and are added
  * to; NULL: not wanted. */

@@ -2,7 +2,7 @@
 #ifndef MODELS_CLIP_LAYER_H
 #define MODELS_CLIP_LAYER_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/layers.h"
 
 struct clip_layer_config {

@@ -10,7 +10,7 @@
 #ifndef MODELS_LAYERS_H
 #define MODELS_LAYERS_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "models/weights.h"
 

@@ -4,7 +4,7 @@
 #ifndef MODELS_SAFETY_CHECKER_H
 #define MODELS_SAFETY_CHECKER_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/config.h"
 #include "models/weights.h"
 #include "pictures/picture.h"

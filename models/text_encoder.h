@@ -2,7 +2,7 @@
 #ifndef MODELS_TEXT_ENCODER_H
 #define MODELS_TEXT_ENCODER_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/config.h"
 #include "models/weights.h"
 

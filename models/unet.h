@@ -7,7 +7,7 @@
 #ifndef MODELS_UNET_H
 #define MODELS_UNET_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/config.h"
 #include "models/weights.h"
 

@@ -16,7 +16,7 @@
 #ifndef TRAIN_BATCH_H
 #define TRAIN_BATCH_H
 
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "train/config.h"
 #include "train/encoded.h"
 #include "train/pass.h"

@@ -16,7 +16,7 @@
 #ifndef TRAIN_DRAWS_H
 #define TRAIN_DRAWS_H
 
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 
 struct draws_options {
     float noise_offset, input_perturbation, caption_dropout; /* 0: none, and nothing is drawn */

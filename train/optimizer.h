@@ -7,7 +7,7 @@
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "train/adamw_8bit.h"
 #include "train/learning_rate.h"
 #include "train/parameters.h"

@@ -14,7 +14,7 @@
 #ifndef TRAIN_PARAMETERS_H
 #define TRAIN_PARAMETERS_H
 
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/weights.h"

@@ -1,6 +1,6 @@
 /* All numbers of a model as parameters: everything its lists name (models/weights.h), one trained
  * weight after the other, in unpacked form. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "train/optimizer.h"
 #include "train/parameters.h"

@@ -10,7 +10,7 @@
 
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "models/checkpoint/adapter.h"
 
 #include <limits.h>

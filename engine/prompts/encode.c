@@ -1,7 +1,7 @@
 #include "engine/prompts/encode.h"
 
 #include "base/limits.h"
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #define ENGINE_PROMPTS_ENCODE_H
 
 #include "engine/prompts/texts.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "models/text_encoder.h"
 
 /* All borrowed. */

@@ -8,7 +8,7 @@
 #ifndef KERNELS_CPU_SCRATCH_H
 #define KERNELS_CPU_SCRATCH_H
 
-#include "kernels/arena.h"
+#include "kernels/compute/arena.h"
 
 /* kernels.lend: sets the arena from which the calling thread takes scratch from now on. */
 void cpu_lend(struct arena *arena);

@@ -1,8 +1,8 @@
-/* Inside kernels/cuda/: kernels/philox.h on the device. */
+/* Inside kernels/cuda/: kernels/random/philox.h on the device. */
 #ifndef KERNELS_CUDA_PHILOX_CUH
 #define KERNELS_CUDA_PHILOX_CUH
 
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 
 #include <cuda_runtime.h>
 

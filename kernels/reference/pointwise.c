@@ -1,7 +1,7 @@
 /* Element by element: add, concat, combine, blend, convert, noise. */
 #include "kernels/reference/reference.h"
 
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 
 #include <string.h>
 

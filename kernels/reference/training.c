@@ -1,5 +1,5 @@
 /* What training needs besides gradients: dropout, the loss, the norm of a gradient, AdamW. */
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 #include "kernels/reference/reference.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #ifndef KERNELS_TAPE_CALL_H
 #define KERNELS_TAPE_CALL_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/tape/intervals.h"
 
 #define CALL_MAX_TENSORS 10

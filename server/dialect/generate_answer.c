@@ -1,6 +1,6 @@
 #include "server/dialect/generate_answer.h"
 
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "base/text/base64.h"
 #include "base/text/json.h"
 #include "pictures/encode.h"

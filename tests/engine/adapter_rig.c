@@ -1,6 +1,6 @@
 #include "tests/engine/adapter_rig.h"
 
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/models/small_folder.h"
 #include "tests/models/small_models.h"

@@ -4,7 +4,7 @@
  * what the layers give for the call's own timesteps. On a small UNet with the weights of
  * tests/models/small_models.h. */
 #include "engine/sampler.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/arena.h"
+#include "kernels/compute/arena.h"
 #include "tests/check.h"
 
 #include <stdint.h>

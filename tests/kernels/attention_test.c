@@ -3,7 +3,7 @@
  * apart, causal, rows of other lengths, and queries that are not a number or infinite. What only
  * some chips have is tried where it is there; the plain kernel, where there is no other. */
 #include "kernels/cuda/attention_candidates.h"
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "tests/kernels/device_tensors.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * process's own limits; and what an arena says when there is too little. The figures expected are
  * subtractions done by hand. */
 #include "kernels/available.h"
-#include "kernels/arena.h"
+#include "kernels/compute/arena.h"
 #include "tests/check.h"
 
 #include <stdint.h>

@@ -4,7 +4,7 @@
  * (4/5 D(h) - 1/5 D(2h) + 4/105 D(3h) - 1/280 D(4h)) / h, which is exact but for h^8. y is rounded
  * to f32, which leaves 2^-24 / h of its size for each element that x moves: with so long a step
  * about 1e-6 of a gradient's size. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
 #include "tests/kernels/backward_path.h"

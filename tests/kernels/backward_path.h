@@ -4,7 +4,7 @@
 #ifndef TESTS_KERNELS_BACKWARD_PATH_H
 #define TESTS_KERNELS_BACKWARD_PATH_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/devices.h"
 #include "tests/check.h"
 #include "tests/kernels/level.h"

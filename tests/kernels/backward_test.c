@@ -1,7 +1,7 @@
 /* The operations of training against torch's autograd and AdamW
  * (tests/reference/backward_golden.py), small shapes, on every path (backward_path.h).
  * backward_differences_test.c compares them with the reference's own forward. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
 #include "tests/kernels/backward_golden.h"

@@ -3,7 +3,7 @@
  * of layer, sizes one after another on one weight (new primitives, new layouts), residuals in
  * place, and rows that do not depend on their batch. */
 #include "kernels/cpu/layers.h"
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * convolutions of awkward sizes, as gemm_select puts one candidate after the other in charge. Also
  * what the static choice must keep: path and parts that do not depend on the batch. */
 #include "kernels/cuda/gemm.h"
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/kernels/device_tensors.h"
 

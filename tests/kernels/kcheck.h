@@ -9,7 +9,7 @@
 #ifndef TESTS_KERNELS_KCHECK_H
 #define TESTS_KERNELS_KCHECK_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* low_rank and geglu. */
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "tests/kernels/kcheck.h"
 
 #include <math.h>

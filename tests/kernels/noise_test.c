@@ -1,7 +1,7 @@
 /* Our generators against torch's: published values of both, and sequences of draws recorded with
  * tests/reference/noise.py. */
-#include "kernels/noise.h"
-#include "kernels/philox.h"
+#include "kernels/random/noise.h"
+#include "kernels/random/philox.h"
 #include "tests/check.h"
 
 #include <jansson.h>

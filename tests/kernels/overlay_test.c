@@ -1,9 +1,9 @@
-/* What rows change of weights (kernels/overlay.h): every layer against the same layer with merged
+/* What rows change of weights (kernels/compute/overlay.h): every layer against the same layer with merged
  * weights, rows against the same rows alone and against a call without an overlay. */
+#include "kernels/compute/overlay.h"
+#include "kernels/compute/recordings.h"
 #include "kernels/devices.h"
-#include "kernels/overlay.h"
 #include "kernels/pack.h"
-#include "kernels/recordings.h"
 #include "tests/check.h"
 #include "tests/kernels/random_tensor.h"
 

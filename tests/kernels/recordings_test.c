@@ -2,7 +2,7 @@
  * written down, and is replayed from the third call on with the contents that its tensors then
  * have; whatever its key, its place in the arena or the arena's memory makes different is another
  * one. */
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The reference against torch and diffusers (tests/reference/kernels_golden.py), small shapes: what
  * everything else is compared with must itself be right. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
 #include "tests/kernels/reference_golden.h"

@@ -4,7 +4,7 @@
 #ifndef TESTS_KERNELS_REFUSES_H
 #define TESTS_KERNELS_REFUSES_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "tests/check.h"
 
 static float memory[1 << 16];

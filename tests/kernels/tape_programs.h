@@ -4,7 +4,7 @@
 #ifndef TESTS_KERNELS_TAPE_PROGRAMS_H
 #define TESTS_KERNELS_TAPE_PROGRAMS_H
 
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "kernels/pack.h"
 #include "kernels/tape.h"
 

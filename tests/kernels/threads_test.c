@@ -1,6 +1,6 @@
 /* A gradient has the same bits on any number of threads: a call of each operation of training that
  * sums over rows, on 1, 2, 3 and 8. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
 

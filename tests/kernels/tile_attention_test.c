@@ -3,7 +3,7 @@
  * their bits alone and on any number of threads, NaN and infinities where the reference has them.
  * Then the twin with the vectors of AVX-512, and the tiles themselves, where there are such: the
  * same bits. With --quick small shapes only. */
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/tile_simd.h"
 #include "tests/check.h"

@@ -1,7 +1,7 @@
 /* Adapters in the models' calls: a small UNet and a small text encoder with overlays of low-rank
  * terms on every weight matrix, against the same models whose weights were merged when they were
  * loaded; rows of one call with other adapters, none among them, against the same rows alone. */
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
 

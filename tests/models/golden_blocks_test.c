@@ -6,7 +6,7 @@
  * tests/models/unets/ test_unet_2d_blocks.py, tests/models/test_layers_utils.py,
  * tests/pipelines/ddim and ddpm.
  */
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 #include "models/image_attention.h"
 #include "models/resnet.h"
 #include "models/transformer.h"

@@ -6,8 +6,8 @@
  * usage: gradients_test GOLDENS.safetensors [FOLDER | cuda]   FOLDER: where the cases of no small
  * model are; cuda: one LoRA and one full case on a CUDA device
  */
+#include "kernels/compute/overlay.h"
 #include "kernels/devices.h"
-#include "kernels/overlay.h"
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"

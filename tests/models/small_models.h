@@ -4,7 +4,7 @@
 #ifndef TESTS_MODELS_SMALL_MODELS_H
 #define TESTS_MODELS_SMALL_MODELS_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 #include "models/checkpoint/safetensors.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"

@@ -9,7 +9,7 @@
  * a prompt, as in a picture.
  */
 #include "base/monotonic.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/unet.h"
 

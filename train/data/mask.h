@@ -2,7 +2,7 @@
 #ifndef TRAIN_DATA_MASK_H
 #define TRAIN_DATA_MASK_H
 
-#include "kernels/mt19937.h"
+#include "kernels/random/mt19937.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
 #ifndef TRAIN_DATA_PYTHON_RANDOM_H
 #define TRAIN_DATA_PYTHON_RANDOM_H
 
-#include "kernels/mt19937.h"
+#include "kernels/random/mt19937.h"
 
 /* random.seed(seed) */
 void python_random_seed(struct mt19937 *mt, uint64_t seed);

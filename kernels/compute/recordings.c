@@ -1,7 +1,7 @@
-#include "kernels/recordings.h"
+#include "kernels/compute/recordings.h"
 
 #include "base/log.h"
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 
 #include <stdlib.h>
 #include <string.h>

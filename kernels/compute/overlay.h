@@ -23,10 +23,10 @@
  * The thread that computes makes the pairs (a device that is not the CPU has only one thread). An
  * overlay is read by one thread at a time; a row_overlay may be part of many overlays.
  */
-#ifndef KERNELS_OVERLAY_H
-#define KERNELS_OVERLAY_H
+#ifndef KERNELS_COMPUTE_OVERLAY_H
+#define KERNELS_COMPUTE_OVERLAY_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 
 struct low_rank_pair;
 

@@ -1,4 +1,4 @@
-#include "kernels/overlay.h"
+#include "kernels/compute/overlay.h"
 
 #include "kernels/check.h"
 

@@ -1,8 +1,8 @@
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 
 #include "kernels/check.h"
-#include "kernels/overlay.h"
-#include "kernels/recordings.h"
+#include "kernels/compute/overlay.h"
+#include "kernels/compute/recordings.h"
 #include "kernels/tape.h"
 
 static struct tensor allocate(struct compute *c, struct tensor t) {

@@ -7,10 +7,10 @@
  *
  * One thread at a time.
  */
-#ifndef KERNELS_NOISE_H
-#define KERNELS_NOISE_H
+#ifndef KERNELS_RANDOM_NOISE_H
+#define KERNELS_RANDOM_NOISE_H
 
-#include "kernels/mt19937.h"
+#include "kernels/random/mt19937.h"
 
 #include <stdbool.h>
 #include <stdint.h>

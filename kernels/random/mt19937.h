@@ -1,7 +1,7 @@
 /* MT19937 as torch::Generator uses it on the CPU: the 32-bit Mersenne Twister of Matsumoto and
  * Nishimura, started from the low 32 bits of the seed. */
-#ifndef KERNELS_MT19937_H
-#define KERNELS_MT19937_H
+#ifndef KERNELS_RANDOM_MT19937_H
+#define KERNELS_RANDOM_MT19937_H
 
 #include <stdint.h>
 

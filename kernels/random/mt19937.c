@@ -1,4 +1,4 @@
-#include "kernels/mt19937.h"
+#include "kernels/random/mt19937.h"
 
 #define SHIFT_WORDS 397
 

@@ -1,8 +1,8 @@
 /* Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a bijection
  * of a 128-bit counter under a 64-bit key, which torch's CUDA generator is built on; and
  * torch.randn as that generator draws it. */
-#ifndef KERNELS_PHILOX_H
-#define KERNELS_PHILOX_H
+#ifndef KERNELS_RANDOM_PHILOX_H
+#define KERNELS_RANDOM_PHILOX_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/arena.h"
+#include "kernels/compute/arena.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -6,10 +6,10 @@
  *
  * Belongs to one arena and one thread.
  */
-#ifndef KERNELS_RECORDINGS_H
-#define KERNELS_RECORDINGS_H
+#ifndef KERNELS_COMPUTE_RECORDINGS_H
+#define KERNELS_COMPUTE_RECORDINGS_H
 
-#include "kernels/compute.h"
+#include "kernels/compute/compute.h"
 
 /* Creates an empty set for the table's device; kernels->recorder may be NULL. Destroy it before the
  * models whose operations are recorded. recordings_destroy accepts NULL. */

@@ -1,4 +1,4 @@
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
-#include "kernels/noise.h"
+#include "kernels/random/noise.h"
 
-#include "kernels/philox.h"
+#include "kernels/random/philox.h"
 
 #include <math.h>
 #include <string.h>

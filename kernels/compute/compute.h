@@ -9,11 +9,11 @@
  *
  * One thread at a time.
  */
-#ifndef KERNELS_COMPUTE_H
-#define KERNELS_COMPUTE_H
+#ifndef KERNELS_COMPUTE_COMPUTE_H
+#define KERNELS_COMPUTE_COMPUTE_H
 
-#include "kernels/arena.h"
 #include "kernels/backward.h"
+#include "kernels/compute/arena.h"
 #include "kernels/kernels.h"
 
 struct recordings;
