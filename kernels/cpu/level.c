@@ -1,8 +1,8 @@
 #include "kernels/cpu/level.h"
 
 #include "base/log.h"
-#include "kernels/cpu/amx.h"
-#include "kernels/cpu/attention_pairs.h"
+#include "kernels/cpu/attention/amx.h"
+#include "kernels/cpu/attention/attention_pairs.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

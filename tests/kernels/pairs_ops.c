@@ -1,8 +1,8 @@
-/* The operations on pairs (kernels/cpu/pairs.h) over arrays: compiled for AVX512_BF16 and as the
+/* The operations on pairs (kernels/cpu/attention/pairs.h) over arrays: compiled for AVX512_BF16 and as the
  * twin, for pairs_test.c. */
 #include "tests/kernels/pairs_ops.h"
 
-#include "kernels/cpu/pairs.h"
+#include "kernels/cpu/attention/pairs.h"
 
 #if defined(__AVX512BF16__)
 #define OPS(name) name##_hardware

@@ -4,8 +4,8 @@
  * for a matrix product and for a softmax between two products. The twin in plain C gives the
  * hardware's bits, so the code that uses it runs on every processor.
  */
-#ifndef KERNELS_CPU_PAIRS_H
-#define KERNELS_CPU_PAIRS_H
+#ifndef KERNELS_CPU_ATTENTION_PAIRS_H
+#define KERNELS_CPU_ATTENTION_PAIRS_H
 
 #include "kernels/cpu/simd.h"
 

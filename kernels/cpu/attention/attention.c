@@ -9,7 +9,7 @@
  * q is multiplied by scale / ln 2 first, hence powers of two. Both products run in register tiles.
  * What a query computes depends on its own row's shape alone, never on the other rows.
  */
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>

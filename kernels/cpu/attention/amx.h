@@ -1,6 +1,6 @@
 /* Attention in bf16 on AMX tiles, and whether this process may use them. */
-#ifndef KERNELS_CPU_AMX_H
-#define KERNELS_CPU_AMX_H
+#ifndef KERNELS_CPU_ATTENTION_AMX_H
+#define KERNELS_CPU_ATTENTION_AMX_H
 
 #include "kernels/kernels.h"
 

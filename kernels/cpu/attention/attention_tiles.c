@@ -13,10 +13,10 @@
  * What a query computes depends on its own row alone. Compiled twice: with TILE_TWIN on tiles in
  * plain C. Both give the same bits, so no arithmetic is left to the compiler's choice.
  */
-#include "kernels/cpu/amx.h"
+#include "kernels/cpu/attention/amx.h"
+#include "kernels/cpu/attention/tile.h"
+#include "kernels/cpu/attention/tile_simd.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/tile.h"
-#include "kernels/cpu/tile_simd.h"
 
 #include <omp.h>
 

@@ -9,8 +9,8 @@
  * We use our own assembly because the compilers' intrinsics do not say that they read and write
  * memory (GCC 12): vector stores could move past them.
  */
-#ifndef KERNELS_CPU_TILE_H
-#define KERNELS_CPU_TILE_H
+#ifndef KERNELS_CPU_ATTENTION_TILE_H
+#define KERNELS_CPU_ATTENTION_TILE_H
 
 #include <stdint.h>
 
@@ -30,7 +30,7 @@ _Static_assert(sizeof(struct tile_config) == 64, "ldtilecfg reads 64 bytes");
 
 #if defined(TILE_TWIN)
 
-#include "kernels/cpu/tile_twin.h"
+#include "kernels/cpu/attention/tile_twin.h"
 
 #define tile_configure twin_configure
 #define tile_release twin_release

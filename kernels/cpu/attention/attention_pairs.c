@@ -10,9 +10,9 @@
  * only thing that is rounded on the way is a weight, to bf16, as in every fused bf16 attention.
  * What a query computes depends on its own row alone, never on the queries beside it.
  */
-#include "kernels/cpu/attention_pairs.h"
+#include "kernels/cpu/attention/attention_pairs.h"
 
-#include "kernels/cpu/pairs.h"
+#include "kernels/cpu/attention/pairs.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>

@@ -1,7 +1,7 @@
 /* Attention in bf16 by pairs of elements: compiled for AVX512_BF16 and, as a twin, for every
  * processor. */
-#ifndef KERNELS_CPU_ATTENTION_PAIRS_H
-#define KERNELS_CPU_ATTENTION_PAIRS_H
+#ifndef KERNELS_CPU_ATTENTION_ATTENTION_PAIRS_H
+#define KERNELS_CPU_ATTENTION_ATTENTION_PAIRS_H
 
 #include "kernels/kernels.h"
 

@@ -10,10 +10,10 @@
  * processor: a step whose exact result is less than 2^-150 below 2^-126 is rounded to 2^-126 first,
  * and kept.
  */
-#ifndef KERNELS_CPU_TILE_TWIN_H
-#define KERNELS_CPU_TILE_TWIN_H
+#ifndef KERNELS_CPU_ATTENTION_TILE_TWIN_H
+#define KERNELS_CPU_ATTENTION_TILE_TWIN_H
 
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/attention/tile.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * On AVX-512 with its bf16 extension, or on any other processor with the same bits. Compile with
  * -ffp-contract=off, so that only `fused` fuses.
  */
-#ifndef KERNELS_CPU_TILE_SIMD_H
-#define KERNELS_CPU_TILE_SIMD_H
+#ifndef KERNELS_CPU_ATTENTION_TILE_SIMD_H
+#define KERNELS_CPU_ATTENTION_TILE_SIMD_H
 
 #include "kernels/cpu/simd.h"
 

@@ -1,7 +1,7 @@
 /* The building blocks of attention (attention.c) and its gradient (attention_backward.c): packing
  * queries, keys and values, and the two products in register tiles. */
-#ifndef KERNELS_CPU_ATTENTION_BLOCKS_H
-#define KERNELS_CPU_ATTENTION_BLOCKS_H
+#ifndef KERNELS_CPU_ATTENTION_ATTENTION_BLOCKS_H
+#define KERNELS_CPU_ATTENTION_ATTENTION_BLOCKS_H
 
 #include "kernels/cpu/simd.h"
 

@@ -13,7 +13,7 @@
  * bits are the same on any number of threads. Packed heads and their sums are held as many at once
  * as PACK_BYTES allows.
  */
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/scratch.h"
 
 #include <omp.h>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/amx.h"
+#include "kernels/cpu/attention/amx.h"
 
 #include "base/log.h"
 
