@@ -95,10 +95,10 @@
 #define UNET_CALL_MAX_ROWS (2 * UNET_CALL_MAX_IMAGES)
 /* Images of one latent size between their first and last step. */
 #define SAMPLER_MAX_IMAGES 16
-/* Callers without a request whose share of past work is remembered (engine/turns.h). */
+/* Callers without a request whose share of past work is remembered (engine/loop/turns.h). */
 #define CALLERS_REMEMBERED_MAX 256
 
-/* engine: cached encoded texts (engine/text_cache.c); one of SD-1.5 takes 118 KB in bf16 */
+/* engine: cached encoded texts (engine/drawing/text_cache.c); one of SD-1.5 takes 118 KB in bf16 */
 #define TEXT_CACHE_ENTRIES 512
 #define TEXT_CACHE_BYTES ((size_t)64 << 20)
 

@@ -2,7 +2,7 @@
 #ifndef COMMAND_JOBS_H
 #define COMMAND_JOBS_H
 
-#include "engine/training.h"
+#include "engine/loop/training.h"
 
 /* Zero-initialise; jobs_close is always allowed. */
 struct jobs {

@@ -4,7 +4,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "engine/model_folder.h"
 #include "command/access.h"
 #include "command/jobs.h"

@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "engine/drawing/model_stages.h"
 #include "engine/implementations.h"
-#include "engine/model_stages.h"
 
 #include <stdlib.h>
 #include <string.h>

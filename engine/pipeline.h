@@ -1,14 +1,14 @@
 /* One loaded checkpoint and the way from prompt to picture, in the caller's thread.
  *
  * resolve -> text_encoder -> unet (n times) -> scheduler step -> vae. The command line draws one
- * request after the other (pipeline_generate); the daemon's engine thread (engine/engine.h) draws
+ * request after the other (pipeline_generate); the daemon's engine thread (engine/loop/engine.h) draws
  * all of them at once in the pipeline's studio. */
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
 #include "base/choice.h"
 #include "engine/adapters/adapters.h"
-#include "engine/studio.h"
+#include "engine/drawing/studio.h"
 #include "kernels/devices.h"
 #include "models/checkpoint/checkpoint.h"
 

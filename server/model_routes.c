@@ -1,7 +1,7 @@
 /* The checkpoints over HTTP: GET /models, and PUT /model, which switches to another of them. Both
  * read folders, so a loader's thread does it while the connection is suspended. */
 #include "base/text/json.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"

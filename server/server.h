@@ -4,7 +4,7 @@
 #define SERVER_SERVER_H
 
 #include "base/log.h"
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "server/sdapi/settings.h"
 
 #include <pthread.h>

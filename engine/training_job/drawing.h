@@ -3,8 +3,8 @@
 #ifndef ENGINE_TRAINING_JOB_DRAWING_H
 #define ENGINE_TRAINING_JOB_DRAWING_H
 
-#include "engine/model_stages.h"
-#include "engine/studio.h"
+#include "engine/drawing/model_stages.h"
+#include "engine/drawing/studio.h"
 
 struct drawing_models { /* all borrowed */
     const struct kernels *kernels;

@@ -5,7 +5,7 @@
 #include "base/monotonic.h"
 #include "base/text/base64.h"
 #include "base/thread_error.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "queue/dispatcher.h"
 #include "server/generation/answer.h"

@@ -2,7 +2,7 @@
 
 #include "base/sha256.h"
 #include "base/text/json.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "server/access/caller.h"
 #include "server/access/keys.h"

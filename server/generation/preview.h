@@ -2,7 +2,7 @@
 #ifndef SERVER_GENERATION_PREVIEW_H
 #define SERVER_GENERATION_PREVIEW_H
 
-#include "engine/studio.h"
+#include "engine/drawing/studio.h"
 
 #include <stddef.h>
 #include <stdint.h>

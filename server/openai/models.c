@@ -1,7 +1,7 @@
 /* GET /v1/models and /v1/models/{id}, and what a request's "model" means. */
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/openai/openai.h"

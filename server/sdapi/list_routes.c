@@ -1,8 +1,8 @@
 /* What there is: GET /sdapi/v1/samplers, /schedulers, /sd-models, /loras, /memory and so on, and
  * POST /sdapi/v1/refresh-loras. What AUTOMATIC1111 has and we have not is an empty list. */
 #include "base/text/json.h"
+#include "engine/loop/switch.h"
 #include "engine/prompts/embeddings.h"
-#include "engine/switch.h"
 #include "server/http/respond.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/sdapi.h"

@@ -1,7 +1,7 @@
 /* GET and POST /sdapi/v1/options. Another sd_model_checkpoint is a switch of the model: it is
  * answered when that is done, as AUTOMATIC1111's is. */
 #include "base/text/json.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "server/deferred.h"
 #include "server/http/respond.h"
 #include "server/sdapi/sdapi.h"

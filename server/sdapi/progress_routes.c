@@ -5,7 +5,7 @@
  * longest, or waits if none runs; ?task_id= names another. */
 #include "base/text/base64.h"
 #include "base/text/json.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "server/generation/generations.h"
 #include "server/http/respond.h"
 #include "server/sdapi/sdapi.h"

@@ -1,7 +1,7 @@
 #include "server/training/train_order.h"
 
 #include "base/text/json.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "server/http/query.h"
 #include "server/jobs/job_routes.h"
 #include "train/config.h"

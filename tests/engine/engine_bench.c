@@ -5,7 +5,7 @@
  *
  * For each number of images a call it prints microseconds per image and step; the bar is 50. */
 #include "base/monotonic.h"
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "tests/engine/idle_pipeline.h"
 #include "tests/engine/idle_stages.h"
 

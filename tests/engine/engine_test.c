@@ -3,7 +3,7 @@
  * to run under ThreadSanitizer too. The pipeline here takes the place of engine/pipeline.c, under
  * the real studio. */
 #include "base/monotonic.h"
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "tests/check.h"
 #include "tests/engine/idle_pipeline.h"
 #include "tests/engine/idle_stages.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_ENGINE_IDLE_STAGES_H
 #define TESTS_ENGINE_IDLE_STAGES_H
 
-#include "engine/stages.h"
+#include "engine/drawing/stages.h"
 
 static inline bool idle_measure(
     void *user, const struct resolved_request *request, struct stage_work *out, struct error *err) {

@@ -1,6 +1,6 @@
 /* Places in the queue, by hand: what a caller may have alone and beside others, who is refused
  * while somebody floods, and how long the queue takes. */
-#include "engine/queue_share.h"
+#include "engine/loop/queue_share.h"
 #include "tests/check.h"
 
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * while others are on their way. What each call takes from tables of timesteps is, bit for bit,
  * what the layers give for the call's own timesteps. On a small UNet with the weights of
  * tests/models/small_models.h. */
-#include "engine/sampler.h"
+#include "engine/drawing/sampler.h"
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"

@@ -5,7 +5,7 @@
  * With share s, pieces have s / (1 - s) of the calls' time: none is begun before it is owed, and
  * none is owed for long, so they are ahead by less than one piece, and never behind when a call
  * begins. Linked with --wrap=clock_gettime. */
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "kernels/kernels.h"
 #include "tests/check.h"
 #include "tests/engine/idle_pipeline.h"

@@ -2,7 +2,7 @@
  * happens to one request never touches another, every request ends exactly once, and every image
  * that was given memory gives it back. All of it also in several studios at once, each on its own
  * thread. */
-#include "engine/studio.h"
+#include "engine/drawing/studio.h"
 
 #include "base/monotonic.h"
 #include "tests/check.h"

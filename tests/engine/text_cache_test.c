@@ -2,7 +2,7 @@
  * longest unused gone first. */
 #include "base/limits.h"
 #include "base/metrics.h"
-#include "engine/text_cache.h"
+#include "engine/drawing/text_cache.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

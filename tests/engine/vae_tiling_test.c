@@ -1,7 +1,7 @@
 /* The VAE in tiles against diffusers' (tests/reference/vae_tiling.py) on the bundled checkpoint,
  * how far that is from the whole, and how much less memory it takes. usage: vae_tiling_test
  * CHECKPOINT REFERENCE */
-#include "engine/vae_stage.h"
+#include "engine/drawing/vae_stage.h"
 
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"

@@ -6,7 +6,7 @@
  * talk: bytes of an event of its own each step. */
 #include "base/file.h"
 #include "base/text/json.h"
-#include "engine/training.h"
+#include "engine/loop/training.h"
 #include "train/config.h"
 
 #include <pthread.h>

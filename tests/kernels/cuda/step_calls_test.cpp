@@ -9,7 +9,7 @@
  *
  * usage: step_calls_test TABLE [--write] */
 extern "C" {
-#include "engine/sampler.h"
+#include "engine/drawing/sampler.h"
 #include "models/unet.h"
 }
 #include "kernels/cuda/gemm.h"

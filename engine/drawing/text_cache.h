@@ -6,8 +6,8 @@
  * and cost a quarter of the text encoder's work.
  *
  * One thread at a time. */
-#ifndef ENGINE_TEXT_CACHE_H
-#define ENGINE_TEXT_CACHE_H
+#ifndef ENGINE_DRAWING_TEXT_CACHE_H
+#define ENGINE_DRAWING_TEXT_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>

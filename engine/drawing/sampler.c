@@ -1,4 +1,4 @@
-#include "engine/sampler.h"
+#include "engine/drawing/sampler.h"
 
 #include "kernels/compute/overlay.h"
 #include "kernels/compute/recordings.h"

@@ -1,11 +1,11 @@
-/* The operations that a studio (engine/studio.h) needs, one unit of work each. Models implement
- * them (engine/model_stages.h); tests and benchmarks of the layers above use a fake. */
-#ifndef ENGINE_STAGES_H
-#define ENGINE_STAGES_H
+/* The operations that a studio (engine/drawing/studio.h) needs, one unit of work each. Models implement
+ * them (engine/drawing/model_stages.h); tests and benchmarks of the layers above use a fake. */
+#ifndef ENGINE_DRAWING_STAGES_H
+#define ENGINE_DRAWING_STAGES_H
 
-#include "engine/latent_colours.h"
+#include "engine/drawing/latent_colours.h"
+#include "engine/drawing/sampler.h"
 #include "engine/resolve.h"
-#include "engine/sampler.h"
 
 /* Work in flops: of one evaluation of one image, of its decode, and of encoding all pictures that
  * the request brings. */

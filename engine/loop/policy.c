@@ -1,4 +1,4 @@
-#include "engine/policy.h"
+#include "engine/loop/policy.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* Shared by engine.c, the thread that draws, and switch.c, which changes the checkpoint. No other
  * file includes it. */
-#ifndef ENGINE_ENGINE_INTERNAL_H
-#define ENGINE_ENGINE_INTERNAL_H
+#ifndef ENGINE_LOOP_ENGINE_INTERNAL_H
+#define ENGINE_LOOP_ENGINE_INTERNAL_H
 
-#include "engine/queue_share.h"
-#include "engine/switch.h"
+#include "engine/loop/queue_share.h"
+#include "engine/loop/switch.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
  * their neighbours by a quarter of a side, and blended there from 0 to 1. They bound the memory by
  * the tile. The result differs slightly from that of the whole picture, as each tile has its own
  * statistics in every norm. */
-#ifndef ENGINE_VAE_STAGE_H
-#define ENGINE_VAE_STAGE_H
+#ifndef ENGINE_DRAWING_VAE_STAGE_H
+#define ENGINE_DRAWING_VAE_STAGE_H
 
 #include "kernels/compute/compute.h"
 #include "models/vae.h"

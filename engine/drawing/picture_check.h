@@ -1,6 +1,6 @@
 /* Runs the safety checker over a drawn picture before anybody sees it. */
-#ifndef ENGINE_PICTURE_CHECK_H
-#define ENGINE_PICTURE_CHECK_H
+#ifndef ENGINE_DRAWING_PICTURE_CHECK_H
+#define ENGINE_DRAWING_PICTURE_CHECK_H
 
 #include "models/safety_checker.h"
 

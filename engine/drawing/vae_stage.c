@@ -1,4 +1,4 @@
-#include "engine/vae_stage.h"
+#include "engine/drawing/vae_stage.h"
 
 #include "kernels/compute/recordings.h"
 

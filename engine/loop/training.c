@@ -3,7 +3,7 @@
  * background works on it until it is done or wanted back. A finished adapter is registered with the
  * engine by the first thread again, because loading it may wait for the engine. `stage` says who
  * has the claim; its holder may read and write `job`, `config` and `result` without the lock. */
-#include "engine/training.h"
+#include "engine/loop/training.h"
 
 #include "base/condition.h"
 #include "base/file.h"
@@ -12,7 +12,7 @@
 #include "base/text/json.h"
 #include "base/thread_error.h"
 #include "engine/checkpoint_names.h"
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"

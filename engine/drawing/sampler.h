@@ -6,8 +6,8 @@
  * timestep, guidance and texts, and leave (sampler_finish, sampler_leave), which frees their rows
  * for others. The latents of an image depend only on its own generator, texts and plan, not on the
  * images it shares calls with (the kernels' row contract). */
-#ifndef ENGINE_SAMPLER_H
-#define ENGINE_SAMPLER_H
+#ifndef ENGINE_DRAWING_SAMPLER_H
+#define ENGINE_DRAWING_SAMPLER_H
 
 #include "base/limits.h"
 #include "engine/brownian.h"

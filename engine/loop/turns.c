@@ -1,7 +1,7 @@
-#include "engine/turns.h"
+#include "engine/loop/turns.h"
 
 #include "base/limits.h"
-#include "engine/policy.h"
+#include "engine/loop/policy.h"
 
 #include <stdlib.h>
 #include <string.h>

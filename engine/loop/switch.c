@@ -1,9 +1,9 @@
-#include "engine/switch.h"
+#include "engine/loop/switch.h"
 
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "engine/engine_internal.h"
+#include "engine/loop/engine_internal.h"
 #include "engine/model_folder.h"
 #include "kernels/team.h"
 

@@ -1,4 +1,4 @@
-#include "engine/text_cache.h"
+#include "engine/drawing/text_cache.h"
 
 #include "base/limits.h"
 #include "base/metrics.h"

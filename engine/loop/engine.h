@@ -1,8 +1,8 @@
 /* The engine thread. It loads the checkpoint, draws all accepted requests in the pipeline's studio
- * (engine/studio.h), and trains between them. The number of waiting requests is bounded. Any thread
+ * (engine/drawing/studio.h), and trains between them. The number of waiting requests is bounded. Any thread
  * may submit and cancel; callbacks come from the engine thread. */
-#ifndef ENGINE_ENGINE_H
-#define ENGINE_ENGINE_H
+#ifndef ENGINE_LOOP_ENGINE_H
+#define ENGINE_LOOP_ENGINE_H
 
 #include "engine/pipeline.h"
 
@@ -24,7 +24,7 @@ struct engine_options {
     const char *model_name; /* name of the checkpoint; NULL: it has none */
     const char *model_root; /* folder of the checkpoints to switch to; NULL: there are none */
     int queue_max; /* the most waiting requests, not counting those already begun; callers below
-                      their share may exceed it (engine/queue_share.h) */
+                      their share may exceed it (engine/loop/queue_share.h) */
 };
 
 /* Starts the engine thread and returns at once. The checkpoint is loaded in that thread;
@@ -36,7 +36,7 @@ void engine_destroy(struct engine *engine, bool drain);
 
 enum engine_state engine_get_state(struct engine *engine, struct error *why_failed);
 /* Returns false while no checkpoint is loaded. The strings and scheduler_json live as long as the
- * engine, `unet` only while somebody holds the model (engine/switch.h). */
+ * engine, `unet` only while somebody holds the model (engine/loop/switch.h). */
 bool engine_get_info(struct engine *engine, struct pipeline_info *out);
 /* Whether the device, the dtype and the checkpoint's headers were found valid. This happens early
  * in ENGINE_LOADING. */
@@ -100,7 +100,7 @@ struct engine_callbacks {
      * count towards it. */
     bool has_queue;
     uint64_t caller; /* a number that stands for whoever asked; it has no meaning here
-                        (engine/turns.h) */
+                        (engine/loop/turns.h) */
     void *user;
 };
 
@@ -111,7 +111,7 @@ bool engine_resolve(struct engine *engine, const struct generate_request *reques
     struct resolved_request *out, struct error *err) __attribute__((warn_unused_result));
 
 /* Queues a resolved request, borrowed until its `done`. ERROR_BUSY if the caller's part of the
- * queue is full (engine/queue_share.h), ERROR_UNAVAILABLE while loading or stopping. *ticket (may
+ * queue is full (engine/loop/queue_share.h), ERROR_UNAVAILABLE while loading or stopping. *ticket (may
  * be NULL) is valid until engine_ticket_release. */
 bool engine_submit(struct engine *engine, const struct resolved_request *request,
     const struct engine_callbacks *callbacks, struct engine_ticket **ticket, struct error *err)

@@ -1,4 +1,4 @@
-#include "engine/queue_share.h"
+#include "engine/loop/queue_share.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,10 +10,10 @@
  * Orders are requests that are written down as jobs and resolved when their turn comes. A switch
  * waits until the last of them has ended. Requests are accepted during this wait; new orders are
  * not, so that it ends. */
-#ifndef ENGINE_SWITCH_H
-#define ENGINE_SWITCH_H
+#ifndef ENGINE_LOOP_SWITCH_H
+#define ENGINE_LOOP_SWITCH_H
 
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 
 enum switch_state {
     SWITCH_NONE,     /* no switch was asked for yet */

@@ -1,11 +1,11 @@
-#include "engine/model_stages.h"
+#include "engine/drawing/model_stages.h"
 
 #include "base/limits.h"
 #include "base/log.h"
-#include "engine/picture_check.h"
+#include "engine/drawing/picture_check.h"
+#include "engine/drawing/text_cache.h"
+#include "engine/drawing/vae_stage.h"
 #include "engine/prompts/encode.h"
-#include "engine/text_cache.h"
-#include "engine/vae_stage.h"
 #include "kernels/compute/overlay.h"
 
 #include <math.h>

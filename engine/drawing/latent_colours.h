@@ -1,8 +1,8 @@
 /* Converts latents to colours by a linear map, one pixel per latent: for previews, where a decode
  * would take too long. The map belongs to the checkpoint: a least-squares fit to the latents that
  * its VAE encodes from a picture of coloured squares. */
-#ifndef ENGINE_LATENT_COLOURS_H
-#define ENGINE_LATENT_COLOURS_H
+#ifndef ENGINE_DRAWING_LATENT_COLOURS_H
+#define ENGINE_DRAWING_LATENT_COLOURS_H
 
 #include "base/error.h"
 

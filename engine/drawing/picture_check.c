@@ -1,4 +1,4 @@
-#include "engine/picture_check.h"
+#include "engine/drawing/picture_check.h"
 
 #include "kernels/compute/recordings.h"
 

@@ -3,17 +3,17 @@
  *
  * A request may be admitted at any time and never waits for others just to share a call. Each call
  * of studio_work does one unit of work: a UNet call for the images whose turn it is
- * (engine/policy.h), in which new images first get their texts and noise; one decode; or the
+ * (engine/loop/policy.h), in which new images first get their texts and noise; one decode; or the
  * encoding of the pictures that a request brings. Between units requests end: done, failed,
  * cancelled or timed out. The end of one request never touches the others: a failed call is
  * repeated for each of its images alone. Only a lost device ends all requests.
  *
- * One thread at a time: the daemon's engine thread (engine/engine.h), or the caller of
+ * One thread at a time: the daemon's engine thread (engine/loop/engine.h), or the caller of
  * pipeline_generate. */
-#ifndef ENGINE_STUDIO_H
-#define ENGINE_STUDIO_H
+#ifndef ENGINE_DRAWING_STUDIO_H
+#define ENGINE_DRAWING_STUDIO_H
 
-#include "engine/stages.h"
+#include "engine/drawing/stages.h"
 
 struct studio;
 
@@ -36,7 +36,7 @@ struct studio_preview {
 
 /* Called by studio_work; all but `done` may be NULL. */
 struct studio_hooks {
-    uint64_t caller; /* whoever asked for it (engine/turns.h) */
+    uint64_t caller; /* whoever asked for it (engine/loop/turns.h) */
     /* Asked between units: true ends the request with ERROR_CANCELLED. */
     bool (*is_cancelled)(void *user);
     void (*begun)(void *user); /* before the first work for the request */

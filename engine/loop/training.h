@@ -2,10 +2,10 @@
  * pieces (engine/training_job/training_job.h) run in the engine's background; its data set is
  * examined in a thread of its own. The files of a job are in FOLDER/jobs/ID. Its adapter is
  * registered with the engine under the job's name as soon as it is written. */
-#ifndef ENGINE_TRAINING_H
-#define ENGINE_TRAINING_H
+#ifndef ENGINE_LOOP_TRAINING_H
+#define ENGINE_LOOP_TRAINING_H
 
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 #include "queue/dispatcher.h"
 
 struct training;

@@ -1,10 +1,10 @@
-#include "engine/engine.h"
+#include "engine/loop/engine.h"
 
 #include "base/condition.h"
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "base/thread_error.h"
-#include "engine/engine_internal.h"
+#include "engine/loop/engine_internal.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "engine/latent_colours.h"
+#include "engine/drawing/latent_colours.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,10 +5,10 @@
  * of them, grows with their number, and is freed when its memory is needed for another size.
  * Everything else that a call needs comes from one common arena. Dry runs tell its size before
  * anything begins. */
-#ifndef ENGINE_MODEL_STAGES_H
-#define ENGINE_MODEL_STAGES_H
+#ifndef ENGINE_DRAWING_MODEL_STAGES_H
+#define ENGINE_DRAWING_MODEL_STAGES_H
 
-#include "engine/stages.h"
+#include "engine/drawing/stages.h"
 #include "kernels/compute/recordings.h"
 #include "models/safety_checker.h"
 #include "models/text_encoder.h"

@@ -8,8 +8,8 @@
  * that floods the queue, or resends what was refused, keeps nobody else out.
  *
  * Callers are numbers that have no meaning here. The owner does the locking. */
-#ifndef ENGINE_QUEUE_SHARE_H
-#define ENGINE_QUEUE_SHARE_H
+#ifndef ENGINE_LOOP_QUEUE_SHARE_H
+#define ENGINE_LOOP_QUEUE_SHARE_H
 
 #include "base/error.h"
 
