@@ -10,7 +10,7 @@
 #define ENGINE_DRAWING_SAMPLER_H
 
 #include "base/limits.h"
-#include "engine/brownian.h"
+#include "engine/scheduler/brownian.h"
 #include "engine/source.h"
 #include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"

@@ -2,7 +2,7 @@
 
 #include "base/limits.h"
 #include "base/text/words.h"
-#include "engine/brownian.h"
+#include "engine/scheduler/brownian.h"
 #include "engine/scheduler/class.h"
 #include "kernels/kernels.h"
 

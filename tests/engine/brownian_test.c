@@ -1,7 +1,7 @@
 /* Brownian noise against torchsde's, and its seeds against numpy's: recorded with
  * tests/reference/brownian.py. */
-#include "engine/brownian.h"
-#include "engine/seed_sequence.h"
+#include "engine/scheduler/brownian.h"
+#include "engine/scheduler/seed_sequence.h"
 #include "tests/check.h"
 
 #include <jansson.h>

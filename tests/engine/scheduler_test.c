@@ -1,6 +1,6 @@
 /* Schedulers against diffusers: the sums that its own unit tests publish, the timesteps, and
  * runs recorded with tests/reference/schedulers.py. */
-#include "engine/brownian.h"
+#include "engine/scheduler/brownian.h"
 #include "kernels/random/noise.h"
 #include "engine/scheduler/class.h"
 #include "tests/check.h"

@@ -8,8 +8,8 @@
  * The spans of a plan descend, so one walk through the tree, highest sigma first, meets them all in
  * order and draws nothing twice. A thread per tree walks a few draws ahead of the sampler; the
  * values do not depend on how far ahead it is. */
-#ifndef ENGINE_BROWNIAN_H
-#define ENGINE_BROWNIAN_H
+#ifndef ENGINE_SCHEDULER_BROWNIAN_H
+#define ENGINE_SCHEDULER_BROWNIAN_H
 
 #include "kernels/random/noise.h"
 #include "engine/scheduler/scheduler.h"

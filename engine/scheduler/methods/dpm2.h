@@ -1,6 +1,6 @@
 /* Shared by DPM2 and its ancestral form. */
-#ifndef ENGINE_SCHEDULER_DPM2_H
-#define ENGINE_SCHEDULER_DPM2_H
+#ifndef ENGINE_SCHEDULER_METHODS_DPM2_H
+#define ENGINE_SCHEDULER_METHODS_DPM2_H
 
 #include "engine/scheduler/sigmas.h"
 

@@ -1,7 +1,7 @@
 /* Strategic stochastic sampling of trajectory consistency models (Zheng et al., 2024): each step
  * goes down to the share 1 - eta of the next timestep and, except the last, noises up to it. */
 #include "base/limits.h"
-#include "engine/scheduler/distilled.h"
+#include "engine/scheduler/methods/distilled.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "engine/scheduler/multistep.h"
+#include "engine/scheduler/methods/multistep.h"
 
 #include <math.h>
 

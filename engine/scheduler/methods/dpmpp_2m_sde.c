@@ -1,6 +1,6 @@
 /* DPM-Solver++ multistep for the SDE: dpmpp_2m with fresh noise at every step, under its usual
  * name. */
-#include "engine/scheduler/dpm_multistep.h"
+#include "engine/scheduler/methods/dpm_multistep.h"
 #include "engine/scheduler/sigmas.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,

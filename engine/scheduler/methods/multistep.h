@@ -1,7 +1,7 @@
 /* Shared by multistep classes: earlier predictions in a ring of slots, and levels given by their
  * half-log-SNR. Only for this folder. */
-#ifndef ENGINE_SCHEDULER_MULTISTEP_H
-#define ENGINE_SCHEDULER_MULTISTEP_H
+#ifndef ENGINE_SCHEDULER_METHODS_MULTISTEP_H
+#define ENGINE_SCHEDULER_METHODS_MULTISTEP_H
 
 #include "engine/scheduler/sigmas.h"
 

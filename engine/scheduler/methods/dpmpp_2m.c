@@ -1,6 +1,6 @@
 /* DPM-Solver++ multistep (Lu et al., 2022), for the probability flow unless algorithm_type says
  * otherwise. */
-#include "engine/scheduler/dpm_multistep.h"
+#include "engine/scheduler/methods/dpm_multistep.h"
 #include "engine/scheduler/sigmas.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,

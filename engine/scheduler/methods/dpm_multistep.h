@@ -1,6 +1,6 @@
 /* DPM-Solver++ multistep: the solver of dpmpp_2m and dpmpp_2m_sde. Only for this folder. */
-#ifndef ENGINE_SCHEDULER_DPM_MULTISTEP_H
-#define ENGINE_SCHEDULER_DPM_MULTISTEP_H
+#ifndef ENGINE_SCHEDULER_METHODS_DPM_MULTISTEP_H
+#define ENGINE_SCHEDULER_METHODS_DPM_MULTISTEP_H
 
 #include "engine/scheduler/class.h"
 

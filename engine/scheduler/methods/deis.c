@@ -3,7 +3,7 @@
  *
  * From a sigma of thousands (cosine betas) the weights are as large and nearly cancel, which leaves
  * rounding errors. Therefore the updates are the reference's operations one by one. */
-#include "engine/scheduler/multistep.h"
+#include "engine/scheduler/methods/multistep.h"
 
 #include <math.h>
 

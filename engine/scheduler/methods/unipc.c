@@ -3,7 +3,7 @@
  *
  * Slots: the sample that the last prediction started from, and a ring of predictions, of x0 or
  * (predict_x0 false) of the noise. */
-#include "engine/scheduler/multistep.h"
+#include "engine/scheduler/methods/multistep.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* DPM2 to a level below the next one, then fresh noise up to it. */
-#include "engine/scheduler/dpm2.h"
+#include "engine/scheduler/methods/dpm2.h"
 
 static bool fill(const struct scheduler_config *config, const struct noise_schedule *schedule,
     int steps, struct scheduler_plan *plan, struct error *err) {

@@ -1,6 +1,6 @@
-#include "engine/brownian.h"
+#include "engine/scheduler/brownian.h"
 
-#include "engine/seed_sequence.h"
+#include "engine/scheduler/seed_sequence.h"
 
 #include <math.h>
 #include <pthread.h>

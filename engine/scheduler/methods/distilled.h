@@ -1,7 +1,7 @@
 /* Shared by schedulers of distilled models, which visit some of the timesteps that the model was
  * distilled on, whatever the spacing. */
-#ifndef ENGINE_SCHEDULER_DISTILLED_H
-#define ENGINE_SCHEDULER_DISTILLED_H
+#ifndef ENGINE_SCHEDULER_METHODS_DISTILLED_H
+#define ENGINE_SCHEDULER_METHODS_DISTILLED_H
 
 #include "engine/scheduler/class.h"
 

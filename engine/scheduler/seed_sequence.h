@@ -1,6 +1,6 @@
 /* numpy.random.SeedSequence, which derives seeds from a seed; torchsde's trees use it. */
-#ifndef ENGINE_SEED_SEQUENCE_H
-#define ENGINE_SEED_SEQUENCE_H
+#ifndef ENGINE_SCHEDULER_SEED_SEQUENCE_H
+#define ENGINE_SCHEDULER_SEED_SEQUENCE_H
 
 #include <stdint.h>
 

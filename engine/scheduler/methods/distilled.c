@@ -1,4 +1,4 @@
-#include "engine/scheduler/distilled.h"
+#include "engine/scheduler/methods/distilled.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* DPM-Solver-2 in sigma-space: a step with the derivative at its middle in log sigma (Karras et
  * al., 2022, algorithm 2 with rho 1/2, as in k-diffusion). Two evaluations per step, but one for
  * the last step, which ends without noise. */
-#include "engine/scheduler/dpm2.h"
+#include "engine/scheduler/methods/dpm2.h"
 
 #include "engine/scheduler/sigmas.h"
 

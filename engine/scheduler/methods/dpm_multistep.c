@@ -1,6 +1,6 @@
-#include "engine/scheduler/dpm_multistep.h"
+#include "engine/scheduler/methods/dpm_multistep.h"
 
-#include "engine/scheduler/multistep.h"
+#include "engine/scheduler/methods/multistep.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "engine/seed_sequence.h"
+#include "engine/scheduler/seed_sequence.h"
 
 #define KEY_WORDS_MAX 8 /* two for each part of the key */
 

@@ -1,6 +1,6 @@
 /* DPM++ 3M SDE, k-diffusion's sample_dpmpp_3m_sde: third-order multistep for the SDE; the noise is
  * the image's Brownian motion. */
-#include "engine/scheduler/multistep.h"
+#include "engine/scheduler/methods/multistep.h"
 #include "engine/scheduler/sigmas.h"
 
 #include <math.h>

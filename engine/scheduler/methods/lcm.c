@@ -1,7 +1,7 @@
 /* Multistep sampling of latent consistency models (Luo et al., 2023): each step predicts x0 and,
  * except the last, noises it again. */
 #include "base/limits.h"
-#include "engine/scheduler/distilled.h"
+#include "engine/scheduler/methods/distilled.h"
 
 #include <math.h>
 
