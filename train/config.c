@@ -4,8 +4,8 @@
 #include "base/text/words.h"
 #include "kernels/dtype.h"
 #include "train/checkpoint.h"
-#include "train/learning_rate.h"
-#include "train/parameters.h"
+#include "train/optimizer/learning_rate.h"
+#include "train/optimizer/parameters.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "train/save_adapter.h"
 
 #include "models/checkpoint/safetensors.h"
-#include "train/learning_rate.h"
+#include "train/optimizer/learning_rate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

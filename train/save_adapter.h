@@ -17,7 +17,7 @@
 #ifndef TRAIN_SAVE_ADAPTER_H
 #define TRAIN_SAVE_ADAPTER_H
 
-#include "train/parameters.h"
+#include "train/optimizer/parameters.h"
 
 /* What the metadata records besides the job's configuration. */
 struct adapter_facts {

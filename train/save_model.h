@@ -3,7 +3,7 @@
 #define TRAIN_SAVE_MODEL_H
 
 #include "models/checkpoint/checkpoint.h"
-#include "train/parameters.h"
+#include "train/optimizer/parameters.h"
 
 /* Writes `checkpoint`, which was opened as `path`, with the trained tensors (in save_precision) and
  * the trained prediction type. `out` is a folder, or a file if the checkpoint is a single file;

@@ -3,7 +3,7 @@
 #include "base/metrics.h"
 #include "base/monotonic.h"
 #include "train/data/python_random.h"
-#include "train/ema.h"
+#include "train/optimizer/ema.h"
 #include "train/trainer_internal.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  *
  *   trainer_create     plans: computes and takes all device memory of the job
  *   trainer_advance    encodes pictures and captions, then steps:
- *                        draw the batch's noise and timesteps (train/draws.h)
+ *                        draw the batch's noise and timesteps (train/examples/draws.h)
  *                        a pass (train/pass.h): loss and gradients, block by block
  *                        after every gradient_accumulation_steps batches, and at an epoch's end:
  *                          the optimizer, the schedule, the average of the weights
@@ -18,8 +18,8 @@
 
 #include "models/unet.h"
 #include "train/config.h"
-#include "train/encoded.h"
-#include "train/parameters.h"
+#include "train/examples/encoded.h"
+#include "train/optimizer/parameters.h"
 #include "train/report/records.h"
 #include "train/save_adapter.h"
 
@@ -44,7 +44,7 @@ struct trainer_options {
     const struct train_config *config; /* borrowed */
     const struct train_source *source; /* borrowed */
     struct trainer_models models;
-    const char *cache; /* folder for encoded pictures and captions (train/cache.h); borrowed */
+    const char *cache; /* folder for encoded pictures and captions (train/examples/cache.h); borrowed */
     /* If the cache loses something that is needed after trainer_encodes returned false: brings the
      * dropped weights back, within a piece. NULL: none are dropped. */
     bool (*load_encoders)(void *user, struct error *err);
@@ -104,7 +104,7 @@ bool trainer_resume(struct trainer *trainer, const char *folder, bool *resumed, 
     __attribute__((warn_unused_result));
 
 /* What is trained; and the values to be saved: those of the average, once there is one. In the
- * buffers' layout (train/parameters.h), host memory, borrowed until the next piece. In a full
+ * buffers' layout (train/optimizer/parameters.h), host memory, borrowed until the next piece. In a full
  * fine-tune, a step that was begun starts over after this, and after a checkpoint. */
 const struct parameters *trainer_parameters(const struct trainer *trainer);
 const float *trainer_values(struct trainer *trainer, struct error *err);

@@ -3,11 +3,11 @@
 #ifndef TRAIN_TRAINER_INTERNAL_H
 #define TRAIN_TRAINER_INTERNAL_H
 
-#include "train/batch.h"
-#include "train/held_out.h"
-#include "train/loss_scaler.h"
-#include "train/optimizer.h"
-#include "train/order.h"
+#include "train/examples/batch.h"
+#include "train/examples/held_out.h"
+#include "train/examples/order.h"
+#include "train/optimizer/loss_scaler.h"
+#include "train/optimizer/optimizer.h"
 #include "train/pass.h"
 #include "train/trainer.h"
 

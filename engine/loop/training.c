@@ -17,8 +17,8 @@
 #include "engine/training_job/training_job.h"
 #include "engine/training_job/validation.h"
 #include "kernels/team.h"
-#include "train/cache.h"
 #include "train/data/scan.h"
+#include "train/examples/cache.h"
 
 #include <pthread.h>
 #include <stdlib.h>

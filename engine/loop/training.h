@@ -14,7 +14,7 @@ struct training_options {
     struct engine *engine;         /* borrowed; must outlive it */
     struct dispatcher *dispatcher; /* borrowed; gets a runner if dataset_root is set */
     const char *folder;            /* for the jobs' folders and the shared cache; borrowed */
-    uint64_t cache_max_bytes;      /* limit of FOLDER/cache (train/cache.h) between jobs */
+    uint64_t cache_max_bytes;      /* limit of FOLDER/cache (train/examples/cache.h) between jobs */
     const char *dataset_root;      /* borrowed; NULL: no job is taken */
     const char *tokenizer_dir;     /* the engine's; borrowed; NULL: the checkpoint's own */
     double share;                  /* struct engine_background's */

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "train/checkpoint.h"
-#include "train/optimizer.h"
+#include "train/optimizer/optimizer.h"
 
 #include <stdlib.h>
 

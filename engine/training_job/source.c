@@ -1,4 +1,4 @@
-/* A job's data sets as a source of samples (train/source.h). */
+/* A job's data sets as a source of samples (train/examples/source.h). */
 #include "base/file.h"
 #include "base/limits.h"
 #include "engine/training_job/internal.h"

@@ -5,7 +5,7 @@
 #include "base/text/json.h"
 #include "engine/training_job/folder.h"
 #include "engine/training_job/internal.h"
-#include "train/cache.h"
+#include "train/examples/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * change something. */
 #include "models/text_encoder.h"
 #include "models/unet.h"
-#include "train/draws.h"
+#include "train/examples/draws.h"
 #include "train/save_adapter.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Ten steps with 8-bit states against bitsandbytes: the maps, the states, the values. */
-#include "train/adamw_8bit.h"
+#include "train/optimizer/adamw_8bit.h"
 
 #include "tests/train/recorded.h"
 

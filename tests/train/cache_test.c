@@ -1,6 +1,6 @@
 /* What was encoded, on disk: what was written comes back, what is damaged does not, and the oldest
  * goes first. */
-#include "train/cache.h"
+#include "train/examples/cache.h"
 
 #include "base/log.h"
 #include "tests/check.h"

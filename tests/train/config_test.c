@@ -6,7 +6,7 @@
 #include "base/text/json.h"
 #include "kernels/dtype.h"
 #include "tests/check.h"
-#include "train/learning_rate.h"
+#include "train/optimizer/learning_rate.h"
 
 #include <stdlib.h>
 

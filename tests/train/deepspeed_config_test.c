@@ -4,7 +4,7 @@
 #include "base/text/json.h"
 #include "tests/check.h"
 #include "train/config.h"
-#include "train/learning_rate.h"
+#include "train/optimizer/learning_rate.h"
 
 #include <stdlib.h>
 

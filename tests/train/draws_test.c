@@ -1,5 +1,5 @@
 /* A step's draws against torch's, number by number: diffusers' loop with a CPU generator. */
-#include "train/draws.h"
+#include "train/examples/draws.h"
 
 #include "tests/train/recorded.h"
 

@@ -1,5 +1,5 @@
 /* Decays and averages against diffusers' EMAModel. */
-#include "train/ema.h"
+#include "train/optimizer/ema.h"
 
 #include "tests/train/recorded.h"
 

@@ -1,5 +1,5 @@
 /* Every schedule against diffusers', torch's and DeepSpeed's, step by step. */
-#include "train/learning_rate.h"
+#include "train/optimizer/learning_rate.h"
 
 #include "tests/train/recorded.h"
 

@@ -1,5 +1,5 @@
 /* The scale after each step of recorded runs of torch's GradScaler and DeepSpeed's scaler. */
-#include "train/loss_scaler.h"
+#include "train/optimizer/loss_scaler.h"
 
 #include "tests/train/recorded.h"
 

@@ -1,7 +1,7 @@
 /* Twelve steps of two groups with a schedule against torch: AdamW, clipping by norm and by value.
  *
  * usage: optimizer_test optimizer.json [cuda] */
-#include "train/optimizer.h"
+#include "train/optimizer/optimizer.h"
 
 #include "kernels/devices.h"
 #include "tests/train/recorded.h"

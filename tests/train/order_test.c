@@ -1,5 +1,5 @@
 /* Batches of every rank against accelerate's samplers, and what it has none for: buckets. */
-#include "train/order.h"
+#include "train/examples/order.h"
 
 #include "tests/train/recorded.h"
 

@@ -1,5 +1,5 @@
 /* An adapter's first factors against those that peft draws for the same models and seed. */
-#include "train/parameters.h"
+#include "train/optimizer/parameters.h"
 
 #include "tests/train/recorded.h"
 #include "tests/train/small_job.h"

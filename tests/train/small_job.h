@@ -6,7 +6,7 @@
 #include "models/unet.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
-#include "train/parameters.h"
+#include "train/optimizer/parameters.h"
 
 /* As small_unet() and small_text_encoder() of training.py. */
 static const struct unet_config small_unet_config = { .sample_size = 8,

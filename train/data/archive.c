@@ -2,7 +2,7 @@
 
 #include "base/disk_room.h"
 #include "base/limits.h"
-#include "train/data/metadata.h"
+#include "train/data/metadata/metadata.h"
 #include "train/data/scan.h"
 
 #include <archive.h>

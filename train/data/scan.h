@@ -9,7 +9,7 @@
 #ifndef TRAIN_DATA_SCAN_H
 #define TRAIN_DATA_SCAN_H
 
-#include "train/data/metadata.h"
+#include "train/data/metadata/metadata.h"
 
 #include <stdint.h>
 

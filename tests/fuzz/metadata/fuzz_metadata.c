@@ -2,7 +2,7 @@
  * every name and caption passes its check; what they refuse has a reason. */
 #include "base/limits.h"
 #include "tests/fuzz/fuzz.h"
-#include "train/data/metadata.h"
+#include "train/data/metadata/metadata.h"
 
 #include <string.h>
 

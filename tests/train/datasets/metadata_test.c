@@ -1,7 +1,7 @@
 /* metadata.jsonl, metadata.csv and captions in text files. */
 #include "base/limits.h"
 #include "tests/check.h"
-#include "train/data/metadata.h"
+#include "train/data/metadata/metadata.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,0 +1,46 @@
+/* metadata.jsonl and metadata.csv, which list the pictures of a data set and their captions, as in
+ * Hugging Face's imagefolder. A row has `file_name` (relative to the metadata's folder) and its
+ * caption in `text` or `caption`, or both in the columns that are asked for. For inpainting it may
+ * have `mask_file_name`. A caption in metadata.jsonl may be a list of texts. A repeated file_name
+ * adds captions. Other columns are ignored. */
+#ifndef TRAIN_DATA_METADATA_METADATA_H
+#define TRAIN_DATA_METADATA_METADATA_H
+
+#include "train/data/texts.h"
+
+struct metadata_row {
+    const char *file_name, *mask_file_name; /* the second may be NULL */
+    const char *const *captions; /* [count]; "" is a caption, null and a missing value are not */
+    int count;
+    size_t line; /* where the file_name first occurs; lines count from 1 */
+};
+
+struct metadata {
+    struct metadata_row *rows; /* owned; sorted by file_name's bytes, each once */
+    size_t count;
+    const char **captions; /* owned; those of all rows */
+    struct texts texts;
+};
+
+/* The columns' names; NULL: the defaults. */
+struct metadata_columns {
+    const char *image, *caption;
+};
+
+/* Both functions fill in *out, or leave it zeroed after an error, which names the line. File names
+ * are only checked for their form: relative, below the folder. */
+bool metadata_parse_jsonl(const char *file, size_t size, const struct metadata_columns *columns,
+    struct metadata *out, struct error *err) __attribute__((warn_unused_result));
+/* RFC 4180 with a header, lines ending with CR LF or LF. An empty field without quotes is no
+ * caption; "" is an empty one. */
+bool metadata_parse_csv(const char *file, size_t size, const struct metadata_columns *columns,
+    struct metadata *out, struct error *err) __attribute__((warn_unused_result));
+void metadata_finish(struct metadata *metadata);
+
+/* Whether a path from a file or an archive stays below its base folder, by its form: not absolute,
+ * no "..", no empty or "." part, no NUL (in `length` bytes), UTF-8, no control characters, at most
+ * DATASET_PATH_MAX_BYTES. */
+bool data_path_check(const char *path, size_t length, struct error *err)
+    __attribute__((warn_unused_result));
+
+#endif

@@ -1,0 +1,73 @@
+/* One batch of pictures and texts, from the random choices for each row to the input of a pass:
+ *
+ *   batch_begin   draws how each picture is used, one after the other: crop, flip and caption
+ *                   top   randint(0, tops), left  randint(0, lefts)   if it is cropped anew
+ *                   f     rand                  mirrored if f < 0.5               (random_flip)
+ *                   k     rand                  caption floor(k captions)  if it has several
+ *                 with prior preservation a class picture after each instance; then a mask per
+ *                 row, from Python's generator
+ *   batch_fetch   a row's latents and text, from the cache or computed
+ *   batch_take    draws noise, timesteps and dropped captions (train/examples/draws.h)
+ *
+ * Rows of class pictures come after all rows of instances, as in diffusers' scripts. The input of
+ * an inpainting UNet is [noisy latents, mask, masked latents].
+ *
+ * One thread at a time, the one that computes. */
+#ifndef TRAIN_EXAMPLES_BATCH_H
+#define TRAIN_EXAMPLES_BATCH_H
+
+#include "kernels/random/noise.h"
+#include "train/config.h"
+#include "train/examples/encoded.h"
+#include "train/pass.h"
+
+struct batch_options {
+    const struct train_config *config;
+    const struct train_source *source;
+    struct encoded *encoded;
+    const struct vae *vae;
+    const float *alphas_cumprod; /* [num_train_timesteps] */
+    int num_train_timesteps;
+    bool v_prediction;
+    bool inpainting;
+};
+
+struct batch;
+
+/* Everything is borrowed until batch_destroy. */
+bool batch_create(const struct batch_options *options, struct batch **out, struct error *err)
+    __attribute__((warn_unused_result));
+void batch_destroy(struct batch *batch); /* NULL is fine */
+
+/* Rows of a full batch: twice train_batch_size with prior preservation. */
+int64_t batch_rows_max(const struct train_config *config);
+/* Samples of an epoch: the number of pictures, or of class pictures if there are more. */
+int64_t batch_samples(const struct train_config *config, const struct train_source *source);
+
+/* Begins a batch. samples: numbers of an epoch's samples, all of one size. `masks`: Python's
+ * generator. */
+void batch_begin(struct batch *batch, const int64_t *samples, int64_t count,
+    struct noise_generator *generator, struct mt19937 *masks);
+/* Call once all rows are fetched: announces the samples of the next batch_begin, with the
+ * generator's current state, so that their pictures can be decoded meanwhile. This does not affect
+ * what is drawn. The next batch may have other samples after all. */
+void batch_expect(struct batch *batch, const int64_t *samples, int64_t count,
+    const struct noise_generator *generator);
+void batch_expect_none(struct batch *batch);
+/* Begins a batch of the source's pictures, held out or not: cropped to the middle, not mirrored,
+ * with their first captions. At most train_batch_size. */
+void batch_begin_plain(
+    struct batch *batch, const int64_t *items, int64_t count, struct mt19937 *masks);
+/* Fetches one more row; *done after the last one. */
+bool batch_fetch(struct batch *batch, bool *done, struct error *err)
+    __attribute__((warn_unused_result));
+/* Call after the last row: draws the rest and returns the input of a pass. Each row's loss is
+ * weighted by the configuration's weight times `scale`. Valid until the batch begins again. */
+struct pass_batch batch_take(struct batch *batch, struct noise_generator *generator, double scale);
+
+struct batch_shape {
+    int64_t rows, height, width; /* of the latents */
+};
+struct batch_shape batch_get_shape(const struct batch *batch);
+
+#endif

@@ -1,0 +1,50 @@
+/* Which pictures make up which batch, as a function of (seed, epoch, rank, world). Ordering and
+ * sharding are those of accelerate. A resumed job finds its place again, and several processes need
+ * not communicate.
+ *
+ * The order of an epoch is torch.randperm with a generator seeded by seed + epoch (accelerate's
+ * SeedableRandomSampler). It is cut into batches, and batch i goes to rank i % world
+ * (BatchSamplerShard). A single process takes the last, smaller batch as it is. Several processes
+ * all get the same number of full batches, filled up from the epoch's beginning.
+ *
+ * With aspect buckets all pictures of a batch have one size. In the order of the permutation, each
+ * picture joins its bucket's open batch, which is emitted when it is full; the batches left open
+ * follow, lowest bucket first. With one bucket this is the plain order. With several processes
+ * smaller batches stay small, and missing ones are repeated from the beginning. */
+#ifndef TRAIN_EXAMPLES_ORDER_H
+#define TRAIN_EXAMPLES_ORDER_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+struct order_options {
+    uint64_t seed;
+    int64_t count; /* pictures, counting repeats */
+    int batch_size;
+    int rank, world;
+    const int32_t *buckets; /* [count], each 0 .. bucket_count - 1, borrowed; NULL: one */
+    int bucket_count;
+};
+
+/* The batches of one rank in one epoch. */
+struct order {
+    int64_t *items;  /* owned: batch b is items[starts[b]] .. items[starts[b + 1] - 1] */
+    int64_t *starts; /* owned: [batches + 1] */
+    int64_t batches;
+};
+
+bool order_init(const struct order_options *options, int64_t epoch, struct order *out,
+    struct error *err) __attribute__((warn_unused_result));
+void order_finish(struct order *order); /* a zeroed one is fine */
+
+/* Number of batches per epoch, the same on every rank. */
+int64_t order_batches(const struct order_options *options);
+
+/* Whether the optimizer steps after batch `batch` of `batches` in an epoch, as in accelerate: after
+ * every `accumulation` batches, and after the last one. */
+bool order_syncs(int64_t batch, int64_t batches, int accumulation);
+/* Optimizer steps per epoch. */
+int64_t order_updates(int64_t batches, int accumulation);
+
+#endif

@@ -1,0 +1,156 @@
+/* What a job trains, in flat buffers: the values and their gradients are each one array in device
+ * memory, so that an optimizer handles them in a few calls and several processes can split them.
+ *
+ * For a LoRA job these are the two factors of each layer that target_modules names, layer after
+ * layer, in peft's order (module_order.h) and with peft's initial values: down gaussian or kaiming,
+ * up zeros, drawn from torch's CPU generator. They are stored in panels (kernels.h), down then up,
+ * with padding that is and stays zero. The overlay reads them in place, so the next forward uses
+ * what the optimizer writes.
+ *
+ * For a full fine-tune they are all weights, biases, norms and tables of the models, in the order
+ * of packed_unpack, a weight before its bias (parameters_full.c). The optimizer's output is then
+ * copied into the models' packed weights. If these are f32 in host memory, there is no separate
+ * buffer of values: each weight is unpacked while it is stepped. */
+#ifndef TRAIN_OPTIMIZER_PARAMETERS_H
+#define TRAIN_OPTIMIZER_PARAMETERS_H
+
+#include "kernels/random/noise.h"
+#include "kernels/tape.h"
+#include "models/checkpoint/checkpoint.h"
+#include "models/weights.h"
+#include "train/config.h"
+
+/* One layer's pair of factors. */
+struct trained_module {
+    enum component component;
+    const struct named_weight *target; /* borrowed from the model's list */
+    struct low_rank_pair *pair;        /* owned; its data is at `at` in the values */
+    int64_t at, down_floats, up_floats;
+    double learning_rate, weight_decay; /* of its parameter group, before the schedule */
+};
+
+/* A unit of a model: a packed weight, a norm or a table. */
+struct trained_weight {
+    enum tape_parameter_kind kind;   /* TAPE_WEIGHT, TAPE_NORM or TAPE_TABLE */
+    struct packed *packed;           /* borrowed; NULL for norms and tables, which use: */
+    struct tensor weight, bias;      /* borrowed; a table's bias has no data */
+    int64_t at, floats[2];           /* the bias, if any, follows the weight */
+    size_t first_range, range_count; /* its ranges in parameters.ranges */
+};
+
+/* A tensor of the checkpoint: a trained weight, or some of its outputs. */
+struct trained_tensor {
+    enum component component;
+    char *name; /* owned */
+    int64_t at; /* [n][taps][k]; in a file [n][k][taps] */
+    int64_t n, taps, k;
+    int rank; /* in a file; 4 for a convolution */
+    double learning_rate, weight_decay;
+};
+
+/* Adjacent values that are stepped with the same settings. */
+struct parameter_range {
+    int64_t at, count; /* floats */
+    double learning_rate, weight_decay;
+};
+
+struct parameters {
+    const struct kernels *kernels; /* borrowed */
+    /* For a LoRA: */
+    struct trained_module *modules; /* owned */
+    size_t count;
+    int64_t rank;
+    double alpha;
+    struct row_overlay *overlay; /* owned: each pair on its weight, scaled by alpha / rank */
+    /* For a full fine-tune: */
+    struct trained_weight *weights; /* owned */
+    size_t weight_count;
+    struct trained_tensor *tensors; /* owned */
+    size_t tensor_count;
+    float *work; /* owned: room for one weight, if there are no values */
+    int64_t work_floats;
+
+    struct parameter_range *ranges; /* owned */
+    size_t range_count;
+    int64_t floats;            /* of each buffer, including padding */
+    int64_t trained;           /* numbers that are trained, without padding */
+    float *values, *gradients; /* owned, device memory; values may be NULL */
+};
+
+/* Makes the parameters of a LoRA job. Drawing the initial values of a large rank takes seconds:
+ * `is_wanted` (may be NULL) is asked before each layer, and false ends the call with
+ * ERROR_CANCELLED.
+ *
+ * `text_encoder` is NULL unless it is trained. ERROR_INVALID names a model's targets if none of
+ * them is the end of a layer's name, as in peft. The generator advances as torch's does when peft
+ * makes the adapter. */
+bool parameters_create(const struct kernels *kernels, const struct train_config *config,
+    const struct weight_list *unet, const struct weight_list *text_encoder,
+    struct noise_generator *generator, bool (*is_wanted)(void *user), void *user,
+    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
+/* A model that is trained as a whole. */
+struct trained_model {
+    const struct weight_list *list; /* its weights are written to */
+    const struct weights *source;   /* what the model was made of; borrowed for the call */
+};
+/* Makes the parameters of a full fine-tune. `text_encoder` is NULL unless it is trained. */
+bool parameters_create_full(const struct kernels *kernels, const struct train_config *config,
+    const struct trained_model *unet, const struct trained_model *text_encoder,
+    struct parameters **out, struct error *err) __attribute__((warn_unused_result));
+void parameters_destroy(struct parameters *parameters); /* NULL is fine */
+
+/* Whether parameters_create would find layers to train, with the same ERROR_INVALID. The models may
+ * have been made with weights.check_only. */
+bool parameters_are_there(const struct train_config *config, const struct weight_list *unet,
+    const struct weight_list *text_encoder, struct error *err) __attribute__((warn_unused_result));
+/* Returns the `index`-th (from 0) target that is not the end of any layer's name, and so trains
+ * nothing; NULL after the last one. Borrowed from the targets. */
+const char *parameters_unused_target(
+    const struct weight_list *list, const struct train_texts *targets, size_t index);
+
+/* Bytes of device memory that both buffers will take, computed before they are made. */
+bool parameters_measure(const struct train_config *config, const struct weight_list *unet,
+    const struct weight_list *text_encoder, size_t *bytes, struct error *err)
+    __attribute__((warn_unused_result));
+
+size_t parameters_bytes(const struct parameters *parameters); /* of the device */
+
+/* Describes the parameters to a tape; `seed` and `step` are borrowed by it, for dropout. */
+size_t parameters_taped_count(const struct parameters *parameters);
+void parameters_taped(const struct parameters *parameters, float dropout, const uint64_t *seed,
+    const uint64_t *step, struct tape_parameter *out);
+
+/* Returns all values in one buffer in device memory: `values`, or, if there is none, `gradients`,
+ * whose contents are lost and which the caller must clear. */
+float *parameters_gather(struct parameters *parameters, struct error *err);
+/* Makes the models compute with what was written to that buffer. */
+bool parameters_scatter(struct parameters *parameters, struct error *err)
+    __attribute__((warn_unused_result));
+bool parameters_clear_gradients(struct parameters *parameters, struct error *err)
+    __attribute__((warn_unused_result));
+/* Converts a tensor between the buffer's order and the file's. */
+void trained_tensor_turn(
+    const struct trained_tensor *tensor, const float *from, bool to_file, float *to);
+/* Take one weight's values for the optimizer, and put them back into the model; used without
+ * `values`. */
+float *parameters_take(
+    struct parameters *parameters, const struct trained_weight *weight, struct error *err);
+bool parameters_put(struct parameters *parameters, const struct trained_weight *weight,
+    const float *values, struct error *err) __attribute__((warn_unused_result));
+
+/* Learning rate and weight decay of the parameters with this name, before the schedule. */
+void parameters_rates(const struct train_config *config, enum component component, const char *name,
+    double *learning_rate, double *weight_decay);
+
+/* Converts factors from panels to down [rank][k][taps] and up [n][rank]. `values` is host memory,
+ * laid out like the buffers (the values themselves, or an average of them). */
+void parameters_plain(
+    const struct trained_module *module, int64_t rank, const float *values, float *down, float *up);
+
+/* The factor that scale_lr applies to every learning rate. */
+double parameters_rate_scale(const struct train_config *config);
+
+/* Whether a module's name contains the pattern; '*' stands for anything. */
+bool parameters_name_fits(const char *name, const char *pattern);
+
+#endif
