@@ -28,7 +28,7 @@
 #define SAFETENSORS_MAX_HEADER_BYTES (16u << 20)
 #define SAFETENSORS_MAX_TENSORS 8192
 #define SAFETENSORS_MAX_NAME_BYTES 256
-#define ADAPTER_MAX_RANK 4096       /* models/checkpoint/adapter_shapes.c */
+#define ADAPTER_MAX_RANK 4096       /* models/adapter/adapter_shapes.c */
 #define UNET_MAX_LAYERS_PER_BLOCK 8 /* models/unet.c */
 #define CLIP_IMAGE_MAX_PX 1024      /* of an image that a safety checker looks at */
 #define CONFIG_MAX_BYTES                                                                           \

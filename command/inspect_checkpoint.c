@@ -1,7 +1,7 @@
 #include "command/inspect_checkpoint.h"
 
 #include "base/file.h"
-#include "models/checkpoint/adapter_names.h"
+#include "models/adapter/adapter_names.h"
 #include "models/checkpoint/checkpoint.h"
 
 #include <stdlib.h>

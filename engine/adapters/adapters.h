@@ -24,7 +24,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "kernels/kernels.h"
-#include "models/checkpoint/adapter_names.h"
+#include "models/adapter/adapter_names.h"
 #include "models/checkpoint/checkpoint.h"
 
 struct adapters;

@@ -11,7 +11,7 @@
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"
 #include "kernels/compute/overlay.h"
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 
 #include <limits.h>
 #include <pthread.h>

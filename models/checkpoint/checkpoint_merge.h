@@ -2,7 +2,7 @@
 #ifndef MODELS_CHECKPOINT_CHECKPOINT_MERGE_H
 #define MODELS_CHECKPOINT_CHECKPOINT_MERGE_H
 
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 #include "models/checkpoint/checkpoint.h"
 
 struct merge_adapter {

@@ -1,6 +1,6 @@
 /* Names of adapters' tensors as kohya's scripts, diffusers, peft and LyCORIS write them, taken
  * apart into module and part. */
-#include "models/checkpoint/adapter_names.h"
+#include "models/adapter/adapter_names.h"
 #include "tests/check.h"
 
 static void names_come_apart(void) {

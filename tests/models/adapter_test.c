@@ -1,7 +1,7 @@
 /* Adapter files that peft, diffusers and LyCORIS wrote (tests/reference/loras.py), against the
  * weights that they themselves make of the model's with each of them. */
 #include "kernels/compute/compute.h"
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 #include "tests/check.h"
 #include "tests/models/small_models.h"
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_MODELS_SMALL_TARGETS_H
 #define TESTS_MODELS_SMALL_TARGETS_H
 
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 
 #define SMALL_BLOCK "down_blocks.0.attentions.0.transformer_blocks.0."
 

@@ -1,7 +1,7 @@
 /* Adapters as diffusers and kohya's scripts name them, read back by our own reader. */
 #include "train/save_adapter.h"
 
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "tests/models/small_models.h"

@@ -1,8 +1,8 @@
 /* Shared by the files behind adapter.h. For their use only. */
-#ifndef MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
-#define MODELS_CHECKPOINT_ADAPTER_INTERNAL_H
+#ifndef MODELS_ADAPTER_ADAPTER_INTERNAL_H
+#define MODELS_ADAPTER_ADAPTER_INTERNAL_H
 
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 #include "models/checkpoint/safetensors.h"
 
 /* The model's layers under every name that a file may give them, sorted by name. */

@@ -1,7 +1,7 @@
-#include "models/checkpoint/adapter.h"
+#include "models/adapter/adapter.h"
 
 #include "base/file.h"
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 
 #include <math.h>
 #include <stdio.h>

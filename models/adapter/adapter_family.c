@@ -1,5 +1,5 @@
 /* Finds the family of models that a file was made for, if its names or widths reveal it. */
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 
 #include <stdio.h>
 #include <string.h>

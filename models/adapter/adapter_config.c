@@ -1,5 +1,5 @@
 /* PEFT's configuration of an adapter: strengths that the tensors do not contain. */
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 
 #include "base/text/json.h"
 

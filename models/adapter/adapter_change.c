@@ -1,6 +1,6 @@
 /* Computes what a module adds to a layer's weights from its factors. Sums are in f32, in an order
  * that depends on the shapes alone. */
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -13,10 +13,10 @@
  *
  * Several threads at a time may read an open adapter.
  */
-#ifndef MODELS_CHECKPOINT_ADAPTER_H
-#define MODELS_CHECKPOINT_ADAPTER_H
+#ifndef MODELS_ADAPTER_ADAPTER_H
+#define MODELS_ADAPTER_ADAPTER_H
 
-#include "models/checkpoint/adapter_names.h"
+#include "models/adapter/adapter_names.h"
 #include "models/checkpoint/checkpoint.h"
 #include "models/weights.h"
 

@@ -1,6 +1,6 @@
 /* Names of modules with underscores for dots cannot be taken apart again. So the model's own names
  * are written in each format's way, and compared. */
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 #include "models/checkpoint/ldm_names.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What a LoRA file contains, recognised by its tensors' names: in the formats of kohya, diffusers,
  * PEFT and LyCORIS. */
-#ifndef MODELS_CHECKPOINT_ADAPTER_NAMES_H
-#define MODELS_CHECKPOINT_ADAPTER_NAMES_H
+#ifndef MODELS_ADAPTER_ADAPTER_NAMES_H
+#define MODELS_ADAPTER_ADAPTER_NAMES_H
 
 #include "models/checkpoint/safetensors.h"
 

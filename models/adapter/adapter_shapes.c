@@ -1,5 +1,5 @@
 /* Checks a module's tensors against each other and against the layer that they change. */
-#include "models/checkpoint/adapter_internal.h"
+#include "models/adapter/adapter_internal.h"
 
 #include <math.h>
 #include <stdio.h>

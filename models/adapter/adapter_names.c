@@ -1,4 +1,4 @@
-#include "models/checkpoint/adapter_names.h"
+#include "models/adapter/adapter_names.h"
 
 #include "kernels/tensor.h"
 
