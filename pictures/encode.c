@@ -1,7 +1,7 @@
 #include "pictures/encode.h"
 
-#include "pictures/exif.h"
-#include "pictures/jpeg_encode.h"
+#include "pictures/jpeg/exif.h"
+#include "pictures/jpeg/jpeg_encode.h"
 #include "pictures/png_encode.h"
 #include "pictures/webp_encode.h"
 

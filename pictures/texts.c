@@ -1,7 +1,7 @@
 #include "pictures/texts.h"
 
 #include "base/limits.h"
-#include "pictures/exif.h"
+#include "pictures/jpeg/exif.h"
 #include "pictures/png_chunks.h"
 #include "pictures/png_message.h"
 

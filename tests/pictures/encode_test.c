@@ -1,6 +1,6 @@
 /* JPEG and WebP files, as their readers see them. */
 #include "pictures/encode.h"
-#include "pictures/exif.h"
+#include "pictures/jpeg/exif.h"
 #include "tests/check.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-#include "pictures/jpeg_encode.h"
+#include "pictures/jpeg/jpeg_encode.h"
 
-#include "pictures/jpeg_failure.h"
+#include "pictures/jpeg/jpeg_failure.h"
 
 #include <stdlib.h>
 #include <string.h>

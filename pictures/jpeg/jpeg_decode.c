@@ -4,8 +4,8 @@
 #include "pictures/formats.h"
 
 #include "base/limits.h"
-#include "pictures/exif.h"
-#include "pictures/jpeg_failure.h"
+#include "pictures/jpeg/exif.h"
+#include "pictures/jpeg/jpeg_failure.h"
 
 #include <stdlib.h>
 #include <string.h>

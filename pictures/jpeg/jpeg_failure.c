@@ -1,4 +1,4 @@
-#include "pictures/jpeg_failure.h"
+#include "pictures/jpeg/jpeg_failure.h"
 
 #include <jerror.h>
 

@@ -1,6 +1,6 @@
 /* Handles libjpeg's errors. libjpeg's default prints them and ends the process. */
-#ifndef PICTURES_JPEG_FAILURE_H
-#define PICTURES_JPEG_FAILURE_H
+#ifndef PICTURES_JPEG_JPEG_FAILURE_H
+#define PICTURES_JPEG_JPEG_FAILURE_H
 
 #include "base/error.h"
 

@@ -1,4 +1,4 @@
-#include "pictures/exif.h"
+#include "pictures/jpeg/exif.h"
 
 #include <stdlib.h>
 #include <string.h>

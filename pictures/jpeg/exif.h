@@ -1,6 +1,6 @@
 /* Reads the orientation and a text from a picture's EXIF data, and writes texts into EXIF data. */
-#ifndef PICTURES_EXIF_H
-#define PICTURES_EXIF_H
+#ifndef PICTURES_JPEG_EXIF_H
+#define PICTURES_JPEG_EXIF_H
 
 #include "base/error.h"
 

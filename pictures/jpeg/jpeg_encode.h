@@ -1,6 +1,6 @@
 /* Encodes a picture as a baseline JPEG in memory, with libjpeg-turbo. */
-#ifndef PICTURES_JPEG_ENCODE_H
-#define PICTURES_JPEG_ENCODE_H
+#ifndef PICTURES_JPEG_JPEG_ENCODE_H
+#define PICTURES_JPEG_JPEG_ENCODE_H
 
 #include "base/error.h"
 
