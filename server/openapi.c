@@ -1,7 +1,7 @@
 #include "server/openapi.h"
 
 #include "server/http/respond.h"
-#include "server/routes.h"
+#include "server/routes/routes.h"
 
 #include <ctype.h>
 #include <stdio.h>

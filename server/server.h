@@ -76,7 +76,7 @@ struct http_server {
     pthread_cond_t idle; /* signalled when `pending` or `owed` reaches 0 */
     time_t started;
     bool stopping;
-    int pending; /* deferred answers not done yet (server/deferred.h) */
+    int pending; /* deferred answers not done yet (server/later/deferred.h) */
     int owed;    /* requests received in full and not yet answered in full */
     struct log_limit refusals;
     struct sdapi_settings sdapi; /* defaults for all requests of that dialect */

@@ -11,7 +11,7 @@
 #include "server/http/respond.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
-#include "server/reading.h"
+#include "server/later/reading.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
 #include "server/generation/answer.h"
 #include "server/http/accept.h"
 #include "server/http/respond.h"
-#include "server/reading.h"
+#include "server/later/reading.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,13 +7,13 @@
 #include "base/monotonic.h"
 #include "server/access/caller.h"
 #include "server/access/keys.h"
-#include "server/deferred.h"
 #include "server/generation/generations.h"
 #include "server/generation/internal.h"
 #include "server/generation/repeats.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_watch.h"
+#include "server/later/deferred.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -25,7 +25,7 @@
 #include "engine/resolve.h"
 #include "server/generation/preview.h"
 #include "server/http/exchange.h"
-#include "server/workers.h"
+#include "server/later/workers.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -12,8 +12,8 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
-#include "server/reading.h"
-#include "server/task.h"
+#include "server/later/reading.h"
+#include "server/later/task.h"
 
 #include <stdlib.h>
 #include <string.h>

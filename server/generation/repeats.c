@@ -1,8 +1,8 @@
 #include "server/generation/repeats.h"
 
 #include "base/monotonic.h"
-#include "server/deferred.h"
 #include "server/http/respond.h"
+#include "server/later/deferred.h"
 
 #include <stdlib.h>
 #include <string.h>

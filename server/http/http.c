@@ -14,14 +14,14 @@
 #include "server/http/guard_head.h"
 #include "server/http/library/refusal.h"
 #include "server/http/library/threads.h"
-#include "server/deferred.h"
+#include "server/later/deferred.h"
 #include "server/generation/generations.h"
 #include "server/generation/jobs.h"
 #include "server/generation/repeats.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_watch.h"
-#include "server/routes.h"
-#include "server/workers.h"
+#include "server/routes/routes.h"
+#include "server/later/workers.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A route: what a path answers. Each file that handles requests defines one struct route per path,
- * and is listed once, in server/routes.c. */
+ * and is listed once, in server/routes/routes.c. */
 #ifndef SERVER_HTTP_ROUTE_H
 #define SERVER_HTTP_ROUTE_H
 
@@ -46,7 +46,7 @@ struct route_method {
      * NULL: none. `answers`: the media types of its answer, likewise; NULL: application/json. */
     const char *about, *query, *answers;
     struct json_t *(*schema)(void); /* of its JSON body, a new reference; NULL: anything */
-    /* Its body may have HTTP_BODY_MAX_BYTES, because `handle` leaves it to server/reading.h. Other
+    /* Its body may have HTTP_BODY_MAX_BYTES, because `handle` leaves it to server/later/reading.h. Other
      * bodies in memory may have HTTP_READ_AT_ONCE_BYTES. */
     bool large;
 };

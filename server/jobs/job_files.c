@@ -9,7 +9,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_routes.h"
-#include "server/task.h"
+#include "server/later/task.h"
 #include "train/report/plot.h"
 
 #include <stdlib.h>

@@ -8,11 +8,11 @@
 #include "base/text/json.h"
 #include "engine/adapters/adapters.h"
 #include "engine/training_job/folder.h"
-#include "server/event_stream.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/jobs/job_watch.h"
-#include "server/task.h"
+#include "server/later/event_stream.h"
+#include "server/later/task.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "queue/queue.h"
 #include "server/access/caller.h"
 #include "server/dialect/jobs_json.h"
-#include "server/task.h"
+#include "server/later/task.h"
 
 /* Whether this daemon keeps jobs; if not, why. Also as a route's `may_come`. */
 bool jobs_are_kept(const struct exchange *exchange, struct error *err)

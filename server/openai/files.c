@@ -5,8 +5,8 @@
 #include "server/http/multipart.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
+#include "server/later/task.h"
 #include "server/openai/fine_tuning_json.h"
-#include "server/task.h"
 #include "server/training/dataset_routes.h"
 #include "train/data/store.h"
 

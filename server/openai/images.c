@@ -3,9 +3,9 @@
 #include "server/generation/answer.h"
 #include "server/http/multipart.h"
 #include "server/http/respond.h"
+#include "server/later/reading.h"
 #include "server/openai/image_answer.h"
 #include "server/openai/openai.h"
-#include "server/reading.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
 #include "base/file.h"
 #include "engine/adapters/adapters.h"
 #include "server/http/respond.h"
+#include "server/later/task.h"
 #include "server/openai/lora_order.h"
 #include "server/openai/openai.h"
-#include "server/task.h"
 
 #include <limits.h>
 #include <stdlib.h>

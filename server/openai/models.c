@@ -4,8 +4,8 @@
 #include "engine/loop/switch.h"
 #include "server/http/query.h"
 #include "server/http/respond.h"
+#include "server/later/task.h"
 #include "server/openai/openai.h"
-#include "server/task.h"
 
 #include <stdlib.h>
 #include <string.h>

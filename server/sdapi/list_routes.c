@@ -4,9 +4,9 @@
 #include "engine/loop/switch.h"
 #include "engine/prompts/embeddings.h"
 #include "server/http/respond.h"
+#include "server/later/task.h"
 #include "server/sdapi/samplers.h"
 #include "server/sdapi/sdapi.h"
-#include "server/task.h"
 
 #include <stdio.h>
 #include <stdlib.h>

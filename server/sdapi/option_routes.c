@@ -2,11 +2,11 @@
  * answered when that is done, as AUTOMATIC1111's is. */
 #include "base/text/json.h"
 #include "engine/loop/switch.h"
-#include "server/deferred.h"
 #include "server/http/respond.h"
+#include "server/later/deferred.h"
+#include "server/later/workers.h"
 #include "server/sdapi/sdapi.h"
 #include "server/sdapi/settings.h"
-#include "server/workers.h"
 
 #include <stdlib.h>
 #include <string.h>

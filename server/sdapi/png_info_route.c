@@ -2,11 +2,11 @@
 #include "base/text/json.h"
 #include "pictures/texts.h"
 #include "server/http/route.h"
-#include "server/reading.h"
+#include "server/later/reading.h"
+#include "server/later/task.h"
 #include "server/sdapi/infotext.h"
 #include "server/sdapi/request.h"
 #include "server/sdapi/sdapi.h"
-#include "server/task.h"
 
 #include <stdlib.h>
 #include <string.h>

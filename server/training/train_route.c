@@ -2,8 +2,8 @@
 #include "base/text/json.h"
 #include "server/http/route.h"
 #include "server/jobs/job_routes.h"
-#include "server/reading.h"
-#include "server/task.h"
+#include "server/later/reading.h"
+#include "server/later/task.h"
 #include "server/training/train_order.h"
 #include "train/config.h"
 

@@ -1,5 +1,5 @@
 /* Threads that work on what they are given. */
-#include "server/workers.h"
+#include "server/later/workers.h"
 
 #include "tests/check.h"
 

@@ -1,5 +1,5 @@
 /* Paths, methods and content types of a route. */
-#include "server/routes.h"
+#include "server/routes/routes.h"
 
 #include "tests/check.h"
 

@@ -3,7 +3,7 @@
  */
 #include "server/dialect/generate_json.h"
 #include "server/openapi.h"
-#include "server/routes.h"
+#include "server/routes/routes.h"
 #include "train/config.h"
 
 #include "tests/check.h"

@@ -1,7 +1,7 @@
 /* Worker threads for work that the libmicrohttpd threads and the engine thread must not wait for,
  * such as encoding pictures and reading adapters. */
-#ifndef SERVER_WORKERS_H
-#define SERVER_WORKERS_H
+#ifndef SERVER_LATER_WORKERS_H
+#define SERVER_LATER_WORKERS_H
 
 #include "base/error.h"
 

@@ -7,7 +7,7 @@
 #include "server/http/query.h"
 #include "server/http/respond.h"
 #include "server/http/route.h"
-#include "server/task.h"
+#include "server/later/task.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-#include "server/reading.h"
+#include "server/later/reading.h"
 
-#include "server/deferred.h"
 #include "server/http/connections.h"
 #include "server/http/respond.h"
-#include "server/workers.h"
+#include "server/later/deferred.h"
+#include "server/later/workers.h"
 
 #include <stddef.h>
 #include <stdlib.h>

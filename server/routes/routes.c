@@ -1,4 +1,4 @@
-#include "server/routes.h"
+#include "server/routes/routes.h"
 
 #include <stddef.h>
 #include <string.h>

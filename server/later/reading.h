@@ -1,8 +1,8 @@
 /* Parses request bodies before their requests are handled: small ones at once, those above
  * HTTP_READ_AT_ONCE_BYTES on a reader thread while the connection is suspended. So a large body
  * does not keep an HTTP thread from other clients. */
-#ifndef SERVER_READING_H
-#define SERVER_READING_H
+#ifndef SERVER_LATER_READING_H
+#define SERVER_LATER_READING_H
 
 #include "server/http/exchange.h"
 

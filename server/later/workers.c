@@ -1,4 +1,4 @@
-#include "server/workers.h"
+#include "server/later/workers.h"
 
 #include "base/thread_error.h"
 

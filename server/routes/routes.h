@@ -1,6 +1,6 @@
 /* The table of all routes. */
-#ifndef SERVER_ROUTES_H
-#define SERVER_ROUTES_H
+#ifndef SERVER_ROUTES_ROUTES_H
+#define SERVER_ROUTES_ROUTES_H
 
 #include "server/http/route.h"
 

@@ -1,4 +1,4 @@
-#include "server/task.h"
+#include "server/later/task.h"
 
 #include "server/http/respond.h"
 

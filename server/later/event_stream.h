@@ -5,8 +5,8 @@
  * client costs no more than a quick one, and the connection is suspended whenever there is nothing
  * to send.
  */
-#ifndef SERVER_EVENT_STREAM_H
-#define SERVER_EVENT_STREAM_H
+#ifndef SERVER_LATER_EVENT_STREAM_H
+#define SERVER_LATER_EVENT_STREAM_H
 
 #include "server/http/exchange.h"
 

@@ -1,4 +1,4 @@
-#include "server/deferred.h"
+#include "server/later/deferred.h"
 
 #include "server/http/connections.h"
 

@@ -1,10 +1,10 @@
 /* A task: work that a worker thread does for a request while the connection is suspended, and its
  * result. Embed it as the first member. */
-#ifndef SERVER_TASK_H
-#define SERVER_TASK_H
+#ifndef SERVER_LATER_TASK_H
+#define SERVER_LATER_TASK_H
 
-#include "server/deferred.h"
-#include "server/workers.h"
+#include "server/later/deferred.h"
+#include "server/later/workers.h"
 
 #include <jansson.h>
 #include <stdint.h>

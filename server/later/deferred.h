@@ -3,8 +3,8 @@
  * The libmicrohttpd thread creates it and holds one reference, in the exchange; the worker holds
  * the other. It is freed with the last reference.
  */
-#ifndef SERVER_DEFERRED_H
-#define SERVER_DEFERRED_H
+#ifndef SERVER_LATER_DEFERRED_H
+#define SERVER_LATER_DEFERRED_H
 
 #include "server/http/exchange.h"
 
