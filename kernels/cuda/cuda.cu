@@ -1,6 +1,6 @@
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/tuner.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/tune/tuner.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * in the activations' dtype; GEGLU's value and gate rows alternate; CONV_3X3_UP has the four phases
  * in addition. The file's bytes are copied to scratch memory and rearranged there by a kernel, so
  * that the host touches each weight once. */
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
 #include "kernels/cuda/ptx.cuh"

@@ -1,6 +1,6 @@
 /* What kernels compute by themselves in place of the chip's instructions, against double. */
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention/attention.cuh"
 #include "tests/check.h"
 
 #include <math.h>

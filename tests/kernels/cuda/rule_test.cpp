@@ -5,10 +5,10 @@
 extern "C" {
 #include "kernels/kernels.h"
 }
-#include "kernels/cuda/attention_candidates.h"
+#include "kernels/cuda/attention/attention_candidates.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/gemm.h"
-#include "kernels/cuda/norm_candidates.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/norm/norm_candidates.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 

@@ -12,7 +12,7 @@ extern "C" {
 #include "engine/drawing/sampler.h"
 #include "models/unet.h"
 }
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm/gemm.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 

@@ -1,10 +1,10 @@
 /* The tuner against planted candidates, on the emulator: one kernel that is right, and others that
  * are right for small shapes only, forget an element, exchange operands, mask too little, write
  * outside, mix the rows, or end the process. */
-#include "kernels/cuda/gemm_candidates.h"
+#include "kernels/cuda/gemm/gemm_candidates.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/numeric.cuh"
-#include "kernels/cuda/tuner.h"
+#include "kernels/cuda/tune/tuner.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
 

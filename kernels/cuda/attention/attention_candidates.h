@@ -1,0 +1,90 @@
+/* The kernels that can compute attention on this device, for the tuner.
+ *
+ * A candidate is a kernel's path and its tile. Every shape has a static choice that needs no tuner;
+ * attention_select replaces it. The key, struct attention_shape, holds no batch size: path and tile
+ * decide in which blocks the keys are taken, and a row's bits must not depend on the other rows.
+ */
+#ifndef KERNELS_CUDA_ATTENTION_ATTENTION_CANDIDATES_H
+#define KERNELS_CUDA_ATTENTION_ATTENTION_CANDIDATES_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/kernels.h"
+
+enum attention_path {
+    ATTENTION_PLAIN,  /* multiply-adds in f32 for every dtype, shape, address and mask */
+    ATTENTION_WIDE,   /* tensor cores, any head of a multiple of 8 up to 512 channels */
+    ATTENTION_FLASH,  /* tensor cores, heads of 40, 64, 80 and 160 channels */
+    ATTENTION_WHOLE,  /* the same for keys that fit one block, such as the text's 77 */
+    ATTENTION_HOPPER, /* wgmma and TMA, sm_90 alone: heads of 40, 64, 80 and 160 channels */
+};
+
+struct attention_candidate {
+    enum attention_path path;
+    int tile; /* index into attention_tile_list(path); 0 if the path has only one tile */
+};
+
+#define ATTENTION_MAX_CANDIDATES 24
+
+struct attention_tile {
+    const char *name;  /* "d40 128x64": head_dim, queries and keys of a block */
+    int head_dim;      /* the only one it takes; for ATTENTION_WIDE the largest */
+    int queries, keys; /* of a block */
+    int threads;
+    bool sm75;           /* has an f16 variant for sm_75 */
+    bool whole;          /* takes only as many keys as fit one block */
+    size_t shared_bytes; /* 0: depends on the head */
+};
+
+/* What a choice may depend on. */
+struct attention_shape {
+    enum dtype dtype;
+    int heads, head_dim;
+    int64_t tq, tk;
+    bool causal;
+    bool plain_only; /* a dtype, addresses, steps or scale that only ATTENTION_PLAIN takes */
+};
+
+struct attention_shape attention_shape_of(const struct attention_args *args);
+
+/* The tk that rows of a call with lengths are computed as, whatever the call's own tk:
+ * ATTENTION_FEW_KEYS for rows of at most that many keys, which one block takes whole, and twice
+ * that for longer rows. A row's bits thus depend on its own length alone. If that gives two
+ * different candidates, both are launched and each skips the other's rows. */
+#define ATTENTION_FEW_KEYS 80
+
+/* Fills in the shapes that decide how a call is computed: its own, or with lengths one or both of
+ * the two above. Returns their number. */
+int attention_shapes_of(const struct attention_args *args, struct attention_shape shapes[2]);
+
+/* The tiles of a path; *count may be 0. */
+const struct attention_tile *attention_tile_list(enum attention_path path, int *count);
+
+/* Lists all candidates for this shape on the open device, the static choice first. The last is
+ * always ATTENTION_PLAIN, the plainest; it then appears twice if it is the static choice among
+ * others. Returns their number. */
+int attention_candidates(
+    const struct attention_shape *shape, struct attention_candidate out[ATTENTION_MAX_CANDIDATES]);
+/* "flash d40 128x64" */
+const char *attention_candidate_name(
+    const struct attention_candidate *candidate, char *text, size_t size);
+
+/* Makes `candidate` (of attention_candidates) compute `shape` from now on. Returns false if the
+ * table of choices is full. */
+bool attention_select(
+    const struct attention_shape *shape, const struct attention_candidate *candidate);
+/* Returns to the static choices. */
+void attention_select_none(void);
+
+/* Computes attention by one candidate, whatever is selected. Arguments as checked by op_attention;
+ * lengths must be ones that the candidate can take. */
+bool attention_with(const struct attention_candidate *candidate, const struct attention_args *args,
+    struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

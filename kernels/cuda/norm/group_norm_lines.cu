@@ -1,0 +1,240 @@
+/* group_norm of 16-bit images, by whole pixels: the second way of group_norm.cu for the widest words.
+ *
+ * A group of 10 channels is 20 bytes of each pixel, so whoever reads one group alone moves more of
+ * memory than it needs, in words of 4 bytes. Here a thread keeps to 8 channels, whatever groups they
+ * belong to, and sums each of them by itself; only the block's sums become those of groups.
+ *
+ * The first kernel leaves the sums of pieces of the image in the workspace: a function of the row's
+ * shape. Every block of the second one adds them in the same order. It requests its pixels before it
+ * waits for the first: they are there since before that one ended its own wait.
+ */
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch_simple.cuh"
+#include "kernels/cuda/norm/group_norm.cuh"
+#include "kernels/cuda/numeric.cuh"
+
+#define THREADS 512
+#define LOADS 8
+/* Elements of a piece; large images have as many pieces as the workspace takes. */
+#define PIECE_ELEMENTS 20480
+#define PIECES_OF_SMALL 64
+#define SMALL_ELEMENTS (4 << 20)
+
+/* A thread's place: word `word` of every `lines`th pixel from `line` on; a thread without work has
+ * line >= lines. */
+struct place {
+    int words, lines, word, line, first, pixels; /* first: the piece's first pixel of the row */
+};
+
+__device__ __forceinline__ struct place place_of(const struct group_norm &g) {
+    struct place p;
+    p.words = g.channels / 8;
+    p.lines = (int)blockDim.x / p.words;
+    p.word = (int)threadIdx.x % p.words;
+    p.line = (int)threadIdx.x / p.words;
+    p.first = (int)blockIdx.x * g.piece;
+    p.pixels = max(0, min(g.piece, g.pixels - p.first));
+    return p;
+}
+
+/* What each group's values are taken relative to: its first channel of the row's first pixel. */
+template <class T>
+__device__ __forceinline__ void read_shifts(const struct group_norm &g, float *shifts) {
+    for (int group = (int)threadIdx.x; group < g.groups; group += (int)blockDim.x)
+        shifts[group] = to_float(
+            *source<T>(g, (int)blockIdx.y * g.pixels, group * g.width).from);
+}
+
+/* Requests this thread's words of the LOADS lines from `line` on; after the last one the last again. */
+template <class T>
+__device__ __forceinline__ void request(
+    union word<T, 8> *words, const source<T> &x, const struct place &p, int line) {
+#pragma unroll
+    for (int i = 0; i < LOADS; i++)
+        words[i].whole = *(const uint4 *)(x.from +
+                                          (int64_t)min(line + i * p.lines, p.pixels - 1) * x.apart);
+}
+
+/* What the first kernel leaves behind its sums, [row][group]: x may be y, whose first pixel may be
+ * written when the second kernel asks for it. */
+__device__ __forceinline__ float *kept_shifts(const struct group_norm &g) {
+    float *shifts = (float *)((float2 *)g.parts + (int64_t)gridDim.y * g.groups * g.pieces);
+    return shifts + (int64_t)blockIdx.y * g.groups;
+}
+
+/* Grid: x pieces, y rows. parts: [row][group][piece] sums of d and of d^2, d = x - shift. */
+template <class T>
+__global__ void __launch_bounds__(THREADS, 1) group_norm_line_sums(const struct group_norm g) {
+    DYNAMIC_SHARED(float, shifts);                                /* [GROUP_NORM_LINE_GROUPS] */
+    float2 *sums = (float2 *)(shifts + GROUP_NORM_LINE_GROUPS); /* [lines][channels] */
+    const struct place p = place_of(g);
+    const bool works = p.line < p.lines && p.line < p.pixels;
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    union word<T, 8> words[LOADS];
+    const source<T> x(g, (int)blockIdx.y * g.pixels + p.first, p.word * 8);
+    if (works)
+        request(words, x, p, p.line);
+    read_shifts<T>(g, shifts);
+    __syncthreads();
+    for (int i = (int)threadIdx.x; blockIdx.x == 0 && i < g.groups; i += (int)blockDim.x)
+        kept_shifts(g)[i] = shifts[i];
+    float shift[8], sum[8], squares[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        shift[j] = shifts[(p.word * 8 + j) / g.width];
+        sum[j] = squares[j] = 0.0f;
+    }
+    T *joined = (T *)g.joined + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels + p.word * 8;
+#pragma unroll 1
+    for (int line = p.line; works && line < p.pixels; line += LOADS * p.lines) {
+        if (line > p.line)
+            request(words, x, p, line);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int at = line + i * p.lines;
+            if (at >= p.pixels)
+                break;
+            if (g.joined)
+                *(uint4 *)(joined + (int64_t)at * g.channels) = words[i].whole;
+            float d[8];
+            word_to_float(words[i], d);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                d[j] -= shift[j];
+                sum[j] += d[j];
+                squares[j] = fmaf(d[j], d[j], squares[j]);
+            }
+        }
+    }
+    if (p.line < p.lines)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sums[p.line * g.channels + p.word * 8 + j] = make_float2(sum[j], squares[j]);
+    __syncthreads();
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int warps = (int)blockDim.x / 32;
+    for (int group = warp; group < g.groups; group += warps) {
+        float2 all = make_float2(0.0f, 0.0f);
+        for (int i = lane; i < p.lines * g.width; i += 32) {
+            const float2 one = sums[i / g.width * g.channels + group * g.width + i % g.width];
+            all.x += one.x;
+            all.y += one.y;
+        }
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) {
+            all.x += __shfl_xor_sync(0xffffffffu, all.x, step);
+            all.y += __shfl_xor_sync(0xffffffffu, all.y, step);
+        }
+        if (lane == 0)
+            ((float2 *)g.parts)[((int64_t)blockIdx.y * g.groups + group) * g.pieces + blockIdx.x] = all;
+    }
+}
+
+/* What a group's values become: y = ((x - shift) - mean) scale gamma + beta. */
+struct ends {
+    float shift, mean, scale;
+};
+
+/* Leaves every group's, from the first kernel's sums. */
+__device__ __forceinline__ void add_parts(const struct group_norm &g, struct ends *ends) {
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int warps = (int)blockDim.x / 32;
+    const float share = 1.0f / ((float)g.pixels * (float)g.width);
+    for (int group = warp; group < g.groups; group += warps) {
+        const float2 *parts = (const float2 *)g.parts +
+                              ((int64_t)blockIdx.y * g.groups + group) * g.pieces;
+        float2 all = make_float2(0.0f, 0.0f);
+        for (int i = lane; i < g.pieces; i += 32) {
+            const float2 one = parts[i];
+            all.x += one.x;
+            all.y += one.y;
+        }
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) {
+            all.x += __shfl_xor_sync(0xffffffffu, all.x, step);
+            all.y += __shfl_xor_sync(0xffffffffu, all.y, step);
+        }
+        if (lane == 0) {
+            const float mean = all.x * share, variance = fmaf(-mean, mean, all.y * share);
+            ends[group].shift = kept_shifts(g)[group];
+            ends[group].mean = mean;
+            ends[group].scale = 1.0f / sqrtf((variance < 0.0f ? 0.0f : variance) + g.eps);
+        }
+    }
+}
+
+/* The same grid; x may be y. */
+template <class T, bool SILU>
+__global__ void __launch_bounds__(THREADS, 1) group_norm_line_write(const struct group_norm g) {
+    DYNAMIC_SHARED(struct ends, ends); /* [groups] */
+    const struct place p = place_of(g);
+    const bool works = p.line < p.lines && p.line < p.pixels;
+    union word<T, 8> words[LOADS];
+    const source<T> x(g, (int)blockIdx.y * g.pixels + p.first, p.word * 8);
+    if (works)
+        request(words, x, p, p.line);
+    float shift[8], factor[8], offset[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        factor[j] = g.gamma[p.word * 8 + j];
+        offset[j] = g.beta[p.word * 8 + j];
+    }
+    griddepcontrol_wait();
+    griddepcontrol_launch();
+    add_parts(g, ends);
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const struct ends e = ends[(p.word * 8 + j) / g.width];
+        shift[j] = e.shift;
+        factor[j] *= e.scale;
+        offset[j] = fmaf(-e.mean, factor[j], offset[j]);
+    }
+    T *y = (T *)g.y + ((int64_t)blockIdx.y * g.pixels + p.first) * g.channels + p.word * 8;
+#pragma unroll 1
+    for (int line = p.line; works && line < p.pixels; line += LOADS * p.lines) {
+        if (line > p.line)
+            request(words, x, p, line);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            const int at = line + i * p.lines;
+            if (at >= p.pixels)
+                break;
+            float v[8];
+            word_to_float(words[i], v);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                v[j] = fmaf(v[j] - shift[j], factor[j], offset[j]);
+            if constexpr (SILU)
+#pragma unroll
+                for (int j = 0; j < 8; j += 2)
+                    quick_silu_2(v + j);
+            store_8(y + (int64_t)at * g.channels, v);
+        }
+    }
+}
+
+template <class T>
+bool group_norm_lines(const struct group_norm *args, int64_t rows, struct error *err) {
+    struct group_norm g = *args;
+    const int64_t elements = (int64_t)g.pixels * g.channels;
+    const int64_t most = elements < SMALL_ELEMENTS ? PIECES_OF_SMALL : GROUP_NORM_LINE_PARTS;
+    int64_t pieces = (elements + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    pieces = pieces < most ? pieces : most;
+    g.piece = (int)((g.pixels + pieces - 1) / pieces);
+    g.pieces = (g.pixels + g.piece - 1) / g.piece;
+    const int words = g.channels / 8, lines = THREADS / words;
+    const int threads = (lines * words + 31) / 32 * 32;
+    const dim3 grid((unsigned)g.pieces, (unsigned)rows);
+    return launch(group_norm_line_sums<T>, grid, threads,
+               GROUP_NORM_LINE_GROUPS * sizeof(float) +
+                   (size_t)lines * (size_t)g.channels * sizeof(float2),
+               "group_norm", err, g) &&
+           launch(g.silu ? group_norm_line_write<T, true> : group_norm_line_write<T, false>, grid,
+               threads, (size_t)g.groups * sizeof(struct ends), "group_norm", err, g);
+}
+
+template bool group_norm_lines<__half>(const struct group_norm *, int64_t, struct error *);
+template bool group_norm_lines<__nv_bfloat16>(const struct group_norm *, int64_t, struct error *);
