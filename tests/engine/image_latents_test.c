@@ -7,7 +7,7 @@
 #include "models/checkpoint/safetensors.h"
 #include "pictures/png_encode.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

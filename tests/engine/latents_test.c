@@ -7,7 +7,7 @@
 #include "engine/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 
 #include <stdlib.h>
 

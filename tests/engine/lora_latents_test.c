@@ -6,7 +6,7 @@
 #include "engine/pipeline.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 #include "tests/models/merged.h"
 #include "tests/models/small_models.h"
 

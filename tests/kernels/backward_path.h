@@ -7,7 +7,7 @@
 #include "kernels/compute/compute.h"
 #include "kernels/devices.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 
 static const struct kernels *path_device;
 static struct kernels path;   /* the table under test */

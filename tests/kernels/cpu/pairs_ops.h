@@ -1,6 +1,6 @@
 /* sum + a x b for n lanes of pairs, and n pairs of rounded floats; n is a multiple of 16. */
-#ifndef TESTS_KERNELS_PAIRS_OPS_H
-#define TESTS_KERNELS_PAIRS_OPS_H
+#ifndef TESTS_KERNELS_CPU_PAIRS_OPS_H
+#define TESTS_KERNELS_CPU_PAIRS_OPS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* linear and conv2d. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include "kernels/cpu/level.h"
 

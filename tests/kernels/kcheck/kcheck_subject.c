@@ -1,4 +1,4 @@
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 #include <omp.h>

@@ -1,6 +1,6 @@
 /* embedding, timestep_embedding, add, concat, combine, blend, convert, noise; and the table of
  * tolerances. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <string.h>
 #include <time.h>

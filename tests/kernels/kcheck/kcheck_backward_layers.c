@@ -1,5 +1,5 @@
 /* linear_backward and conv2d_backward. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 static const enum dtype weight_dtypes[] = { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
 

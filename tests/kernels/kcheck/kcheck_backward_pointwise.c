@@ -1,5 +1,5 @@
 /* The backward of embedding, activations, geglu and concat; dropout, mse, sum_squares, adamw. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* low_rank and geglu. */
 #include "kernels/compute/overlay.h"
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "tests/kernels/tape_programs.h"
+#include "tests/kernels/tape/tape_programs.h"
 
 #include <math.h>
 #include <stdio.h>

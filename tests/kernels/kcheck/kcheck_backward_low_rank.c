@@ -1,5 +1,5 @@
 /* low_rank_backward. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 

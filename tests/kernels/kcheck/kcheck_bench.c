@@ -3,7 +3,7 @@
  * On the CPU calls are timed one by one. On another device the inputs are placed once and many
  * calls are queued, as a recording where the device keeps those, so that what is timed is the
  * device and not the host; the inputs stay in its caches, as far as they fit. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What one core can do at most: independent fused multiply-adds. */
 #include "kernels/cpu/level.h"
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #define CHAINS 12
 #define ROUNDS 4000000

@@ -1,5 +1,5 @@
 /* group_norm_backward, layer_norm_backward and attention_backward. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include <string.h>
 

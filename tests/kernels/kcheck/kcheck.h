@@ -6,8 +6,8 @@
  * when it is computed alone, and sums over rows whose bits depend on the number of threads. Buffers
  * lie in host memory; for a table of another device each run works on copies, guards and all.
  */
-#ifndef TESTS_KERNELS_KCHECK_H
-#define TESTS_KERNELS_KCHECK_H
+#ifndef TESTS_KERNELS_KCHECK_KCHECK_H
+#define TESTS_KERNELS_KCHECK_KCHECK_H
 
 #include "kernels/compute/compute.h"
 #include "kernels/pack.h"

@@ -6,7 +6,7 @@
  * usage: tape_test [cuda] */
 #include "kernels/devices.h"
 #include "tests/check.h"
-#include "tests/kernels/tape_programs.h"
+#include "tests/kernels/tape/tape_programs.h"
 
 #include <stdlib.h>
 

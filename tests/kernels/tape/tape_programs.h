@@ -1,8 +1,8 @@
 /* Small programs for the tape's tests: parameters and inputs from one array of numbers, so that
  * each can be moved a little, and forwards that play every trick with memory that the models play.
  */
-#ifndef TESTS_KERNELS_TAPE_PROGRAMS_H
-#define TESTS_KERNELS_TAPE_PROGRAMS_H
+#ifndef TESTS_KERNELS_TAPE_TAPE_PROGRAMS_H
+#define TESTS_KERNELS_TAPE_TAPE_PROGRAMS_H
 
 #include "kernels/compute/overlay.h"
 #include "kernels/pack.h"

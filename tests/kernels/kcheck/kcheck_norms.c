@@ -1,5 +1,5 @@
 /* group_norm, layer_norm and attention. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 
 #include "kernels/cpu/level.h"
 

@@ -2,7 +2,7 @@
  * of ordinary numbers, sums that cancel, subnormal and overflowing ones, and every bit pattern
  * there is. NaN is compared as such: which one it is, nobody reads. Skipped where the processor has
  * no AVX512_BF16. */
-#include "tests/kernels/pairs_ops.h"
+#include "tests/kernels/cpu/pairs_ops.h"
 
 #include "tests/check.h"
 

@@ -1,6 +1,6 @@
 /* The operations on pairs (kernels/cpu/attention/pairs.h) over arrays: compiled for AVX512_BF16 and as the
  * twin, for pairs_test.c. */
-#include "tests/kernels/pairs_ops.h"
+#include "tests/kernels/cpu/pairs_ops.h"
 
 #include "kernels/cpu/attention/pairs.h"
 

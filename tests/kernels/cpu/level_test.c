@@ -4,7 +4,7 @@
 #include "kernels/cpu/layers.h"
 #include "kernels/pack.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 
 #define ONEDNN "oneDNN, bf16"
 #define WINOGRAD "f32, Winograd's form"

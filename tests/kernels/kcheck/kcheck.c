@@ -1,10 +1,10 @@
 /* kcheck [--device D] [--seed N] [--filter TEXT] [--operation NAME] [--quick|--channels]
  * [--kernel NAME] [--names] [--bench]: see kcheck.h. The environment variable
  * LATENTD_CPU=portable|avx2|avx512|avx512_bf16|amx chooses the CPU's instruction set. */
-#include "tests/kernels/kcheck.h"
+#include "tests/kernels/kcheck/kcheck.h"
 #include "kernels/devices.h"
 #include "tests/check.h"
-#include "tests/kernels/level.h"
+#include "tests/kernels/cpu/level.h"
 
 #include <stdlib.h>
 #include <string.h>

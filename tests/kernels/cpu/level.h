@@ -1,6 +1,6 @@
 /* For tests that run once for each level of the CPU's instructions. */
-#ifndef TESTS_KERNELS_LEVEL_H
-#define TESTS_KERNELS_LEVEL_H
+#ifndef TESTS_KERNELS_CPU_LEVEL_H
+#define TESTS_KERNELS_CPU_LEVEL_H
 
 #include "kernels/cpu/level.h"
 
