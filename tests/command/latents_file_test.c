@@ -4,7 +4,7 @@
 #include "command/latents_file.h"
 #include "engine/pipeline.h"
 #include "tests/check.h"
-#include "tests/models/small_folder.h"
+#include "tests/models/small/small_folder.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -7,9 +7,9 @@
  * usage: company_test [REQUESTS]    (1,000 for scripts/soak) */
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
-#include "tests/engine/adapter_rig.h"
+#include "tests/engine/adapters/adapter_rig.h"
 #include "tests/engine/company.h"
-#include "tests/models/small_folder.h"
+#include "tests/models/small/small_folder.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

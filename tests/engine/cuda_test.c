@@ -7,10 +7,10 @@
 #include "engine/pipeline.h"
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
-#include "tests/engine/adapter_rig.h"
+#include "tests/engine/adapters/adapter_rig.h"
 #include "tests/engine/company.h"
 #include "tests/engine/open_pipeline.h"
-#include "tests/models/small_folder.h"
+#include "tests/models/small/small_folder.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>

@@ -8,7 +8,7 @@
 #include "tests/check.h"
 #include "tests/kernels/cpu/level.h"
 #include "tests/models/merged.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
  * it is and what would be right. Made-up files, so that every mistake is there alone. */
 #include "base/file.h"
 #include "tests/check.h"
-#include "tests/models/small_targets.h"
+#include "tests/models/small/small_targets.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include "kernels/compute/compute.h"
 #include "models/adapter/adapter.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * name. */
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -11,7 +11,7 @@
 #include "kernels/tape.h"
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "models/checkpoint/checkpoint_merge.h"
 #include "tests/check.h"
 #include "tests/models/merged.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 #include <unistd.h>

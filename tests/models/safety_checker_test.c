@@ -7,7 +7,7 @@
 #include "base/text/json.h"
 #include "models/checkpoint/safetensors.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <math.h>
 #include <stdlib.h>

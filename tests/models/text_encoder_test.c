@@ -1,7 +1,7 @@
 /* The text encoder against transformers: both activations, every clip_skip, short and full prompts.
  */
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

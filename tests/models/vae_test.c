@@ -1,6 +1,6 @@
 /* The VAE against diffusers, both ways, at sizes that differ in height and width. */
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

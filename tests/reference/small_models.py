@@ -1,5 +1,5 @@
 """Writes tests/models/data/small_models.safetensors: what diffusers and transformers make of small models
-that between them use every branch of ours (see CASES below; tests/models/small_models.c has the same list).
+that between them use every branch of ours (see CASES below; tests/models/small/small_models.c has the same list).
 
 Nothing but the outputs is stored: weights and inputs follow from their names by a rule, `number`, that
 the tests repeat in C.

@@ -1,4 +1,4 @@
-"""What diffusers' VAE in tiles makes of the bundled checkpoint's, for tests/engine/vae_tiling_test.c: every so many
+"""What diffusers' VAE in tiles makes of the bundled checkpoint's, for tests/engine/drawing/vae_tiling_test.c: every so many
 numbers of a decode and of an encode whose last tiles are cut in both directions, twice in one, and how far
 both are from the whole.
 

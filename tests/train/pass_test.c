@@ -5,7 +5,7 @@
 #include "train/pass.h"
 
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

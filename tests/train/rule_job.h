@@ -5,7 +5,7 @@
 
 #include "engine/scheduler/noise_schedule.h"
 #include "models/checkpoint/checkpoint.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 #include "tests/train/recorded.h"
 #include "train/trainer.h"
 

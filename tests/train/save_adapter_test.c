@@ -4,7 +4,7 @@
 #include "models/adapter/adapter.h"
 #include "models/text_encoder.h"
 #include "models/unet.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 #include "tests/train/recorded.h"
 #include "tests/train/small_job.h"
 

@@ -5,7 +5,7 @@
 #include "models/text_encoder.h"
 #include "models/unet.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 #include "train/optimizer/parameters.h"
 
 /* As small_unet() and small_text_encoder() of training.py. */

@@ -1,7 +1,7 @@
 /* The adapter reader on arbitrary files, against a few small layers: what it takes must give
  * factors and changes of the layers' own sizes, and what it refuses a reason. */
 #include "tests/fuzz/fuzz.h"
-#include "tests/models/small_targets.h"
+#include "tests/models/small/small_targets.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -6,7 +6,7 @@
 #include "engine/pipeline.h"
 #include "engine/prompts/encode.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

@@ -2,11 +2,11 @@
  * guidance, texts, generators and adapters of the timestep layers, in any order, coming and going
  * while others are on their way. What each call takes from tables of timesteps is, bit for bit,
  * what the layers give for the call's own timesteps. On a small UNet with the weights of
- * tests/models/small_models.h. */
+ * tests/models/small/small_models.h. */
 #include "engine/drawing/sampler.h"
 #include "kernels/compute/overlay.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* A small checkpoint with a folder of adapters, made for one test and removed after it: its models,
  * its registry, files of several kinds, and what the models compute with a set. Helpers end the
  * program when the test itself is broken. */
-#ifndef TESTS_ENGINE_ADAPTER_RIG_H
-#define TESTS_ENGINE_ADAPTER_RIG_H
+#ifndef TESTS_ENGINE_ADAPTERS_ADAPTER_RIG_H
+#define TESTS_ENGINE_ADAPTERS_ADAPTER_RIG_H
 
 #include "engine/adapters/adapters.h"
 #include "engine/request.h"

@@ -1,9 +1,9 @@
-#include "tests/engine/adapter_rig.h"
+#include "tests/engine/adapters/adapter_rig.h"
 
 #include "kernels/compute/overlay.h"
 #include "models/checkpoint/safetensors.h"
-#include "tests/models/small_folder.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_folder.h"
+#include "tests/models/small/small_models.h"
 
 #include <math.h>
 #include <stdio.h>

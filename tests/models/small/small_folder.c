@@ -1,6 +1,6 @@
-#include "tests/models/small_folder.h"
+#include "tests/models/small/small_folder.h"
 
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Checkpoints of a few hundred kilobytes, as diffusers folders: the smallest that draw, with
- * the weights of tests/models/small_models.h. Errors end the program. */
-#ifndef TESTS_MODELS_SMALL_FOLDER_H
-#define TESTS_MODELS_SMALL_FOLDER_H
+ * the weights of tests/models/small/small_models.h. Errors end the program. */
+#ifndef TESTS_MODELS_SMALL_SMALL_FOLDER_H
+#define TESTS_MODELS_SMALL_SMALL_FOLDER_H
 
 struct small_folder {
     int latent_channels;

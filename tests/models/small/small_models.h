@@ -1,8 +1,8 @@
 /* What the model tests share: weights and inputs that follow from their names by a rule, the
  * outputs that diffusers and transformers gave for the same rule (tests/reference/small_models.py),
  * and the few lines that run a model. Helpers end the program when the test itself is broken. */
-#ifndef TESTS_MODELS_SMALL_MODELS_H
-#define TESTS_MODELS_SMALL_MODELS_H
+#ifndef TESTS_MODELS_SMALL_SMALL_MODELS_H
+#define TESTS_MODELS_SMALL_SMALL_MODELS_H
 
 #include "kernels/compute/compute.h"
 #include "models/checkpoint/safetensors.h"

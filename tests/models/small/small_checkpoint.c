@@ -6,7 +6,7 @@
  * OUT/ becomes a diffusers folder without a tokenizer, OUT.safetensors the same weights under the
  * names of the original single file, which data/ldm_names.tsv lists. */
 #include "models/checkpoint/checkpoint.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <stdlib.h>
 #include <string.h>

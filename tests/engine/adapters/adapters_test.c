@@ -3,9 +3,9 @@
  * (tests/models/adapter_test.c); here weights are compared with each other. */
 #include "engine/adapters/internal.h"
 #include "tests/check.h"
-#include "tests/engine/adapter_rig.h"
+#include "tests/engine/adapters/adapter_rig.h"
 #include "tests/models/merged.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <dirent.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  *
  * usage: adapters_threads_test CYCLES */
 #include "tests/check.h"
-#include "tests/engine/adapter_rig.h"
+#include "tests/engine/adapters/adapter_rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 
 #include "models/checkpoint/checkpoint.h"
 #include "tests/check.h"
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include <math.h>
 #include <stdlib.h>

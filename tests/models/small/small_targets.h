@@ -1,6 +1,6 @@
 /* A few layers of every sort, under a model's names, for adapters that are made up. */
-#ifndef TESTS_MODELS_SMALL_TARGETS_H
-#define TESTS_MODELS_SMALL_TARGETS_H
+#ifndef TESTS_MODELS_SMALL_SMALL_TARGETS_H
+#define TESTS_MODELS_SMALL_SMALL_TARGETS_H
 
 #include "models/adapter/adapter.h"
 

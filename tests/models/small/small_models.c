@@ -1,4 +1,4 @@
-#include "tests/models/small_models.h"
+#include "tests/models/small/small_models.h"
 
 #include "base/hash.h"
 
