@@ -3,7 +3,7 @@
 #ifndef TESTS_CUDA_EMULATOR_CUDA_H
 #define TESTS_CUDA_EMULATOR_CUDA_H
 
-#include "tests/cuda-emulator/hopper.h"
+#include "tests/cuda-emulator/hopper/hopper.h"
 
 #include <cuda_runtime.h>
 

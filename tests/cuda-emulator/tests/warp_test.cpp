@@ -1,7 +1,7 @@
 /* The emulator against known answers: built-in variables, shuffles, votes, barriers, atomics, mma,
  * ldmatrix, cp.async, 16-bit floats. Every kernel runs with several seeds. */
 #include "kernels/cuda/ptx.cuh"
-#include "tests/cuda-emulator/kernel_test.h"
+#include "tests/cuda-emulator/tests/kernel_test.h"
 
 static const int SEEDS = 20;
 

@@ -1,8 +1,8 @@
 /* Planted faults in what Hopper's instructions demand: each must end its process with the right
  * words, be refused, or spoil the result for all to see. */
 #include "kernels/cuda/ptx_hopper.cuh"
-#include "tests/cuda-emulator/kernel_test.h"
 #include "tests/cuda-emulator/planted.h"
+#include "tests/cuda-emulator/tests/kernel_test.h"
 
 /* ---- wgmma: d [64][64] = a [64][16] b [64][16]^T of ones, by one group ---- */
 

@@ -1,4 +1,4 @@
-#include "tests/cuda-emulator/hopper.h"
+#include "tests/cuda-emulator/hopper/hopper.h"
 
 #include "tests/cuda-emulator/cuda.h"
 #include "tests/cuda-emulator/emulator.h"

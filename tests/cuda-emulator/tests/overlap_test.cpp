@@ -1,8 +1,8 @@
 /* Kernels that are launched to overlap the one ahead: what that one writes cannot be had before
  * griddepcontrol_wait. In a stream and in a graph. */
 #include "kernels/cuda/ptx_hopper.cuh"
-#include "tests/cuda-emulator/kernel_test.h"
 #include "tests/cuda-emulator/planted.h"
+#include "tests/cuda-emulator/tests/kernel_test.h"
 
 #define OK(call) CHECK((call) == cudaSuccess, "%s", cudaGetErrorName(cudaPeekAtLastError()))
 

@@ -1,6 +1,6 @@
 /* Hopper's instructions, for the host branch of kernels/cuda/ptx_hopper.cuh. */
-#ifndef TESTS_CUDA_EMULATOR_HOPPER_H
-#define TESTS_CUDA_EMULATOR_HOPPER_H
+#ifndef TESTS_CUDA_EMULATOR_HOPPER_HOPPER_H
+#define TESTS_CUDA_EMULATOR_HOPPER_HOPPER_H
 
 #include "tests/cuda-emulator/twins.h"
 

@@ -2,7 +2,7 @@
  * hang over the border, multicast, the memory of a cluster. Every kernel runs with several seeds.
  */
 #include "kernels/cuda/ptx_hopper.cuh"
-#include "tests/cuda-emulator/kernel_test.h"
+#include "tests/cuda-emulator/tests/kernel_test.h"
 
 static const int ROWS = 64, COLUMNS = 160, DEPTH = 256, K = 64;
 

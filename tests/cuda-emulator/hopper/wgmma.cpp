@@ -6,7 +6,7 @@
  * they issued (the trail) and compared at every wait. */
 #include "tests/cuda-emulator/emulator.h"
 #include "tests/cuda-emulator/half.h"
-#include "tests/cuda-emulator/hopper.h"
+#include "tests/cuda-emulator/hopper/hopper.h"
 
 #include <algorithm>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What the emulator's tests of kernels share: launches and arrays on the device. */
-#ifndef TESTS_CUDA_EMULATOR_KERNEL_TEST_H
-#define TESTS_CUDA_EMULATOR_KERNEL_TEST_H
+#ifndef TESTS_CUDA_EMULATOR_TESTS_KERNEL_TEST_H
+#define TESTS_CUDA_EMULATOR_TESTS_KERNEL_TEST_H
 
 #include "tests/check.h"
 #include "tests/cuda-emulator/emulator.h"
