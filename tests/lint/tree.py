@@ -2,6 +2,7 @@
 
 Prints every offence and exits 1 if there is one; prints what was checked otherwise.
 """
+import collections
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 LEVELS = [["base"], ["kernels", "pictures"], ["models"], ["queue", "train"], ["engine"], ["server"], ["command"]]
 LAYERS = {layer: level for level, layers in enumerate(LEVELS) for layer in layers}
 MAX_LINES = 1000
+MAX_SOURCES = 25  # of C, C++ and CUDA in one folder
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "gets", "strtok", "alloca", "atoi", "atof"]
 
 files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True,
@@ -49,6 +51,11 @@ for path in sources:
                 offences.append(f"{path}: {word} is banned")
         if path != "command/main.c" and re.search(r"\b(?:abort|exit|assert)\s*\(", code):
             offences.append(f"{path}: exit, abort and assert belong to main.c only")
+
+folders = collections.Counter(os.path.dirname(f) for f in files if f.endswith((".c", ".h", ".cu", ".cuh", ".cpp")))
+for folder, count in folders.items():
+    if count > MAX_SOURCES:
+        offences.append(f"{folder}: {count} sources; give some of them a room (at most {MAX_SOURCES})")
 
 text_endings = (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".build", ".md", ".txt", ".js", ".css", ".html")
 for path in files:
